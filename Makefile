@@ -1,0 +1,62 @@
+# Everything a developer or CI does, one short command each. Targets install what they need in $(VENV) by themselves.
+#
+#   PYTHON=python3.12   the interpreter to make $(VENV) with (default: the first of python3, python3.13 ... that fits)
+#   VENV=.venv          where to install
+#   EXTRAS=             what to install instead of the extras named below
+
+VENV := $(or $(VENV),.venv)
+WORKERS ?= 2
+export VENV PYTHON
+MAKEFLAGS += --no-print-directory
+
+BOOTSTRAP := @.ci/bootstrap.sh
+BIN := $(VENV)/bin
+# Quick suites first; a suite that does not exist yet is no error.
+SUITES := $(wildcard $(addprefix tests/,unit sim process spark chaos))
+# As typed in a shell: any character may be in the name of a folder.
+quoted = '$(subst ','\'',$(1))'
+
+.DEFAULT_GOAL := help
+.PHONY: help install run test lint type bench clean
+
+help: ## This list
+	@awk 'BEGIN { FS = ":.*## " } /^[a-z]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' Makefile
+
+install: EXTRAS ?= all
+install: ## Squall and all its extras in .venv [EXTRAS=spark,ui]
+	$(BOOTSTRAP) install $(EXTRAS)
+
+run: EXTRAS ?= spark
+run: ## Prepare text with Spark, count its words with Squall, check the counts with Spark [INPUT=DIR] [WORKERS=2]
+	$(BOOTSTRAP) java
+	$(BOOTSTRAP) install $(EXTRAS)
+	$(BIN)/squall prepare $(if $(INPUT),$(call quoted,$(INPUT)) )--out build/feed --overwrite
+	$(BIN)/squall run examples/word_count.py --workers $(WORKERS) -- --feed build/feed --out build/result
+	$(BIN)/squall verify build/feed build/result
+
+test: EXTRAS ?= all,dev
+test: ## Lint, types and every test that is not marked slow (what CI runs)
+	$(BOOTSTRAP) java
+	$(BOOTSTRAP) install $(EXTRAS)
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/pytest -m "not slow" $(SUITES)
+
+lint: EXTRAS ?= all,dev
+lint: ## Style and likely bugs
+	$(BOOTSTRAP) install $(EXTRAS)
+	$(BIN)/ruff check .
+
+type: EXTRAS ?= all,dev
+type: ## Types, strictly
+	$(BOOTSTRAP) install $(EXTRAS)
+	$(BIN)/mypy
+
+bench: EXTRAS ?= bench
+bench: ## Measure Squall beside its yardsticks on this machine [ARGS="--help"]
+	$(BOOTSTRAP) install $(EXTRAS)
+	$(BIN)/python -m benchmarks $(ARGS)
+
+clean: ## Remove what the targets made, except .venv
+	rm -rf build dist *.egg-info .hypothesis .mypy_cache .pytest_cache .ruff_cache spark-warehouse artifacts
+	find $(wildcard engine ipc scheduler pipeline squall examples benchmarks tests docs) -name __pycache__ -prune -exec rm -rf {} +

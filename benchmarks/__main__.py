@@ -1,0 +1,153 @@
+"""`python -m benchmarks`: word count on 1 and 2 workers and in bytewax, latency at half load, time to first tuple.
+
+Everything is measured in one run on one machine, several times in turn; what is compared are medians and their ratios.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import os
+import platform
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from benchmarks.corpus import count_words, library_lines, rewrapped
+from benchmarks.word_count import TextSpout, word_count
+from squall import Config, LocalCluster, RunReport
+
+HERE = Path(__file__).resolve().parent
+RESULTS = HERE / "RESULTS.md"
+_HALF_LOAD_SECS = 6.0
+
+
+def say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
+
+
+def squall_run(path: Path, workers: int, repeat: int, lines_per_sec: float | None = None) -> tuple[float, RunReport]:
+    """Seconds from activation to drained, and the report."""
+    with LocalCluster(slots_per_node=workers) as cluster:
+        topology = word_count(TextSpout(str(path), repeat, lines_per_sec), parallelism=workers)
+        job = cluster.submit("bench", topology, Config(workers=workers), active=False)
+        job.wait_until_ready(timeout=30)
+        began = time.perf_counter()
+        job.activate()
+        report = job.wait_until_drained(timeout=300)
+        secs = time.perf_counter() - began
+        if report.acked != report.emitted or report.failed:
+            raise SystemExit(f"not a valid run: {report.to_json()}")
+        return secs, report
+
+
+def bytewax_run(path: Path, repeat: int) -> float:
+    command = [sys.executable, "-m", "benchmarks.bytewax_flow", str(path), str(repeat)]
+    done = subprocess.run(command, cwd=HERE.parent, capture_output=True, text=True, check=True)
+    return float(done.stdout)
+
+
+def first_tuple_secs(path: Path, directory: Path) -> float:
+    """From starting the `squall run` process to the first call that emits."""
+    mark = directory / "mark"
+    mark.unlink(missing_ok=True)
+    began = time.monotonic()
+    subprocess.run(
+        [sys.executable, "-m", "squall", "run", str(HERE / "word_count.py"), "--workers", "2", "--quiet", "--",
+         str(path), str(mark)],
+        cwd=HERE.parent, check=True, capture_output=True,
+    )
+    return float(mark.read_text()) - began
+
+
+def median(runs: int, measure: Callable[[], float]) -> float:
+    return statistics.median(measure() for _ in range(runs))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
+    parser.add_argument("--runs", type=int, default=3, help="runs of each measurement (default 3)")
+    parser.add_argument("--repeat", type=int, default=2, help="times the text is gone through in a run (default 2)")
+    parser.add_argument("--no-write", action="store_true", help="print only, leave RESULTS.md as it is")
+    options = parser.parse_args()
+    as_it_is = library_lines()
+    wrapped = rewrapped(as_it_is)
+    rows: list[str] = []
+    with tempfile.TemporaryDirectory(prefix="squall-bench-") as name:
+        directory = Path(name)
+        texts = {"8 words a line": wrapped, "as it is": as_it_is}
+        half_load_path, half_load_rate = directory / "0.txt", 0.0
+        for number, (label, lines) in enumerate(texts.items()):
+            path = directory / f"{number}.txt"
+            path.write_text("\n".join(lines), encoding="utf-8")
+            rate = throughput(rows, label, path, lines, options.runs, options.repeat)
+            half_load_rate = half_load_rate or rate / 2
+        latency(rows, half_load_path, half_load_rate, len(wrapped))
+        short = directory / "short.txt"
+        short.write_text("a b c\n" * 10)
+        secs = median(options.runs, lambda: first_tuple_secs(short, directory))
+        rows.append(f"| `squall run` to first tuple | {secs * 1000:.0f} ms | |")
+        say(rows[-1])
+    text = render(rows, options.runs)
+    print(text)
+    if not options.no_write:
+        RESULTS.write_text(text)
+
+
+def throughput(rows: list[str], label: str, path: Path, lines: list[str], runs: int, repeat: int) -> float:
+    """Appends the rows of one text; lines per second on two workers."""
+    words = count_words(lines) * repeat
+    total = len(lines) * repeat
+    bytewax = importlib.util.find_spec("bytewax") is not None
+    secs: dict[str, list[float]] = {"squall 1 worker": [], "squall 2 workers": []}
+    if bytewax:
+        secs["bytewax 1 process"] = []
+    for _ in range(runs):
+        secs["squall 1 worker"].append(squall_run(path, 1, repeat)[0])
+        secs["squall 2 workers"].append(squall_run(path, 2, repeat)[0])
+        if bytewax:
+            secs["bytewax 1 process"].append(bytewax_run(path, repeat))
+        say(f"{label}: " + ", ".join(f"{name} {words / times[-1] / 1e6:.2f} M words/s" for name, times in secs.items()))
+    base = statistics.median(secs["bytewax 1 process"]) if bytewax else None
+    for name, times in secs.items():
+        middle = statistics.median(times)
+        ratio = f"{base / middle:.2f}x bytewax" if base else ""
+        if name == "squall 2 workers":
+            ratio += f", {statistics.median(secs['squall 1 worker']) / middle:.2f}x one worker"
+        rows.append(
+            f"| {label} ({words / total:.1f} words a line): {name} | {words / middle / 1e6:.2f} M words/s, "
+            f"{total / middle / 1e3:.0f} k lines/s | {ratio} |"
+        )
+    return total / statistics.median(secs["squall 2 workers"])
+
+
+def latency(rows: list[str], path: Path, lines_per_sec: float, n_lines: int) -> None:
+    repeat = max(1, round(lines_per_sec * _HALF_LOAD_SECS / n_lines))
+    _, report = squall_run(path, 2, repeat, lines_per_sec)
+    p = report.latency_ms
+    rows.append(
+        f"| emit to ack at half load ({report.acked / report.duration_secs / 1e3:.0f} k lines/s, 2 workers) | "
+        f"p50 {p['p50']:.2f} ms, p90 {p['p90']:.2f} ms, p99 {p['p99']:.2f} ms, max {p['max']:.1f} ms | |"
+    )
+    say(rows[-1])
+
+
+def render(rows: list[str], runs: int) -> str:
+    lines = Path("/proc/cpuinfo").read_text().splitlines()
+    model = next((line.partition(":")[2].strip() for line in lines if "model name" in line), platform.machine())
+    head = (
+        "# Results\n\nWritten by `make bench`; medians of "
+        f"{runs} runs in turn, on {os.cpu_count()} cores ({model}), CPython {platform.python_version()}.\n"
+        "Every line is tracked by the ackers in every Squall row; bytewax tracks nothing. Ratios are of this one run.\n"
+    )
+    table = "| what | figure | ratio |\n| --- | --- | --- |\n" + "\n".join(rows) + "\n"
+    notes = HERE / "NOTES.md"
+    return f"{head}\n{table}\n{notes.read_text() if notes.exists() else ''}"
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,29 @@
+"""The text that is measured with: the interpreter's own standard library, which every machine has."""
+
+from __future__ import annotations
+
+import sysconfig
+from pathlib import Path
+
+WORDS_PER_LINE = 8
+
+
+def library_lines() -> list[str]:
+    """Every line of the standard library's top-level packages, as it is."""
+    root = Path(sysconfig.get_paths()["stdlib"])
+    skipped = {"site-packages", "__pycache__", "test", "tests", "idle_test"}
+    lines: list[str] = []
+    for path in sorted(root.rglob("*.py")):
+        if skipped.isdisjoint(path.relative_to(root).parts):
+            lines += path.read_text(encoding="utf-8", errors="replace").split("\n")
+    return lines
+
+
+def rewrapped(lines: list[str]) -> list[str]:
+    """The same words, eight to a line."""
+    words = [word for line in lines for word in line.split()]
+    return [" ".join(words[at : at + WORDS_PER_LINE]) for at in range(0, len(words), WORDS_PER_LINE)]
+
+
+def count_words(lines: list[str]) -> int:
+    return sum(len(line.split()) for line in lines)

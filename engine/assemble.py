@@ -1,0 +1,180 @@
+"""Builds the executors of one worker from a topology and its plan, and opens them.
+
+Guarantees: every task has a user object of its own (copied through pickle, in `--local` mode too, so that both modes
+treat shared state alike); `open` and `prepare` run once per task, in task order, before any tuple flows.
+"""
+
+from __future__ import annotations
+
+import itertools
+import random
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from engine.blocking import BlockingExecutor
+from engine.collectors import BasicCollector, BoltCollector, SpoutCollector
+from engine.component import BasicBolt, Bolt, Spout
+from engine.config import Config
+from engine.context import TopologyContext
+from engine.core import WorkerCore
+from engine.emitter import Emitter
+from engine.executor import BoltExecutor, BoltTask, TaskCrashed, describe
+from engine.failure import Failure
+from engine.ids import root_ids
+from engine.metrics import TaskStats
+from engine.outbox import Outbox
+from engine.peers import Peers
+from engine.pending import PendingTable
+from engine.plan import ExecutorPlan, Plan
+from engine.spout_executor import SpoutExecutor, SpoutTask
+from engine.stream import ACKER_COMPONENT
+from engine.topology import ComponentSpec, Topology
+
+
+@dataclass
+class Surroundings:
+    """What a worker core gets from whoever runs it."""
+
+    topology_name: str
+    worker: str
+    """"node:port"."""
+    attempt: int
+    now_ns: Callable[[], int]
+    state_root: str | None
+    report_error: Callable[[str, int, str], None]
+    """(component, task, text): an error that does not end the worker."""
+    dead_letter: Callable[[str, int, Any, Any, Failure], None]
+    """(component, task, message id, values, last failure)."""
+    wake: Callable[[], None] = lambda: None
+    """Wakes the loop from another thread."""
+    copy: Callable[[ComponentSpec], Any] = lambda spec: spec.component
+    """A fresh copy of a component's user object."""
+    deterministic: bool = False
+    """No threads for blocking bolts, and nothing that depends on how long things take."""
+
+
+class Assembler:
+    """Makes one worker's core."""
+
+    def __init__(self, topology: Topology, plan: Plan, config: Config, me: int, peers: Peers, around: Surroundings):
+        self.topology = topology
+        self.plan = plan
+        self.config = config
+        self.me = me
+        self.around = around
+        self.core = WorkerCore(topology, plan, me, peers, around.now_ns)
+        self.core.adapts = not around.deterministic
+        self._rng = random.Random(None if config.seed is None else config.seed * 1009 + me)
+        self._conf = config.for_components()
+        mine = sorted(self.core.ackers)
+        everyones = range(len(plan.ackers))
+        # D7b: a spout's trees are tracked by an acker of its own worker where there is one.
+        self._acker_turns = itertools.cycle(mine or everyones) if plan.ackers else None
+
+    def build(self) -> WorkerCore:
+        """The core with all its tasks opened. Raises TaskCrashed if user code does."""
+        for executor in self.plan.executors[self.me]:
+            if executor.component == ACKER_COMPONENT:
+                continue
+            spec = self.topology[executor.component]
+            if spec.is_spout:
+                self._spout_executor(spec, executor)
+            else:
+                self._bolt_executor(spec, executor)
+        for runner in self.core.blocking:
+            runner.start()
+        return self.core
+
+    def _spout_executor(self, spec: ComponentSpec, executor: ExecutorPlan) -> None:
+        tasks = []
+        for task in executor.tasks:
+            user: Spout = self.around.copy(spec)
+            stats = self._stats(task)
+            context = self._context(spec, task)
+            around = self.around
+            give_up = partial(around.dead_letter, spec.id, task)
+            pending = PendingTable(
+                task, user, around.now_ns, round(self.config.message_timeout_secs * 1e9), stats, self.core.init_tree,
+                self.core.forget_tree, self.config.max_attempts, give_up,
+            )
+            collector = SpoutCollector(
+                self._emitter(spec, task, self.core.outbox, context), pending, self._roots(), self._report(spec, task)
+            )
+            limit = spec.config.get("max_spout_pending", self.config.max_spout_pending)
+            _guard(spec, task, "open", partial(user.open, self._conf_of(spec), context, collector))
+            tasks.append(SpoutTask(spec.id, task, user, collector, pending, stats, limit))
+        self.core.add_spout_executor(SpoutExecutor(tasks))
+
+    def _bolt_executor(self, spec: ComponentSpec, executor: ExecutorPlan) -> None:
+        tick_secs = spec.config.get("tick_tuple_freq_secs", self.config.tick_tuple_freq_secs)
+        bolt: Bolt | BasicBolt = spec.component  # type: ignore[assignment]
+        own_thread = bolt.blocking and not self.around.deterministic
+        outbox = Outbox() if own_thread else self.core.outbox
+        tasks, collectors = [], {}
+        for task in executor.tasks:
+            user: Any = self.around.copy(spec)
+            context = self._context(spec, task)
+            emitter = self._emitter(spec, task, outbox, context)
+            tasks.append(BoltTask(spec.id, task, user, self._stats(task), tick_secs))
+            report = self._report(spec, task)
+            collectors[task] = collector = (
+                BasicCollector(emitter, report)
+                if isinstance(user, BasicBolt)
+                else BoltCollector(emitter, self.around.worker, report, self.core.stats[task])
+            )
+            arguments = (self._conf_of(spec), context) + (() if isinstance(user, BasicBolt) else (collector,))
+            _guard(spec, task, "prepare", partial(user.prepare, *arguments))
+        made = BoltExecutor(
+            tasks, collectors, outbox, self.around.now_ns, self.core.source, self.around.worker,
+            crash=self.config.on_error == "crash",
+        )
+        runner = None
+        if own_thread:
+            runner = BlockingExecutor(made, f"{spec.id}[{executor.first_task}]", self._post)
+        self.core.add_bolt_executor(made, runner)
+
+    def _post(self, handover: Any) -> None:
+        self.core.post(handover)
+        self.around.wake()
+
+    def _stats(self, task: int) -> TaskStats:
+        stats = self.core.stats[task] = TaskStats()
+        return stats
+
+    def _emitter(self, spec: ComponentSpec, task: int, outbox: Outbox, context: TopologyContext) -> Emitter:
+        emitter = Emitter(
+            spec.id, task, self.me, self.topology, self.plan, outbox, self.core.bits, self._rng, context
+        )
+        self.core.emitters[task] = emitter
+        return emitter
+
+    def _roots(self) -> Iterator[int] | None:
+        return None if self._acker_turns is None else root_ids(next(self._acker_turns))
+
+    def _context(self, spec: ComponentSpec, task: int) -> TopologyContext:
+        around = self.around
+        index = self.plan.tasks_of(spec.id).index(task)
+        return TopologyContext(
+            around.topology_name, spec.id, task, index, around.worker, around.attempt, self.plan, around.state_root
+        )
+
+    def _conf_of(self, spec: ComponentSpec) -> dict[str, Any]:
+        return {**self._conf, **spec.config}
+
+    def _report(self, spec: ComponentSpec, task: int) -> Callable[[BaseException], None]:
+        stats = self.core.stats[task]
+
+        def report(error: BaseException) -> None:
+            stats.errors += 1
+            self.around.report_error(spec.id, task, describe(error))
+
+        return report
+
+
+def _guard(spec: ComponentSpec, task: int, doing: str, call: Callable[[], None]) -> None:
+    try:
+        call()
+    except Exception as error:
+        raise TaskCrashed(spec.id, task, doing, error) from error

@@ -1,0 +1,272 @@
+"""Collectors: what components emit, ack and fail through.
+
+Guarantees: wrong use is a `ComponentError` at once, naming component, stream and fields; see `engine.emitter` and
+`engine.tuple`. Every tracked tuple that is emitted is part of its tree before the emit returns.
+
+A collector belongs to one task and is used by that task's thread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING, Any
+
+from engine.emitter import Emitter, StreamOut
+from engine.errors import ComponentError
+from engine.failure import FAILED, Failure
+from engine.metrics import TaskStats
+from engine.stream import DEFAULT_STREAM
+from engine.tuple import Anchors, Run, Tuple
+
+if TYPE_CHECKING:
+    from engine.pending import PendingTable
+
+UNTRACKED = Run(0, 0, 0)
+"""The anchor of everything that is not tracked. Shared: a run with root 0 is never written to."""
+
+Report = Callable[[BaseException], None]
+
+
+class SpoutCollector:
+    """For spouts."""
+
+    def __init__(self, emitter: Emitter, pending: PendingTable, roots: Iterator[int] | None, report: Report) -> None:
+        self._emitter = emitter
+        self._pending = pending
+        self._roots = roots
+        self._report = report
+        self._start_run = emitter.outbox.start_run
+        # The anchor of the tree being emitted; one object serves all, its fields are read before the next emit.
+        self._run = Run(0, 0, 0)
+        self.emitted = 0
+        default = emitter.streams.get(DEFAULT_STREAM)
+        self._fast = default.fast_place() if default is not None and roots is not None else None
+
+    def emit(self, values: Any, message_id: Any = None, stream: str = DEFAULT_STREAM) -> list[int]:
+        """Emit one tuple; with a message id, its tree is tracked and answered by `ack` or `fail`.
+
+        Returns the ids of the tasks it goes to.
+        """
+        out = self._emitter.streams.get(stream) or self._emitter.stream(stream)
+        values = out.check(values)
+        self.emitted += 1
+        roots = self._roots
+        if message_id is None or roots is None:
+            tasks = out.place(values, 0, UNTRACKED)
+            if message_id is not None:
+                self._pending.answer_untracked(message_id)
+            return tasks
+        run = self._run
+        run.root = root = next(roots)
+        run.children = run.mask = 0
+        if self._fast is not None and stream == DEFAULT_STREAM:
+            batch = self._fast(values)
+            self._start_run(batch, root, run)
+            batch.rows.append(values)
+            tasks = [batch.target]
+        else:
+            tasks = out.place(values, root, run)
+        self._pending.add(root, message_id, values, run.children, run.mask)
+        return tasks
+
+    def emit_direct(
+        self, task: int, values: Any, message_id: Any = None, stream: str = DEFAULT_STREAM
+    ) -> list[int]:
+        """Emit to the one task the caller names, on a stream declared direct."""
+        out = self._emitter.stream(stream)
+        values = out.check(values)
+        self.emitted += 1
+        if message_id is None or self._roots is None:
+            tasks = out.place_direct(task, values, [UNTRACKED])
+            if message_id is not None:
+                self._pending.answer_untracked(message_id)
+            return tasks
+        run = self._run
+        run.root = root = next(self._roots)
+        run.children = run.mask = 0
+        tasks = out.place_direct(task, values, [run])
+        self._pending.add(root, message_id, values, run.children, run.mask)
+        return tasks
+
+    def report_error(self, error: BaseException) -> None:
+        """Tell the operator; nothing else happens."""
+        self._report(error)
+
+    @property
+    def pending_count(self) -> int:
+        """Trees of this task that are not answered yet."""
+        return len(self._pending)
+
+
+class BoltCollector:
+    """For bolts that ack themselves."""
+
+    def __init__(self, emitter: Emitter, worker: str, report: Report, stats: TaskStats) -> None:
+        self._emitter = emitter
+        self._outbox = emitter.outbox
+        self._worker = worker
+        self._report = report
+        self._stats = stats
+
+    def emit(self, values: Any, anchors: Anchors = (), stream: str = DEFAULT_STREAM) -> list[int]:
+        """Emit one tuple. `anchors` is one input tuple or several; without any it is not tracked.
+
+        Returns the ids of the tasks it goes to.
+        """
+        out = self._emitter.streams.get(stream) or self._emitter.stream(stream)
+        values = out.check(values)
+        if anchors.__class__ is Tuple:
+            run = anchors._run
+            if anchors._done:
+                raise self._anchored_to_done(anchors)
+            return out.place(values, run if run.others else run.root, run)
+        if not anchors:
+            return out.place(values, 0, UNTRACKED)
+        return out.place_joined(values, self._runs(anchors))
+
+    def emit_direct(
+        self, task: int, values: Any, anchors: Anchors = (), stream: str = DEFAULT_STREAM
+    ) -> list[int]:
+        """Emit to the one task the caller names, on a stream declared direct."""
+        out = self._emitter.stream(stream)
+        values = out.check(values)
+        return out.place_direct(task, values, self._runs(anchors))
+
+    def ack(self, tup: Tuple) -> None:
+        """This tuple is processed; everything emitted with it as an anchor is now on its own."""
+        if tup._done:
+            raise self._done_twice(tup, "acked")
+        tup._done = True
+        self._stats.acked += 1
+        run = tup._run
+        run.remaining -= 1
+        if not run.remaining:
+            self._outbox.ack_run(run)
+
+    def fail(self, tup: Tuple) -> None:
+        """Fail every tree this tuple belongs to, at once."""
+        if tup._done:
+            raise self._done_twice(tup, "failed")
+        tup._done = True
+        self._stats.failed += 1
+        run = tup._run
+        run.remaining -= 1
+        emitter = self._emitter
+        self._outbox.fail_run(run, Failure(FAILED, emitter.component, emitter.task, self._worker))
+
+    def reset_timeout(self, tup: Tuple) -> None:
+        """Start the message timeout of this tuple's trees afresh."""
+        self._outbox.reset_run(tup._run)
+
+    def report_error(self, error: BaseException) -> None:
+        """Tell the operator; nothing else happens."""
+        self._report(error)
+
+    def _runs(self, anchors: Any) -> list[Run]:
+        if anchors is None:
+            anchors = ()
+        elif isinstance(anchors, Tuple) or not isinstance(anchors, Iterable):
+            anchors = (anchors,)
+        # A run that several of the anchors belong to needs one edge, not one for each.
+        runs: dict[int, Run] = {}
+        for anchor in anchors:
+            if not isinstance(anchor, Tuple):
+                raise ComponentError(
+                    f"{self._emitter.component}[{self._emitter.task}] gave {anchor!r:.80} as an anchor; allowed: an "
+                    "input tuple, or several"
+                )
+            if anchor._done:
+                raise self._anchored_to_done(anchor)
+            runs[id(anchor._run)] = anchor._run
+        return list(runs.values()) or [UNTRACKED]
+
+    def _done_twice(self, tup: Tuple, what: str) -> ComponentError:
+        return ComponentError(
+            f"{self._emitter.component}[{self._emitter.task}] {what} {tup!r}, which it had acked or failed before; "
+            "each tuple is acked or failed once"
+        )
+
+    def _anchored_to_done(self, tup: Tuple) -> ComponentError:
+        return ComponentError(
+            f"{self._emitter.component}[{self._emitter.task}] anchored an emit to {tup!r}, which it had acked or "
+            "failed before; emit first, ack afterwards"
+        )
+
+
+class BasicCollector:
+    """For basic bolts: anchors every emit to the tuple at hand."""
+
+    emit: Callable[..., list[int]]
+    """`emit(values, stream="default") -> list[int]`: emit one tuple; the ids of the tasks it goes to."""
+
+    def __init__(self, emitter: Emitter, report: Report) -> None:
+        self._emitter = emitter
+        self._outbox = emitter.outbox
+        self._report = report
+        self.run = Run(0, 0, 0)
+        """The run at hand, and the key that marks what is anchored to it. Set by the executor before each run."""
+        self.key: object = 0
+        default = emitter.streams.get(DEFAULT_STREAM)
+        self.emit = (default and self._fast_emit(default)) or self._emit
+
+    def _emit(self, values: Any, stream: str = DEFAULT_STREAM) -> list[int]:
+        out = self._emitter.streams.get(stream) or self._emitter.stream(stream)
+        return out.place(out.check(values), self.key, self.run)
+
+    def _fast_emit(self, default: StreamOut) -> Callable[..., list[int]] | None:
+        """`_emit` for the default stream when it has one subscriber, one task each: most of the tuples there are.
+
+        What `place` does is written out here: on this path a call costs as much as the work it does.
+        """
+        width = len(default.shape.fields)
+        emit_any, check, start_run = self._emit, default.check, self._outbox.start_run
+        memo_and_position = default.fast_memo()
+        place = default.fast_place()
+
+        def emit_by_field(values: Any, stream: str = DEFAULT_STREAM) -> list[int]:
+            if stream is not DEFAULT_STREAM and stream != DEFAULT_STREAM:
+                return emit_any(values, stream)
+            if values.__class__ is not tuple or len(values) != width:
+                values = check(values)
+            try:
+                batch = memo[values[at]]
+            except TypeError:
+                batch = memo.of(values[at])
+            key = self.key
+            if batch.last is not key:
+                start_run(batch, key, self.run)
+            batch.rows.append(values)
+            return [batch.target]
+
+        def emit(values: Any, stream: str = DEFAULT_STREAM) -> list[int]:
+            if stream is not DEFAULT_STREAM and stream != DEFAULT_STREAM:
+                return emit_any(values, stream)
+            if values.__class__ is not tuple or len(values) != width:
+                values = check(values)
+            batch = place(values)  # type: ignore[misc]
+            key = self.key
+            if batch.last is not key:
+                start_run(batch, key, self.run)
+            batch.rows.append(values)
+            return [batch.target]
+
+        if place is None:
+            return None
+        default.counted_by_batch = True
+        if memo_and_position is None:
+            return emit
+        memo, at = memo_and_position
+        return emit_by_field
+
+    def emit_direct(self, task: int, values: Any, stream: str = DEFAULT_STREAM) -> list[int]:
+        """Emit to the one task the caller names, on a stream declared direct."""
+        out = self._emitter.stream(stream)
+        return out.place_direct(task, out.check(values), [self.run])
+
+    def reset_timeout(self, tup: Tuple) -> None:
+        """Start the message timeout of this tuple's trees afresh."""
+        self._outbox.reset_run(tup._run)
+
+    def report_error(self, error: BaseException) -> None:
+        """Tell the operator; nothing else happens."""
+        self._report(error)

@@ -1,0 +1,244 @@
+"""Every setting of a topology: one options object, all defaults in one place, validated once.
+
+Guarantees: a `Config` that exists is valid; an unknown or out-of-range setting is refused by name with what is allowed.
+Settings can be given by Squall's name (`workers=2`) or by Storm's key (`**{"topology.workers": 2}`), and are printed
+under both.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from engine.errors import ConfigError
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What is known about one setting."""
+
+    storm_key: str
+    check: Callable[[Any], Any]
+    """Returns the value as kept; raises ValueError saying what is allowed."""
+    help: str
+
+
+def _integer(low: int, high: int | None = None, none: str = "") -> Callable[[Any], int | None]:
+    allowed = f"an integer from {low}" + (f" to {high}" if high is not None else " up")
+    return _number(int, low, high, allowed, none)
+
+
+def _seconds(low: float, high: float | None = None, none: str = "") -> Callable[[Any], float | None]:
+    allowed = f"a number of seconds from {low:g}" + (f" to {high:g}" if high is not None else " up")
+    return _number(float, low, high, allowed, none)
+
+
+def _number(kind: type, low: float, high: float | None, allowed: str, none: str) -> Callable[[Any], Any]:
+    if none:
+        allowed += f", or None ({none})"
+
+    def check(value: Any) -> Any:
+        if value is None:
+            if none:
+                return None
+            raise ValueError(allowed)
+        if isinstance(value, bool) or not isinstance(value, int | float) or (kind is int and value % 1):
+            # Infinity and nan land here too: their remainder is nan, which is true.
+            raise ValueError(allowed)
+        if value != value or value < low or (high is not None and value > high):
+            raise ValueError(allowed)
+        return kind(value)
+
+    return check
+
+
+def _flag(value: Any) -> bool:
+    if not isinstance(value, bool):
+        raise ValueError("True or False")
+    return value
+
+
+def _choice(*allowed: str) -> Callable[[Any], str]:
+    def check(value: Any) -> str:
+        if value not in allowed:
+            raise ValueError(" or ".join(repr(choice) for choice in allowed))
+        return str(value)
+
+    return check
+
+
+_ARENA_MIN_BYTES, _ARENA_MAX_BYTES = 64 * 1024, 4 << 30
+
+
+def _arena_bytes(value: Any) -> int:
+    allowed = f"0 (none), or an integer from {_ARENA_MIN_BYTES} to {_ARENA_MAX_BYTES}"
+    if value == 0 and not isinstance(value, bool):
+        return 0
+    checked: int = _number(int, _ARENA_MIN_BYTES, _ARENA_MAX_BYTES, allowed, "")(value)
+    return checked
+
+
+def _setting(default: Any, storm_key: str, check: Callable[[Any], Any], help_text: str) -> Any:
+    return field(default=default, metadata={"setting": Setting(storm_key, check, help_text)})
+
+
+@dataclass(frozen=True, init=False)
+class Config:
+    """Settings of one topology. Construct with keyword arguments; ConfigError lists every bad one.
+
+    `extra` holds keys that contain a dot and are not Storm's: a topology's own settings, handed to components as is.
+    """
+
+    workers: int = _setting(1, "topology.workers", _integer(1, 1024), "worker processes of the topology")
+    ackers: int | None = _setting(
+        None,
+        "topology.acker.executors",
+        _integer(0, 1024, none="as many as workers"),
+        "acker executors; 0 = no tracking, a tuple is acked as it is emitted",
+    )
+    message_timeout_secs: float = _setting(
+        30.0,
+        "topology.message.timeout.secs",
+        _seconds(0.05, 86400),
+        "a tuple tree not finished this long after its emit is failed (the safety net: deaths are noticed at once)",
+    )
+    max_spout_pending: int | None = _setting(
+        2048,
+        "topology.max.spout.pending",
+        _integer(1, none="no limit"),
+        "trees a spout task may have open; bounds memory and the time a tuple waits in queues",
+    )
+    tick_tuple_freq_secs: float | None = _setting(
+        None,
+        "topology.tick.tuple.freq.secs",
+        _seconds(0.001, 86400, none="no ticks"),
+        "every bolt task receives a tick tuple this often; also per component",
+    )
+    max_attempts: int | None = _setting(
+        None,
+        "squall.max.attempts",
+        _integer(1, none="replay for ever"),
+        "a message that failed this many times becomes a dead letter",
+    )
+    on_error: str = _setting(
+        "crash",
+        "squall.on.error",
+        _choice("crash", "fail"),
+        "an exception in execute: 'crash' fails its tuples and restarts the worker, 'fail' only fails the tuple",
+    )
+    debug: bool = _setting(False, "topology.debug", _flag, "log every emit, ack and fail")
+    batch_tuples: int = _setting(
+        1024,
+        "topology.producer.batch.size",
+        _integer(1, 65536),
+        "a worker sends what it has for others when it is this many tuples and acks, or when there is nothing else to do",
+    )
+    link_window_bytes: int = _setting(
+        8 * 1024 * 1024,
+        "squall.link.window.bytes",
+        _integer(64 * 1024),
+        "bytes one worker may have under way to another before the receiver has processed them",
+    )
+    arena_bytes: int = _setting(
+        64 * 1024 * 1024,
+        "squall.arena.bytes",
+        _arena_bytes,
+        "shared memory for payloads of 64 KiB and more; 0 = send them through the socket",
+    )
+    seed: int | None = _setting(
+        None,
+        "squall.seed",
+        _integer(0, none="a different order each run"),
+        "seed of shuffle and none groupings (never of tuple ids)",
+    )
+    extra: Mapping[str, Any] = field(default_factory=dict)
+
+    def __init__(self, **settings: Any) -> None:
+        mistakes, values = _parse(settings)
+        if mistakes:
+            raise ConfigError("; ".join(mistakes))
+        for name, value in values.items():
+            object.__setattr__(self, name, value)
+
+    @property
+    def acker_count(self) -> int:
+        """Acker executors in effect."""
+        return self.workers if self.ackers is None else self.ackers
+
+    def replace(self, **changes: Any) -> Config:
+        """A copy with some settings changed."""
+        return Config(**{**self.settings(), **self.extra, **changes})
+
+    def settings(self) -> dict[str, Any]:
+        """Every setting by Squall's name."""
+        return {name: getattr(self, name) for name in SETTINGS}
+
+    def to_dict(self) -> dict[str, Any]:
+        """Everything, as plain values that `Config(**...)` accepts."""
+        return {**self.settings(), **self.extra}
+
+    def for_components(self) -> dict[str, Any]:
+        """What `open` and `prepare` receive as conf: both spellings of every setting, and the extra keys."""
+        both = {SETTINGS[name].storm_key: value for name, value in self.settings().items()}
+        return {**both, **self.to_dict()}
+
+    def __iter__(self) -> Iterator[tuple[str, str, Any, str]]:
+        """(name, Storm's key, value, help) of each setting, in order."""
+        for name, setting in SETTINGS.items():
+            yield name, setting.storm_key, getattr(self, name), setting.help
+
+
+SETTINGS: dict[str, Setting] = {
+    f.name: f.metadata["setting"] for f in dataclasses.fields(Config) if "setting" in f.metadata
+}
+_BY_STORM_KEY = {setting.storm_key: name for name, setting in SETTINGS.items()}
+COMPONENT_SETTINGS = ("tick_tuple_freq_secs", "max_spout_pending", "debug")
+"""Settings that a single component may override."""
+
+
+def canonical_name(key: str) -> str | None:
+    """Squall's name of a setting given by either name; None if there is no such setting."""
+    if key in SETTINGS:
+        return key
+    return _BY_STORM_KEY.get(key)
+
+
+def check_setting(key: str, value: Any) -> tuple[str, Any]:
+    """(name, value as kept) of one setting; ConfigError if it is unknown or out of range."""
+    name = canonical_name(key)
+    if name is None:
+        raise ConfigError(_unknown(key))
+    try:
+        return name, SETTINGS[name].check(value)
+    except ValueError as allowed:
+        raise ConfigError(f"setting {key} is {value!r}; allowed: {allowed}") from None
+
+
+def _unknown(key: str) -> str:
+    near = difflib.get_close_matches(key, [*SETTINGS, *_BY_STORM_KEY], n=1, cutoff=0.6)
+    hint = f"; did you mean {near[0]}?" if near else f"; settings are {', '.join(SETTINGS)}"
+    return f"unknown setting {key}{hint}"
+
+
+def _parse(settings: Mapping[str, Any]) -> tuple[list[str], dict[str, Any]]:
+    mistakes: list[str] = []
+    values: dict[str, Any] = {
+        f.name: f.default for f in dataclasses.fields(Config) if f.default is not dataclasses.MISSING
+    }
+    extra: dict[str, Any] = {}
+    for key, value in settings.items():
+        # A dotted key that is not Storm's belongs to the user's own components; a typo in Storm's is caught.
+        if canonical_name(key) is None and "." in key and not key.startswith(("topology.", "squall.")):
+            extra[key] = value
+            continue
+        try:
+            name, kept = check_setting(key, value)
+        except ConfigError as mistake:
+            mistakes.append(str(mistake))
+        else:
+            values[name] = kept
+    values["extra"] = extra
+    return mistakes, values

@@ -1,0 +1,485 @@
+"""The worker core: everything a tuple meets inside one worker, with no socket, process or clock of its own.
+
+::
+
+      spouts ──emit──► outbox ──flush──► inboxes of bolts here ──execute──► outbox ...
+                         │                                          │
+                         │ acks, fails                              └──► parcels for other workers ──► (link)
+                         ▼
+                       ackers ──answers──► spouts (ack / on_failure)      ◄── parcels from other workers ──┘
+
+One thread drives it: `step()` gives every executor a turn; `receive()` takes what other workers sent; `take_parcel()`
+hands over what is for them. Who moves the parcels is the caller's business: ZeroMQ links in a worker process, plain
+method calls in `--local` mode and in simulation.
+
+Guarantees: nothing is lost between its parts; every answer of an acker reaches its spout's table or, when that is in
+another worker, a parcel; the order of one sender's tuples to one task is kept.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from engine.acker import Acker
+from engine.batch import Batch
+from engine.blocking import BlockingExecutor, Handover
+from engine.component import BasicBolt
+from engine.emitter import Emitter
+from engine.executor import BoltExecutor, BoltTask, TaskCrashed
+from engine.failure import Failure
+from engine.ids import ACKER_MASK
+from engine.metrics import TaskStats
+from engine.outbox import Outbox
+from engine.parcel import Parcel
+from engine.peers import Peers
+from engine.plan import Plan
+from engine.spout_executor import MAX_TURN_EMITS, SpoutExecutor, SpoutTask
+from engine.stream import SYSTEM_COMPONENT, TICK_FIELDS, TICK_STREAM, Stream
+from engine.topology import Topology
+from engine.tuple import Source
+
+_TICK_SOURCE = Source(SYSTEM_COMPONENT, -1, TICK_STREAM, Stream(*TICK_FIELDS))
+_LONG_TURN_NS = 10_000_000
+"""A turn that took longer than this makes the next ones smaller. Word count's fullest turns take 4 ms."""
+_MAX_TURNS = 4
+"""Rounds through the bolts in one step, so that a tuple passes several bolts of this worker without waiting for the
+next; more would keep a step from ending when bolts feed each other in a cycle."""
+
+
+class WorkerCore:
+    """Executors, ackers and the ways between them, of one worker."""
+
+    def __init__(self, topology: Topology, plan: Plan, me: int, peers: Peers, now_ns: Callable[[], int]) -> None:
+        self.topology = topology
+        self.plan = plan
+        self.me = me
+        self.peers = peers
+        self._now_ns = now_ns
+        self.outbox = Outbox()
+        self.stats: dict[int, TaskStats] = {}
+        self.emitters: dict[int, Emitter] = {}
+        self.bits: dict[int, int] = {}
+        self.spouts: list[SpoutExecutor] = []
+        self.bolts: list[BoltExecutor] = []
+        self.blocking: list[BlockingExecutor] = []
+        self.spout_tasks: dict[int, tuple[SpoutExecutor, SpoutTask]] = {}
+        self.bolt_tasks: dict[int, BoltTask] = {}
+        self._blocking_of: dict[int, BlockingExecutor] = {}
+        self._ticking: list[BoltTask] = []
+        self.ackers: dict[int, Acker] = {}
+        self._acker_worker = [plan.task_worker[task] for task in plan.ackers]
+        self._parcels: dict[int, Parcel] = {}
+        self._handovers: deque[Handover] = deque()
+        self._sources: dict[tuple[int, str], Source] = {}
+        self.adapts = True
+        """Whether the spouts' share of a turn follows the time turns take; False where order must not depend on it."""
+        self._turn_emits = MAX_TURN_EMITS
+        self.active = False
+        self.congested = False
+        """Set by the caller: something downstream is full, spouts must wait."""
+        self.dropped = 0
+        """Tuples that were for a worker that died before they left."""
+        for index, task in enumerate(plan.ackers):
+            if plan.task_worker[task] == me:
+                self.ackers[index] = Acker()
+        self._all_ackers_here = len(self.ackers) == len(self._acker_worker)
+        self.refresh_bits()
+
+    # ---- set-up (see engine.assemble) ----
+
+    def add_spout_executor(self, executor: SpoutExecutor) -> None:
+        self.spouts.append(executor)
+        for task in executor.tasks:
+            self.spout_tasks[task.task] = (executor, task)
+
+    def add_bolt_executor(self, executor: BoltExecutor, blocking: BlockingExecutor | None) -> None:
+        if blocking is None:
+            self.bolts.append(executor)
+        else:
+            self.blocking.append(blocking)
+        for task in executor.tasks:
+            self.bolt_tasks[task.task] = task
+            if blocking is not None:
+                self._blocking_of[task.task] = blocking
+            if task.tick_ns:
+                task.ticks_at_ns = self._now_ns() + task.tick_ns
+                self._ticking.append(task)
+
+    def source(self, task: int, stream: str) -> Source:
+        """What the tuples of one sender's stream have in common. Any thread."""
+        found = self._sources.get((task, stream))
+        if found is None:
+            if stream == TICK_STREAM:
+                return _TICK_SOURCE
+            component = self.plan.task_component[task]
+            found = Source(component, task, stream, self.topology[component].outputs[stream])
+            self._sources[task, stream] = found
+        return found
+
+    def post(self, handover: Handover) -> None:
+        """What an executor with a thread of its own has produced. Any thread; the caller wakes the loop."""
+        self._handovers.append(handover)
+
+    # ---- the turn of the loop ----
+
+    def step(self) -> bool:
+        """Give every executor a turn; whether anything was done. Raises TaskCrashed."""
+        if self._ticking:
+            self._tick()
+        worked = self._absorb_handovers() if self._handovers else False
+        began_ns = self._now_ns()
+        emits = self._turn_emits if self.active and not self.congested else 0
+        for spout in self.spouts:
+            if spout.run(emits):
+                worked = True
+        # Spouts that had nothing to say in `next_tuple` may have emitted while they were told of an answer.
+        self._flush_here()
+        for _ in range(_MAX_TURNS):
+            busy = False
+            for bolt in self.bolts:
+                if bolt.run():
+                    busy = True
+                    self._flush_here()
+            if not busy:
+                break
+            worked = True
+        worked = self.settle() or worked
+        if self.adapts:
+            self._adapt(self._now_ns() - began_ns)
+        return worked
+
+    def _adapt(self, turn_ns: int) -> None:
+        """Emit less per turn where bolts are slow, so that answers, frames and commands are not kept waiting."""
+        if turn_ns > _LONG_TURN_NS:
+            self._turn_emits = max(1, self._turn_emits * _LONG_TURN_NS // turn_ns)
+        elif self._turn_emits < MAX_TURN_EMITS:
+            self._turn_emits = min(MAX_TURN_EMITS, 2 * self._turn_emits)
+
+    def settle(self) -> bool:
+        """Bring acks, fails and resets to their ackers, and answers to their spouts; whether there were any."""
+        outbox = self.outbox
+        some = bool(outbox.acks or outbox.fails or outbox.resets)
+        if outbox.acks:
+            self._send_acks()
+        if outbox.fails:
+            self._send_fails()
+        if outbox.resets:
+            for root in outbox.resets:
+                self._reset(root)
+            outbox.resets.clear()
+        for acker in self.ackers.values():
+            if acker.answers:
+                some = True
+                self._send_answers(acker)
+        return some
+
+    def _flush_here(self) -> None:
+        opened = self.outbox.opened_here
+        for batch in opened:
+            self._deliver_here(batch.take())
+        opened.clear()
+
+    def _deliver_here(self, batch: Batch) -> None:
+        self._count(batch)
+        self._put(self.bolt_tasks[batch.target], batch, None)
+
+    def _count(self, batch: Batch) -> None:
+        rows = len(batch.rows)
+        self.stats[batch.source].transferred += rows
+        self.emitters[batch.source].count_batch(batch.stream, rows)
+
+    def _tick(self) -> None:
+        now = self._now_ns()
+        for task in self._ticking:
+            if now < task.ticks_at_ns:
+                continue
+            # A tick that came late is not made up for: the next is one period from now.
+            task.ticks_at_ns = now + task.tick_ns
+            batch = Batch(-1, TICK_STREAM, task.task)
+            batch.rows.append((task.tick_ns / 1e9,))
+            batch.starts.append(0)
+            batch.roots.append(0)
+            batch.edges.append(0)
+            self._put(task, batch, None)
+
+    def _put(self, task: BoltTask, batch: Batch, done: Callable[[], None] | None) -> None:
+        task.received += len(batch.rows)
+        blocking = self._blocking_of.get(task.task)
+        if blocking is not None:
+            blocking.put(task, batch, done)
+        else:
+            task.inbox.append((batch, done))
+
+    def _absorb_handovers(self) -> bool:
+        worked = False
+        handovers = self._handovers
+        while handovers:
+            worked = True
+            handover = handovers.popleft()
+            for batch in handover.here:
+                self._deliver_here(batch)
+            for batch in handover.there:
+                self._pack(batch)
+            self.outbox.absorb(handover.acks, handover.workers, handover.fails, handover.resets)
+            for done in handover.done:
+                done()
+            if handover.crash is not None:
+                raise handover.crash
+        return worked
+
+    # ---- tracking ----
+
+    def init_tree(self, root: int, xor: int, spout_task: int, workers: int) -> None:
+        """A spout of this worker emitted a tree: tell its acker."""
+        acker = self.ackers.get(root & ACKER_MASK)
+        if acker is not None:
+            acker.init(root, xor, spout_task, workers)
+        else:
+            mine = 1 << self.me + self.peers.n_slots * (self.peers.incarnation(self.me) % 16)
+            self._parcel(self._acker_worker[root & ACKER_MASK]).inits.append((root, xor, spout_task, workers | mine))
+
+    def forget_tree(self, root: int) -> None:
+        """A spout of this worker gave a tree up."""
+        acker = self.ackers.get(root & ACKER_MASK)
+        if acker is not None:
+            acker.forget(root)
+
+    def _send_acks(self) -> None:
+        outbox = self.outbox
+        acks, workers = outbox.acks, outbox.workers
+        outbox.acks, outbox.workers = {}, {}
+        if self._all_ackers_here and len(self.ackers) == 1:
+            next(iter(self.ackers.values())).ack_many(acks.items(), workers)
+            return
+        shares: list[list[tuple[int, int]]] = [[] for _ in self._acker_worker]
+        for item in acks.items():
+            shares[item[0] & ACKER_MASK].append(item)
+        masks: list[dict[int, int]] = [{} for _ in self._acker_worker]
+        for root, mask in workers.items():
+            masks[root & ACKER_MASK][root] = mask
+        for index, worker in enumerate(self._acker_worker):
+            if index in self.ackers:
+                self.ackers[index].ack_many(shares[index], masks[index])
+            elif shares[index] or masks[index]:
+                self._parcel(worker).add_acks(shares[index], masks[index])
+
+    def _send_fails(self) -> None:
+        fails, self.outbox.fails = self.outbox.fails, {}
+        for root, failure in fails.items():
+            self._fail(root, failure)
+
+    def _fail(self, root: int, failure: Failure) -> None:
+        acker = self.ackers.get(root & ACKER_MASK)
+        if acker is not None:
+            acker.fail(root, failure)
+        else:
+            self._parcel(self._acker_worker[root & ACKER_MASK]).fails.append((root, failure))
+
+    def _reset(self, root: int) -> None:
+        acker = self.ackers.get(root & ACKER_MASK)
+        if acker is None:
+            self._parcel(self._acker_worker[root & ACKER_MASK]).resets.append((root, 0))
+            return
+        spout_task = acker.spout_task(root)
+        if spout_task is not None:
+            self._reset_spout(spout_task, root)
+
+    def _reset_spout(self, spout_task: int, root: int) -> None:
+        here = self.spout_tasks.get(spout_task)
+        if here is not None:
+            here[1].pending.reset(root)
+        else:
+            self._parcel(self.plan.task_worker[spout_task]).resets.append((root, spout_task))
+
+    def _send_answers(self, acker: Acker) -> None:
+        answers, acker.answers = acker.answers, []
+        spouts = self.spout_tasks
+        for spout_task, root, failure in answers:
+            here = spouts.get(spout_task)
+            if here is not None:
+                here[0].answer(here[1], root, failure)
+            else:
+                self._parcel(self.plan.task_worker[spout_task]).answers.append((spout_task, root, failure))
+
+    def rotate(self) -> None:
+        """Called once per message timeout."""
+        for acker in self.ackers.values():
+            acker.rotate()
+
+    # ---- other workers ----
+
+    def _parcel(self, worker: int) -> Parcel:
+        parcel = self._parcels.get(worker)
+        if parcel is None:
+            parcel = self._parcels[worker] = Parcel()
+        return parcel
+
+    @property
+    def for_others(self) -> int:
+        """Tuples and tracking messages that wait for being sent to other workers."""
+        waiting = sum(len(batch.rows) for batch in self.outbox.opened_there)
+        for parcel in self._parcels.values():
+            waiting += parcel.weight
+        return waiting
+
+    def close_parcels(self) -> dict[int, Parcel]:
+        """Everything for other workers that is not taken yet, by slot; the caller takes it with `take_parcel`."""
+        opened = self.outbox.opened_there
+        for batch in opened:
+            self._pack(batch.take())
+        opened.clear()
+        return self._parcels
+
+    def _pack(self, batch: Batch) -> None:
+        self._count(batch)
+        parcel = self._parcel(self.plan.task_worker[batch.target])
+        parcel.batches.append(batch)
+        parcel.rows += len(batch.rows)
+
+    def take_parcel(self, worker: int) -> Parcel:
+        return self._parcels.pop(worker)
+
+    def receive(self, parcel: Parcel, done: Callable[[], None]) -> None:
+        """Take in what another worker sent; `done` is called when all of it has been processed."""
+        left = _Countdown(len(parcel.batches) + 1, done)
+        for batch in parcel.batches:
+            self._put(self.bolt_tasks[batch.target], batch, left.step)
+        self._receive_tracking(parcel)
+        left.step()
+
+    def _receive_tracking(self, parcel: Parcel) -> None:
+        for root, xor, spout_task, workers in parcel.inits:
+            self.ackers[root & ACKER_MASK].init(root, xor, spout_task, workers)
+        for root, spout_task in parcel.resets:
+            if spout_task:
+                self._reset_spout(spout_task, root)
+            else:
+                self._reset(root)
+        if parcel.acks or parcel.workers:
+            self.outbox.absorb(parcel.acks, parcel.workers, {}, ())
+        for root, failure in parcel.fails:
+            self.ackers[root & ACKER_MASK].fail(root, failure)
+        for spout_task, root, answer in parcel.answers:
+            executor, task = self.spout_tasks[spout_task]
+            executor.answer(task, root, answer)
+
+    def refresh_bits(self) -> None:
+        """Recompute which bit a tuple for each task carries. After every change of `peers`."""
+        worker_bits = [self.peers.bit(slot) for slot in range(self.plan.n_workers)]
+        for task, worker in self.plan.task_worker.items():
+            self.bits[task] = worker_bits[worker]
+
+    def peer_changed(self, slot: int, incarnation: int, alive: bool) -> None:
+        """Another worker started, became ready or died: replay exactly what the dead one held."""
+        died = self.peers.update(slot, incarnation, alive)
+        self.refresh_bits()
+        if not died:
+            return
+        self._drop_for(slot)
+        dead = self.peers.dead_mask
+        for acker in self.ackers.values():
+            acker.workers_died(dead)
+        its = {index for index, worker in enumerate(self._acker_worker) if worker == slot}
+        if its:
+            for _, task in self.spout_tasks.values():
+                task.pending.acker_died(lambda root: root & ACKER_MASK in its)
+        self.settle()
+
+    def _drop_for(self, slot: int) -> None:
+        """What was to go to a worker that died belongs to trees that fail now."""
+        keep = []
+        for batch in self.outbox.opened_there:
+            if self.plan.task_worker[batch.target] == slot:
+                self.dropped += len(batch.take().rows)
+            else:
+                keep.append(batch)
+        self.outbox.opened_there[:] = keep
+        parcel = self._parcels.pop(slot, None)
+        if parcel is not None:
+            self.dropped += parcel.rows
+
+    # ---- what the caller wants to know ----
+
+    def refresh_gauges(self) -> None:
+        """Bring the gauges and derived counters in `stats` up to date."""
+        for task, emitter in self.emitters.items():
+            self.stats[task].emitted = emitter.emitted
+        for _, spout in self.spout_tasks.values():
+            stats = spout.stats
+            stats.emitted = spout.collector.emitted
+            stats.pending = len(spout.pending)
+            stats.exhausted = spout.finished
+        for bolt in self.bolt_tasks.values():
+            bolt.stats.in_queue = bolt.received - bolt.processed
+            if isinstance(bolt.user, BasicBolt):
+                bolt.stats.acked = bolt.stats.executed - bolt.stats.failed
+
+    def set_active(self, active: bool) -> None:
+        """Activate or deactivate the spouts."""
+        self.active = active
+        for spout in self.spouts:
+            spout.set_active(active)
+
+    @property
+    def backlog(self) -> int:
+        """Tuples in this worker that wait to be executed or sent."""
+        inside = sum(task.received - task.processed for task in self.bolt_tasks.values())
+        return inside + self.for_others
+
+    @property
+    def quiet(self) -> bool:
+        """Nothing is under way inside this worker."""
+        outbox = self.outbox
+        return not (
+            self._handovers or outbox.acks or outbox.fails or outbox.opened_here or outbox.opened_there
+            or any(map(bool, self._parcels.values()))
+            or any(task.received != task.processed for task in self.bolt_tasks.values())
+            or any(runner.busy for runner in self.blocking)
+        )
+
+    @property
+    def next_deadline_ns(self) -> int | None:
+        """When `step` must be called again even if nothing arrives."""
+        deadlines = [task.ticks_at_ns for task in self._ticking]
+        for _, task in self.spout_tasks.values():
+            deadline = task.pending.next_deadline_ns
+            if deadline is not None:
+                deadlines.append(deadline)
+        return min(deadlines, default=None)
+
+    def users(self) -> Iterator[tuple[str, int, Any]]:
+        """(component, task, user object) of every task here."""
+        for _, spout in self.spout_tasks.values():
+            yield spout.component, spout.task, spout.user
+        for bolt in self.bolt_tasks.values():
+            yield bolt.component, bolt.task, bolt.user
+
+    def close(self) -> list[TaskCrashed]:
+        """Call `close` and `cleanup` of every task; what they raised."""
+        crashes = []
+        for runner in self.blocking:
+            runner.stop()
+        for component, task, user in self.users():
+            method = "close" if task in self.spout_tasks else "cleanup"
+            try:
+                getattr(user, method)()
+            except Exception as error:
+                crashes.append(TaskCrashed(component, task, method, error))
+        return crashes
+
+
+class _Countdown:
+    """Calls `done` when `step` has been called `count` times."""
+
+    __slots__ = ("_count", "_done")
+
+    def __init__(self, count: int, done: Callable[[], None]) -> None:
+        self._count = count
+        self._done = done
+
+    def step(self) -> None:
+        self._count -= 1
+        if not self._count:
+            self._done()

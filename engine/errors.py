@@ -1,0 +1,58 @@
+"""Every error Squall raises on purpose, classified by who must act.
+
+::
+
+    SquallError
+    ├── UsageError            the caller gave something wrong: fix the input (exit code 2)
+    │   ├── TopologyError     the topology is wrong; lists every mistake found
+    │   ├── ConfigError       a setting is unknown or out of range
+    │   └── ComponentError    user code broke the rules of the API inside a component
+    ├── ClusterError          a process, a file or a deadline failed us: look at the cluster (exit code 1)
+    ├── ProtocolError         a frame broke the wire rules: refused, counted, never decoded
+    └── FailedTuple           raised *by users* inside execute: fail this tuple, carry on
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+
+class SquallError(Exception):
+    """Base of all errors below."""
+
+
+class UsageError(SquallError):
+    """The caller's input is wrong; the message names the thing, the value and what is allowed."""
+
+
+class TopologyError(UsageError):
+    """A topology that cannot run. `mistakes` holds every one that was found, one line each."""
+
+    def __init__(self, mistakes: Sequence[str]) -> None:
+        self.mistakes = tuple(mistakes)
+        count = len(self.mistakes)
+        head = "1 mistake in the topology" if count == 1 else f"{count} mistakes in the topology"
+        super().__init__(f"{head}: " + "; ".join(self.mistakes))
+
+    def __reduce__(self) -> tuple[type[TopologyError], tuple[tuple[str, ...]]]:
+        return type(self), (self.mistakes,)
+
+
+class ConfigError(UsageError):
+    """A setting that does not exist or has a value it cannot have."""
+
+
+class ComponentError(UsageError):
+    """User code used a collector or a tuple in a way that would break tracking: a bug in the component."""
+
+
+class ClusterError(SquallError):
+    """The cluster could not do what was asked: a dead daemon, a missing slot, a deadline that passed."""
+
+
+class ProtocolError(SquallError):
+    """A frame that breaks the wire rules (signature, checksum, version, size, sequence)."""
+
+
+class FailedTuple(SquallError):
+    """Raise inside `execute` to fail the tuple at hand without harming the worker."""

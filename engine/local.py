@@ -1,0 +1,135 @@
+"""Local mode: a whole topology in this one process and thread, for a debugger and for unit tests.
+
+Guarantees: the same code that a worker runs meets every tuple, without processes, sockets or threads (bolts marked
+`blocking` run in turn like all others). With the same seed and input, executors run in the same order and groupings
+choose the same tasks. An exception in a component reaches the caller as it is.
+"""
+
+from __future__ import annotations
+
+import pickle
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from typing import Any
+
+from engine.assemble import Assembler, Surroundings
+from engine.clock import Clock
+from engine.config import Config
+from engine.core import WorkerCore
+from engine.errors import ClusterError
+from engine.executor import TaskCrashed
+from engine.failure import Failure
+from engine.metrics import TASK_COUNTERS
+from engine.peers import Peers
+from engine.plan import ExecutorPlan, Plan
+from engine.report import RunReport, TaskReading, build_report
+from engine.topology import ComponentSpec, Topology
+
+LOCAL_WORKER = "local:0"
+_IDLE_SLEEP_SECS = 0.001
+
+
+def local_plan(topology: Topology, ackers: int) -> Plan:
+    """Everything in one worker, task ids as a cluster gives them: over components sorted by id."""
+    executors, task = [], 1
+    for component, _, tasks, n_executors in sorted(topology.layout(1 if ackers else 0)):
+        quotient, remainder = divmod(tasks, n_executors)
+        for index in range(n_executors):
+            size = quotient + (index < remainder)
+            executors.append(ExecutorPlan(component, task, task + size - 1))
+            task += size
+    return Plan([executors], [LOCAL_WORKER])
+
+
+class LocalRunner:
+    """Runs one topology in this thread."""
+
+    def __init__(
+        self,
+        topology: Topology,
+        config: Config | None = None,
+        name: str = "local",
+        clock: Clock | None = None,
+        copy: Callable[[ComponentSpec], Any] | None = None,
+    ) -> None:
+        config = config or Config()
+        self.name = name
+        self.config = config if config.seed is not None else config.replace(seed=0)
+        self.topology = topology
+        self.plan = local_plan(topology, self.config.acker_count)
+        self.clock = clock or Clock()
+        self.errors: list[tuple[str, int, str]] = []
+        """(component, task, text) of every reported error."""
+        self.dead_letters: list[tuple[str, int, Any, Any, Failure]] = []
+        self._state = tempfile.TemporaryDirectory(prefix="squall-local-")
+        self._started_ns = self.clock.now_ns()
+        around = Surroundings(
+            topology_name=name, worker=LOCAL_WORKER, attempt=1, now_ns=self.clock.now_ns, state_root=self._state.name,
+            report_error=self._report_error, dead_letter=lambda *letter: self.dead_letters.append(letter),
+            copy=copy or _copy_by_pickle, deterministic=True,
+        )
+        peers = Peers(1, 0)
+        peers.update(0, 1, True)
+        try:
+            self.core: WorkerCore = Assembler(topology, self.plan, self.config, 0, peers, around).build()
+        except BaseException:
+            self._state.cleanup()
+            raise
+
+    def _report_error(self, component: str, task: int, text: str) -> None:
+        self.errors.append((component, task, text))
+        sys.stderr.write(f"error reported by {component}[{task}]: {text}\n")
+
+    def step(self) -> bool:
+        """One turn; whether anything was done. Raises TaskCrashed."""
+        return self.core.step()
+
+    @property
+    def drained(self) -> bool:
+        """All spouts are exhausted, nothing is pending or under way."""
+        return self.core.quiet and all(task.finished for _, task in self.core.spout_tasks.values())
+
+    def run(self, timeout_secs: float | None = None, should_stop: Callable[[], bool] | None = None) -> RunReport:
+        """Run until drained. Raises TaskCrashed, or ClusterError when `timeout_secs` pass first."""
+        deadline = None if timeout_secs is None else time.monotonic() + timeout_secs
+        self.core.set_active(True)
+        while not self.drained:
+            if not self.core.step():
+                time.sleep(_IDLE_SLEEP_SECS)
+            if should_stop is not None and should_stop():
+                break
+            if deadline is not None and time.monotonic() > deadline:
+                raise ClusterError(f"topology {self.name!r} was not drained within {timeout_secs:g} s")
+        return self.report()
+
+    def report(self) -> RunReport:
+        """What has happened so far."""
+        self.core.refresh_gauges()
+        readings = []
+        for task, stats in self.core.stats.items():
+            component = self.plan.task_component[task]
+            counters = dict(zip(TASK_COUNTERS, stats.counters(), strict=True))
+            kind = self.topology[component].kind
+            readings.append(TaskReading(task, component, kind, LOCAL_WORKER, counters, stats.histogram))
+        duration_secs = (self.clock.now_ns() - self._started_ns) / 1e9
+        return build_report(self.name, readings, duration_secs, [], self.drained)
+
+    def close(self) -> list[TaskCrashed]:
+        """Close every task; what they raised."""
+        try:
+            return self.core.close()
+        finally:
+            self._state.cleanup()
+
+    def __enter__(self) -> LocalRunner:
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self.close()
+
+
+def _copy_by_pickle(spec: ComponentSpec) -> Any:
+    return pickle.loads(pickle.dumps(spec.component))
+

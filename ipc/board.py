@@ -1,0 +1,165 @@
+"""The status board: one shared-memory table per topology, written by its workers, read by anyone on the machine.
+
+Guarantees
+    * Every cell is one aligned unsigned 64-bit word with exactly one writer, so a reader sees an old or a new value and
+      never a torn one. Totals outlive the worker that wrote them: its replacement goes on counting from there.
+    * Reading and writing take no lock and send no message; they cost the hot path nothing.
+
+Relies on: x86-64/arm64 writing aligned 8-byte words in one piece; the file being fully allocated before it is mapped
+(a hole would turn a full disk into SIGBUS).
+
+Layout, in words::
+
+    header   [magic, version, n_slots, n_tasks]                      padded to HEADER_WORDS
+    slots    n_slots  x SLOT_WORDS     supervisor: identity; worker: heartbeat, progress, queues
+    links    n_slots  x n_slots x 2    what slot i sent to slot j, and what j has processed of it
+    tasks    n_tasks  x TASK_WORDS     counters, gauges, latency histogram of one task
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import struct
+from typing import NamedTuple
+
+from engine.errors import ClusterError
+from engine.metrics import HISTOGRAM_BUCKETS, TASK_COUNTERS
+
+MAGIC = 0x5351_5541_4C4C_0001
+VERSION = 1
+HEADER_WORDS = 8
+WORD_BYTES = 8
+_HEADER = struct.Struct("=4Q")
+
+STARTING, READY, DEAD, STOPPED = 1, 2, 3, 4
+STATE_NAMES = {0: "empty", STARTING: "starting", READY: "ready", DEAD: "dead", STOPPED: "stopped"}
+
+# Words of a slot's row. The first two are the supervisor's, the rest the worker's.
+SLOT_IDENTITY, SLOT_PID, SLOT_HEARTBEAT_NS, SLOT_PROGRESS, SLOT_BACKLOG, SLOT_CONGESTED, SLOT_QUIET = range(7)
+SLOT_WORDS = 16
+
+TASK_WORDS = len(TASK_COUNTERS) + HISTOGRAM_BUCKETS
+
+
+class SlotCell(NamedTuple):
+    """Who lives in a slot. Incarnation 0 means that nobody ever has."""
+
+    incarnation: int
+    state: int
+    pid: int
+
+
+class Board:
+    """A mapped board. May be used by any process; each word by one writer only."""
+
+    def __init__(self, path: str, mapping: mmap.mmap) -> None:
+        self.path = path
+        self._mapping = mapping
+        self.words = memoryview(mapping).cast("Q")
+        self.n_slots = self.words[2]
+        self.n_tasks = self.words[3]
+        self._links_at = HEADER_WORDS + self.n_slots * SLOT_WORDS
+        self._tasks_at = self._links_at + 2 * self.n_slots * self.n_slots
+
+    @classmethod
+    def create(cls, path: str, n_slots: int, n_tasks: int) -> Board:
+        """Make a zeroed board at `path` (atomically: it appears complete or not at all); ClusterError if it cannot."""
+        size = _size_bytes(n_slots, n_tasks)
+        temporary = f"{path}.new"
+        try:
+            fd = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+            try:
+                os.posix_fallocate(fd, 0, size)
+                os.pwrite(fd, _HEADER.pack(MAGIC, VERSION, n_slots, n_tasks), 0)
+                os.rename(temporary, path)
+            except OSError:
+                os.unlink(temporary)
+                raise
+            finally:
+                os.close(fd)
+        except OSError as error:
+            raise ClusterError(f"cannot create status board {path} of {size} bytes: {error.strerror}") from error
+        return cls.attach(path)
+
+    @classmethod
+    def attach(cls, path: str) -> Board:
+        """Map an existing board; ClusterError if it is missing or not a whole one."""
+        try:
+            fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+        except FileNotFoundError:
+            raise ClusterError(f"status board {path} does not exist; is the topology running?") from None
+        except OSError as error:
+            raise ClusterError(f"cannot open status board {path}: {error.strerror}") from error
+        try:
+            _check(path, os.pread(fd, _HEADER.size, 0), os.fstat(fd).st_size)
+            mapping = mmap.mmap(fd, 0)
+        finally:
+            os.close(fd)
+        return cls(path, mapping)
+
+    def close(self) -> None:
+        """Unmap. The board itself lives on until its file and last mapping are gone."""
+        self.words.release()
+        self._mapping.close()
+
+    # ---- slots ----
+
+    def slot_at(self, index: int) -> int:
+        """First word of slot `index`'s row, for writers that keep it."""
+        if not 0 <= index < self.n_slots:
+            raise IndexError(f"slot {index} of a board with {self.n_slots} slots")
+        return HEADER_WORDS + index * SLOT_WORDS
+
+    def set_slot(self, index: int, incarnation: int, state: int, pid: int) -> None:
+        """Say who lives in a slot. Called by that slot's supervisor only."""
+        at = self.slot_at(index)
+        self.words[at + SLOT_PID] = pid
+        self.words[at + SLOT_IDENTITY] = incarnation << 8 | state
+
+    def slot(self, index: int) -> SlotCell:
+        at = self.slot_at(index)
+        identity = self.words[at + SLOT_IDENTITY]
+        return SlotCell(identity >> 8, identity & 0xFF, self.words[at + SLOT_PID])
+
+    def identity(self, index: int) -> int:
+        """`incarnation << 8 | state` of a slot: one word, cheap enough to poll on every turn of a loop."""
+        return self.words[HEADER_WORDS + index * SLOT_WORDS]
+
+    # ---- links ----
+
+    def link_at(self, sender: int, receiver: int) -> int:
+        """First of two words: position sent (written by the sender), position processed (by the receiver)."""
+        return self._links_at + 2 * (sender * self.n_slots + receiver)
+
+    # ---- tasks ----
+
+    def task_at(self, task: int) -> int:
+        """First word of a task's row. Task ids begin at 1."""
+        if not 1 <= task <= self.n_tasks:
+            raise IndexError(f"task {task} of a board with {self.n_tasks} tasks")
+        return self._tasks_at + (task - 1) * TASK_WORDS
+
+    def task_counters(self, task: int) -> dict[str, int]:
+        at = self.task_at(task)
+        return dict(zip(TASK_COUNTERS, self.words[at : at + len(TASK_COUNTERS)], strict=True))
+
+    def task_histogram(self, task: int) -> list[int]:
+        at = self.task_at(task) + len(TASK_COUNTERS)
+        return self.words[at : at + HISTOGRAM_BUCKETS].tolist()
+
+
+def _size_bytes(n_slots: int, n_tasks: int) -> int:
+    return WORD_BYTES * (HEADER_WORDS + n_slots * SLOT_WORDS + 2 * n_slots * n_slots + n_tasks * TASK_WORDS)
+
+
+def _check(path: str, header: bytes, size: int) -> None:
+    """Refuse what is no board of this layout: it would be read beyond its end, or nonsense would be read."""
+    magic, version, n_slots, n_tasks = _HEADER.unpack(header.ljust(_HEADER.size, b"\0"))
+    if magic != MAGIC:
+        raise ClusterError(f"{path} is not a status board")
+    if version != VERSION:
+        raise ClusterError(f"status board {path} has version {version}; this is version {VERSION}")
+    expected = _size_bytes(n_slots, n_tasks)
+    if size != expected:
+        raise ClusterError(f"status board {path} has {size} bytes; {n_slots} slots and {n_tasks} tasks take {expected}")

@@ -1,0 +1,298 @@
+"""Requests, replies and events between the cluster's processes, over Unix sockets.
+
+Guarantees
+    * What `recv`, `call` and `recv_event` hand out was signed with the cluster's key and is no repeat (`ipc.envelope`);
+      anything else is dropped and counted in `refused`, and never decoded.
+    * A reply answers its own request: late replies of a request that timed out are dropped.
+    * Nothing here waits longer than it was told, and no queue is unbounded.
+    * A process that died and came back under the same name is reached under its new connection; frames of the old one
+      that are still under way do not turn the route back.
+
+Not guaranteed: that a frame arrives. A request without an answer may or may not have been carried out; an event may be
+lost when the peer dies. Frames of one sender arrive in order.
+
+Relies on: one process serving a path (a second `ControlServer` on a live path is refused); ROUTER_MANDATORY, which
+makes sending to a peer that has gone an error instead of silence.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import socket as unix
+import time
+from collections import OrderedDict, deque
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, NamedTuple, TypeAlias, TypeVar
+
+import msgspec
+import zmq
+
+from engine.errors import ClusterError, ProtocolError, UsageError
+from ipc.envelope import MAX_FRAME_BYTES, MAX_SESSIONS, Envelope, Kind, Opener, Sealer
+from ipc.rundir import check_socket_path
+
+QUEUE_FRAMES = 10_000
+"""High-water mark per peer: hours of heartbeats, or the bursts of a large cluster. Beyond it, sends report failure."""
+MAX_KEPT_EVENTS = 10_000
+"""Events kept for `recv_event` while a call waits for its reply."""
+REFUSALS_PER_RECV = 100
+"""Bad frames that one `recv` skips before it lets its caller look after other work."""
+HANDSHAKE_MS = 5_000
+"""A connection that does not speak ZMTP within this time is closed."""
+RECONNECT_MS, RECONNECT_MAX_MS = 20, 500
+"""A daemon that restarts is found again within this time."""
+CLIENT_LINGER_SECS = 0.5
+"""What `ControlClient.close` grants unsent frames, such as a worker's last words. None unsent, nothing waited for."""
+
+ErrorKind = Literal["UsageError", "ClusterError"]
+Context: TypeAlias = "zmq.Context[zmq.Socket[bytes]]"
+M = TypeVar("M", bound=msgspec.Struct)
+
+
+class ControlError(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Body of an "error" frame: whose fault it was, and the line to show."""
+
+    kind: ErrorKind
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Incoming:
+    """A frame that was believed."""
+
+    peer: str
+    kind: Kind
+    method: str
+    id: int
+    body: bytes
+    route: bytes
+    """ZeroMQ identity of the connection it came by; empty at a client."""
+
+    def decode(self, message_type: type[M]) -> M:
+        """The message; ProtocolError if the body is not a valid `message_type`."""
+        try:
+            return msgspec.msgpack.decode(self.body, type=message_type)
+        except msgspec.DecodeError as error:
+            raise ProtocolError(f"{self.method} from {self.peer} is no {message_type.__name__}: {error}") from None
+
+
+class _Route(NamedTuple):
+    identity: bytes
+    session: bytes
+    replaced: bytes
+    """The session this one took over from; its stragglers must not turn the route back."""
+
+
+class ControlServer:
+    """The serving end (ROUTER) of Nimbus or a supervisor. One owner thread."""
+
+    def __init__(self, path: str | os.PathLike[str], key: bytes, name: str, context: Context | None = None) -> None:
+        self.path = check_socket_path(Path(path))
+        self.refused = 0
+        """Frames that were dropped because they were not to be believed."""
+        self._sealer = Sealer(key, name)
+        self._opener = Opener(key, self._sealer.session)
+        self._routes: OrderedDict[str, _Route] = OrderedDict()
+        _check_nobody_listens(self.path)
+        self._owns_context = context is None
+        self._context = zmq.Context() if context is None else context
+        self.socket = _socket(self._context, zmq.ROUTER)
+        try:
+            self.socket.setsockopt(zmq.ROUTER_MANDATORY, 1)
+            self.socket.bind(f"ipc://{self.path}")
+        except zmq.ZMQError as error:
+            self._close_zmq(0)
+            raise ClusterError(f"cannot listen on {self.path}: {error}") from None
+        self._bound = self.path.stat()
+
+    def recv(self) -> Incoming | None:
+        """The next believable frame, or None if there is none now. Does not wait."""
+        for _ in range(REFUSALS_PER_RECV):
+            try:
+                identity, *parts = self.socket.recv_multipart(zmq.NOBLOCK)
+            except zmq.Again:
+                return None
+            try:
+                envelope = self._opener.open(parts)
+                if envelope.kind not in ("request", "event"):
+                    raise ProtocolError(f"{envelope.kind} frame from {envelope.sender}: nothing was asked of it")
+            except ProtocolError:
+                self.refused += 1
+                continue
+            self._learn_route(envelope, identity)
+            return _incoming(envelope, identity)
+        return None
+
+    def reply(self, incoming: Incoming, message: msgspec.Struct) -> bool:
+        """Answer a request. False if the peer has gone."""
+        frame = self._sealer.seal("reply", incoming.id, incoming.method, message)
+        return self._send(incoming.route, frame)
+
+    def reply_error(self, incoming: Incoming, message: str, kind: ErrorKind = "ClusterError") -> bool:
+        """Make the peer's `call` raise. False if the peer has gone."""
+        frame = self._sealer.seal("error", incoming.id, incoming.method, ControlError(kind, message))
+        return self._send(incoming.route, frame)
+
+    def send_event(self, peer: str, message: msgspec.Struct) -> bool:
+        """Send to the process that calls itself `peer`. False if it is unknown, has gone, or has stopped reading."""
+        route = self._routes.get(peer)
+        if route is None:
+            return False
+        return self._send(route.identity, self._sealer.seal("event", 0, type(message).__name__, message))
+
+    def close(self, linger_secs: float = 0.0) -> None:
+        """Stop listening and remove the socket file. `linger_secs`: how long unsent frames may still leave."""
+        self._close_zmq(linger_secs)
+        # Only our own file: a successor may have bound the path already.
+        if self.path.exists() and os.path.samestat(self.path.stat(), self._bound):
+            self.path.unlink(missing_ok=True)
+
+    def _send(self, identity: bytes, frame: list[bytes]) -> bool:
+        try:
+            self.socket.send_multipart([identity, *frame], zmq.NOBLOCK)
+        except zmq.ZMQError as error:
+            if error.errno in (zmq.EHOSTUNREACH, zmq.EAGAIN):
+                return False
+            raise
+        return True
+
+    def _learn_route(self, envelope: Envelope, identity: bytes) -> None:
+        session = envelope.nonce[0]
+        known = self._routes.get(envelope.sender)
+        if known is not None and session == known.replaced:
+            return
+        if known is None or session != known.session:
+            replaced = b"" if known is None else known.session
+            self._routes[envelope.sender] = _Route(identity, session, replaced)
+        elif identity != known.identity:
+            self._routes[envelope.sender] = known._replace(identity=identity)
+        self._routes.move_to_end(envelope.sender)
+        if len(self._routes) > MAX_SESSIONS:
+            self._routes.popitem(last=False)
+
+    def _close_zmq(self, linger_secs: float) -> None:
+        self.socket.close(linger=math.ceil(linger_secs * 1000))
+        if self._owns_context:
+            self._context.term()
+
+
+class ControlClient:
+    """The calling end (DEALER) of a supervisor, worker or client. One owner thread.
+
+    Connecting waits for nobody: frames leave when the server is there. An owner that polls `socket` must drain
+    `recv_event` after each `call` too, because events that arrived meanwhile are no longer in the socket.
+    """
+
+    def __init__(self, path: str | os.PathLike[str], key: bytes, name: str, context: Context | None = None) -> None:
+        self.path = check_socket_path(Path(path))
+        self.refused = 0
+        """Frames that were dropped because they were not to be believed."""
+        self._sealer = Sealer(key, name)
+        self._opener = Opener(key, self._sealer.session)
+        self._last_id = 0
+        self._events: deque[Incoming] = deque()
+        self._owns_context = context is None
+        self._context = zmq.Context() if context is None else context
+        self.socket = _socket(self._context, zmq.DEALER)
+        self.socket.setsockopt(zmq.RECONNECT_IVL, RECONNECT_MS)
+        self.socket.setsockopt(zmq.RECONNECT_IVL_MAX, RECONNECT_MAX_MS)
+        self.socket.connect(f"ipc://{self.path}")
+
+    def call(self, method: str, body: msgspec.Struct, reply_type: type[M], timeout_secs: float) -> M:
+        """Ask and wait for the answer. UsageError or ClusterError as the server says; ClusterError on timeout."""
+        deadline = time.monotonic() + timeout_secs
+        self._last_id += 1
+        if not self._send(self._sealer.seal("request", self._last_id, method, body)):
+            raise ClusterError(f"{method}: {QUEUE_FRAMES} frames for {self.path} wait unsent; is its process alive?")
+        while True:
+            incoming = self._receive()
+            if incoming is None:
+                remaining_secs = deadline - time.monotonic()
+                if remaining_secs <= 0:
+                    raise ClusterError(f"{method}: no answer on {self.path} within {timeout_secs:g} s")
+                self.socket.poll(math.ceil(remaining_secs * 1000))
+            elif incoming.kind == "event":
+                self._keep(incoming)
+            elif incoming.id == self._last_id:
+                return _answer(incoming, reply_type)
+
+    def send_event(self, message: msgspec.Struct) -> bool:
+        """Send without waiting. False if so many frames are unsent already that this one was dropped."""
+        return self._send(self._sealer.seal("event", 0, type(message).__name__, message))
+
+    def recv_event(self) -> Incoming | None:
+        """The next event, or None if there is none now. Does not wait."""
+        if self._events:
+            return self._events.popleft()
+        while (incoming := self._receive()) is not None:
+            if incoming.kind == "event":
+                return incoming
+        return None
+
+    def close(self, linger_secs: float = CLIENT_LINGER_SECS) -> None:
+        """Disconnect. Waits until what was sent has left, at most `linger_secs`."""
+        self.socket.close(linger=math.ceil(linger_secs * 1000))
+        if self._owns_context:
+            self._context.term()
+
+    def _send(self, frame: list[bytes]) -> bool:
+        try:
+            self.socket.send_multipart(frame, zmq.NOBLOCK)
+        except zmq.Again:
+            return False
+        return True
+
+    def _receive(self) -> Incoming | None:
+        for _ in range(REFUSALS_PER_RECV):
+            try:
+                parts = self.socket.recv_multipart(zmq.NOBLOCK)
+            except zmq.Again:
+                return None
+            try:
+                envelope = self._opener.open(parts)
+                if envelope.kind == "request":
+                    raise ProtocolError(f"request {envelope.method} from {envelope.sender}: clients answer none")
+            except ProtocolError:
+                self.refused += 1
+                continue
+            return _incoming(envelope, b"")
+        return None
+
+    def _keep(self, event: Incoming) -> None:
+        if len(self._events) >= MAX_KEPT_EVENTS:
+            raise ClusterError(f"more than {MAX_KEPT_EVENTS} events came on {self.path}, the owner does not read them")
+        self._events.append(event)
+
+
+def _answer(incoming: Incoming, reply_type: type[M]) -> M:
+    if incoming.kind == "reply":
+        return incoming.decode(reply_type)
+    error = incoming.decode(ControlError)
+    raise UsageError(error.message) if error.kind == "UsageError" else ClusterError(error.message)
+
+
+def _incoming(envelope: Envelope, route: bytes) -> Incoming:
+    return Incoming(envelope.sender, envelope.kind, envelope.method, envelope.id, envelope.body, route)
+
+
+def _socket(context: Context, socket_type: int) -> zmq.Socket[bytes]:
+    socket = context.socket(socket_type)
+    socket.setsockopt(zmq.LINGER, 0)
+    socket.setsockopt(zmq.MAXMSGSIZE, MAX_FRAME_BYTES)
+    socket.set_hwm(QUEUE_FRAMES)
+    socket.setsockopt(zmq.HANDSHAKE_IVL, HANDSHAKE_MS)
+    return socket
+
+
+def _check_nobody_listens(path: Path) -> None:
+    """libzmq would take the path away from a live listener without a word."""
+    with unix.socket(unix.AF_UNIX, unix.SOCK_STREAM | unix.SOCK_NONBLOCK) as probe:
+        try:
+            probe.connect(str(path))
+        except (FileNotFoundError, ConnectionRefusedError):
+            return
+        except BlockingIOError:
+            pass  # its queue of connections is full: somebody listens
+    raise ClusterError(f"another process listens on {path} already")

@@ -1,0 +1,253 @@
+"""The data plane of one worker: a PULL socket that everyone sends to, and a PUSH socket to each living peer.
+
+::
+
+    core.take_parcel ─► encode ─► LinkSender ─► frame ─► shim ─► PUSH
+                                      ▲                            ║ ipc
+                        CREDIT frame ─┘ when processed             ▼
+    core.receive ◄───── decode ◄── LinkReceiver ◄─────── check ◄── PULL
+
+Guarantees: see `ipc.link`; a send never blocks (the credit window bounds what ZeroMQ queues); a bad frame is counted
+and dropped, it never raises. The path of a socket holds node, port and incarnation, so a frame can only reach the
+incarnation it was meant for.
+
+One thread, in a process that was forked before any ZeroMQ context existed.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import zmq
+
+from engine.errors import ProtocolError
+from engine.parcel import Parcel
+from ipc import codec
+from ipc.arena import Arena, BlockRef
+from ipc.arena_reader import ArenaReader
+from ipc.frame import CREDIT, CREDIT_BODY, DATA, HEADER_BYTES, HELLO, Header, seal, unseal
+from ipc.link import LinkReceiver, LinkSender
+from ipc.shim import LinkShim
+
+_LINGER_MS = 500
+"""How long a worker that ends waits for what it has said to leave; only a peer that is dead too can make it wait."""
+
+Deliver = Callable[[Parcel, Callable[[], None]], None]
+_DESCRIPTORS = msgspec.msgpack.Decoder(list[tuple[bool, tuple[int, ...] | None]])
+"""Of each out-of-band buffer: whether it was read-only, and its place in the arena (None: it follows inline)."""
+
+
+class DataPlane:
+    """Links of one worker."""
+
+    def __init__(
+        self, context: zmq.Context[zmq.Socket[bytes]], me: int, incarnation: int, path: Path | str, window_bytes: int,
+        arena_bytes: int, shim: LinkShim | None = None,
+    ) -> None:
+        self.me = me
+        self.incarnation = incarnation
+        self._path = str(path)
+        self._window_bytes = window_bytes
+        self._arena_bytes = arena_bytes
+        self._shim = shim
+        self._arena: Arena | None = None
+        self._arena_reader = ArenaReader()
+        self._context = context
+        self.inbound: zmq.Socket[bytes] = self._socket(zmq.PULL)
+        self.inbound.bind(f"ipc://{self._path}")
+        self._outbound: dict[int, tuple[zmq.Socket[bytes], LinkSender, int]] = {}
+        self._receivers: dict[int, LinkReceiver] = {}
+        self._fence: dict[int, int] = {}
+        self.counts: Counter[str] = Counter()
+        """Frames sent, received, repeated, refused; buffers by way."""
+        self.last_refusal = ""
+
+    def _socket(self, kind: int) -> zmq.Socket[bytes]:
+        socket: zmq.Socket[bytes] = self._context.socket(kind)
+        # No high-water mark: it counts messages, inexactly, and blocks; credit counts bytes and does not.
+        socket.set_hwm(0)
+        socket.setsockopt(zmq.LINGER, _LINGER_MS)
+        return socket
+
+    # ---- peers ----
+
+    def connect(self, slot: int, incarnation: int, path: Path | str) -> None:
+        """Open the link to a peer that is ready. Replaces a link to an older incarnation."""
+        self.disconnect(slot)
+        socket = self._socket(zmq.PUSH)
+        socket.connect(f"ipc://{path}")
+        self._outbound[slot] = (socket, LinkSender(self._window_bytes), incarnation)
+        self._put(slot, HELLO, 0, [])
+
+    def fence(self, slot: int, incarnation: int) -> None:
+        """Take nothing any more from incarnations of a peer older than this."""
+        self._fence[slot] = incarnation
+
+    def disconnect(self, slot: int) -> None:
+        """The peer is dead: forget what was under way to and from it."""
+        link = self._outbound.pop(slot, None)
+        if link is not None:
+            socket, sender, _ = link
+            sender.close()
+            socket.close(linger=0)
+        self._receivers.pop(slot, None)
+
+    def is_connected(self, slot: int) -> bool:
+        return slot in self._outbound
+
+    def has_credit(self, slot: int) -> bool:
+        """Whether data may be sent to a peer now."""
+        link = self._outbound.get(slot)
+        return link is not None and link[1].has_credit
+
+    # ---- sending ----
+
+    def send(self, slot: int, parcel: Parcel) -> None:
+        """Send a parcel to a connected peer. Raises ComponentError if it holds a value that cannot be encoded."""
+        _, sender, _ = self._outbound[slot]
+        data, buffers = codec.encode(parcel)
+        body: list[Any] = [data]
+        release = self._attach_buffers(buffers, body) if buffers else None
+        size = len(data) + sum(buffer.raw().nbytes for buffer in buffers)
+        self._put(slot, DATA, sender.send(size, release), body)
+
+    def _attach_buffers(self, buffers: codec.Buffers, body: list[Any]) -> Callable[[], None] | None:
+        """Put buffers into the arena, or behind the data where there is no room; descriptors become the second part."""
+        refs: list[BlockRef] = []
+        descriptors: list[tuple[bool, tuple[int, ...] | None]] = []
+        inline = []
+        for buffer in buffers:
+            raw = buffer.raw()
+            ref = self._store(raw)
+            descriptors.append((raw.readonly, None if ref is None else tuple(ref)))
+            if ref is None:
+                self.counts["buffers inline"] += 1
+                inline.append(raw)
+            else:
+                self.counts["buffers in arena"] += 1
+                refs.append(ref)
+        body.append(msgspec.msgpack.encode(descriptors))
+        body.extend(inline)
+        arena = self._arena
+        if arena is None or not refs:
+            return None
+
+        def release() -> None:
+            for ref in refs:
+                arena.free(ref)
+
+        return release
+
+    def _store(self, raw: memoryview) -> BlockRef | None:
+        if not self._arena_bytes:
+            return None
+        if self._arena is None:
+            self._arena = Arena.create(self._arena_bytes)
+        return self._arena.put(raw, None)
+
+    def _put(self, slot: int, kind: int, sequence: int, body: Sequence[Any]) -> None:
+        socket, _, incarnation = self._outbound[slot]
+        head = seal(Header(kind, self.me, slot, self.incarnation, incarnation, sequence), body)
+        # Header and first part travel as one message part: ZeroMQ's cost is per part, copying 28 bytes is nothing.
+        frame = [b"".join((head, body[0])), *body[1:]] if body else [head]
+        self.counts["frames sent"] += 1
+        if self._shim is not None:
+            for other in self._shim.apply(slot, kind, [bytes(part) for part in frame]):
+                socket.send_multipart(other, zmq.NOBLOCK)
+            return
+        socket.send_multipart(frame, zmq.NOBLOCK, copy=True)
+
+    def send_credit(self, at_least: int) -> None:
+        """Tell each peer what has been processed of what it sent, where that is `at_least` so many frames more."""
+        for slot, receiver in self._receivers.items():
+            if receiver.owed >= at_least and slot in self._outbound:
+                receiver.credited = receiver.processed
+                self._put(slot, CREDIT, 0, [CREDIT_BODY.pack(receiver.processed)])
+
+    def positions(self) -> Iterator[tuple[int, int, int, int]]:
+        """(peer, its incarnation, frames sent to it, frames of it processed), for the board."""
+        for slot, (_, sender, incarnation) in self._outbound.items():
+            receiver = self._receivers.get(slot)
+            yield slot, incarnation, sender.sequence, receiver.processed if receiver is not None else 0
+
+    @property
+    def lost(self) -> int:
+        """Frames that peers sent and that never came."""
+        return sum(receiver.lost for receiver in self._receivers.values())
+
+    # ---- receiving ----
+
+    def receive(self, deliver: Deliver, most: int) -> int:
+        """Take in up to `most` frames that are there; how many came."""
+        came = 0
+        receive = self.inbound.recv_multipart
+        while came < most:
+            try:
+                parts = receive(zmq.NOBLOCK)
+            except zmq.Again:
+                break
+            came += 1
+            try:
+                self._take(parts, deliver)
+            except ProtocolError as error:
+                self.counts["frames refused"] += 1
+                self.last_refusal = str(error)
+        return came
+
+    def _take(self, parts: list[bytes], deliver: Deliver) -> None:
+        first = memoryview(parts[0])
+        body: list[bytes | memoryview] = [first[HEADER_BYTES:], *parts[1:]]
+        header = unseal(first[:HEADER_BYTES], body)
+        if header.receiver != self.me or header.receiver_incarnation != self.incarnation:
+            raise ProtocolError(f"frame for slot {header.receiver} incarnation {header.receiver_incarnation}")
+        if header.sender_incarnation < self._fence.get(header.sender, 0):
+            raise ProtocolError(f"frame of slot {header.sender}'s dead incarnation {header.sender_incarnation}")
+        receiver = self._receivers.get(header.sender)
+        if receiver is None or receiver.incarnation < header.sender_incarnation:
+            receiver = self._receivers[header.sender] = LinkReceiver(header.sender_incarnation, self._window_bytes)
+        if header.kind == CREDIT:
+            self._credited(header, body)
+        elif header.kind == DATA:
+            if not receiver.accept(header.sequence):
+                self.counts["frames repeated"] += 1
+                return
+            self.counts["frames received"] += 1
+            sequence = header.sequence
+            link = receiver
+            deliver(self._decode(body), lambda: link.done(sequence))
+
+    def _credited(self, header: Header, body: list[bytes | memoryview]) -> None:
+        link = self._outbound.get(header.sender)
+        if len(body) != 1 or len(body[0]) != CREDIT_BODY.size:
+            raise ProtocolError("credit frame of the wrong size")
+        if link is not None and link[2] == header.sender_incarnation:
+            link[1].credit(CREDIT_BODY.unpack(body[0])[0])
+
+    def _decode(self, body: list[bytes | memoryview]) -> Parcel:
+        if len(body) == 1:
+            return codec.decode(body[0])
+        inline = iter(body[2:])
+        buffers: list[Any] = []
+        for readonly, ref in _DESCRIPTORS.decode(body[1]):
+            data = next(inline) if ref is None else self._arena_reader.copy(BlockRef(*ref))
+            # A buffer that was writable at the sender's (a bytearray, an array) is writable here too.
+            buffers.append(data if readonly else bytearray(data))
+        return codec.decode(body[0], buffers)
+
+    def close(self) -> None:
+        """Close every socket (waiting briefly for what was sent) and remove the path."""
+        for socket, sender, _ in self._outbound.values():
+            socket.close()
+            sender.close()
+        self._outbound.clear()
+        self.inbound.close(linger=0)
+        if self._arena is not None:
+            self._arena.close()
+        self._arena_reader.close()
+        if os.path.exists(self._path):
+            os.unlink(self._path)

@@ -1,0 +1,116 @@
+"""Signed envelopes of the control plane: what is on the wire, and which of it is believed.
+
+Guarantees
+    * Nothing of a frame is decoded before its signature has been verified, in constant time; what a frame says is
+      remembered only after that.
+    * A frame is accepted once: within a sender's session the sequence number must rise. Gaps are allowed (frames may be
+      lost), repeats and steps back are refused.
+    * Memory is bounded: of MAX_SESSIONS sessions the one heard from longest ago is forgotten. A frame of a forgotten
+      session would be believed again, so the limit is far above the number of processes that can be talking.
+
+Relies on: the key being known to the cluster's own processes only (a 0600 file in a 0700 directory).
+
+ZeroMQ parts: ``[signature (32 bytes: HMAC-SHA256 of the envelope), envelope (msgpack)]``. A ROUTER sees the peer's
+identity in front.
+"""
+
+from __future__ import annotations
+
+import hmac
+import os
+from collections import OrderedDict
+from collections.abc import Sequence
+from typing import Annotated, Literal
+
+import msgspec
+
+from engine.errors import ProtocolError, UsageError
+
+SIGNATURE_BYTES = 32
+SESSION_BYTES = 16
+MAX_FRAME_BYTES = 16 * 1024 * 1024
+"""A topology of 65,536 tasks fits several times; a frame that claims more is an accident or an attack."""
+MAX_SESSIONS = 4096
+"""Sessions remembered for replay protection. Each costs about 200 bytes; every process that talks to us has one."""
+
+Kind = Literal["request", "reply", "error", "event"]
+
+
+class Envelope(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One control frame, without its signature."""
+
+    kind: Kind
+    id: Annotated[int, msgspec.Meta(ge=0)]
+    """Number of the request that a reply or error answers; 0 in events."""
+    method: Annotated[str, msgspec.Meta(max_length=100)]
+    body: bytes
+    """Msgpack of the message struct."""
+    sender: Annotated[str, msgspec.Meta(min_length=1, max_length=300)]
+    nonce: tuple[
+        Annotated[bytes, msgspec.Meta(min_length=SESSION_BYTES, max_length=SESSION_BYTES)],
+        Annotated[int, msgspec.Meta(ge=1)],
+    ]
+    """Session of the sender (random, one per Sealer) and the frame's sequence number in it."""
+
+
+class Sealer:
+    """Makes signed frames of one sender. One owner thread; not to be used on both sides of a fork."""
+
+    def __init__(self, key: bytes, sender: str) -> None:
+        self._key = key
+        self._sender = sender
+        self._sequence = 0
+        self._encoder = msgspec.msgpack.Encoder()
+        self.session = os.urandom(SESSION_BYTES)
+
+    def seal(self, kind: Kind, id: int, method: str, body: msgspec.Struct) -> list[bytes]:
+        """The two parts of a frame. UsageError if the message is larger than any receiver would take."""
+        self._sequence += 1
+        envelope = self._encoder.encode(
+            Envelope(kind, id, method, self._encoder.encode(body), self._sender, (self.session, self._sequence))
+        )
+        if len(envelope) > MAX_FRAME_BYTES:
+            raise UsageError(f"control message {method} has {len(envelope)} bytes, allowed are {MAX_FRAME_BYTES}")
+        return [sign(self._key, envelope), envelope]
+
+
+class Opener:
+    """Verifies frames and refuses repeats. One owner thread."""
+
+    def __init__(self, key: bytes, own_session: bytes = b"") -> None:
+        self._key = key
+        self._own_session = own_session
+        self._decoder = msgspec.msgpack.Decoder(Envelope)
+        self._last_sequence: OrderedDict[bytes, int] = OrderedDict()
+
+    def open(self, parts: Sequence[bytes]) -> Envelope:
+        """The envelope in `parts`; ProtocolError if it is not to be believed."""
+        if len(parts) != 2 or len(parts[0]) != SIGNATURE_BYTES:
+            raise ProtocolError(f"a control frame has a signature of {SIGNATURE_BYTES} bytes and an envelope, not this")
+        if not hmac.compare_digest(sign(self._key, parts[1]), parts[0]):
+            raise ProtocolError("control frame with a wrong signature: the sender does not have this cluster's key")
+        try:
+            envelope = self._decoder.decode(parts[1])
+        except msgspec.DecodeError as error:
+            raise ProtocolError(f"signed control frame that is no envelope: {error}") from None
+        self._check_fresh(envelope)
+        return envelope
+
+    def _check_fresh(self, envelope: Envelope) -> None:
+        session, sequence = envelope.nonce
+        if session == self._own_session:
+            raise ProtocolError(f"control frame {envelope.method} came back to its sender")
+        last = self._last_sequence.get(session, 0)
+        if sequence <= last:
+            raise ProtocolError(
+                f"control frame {envelope.method} from {envelope.sender} repeats: number {sequence} after {last}"
+            )
+        self._last_sequence[session] = sequence
+        self._last_sequence.move_to_end(session)
+        if len(self._last_sequence) > MAX_SESSIONS:
+            self._last_sequence.popitem(last=False)
+
+
+def sign(key: bytes, envelope: bytes) -> bytes:
+    """Signature of an encoded envelope."""
+    return hmac.digest(key, envelope, "sha256")

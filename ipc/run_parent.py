@@ -1,0 +1,146 @@
+"""The directory that anonymous run directories live in: making them, and removing those that nobody owns any more.
+
+Guarantees: `sweep_stale` never removes a directory that is being made, whose creator lives, or whose `lock` is held.
+Making and sweeping exclude each other by a lock on the parent, and a directory's `creator` file is locked before that
+lock is given up; it stays locked until the creator closes it or dies. Directories chosen by name have no `creator` file
+and are never touched.
+
+Relies on: flock, which the kernel drops when the last descriptor of its holder closes (descriptors are close-on-exec).
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import re
+import stat
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from engine.errors import ClusterError, UsageError
+
+CREATOR_FILE = "creator"
+LOCK_FILE = "lock"
+REMOVE_ATTEMPTS = 20
+"""With REMOVE_PAUSE_SECS, how long `remove_tree` puts up with dying processes that still write a last log line."""
+REMOVE_PAUSE_SECS = 0.01
+
+_ANONYMOUS = re.compile(r"r-[0-9a-f]{8}")
+_BURIED = ".dead-"
+
+
+def default_parent() -> Path:
+    """$XDG_RUNTIME_DIR/squall if that is writable, else <tempdir>/squall-<uid>."""
+    runtime = os.environ.get("XDG_RUNTIME_DIR")
+    if runtime and os.path.isdir(runtime) and os.access(runtime, os.W_OK | os.X_OK):
+        return Path(runtime) / "squall"
+    import tempfile  # only launchers come here: workers and Nimbus start faster without it
+
+    return Path(tempfile.gettempdir()) / f"squall-{os.geteuid()}"
+
+
+def make_anonymous(parent: Path) -> tuple[Path, int]:
+    """A fresh directory and the descriptor that keeps it from being swept while it is open."""
+    parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    check_private(parent)
+    with _parent_lock(parent, fcntl.LOCK_EX):
+        path = parent / f"r-{os.urandom(4).hex()}"
+        path.mkdir(mode=0o700)
+        fd = try_flock(path / CREATOR_FILE)
+    if fd is None:
+        raise ClusterError(f"cannot lock {path / CREATOR_FILE}: another process has locked it")
+    return path, fd
+
+
+def sweep_stale(parent: Path | None = None) -> list[Path]:
+    """Remove the anonymous run directories in `parent` that nobody owns; returns which. Any process may call it."""
+    parent = default_parent() if parent is None else parent
+    if not parent.is_dir():
+        return []
+    check_private(parent)
+    stale = []
+    try:
+        with _parent_lock(parent, fcntl.LOCK_EX | fcntl.LOCK_NB):
+            stale = [path for path in sorted(parent.iterdir()) if _bury_if_abandoned(path)]
+    except BlockingIOError:
+        # Somebody is making or sweeping right now: what is stale will still be so next time.
+        return []
+    # Also what an earlier sweep had buried when it was killed; several sweeps may dig at the same one.
+    for grave in sorted(parent.glob(_BURIED + "*")):
+        remove_tree(grave)
+    return stale
+
+
+def check_private(path: Path) -> None:
+    """UsageError unless `path` is a real directory of ours that nobody else can enter."""
+    try:
+        found = path.lstat()
+    except FileNotFoundError:
+        raise UsageError(f"there is no run directory at {path}") from None
+    if not stat.S_ISDIR(found.st_mode):
+        raise UsageError(f"{path} is not a directory (links are not followed)")
+    if found.st_uid != os.geteuid():
+        raise UsageError(f"{path} belongs to uid {found.st_uid}, must belong to uid {os.geteuid()}")
+    if found.st_mode & 0o077:
+        raise UsageError(f"{path} has mode {stat.S_IMODE(found.st_mode):04o}, must be 0700: run chmod 700 on it")
+
+
+def try_flock(path: Path) -> int | None:
+    """A descriptor that holds `path`'s lock, or None if another process does. The file is made if missing."""
+    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    held = False
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        # A sweep may have moved the file away between open and flock: a lock on it would protect nothing.
+        held = os.path.samestat(os.fstat(fd), path.stat())
+    except (BlockingIOError, FileNotFoundError):
+        return None
+    finally:
+        if not held:
+            os.close(fd)
+    return fd if held else None
+
+
+def remove_tree(path: Path) -> None:
+    """Delete `path`; it may be gone already, or be deleted by others at the same time."""
+    import shutil  # would cost Nimbus's start more than it costs its end
+
+    for _ in range(REMOVE_ATTEMPTS):
+        shutil.rmtree(path, ignore_errors=True)
+        if not path.exists():
+            return
+        time.sleep(REMOVE_PAUSE_SECS)
+    raise ClusterError(f"cannot remove {path}: {sorted(os.listdir(path))[:5]} stay behind")
+
+
+@contextmanager
+def _parent_lock(parent: Path, operation: int) -> Iterator[None]:
+    fd = os.open(parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | os.O_NOFOLLOW)
+    try:
+        fcntl.flock(fd, operation)
+        yield
+    finally:
+        os.close(fd)
+
+
+def _bury_if_abandoned(path: Path) -> bool:
+    """Move a directory that nobody owns out of sight. Called with the parent's lock held."""
+    if not _ANONYMOUS.fullmatch(path.name) or path.is_symlink() or not path.is_dir():
+        return False
+    if not (path / CREATOR_FILE).exists() and any(path.iterdir()):
+        return False
+    fds: list[int] = []
+    try:
+        # Both locks are kept until the directory has moved, so that no Nimbus can start in it meanwhile.
+        for name in (CREATOR_FILE, LOCK_FILE):
+            fd = try_flock(path / name)
+            if fd is None:
+                return False
+            fds.append(fd)
+        path.rename(path.with_name(_BURIED + path.name))
+        return True
+    finally:
+        for fd in fds:
+            os.close(fd)

@@ -1,0 +1,273 @@
+"""The run directory: everything one cluster has on disk, in one place that only its owner can enter.
+
+Guarantees
+    * A `RunDir` that was created or opened is a real directory of ours (0700) and holds the cluster's key (0600).
+    * `lock()` is held by one process at a time and ends with that process, however it dies.
+    * Every socket path it hands out fits into a Unix socket address; one that does not is refused by name.
+
+Relies on: `ipc.run_parent` for anonymous directories and their sweep; flock, which the kernel drops with its holder.
+
+Layout::
+
+    RUN/key  lock  creator  nimbus.sock  nimbus.db
+    RUN/code/<sha256>                                 topology blobs
+    RUN/n/<node>.sock                                 supervisors
+    RUN/s/<node>-<port>-<incarnation>                 workers
+    RUN/boards/<topology id>                          status boards
+    RUN/state/<topology name>/<component>-<task>/     tasks' own files
+    RUN/logs/
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import re
+import stat
+import time
+from pathlib import Path
+
+from engine.errors import ClusterError, UsageError
+from ipc.run_parent import (
+    CREATOR_FILE,
+    LOCK_FILE,
+    check_private,
+    default_parent,
+    make_anonymous,
+    remove_tree,
+    sweep_stale,
+    try_flock,
+)
+
+__all__ = ["RunDir", "RunLock", "check_socket_path", "default_parent", "sweep_stale"]
+
+KEY_BYTES = 32
+SOCKET_PATH_MAX_BYTES = 107
+"""`sun_path` of a Unix socket address has 108 bytes, the last one is NUL."""
+LOCK_PATIENCE_SECS = 0.25
+"""How long `lock` retries: a sweep or `lock_holder` touches the lock for microseconds, a real holder keeps it."""
+
+_SUBDIRECTORIES = ("code", "n", "s", "boards", "state", "logs")
+_UNSAFE_IN_FILE_NAMES = re.compile(r"[%/\x00-\x1f\x7f]")
+
+
+class RunLock:
+    """The held lock of a run directory. Ends with `release`, or with the process."""
+
+    def __init__(self, fd: int) -> None:
+        self._fd = fd
+
+    def release(self) -> None:
+        """Give the directory free. May be called again."""
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+
+class RunDir:
+    """Paths of one cluster. Constructing one looks at nothing: use `create` or `open`. Any process may use it."""
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = Path(os.path.abspath(path))
+        self._creator_fd = -1
+
+    def __repr__(self) -> str:
+        return f"RunDir({str(self.path)!r})"
+
+    # ---- life ----
+
+    @classmethod
+    def create(cls, path: str | os.PathLike[str] | None = None) -> RunDir:
+        """Make a run directory, or take over the one at `path`. None: a fresh anonymous one in the default parent.
+
+        An anonymous one belongs to this process: once the process is gone and Nimbus too, `sweep_stale` removes it.
+        """
+        if path is None:
+            made, creator_fd = make_anonymous(default_parent())
+            run_dir = cls(made)
+            run_dir._creator_fd = creator_fd
+        else:
+            run_dir = cls(path)
+            run_dir.socket_length_check()
+            _make_named(run_dir.path)
+        try:
+            run_dir.socket_length_check()
+            _make_key(run_dir.key_file)
+            for name in _SUBDIRECTORIES:
+                (run_dir.path / name).mkdir(mode=0o700, exist_ok=True)
+        except BaseException:
+            if path is None:
+                run_dir.remove()
+            raise
+        return run_dir
+
+    @classmethod
+    def open(cls, path: str | os.PathLike[str]) -> RunDir:
+        """The existing run directory at `path`; UsageError if it is none, not ours, or open to others."""
+        run_dir = cls(path)
+        check_private(run_dir.path)
+        if not run_dir.key_file.exists():
+            raise UsageError(f"{run_dir.path} is not a run directory: it has no file 'key'")
+        run_dir.socket_length_check()
+        return run_dir
+
+    def close(self) -> None:
+        """Let go of an anonymous directory without removing it: from now on `sweep_stale` may. May be called again."""
+        if self._creator_fd >= 0:
+            os.close(self._creator_fd)
+            self._creator_fd = -1
+
+    def remove(self) -> None:
+        """Delete the directory and all it holds. Called by its creator or by Nimbus, when every process has stopped."""
+        self.close()
+        remove_tree(self.path)
+
+    # ---- lock and key ----
+
+    def lock(self) -> RunLock:
+        """Hold the directory for this process. UsageError naming the holder if another has it. Called by Nimbus."""
+        deadline = time.monotonic() + LOCK_PATIENCE_SECS
+        while True:
+            fd = try_flock(self.lock_file)
+            if fd is not None:
+                os.ftruncate(fd, 0)
+                os.pwrite(fd, f"{os.getpid()}\n".encode(), 0)
+                return RunLock(fd)
+            if time.monotonic() >= deadline:
+                raise UsageError(f"run directory {self.path} is in use by pid {self._locker()}")
+            time.sleep(0.01)
+
+    def lock_holder(self) -> str | None:
+        """Pid of the Nimbus that holds the directory, "unknown" if it has not written it yet; None if nobody does."""
+        try:
+            fd = os.open(self.lock_file, os.O_RDONLY | os.O_CLOEXEC)
+        except FileNotFoundError:
+            return None
+        try:
+            fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return self._locker()
+        finally:
+            os.close(fd)
+        return None
+
+    def _locker(self) -> str:
+        try:
+            return self.lock_file.read_text(encoding="ascii").strip() or "unknown"
+        except FileNotFoundError:
+            return "unknown"
+
+    def key(self) -> bytes:
+        """The secret that signs control frames."""
+        try:
+            found = self.key_file.lstat()
+            key = self.key_file.read_bytes()
+        except FileNotFoundError:
+            raise ClusterError(f"run directory {self.path} has lost its file 'key'; was the cluster stopped?") from None
+        if found.st_mode & 0o077:
+            raise UsageError(f"key file {self.key_file} has mode {stat.S_IMODE(found.st_mode):04o}, must be 0600")
+        if len(key) != KEY_BYTES:
+            raise ClusterError(f"key file {self.key_file} has {len(key)} bytes, must have {KEY_BYTES}")
+        return key
+
+    # ---- paths ----
+
+    @property
+    def key_file(self) -> Path:
+        return self.path / "key"
+
+    @property
+    def lock_file(self) -> Path:
+        return self.path / LOCK_FILE
+
+    @property
+    def creator_file(self) -> Path:
+        return self.path / CREATOR_FILE
+
+    @property
+    def nimbus_socket(self) -> Path:
+        return self.path / "nimbus.sock"
+
+    @property
+    def nimbus_db(self) -> Path:
+        return self.path / "nimbus.db"
+
+    @property
+    def code(self) -> Path:
+        return self.path / "code"
+
+    @property
+    def boards(self) -> Path:
+        return self.path / "boards"
+
+    @property
+    def logs(self) -> Path:
+        return self.path / "logs"
+
+    @property
+    def nimbus_log(self) -> Path:
+        return self.logs / "nimbus.log"
+
+    def supervisor_log(self, node: str) -> Path:
+        return self.logs / f"supervisor-{node}.log"
+
+    def worker_log(self, node: str, port: int) -> Path:
+        return self.logs / f"{node}-{port}.log"
+
+    def node_socket(self, node: str) -> Path:
+        return check_socket_path(self.path / "n" / f"{node}.sock")
+
+    def worker_socket(self, node: str, port: int, incarnation: int) -> Path:
+        return check_socket_path(self.path / "s" / f"{node}-{port}-{incarnation}")
+
+    def board(self, topology_id: str) -> Path:
+        return self.boards / _file_name(topology_id)
+
+    def state_dir(self, topology_name: str, component: str, task: int) -> Path:
+        return self.path / "state" / _file_name(topology_name) / f"{_file_name(component)}-{task}"
+
+    def socket_length_check(self, node: str = "node-99") -> None:
+        """UsageError unless the longest socket path that `node` may ever need fits. Called before anything starts."""
+        check_socket_path(self.nimbus_socket)
+        self.node_socket(node)
+        self.worker_socket(node, 65535, 999_999)
+
+
+def check_socket_path(path: Path) -> Path:
+    """`path`, or UsageError if it is too long for a Unix socket."""
+    size = len(os.fsencode(path))
+    if size > SOCKET_PATH_MAX_BYTES:
+        raise UsageError(
+            f"socket path {path} is {size} bytes long, the system allows {SOCKET_PATH_MAX_BYTES}: "
+            f"choose a run directory with a shorter path"
+        )
+    return path
+
+
+def _make_named(path: Path) -> None:
+    try:
+        path.mkdir(mode=0o700, parents=True)
+    except FileExistsError:
+        if path.is_dir() and not any(path.iterdir()) and path.stat().st_uid == os.geteuid():
+            path.chmod(0o700)
+        check_private(path)
+        if any(path.iterdir()) and not (path / "key").exists():
+            raise UsageError(f"{path} is neither empty nor a run directory: choose another") from None
+
+
+def _make_key(path: Path) -> None:
+    """Write the key unless there is one. Atomic: two creators of one directory end up with the same key."""
+    temporary = path.with_name(f"key.{os.urandom(4).hex()}")
+    fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    try:
+        os.write(fd, os.urandom(KEY_BYTES))
+        os.link(temporary, path)
+    except FileExistsError:
+        return
+    finally:
+        os.close(fd)
+        temporary.unlink()
+
+
+def _file_name(text: str) -> str:
+    return _UNSAFE_IN_FILE_NAMES.sub(lambda match: f"%{ord(match[0]):02x}", text)

@@ -1,0 +1,94 @@
+"""The link fault shim: breaks frames on purpose, in the shipped code. Off unless given rules; off costs one `if`.
+
+Guarantees: what it does is drawn from its own seeded generator, so a seed repeats the decisions; it counts what it did;
+it never touches frames of a link that no rule names.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from dataclasses import dataclass
+
+from engine.errors import UsageError
+from ipc.frame import KINDS
+
+Frame = list[bytes]
+DROP, DUPLICATE, DELAY, REORDER, CORRUPT, TRUNCATE = "drop", "duplicate", "delay", "reorder", "corrupt", "truncate"
+ACTIONS = (DROP, DUPLICATE, DELAY, REORDER, CORRUPT, TRUNCATE)
+
+
+@dataclass(frozen=True)
+class LinkRule:
+    """One fault: `action` on each frame with `probability`, optionally only of one kind or to one slot."""
+
+    action: str
+    probability: float
+    kind: str | None = None
+    receiver: int | None = None
+    delay_frames: int = 8
+    """DELAY: hold the frame back until so many others have been sent on the link."""
+
+    def __post_init__(self) -> None:
+        if self.action not in ACTIONS:
+            raise UsageError(f"link fault {self.action!r} is unknown; allowed: {', '.join(ACTIONS)}")
+        if not 0 <= self.probability <= 1:
+            raise UsageError(f"probability of link fault {self.action} is {self.probability}; allowed: 0 to 1")
+        if self.kind is not None and self.kind not in KINDS.values():
+            raise UsageError(f"frame kind {self.kind!r} is unknown; allowed: {', '.join(KINDS.values())}")
+        if self.delay_frames < 0:
+            raise UsageError(f"delay_frames of link fault {self.action} is {self.delay_frames}; allowed: 0 and more")
+
+
+class LinkShim:
+    """Applies rules to the frames one worker sends. The worker's loop thread."""
+
+    def __init__(self, rules: list[LinkRule], seed: int) -> None:
+        self.rules = rules
+        self._rng = random.Random(seed)
+        self._held: dict[int, list[tuple[int, Frame]]] = {}
+        self.counts: Counter[str] = Counter()
+
+    def apply(self, receiver: int, kind: int, frame: Frame) -> list[Frame]:
+        """The frames to put on the link in place of this one, in order."""
+        out = [frame]
+        for rule in self.rules:
+            if rule.kind is not None and rule.kind != KINDS[kind]:
+                continue
+            if rule.receiver is not None and rule.receiver != receiver:
+                continue
+            if out and self._rng.random() < rule.probability:
+                before, out = out, self._act(rule, receiver, out)
+                self.counts[rule.action] += out != before
+        return out + self._due(receiver)
+
+    def _act(self, rule: LinkRule, receiver: int, frames: list[Frame]) -> list[Frame]:
+        if rule.action == DROP:
+            return []
+        if rule.action == DUPLICATE:
+            return frames + frames
+        if rule.action in (DELAY, REORDER):
+            held = self._held.setdefault(receiver, [])
+            held.extend((rule.delay_frames if rule.action == DELAY else 1, frame) for frame in frames)
+            return []
+        return [self._damage(rule.action, frame) for frame in frames]
+
+    def _damage(self, action: str, frame: Frame) -> Frame:
+        parts = [part for part, data in enumerate(frame) if data]
+        if not parts:
+            return frame
+        part = self._rng.choice(parts)
+        data = bytearray(frame[part])
+        if action == TRUNCATE:
+            del data[self._rng.randrange(len(data)) :]
+        else:
+            data[self._rng.randrange(len(data))] ^= 1 << self._rng.randrange(8)
+        return [*frame[:part], bytes(data), *frame[part + 1 :]]
+
+    def _due(self, receiver: int) -> list[Frame]:
+        held = self._held.get(receiver)
+        if not held:
+            return []
+        waiting = [(left - 1, frame) for left, frame in held]
+        self._held[receiver] = [(left, frame) for left, frame in waiting if left >= 0]
+        return [frame for left, frame in waiting if left < 0]

@@ -1,0 +1,289 @@
+"""One Spark session on this machine, quiet and tidy: the only place that starts or stops a JVM.
+
+Guarantees that the terminal sees nothing of the JVM (its output goes to a log in the session's own directory), that
+errors come out as one line, and that the JVM, its Python workers and every temporary file are gone when the `with`
+block ends, by an error or Ctrl-C too. Relies on one session per process, which is Spark's rule too: where one is active
+already (a notebook, a test run) it is used as it is and left running.
+
+::
+
+    caller ──py4j──► JVM (driver and executors, local[N]) ──pipes──► Python workers, forked by pyspark.daemon
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from engine.errors import ClusterError, UsageError
+from pipeline.java import check_java
+
+if TYPE_CHECKING:
+    from pyspark import SparkContext
+    from pyspark.sql import SparkSession
+
+#: More tasks at once than this only fight for memory: a feed has 4 partitions unless told otherwise.
+MAX_LOCAL_CORES = 8
+#: Spark's default of 200 is for clusters; each one costs milliseconds even when empty.
+MAX_SHUFFLE_PARTITIONS = 4
+#: Our jobs are over before the optimising compiler pays: without it they take a quarter less processor time.
+JVM_OPTIONS = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -XX:-UsePerfData"
+#: How long a JVM that was told to stop may take (deleting its files, mostly) before it is killed.
+STOP_TIMEOUT_SECS = 20.0
+#: An error line is for reading: the rest of a longer one is in the traceback.
+MAX_ERROR_CHARS = 400
+
+_ROOT = Path(__file__).resolve().parent.parent
+_EXCEPTION_LINE = re.compile(r"^(?:[\w.]+\.)?[A-Z]\w*(?::\s.*|\s*)$")
+_TROUBLE = re.compile(r"\bError\b|ERROR|Exception|OutOfMemory|No such file|not found")
+
+
+@contextmanager
+def spark_session(app_name: str) -> Iterator[SparkSession]:
+    """A session for the length of the block. Main thread for choice: only there Ctrl-C cancels Spark's jobs.
+
+    UsageError if PySpark or Java is missing, ClusterError (one line) for whatever Spark raises inside the block.
+    """
+    session_class = _import_session_class()
+    active = session_class.getActiveSession()
+    if active is not None:
+        with _one_line_errors(None):
+            yield active
+        return
+    check_java()
+    with tempfile.TemporaryDirectory(prefix="squall-spark-", ignore_cleanup_errors=True) as scratch:
+        log = Path(scratch) / "spark.log"
+        with _interrupts_restored(), _environment(), _quiet_py4j():
+            with _one_line_errors(log):
+                context, process = _start(app_name, Path(scratch), log)
+            try:
+                with _one_line_errors(log):
+                    yield session_class(context)
+            finally:
+                _stop(context, process)
+
+
+def usable_cores() -> int:
+    """Cores this process may run on, as the number of Spark's tasks at once."""
+    return max(1, min(len(os.sched_getaffinity(0)), MAX_LOCAL_CORES))
+
+
+def one_line(error: BaseException) -> str:
+    """The cause of an error of Spark: the Python exception inside a task if there is one, else Java's last cause."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    cause = _python_cause(lines) or _java_cause(lines) or (lines[0] if lines else type(error).__name__)
+    return cause if len(cause) <= MAX_ERROR_CHARS else cause[:MAX_ERROR_CHARS] + " ..."
+
+
+def _import_session_class() -> type[SparkSession]:
+    try:
+        from pyspark.sql import SparkSession
+    except ImportError as error:
+        raise UsageError(f'this command needs PySpark ({error}): pip install "squall[spark]"') from error
+    return SparkSession
+
+
+def _settings(app_name: str, scratch: Path) -> Mapping[str, str]:
+    cores = usable_cores()
+    # In quotes, because the launcher splits them at spaces, and TMPDIR may have some.
+    java_options = f'"-Djava.io.tmpdir={scratch}" "-Dderby.system.home={scratch}" {JVM_OPTIONS}'
+    return {
+        "spark.app.name": app_name,
+        "spark.master": f"local[{cores}]",
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.driver.extraJavaOptions": java_options,
+        # Workers are started by the JVM: they find our modules only if told where this copy of them is.
+        "spark.executorEnv.PYTHONPATH": str(_ROOT),
+        "spark.local.dir": str(scratch),
+        "spark.sql.warehouse.dir": str(scratch / "warehouse"),
+        "spark.sql.catalogImplementation": "in-memory",
+        "spark.sql.execution.arrow.pyspark.enabled": "true",
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.shuffle.partitions": str(max(2, min(cores, MAX_SHUFFLE_PARTITIONS))),
+        "spark.hadoop.mapreduce.fileoutputcommitter.marksuccessfuljobs": "false",
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+    }
+
+
+def _start(app_name: str, scratch: Path, log: Path) -> tuple[SparkContext, subprocess.Popen[bytes] | None]:
+    """The context, and the JVM's process if it is ours to end: a JVM that an earlier session left behind is not."""
+    from pyspark import SparkConf, SparkContext
+    from pyspark.java_gateway import launch_gateway
+
+    launch: Callable[..., Any] = launch_gateway
+    conf = SparkConf(loadDefaults=False).setAll(list(_settings(app_name, scratch).items()))
+    if SparkContext._gateway is not None:
+        return SparkContext(conf=conf), None
+    with log.open("ab") as output:
+        try:
+            gateway: Any = launch(conf, {"stdout": output, "stderr": output})
+        except OSError as error:
+            raise UsageError(f"Spark's launcher does not run ({error}); is SPARK_HOME right?") from error
+    process: subprocess.Popen[bytes] | None = gateway.proc
+    try:
+        return SparkContext(conf=conf, gateway=gateway), process
+    except BaseException:
+        _end_gateway(gateway, process)
+        raise
+
+
+def _stop(context: SparkContext, process: subprocess.Popen[bytes] | None) -> None:
+    from pyspark import SparkContext as Context
+    from pyspark.sql import SparkSession
+
+    gateway: Any = Context._gateway
+    if process is None:
+        session = SparkSession.getActiveSession()
+        (session or context).stop()
+        return
+    try:
+        if process.poll() is None:
+            context.stop()
+    finally:
+        # What SparkSession.stop() would do, without asking the JVM: it may be dead, and it ends here anyway.
+        Context._active_spark_context = None
+        SparkSession._instantiatedSession = None
+        SparkSession._activeSession = None
+        _end_gateway(gateway, process)
+
+
+def _end_gateway(gateway: Any, process: subprocess.Popen[bytes] | None) -> None:
+    """Wait for the JVM's end: its files must not be deleted while it still writes some."""
+    from pyspark import SparkContext
+
+    SparkContext._gateway = None
+    SparkContext._jvm = None
+    gateway.shutdown()
+    if process is None:
+        return
+    # The JVM takes the end of its standard input as its caller's death.
+    if process.stdin is not None:
+        process.stdin.close()
+    try:
+        process.wait(STOP_TIMEOUT_SECS)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+
+
+@contextmanager
+def _environment() -> Iterator[None]:
+    """The variables that Spark's launcher and its Python side read, set for the block and put back after it."""
+    wanted: dict[str, str | None] = {
+        "PYSPARK_PYTHON": sys.executable,
+        "PYSPARK_DRIVER_PYTHON": sys.executable,
+        "SPARK_LOCAL_IP": "127.0.0.1",
+        # A session on this machine was asked for, whatever Spark Connect server the shell points to.
+        "SPARK_REMOTE": None,
+    }
+    before = {name: os.environ.get(name) for name in wanted}
+    _set_environment(wanted)
+    try:
+        yield
+    finally:
+        _set_environment(before)
+
+
+def _set_environment(values: Mapping[str, str | None]) -> None:
+    for name, value in values.items():
+        if value is None:
+            os.environ.pop(name, None)
+        else:
+            os.environ[name] = value
+
+
+@contextmanager
+def _interrupts_restored() -> Iterator[None]:
+    """SparkContext takes SIGINT over for good; the caller gets his handler back."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.getsignal(signal.SIGINT)
+    try:
+        yield
+    finally:
+        # None: set by something else than Python, which could not be called from here.
+        signal.signal(signal.SIGINT, signal.SIG_DFL if before is None else before)
+
+
+@contextmanager
+def _one_line_errors(log: Path | None) -> Iterator[None]:
+    """Must end before the JVM does: Spark's exceptions ask it for their own text."""
+    from py4j.protocol import Py4JError, Py4JJavaError
+    from pyspark.errors import PySparkException
+
+    try:
+        yield
+    except (PySparkException, Py4JJavaError) as error:
+        text = str(error)
+        if "JAVA_GATEWAY_EXITED" in text:
+            raise ClusterError(f"Spark did not start: {_last_words(log) or text}") from error
+        # The cause is a copy: the original cannot be printed any more once its JVM is gone.
+        raise ClusterError(f"Spark failed: {one_line(error)}") from RuntimeError(text)
+    except (Py4JError, ConnectionError) as error:
+        raise ClusterError(f"Spark's JVM {_fate()}: {_last_words(log) or 'it left no message'}") from error
+
+
+def _fate() -> str:
+    from pyspark import SparkContext
+
+    process: subprocess.Popen[bytes] | None = getattr(SparkContext._gateway, "proc", None)
+    try:
+        status = process.wait(STOP_TIMEOUT_SECS) if process is not None else None
+    except subprocess.TimeoutExpired:
+        status = None
+    if status is None:
+        return "does not answer"
+    if status < 0:
+        hint = " (out of memory?)" if status == -signal.SIGKILL else ""
+        return f"was killed by {signal.Signals(-status).name}{hint}"
+    return f"ended with status {status}"
+
+
+def _last_words(log: Path | None) -> str:
+    """The last line of the JVM's log that tells of an error, or nothing."""
+    if log is None or not log.exists():
+        return ""
+    lines = log.read_text(encoding="utf-8", errors="replace").splitlines()
+    words = [line.strip() for line in lines if _TROUBLE.search(line)]
+    return words[-1][:MAX_ERROR_CHARS] if words else ""
+
+
+@contextmanager
+def _quiet_py4j() -> Iterator[None]:
+    """py4j reports a lost JVM to logging's root logger, which prints a traceback if it has no handler yet."""
+    root = logging.getLogger()
+    handler = logging.NullHandler()
+    if root.handlers:
+        yield
+        return
+    root.addHandler(handler)
+    try:
+        yield
+    finally:
+        root.removeHandler(handler)
+
+
+def _python_cause(lines: list[str]) -> str | None:
+    """The last line of the last Python traceback: `ValueError: ...`."""
+    starts = [index for index, line in enumerate(lines) if line.startswith("Traceback (most recent call last)")]
+    if not starts:
+        return None
+    return next((line for line in lines[starts[-1] + 1 :] if _EXCEPTION_LINE.match(line)), None)
+
+
+def _java_cause(lines: list[str]) -> str | None:
+    causes = [line.removeprefix("Caused by: ") for line in lines if line.startswith("Caused by: ")]
+    return causes[-1] if causes else None

@@ -1,0 +1,89 @@
+"""A topology as bytes: how user code travels to the workers.
+
+Guarantees: what cannot be pickled is refused at submission by an error that names component and attribute.
+
+Classes and functions of importable modules travel by name and are imported by the worker (its import path is the
+submitter's); those of the topology file itself and of `__main__` travel by value.
+"""
+
+from __future__ import annotations
+
+import pickle
+import sys
+from types import ModuleType
+from typing import Any
+
+import cloudpickle
+
+from engine.errors import ClusterError, UsageError
+from engine.topology import ComponentSpec, Topology
+
+_MAX_DEPTH = 4
+"""How far into attributes of attributes to look for the one that cannot be pickled."""
+
+
+def dump(topology: Topology, by_value: ModuleType | None = None) -> bytes:
+    """The topology pickled; `by_value` is the module of the topology file, which workers cannot import."""
+    if by_value is not None:
+        cloudpickle.register_pickle_by_value(by_value)
+    try:
+        return bytes(cloudpickle.dumps(topology))
+    except Exception as error:
+        raise UsageError(_explain(topology, error)) from error
+    finally:
+        if by_value is not None:
+            cloudpickle.unregister_pickle_by_value(by_value)
+
+
+def load(data: bytes, sys_path: list[str]) -> Topology:
+    """The topology, in a worker. Extends the import path first."""
+    for entry in sys_path:
+        if entry not in sys.path:
+            sys.path.append(entry)
+    try:
+        topology = pickle.loads(data)
+    except Exception as error:
+        raise ClusterError(
+            f"the topology's code cannot be loaded in a worker: {type(error).__name__}: {error}"
+        ) from error
+    if not isinstance(topology, Topology):
+        raise ClusterError(f"the code store holds a {type(topology).__name__} where a topology should be")
+    return topology
+
+
+def copy_component(spec: ComponentSpec) -> Any:
+    """A user object of its own for one task."""
+    return pickle.loads(cloudpickle.dumps(spec.component))
+
+
+def _explain(topology: Topology, error: Exception) -> str:
+    for spec in topology.components.values():
+        culprit = _find(spec.component, spec.id, _MAX_DEPTH)
+        if culprit is not None:
+            return f"component {spec.id!r} cannot be sent to a worker: {culprit}"
+    return f"the topology cannot be sent to a worker: {type(error).__name__}: {error}"
+
+
+def _find(value: Any, name: str, depth: int) -> str | None:
+    """The innermost attribute that cannot be pickled, and why; None if `value` can be."""
+    try:
+        cloudpickle.dumps(value)
+    except Exception as error:
+        if depth:
+            for attribute, inner in _parts(value):
+                found = _find(inner, f"{name}{attribute}", depth - 1)
+                if found is not None:
+                    return found
+        return (
+            f"{name} is a {type(value).__qualname__}, which cannot be pickled ({error}); "
+            "create it in open() or prepare() instead"
+        )
+    return None
+
+
+def _parts(value: Any) -> list[tuple[str, Any]]:
+    if isinstance(value, dict):
+        return [(f"[{key!r}]", inner) for key, inner in value.items()]
+    if isinstance(value, list | tuple | set | frozenset):
+        return [(f"[{index}]", inner) for index, inner in enumerate(value)]
+    return [(f".{attribute}", inner) for attribute, inner in getattr(value, "__dict__", {}).items()]

@@ -1,0 +1,126 @@
+"""How programs talk to Nimbus: one typed method per request.
+
+Guarantees: UsageError and ClusterError arrive as Nimbus raised them; without a Nimbus, ClusterError says so at once; no
+call waits longer than `timeout_secs`. Requests are not repeated: after a timeout it is not known whether one was
+carried out.
+
+Relies on: the run directory's key, which only the cluster's owner can read. One owner thread.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from types import TracebackType
+from typing import Any, TypeVar
+
+from engine.errors import ClusterError
+from ipc.control import ControlClient
+from ipc.rundir import RunDir
+from scheduler.messages import (
+    ClusterState,
+    ComponentSummary,
+    GetCluster,
+    KillTopology,
+    NamedTopology,
+    Shutdown,
+    SubmitTopology,
+    TopologyRecord,
+    TopologyState,
+    Wire,
+)
+
+TIMEOUT_SECS = 10.0
+"""Nimbus answers in milliseconds; this is for a machine that is busy with something else."""
+POLL_SECS = 0.01
+
+W = TypeVar("W", bound=Wire)
+
+
+class NimbusClient:
+    """A connection to the Nimbus of one run directory. A context manager."""
+
+    def __init__(self, run_dir: RunDir, timeout_secs: float = TIMEOUT_SECS) -> None:
+        self._run_dir = run_dir
+        self._timeout_secs = timeout_secs
+        self._require_nimbus()
+        self._control = ControlClient(run_dir.nimbus_socket, run_dir.key(), f"client:{os.urandom(8).hex()}")
+
+    def __enter__(self) -> NimbusClient:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Disconnect."""
+        self._control.close(linger_secs=0.0)
+
+    # ---- topologies ----
+
+    def submit_topology(
+        self,
+        name: str,
+        conf: dict[str, Any],
+        components: list[ComponentSummary],
+        blob: str,
+        sys_path: list[str],
+        status: str = "ACTIVE",
+    ) -> TopologyRecord:
+        """Start a topology whose code is in the code store under `blob`."""
+        request = SubmitTopology(name, conf, components, blob, sys_path, status)
+        return self._call("submit_topology", request, TopologyRecord)
+
+    def get_topology(self, name: str) -> TopologyState:
+        """Record, assignment, workers and deaths of a topology."""
+        return self._call("get_topology", NamedTopology(name), TopologyState)
+
+    def activate(self, name: str) -> TopologyRecord:
+        """Let the spouts emit."""
+        return self._call("activate", NamedTopology(name), TopologyRecord)
+
+    def deactivate(self, name: str) -> TopologyRecord:
+        """Stop the spouts; bolts go on."""
+        return self._call("deactivate", NamedTopology(name), TopologyRecord)
+
+    def kill_topology(self, name: str, wait_secs: float = 0.0) -> TopologyRecord:
+        """Stop the spouts now and the workers after `wait_secs`. Returns at once; see `await_removed`."""
+        return self._call("kill_topology", KillTopology(name, wait_secs), TopologyRecord)
+
+    def await_removed(self, topology_id: str, timeout_secs: float) -> None:
+        """Wait until a killed topology's workers have stopped and its name is free."""
+        deadline = time.monotonic() + timeout_secs
+        while any(record.id == topology_id for record in self.get_cluster().topologies):
+            if time.monotonic() >= deadline:
+                raise ClusterError(f"topology {topology_id} is still there after {timeout_secs:g} s")
+            time.sleep(POLL_SECS)
+
+    # ---- the cluster ----
+
+    def get_cluster(self) -> ClusterState:
+        """Supervisors, topologies and free slots."""
+        return self._call("get_cluster", GetCluster(), ClusterState)
+
+    def shutdown(self, grace_secs: float) -> None:
+        """Stop all: workers within `grace_secs`, then supervisors and Nimbus. Returns at once; see `await_end`."""
+        self._call("shutdown", Shutdown(grace_secs), Shutdown)
+
+    def await_end(self, timeout_secs: float) -> None:
+        """Wait until Nimbus has ended."""
+        deadline = time.monotonic() + timeout_secs
+        while (holder := self._run_dir.lock_holder()) is not None:
+            if time.monotonic() >= deadline:
+                raise ClusterError(f"Nimbus (pid {holder}) has not ended within {timeout_secs:g} s")
+            time.sleep(POLL_SECS)
+
+    # ---- parts ----
+
+    def _require_nimbus(self) -> None:
+        if self._run_dir.lock_holder() is None:
+            raise ClusterError(f"no cluster runs in {self._run_dir.path}: start one with `squall up`")
+
+    def _call(self, method: str, body: Wire, reply_type: type[W]) -> W:
+        self._require_nimbus()
+        return self._control.call(method, body, reply_type, self._timeout_secs)

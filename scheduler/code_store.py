@@ -1,0 +1,87 @@
+"""Content-addressed files: user code by the SHA-256 of its bytes.
+
+Guarantees
+    * `get` returns exactly the bytes that were put under that name, or raises: a cut or altered file is refused.
+    * `put` is all or nothing, also when the process or the machine dies in the middle, and may be repeated.
+    * A name that is not 64 hex digits is refused, so that no name leads out of the directory.
+
+Relies on: rename within one directory being atomic. Any number of processes may put and get at once.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+from pathlib import Path
+
+from engine.errors import ClusterError, UsageError
+
+_DIGEST = re.compile(r"[0-9a-f]{64}")
+
+
+class CodeStore:
+    """Blobs in one directory, which must exist."""
+
+    def __init__(self, directory: str | os.PathLike[str]) -> None:
+        self._directory = Path(directory)
+
+    def put(self, blob: bytes) -> str:
+        """Keep `blob`; returns its name."""
+        digest = hashlib.sha256(blob).hexdigest()
+        path = self._directory / digest
+        if self._holds(path, digest):
+            return digest
+        temporary = self._directory / f".{digest}.{os.urandom(4).hex()}"
+        try:
+            self._write(temporary, blob)
+            temporary.rename(path)
+            self._sync_directory()
+        except OSError as error:
+            temporary.unlink(missing_ok=True)
+            raise ClusterError(f"cannot store code {path}: {error}") from None
+        return digest
+
+    def get(self, digest: str) -> bytes:
+        """The blob called `digest`. ClusterError if it is missing or damaged."""
+        path = self._path(digest)
+        try:
+            blob = path.read_bytes()
+        except FileNotFoundError:
+            raise ClusterError(f"code {digest} is not in the code store {self._directory}") from None
+        found = hashlib.sha256(blob).hexdigest()
+        if found != digest:
+            raise ClusterError(f"code file {path} is damaged: its digest is {found}; submit the topology again")
+        return blob
+
+    def __contains__(self, digest: str) -> bool:
+        """Whether there is a file of that name; `get` says whether it is whole."""
+        return self._path(digest).is_file()
+
+    def _path(self, digest: str) -> Path:
+        if not _DIGEST.fullmatch(digest):
+            raise UsageError(f"code name {digest!r:.80} is not a SHA-256 digest of 64 hex digits")
+        return self._directory / digest
+
+    def _holds(self, path: Path, digest: str) -> bool:
+        try:
+            return hashlib.sha256(path.read_bytes()).hexdigest() == digest
+        except FileNotFoundError:
+            return False
+
+    def _write(self, path: Path, blob: bytes) -> None:
+        with open(path, "xb", opener=_private) as file:
+            file.write(blob)
+            file.flush()
+            os.fsync(file.fileno())
+
+    def _sync_directory(self) -> None:
+        fd = os.open(self._directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+
+
+def _private(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_CLOEXEC, 0o600)

@@ -1,0 +1,147 @@
+"""Carries out a supervisor's orders: boards, reports, forks, signals, messages, timers.
+
+Guarantees
+    * Orders are carried out in sequence, those that an order leads to after the ones already given.
+    * None of them waits for anybody.
+    * A worker that cannot be told something is ended by SIGTERM instead: its replacement will know what it was to hear.
+      That happens to a worker which an earlier supervisor forked and which has not spoken to this one.
+
+Relies on: `scheduler.supervisor` for every decision. Owner: the supervisor's loop.
+"""
+
+from __future__ import annotations
+
+import logging
+import signal
+import time
+from collections import deque
+
+import msgspec
+
+from engine.errors import ClusterError
+from ipc.control import ControlServer
+from scheduler.forking_parent import ForkingParent
+from scheduler.instruction import (
+    ArmTimer,
+    Fork,
+    Instruction,
+    ReplaceForkingParent,
+    Report,
+    SendStatus,
+    SendStop,
+    SetBoard,
+    Signal,
+)
+from scheduler.messages import SetStatus, SlotChanged, StopWorker, WorkerBoot
+from scheduler.nimbus_link import NimbusLink
+from scheduler.node_boards import NodeBoards
+from scheduler.supervisor import Order, Supervisor
+from scheduler.worker_ledger import WorkerLedger
+from scheduler.worker_watch import WorkerWatch
+
+log = logging.getLogger(__name__)
+
+
+class Dispatcher:
+    """The hands of one supervisor. It does not own what it is given."""
+
+    def __init__(
+        self,
+        node: str,
+        supervisor: Supervisor,
+        boards: NodeBoards,
+        server: ControlServer,
+        nimbus: NimbusLink,
+        forking_parent: ForkingParent,
+        watch: WorkerWatch,
+        ledger: WorkerLedger,
+    ) -> None:
+        self._node = node
+        self._supervisor = supervisor
+        self._boards = boards
+        self._server = server
+        self._nimbus = nimbus
+        self._forking_parent = forking_parent
+        self._watch = watch
+        self._ledger = ledger
+        self._boots: dict[int, WorkerBoot] = {}
+        """port -> boot of the worker that was asked for last."""
+        self.timers: dict[int, float] = {}
+        """port -> when its slot wants to be ticked."""
+
+    def carry_out(self, orders: list[Order]) -> None:
+        queue = deque(orders)
+        while queue:
+            port, instruction = queue.popleft()
+            queue.extend(self._carry_out_one(port, instruction))
+
+    def take_in(self, boot: WorkerBoot, pid: int, pidfd: int) -> None:
+        """A worker of an earlier supervisor: watch it and know what it runs."""
+        self._watch.add(pid, pidfd)
+        self._boots[boot.port] = boot
+
+    def note(self, port: int, pid: int) -> None:
+        """Note down the worker that was forked for a port, for a successor of this supervisor."""
+        self._ledger.write(self._boots[port], pid)
+
+    def _carry_out_one(self, port: int, instruction: Instruction) -> list[Order]:
+        """Orders that the order itself led to."""
+        match instruction:
+            case SetBoard():
+                if not self._boards.write(instruction):
+                    log.warning("port %d is overtaken on its status board: %s", port, instruction)
+            case Report(changed):
+                _log_change(changed)
+                self._nimbus.report(changed)
+            case Fork(boot):
+                return self._fork(boot)
+            case Signal(pid, signum):
+                self._watch.send_signal(pid, signum)
+            case SendStop(incarnation):
+                self._send(port, incarnation, StopWorker())
+            case SendStatus(incarnation, status):
+                if self._send(port, incarnation, SetStatus(status)):
+                    self._note_status(port, status)
+            case ArmTimer(at_secs):
+                self.timers[port] = at_secs
+            case ReplaceForkingParent(reason):
+                self._forking_parent.replace(reason)
+        return []
+
+    def _fork(self, boot: WorkerBoot) -> list[Order]:
+        self._boots[boot.port] = boot
+        try:
+            self._forking_parent.request_fork(boot)
+        except ClusterError as error:
+            return self._supervisor.fork_refused(boot.port, boot.incarnation, str(error), time.monotonic())
+        return []
+
+    def _send(self, port: int, incarnation: int, message: SetStatus | StopWorker) -> bool:
+        if self._server.send_event(f"worker:{self._node}:{port}:{incarnation}", message):
+            return True
+        slot = self._supervisor.slots.get(port)
+        if slot is not None and slot.has_process and slot.life.incarnation == incarnation:
+            log.warning("port %d incarnation %d cannot be reached: SIGTERM instead", port, incarnation)
+            self._watch.send_signal(slot.life.pid, signal.SIGTERM)
+        return False
+
+    def _note_status(self, port: int, status: str) -> None:
+        """A successor must know which status the worker has heard of last."""
+        boot = self._boots[port]
+        self._boots[port] = msgspec.structs.replace(
+            boot, topology=msgspec.structs.replace(boot.topology, status=status)
+        )
+        self.note(port, self._supervisor.slots[port].life.pid)
+
+
+def _log_change(changed: SlotChanged) -> None:
+    log.log(
+        logging.WARNING if changed.event in ("died", "failed") else logging.INFO,
+        "%s:%d incarnation %d (pid %d) %s %s",
+        changed.node,
+        changed.port,
+        changed.incarnation,
+        changed.pid,
+        changed.event,
+        changed.reason,
+    )

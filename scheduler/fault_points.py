@@ -1,0 +1,63 @@
+"""Named points in product code where a test or an operator can have a worker die.
+
+Guarantees: off (the default) a point costs one `if`; on, the worker kills itself with SIGKILL at the n-th pass of the
+named point, so nothing after that point happens.
+
+A plan is text: `point:n`, several separated by commas, in the environment variable SQUALL_FAULT_POINTS of the cluster's
+processes. A point fires in the first incarnation of a worker only, unless it is written `point:n:always`.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+
+from engine.errors import UsageError
+
+POINTS = {
+    "worker.open": "before the tasks are opened",
+    "worker.ready": "after the supervisor was told that the worker is ready",
+    "worker.receive": "after frames were taken in, before they are executed",
+    "worker.step": "after executors had their turn, before anything is sent",
+    "worker.send": "after frames were sent",
+    "worker.credit": "after credit was returned",
+    "worker.publish": "after the board was written",
+    "worker.stop": "when told to stop, before the tasks are closed",
+}
+ENVIRONMENT = "SQUALL_FAULT_POINTS"
+
+
+class FaultPoints:
+    """The armed points of one worker."""
+
+    def __init__(self, plan: str, incarnation: int) -> None:
+        self._left: dict[str, int] = {}
+        for entry in filter(None, plan.split(",")):
+            point, _, rest = entry.partition(":")
+            count, _, always = rest.partition(":")
+            if point not in POINTS or not count.isdigit() or int(count) < 1 or always not in ("", "always"):
+                raise UsageError(
+                    f"fault point {entry!r} is not understood; write point:n or point:n:always, point being one of "
+                    f"{', '.join(POINTS)}"
+                )
+            if always or incarnation == 1:
+                self._left[point] = int(count)
+
+    @property
+    def armed(self) -> bool:
+        return bool(self._left)
+
+    def hit(self, point: str) -> None:
+        """Pass a point."""
+        left = self._left.get(point)
+        if left is None:
+            return
+        if left == 1:
+            os.kill(os.getpid(), signal.SIGKILL)
+        self._left[point] = left - 1
+
+
+def from_environment(incarnation: int) -> FaultPoints | None:
+    """The plan of this process's environment; None when nothing is armed."""
+    points = FaultPoints(os.environ.get(ENVIRONMENT, ""), incarnation)
+    return points if points.armed else None

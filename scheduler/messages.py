@@ -1,0 +1,251 @@
+"""The control plane's vocabulary: every message that Nimbus, supervisors, workers and clients exchange.
+
+Guarantees: each message is a frozen struct with a closed set of typed fields, so a frame that decodes is a frame that
+makes sense; unknown fields are refused. Nothing here does I/O or imports user code.
+
+Relies on: `ipc.control` to sign, carry and decode the frames.
+
+Process layout these messages travel in::
+
+    client ──request──► Nimbus ──AssignNode──► supervisor ──Fork──► forking parent ──► worker
+                           ▲                       │  ▲                                  │
+                           └── SlotChanged ────────┘  └────────── WorkerReady/Failed ────┘
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+
+class Wire(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Base of all control messages."""
+
+
+class ComponentSummary(Wire):
+    """What Nimbus needs to know of a component; it never loads user code."""
+
+    id: str
+    kind: str
+    """"spout", "bolt" or "acker"."""
+    tasks: int
+    executors: int
+
+
+class SlotRef(Wire):
+    """A place a worker can live: a port of a node."""
+
+    node: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"{self.node}:{self.port}"
+
+
+class ExecutorRef(Wire):
+    """Tasks `first_task..last_task` of one component, run by one executor."""
+
+    component: str
+    first_task: int
+    last_task: int
+
+
+class Assignment(Wire):
+    """Where every executor of a topology runs. `workers[i]` is worker i (its *slot index*); `executors[i]` its work."""
+
+    topology_id: str
+    version: int
+    workers: list[SlotRef]
+    executors: list[list[ExecutorRef]]
+
+
+class TopologyRecord(Wire):
+    """A submitted topology as Nimbus stores it and everyone else reads it."""
+
+    id: str
+    name: str
+    status: str
+    """"ACTIVE", "INACTIVE", "REBALANCING" or "KILLED"."""
+    conf: dict[str, Any]
+    """Resolved Config, every key present (see engine.config)."""
+    components: list[ComponentSummary]
+    blob: str
+    """Content address (sha256 hex) of the cloudpickled topology in the code store."""
+    sys_path: list[str]
+    """Import path of the submitting program, so that workers import the same modules."""
+    created_unix_secs: float
+
+
+class SlotAssignment(Wire):
+    """What a supervisor must run in one slot."""
+
+    topology: TopologyRecord
+    assignment: Assignment
+    slot_index: int
+
+
+# ---- Nimbus -> supervisor (events) ----
+
+
+class AssignNode(Wire):
+    """The complete desired state of one node: port -> work, absent ports must be empty. Idempotent."""
+
+    slots: dict[int, SlotAssignment]
+
+
+class Shutdown(Wire):
+    """Stop every worker politely, then by force after `grace_secs`, then exit."""
+
+    grace_secs: float
+
+
+# ---- supervisor -> Nimbus ----
+
+
+class RegisterSupervisor(Wire):
+    """Request; the reply is an AssignNode."""
+
+    node: str
+    ports: list[int]
+    pid: int
+
+
+class SlotChanged(Wire):
+    """Event: a slot's life took a step. `event` is "started", "ready", "died", "failed", "stopped"."""
+
+    node: str
+    port: int
+    topology_id: str
+    incarnation: int
+    event: str
+    pid: int
+    at_monotonic_secs: float
+    reason: str = ""
+    """For "died": e.g. "killed by SIGKILL", "exited with code 1"."""
+    error: str = ""
+    """For "died": the error the worker reported before it died, if any (one line, then traceback)."""
+
+
+class SupervisorHeartbeat(Wire):
+    """Event, every second."""
+
+    node: str
+    at_monotonic_secs: float
+
+
+# ---- worker -> supervisor (events) ----
+
+
+class WorkerReady(Wire):
+    """The worker's sockets are bound and its executors prepared."""
+
+    port: int
+    incarnation: int
+    pid: int
+
+
+class WorkerFailed(Wire):
+    """The last words of a worker about to exit with a code other than 0."""
+
+    port: int
+    incarnation: int
+    component: str
+    task: int
+    error: str
+    traceback: str
+
+
+# ---- supervisor -> worker (events) ----
+
+
+class SetStatus(Wire):
+    """Topology status: "ACTIVE" lets spouts emit, anything else stops them."""
+
+    status: str
+
+
+class StopWorker(Wire):
+    """Call cleanup/close of every task, then exit with code 0."""
+
+
+# ---- supervisor -> forking parent, and back (over their socket pair) ----
+
+
+class WorkerBoot(Wire):
+    """Everything a forked worker needs to start; handed to `scheduler.worker.worker_main`."""
+
+    run_dir: str
+    node: str
+    port: int
+    incarnation: int
+    slot_index: int
+    topology: TopologyRecord
+    assignment: Assignment
+    log_path: str
+
+
+# ---- client -> Nimbus (requests) ----
+
+
+class SubmitTopology(Wire):
+    """Reply: the TopologyRecord."""
+
+    name: str
+    conf: dict[str, Any]
+    components: list[ComponentSummary]
+    blob: str
+    sys_path: list[str]
+    status: str = "ACTIVE"
+
+
+class NamedTopology(Wire):
+    """Argument of get_topology, activate, deactivate."""
+
+    name: str
+
+
+class KillTopology(Wire):
+    name: str
+    wait_secs: float = 0.0
+
+
+class GetCluster(Wire):
+    """Argument of get_cluster."""
+
+
+class RestartRecord(Wire):
+    """One death and what came of it, for reports."""
+
+    slot: str
+    incarnation: int
+    reason: str
+    error: str
+    at_monotonic_secs: float
+    ready_after_secs: float | None
+    """None while the replacement is not ready yet."""
+
+
+class TopologyState(Wire):
+    """Reply of get_topology: record, assignment (None while no slot is free) and history."""
+
+    topology: TopologyRecord
+    assignment: Assignment | None
+    workers: dict[str, str]
+    """"node:port" -> "starting" | "ready" | "died" | "failed" | "stopped"."""
+    restarts: list[RestartRecord]
+    """The newest deaths, oldest first (bounded)."""
+    restarts_total: int = 0
+    """All deaths since the topology was submitted."""
+
+
+class ClusterState(Wire):
+    """Reply of get_cluster."""
+
+    supervisors: dict[str, list[int]]
+    topologies: list[TopologyRecord]
+    free_slots: list[SlotRef]
+    gone: list[str] = []
+    """Nodes whose supervisor was not heard from for too long. Their free slots are not offered."""
+    refused_frames: int = 0
+    """Control frames that Nimbus dropped because they were not to be believed."""

@@ -1,0 +1,92 @@
+"""What Nimbus's decisions tell its daemon to do. Values only; `scheduler.nimbus_service` carries them out.
+
+Always in this order: boards are made, everything to be kept is stored in one transaction, then supervisors hear of it.
+So a supervisor never hears of what a restarted Nimbus would not know, nor of an assignment without a board.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from scheduler.messages import Assignment, RestartRecord, TopologyRecord
+
+
+@dataclass(frozen=True)
+class CreateBoard:
+    """Make the topology's status board. If that fails, `Nimbus.unplace` or `Nimbus.withdraw` it."""
+
+    topology_id: str
+    n_slots: int
+    n_tasks: int
+
+
+@dataclass(frozen=True)
+class RemoveBoard:
+    """Delete the topology's status board."""
+
+    topology_id: str
+
+
+@dataclass(frozen=True)
+class StoreTopology:
+    """Keep a new topology."""
+
+    record: TopologyRecord
+
+
+@dataclass(frozen=True)
+class StoreStatus:
+    """Keep a topology's new status and, if it is "KILLED", how long it may still run."""
+
+    topology_id: str
+    status: str
+    kill_wait_secs: float = 0.0
+
+
+@dataclass(frozen=True)
+class StoreAssignment:
+    """Keep where a topology runs."""
+
+    assignment: Assignment
+
+
+@dataclass(frozen=True)
+class StoreRestart:
+    """Keep a death, or what is now known of it."""
+
+    topology_id: str
+    restart: RestartRecord
+
+
+@dataclass(frozen=True)
+class DeleteTopology:
+    """Forget a topology, its assignment and its deaths."""
+
+    topology_id: str
+
+
+@dataclass(frozen=True)
+class SendAssignNode:
+    """Send the node's supervisor what `Nimbus.assign_node` says by then."""
+
+    node: str
+
+
+@dataclass(frozen=True)
+class Note:
+    """Write a line to Nimbus's log."""
+
+    text: str
+
+
+NimbusInstruction = (
+    CreateBoard
+    | RemoveBoard
+    | StoreTopology
+    | StoreStatus
+    | StoreAssignment
+    | StoreRestart
+    | DeleteTopology
+    | SendAssignNode
+    | Note
+)

@@ -1,0 +1,100 @@
+"""A supervisor's line to Nimbus: registration, reports, heartbeat, and what Nimbus wants.
+
+Guarantees
+    * Whenever Nimbus comes (back), the node registers anew and says where its slots stand; meanwhile nothing waits.
+    * Registration waits for an answer at most REGISTER_TIMEOUT_SECS, and only when Nimbus has just been reached or the
+      supervisor has just started.
+
+Relies on: the socket's monitor, which tells when the connection comes and goes. Owner: the supervisor's loop.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+
+import zmq
+from zmq.utils.monitor import recv_monitor_message
+
+from engine.errors import ClusterError
+from ipc.control import ControlClient, Incoming
+from scheduler.messages import AssignNode, RegisterSupervisor, SlotChanged, SupervisorHeartbeat
+
+REGISTER_TIMEOUT_SECS = 0.5
+REGISTER_RETRY_SECS = 2.0
+HEARTBEAT_SECS = 1.0
+
+log = logging.getLogger(__name__)
+
+
+class NimbusLink:
+    """One supervisor's registration. Takes over the client."""
+
+    def __init__(self, client: ControlClient, registration: RegisterSupervisor) -> None:
+        self._client = client
+        self._registration = registration
+        self._monitor = client.socket.get_monitor_socket(zmq.EVENT_HANDSHAKE_SUCCEEDED | zmq.EVENT_DISCONNECTED)
+        self._registered = False
+        self._times_registered = 0
+        self._register_at: float | None = 0.0
+        self._heartbeat_at = 0.0
+
+    @property
+    def sources(self) -> tuple[zmq.Socket[bytes], zmq.Socket[bytes]]:
+        """What to poll."""
+        return self._client.socket, self._monitor
+
+    def next_deadline(self) -> float:
+        return self._heartbeat_at if self._register_at is None else min(self._heartbeat_at, self._register_at)
+
+    def turn(self, now: float, standing: Callable[[], list[SlotChanged]]) -> AssignNode | None:
+        """Do what is due. Returns what Nimbus wants if the node has just registered."""
+        self._follow_connection(now)
+        if self._registered and now >= self._heartbeat_at:
+            self._client.send_event(SupervisorHeartbeat(self._registration.node, now))
+        if now >= self._heartbeat_at:
+            self._heartbeat_at = now + HEARTBEAT_SECS
+        if self._register_at is None or now < self._register_at:
+            return None
+        return self._register(now, standing)
+
+    def report(self, changed: SlotChanged) -> None:
+        """Tell Nimbus. What it misses while it is away, it learns when the node registers anew."""
+        if not self._client.send_event(changed):
+            log.warning("Nimbus does not read: report of %s:%d dropped", changed.node, changed.port)
+
+    def recv_event(self) -> Incoming | None:
+        return self._client.recv_event()
+
+    def close(self) -> None:
+        """Hang up, after what was reported has left."""
+        self._client.socket.disable_monitor()
+        self._monitor.close(linger=0)
+        self._client.close()
+
+    def _register(self, now: float, standing: Callable[[], list[SlotChanged]]) -> AssignNode | None:
+        try:
+            wanted = self._client.call(
+                "register_supervisor", self._registration, AssignNode, timeout_secs=REGISTER_TIMEOUT_SECS
+            )
+        except ClusterError as error:
+            log.warning("%s; trying again", error)
+            self._register_at = now + REGISTER_RETRY_SECS
+            return None
+        self._register_at = None
+        self._registered = True
+        self._times_registered += 1
+        log.info("registered with Nimbus (%d)", self._times_registered)
+        for changed in standing():
+            self.report(changed)
+        return wanted
+
+    def _follow_connection(self, now: float) -> None:
+        while self._monitor.poll(0):
+            event = recv_monitor_message(self._monitor)["event"]
+            if event == zmq.EVENT_DISCONNECTED:
+                log.warning("Nimbus has gone; the workers run on")
+                self._registered = False
+                self._register_at = None
+            elif event == zmq.EVENT_HANDSHAKE_SUCCEEDED and not self._registered:
+                self._register_at = now

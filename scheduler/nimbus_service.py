@@ -1,0 +1,260 @@
+"""Nimbus at work: frames become events for the decisions, instructions become boards, stored rows and frames.
+
+Guarantees
+    * A request is answered after its consequences are on disk, and once. A submission is carried out whole or refused.
+    * A frame that makes no sense, from whomever, is answered with an error or dropped, and changes nothing.
+    * If the store fails, the client at hand is told, and the error leaves `serve`: Nimbus ends, and its next life
+      begins from what is on disk.
+
+Relies on: `scheduler.nimbus` for every decision. Owner: Nimbus's loop.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import os
+import time
+from collections.abc import Callable, Iterable
+
+import msgspec
+
+from engine.errors import ClusterError, ProtocolError, SquallError, UsageError
+from ipc.board import Board
+from ipc.control import ControlServer, Incoming
+from ipc.rundir import RunDir
+from scheduler.code_store import CodeStore
+from scheduler.messages import (
+    AssignNode,
+    ClusterState,
+    GetCluster,
+    KillTopology,
+    NamedTopology,
+    RegisterSupervisor,
+    Shutdown,
+    SlotChanged,
+    SubmitTopology,
+    SupervisorHeartbeat,
+    TopologyRecord,
+    TopologyState,
+)
+from scheduler.nimbus import Nimbus
+from scheduler.nimbus_instruction import (
+    CreateBoard,
+    DeleteTopology,
+    NimbusInstruction,
+    Note,
+    RemoveBoard,
+    SendAssignNode,
+    StoreAssignment,
+    StoreRestart,
+    StoreStatus,
+    StoreTopology,
+)
+from scheduler.store import Store, StoreError
+from scheduler.topology_life import TopologyLife
+
+FRAMES_PER_TURN = 1000
+"""Frames handled before the loop looks after signals and deadlines again."""
+
+log = logging.getLogger(__name__)
+
+
+class NimbusService:
+    """Decisions, store, boards and socket, put together."""
+
+    def __init__(
+        self, run_dir: RunDir, store: Store, server: ControlServer, on_shutdown: Callable[[float], None]
+    ) -> None:
+        self._run_dir = run_dir
+        self._codes = CodeStore(run_dir.code)
+        self._store = store
+        self._server = server
+        self._on_shutdown = on_shutdown
+        self._closing = False
+        lives = [
+            TopologyLife(record, assignment, store.restarts(record.id), restarts_total, kill_wait_secs)
+            for record, assignment, kill_wait_secs, restarts_total in store.topologies()
+        ]
+        self.nimbus = Nimbus(lives, store.next_number(), time.monotonic())
+        self._remove_foreign_boards({life.record.id for life in lives})
+        self._requests: dict[str, Callable[[Incoming, float], msgspec.Struct]] = {
+            "submit_topology": self._submit,
+            "get_topology": self._get_topology,
+            "get_cluster": self._get_cluster,
+            "activate": self._activate,
+            "deactivate": self._deactivate,
+            "kill_topology": self._kill,
+            "shutdown": self._shutdown,
+            "register_supervisor": self._register,
+        }
+
+    def serve(self) -> bool:
+        """Handle the frames that have come. False if there may be more."""
+        for _ in range(FRAMES_PER_TURN):
+            incoming = self._server.recv()
+            if incoming is None:
+                return True
+            # Of each frame its own: one that came while its forerunners were handled must not seem older than it is.
+            now = time.monotonic()
+            if incoming.kind == "event":
+                self._take_event(incoming, now)
+            else:
+                self._answer(incoming, now)
+        return False
+
+    def tick(self, now: float) -> None:
+        """Do what is due."""
+        self._carry_out(self.nimbus.tick(now))
+
+    def begin_shutdown(self, grace_secs: float) -> None:
+        """Tell every supervisor to leave. Requests are refused from now on. May be said again, with less grace."""
+        self._closing = True
+        for node in self.nimbus.supervisor_pids:
+            if not self._server.send_event(f"supervisor:{node}", Shutdown(grace_secs)):
+                log.warning("%s cannot be told to leave: its supervisor is not connected", node)
+
+    # ---- frames ----
+
+    def _take_event(self, incoming: Incoming, now: float) -> None:
+        try:
+            if incoming.method == "SupervisorHeartbeat":
+                self._carry_out(self.nimbus.heartbeat(incoming.decode(SupervisorHeartbeat), now))
+            elif incoming.method == "SlotChanged":
+                self._carry_out(self.nimbus.slot_changed(incoming.decode(SlotChanged), now))
+            else:
+                raise ProtocolError(f"Nimbus takes no event {incoming.method!r} (from {incoming.peer})")
+        except ProtocolError as error:
+            log.warning("%s", error)
+
+    def _answer(self, incoming: Incoming, now: float) -> None:
+        try:
+            if self._closing and incoming.method != "shutdown":
+                raise ClusterError("Nimbus is shutting down")
+            handler = self._requests.get(incoming.method)
+            if handler is None:
+                raise ClusterError(f"Nimbus answers no {incoming.method!r}; it answers {', '.join(self._requests)}")
+            self._server.reply(incoming, handler(incoming, now))
+        except UsageError as error:
+            self._server.reply_error(incoming, str(error), "UsageError")
+        except SquallError as error:
+            self._server.reply_error(incoming, str(error), "ClusterError")
+            if isinstance(error, StoreError):
+                raise
+
+    def _submit(self, incoming: Incoming, now: float) -> TopologyRecord:
+        request = incoming.decode(SubmitTopology)
+        if request.blob not in self._codes:
+            raise UsageError(f"code {request.blob} of topology {request.name!r:.80} is not in the code store")
+        record, steps = self.nimbus.submit(request, now, time.time(), os.urandom(4).hex())
+        try:
+            boards = [step for step in steps if isinstance(step, CreateBoard)]
+            for step in boards:
+                self._make_board(step)
+        except ClusterError:
+            self.nimbus.withdraw(record.name)
+            raise
+        self._carry_out(step for step in steps if step not in boards)
+        return record
+
+    def _get_topology(self, incoming: Incoming, now: float) -> TopologyState:
+        return self.nimbus.topology(incoming.decode(NamedTopology).name)
+
+    def _get_cluster(self, incoming: Incoming, now: float) -> ClusterState:
+        incoming.decode(GetCluster)
+        return msgspec.structs.replace(self.nimbus.cluster(), refused_frames=self._server.refused)
+
+    def _activate(self, incoming: Incoming, now: float) -> TopologyRecord:
+        record, steps = self.nimbus.activate(incoming.decode(NamedTopology).name)
+        self._carry_out(steps)
+        return record
+
+    def _deactivate(self, incoming: Incoming, now: float) -> TopologyRecord:
+        record, steps = self.nimbus.deactivate(incoming.decode(NamedTopology).name)
+        self._carry_out(steps)
+        return record
+
+    def _kill(self, incoming: Incoming, now: float) -> TopologyRecord:
+        record, steps = self.nimbus.kill(incoming.decode(KillTopology), now)
+        self._carry_out(steps)
+        return record
+
+    def _shutdown(self, incoming: Incoming, now: float) -> Shutdown:
+        request = incoming.decode(Shutdown)
+        if not (math.isfinite(request.grace_secs) and request.grace_secs >= 0):
+            raise UsageError(f"grace_secs is {request.grace_secs}, allowed is a number of seconds from 0 up")
+        log.info("%s asks for shutdown", incoming.peer)
+        self._on_shutdown(request.grace_secs)
+        return request
+
+    def _register(self, incoming: Incoming, now: float) -> AssignNode:
+        request = incoming.decode(RegisterSupervisor)
+        self._carry_out(self.nimbus.register_supervisor(request, now))
+        return self.nimbus.assign_node(request.node)
+
+    # ---- instructions ----
+
+    def _carry_out(self, instructions: Iterable[NimbusInstruction]) -> None:
+        """Boards, then the store in one transaction, then everybody who is to hear of it."""
+        steps = list(instructions)
+        if not steps:
+            return
+        unplaced = set()
+        for step in steps:
+            if isinstance(step, CreateBoard):
+                try:
+                    self._make_board(step)
+                except ClusterError as error:
+                    log.error("%s waits on: %s", step.topology_id, error)
+                    self.nimbus.unplace(step.topology_id)
+                    unplaced.add(step.topology_id)
+        with self._store.transaction():
+            for step in steps:
+                if not (isinstance(step, StoreAssignment) and step.assignment.topology_id in unplaced):
+                    self._keep(step)
+        for step in steps:
+            self._tell(step)
+
+    def _keep(self, step: NimbusInstruction) -> None:
+        match step:
+            case StoreTopology(record):
+                self._store.put_topology(record)
+            case StoreStatus(topology_id, status, kill_wait_secs):
+                self._store.set_status(topology_id, status, kill_wait_secs)
+            case StoreAssignment(assignment):
+                self._store.put_assignment(assignment)
+            case StoreRestart(topology_id, restart):
+                self._store.add_restart(topology_id, restart)
+            case DeleteTopology(topology_id):
+                self._store.delete_topology(topology_id)
+
+    def _tell(self, step: NimbusInstruction) -> None:
+        match step:
+            case SendAssignNode(node):
+                self._send_assignment(node)
+            case RemoveBoard(topology_id):
+                self._run_dir.board(topology_id).unlink(missing_ok=True)
+            case Note(text):
+                log.info("%s", text)
+
+    def _send_assignment(self, node: str) -> None:
+        try:
+            if not self._server.send_event(f"supervisor:{node}", self.nimbus.assign_node(node)):
+                log.warning("%s is not connected: it hears of its assignment when it registers again", node)
+        except UsageError as error:
+            # Submissions are limited, but not how many large ones one node may be given.
+            log.error("%s cannot be told its assignment: %s", node, error)
+
+    def _make_board(self, step: CreateBoard) -> None:
+        path = self._run_dir.board(step.topology_id)
+        try:
+            Board.create(str(path), step.n_slots, step.n_tasks).close()
+        except OSError as error:
+            raise ClusterError(f"cannot make status board {path}: {error.strerror}") from error
+
+    def _remove_foreign_boards(self, topology_ids: set[str]) -> None:
+        """What a Nimbus that was killed in the middle of a submission or removal left behind."""
+        known = {self._run_dir.board(topology_id) for topology_id in topology_ids}
+        for path in self._run_dir.boards.iterdir():
+            if path not in known:
+                path.unlink()

@@ -1,0 +1,135 @@
+"""Linux processes by descriptor: pidfds, exit statuses as text, start times, memory.
+
+Guarantees
+    * A signal sent here reaches the process that the pidfd was opened for, or nobody: a reused pid is never hit.
+    * A reaper here names the one child it reaps; children of libraries are left to them.
+
+Relies on: Linux 5.4 (pidfd, waitid by pidfd); from 6.9 on, process groups are signalled by pidfd as well.
+
+An *exit status* is the number that `os.waitpid` returns, whichever way it was learnt.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import os
+import signal
+
+from engine.errors import ClusterError
+
+PR_SET_CHILD_SUBREAPER = 36
+PIDFD_SIGNAL_PROCESS_GROUP = 1 << 2
+CORE_DUMPED = 0x80
+
+
+def open_pidfd(pid: int) -> int:
+    """A descriptor that becomes readable when `pid` ends. Close-on-exec."""
+    try:
+        return os.pidfd_open(pid)
+    except ProcessLookupError:
+        raise ClusterError(f"process {pid} does not exist") from None
+    except OSError as error:
+        raise ClusterError(f"cannot watch process {pid}: {error.strerror}") from error
+
+
+def send_signal(pidfd: int, signum: int) -> bool:
+    """Signal one process. False if it has ended."""
+    try:
+        signal.pidfd_send_signal(pidfd, signum)
+    except ProcessLookupError:
+        return False
+    except OSError as error:
+        raise ClusterError(f"cannot send {signal_name(signum)} through a pidfd: {error.strerror}") from error
+    return True
+
+
+def send_signal_to_group(pidfd: int, pid: int, signum: int) -> bool:
+    """Signal the process group that `pid` leads, whether or not the leader lives. False if nobody is left in it."""
+    try:
+        signal.pidfd_send_signal(pidfd, signum, None, PIDFD_SIGNAL_PROCESS_GROUP)
+    except ProcessLookupError:
+        return False
+    except OSError as error:
+        if error.errno != errno.EINVAL:
+            raise ClusterError(f"cannot send {signal_name(signum)} to process group {pid}: {error.strerror}") from error
+        return _kill_group_by_number(pid, signum)
+    return True
+
+
+def _kill_group_by_number(pid: int, signum: int) -> bool:
+    """For kernels before 6.9. Called right after the pidfd spoke, when the number cannot have come round again."""
+    try:
+        os.killpg(pid, signum)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+def reap(pidfd: int) -> int | None:
+    """Exit status of our child, None while it lives. ChildProcessError if it is somebody else's child."""
+    ended = os.waitid(os.P_PIDFD, pidfd, os.WEXITED | os.WNOHANG)
+    return None if ended is None else _exit_status(ended)
+
+
+def peek_dead_child() -> int | None:
+    """Pid of some dead child that nobody has reaped yet, left as it is; None if there is none."""
+    try:
+        ended = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+    except ChildProcessError:
+        return None
+    return None if ended is None else ended.si_pid
+
+
+def _exit_status(ended: os.waitid_result) -> int:
+    if ended.si_code == os.CLD_EXITED:
+        return ended.si_status << 8
+    return ended.si_status | (CORE_DUMPED if ended.si_code == os.CLD_DUMPED else 0)
+
+
+def signal_name(signum: int) -> str:
+    """ "SIGKILL" for 9; "signal 40" for numbers without a name."""
+    try:
+        return signal.Signals(signum).name
+    except ValueError:
+        return f"signal {signum}"
+
+
+def describe_status(status: int) -> str:
+    """What became of a process, for people: "killed by SIGKILL", "exited with code 1"."""
+    if os.WIFSIGNALED(status):
+        return f"killed by {signal_name(os.WTERMSIG(status))}"
+    return f"exited with code {os.WEXITSTATUS(status)}"
+
+
+def start_time_ticks(pid: int) -> int:
+    """Start of a process in clock ticks since boot: with the pid it names a process for good."""
+    # The command name, in brackets, may itself contain brackets and blanks: count the fields after its end.
+    fields_from_third = _read_proc(pid, "stat").rpartition(")")[2].split()
+    return int(fields_from_third[22 - 3])
+
+
+def rss_bytes(pid: int) -> int:
+    """Resident memory of a process; 0 for a zombie."""
+    return int(_read_proc(pid, "statm").split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+def _read_proc(pid: int, name: str) -> str:
+    try:
+        with open(f"/proc/{pid}/{name}", encoding="utf-8", errors="replace") as file:
+            return file.read()
+    except (FileNotFoundError, ProcessLookupError):
+        raise ClusterError(f"process {pid} does not exist") from None
+
+
+def become_subreaper() -> None:
+    """Make orphaned descendants children of this process, so that it can learn how they ended."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) != 0:
+        number = ctypes.get_errno()
+        raise ClusterError(f"cannot become a subreaper: {os.strerror(number)}")
+
+
+def thread_count() -> int:
+    """Threads of this process, counted by the kernel: libraries' own threads are seen too."""
+    return len(os.listdir("/proc/self/task"))

@@ -1,0 +1,117 @@
+"""When to start a dead worker again: at once, later, or not at all.
+
+Guarantees: the first deaths are answered at once; further ones after a growing, jittered delay; within any period no
+more than `max_deaths` are answered at all. A worker that lived through its probation starts again from zero delay.
+
+Relies on: nothing. Pure: time comes in as a number on the monotonic clock, chance as a `random.Random`.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import deque
+from dataclasses import dataclass, fields
+
+from engine.errors import UsageError
+
+
+@dataclass(frozen=True)
+class RestartPolicyOptions:
+    """The policy's numbers. Intensity (`max_deaths`) and period are Erlang's terms."""
+
+    immediate_restarts: int = 3
+    first_delay_secs: float = 0.1
+    delay_factor: float = 2.0
+    max_delay_secs: float = 1.0
+    """Small enough that a worker which dies at once exceeds `max_deaths` within `period_secs`."""
+    jitter_ratio: float = 0.2
+    probation_secs: float = 10.0
+    max_deaths: int = 30
+    period_secs: float = 60.0
+
+    def __post_init__(self) -> None:
+        for field in fields(self):
+            if getattr(self, field.name) < 0:
+                raise UsageError(f"restart policy: {field.name} is {getattr(self, field.name)}, allowed are 0 and more")
+        if self.delay_factor < 1:
+            raise UsageError(f"restart policy: delay_factor is {self.delay_factor}, allowed are 1 and more")
+        if self.jitter_ratio >= 1:
+            raise UsageError(f"restart policy: jitter_ratio is {self.jitter_ratio}, allowed is 0 up to below 1")
+        if self.crash_loop_secs > self.period_secs:
+            raise UsageError(
+                f"restart policy: {self.max_deaths} restarts take {self.crash_loop_secs:.1f} s of delays, "
+                f"more than the period of {self.period_secs} s: a worker that dies at once would be restarted for ever"
+            )
+
+    @property
+    def crash_loop_secs(self) -> float:
+        """At most so long until a worker that dies at once is given up."""
+        delays = (self.delay_secs(number) for number in range(1, self.max_deaths + 1))
+        return sum(delays) * (1 + self.jitter_ratio)
+
+    def delay_secs(self, deaths_in_a_row: int) -> float:
+        """Delay after that many deaths in a row, before jitter."""
+        delayed = deaths_in_a_row - self.immediate_restarts
+        if delayed <= 0:
+            return 0.0
+        # The exponent is capped because a float overflows where the delay has long been at its limit.
+        return min(self.max_delay_secs, self.first_delay_secs * self.delay_factor ** min(delayed - 1, 64))
+
+
+@dataclass(frozen=True)
+class Restart:
+    """Start again after `delay_secs` (0: at once)."""
+
+    delay_secs: float
+
+
+@dataclass(frozen=True)
+class GiveUp:
+    """Too many deaths."""
+
+    deaths: int
+    period_secs: float
+
+    def __str__(self) -> str:
+        return f"{self.deaths} deaths within {self.period_secs:g} s"
+
+
+class RestartPolicy:
+    """The deaths of one slot's present work."""
+
+    def __init__(self, options: RestartPolicyOptions, rng: random.Random) -> None:
+        self._options = options
+        self._rng = rng
+        self._deaths: deque[float] = deque(maxlen=options.max_deaths + 1)
+        self._in_a_row = 0
+        self._refusals_in_a_row = 0
+
+    def reset(self) -> None:
+        """Forget everything: the slot has new work, or an operator said so."""
+        self._deaths.clear()
+        self._in_a_row = 0
+        self._refusals_in_a_row = 0
+
+    def died(self, now: float, lived_secs: float) -> Restart | GiveUp:
+        """A worker that had been forked has ended without being told to."""
+        options = self._options
+        self._refusals_in_a_row = 0
+        self._in_a_row = 1 if lived_secs >= options.probation_secs else self._in_a_row + 1
+        self._deaths.append(now)
+        while now - self._deaths[0] > options.period_secs:
+            self._deaths.popleft()
+        if len(self._deaths) > options.max_deaths:
+            return GiveUp(len(self._deaths), options.period_secs)
+        return Restart(self._jittered(options.delay_secs(self._in_a_row)))
+
+    def fork_refused(self) -> Restart:
+        """The machine could not fork. Not the work's fault, so it never counts as a death, nor is it tried at once."""
+        self._refusals_in_a_row += 1
+        equivalent_deaths = self._options.immediate_restarts + self._refusals_in_a_row
+        return Restart(self._jittered(self._options.delay_secs(equivalent_deaths)))
+
+    def _jittered(self, delay_secs: float) -> float:
+        if delay_secs == 0:
+            return 0.0
+        jitter = self._options.jitter_ratio
+        return delay_secs * self._rng.uniform(1 - jitter, 1 + jitter)

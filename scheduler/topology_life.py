@@ -1,0 +1,143 @@
+"""One topology as Nimbus sees it: where it runs, how its workers fare, what they died of, and how far its end has come.
+
+Guarantees: of a slot, news of an older incarnation never hides news of a newer one; a death is recorded once, however
+often it is reported; memory is bounded (the newest RESTARTS_KEPT deaths, error texts of ERROR_MAX_CHARS).
+
+Pure: no I/O, no clock. Owner: `scheduler.nimbus`.
+
+Stages of its end::
+
+    running ──kill──► KILLED, until `remove_at` ──► leaving: slots emptied, until each reported "stopped" ──► gone
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Collection, Iterable
+
+from msgspec.structs import replace
+
+from scheduler.messages import (
+    Assignment,
+    RestartRecord,
+    SlotAssignment,
+    SlotChanged,
+    SlotRef,
+    TopologyRecord,
+    TopologyState,
+)
+
+RESTARTS_KEPT = 1000
+"""As in `scheduler.store`: more deaths tell an operator nothing new, fewer hide how a crash loop began."""
+ERROR_MAX_CHARS = 4000
+"""A long traceback keeps its first line and its end. A thousand of them still fit into one control frame."""
+
+_STATE_OF_EVENT = {"started": "starting", "ready": "ready", "died": "died", "failed": "failed", "stopped": "stopped"}
+
+
+class TopologyLife:
+    """Mutable state of one topology."""
+
+    def __init__(
+        self,
+        record: TopologyRecord,
+        assignment: Assignment | None = None,
+        restarts: Iterable[RestartRecord] = (),
+        restarts_total: int = 0,
+        kill_wait_secs: float = 0.0,
+    ) -> None:
+        self.record = record
+        self.assignment = assignment
+        self.restarts_total = restarts_total
+        self.kill_wait_secs = kill_wait_secs
+        self.remove_at: float | None = None
+        """When a killed topology's slots are emptied."""
+        self.gone_at: float | None = None
+        """When it is deleted even if a slot did not say that it is empty. None: its slots have not been emptied."""
+        self._restarts: OrderedDict[tuple[str, int], RestartRecord] = OrderedDict(
+            ((restart.slot, restart.incarnation), restart) for restart in restarts
+        )
+        self._slots: dict[SlotRef, tuple[int, str]] = {}
+        """Newest incarnation heard of, and its state."""
+
+    @property
+    def slots(self) -> list[SlotRef]:
+        """The slots it occupies."""
+        return [] if self.assignment is None else self.assignment.workers
+
+    @property
+    def nodes(self) -> list[str]:
+        """The nodes it occupies slots of, sorted."""
+        return sorted({slot.node for slot in self.slots})
+
+    def state(self) -> TopologyState:
+        """Everything a client may know."""
+        return TopologyState(
+            topology=self.record,
+            assignment=self.assignment,
+            workers={str(slot): self._state_of(slot) for slot in self.slots},
+            restarts=list(self._restarts.values()),
+            restarts_total=self.restarts_total,
+        )
+
+    def work_on(self, node: str) -> dict[int, SlotAssignment]:
+        """What the node's slots must run for this topology, by port."""
+        if self.assignment is None or self.gone_at is not None:
+            return {}
+        return {
+            slot.port: SlotAssignment(self.record, self.assignment, index)
+            for index, slot in enumerate(self.slots)
+            if slot.node == node
+        }
+
+    def set_status(self, status: str) -> None:
+        self.record = replace(self.record, status=status)
+
+    def is_empty(self, alive_nodes: Collection[str]) -> bool:
+        """Whether no slot holds a process any more, as far as can be known: nothing is heard of a node that is gone."""
+        return all(self._state_of(slot) in ("stopped", "failed") for slot in self.slots if slot.node in alive_nodes)
+
+    def slot_changed(self, event: SlotChanged) -> list[RestartRecord]:
+        """Take note; returns the deaths that are new or now better known, to be stored."""
+        slot = SlotRef(event.node, event.port)
+        if slot not in self.slots:
+            return []
+        if event.incarnation >= self._slots.get(slot, (0, ""))[0]:
+            self._slots[slot] = (event.incarnation, _STATE_OF_EVENT.get(event.event, event.event))
+        if event.event == "died":
+            return self._died(str(slot), event)
+        if event.event == "ready":
+            return self._ready(str(slot), event)
+        return []
+
+    def _state_of(self, slot: SlotRef) -> str:
+        return self._slots.get(slot, (0, "starting"))[1]
+
+    def _died(self, slot: str, event: SlotChanged) -> list[RestartRecord]:
+        key = (slot, event.incarnation)
+        if key in self._restarts:
+            return []
+        death = RestartRecord(
+            slot, event.incarnation, event.reason, _shortened(event.error), event.at_monotonic_secs, None
+        )
+        self._restarts[key] = death
+        self.restarts_total += 1
+        if len(self._restarts) > RESTARTS_KEPT:
+            self._restarts.popitem(last=False)
+        return [death]
+
+    def _ready(self, slot: str, event: SlotChanged) -> list[RestartRecord]:
+        changed = []
+        for key, death in self._restarts.items():
+            if key[0] == slot and key[1] < event.incarnation and death.ready_after_secs is None:
+                changed.append(replace(death, ready_after_secs=event.at_monotonic_secs - death.at_monotonic_secs))
+        for death in changed:
+            self._restarts[slot, death.incarnation] = death
+        return changed
+
+
+def _shortened(error: str) -> str:
+    if len(error) <= ERROR_MAX_CHARS:
+        return error
+    first_line = error.split("\n", 1)[0][: ERROR_MAX_CHARS // 4]
+    return f"{first_line}\n[...]\n{error[-(ERROR_MAX_CHARS // 2) :]}"

@@ -1,0 +1,319 @@
+"""A worker process: wires a worker core to its links, its supervisor and the status board, and turns the loop.
+
+::
+
+    read board ─► receive frames ─► core.step ─► send parcels, credit ─► publish ─► (nothing done? wait for an event)
+
+Guarantees
+    * A worker serves one topology, as one incarnation of one slot. It ends with code 0 only when told to stop.
+    * What user code raised is told to the supervisor, and its trees are failed, before the process ends.
+    * A peer's death is acted upon within one turn of the loop, or one idle wait of at most 10 ms.
+
+Relies on: being forked by `scheduler.zygote` from a process that never had a ZeroMQ context or a second thread.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import os
+import sys
+import time
+import traceback
+from typing import Any
+
+import zmq
+
+from engine.assemble import Assembler, Surroundings
+from engine.config import Config
+from engine.core import WorkerCore
+from engine.errors import SquallError
+from engine.executor import TaskCrashed, describe
+from engine.failure import Failure
+from engine.peers import Peers
+from engine.plan import ExecutorPlan, Plan
+from ipc.board import READY, Board
+from ipc.control import ControlClient
+from ipc.data_plane import DataPlane
+from ipc.rundir import RunDir
+from scheduler import blob
+from scheduler.code_store import CodeStore
+from scheduler.fault_points import from_environment
+from scheduler.messages import Assignment, SetStatus, WorkerBoot, WorkerFailed, WorkerReady
+from scheduler.worker_board import WorkerBoard
+
+EXIT_OK, EXIT_CRASHED = 0, 1
+
+_FRAMES_PER_TURN = 64
+"""Frames taken in before the executors get their turn: bounds the work of one turn to some ten thousand tuples."""
+_IDLE_WAIT_MIN_MS, _IDLE_WAIT_MAX_MS = 1, 10
+"""How long an idle worker sleeps before it asks its spouts again. Doubles from the first to the second: 1 ms keeps a
+spout that just ran dry responsive, 10 ms keeps an idle worker under 1 % of a core and notices deaths in time."""
+_CREDIT_FRAMES = 16
+"""A busy worker returns credit for so many frames at once; an idle one for each."""
+_LOOK_NS = 1_000_000
+"""A busy worker publishes its counters and looks for control events this often; an idle one before each wait."""
+_GC_THRESHOLD = 50_000
+"""Tuples come and go by reference count; the cycle collector only costs the tuple path (4 % at its default of 700)."""
+
+
+def plan_of(assignment: Assignment) -> Plan:
+    """The engine's view of an assignment."""
+    executors = [
+        [ExecutorPlan(e.component, e.first_task, e.last_task) for e in worker] for worker in assignment.executors
+    ]
+    return Plan(executors, [str(slot) for slot in assignment.workers])
+
+
+class Worker:
+    """One worker process. Everything runs on its main thread but executors of blocking bolts."""
+
+    def __init__(self, boot: WorkerBoot) -> None:
+        self._boot = boot
+        self._name = f"{boot.node}:{boot.port}"
+        self._run_dir = RunDir(boot.run_dir)
+        self._config = Config(**boot.topology.conf)
+        self._faults = from_environment(boot.incarnation)
+        self._plan = plan_of(boot.assignment)
+        self._peers = Peers(self._plan.n_workers, boot.slot_index)
+        self._board = Board.attach(str(self._run_dir.board(boot.topology.id)))
+        self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
+        self._wake_fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        self._plane = DataPlane(
+            self._context, boot.slot_index, boot.incarnation,
+            self._run_dir.worker_socket(boot.node, boot.port, boot.incarnation), self._config.link_window_bytes,
+            self._config.arena_bytes,
+        )
+        self._control = ControlClient(
+            self._run_dir.node_socket(boot.node), self._run_dir.key(),
+            f"worker:{boot.node}:{boot.port}:{boot.incarnation}", self._context,
+        )
+        self._poller = zmq.Poller()
+        for source in (self._plane.inbound, self._control.socket, self._wake_fd):
+            self._poller.register(source, zmq.POLLIN)
+        self._stopping = False
+        self._blocked = False
+        self._look_at_ns = 0
+        self._active = boot.topology.status == "ACTIVE"
+        self._idle_wait_ms = _IDLE_WAIT_MIN_MS
+        self._next_rotation_ns = 0
+        self._core: WorkerCore
+        self._shared: WorkerBoard
+
+    # ---- start ----
+
+    def open(self) -> None:
+        """Load the topology, open its tasks, tell the supervisor."""
+        boot = self._boot
+        self._hit("worker.open")
+        self._peers.update(boot.slot_index, boot.incarnation, True)
+        topology = blob.load(CodeStore(self._run_dir.code).get(boot.topology.blob), boot.topology.sys_path)
+        around = Surroundings(
+            topology_name=boot.topology.name,
+            worker=self._name,
+            attempt=boot.incarnation,
+            now_ns=time.monotonic_ns,
+            state_root=str(self._run_dir.state_dir(boot.topology.name, "x", 0).parent),
+            report_error=self._report_error,
+            dead_letter=self._dead_letter,
+            wake=self._wake,
+            copy=blob.copy_component,
+        )
+        self._core = Assembler(topology, self._plan, self._config, boot.slot_index, self._peers, around).build()
+        self._shared = WorkerBoard(self._board, self._core, self._plane, boot.slot_index, boot.incarnation)
+        self._follow_peers()
+        self._shared.publish(worked=True, congested=False)
+        # What exists now lives as long as the worker: the collector need not look at it again.
+        gc.collect()
+        gc.freeze()
+        gc.set_threshold(_GC_THRESHOLD, 20, 50)
+        self._control.send_event(WorkerReady(boot.port, boot.incarnation, os.getpid()))
+        self._hit("worker.ready")
+        self._core.set_active(self._active)
+
+    # ---- the loop ----
+
+    def run(self) -> None:
+        """Turn until told to stop. Raises TaskCrashed."""
+        core, plane, shared = self._core, self._plane, self._shared
+        batch_tuples = self._config.batch_tuples
+        while not self._stopping:
+            self._follow_peers()
+            came = plane.receive(core.receive, _FRAMES_PER_TURN)
+            self._pass("worker.receive", came)
+            worked = core.step() or came > 0
+            self._pass("worker.step", worked)
+            # D2: send when there is enough, or nothing better to do; never wait for more with idle hands.
+            if not worked or self._blocked or core.for_others >= batch_tuples:
+                self._blocked = self._send()
+                core.congested = self._blocked or shared.others_congested()
+            plane.send_credit(at_least=_CREDIT_FRAMES if worked else 1)
+            self._pass("worker.credit", worked)
+            if worked and time.monotonic_ns() < self._look_at_ns:
+                continue
+            shared.publish(worked, self._blocked)
+            self._pass("worker.publish", worked)
+            self._rotate()
+            self._wait(worked)
+            self._look_at_ns = time.monotonic_ns() + _LOOK_NS
+
+    def _pass(self, point: str, worked: object) -> None:
+        if self._faults is not None and worked:
+            self._faults.hit(point)
+
+    def _send(self) -> bool:
+        """Send every parcel whose link has credit; whether any had none."""
+        core, plane = self._core, self._plane
+        parcels = core.close_parcels()
+        if not parcels:
+            return False
+        blocked = False
+        for slot in list(parcels):
+            if not plane.has_credit(slot):
+                blocked = True
+                continue
+            parcel = core.take_parcel(slot)
+            if parcel:
+                plane.send(slot, parcel)
+                if self._faults is not None:
+                    self._faults.hit("worker.send")
+        return blocked
+
+    def _follow_peers(self) -> None:
+        """Act on what the board says of other workers: connect to the ready, replay what the dead held."""
+        for slot, incarnation, state in self._shared.changed_peers():
+            alive = WorkerBoard.is_alive(state)
+            if not alive or incarnation != self._peers.incarnation(slot):
+                self._plane.disconnect(slot)
+                self._plane.fence(slot, incarnation if alive else incarnation + 1)
+            self._core.peer_changed(slot, incarnation, alive)
+            if state == READY and not self._plane.is_connected(slot):
+                place = self._boot.assignment.workers[slot]
+                self._plane.connect(
+                    slot, incarnation, self._run_dir.worker_socket(place.node, place.port, incarnation)
+                )
+
+    def _rotate(self) -> None:
+        now = time.monotonic_ns()
+        if now >= self._next_rotation_ns:
+            self._next_rotation_ns = now + round(self._config.message_timeout_secs * 1e9)
+            self._core.rotate()
+
+    def _wait(self, worked: bool) -> None:
+        """Take in control events; when the turn did nothing, sleep until something happens or may happen."""
+        if worked:
+            self._idle_wait_ms = _IDLE_WAIT_MIN_MS
+            timeout_ms = 0
+        else:
+            timeout_ms = self._idle_wait_ms
+            self._idle_wait_ms = min(2 * timeout_ms, _IDLE_WAIT_MAX_MS)
+            deadline = self._core.next_deadline_ns
+            if deadline is not None:
+                timeout_ms = max(0, min(timeout_ms, -(-(deadline - time.monotonic_ns()) // 1_000_000)))
+        for source, _ in self._poller.poll(timeout_ms):
+            if source == self._wake_fd:
+                os.eventfd_read(self._wake_fd)
+            elif source is self._control.socket:
+                self._take_control()
+
+    def _take_control(self) -> None:
+        while (event := self._control.recv_event()) is not None:
+            if event.method == "SetStatus":
+                self._core.set_active(event.decode(SetStatus).status == "ACTIVE")
+            elif event.method == "StopWorker":
+                self._stopping = True
+
+    def _wake(self) -> None:
+        """Any thread."""
+        os.eventfd_write(self._wake_fd, 1)
+
+    def _hit(self, point: str) -> None:
+        if self._faults is not None:
+            self._faults.hit(point)
+
+    # ---- telling ----
+
+    def _report_error(self, component: str, task: int, text: str) -> None:
+        _log(f"error reported by {component}[{task}]: {text}")
+
+    def _dead_letter(self, component: str, task: int, message_id: Any, values: Any, failure: Failure) -> None:
+        """Append to the ledger. One write of one line, so that a death cannot tear it."""
+        record = {
+            "component": component, "task": task, "message_id": repr(message_id), "values": repr(values),
+            "reason": failure.reason, "failed_in": failure.component, "worker": failure.worker,
+            "error": failure.error, "attempt": failure.attempt,
+        }
+        path = self._run_dir.state_dir(self._boot.topology.name, component, task).parent / "dead-letters.jsonl"
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            os.write(fd, json.dumps(record).encode() + b"\n")
+        finally:
+            os.close(fd)
+
+    def fail(self, component: str, task: int, error: str, text: str) -> None:
+        """Last words: to the log, to the supervisor, and to the trees' ackers."""
+        _log(f"{self._name}: {error}\n{text}")
+        boot = self._boot
+        self._control.send_event(WorkerFailed(boot.port, boot.incarnation, component, task, error, text))
+
+    def send_last(self) -> None:
+        """Send what the crash left behind: the failures of the trees at hand, so that they are replayed at once."""
+        self._core.settle()
+        self._send()
+        self._shared.publish(worked=True, congested=False)
+
+    def close_tasks(self) -> int:
+        """Call `close` and `cleanup`; the exit code."""
+        self._hit("worker.stop")
+        code = EXIT_OK
+        for crash in self._core.close():
+            code = EXIT_CRASHED
+            self.fail(crash.component, crash.task, str(crash), crash.traceback_text)
+        return code
+
+    def close(self) -> None:
+        """Close sockets; waits briefly for what was sent."""
+        self._control.close()
+        self._plane.close()
+        self._context.term()
+        os.close(self._wake_fd)
+
+
+def _log(text: str) -> None:
+    sys.stderr.write(text + "\n")
+    sys.stderr.flush()
+
+
+def _internal(error: Exception) -> str:
+    """What to say of an error that is not the user code's: Squall's own errors speak for themselves."""
+    if isinstance(error, SquallError):
+        return str(error)
+    return f"internal error of the worker, a bug in Squall: {describe(error)}"
+
+
+def worker_main(boot: WorkerBoot) -> int:
+    """Entry point after the fork; the exit code."""
+    worker = Worker(boot)
+    try:
+        worker.open()
+    except TaskCrashed as crash:
+        worker.fail(crash.component, crash.task, str(crash), crash.traceback_text)
+        worker.close()
+        return EXIT_CRASHED
+    except Exception as error:
+        worker.fail("", 0, _internal(error), traceback.format_exc())
+        worker.close()
+        return EXIT_CRASHED
+    try:
+        worker.run()
+        code = worker.close_tasks()
+    except TaskCrashed as crash:
+        worker.fail(crash.component, crash.task, str(crash), crash.traceback_text)
+        worker.send_last()
+        code = EXIT_CRASHED
+    except Exception as error:
+        worker.fail("", 0, _internal(error), traceback.format_exc())
+        code = EXIT_CRASHED
+    worker.close()
+    return code

@@ -1,0 +1,113 @@
+"""A worker's side of the status board: what it publishes of itself, and what it reads of the others.
+
+Guarantees: counters go on from where the worker's former incarnation left them. Publishing is called after every turn
+that did something, so a death loses at most one turn's counts (never a tuple: those are the ackers').
+
+The worker's loop thread.
+"""
+
+from __future__ import annotations
+
+import time
+from array import array
+
+from engine.core import WorkerCore
+from engine.metrics import FIRST_GAUGE, TASK_COUNTERS
+from ipc.board import (
+    READY,
+    SLOT_BACKLOG,
+    SLOT_CONGESTED,
+    SLOT_HEARTBEAT_NS,
+    SLOT_PROGRESS,
+    SLOT_QUIET,
+    STARTING,
+    Board,
+)
+from ipc.data_plane import DataPlane
+
+_COUNTERS = len(TASK_COUNTERS)
+
+
+class WorkerBoard:
+    """One worker's view of its topology's board."""
+
+    def __init__(self, board: Board, core: WorkerCore, plane: DataPlane, me: int, incarnation: int) -> None:
+        self._board = board
+        self._words = board.words
+        self._core = core
+        self._plane = plane
+        self._me = me
+        self._incarnation = incarnation
+        self._at = board.slot_at(me)
+        self._seen = [0] * board.n_slots
+        self._base: dict[int, list[int]] = {}
+        for task, stats in core.stats.items():
+            counters = board.task_counters(task)
+            self._base[task] = [counters[name] for name in TASK_COUNTERS[:FIRST_GAUGE]]
+            stats.histogram = board.task_histogram(task)
+        self._progress = self._words[self._at + SLOT_PROGRESS]
+
+    def changed_peers(self) -> list[tuple[int, int, int]]:
+        """(slot, incarnation, state) of every other worker that is not as it was at the last call."""
+        changed = []
+        identity = self._board.identity
+        for slot in range(len(self._seen)):
+            now = identity(slot)
+            if now != self._seen[slot]:
+                self._seen[slot] = now
+                if slot != self._me:
+                    changed.append((slot, now >> 8, now & 0xFF))
+        return changed
+
+    @staticmethod
+    def is_alive(state: int) -> bool:
+        return state in (STARTING, READY)
+
+    def others_congested(self) -> bool:
+        """Whether any other worker asks the spouts to wait."""
+        words, board = self._words, self._board
+        return any(words[board.slot_at(slot) + SLOT_CONGESTED] for slot in range(board.n_slots) if slot != self._me)
+
+    def publish(self, worked: bool, congested: bool) -> None:
+        """Write everything that may have changed."""
+        words, at = self._words, self._at
+        core = self._core
+        quiet = not worked and core.quiet
+        if worked:
+            self._progress += 1
+            words[at + SLOT_QUIET] = 0
+            words[at + SLOT_PROGRESS] = self._progress
+        words[at + SLOT_BACKLOG] = core.backlog
+        words[at + SLOT_CONGESTED] = congested
+        self._publish_tasks()
+        self._publish_links()
+        # Last, so that who sees "quiet" sees the counters and link positions that belong to it.
+        words[at + SLOT_QUIET] = quiet
+        words[at + SLOT_HEARTBEAT_NS] = time.monotonic_ns()
+
+    def _publish_tasks(self) -> None:
+        words, board, core = self._words, self._board, self._core
+        core.refresh_gauges()
+        for task, stats in core.stats.items():
+            at = board.task_at(task)
+            counters = stats.counters()
+            for index, base in enumerate(self._base[task]):
+                counters[index] += base
+            words[at : at + _COUNTERS] = array("Q", counters)
+            touched = stats.touched
+            if touched:
+                histogram, at = stats.histogram, at + _COUNTERS
+                for bucket in touched:
+                    words[at + bucket] = histogram[bucket]
+                touched.clear()
+
+    def _publish_links(self) -> None:
+        words, board, me = self._words, self._board, self._me
+        for peer, incarnation, sent, processed in self._plane.positions():
+            words[board.link_at(me, peer)] = link_word(self._incarnation, incarnation, sent)
+            words[board.link_at(peer, me) + 1] = link_word(incarnation, self._incarnation, processed)
+
+
+def link_word(sender_incarnation: int, receiver_incarnation: int, position: int) -> int:
+    """A position on a link, marked with the two incarnations it is between: equal words mean nothing is under way."""
+    return (sender_incarnation & 0xFFFF) << 48 | (receiver_incarnation & 0xFFFF) << 32 | position & 0xFFFF_FFFF

@@ -1,0 +1,65 @@
+"""Squall: Apache Storm's idea for one multi-core machine, in Python.
+
+Write spouts and bolts, connect them with a `TopologyBuilder`, and `run` the topology on worker processes; every record
+is processed at least once. See README.md for a tour.
+"""
+
+from engine.builder import BoltDeclarer, Declarer, TopologyBuilder
+from engine.collectors import BasicCollector, BoltCollector, SpoutCollector
+from engine.component import BasicBolt, Bolt, CustomGrouping, Spout
+from engine.config import Config
+from engine.context import TopologyContext
+from engine.errors import (
+    ClusterError,
+    ComponentError,
+    ConfigError,
+    FailedTuple,
+    ProtocolError,
+    SquallError,
+    TopologyError,
+    UsageError,
+)
+from engine.failure import Failure
+from engine.prefix import AckedPrefix
+from engine.replaying import ReplayingSpout
+from engine.report import RunReport
+from engine.stream import Stream
+from engine.topology import Topology
+from engine.tuple import Tuple
+from scheduler.cluster import LocalCluster, run
+from scheduler.job import Job
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "AckedPrefix",
+    "BasicBolt",
+    "BasicCollector",
+    "Bolt",
+    "BoltCollector",
+    "BoltDeclarer",
+    "ClusterError",
+    "ComponentError",
+    "Config",
+    "ConfigError",
+    "CustomGrouping",
+    "Declarer",
+    "FailedTuple",
+    "Failure",
+    "Job",
+    "LocalCluster",
+    "ProtocolError",
+    "ReplayingSpout",
+    "RunReport",
+    "Spout",
+    "SpoutCollector",
+    "SquallError",
+    "Stream",
+    "Topology",
+    "TopologyBuilder",
+    "TopologyContext",
+    "TopologyError",
+    "Tuple",
+    "UsageError",
+    "run",
+]

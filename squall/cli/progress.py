@@ -1,0 +1,116 @@
+"""What `squall run` shows while it runs: a table on a terminal, one plain line per interval elsewhere; on stderr."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Sequence
+
+from rich.console import Console
+from rich.live import Live
+from rich.table import Table
+
+from engine.metrics import merge, percentile_ms
+from engine.report import TaskReading
+
+Totals = dict[str, int]
+
+
+def _sum(readings: Sequence[TaskReading], name: str) -> int:
+    return sum(reading.counters[name] for reading in readings)
+
+
+class Progress:
+    """Shows differences between readings. Call `update` as often as you like."""
+
+    def __init__(self, topology: str, interval_secs: float = 1.0, quiet: bool = False) -> None:
+        self._topology = topology
+        self._interval_secs = interval_secs
+        self._quiet = quiet
+        self._began = self._shown = time.monotonic()
+        self._before: dict[int, TaskReading] = {}
+        self._console = Console(stderr=True)
+        self._live: Live | None = None
+        if not quiet and self._console.is_terminal:
+            self._live = Live(console=self._console, auto_refresh=False, transient=True)
+            self._live.start()
+
+    @property
+    def due(self) -> bool:
+        return not self._quiet and time.monotonic() - self._shown >= self._interval_secs
+
+    def update(self, readings: list[TaskReading]) -> None:
+        """Show what happened since the last time."""
+        now = time.monotonic()
+        elapsed_secs, self._shown = now - self._shown, now
+        before, self._before = self._before, {reading.task: reading for reading in readings}
+        changes = [_difference(reading, before.get(reading.task)) for reading in readings]
+        if self._live is not None:
+            self._live.update(self._table(readings, changes, elapsed_secs), refresh=True)
+        else:
+            print(self._line(readings, changes, elapsed_secs), file=sys.stderr, flush=True)
+
+    def print(self, line: str) -> None:
+        """A line of a worker's, above the table."""
+        if self._live is not None:
+            self._console.print(line, markup=False, highlight=False)
+        else:
+            print(line, file=sys.stderr, flush=True)
+
+    def close(self) -> None:
+        if self._live is not None:
+            self._live.stop()
+            self._live = None
+
+    def _headline(self, readings: list[TaskReading], changes: list[TaskReading], secs: float) -> str:
+        spouts = [reading for reading in readings if reading.kind == "spout"]
+        recent = [change for change in changes if change.kind == "spout"]
+        latency = merge(change.histogram for change in recent)
+        return (
+            f"{time.monotonic() - self._began:.0f}s emitted {_sum(spouts, 'emitted'):,} "
+            f"({_sum(recent, 'emitted') / secs:,.0f}/s) acked {_sum(spouts, 'acked'):,} "
+            f"({_sum(recent, 'acked') / secs:,.0f}/s) pending {_sum(spouts, 'pending'):,} "
+            f"failed {_sum(spouts, 'failed'):,} replayed {_sum(spouts, 'replayed'):,} "
+            f"p50 {percentile_ms(latency, 0.5):.2f} ms p99 {percentile_ms(latency, 0.99):.2f} ms"
+        )
+
+    def _line(self, readings: list[TaskReading], changes: list[TaskReading], secs: float) -> str:
+        parts = [self._headline(readings, changes, secs)]
+        for name, group in _grouped(changes, "component").items():
+            count = _sum(group, "emitted" if group[0].kind == "spout" else "executed")
+            parts.append(f"{name} {count / secs:,.0f}/s")
+        for name, group in _grouped(changes, "worker").items():
+            parts.append(f"{name} {(_sum(group, 'executed') + _sum(group, 'emitted')) / secs:,.0f}/s")
+        return " | ".join(parts)
+
+    def _table(self, readings: list[TaskReading], changes: list[TaskReading], secs: float) -> Table:
+        table = Table(title=f"{self._topology}  {self._headline(readings, changes, secs)}", title_justify="left")
+        for column in ("", "executed/s", "emitted/s", "executed", "emitted", "failed", "queue", "ms/tuple", "busy"):
+            table.add_column(column, justify="left" if not column else "right")
+        for kind in ("component", "worker"):
+            totals = _grouped(readings, kind)
+            for name, group in _grouped(changes, kind).items():
+                executed, busy_ns = _sum(group, "executed"), _sum(group, "execute_ns")
+                table.add_row(
+                    name, f"{executed / secs:,.0f}", f"{_sum(group, 'emitted') / secs:,.0f}",
+                    f"{_sum(totals[name], 'executed'):,}", f"{_sum(totals[name], 'emitted'):,}",
+                    f"{_sum(totals[name], 'failed'):,}", f"{_sum(totals[name], 'in_queue'):,}",
+                    f"{busy_ns / executed / 1e6:.4f}" if executed else "", f"{busy_ns / 1e9 / secs:.0%}",
+                )
+            table.add_section()
+        return table
+
+
+def _grouped(readings: list[TaskReading], by: str) -> dict[str, list[TaskReading]]:
+    groups: dict[str, list[TaskReading]] = {}
+    for reading in readings:
+        groups.setdefault(getattr(reading, by), []).append(reading)
+    return groups
+
+
+def _difference(now: TaskReading, before: TaskReading | None) -> TaskReading:
+    if before is None:
+        return now
+    counters = {name: max(0, count - before.counters[name]) for name, count in now.counters.items()}
+    histogram = [max(0, a - b) for a, b in zip(now.histogram, before.histogram, strict=True)]
+    return TaskReading(now.task, now.component, now.kind, now.worker, counters, histogram)

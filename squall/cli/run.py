@@ -1,0 +1,153 @@
+"""`squall run`: one topology on a cluster of its own, in the foreground."""
+
+from __future__ import annotations
+
+import signal
+import time
+from types import FrameType
+from typing import Any
+
+import click
+
+from engine.config import Config
+from engine.errors import UsageError
+from engine.local import LocalRunner
+from engine.report import RunReport
+from scheduler.blob import copy_component
+from scheduler.cluster import LocalCluster
+from scheduler.job import Job
+from squall.cli.loader import load_topology
+from squall.cli.progress import Progress
+from squall.cli.settings import parse_duration_secs, parse_settings
+from squall.cli.summary import print_summary
+
+EXIT_OK, EXIT_FAILURE, EXIT_DEAD_LETTERS, EXIT_INTERRUPTED, EXIT_TERMINATED = 0, 1, 3, 130, 143
+
+
+class Interrupts:
+    """Counts SIGINT and SIGTERM while it is entered: the first asks for a drain, the second for an end at once."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.exit_code = EXIT_INTERRUPTED
+        self._before: dict[int, Any] = {}
+
+    def _caught(self, signum: int, frame: FrameType | None) -> None:
+        self.count += 1
+        self.exit_code = EXIT_TERMINATED if signum == signal.SIGTERM else EXIT_INTERRUPTED
+
+    def __enter__(self) -> Interrupts:
+        for signum in (signal.SIGINT, signal.SIGTERM):
+            self._before[signum] = signal.signal(signum, self._caught)
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        for signum, handler in self._before.items():
+            signal.signal(signum, handler)
+
+
+@click.command("run", context_settings={"ignore_unknown_options": False})
+@click.argument("target", metavar="FILE[:NAME]")
+@click.option("--workers", type=int, help="Worker processes (setting workers).")
+@click.option("--nodes", type=int, default=1, show_default=True, help="Nodes (supervisors) to spread them over.")
+@click.option("--name", help="Name of the topology; the file's name by default.")
+@click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="A setting; see squall config.")
+@click.option("--for", "duration", metavar="DURATION", help="Drain and stop after this long, e.g. 30s, 5m.")
+@click.option("--drain-secs", type=float, default=30.0, show_default=True, help="Longest wait for pending messages.")
+@click.option("--interval", type=float, default=1.0, show_default=True, help="Seconds between progress reports.")
+@click.option("--dir", "directory", type=click.Path(), help="Run directory to use and keep (default: temporary).")
+@click.option("--local", is_flag=True, help="Everything in this one process, deterministic: for a debugger.")
+@click.option("--quiet", is_flag=True, help="No progress.")
+@click.option("--json", "as_json", is_flag=True, help="The report as one JSON document on stdout.")
+@click.argument("arguments", nargs=-1, type=click.UNPROCESSED, metavar="[-- ARGS]")
+def run_command(
+    target: str, workers: int | None, nodes: int, name: str | None, settings: tuple[str, ...], duration: str | None,
+    drain_secs: float, interval: float, directory: str | None, local: bool, quiet: bool, as_json: bool,
+    arguments: tuple[str, ...],
+) -> None:
+    """Run the topology in FILE until its spouts are exhausted and everything is acked.
+
+    NAME is a Topology, or a function that takes ARGS and returns one (default: topology). Exit code 0: all acked; 1:
+    failure; 2: wrong use; 3: finished, with dead letters; 130: interrupted.
+    """
+    given = parse_settings(settings)
+    if workers is not None:
+        given["workers"] = workers
+    config = Config(**given)
+    if nodes < 1:
+        raise UsageError(f"--nodes is {nodes}; allowed: an integer from 1 up")
+    for_secs = parse_duration_secs(duration) if duration is not None else None
+    topology, module = load_topology(target, list(arguments))
+    name = name or target.rpartition("/")[2].partition(":")[0].removesuffix(".py").replace(".", "-")
+    with Interrupts() as interrupts:
+        if local:
+            report = _run_local(topology, config, name, for_secs, interrupts)
+        else:
+            with LocalCluster(nodes, -(-config.workers // nodes), directory) as cluster:
+                progress = Progress(name, interval, quiet or as_json)
+                try:
+                    job = cluster.submit(name, topology, config, module)
+                    report = _follow(cluster, job, progress, interrupts, for_secs, drain_secs)
+                finally:
+                    progress.close()
+    if as_json:
+        click.echo(report.to_json())
+    else:
+        print_summary(report)
+    raise click.exceptions.Exit(interrupts.exit_code if interrupts.count else exit_code(report))
+
+
+def _run_local(
+    topology: Any, config: Config, name: str, for_secs: float | None, interrupts: Interrupts
+) -> RunReport:
+    deadline = None if for_secs is None else time.monotonic() + for_secs
+
+    def should_stop() -> bool:
+        return bool(interrupts.count) or (deadline is not None and time.monotonic() >= deadline)
+
+    with LocalRunner(topology, config, name, copy=copy_component) as runner:
+        return runner.run(should_stop=should_stop)
+
+
+def _follow(
+    cluster: LocalCluster, job: Job, progress: Progress, interrupts: Interrupts, for_secs: float | None,
+    drain_secs: float,
+) -> RunReport:
+    """Show progress until drained, interrupted or out of time; then drain and remove the topology."""
+    deadline = None if for_secs is None else time.monotonic() + for_secs
+
+    def turn() -> None:
+        cluster.check_daemons()
+        for worker, line in cluster.new_log_lines():
+            progress.print(f"[{worker}] {line}")
+        if progress.due:
+            progress.update(job.readings())
+
+    def stop_waiting() -> bool:
+        turn()
+        return bool(interrupts.count) or (deadline is not None and time.monotonic() >= deadline)
+
+    def stop_draining() -> bool:
+        turn()
+        return interrupts.count > 1
+
+    job.wait_until_drained(on_wait=stop_waiting)
+    if interrupts.count:
+        progress.print(f"draining for up to {drain_secs:g} s; interrupt again to stop at once")
+    left = job.drain(drain_secs if interrupts.count < 2 else 0.0, on_wait=stop_draining)
+    if left:
+        progress.print(f"stopped with {left} messages pending; a replayable source will emit them again")
+    if interrupts.count > 1:
+        report = job.stats()
+        cluster.close(grace_secs=0.0)
+        return report
+    job.remove(drain_secs)
+    turn()
+    return job.stats()
+
+
+def exit_code(report: RunReport) -> int:
+    """0 all acked, 3 with dead letters, 1 if messages failed for good without either."""
+    if report.failed > report.replayed + report.dead_letters:
+        return EXIT_FAILURE
+    return EXIT_DEAD_LETTERS if report.dead_letters else EXIT_OK

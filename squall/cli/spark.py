@@ -1,0 +1,156 @@
+"""`squall prepare` and `squall verify`: Spark in, Spark check. PySpark is imported when one of them is called."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+if TYPE_CHECKING:
+    from pipeline.prepare import Prepared
+    from pipeline.verify import Check, Verdict
+
+EXIT_FAILURE = 1
+
+
+class Stages:
+    """One line on stderr per stage, with the seconds since the start: stdout is for the outcome."""
+
+    def __init__(self) -> None:
+        self._started = time.monotonic()
+
+    @property
+    def elapsed_secs(self) -> float:
+        return time.monotonic() - self._started
+
+    def __call__(self, line: str) -> None:
+        click.echo(f"[{self.elapsed_secs:5.1f} s] {line}", err=True)
+
+
+@click.command("prepare")
+@click.argument("source", metavar="[INPUT]", required=False, type=click.Path(path_type=Path))
+@click.option("--out", "feed", metavar="FEED", required=True, type=click.Path(path_type=Path), help="What to make.")
+@click.option("--partitions", type=int, default=4, show_default=True, help="Parts that can be read side by side.")
+@click.option("--glob", "pattern", metavar="PATTERN", help="Only files of such a name, or path if it has a slash.")
+@click.option("--overwrite", is_flag=True, help="Replace FEED if it is a feed already.")
+@click.option("--json", "as_json", is_flag=True, help="The outcome as one JSON document on stdout.")
+def prepare(
+    source: Path | None, feed: Path, partitions: int, pattern: str | None, overwrite: bool, as_json: bool
+) -> None:
+    """Make a feed from the lines of text files, with Spark.
+
+    INPUT is a file or a directory (default: the source of Python's standard library). In a directory, hidden and binary
+    files, __pycache__, site-packages and links to directories are left out. A line that is no text (not UTF-8, with a
+    NUL, longer than 1 MiB) goes to FEED/quarantine.
+    """
+    from pipeline.corpus import default_input
+    from pipeline.prepare import prepare as prepare_feed
+
+    if source is None:
+        source, default_pattern = default_input()
+        pattern = pattern or default_pattern
+    stages = Stages()
+    prepared = prepare_feed(source, feed, partitions=partitions, pattern=pattern, overwrite=overwrite, progress=stages)
+    if as_json:
+        document = {
+            **prepared.manifest.to_dict(),
+            "feed": str(feed),
+            "quarantine_shown": prepared.quarantine_shown,
+            "skipped_shown": prepared.skipped_shown,
+            "duration_secs": round(stages.elapsed_secs, 3),
+        }
+        click.echo(json.dumps(document, indent=2))
+    else:
+        _print_prepared(prepared, stages.elapsed_secs)
+
+
+@click.command("verify")
+@click.argument("feed", type=click.Path(path_type=Path))
+@click.argument("result", type=click.Path(path_type=Path))
+@click.option("--json", "as_json", is_flag=True, help="The outcome as one JSON document on stdout.")
+def verify(feed: Path, result: Path, as_json: bool) -> None:
+    """Count the words of FEED again with Spark and compare with RESULT, what examples/word_count.py wrote.
+
+    Exit code 0: every line and every count is right; 1: something is missing, invented or different.
+    """
+    from pipeline.verify import verify as verify_result
+
+    stages = Stages()
+    verdict = verify_result(feed, result, progress=stages)
+    if as_json:
+        document = {
+            "passed": verdict.passed,
+            "lines": _check_document(verdict.lines),
+            "words": _check_document(verdict.words),
+            "torn": verdict.torn,
+            "duration_secs": round(stages.elapsed_secs, 3),
+        }
+        click.echo(json.dumps(document, indent=2))
+    else:
+        _print_verdict(verdict, stages.elapsed_secs)
+    if not verdict.passed:
+        raise click.exceptions.Exit(EXIT_FAILURE)
+
+
+def _check_document(check: Check) -> dict[str, Any]:
+    return {
+        "passed": check.passed,
+        "checked": check.checked,
+        "ok": check.ok,
+        "missing": check.missing,
+        "invented": check.invented,
+        "different": check.different,
+        "repeated": check.repeated,
+        "offenders": check.offenders,
+    }
+
+
+def _print_prepared(prepared: Prepared, elapsed_secs: float) -> None:
+    manifest = prepared.manifest
+    source = f"{manifest.files:,} files of {manifest.input}"
+    click.echo(f"feed        {prepared.feed} in {elapsed_secs:.1f} s, from {source}")
+    click.echo(f"holds       {manifest.rows:,} lines, {manifest.words:,} words, {manifest.bytes:,} bytes")
+    rows = ", ".join(f"{partition.rows:,}" for partition in manifest.partitions)
+    click.echo(f"partitions  {len(manifest.partitions)} of {rows} lines")
+    reasons = "; ".join(f"{count:,} {reason}" for reason, count in manifest.quarantine_reasons.items())
+    click.echo(f"quarantined {manifest.quarantined:,}" + (f" ({reasons})" if reasons else ""))
+    _print_names(prepared.quarantine_shown, manifest.quarantined, f"{prepared.feed}/quarantine")
+    click.echo(f"skipped     {manifest.skipped_binary:,} binary files")
+    _print_names(prepared.skipped_shown, manifest.skipped_binary, "")
+
+
+def _print_names(names: tuple[str, ...], total: int, where: str) -> None:
+    for name in names:
+        click.echo(f"            {name}")
+    if total > len(names):
+        click.echo(f"            and {total - len(names):,} more" + (f" in {where}" if where else ""))
+
+
+def _print_verdict(verdict: Verdict, elapsed_secs: float) -> None:
+    console = Console(highlight=False, soft_wrap=True)
+    table = Table()
+    for column in ("", "checked", "ok", "missing", "invented", "different", "repeated"):
+        table.add_column(column, justify="right" if column else "left")
+    for name, check in (("lines", verdict.lines), ("words", verdict.words)):
+        numbers = (check.checked, check.ok, check.missing, check.invented, check.different)
+        # Totals are told again and again by design: only the ledger's repetitions say something, namely replays.
+        repeated = f"{check.repeated:,}" if check is verdict.lines else "-"
+        table.add_row(name, *(f"{number:,}" for number in numbers), repeated)
+    console.print(table)
+    for check in (verdict.lines, verdict.words):
+        for kind, offenders in check.offenders.items():
+            for offender in offenders:
+                console.print(escape(offender))
+            total = {"missing": check.missing, "invented": check.invented, "different": check.different}[kind]
+            if total > len(offenders):
+                console.print(f"... and {total - len(offenders):,} more {kind}")
+    for place in verdict.torn:
+        console.print(escape(f"{place}: the last line is torn (its writer was killed) and was not counted"))
+    outcome = "every line and every count is right" if verdict.passed else "the result does not follow from the feed"
+    console.print(f"{'passed' if verdict.passed else 'FAILED'} in {elapsed_secs:.1f} s: {outcome}")

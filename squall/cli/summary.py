@@ -1,0 +1,41 @@
+"""The report of a run, for people."""
+
+from __future__ import annotations
+
+from rich.console import Console
+from rich.table import Table
+
+from engine.report import RunReport
+
+
+def print_summary(report: RunReport) -> None:
+    """On stdout."""
+    console = Console(highlight=False, soft_wrap=True)
+    rate = report.acked / report.duration_secs if report.duration_secs else 0.0
+    state = "drained" if report.drained else "stopped"
+    console.print(
+        f"{report.topology} {state} after {report.duration_secs:.2f} s: {report.emitted:,} emitted, "
+        f"{report.acked:,} acked ({rate:,.0f}/s), {report.failed:,} failed, {report.replayed:,} replayed, "
+        f"{report.pending:,} pending, {report.dead_letters:,} dead letters"
+    )
+    latency = report.latency_ms
+    console.print(
+        f"emit to ack: p50 {latency['p50']:.2f} ms, p90 {latency['p90']:.2f} ms, p99 {latency['p99']:.2f} ms, "
+        f"max {latency['max']:.2f} ms"
+    )
+    table = Table()
+    for column in ("component", "tasks", "executed", "emitted", "acked", "failed", "ms/tuple", "capacity"):
+        table.add_column(column, justify="left" if column == "component" else "right")
+    for name, row in report.components.items():
+        table.add_row(
+            name, str(row.tasks), f"{row.executed:,}", f"{row.emitted:,}", f"{row.acked:,}", f"{row.failed:,}",
+            f"{row.execute_latency_ms:.4f}", f"{row.capacity:.2f}",
+        )
+    console.print(table)
+    for restart in report.restarts:
+        again = "not ready again"
+        if restart.ready_after_secs is not None:
+            again = f"ready again after {restart.ready_after_secs * 1000:.1f} ms"
+        console.print(f"worker {restart.slot} died at {restart.at_secs:.2f} s: {restart.reason}; {again}")
+        if restart.error:
+            console.print(f"    {restart.error.splitlines()[0]}")

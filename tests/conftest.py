@@ -1,0 +1,118 @@
+"""What every test gets without asking: the marker of its folder, a check that it left nothing behind, a seed.
+
+Guarantees: a test that leaves a process, thread or descriptor fails, naming it; those that start processes are checked
+for orphans, shared memory and run directories as well; the same holds for the run as a whole. Run directories are made
+in a directory of this run's own, so that clusters of other people on the machine are never looked at.
+
+Relies on: `tests.leaks`. `SQUALL_TEST_SEED` repeats the seed of a failed test.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+import tempfile
+from collections.abc import Generator, Iterator
+from pathlib import Path
+
+import hypothesis
+import pytest
+
+from tests import leaks
+
+SUITES = ("unit", "sim", "process", "chaos", "spark")
+SUITES_WITH_PROCESSES = ("process", "chaos", "spark")
+SEED_VARIABLE = "SQUALL_TEST_SEED"
+# A Java machine, or a cluster that drains, takes longer to go away than a worker.
+RUN_DEADLINE_SECS = 10.0
+
+MARKER = pytest.StashKey[leaks.RunMarker]()
+RUNTIME_DIR = pytest.StashKey[Path]()
+OUTER_RUNTIME_DIR = pytest.StashKey[str | None]()
+FAILED = pytest.StashKey[bool]()
+
+# The machine that runs the tests is shared: how long an example takes says nothing about the code.
+hypothesis.settings.register_profile("squall", deadline=None, print_blob=True)
+hypothesis.settings.load_profile("squall")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    given = os.environ.get(SEED_VARIABLE, "0")
+    if not given.isdecimal():
+        raise pytest.UsageError(f"{SEED_VARIABLE} is {given!r}; it takes a whole number")
+    config.stash[MARKER] = leaks.RunMarker()
+    # Short, because socket paths end at 107 bytes and pytest's own temporary directories are long.
+    config.stash[RUNTIME_DIR] = Path(tempfile.mkdtemp(prefix="sq-"))
+    config.stash[OUTER_RUNTIME_DIR] = os.environ.get("XDG_RUNTIME_DIR")
+    os.environ["XDG_RUNTIME_DIR"] = str(config.stash[RUNTIME_DIR])
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    if MARKER not in config.stash:
+        return  # it was refused above
+    config.stash[MARKER].close()
+    shutil.rmtree(config.stash[RUNTIME_DIR])
+    outer = config.stash[OUTER_RUNTIME_DIR]
+    if outer is None:
+        del os.environ["XDG_RUNTIME_DIR"]
+    else:
+        os.environ["XDG_RUNTIME_DIR"] = outer
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        suite = suite_of(item)
+        if suite in SUITES:
+            item.add_marker(suite)
+
+
+def suite_of(item: pytest.Item) -> str:
+    return item.path.relative_to(Path(__file__).parent).parts[0]
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    report = yield
+    item.stash[FAILED] = item.stash.get(FAILED, False) or report.failed
+    return report
+
+
+@pytest.fixture(scope="session", autouse=True)
+def run_leaves_nothing(pytestconfig: pytest.Config) -> Iterator[None]:
+    """The first fixture of all to begin and the last to end: what fixtures shared by several tests left behind."""
+    before = leaks.Snapshot.take(pytestconfig.stash[MARKER], run_parent(pytestconfig))
+    yield
+    report(leaks.find_leaks(before, RUN_DEADLINE_SECS, lasting_only=True), "the test run")
+
+
+@pytest.fixture(autouse=True)
+def leaves_nothing(request: pytest.FixtureRequest) -> Iterator[None]:
+    config = request.config
+    if suite_of(request.node) in SUITES_WITH_PROCESSES:
+        before = leaks.Snapshot.take(config.stash[MARKER], run_parent(config))
+    else:
+        before = leaks.Snapshot.take()
+    yield
+    # The traceback of a failed test holds its local variables, and with them sockets and files: no leak of the product.
+    report(leaks.find_leaks(before, lasting_only=request.node.stash.get(FAILED, False)), "this test")
+
+
+def report(found: leaks.Leaks, who: str) -> None:
+    if found:
+        found.end_processes()
+        pytest.fail(f"{who} left behind:\n{found}", pytrace=False)
+
+
+def run_parent(config: pytest.Config) -> Path:
+    """Where run directories go by default: `squall` in the user's runtime directory."""
+    return config.stash[RUNTIME_DIR] / "squall"
+
+
+@pytest.fixture
+def seed() -> int:
+    """A fresh number, shown when the test fails; SQUALL_TEST_SEED=<number> repeats it."""
+    given = os.environ.get(SEED_VARIABLE)
+    value = random.SystemRandom().getrandbits(32) if given is None else int(given)
+    print(f"seed {value} ({SEED_VARIABLE}={value} repeats it)")
+    return value

@@ -1,0 +1,33 @@
+"""Runs the `squall` command as a user does: a process of its own."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def command(*arguments: str | Path) -> list[str]:
+    return [sys.executable, "-m", "squall", *map(str, arguments)]
+
+
+def environment(**extra: str) -> dict[str, str]:
+    return {**os.environ, "PYTHONPATH": str(ROOT), "TERM": "dumb", **extra}
+
+
+def squall(*arguments: str | Path, timeout: float = 50.0, **extra: str) -> subprocess.CompletedProcess[str]:
+    """The finished command: returncode, stdout, stderr."""
+    return subprocess.run(
+        command(*arguments), cwd=ROOT, env=environment(**extra), capture_output=True, text=True, timeout=timeout
+    )
+
+
+def start(*arguments: str | Path, **extra: str) -> subprocess.Popen[str]:
+    """The running command."""
+    return subprocess.Popen(
+        command(*arguments), cwd=ROOT, env=environment(**extra), stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        text=True,
+    )

@@ -1,0 +1,103 @@
+"""Every example, run as its docstring says, on worker processes and in one process."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from tests.process.cli import ROOT, squall
+
+TEXT = "the cat and the dog\nthe end\n\n  spaced   out  \n" * 50
+
+
+@pytest.fixture
+def text(tmp_path: Path) -> Path:
+    path = tmp_path / "some.txt"
+    path.write_text(TEXT)
+    return path
+
+
+def test_word_count_prints_the_commonest_words(text: Path) -> None:
+    done = squall("run", "examples/word_count.py", "--workers", "2", "--", text)
+    assert done.returncode == 0, done.stderr
+    assert f"{len(TEXT.split())} words, {len(set(TEXT.split()))} different" in done.stderr.replace(",", "", 0)
+    assert "200 acked" in done.stdout
+    assert "word_count drained" in done.stdout
+
+
+@pytest.mark.parametrize("mode", [(), ("--local",), ("--workers", "3", "--nodes", "2")])
+def test_word_count_writes_counts_and_ledger(text: Path, tmp_path: Path, mode: tuple[str, ...]) -> None:
+    out = tmp_path / "result"
+    done = squall("run", "examples/word_count.py", *mode, "--json", "--", text, "--out", out)
+    assert done.returncode == 0, done.stderr
+    report = json.loads(done.stdout)
+    assert report["acked"] == report["emitted"] == TEXT.count("\n")
+    assert report["failed"] == report["pending"] == 0
+    assert report["drained"]
+    assert read_counts(out) == Counter(TEXT.split())
+    ledger = read_ledger(out)
+    assert ledger == {(0, offset): len(line.split()) for offset, line in enumerate(TEXT.split("\n")[:-1])}
+
+
+def read_counts(out: Path) -> dict[str, int]:
+    """word -> largest total."""
+    counts: dict[str, int] = {}
+    for file in (out / "counts").glob("*.jsonl"):
+        for line in file.read_text().splitlines():
+            row = json.loads(line)
+            counts[row["word"]] = max(row["count"], counts.get(row["word"], 0))
+    return counts
+
+
+def read_ledger(out: Path) -> dict[tuple[int, int], int]:
+    """(partition, offset) -> words."""
+    rows = {}
+    for file in (out / "ledger").glob("*.jsonl"):
+        for line in file.read_text().splitlines():
+            row = json.loads(line)
+            rows[row["partition"], row["offset"]] = row["words"]
+    return rows
+
+
+TREE = """\
+msg 1 (attempt 2)
+├── line 刘备 关羽 张飞
+│   ├── hello 刘备
+│   ├── hello 关羽
+│   ├── hello 张飞
+├── line 曹操 郭嘉 荀彧
+│   ├── hello 曹操
+│   ├── hello 郭嘉
+│   ├── hello 荀彧
+"""
+
+
+@pytest.mark.parametrize("mode", [("--local",), ("--workers", "2")])
+def test_names_prints_its_tree_after_a_replay(mode: tuple[str, ...]) -> None:
+    done = squall("run", "examples/names.py", *mode)
+    assert done.returncode == 0, done.stderr
+    printed = [line.split("] ", 1)[-1] for line in (done.stdout + done.stderr).splitlines()]
+    for line in [*TREE.splitlines(), "msg 1 failed, it will be emitted again", "msg 1 acked: its whole tree is processed"]:
+        assert line in printed
+    assert "1 acked" in done.stdout
+    assert "1 failed" in done.stdout
+    assert "1 replayed" in done.stdout
+
+
+@pytest.mark.parametrize("mode", [("--local",), ("--workers", "2")])
+def test_groupings_reach_the_tasks_they_name(mode: tuple[str, ...]) -> None:
+    done = squall("run", "examples/groupings.py", *mode)
+    assert done.returncode == 0, done.stderr
+    printed = {line.split("] ", 1)[-1] for line in (done.stdout + done.stderr).splitlines()}
+    assert {
+        "regions[0]: north 25", "regions[1]: south 25", "regions[2]: east 25", "regions[3]: west 25",
+        "courier[0]: orders [90, 92, 94, 96, 98]", "courier[1]: orders [91, 93, 95, 97, 99]",
+        "ledger: 100 orders, 4781.70 euros",
+    } <= printed
+
+
+def test_every_example_is_tested_here() -> None:
+    assert {path.stem for path in (ROOT / "examples").glob("*.py")} == {"word_count", "names", "groupings"}

@@ -1,0 +1,121 @@
+"""Wrong input: one clear line, the right exit code, no process left (the leak checks see to that)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from squall import LocalCluster
+from tests.process.cli import squall
+
+HEAD = """
+import threading
+from squall import BasicBolt, Bolt, Spout, TopologyBuilder
+
+class One(Spout):
+    outputs = ("a", "b")
+    def open(self, conf, context, collector):
+        self.collector, self.left = collector, 1
+    def next_tuple(self):
+        if self.left:
+            self.left = 0
+            self.collector.emit((1, 2), "only")
+        self.exhausted = not self.left
+
+class Nothing(BasicBolt):
+    def execute(self, tup, collector):
+        pass
+
+def build(spout, bolt):
+    builder = TopologyBuilder()
+    builder.set_spout("one", spout)
+    builder.set_bolt("nothing", bolt).shuffle_grouping("one")
+    return builder.build()
+"""
+
+CASES = {
+    "syntax error": ("def topology(:\n", 2, "file.py:1: SyntaxError: "),
+    "import error": ("import no_such_module\n", 2, "file.py:1: importing it raised ModuleNotFoundError: No module named"),
+    "factory raises": (
+        HEAD + "def topology():\n    raise ValueError('no luck')\n", 2, "topology() raised ValueError: no luck",
+    ),
+    "factory returns nothing": (HEAD + "def topology():\n    pass\n", 2, "returned a NoneType; it must return a Topology"),
+    "no topology": (HEAD, 2, "defines no 'topology'"),
+    "mistakes": (
+        HEAD + "topology = build(One, Nothing())\n", 2, "component 'one' must be a Spout, not One; pass an instance",
+    ),
+    "unpicklable": (
+        HEAD + "s = One()\ns.inner = {'lock': threading.Lock()}\ntopology = build(s, Nothing())\n", 2,
+        "component 'one' cannot be sent to a worker: one.inner['lock'] is a lock, which cannot be pickled",
+    ),
+    "wrong number of values": (
+        HEAD + "class Bad(One):\n    def next_tuple(self):\n        self.collector.emit((1, 2, 3), 1)\n"
+        "topology = build(Bad(), Nothing())\n", 1,
+        "one[3] stream 'default' emitted 3 values (1, 2, 3), but its fields are (a, b)",
+    ),
+    "prepare raises": (
+        HEAD + "class Bad(Nothing):\n    def prepare(self, conf, context):\n        raise OSError('no database')\n"
+        "topology = build(One(), Bad())\n", 1, "nothing[2] raised OSError: no database in prepare",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_bad_topology_files(tmp_path: Path, case: str) -> None:
+    text, code, message = CASES[case]
+    file = tmp_path / "file.py"
+    file.write_text(text)
+    done = squall("run", file, "--quiet")
+    assert done.returncode == code, done.stderr
+    last = done.stderr.strip().splitlines()[-1]
+    assert last.startswith("squall: ")
+    assert message in last
+    assert done.stdout == ""
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["run", "no_such_file.py"], "topology file no_such_file.py does not exist"),
+        (["run", "examples"], "topology file examples is a directory"),
+        (["run", "examples/word_count.py"], "word_count.py needs text files or --feed FEED"),
+        (["run", "examples/word_count.py", "--", "missing.txt"], "missing.txt does not exist"),
+        (["run", "examples/word_count.py", "--", "--feed", "missing"], "missing"),
+        (["run", "examples/names.py", "--set", "wrokers=2"], "unknown setting wrokers; did you mean workers?"),
+        (["run", "examples/names.py", "--set", "workers=0"], "setting workers is 0; allowed: an integer from 1 to 1024"),
+        (["run", "examples/names.py", "--set", "topology.message.timeout.secs=soon"], "is 'soon'; allowed: a number of"),
+        (["run", "examples/names.py", "--set", "nonsense"], "--set 'nonsense' is not understood; write KEY=VALUE"),
+        (["run", "examples/names.py", "--workers", "-1"], "setting workers is -1; allowed: an integer from 1 to 1024"),
+        (["run", "examples/names.py", "--for", "soon"], "duration 'soon' is not understood"),
+        (["run", "examples/names.py", "--", "x"], "takes no arguments, but got x"),
+    ],
+)
+def test_bad_arguments(arguments: list[str], message: str) -> None:
+    done = squall(*arguments)
+    assert done.returncode == 2
+    assert message in done.stderr.strip().splitlines()[-1]
+    assert done.stdout == ""
+
+
+def test_run_directory_in_use(tmp_path: Path) -> None:
+    directory = tmp_path / "run"
+    with LocalCluster(run_dir=directory):
+        done = squall("run", "examples/names.py", "--dir", directory)
+    assert done.returncode == 2
+    assert f"run directory {directory} is in use by pid" in done.stderr
+
+
+def test_run_directory_too_long_for_a_socket(tmp_path: Path) -> None:
+    done = squall("run", "examples/names.py", "--dir", tmp_path / ("x" * 100))
+    assert done.returncode == 2
+    assert "choose a run directory with a shorter path" in done.stderr
+
+
+def test_debug_shows_the_traceback(tmp_path: Path) -> None:
+    file = tmp_path / "file.py"
+    file.write_text("def topology():\n    return 1 / 0\n")
+    done = squall("--debug", "run", file)
+    assert done.returncode == 2
+    assert "Traceback" in done.stderr
+    assert "ZeroDivisionError" in done.stderr

@@ -1,0 +1,212 @@
+"""The forking parent: real forks, real deaths."""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import select
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from engine.errors import ClusterError
+from scheduler import process
+from scheduler.zygote_client import ZygoteClient, ZygoteEnded
+from scheduler.zygote_wire import ChildExited
+from tests.process.scheduler_tools import boot, children_of, entry, eventually, importable_tests, is_alive
+
+
+@pytest.fixture
+def zygote() -> Iterator[ZygoteClient]:
+    with importable_tests():
+        client = ZygoteClient.start()
+    yield client
+    client.close()
+
+
+@pytest.fixture
+def subreaper() -> Iterator[None]:
+    process.become_subreaper()
+    yield
+    ctypes.CDLL(None).prctl(process.PR_SET_CHILD_SUBREAPER, 0, 0, 0, 0)
+
+
+def wait_readable(fd: int, what: str) -> None:
+    poll = select.poll()
+    poll.register(fd, select.POLLIN)
+    assert poll.poll(15_000), f"waited 15 s in vain for {what}"
+
+
+def exit_of(client: ZygoteClient, pid: int) -> int:
+    """Wait for the exit event of a child; its status."""
+    seen: list[ChildExited] = []
+
+    def found() -> list[int]:
+        seen.extend(event for event in client.events() if isinstance(event, ChildExited))
+        return [event.status + 1 for event in seen if event.pid == pid]
+
+    return eventually(f"the exit of {pid}", found)[0] - 1
+
+
+def test_twenty_children_one_killed(zygote: ZygoteClient, tmp_path: Path) -> None:
+    before = len(os.listdir("/proc/self/fd"))
+    children = [zygote.fork(boot(tmp_path / "log", 6700 + n), entry("sleeper")) for n in range(20)]
+    assert len({child.pid for child in children}) == 20
+    assert [child.port for child in children] == [6700 + n for n in range(20)]
+    assert children_of(zygote.pid).keys() == {child.pid for child in children}
+
+    victim = children[7]
+    process.send_signal(victim.pidfd, signal.SIGKILL)
+    wait_readable(victim.pidfd, "the pidfd of a killed child")
+    assert process.describe_status(exit_of(zygote, victim.pid)) == "killed by SIGKILL"
+    assert not process.send_signal(victim.pidfd, signal.SIGKILL)
+    alive = {child.pid for child in children if child is not victim}
+    assert children_of(zygote.pid).keys() == alive
+
+    for child in children:
+        process.send_signal(child.pidfd, signal.SIGKILL)
+    eventually("the forking parent to reap all", lambda: not children_of(zygote.pid))
+    for child in children:
+        os.close(child.pidfd)
+    assert len(os.listdir("/proc/self/fd")) == before
+    assert len(os.listdir(f"/proc/{zygote.pid}/fd")) <= 3 + 3
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "log"),
+    [
+        ("code_5", "exited with code 5", "printed\ncomplained"),
+        ("raiser", "exited with code 1", "RuntimeError: boom in the entry point"),
+        ("sys_exiter", "exited with code 1", "no way"),
+        ("segfaulter", "killed by SIGSEGV", "Fatal Python error: Segmentation fault"),
+        ("missing", "exited with code 1", "has no attribute 'missing'"),
+    ],
+)
+def test_how_a_child_ends(zygote: ZygoteClient, tmp_path: Path, name: str, text: str, log: str) -> None:
+    child = zygote.fork(boot(tmp_path / "log"), entry(name))
+    assert process.describe_status(exit_of(zygote, child.pid)) == text
+    assert log in (tmp_path / "log").read_text()
+    os.close(child.pidfd)
+
+
+def test_a_child_looks_like_a_fresh_process(zygote: ZygoteClient, tmp_path: Path) -> None:
+    earlier = zygote.fork(boot(tmp_path / "earlier log"), entry("code_5"))
+    os.close(earlier.pidfd)
+    exit_of(zygote, earlier.pid)
+    log = tmp_path / "log"
+    log.write_text("earlier incarnation\n")
+    child = zygote.fork(boot(log, port=6711), entry("describer"))
+    assert exit_of(zygote, child.pid) == 0
+    os.close(child.pidfd)
+    first, facts_line = log.read_text().splitlines()
+    assert first == "earlier incarnation"
+    assert json.loads(facts_line) == {
+        "fds": {"0": "/dev/null", "1": str(log), "2": str(log)},
+        "lowest_free_fd": 3,
+        "leads": True,
+        "mask": 0,
+        "handlers": ["SIGINT"],
+        "port": 6711,
+        "imported_here": True,
+        "preloaded": True,
+    }
+
+
+def test_a_log_that_cannot_be_opened_does_not_keep_a_worker_from_running(zygote: ZygoteClient, tmp_path: Path) -> None:
+    child = zygote.fork(boot(tmp_path / "no such directory" / "log"), entry("code_5"))
+    assert process.describe_status(exit_of(zygote, child.pid)) == "exited with code 5"
+    os.close(child.pidfd)
+
+
+def test_the_group_is_killed_with_its_leader_or_after_it(zygote: ZygoteClient, tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    child = zygote.fork(boot(log), entry("grandparent"))
+    grandchild = int(eventually("the grandchild", lambda: log.exists() and log.read_text().strip()))
+    process.send_signal(child.pidfd, signal.SIGKILL)
+    wait_readable(child.pidfd, "the end of the leader")
+    exit_of(zygote, child.pid)
+    assert is_alive(grandchild)
+    assert process.send_signal_to_group(child.pidfd, child.pid, signal.SIGKILL)
+    eventually("the end of the grandchild", lambda: not is_alive(grandchild))
+    os.close(child.pidfd)
+
+
+@pytest.mark.usefixtures("subreaper")
+def test_workers_outlive_their_forking_parent_and_are_reaped_by_the_subreaper(tmp_path: Path) -> None:
+    with importable_tests():
+        first, second = ZygoteClient.start(), ZygoteClient.start()
+    children = [first.fork(boot(tmp_path / "log", 6700 + n), entry("sleeper")) for n in range(3)]
+    first.kill()
+    assert eventually("the end of the forking parent", first.events) == [
+        ZygoteEnded("the other end of the forking parent's socket has gone")
+    ]
+    assert first.events() == []
+    with pytest.raises(ClusterError, match="cannot ask the forking parent"):
+        first.request_fork(boot(tmp_path / "log"), entry("sleeper"))
+    first.close()
+    assert all(is_alive(child.pid) for child in children)
+    assert children_of(os.getpid()).keys() == {child.pid for child in children} | {second.pid}
+
+    replacement = second.fork(boot(tmp_path / "log"), entry("sleeper"))
+    with pytest.raises(ChildProcessError):
+        process.reap(replacement.pidfd)
+    for child in [*children, replacement]:
+        process.send_signal(child.pidfd, signal.SIGKILL)
+        wait_readable(child.pidfd, "the pidfd of a killed child")
+    assert process.peek_dead_child() in {child.pid for child in children}
+    for child in children:
+        assert process.reap(child.pidfd) == signal.SIGKILL
+    assert exit_of(second, replacement.pid) == signal.SIGKILL
+    for child in [*children, replacement]:
+        os.close(child.pidfd)
+    second.close()
+    assert children_of(os.getpid()) == {}
+
+
+@pytest.mark.usefixtures("subreaper")
+def test_the_forking_parent_ends_with_its_supervisor_and_its_workers_live(tmp_path: Path) -> None:
+    with importable_tests():
+        client = ZygoteClient.start()
+    child = client.fork(boot(tmp_path / "log"), entry("sleeper"))
+    started = time.monotonic()
+    client.close()
+    assert time.monotonic() - started < 4
+    assert not is_alive(client.pid)
+    assert is_alive(child.pid)
+    process.send_signal(child.pidfd, signal.SIGKILL)
+    wait_readable(child.pidfd, "the pidfd of a killed child")
+    assert process.reap(child.pidfd) == signal.SIGKILL
+    os.close(child.pidfd)
+
+
+def test_a_hanging_forking_parent_is_told_by_the_deadline_and_can_be_closed(
+    zygote: ZygoteClient, tmp_path: Path
+) -> None:
+    child = zygote.fork(boot(tmp_path / "log"), entry("code_5"))
+    os.close(child.pidfd)
+    exit_of(zygote, child.pid)
+    os.kill(zygote.pid, signal.SIGSTOP)
+    with pytest.raises(ClusterError, match=r"did not answer in 0\.2 s"):
+        zygote.fork(boot(tmp_path / "log"), entry("sleeper"), timeout_secs=0.2)
+    zygote.kill()
+
+
+def test_a_boot_larger_than_the_sockets_buffer_arrives(zygote: ZygoteClient, tmp_path: Path) -> None:
+    small = boot(tmp_path / "log")
+    big = msgspec.structs.replace(small.topology, conf={f"key {n}": "x" * 1000 for n in range(2000)})
+    child = zygote.fork(msgspec.structs.replace(small, topology=big), entry("code_5"))
+    assert process.describe_status(exit_of(zygote, child.pid)) == "exited with code 5"
+    os.close(child.pidfd)
+
+
+def test_the_forking_parent_has_one_thread(zygote: ZygoteClient, tmp_path: Path) -> None:
+    child = zygote.fork(boot(tmp_path / "log"), entry("sleeper"))
+    assert len(os.listdir(f"/proc/{zygote.pid}/task")) == 1
+    process.send_signal(child.pidfd, signal.SIGKILL)
+    exit_of(zygote, child.pid)
+    os.close(child.pidfd)

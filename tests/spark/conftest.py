@@ -1,0 +1,44 @@
+"""One Spark session for the whole folder: starting one takes seconds. `prepare` and `verify` use it because it is active.
+
+Guarantees that it is stopped, its Java machine gone and its files deleted before the run's leak check looks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from engine.errors import UsageError
+from pipeline.session import spark_session
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+@pytest.fixture(scope="session")
+def spark(run_leaves_nothing: None) -> Iterator[SparkSession]:
+    session = spark_session("squall tests")
+    try:
+        started = session.__enter__()
+    except UsageError as error:
+        pytest.skip(str(error))
+    try:
+        yield started
+    finally:
+        session.__exit__(None, None, None)
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    path = tmp_path / "in put"
+    path.mkdir()
+    return path
+
+
+def write(path: Path, data: bytes) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(data)
+    return path

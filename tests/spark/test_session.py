@@ -1,0 +1,76 @@
+"""A session of its own process: quiet on the terminal, one line per error, nothing left behind."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from engine.errors import ClusterError
+from pipeline.session import spark_session
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+ROOT = Path(__file__).parents[2]
+
+
+def test_the_terminal_shows_our_lines_only_and_temporary_files_go(source: Path, tmp_path: Path) -> None:
+    (source / "a.txt").write_bytes(b"some words\n")
+    temporary = tmp_path / "t m p"
+    temporary.mkdir()
+    result = subprocess.run(
+        [sys.executable, "-m", "squall", "prepare", str(source), "--out", str(tmp_path / "feed"), "--json"],
+        cwd=ROOT,
+        env={**os.environ, "TMPDIR": str(temporary)},
+        capture_output=True,
+        text=True,
+        timeout=50,
+    )
+    assert result.returncode == 0, result.stderr
+    assert json.loads(result.stdout)["rows"] == 1
+    assert all(line.startswith("[") for line in result.stderr.splitlines()), result.stderr
+    assert list(temporary.iterdir()) == []
+
+
+DYING = """
+import os, signal
+from pipeline.session import spark_session
+from engine.errors import ClusterError
+before = signal.getsignal(signal.SIGINT)
+try:
+    with spark_session("dying") as spark:
+        java, = [int(pid) for pid in open(f"/proc/self/task/{os.getpid()}/children").read().split()]
+        os.kill(java, signal.SIGKILL)
+        spark.range(3).count()
+except ClusterError as error:
+    print(error)
+assert signal.getsignal(signal.SIGINT) is before
+with spark_session("again") as spark:
+    print(spark.range(3).count())
+"""
+
+
+def test_a_killed_java_machine_is_named_and_the_next_session_works() -> None:
+    result = subprocess.run([sys.executable, "-c", DYING], cwd=ROOT, capture_output=True, text=True, timeout=50)
+    expected = "Spark's JVM was killed by SIGKILL (out of memory?): it left no message\n3\n"
+    assert (result.stdout, result.stderr) == (expected, "")
+
+
+def test_the_cause_of_an_error_in_a_task_is_one_line(spark: SparkSession) -> None:
+    def fail(batches: object) -> object:
+        raise ValueError("planted\nwith a second line")
+        yield
+
+    with pytest.raises(ClusterError, match=r"^Spark failed: ValueError: planted$"), spark_session("inner") as inner:
+        inner.range(3).mapInArrow(fail, "id bigint").collect()  # type: ignore[arg-type]
+
+
+def test_an_error_of_the_query_is_one_line(spark: SparkSession) -> None:
+    with pytest.raises(ClusterError, match=r"^Spark failed: .*no_such_column[^\n]*$"), spark_session("inner") as inner:
+        inner.range(3).select("no_such_column").collect()

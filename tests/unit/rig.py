@@ -1,0 +1,250 @@
+"""Components whose behaviour a test writes down in place, and a worker core to run them in, in this process.
+
+Guarantees: time stands still unless the test moves the clock; nothing is started that would have to be stopped.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from engine.assemble import Assembler, Surroundings
+from engine.batch import Batch
+from engine.builder import TopologyBuilder
+from engine.clock import ManualClock
+from engine.collectors import BasicCollector, BoltCollector, SpoutCollector
+from engine.component import BasicBolt, Bolt, Spout
+from engine.config import Config
+from engine.context import TopologyContext
+from engine.core import WorkerCore
+from engine.failure import Failure
+from engine.parcel import Parcel
+from engine.peers import Peers
+from engine.plan import ExecutorPlan, Plan
+from engine.stream import Outputs
+from engine.topology import Topology
+from engine.tuple import Tuple
+
+MAX_STEPS = 10_000
+
+
+class Feeder(Spout):
+    """Emits what the test fed to it and writes down what it is answered."""
+
+    def __init__(self, outputs: Outputs = ("value",)) -> None:
+        self.outputs = outputs
+        self.queue: deque[tuple[Any, Any, str]] = deque()
+        self.acked: list[Any] = []
+        self.failures: list[tuple[Any, Failure]] = []
+        self.calls: list[str] = []
+        self.exhausted = False
+
+    def feed(self, *values: Any, id: Any = None, stream: str = "default") -> None:
+        self.queue.append((values, id, stream))
+
+    def open(self, conf: Mapping[str, Any], context: TopologyContext, collector: SpoutCollector) -> None:
+        self.conf, self.context, self.collector = conf, context, collector
+        self.calls.append("open")
+
+    def next_tuple(self) -> None:
+        self.calls.append("next_tuple")
+        if self.queue:
+            values, message_id, stream = self.queue.popleft()
+            self.collector.emit(values, message_id, stream)
+
+    def ack(self, message_id: Any) -> None:
+        self.acked.append(message_id)
+
+    def on_failure(self, message_id: Any, failure: Failure) -> None:
+        self.failures.append((message_id, failure))
+
+    def activate(self) -> None:
+        self.calls.append("activate")
+
+    def deactivate(self) -> None:
+        self.calls.append("deactivate")
+
+    def close(self) -> None:
+        self.calls.append("close")
+
+    @property
+    def reasons(self) -> list[tuple[Any, str]]:
+        return [(message_id, failure.reason) for message_id, failure in self.failures]
+
+
+class Does(Bolt):
+    """A bolt whose `execute` is a function of the bolt and the tuple, and may keep tuples in `kept`.
+
+    `seen` holds the values that all its tasks got, `own` those of one task.
+    """
+
+    def __init__(
+        self, execute: Callable[[Does, Tuple], None], outputs: Outputs = (), blocking: bool = False
+    ) -> None:
+        self._execute = execute
+        self.outputs = outputs
+        self.blocking = blocking
+        self.seen: list[Any] = []
+        self.kept: list[Tuple] = []
+
+    def prepare(self, conf: Mapping[str, Any], context: TopologyContext, collector: BoltCollector) -> None:
+        self.conf, self.context, self.collector = conf, context, collector
+        self.own: list[Any] = []
+
+    def execute(self, tup: Tuple) -> None:
+        self.seen.append(tup.values)
+        self.own.append(tup.values)
+        self._execute(self, tup)
+
+
+class DoesBasic(BasicBolt):
+    """The same as a basic bolt."""
+
+    def __init__(
+        self, execute: Callable[[DoesBasic, Tuple, BasicCollector], None], outputs: Outputs = (), blocking: bool = False
+    ) -> None:
+        self._execute = execute
+        self.outputs = outputs
+        self.blocking = blocking
+        self.seen: list[Any] = []
+        self.kept: list[Tuple] = []
+
+    def prepare(self, conf: Mapping[str, Any], context: TopologyContext) -> None:
+        self.conf, self.context = conf, context
+        self.own: list[Any] = []
+
+    def execute(self, tup: Tuple, collector: BasicCollector) -> None:
+        self.seen.append(tup.values)
+        self.own.append(tup.values)
+        self._execute(self, tup, collector)
+
+
+def acks(bolt: Does, tup: Tuple) -> None:
+    bolt.collector.ack(tup)
+
+
+def keeps(bolt: Does, tup: Tuple) -> None:
+    bolt.kept.append(tup)
+
+
+def emits(copies: int) -> Callable[[Does, Tuple], None]:
+    """Emit the tuple's values so many times, anchored, and ack it."""
+
+    def execute(bolt: Does, tup: Tuple) -> None:
+        for _ in range(copies):
+            bolt.collector.emit(tup.values, tup)
+        bolt.collector.ack(tup)
+
+    return execute
+
+
+def aggregates(count: int) -> Callable[[Does, Tuple], None]:
+    """Keep tuples until there are `count`, then emit one that is anchored to all of them."""
+
+    def execute(bolt: Does, tup: Tuple) -> None:
+        bolt.kept.append(tup)
+        if len(bolt.kept) == count:
+            bolt.collector.emit((len(bolt.kept),), bolt.kept)
+            for kept in bolt.kept:
+                bolt.collector.ack(kept)
+            bolt.kept.clear()
+
+    return execute
+
+
+def spread(topology: Topology, n_workers: int = 1, ackers: int = 1) -> Plan:
+    """Executors dealt out to the workers in turn; task ids over components sorted by id, as a cluster gives them."""
+    executors: list[list[ExecutorPlan]] = [[] for _ in range(n_workers)]
+    task, turn = 1, 0
+    for component, _, tasks, n_executors in sorted(topology.layout(ackers)):
+        for index in range(n_executors):
+            size = tasks // n_executors + (index < tasks % n_executors)
+            executors[turn % n_workers].append(ExecutorPlan(component, task, task + size - 1))
+            task += size
+            turn += 1
+    return Plan(executors, [f"node-1:{6700 + worker}" for worker in range(n_workers)])
+
+
+def copy_component(spec: Any) -> Any:
+    # Shallow: each task is an object of its own, yet the lists that the test reads are those it holds.
+    return copy.copy(spec.component)
+
+
+class Rig:
+    """One worker with everything in it."""
+
+    def __init__(self, builder: TopologyBuilder, threads: bool = False, **settings: Any) -> None:
+        self.clock = ManualClock()
+        self.topology = builder.build()
+        self.config = Config(**settings)
+        self.plan = spread(self.topology, ackers=1 if self.config.acker_count else 0)
+        self.errors: list[tuple[str, int, str]] = []
+        self.dead_letters: list[tuple[str, int, Any, Any, Failure]] = []
+        peers = Peers(1, 0)
+        peers.update(0, 1, True)
+        around = Surroundings(
+            "test", "node-1:6700", 1, self.clock.now_ns, None, lambda *error: self.errors.append(error),
+            lambda *letter: self.dead_letters.append(letter), copy=copy_component, threads=threads,
+        )
+        self.core: WorkerCore = Assembler(self.topology, self.plan, self.config, 0, peers, around).build()
+        self.core.set_active(True)
+
+    def settle(self) -> None:
+        """Step until nothing happens any more."""
+        for _ in range(MAX_STEPS):
+            if not self.core.step():
+                return
+        raise AssertionError(f"still busy after {MAX_STEPS} steps")
+
+    def advance(self, secs: float) -> None:
+        self.clock.advance(secs)
+        self.settle()
+
+    def user(self, component: str, index: int = 0) -> Any:
+        """The user object of one task."""
+        task = self.plan.tasks_of(component)[index]
+        found = [user for _, at, user in self.core.users() if at == task]
+        return found[0]
+
+    @property
+    def pending(self) -> int:
+        return sum(len(task.pending) for _, task in self.core.spout_tasks.values())
+
+    @property
+    def tracked(self) -> int:
+        """Trees that the ackers have not answered."""
+        return sum(map(len, self.core.ackers.values()))
+
+
+def chain(spout: Spout, *bolts: Bolt | BasicBolt) -> TopologyBuilder:
+    """spout -> bolt-1 -> bolt-2 ... by shuffle grouping, one task each."""
+    builder = TopologyBuilder()
+    builder.set_spout("spout", spout)
+    source = "spout"
+    for number, bolt in enumerate(bolts, 1):
+        builder.set_bolt(f"bolt-{number}", bolt).shuffle_grouping(source)
+        source = f"bolt-{number}"
+    return builder
+
+
+def batch_of(
+    rows: Sequence[tuple[Any, ...]], runs: Sequence[tuple[int, int, int]], target: int, source: int, stream: str = "default"
+) -> Batch:
+    """A batch as another worker sends it; `runs` are (root, edge, rows in it)."""
+    batch = Batch(source, stream, target)
+    batch.rows = list(rows)
+    for root, edge, length in runs:
+        batch.starts.append(sum(earlier for _, _, earlier in runs[: len(batch.starts)]))
+        batch.roots.append(root)
+        batch.edges.append(edge)
+        assert length > 0
+    return batch
+
+
+def parcel_of(*batches: Batch) -> Parcel:
+    parcel = Parcel()
+    parcel.batches = list(batches)
+    parcel.rows = sum(len(batch.rows) for batch in batches)
+    return parcel

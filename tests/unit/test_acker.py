@@ -1,0 +1,321 @@
+"""The acker: what it answers, in whatever order its messages come (2.3 of the inventory of Storm, and its gap)."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from engine.acker import Acker, Answer
+from engine.failure import FAILED, WORKER_DIED, Failure
+from engine.ids import EdgeIds
+
+ROOT, TASK = 1 << 16, 9
+WHY = Failure(FAILED, "bolt", 3)
+
+
+def ack(acker: Acker, root: int, value: int, workers: int = 0) -> None:
+    acker.ack_many([(root, value)], {root: workers} if workers else {})
+
+
+def test_a_tree_is_acked_when_every_edge_was_seen_twice() -> None:
+    acker = Acker()
+    acker.init(ROOT, 5 ^ 6, TASK)
+    ack(acker, ROOT, 5 ^ 7)  # done with 5, emitted 7
+    ack(acker, ROOT, 6)
+    assert acker.answers == []
+    assert len(acker) == 1
+    ack(acker, ROOT, 7)
+    assert acker.answers == [Answer(TASK, ROOT, None)]
+    assert len(acker) == 0
+
+
+def test_init_is_idempotent() -> None:
+    acker = Acker()
+    for _ in range(3):
+        acker.init(ROOT, 5, TASK)
+    assert acker.answers == []
+    ack(acker, ROOT, 5)
+    assert acker.answers == [Answer(TASK, ROOT, None)]
+
+
+def test_an_ack_before_init_waits() -> None:
+    acker = Acker()
+    ack(acker, ROOT, 5 ^ 7)
+    assert (len(acker), acker.early_count, acker.answers) == (0, 1, [])
+    acker.init(ROOT, 5, TASK)
+    assert (len(acker), acker.early_count, acker.answers) == (1, 0, [])
+    ack(acker, ROOT, 7)
+    assert acker.answers == [Answer(TASK, ROOT, None)]
+
+
+def test_all_acks_before_init() -> None:
+    acker = Acker()
+    ack(acker, ROOT, 5 ^ 7)
+    ack(acker, ROOT, 7)
+    assert acker.answers == []
+    acker.init(ROOT, 5, TASK)
+    assert acker.answers == [Answer(TASK, ROOT, None)]
+    assert (len(acker), acker.early_count) == (0, 0)
+
+
+def test_a_tree_without_targets_is_acked_at_once() -> None:
+    acker = Acker()
+    acker.init(ROOT, 0, TASK)
+    assert acker.answers == [Answer(TASK, ROOT, None)]
+    assert len(acker) == 0
+
+
+def test_a_failure_is_answered_at_once_and_once() -> None:
+    acker = Acker()
+    acker.init(ROOT, 5, TASK)
+    acker.fail(ROOT, WHY)
+    assert acker.answers == [Answer(TASK, ROOT, WHY)]
+    acker.fail(ROOT, WHY)
+    ack(acker, ROOT, 5)
+    assert len(acker.answers) == 1
+    assert len(acker) == 0
+
+
+def test_a_failure_before_init_waits_with_its_reason() -> None:
+    acker = Acker()
+    acker.fail(ROOT, WHY)
+    assert acker.answers == []
+    acker.init(ROOT, 5, TASK)
+    assert acker.answers == [Answer(TASK, ROOT, WHY)]
+    assert (len(acker), acker.early_count) == (0, 0)
+
+
+def test_a_failure_between_acks_before_init() -> None:
+    acker = Acker()
+    ack(acker, ROOT, 5)
+    acker.fail(ROOT, WHY)
+    ack(acker, ROOT, 7)
+    acker.init(ROOT, 5 ^ 8, TASK)
+    assert acker.answers == [Answer(TASK, ROOT, WHY)]
+
+
+def test_trees_do_not_touch_each_other() -> None:
+    acker = Acker()
+    other = 2 << 16
+    acker.init(ROOT, 5, TASK)
+    acker.init(other, 5, TASK + 1)
+    acker.ack_many([(ROOT, 5), (other, 6)], {})
+    assert acker.answers == [Answer(TASK, ROOT, None)]
+    assert acker.spout_task(other) == TASK + 1
+    assert acker.spout_task(ROOT) is None
+
+
+def test_large_numbers_keep_apart() -> None:
+    acker = Acker()
+    edge, task, workers = (1 << 64) - 1, (1 << 31) - 1, 1 << 300
+    acker.init(ROOT, edge, task, workers)
+    ack(acker, ROOT, 1, workers << 1)
+    assert acker.spout_task(ROOT) == task
+    ack(acker, ROOT, edge ^ 1)
+    assert acker.answers == [Answer(task, ROOT, None)]
+
+
+def test_what_the_spout_gave_up_is_forgotten() -> None:
+    acker = Acker()
+    acker.init(ROOT, 5, TASK)
+    acker.forget(ROOT)
+    assert len(acker) == 0
+    ack(acker, ROOT, 5)
+    assert acker.answers == []
+
+
+# ---- workers that die ----
+
+
+def test_exactly_the_trees_that_touched_the_dead_worker_fail() -> None:
+    acker = Acker()
+    masks = {n << 16: n for n in range(1, 8)}
+    for root, mask in masks.items():
+        acker.init(root, 5, TASK, mask)
+    acker.workers_died(0b010)
+    failed = {answer.root for answer in acker.answers}
+    assert failed == {root for root, mask in masks.items() if mask & 0b010}
+    assert {answer.failure.reason for answer in acker.answers if answer.failure} == {WORKER_DIED}
+    assert len(acker) == len(masks) - len(failed)
+
+
+def test_a_mask_that_came_with_an_ack_counts() -> None:
+    acker = Acker()
+    acker.init(ROOT, 5, TASK, 0b001)
+    ack(acker, ROOT, 5 ^ 7, workers=0b100)
+    acker.workers_died(0b100)
+    assert [answer.failure.reason for answer in acker.answers if answer.failure] == [WORKER_DIED]
+
+
+@pytest.mark.parametrize("by", ["init", "ack", "ack before init"])
+def test_a_mask_that_comes_after_the_death_fails_the_tree(by: str) -> None:
+    acker = Acker()
+    acker.workers_died(0b100)
+    if by == "init":
+        acker.init(ROOT, 5, TASK, 0b110)
+    elif by == "ack":
+        acker.init(ROOT, 5, TASK, 0b010)
+        ack(acker, ROOT, 5 ^ 7, workers=0b100)
+    else:
+        ack(acker, ROOT, 5 ^ 7, workers=0b100)
+        acker.init(ROOT, 5, TASK, 0b010)
+    (answer,) = acker.answers
+    assert answer.failure is not None
+    assert answer.failure.reason == WORKER_DIED
+    assert (len(acker), acker.early_count) == (0, 0)
+
+
+def test_a_tree_that_was_processed_before_the_death_is_acked() -> None:
+    acker = Acker()
+    acker.init(ROOT, 5, TASK, 0b100)
+    ack(acker, ROOT, 5)
+    acker.workers_died(0b100)
+    assert acker.answers == [Answer(TASK, ROOT, None)]
+    # ... and so is one of which this is learnt afterwards.
+    acker.answers.clear()
+    ack(acker, ROOT, 5, workers=0b100)
+    acker.init(ROOT, 5, TASK, 0b100)
+    assert acker.answers == [Answer(TASK, ROOT, None)]
+
+
+def test_workers_that_come_back_are_no_longer_dead() -> None:
+    acker = Acker()
+    acker.workers_died(0b100)
+    acker.workers_died(0)
+    acker.init(ROOT, 5, TASK, 0b100)
+    assert len(acker) == 1
+
+
+# ---- what late messages leave behind ----
+
+
+def test_garbage_is_gone_after_two_rotations() -> None:
+    acker = Acker()
+    for n in range(1, 1001):
+        acker.fail(n << 16, WHY)
+        ack(acker, n << 16, n)
+    acker.rotate()
+    assert acker.early_count == 1000
+    acker.rotate()
+    assert acker.early_count == 0
+    acker.init(ROOT, 5, TASK)
+    assert acker.answers == []
+
+
+def test_early_messages_survive_one_rotation() -> None:
+    acker = Acker()
+    ack(acker, ROOT, 5)
+    acker.rotate()
+    ack(acker, ROOT, 7)
+    acker.rotate()
+    acker.init(ROOT, 5 ^ 7, TASK)
+    assert acker.answers == [Answer(TASK, ROOT, None)]
+    acker.fail(ROOT, WHY)
+    acker.rotate()
+    acker.init(ROOT, 5, TASK)
+    assert acker.answers[-1] == Answer(TASK, ROOT, WHY)
+
+
+def test_garbage_stays_bounded_while_messages_keep_coming() -> None:
+    acker = Acker()
+    for n in range(1, 10_001):
+        acker.init(n << 16, n, TASK)
+        acker.fail(n << 16, WHY)
+        ack(acker, n << 16, n)
+        if n % 100 == 0:
+            acker.rotate()
+            assert acker.early_count <= 100
+        acker.answers.clear()
+    acker.rotate()
+    acker.rotate()
+    assert (len(acker), acker.early_count) == (0, 0)
+    assert not acker._early_failures
+
+
+# ---- random trees ----
+
+
+class Tree:
+    """A random tree and the messages about it that are still to come."""
+
+    def __init__(self, rng: random.Random, edges: EdgeIds, repeats: bool) -> None:
+        first = [edges.next() for _ in range(rng.choice((0, 1, 1, 2, 3)))]
+        xor = 0
+        for edge in first:
+            xor ^= edge
+        self.messages: list[tuple[str, int]] = [("init", xor)]
+        queue, budget = list(first), 6
+        while queue:
+            value = queue.pop(rng.randrange(len(queue)))
+            for _ in range(rng.choice((0, 0, 1, 2)) if budget > 0 else 0):
+                budget -= 1
+                child = edges.next()
+                value ^= child
+                queue.append(child)
+            self.messages.append(("ack", value))
+        self.acks = len(self.messages) - 1
+        if repeats:
+            # Several: an even number would cancel out in an acker that is not idempotent.
+            for _ in range(rng.choice((0, 1, 1, 2))):
+                self.messages.append(("init", xor))
+
+
+def run_trees(
+    rng: random.Random, acker: Acker, edges: EdgeIds, repeats: bool, drop: bool = False
+) -> tuple[set[int], set[int]]:
+    """Deliver the messages of a few trees in a random order; which were acked too early, which were not acked at all."""
+    trees = {n << 16: Tree(rng, edges, repeats) for n in range(1, rng.randrange(2, 5))}
+    messages = [(root, kind, value) for root, tree in trees.items() for kind, value in tree.messages]
+    rng.shuffle(messages)
+    lost = rng.randrange(len(messages)) if drop else None
+    delivered = {root: {"init": 0, "ack": 0} for root in trees}
+    premature: set[int] = set()
+    acked: set[int] = set()
+    for index, (root, kind, value) in enumerate(messages):
+        if index == lost and kind == "ack":
+            continue
+        delivered[root][kind] += 1
+        if kind == "init":
+            acker.init(root, value, TASK)
+        else:
+            ack(acker, root, value)
+        for answer in acker.answers:
+            complete = delivered[answer.root]["init"] and delivered[answer.root]["ack"] == trees[answer.root].acks
+            if not complete and answer.root not in acked:
+                premature.add(answer.root)
+            acked.add(answer.root)
+        acker.answers.clear()
+    return premature, set(trees) - acked
+
+
+@pytest.mark.parametrize("repeats", [False, True])
+def test_random_trees_in_any_order_are_acked_when_complete(seed: int, repeats: bool) -> None:
+    rng, edges = random.Random(seed), EdgeIds()
+    for _ in range(2000):
+        assert run_trees(rng, Acker(), edges, repeats) == (set(), set())
+
+
+def test_a_lost_ack_never_acks(seed: int) -> None:
+    rng, edges = random.Random(seed), EdgeIds()
+    for _ in range(1000):
+        premature, _ = run_trees(rng, Acker(), edges, repeats=True, drop=True)
+        assert premature == set()
+
+
+class LiteralPort(Acker):
+    """Storm's acker as written: a second INIT is XORed like the first."""
+
+    __slots__ = ()
+
+    def init(self, root: int, xor: int, spout_task: int, workers: int = 0) -> None:
+        if root in self._live:
+            ack(self, root, xor)
+        else:
+            super().init(root, xor, spout_task, workers)
+
+
+def test_the_check_itself_finds_an_acker_that_is_not_idempotent(seed: int) -> None:
+    rng, edges = random.Random(seed), EdgeIds()
+    premature = sum(len(run_trees(rng, LiteralPort(), edges, repeats=True)[0]) for _ in range(500))
+    assert premature > 10

@@ -1,0 +1,243 @@
+"""The status board: one writer's words are another process's readings, and only a whole board can be attached."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import resource
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from engine.errors import ClusterError
+from engine.metrics import HISTOGRAM_BUCKETS, TASK_COUNTERS
+from ipc.board import DEAD, HEADER_WORDS, READY, SLOT_PROGRESS, SLOT_WORDS, STARTING, STATE_NAMES, TASK_WORDS, Board
+from ipc.board import SlotCell as Cell
+
+DEADLINE_SECS = 20.0
+NO_LIMIT = resource.RLIM_INFINITY
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> str:
+    return str(tmp_path / "board")
+
+
+@pytest.fixture
+def board(path: str) -> Iterator[Board]:
+    board = Board.create(path, n_slots=3, n_tasks=5)
+    yield board
+    board.close()
+
+
+def test_new_board_is_empty(board: Board) -> None:
+    assert (board.n_slots, board.n_tasks) == (3, 5)
+    assert [board.slot(i) for i in range(3)] == [Cell(0, 0, 0)] * 3
+    assert STATE_NAMES[board.slot(0).state] == "empty"
+    assert board.task_counters(5) == dict.fromkeys(TASK_COUNTERS, 0)
+    assert board.task_histogram(5) == [0] * HISTOGRAM_BUCKETS
+    assert not any(board.words[HEADER_WORDS:])
+
+
+def test_file_is_private_and_as_large_as_the_layout_says(board: Board) -> None:
+    status = os.stat(board.path)
+    assert status.st_mode & 0o777 == 0o600
+    assert status.st_size == 8 * (HEADER_WORDS + 3 * SLOT_WORDS + 2 * 3 * 3 + 5 * TASK_WORDS)
+    assert status.st_blocks * 512 >= status.st_size  # no hole that a full disk could turn into SIGBUS
+    assert os.listdir(os.path.dirname(board.path)) == ["board"]
+
+
+def test_rows_do_not_overlap(board: Board) -> None:
+    """Every word that has a name, named once: writing a different number into each shows every clash."""
+    places = [board.slot_at(i) + word for i in range(3) for word in range(SLOT_WORDS)]
+    places += [board.link_at(i, j) + end for i in range(3) for j in range(3) for end in range(2)]
+    places += [board.task_at(task) + word for task in range(1, 6) for word in range(TASK_WORDS)]
+    assert len(set(places)) == len(places)
+    assert sorted(places) == list(range(HEADER_WORDS, len(board.words)))
+
+
+def test_attached_board_shows_what_is_written(board: Board, path: str) -> None:
+    other = Board.attach(path)
+    board.set_slot(1, incarnation=(1 << 40) + 7, state=READY, pid=4_000_000)
+    assert other.slot(1) == Cell((1 << 40) + 7, READY, 4_000_000)
+    assert other.identity(1) == ((1 << 40) + 7) << 8 | READY
+    at = board.task_at(5)
+    board.words[at] = (1 << 64) - 1
+    board.words[at + len(TASK_COUNTERS) + HISTOGRAM_BUCKETS - 1] = 9
+    assert other.task_counters(5)[TASK_COUNTERS[0]] == (1 << 64) - 1
+    assert other.task_histogram(5)[-1] == 9
+    other.close()
+
+
+def test_board_outlives_its_file_and_its_other_mappings(board: Board, path: str) -> None:
+    other = Board.attach(path)
+    os.unlink(path)
+    board.set_slot(0, 1, STARTING, 0)
+    assert other.slot(0) == Cell(1, STARTING, 0)
+    other.close()
+    board.set_slot(0, 1, DEAD, 12)
+    assert board.slot(0) == Cell(1, DEAD, 12)
+
+
+def test_new_board_replaces_an_old_one_of_its_name(board: Board, path: str) -> None:
+    board.set_slot(0, 7, READY, 1)
+    newer = Board.create(path, n_slots=1, n_tasks=1)
+    assert newer.slot(0) == Cell(0, 0, 0)
+    assert board.slot(0) == Cell(7, READY, 1)
+    newer.close()
+
+
+@pytest.mark.parametrize("index", [-1, 3, 1 << 32])
+def test_slot_that_the_board_does_not_have(board: Board, index: int) -> None:
+    message = f"slot {index} of a board with 3 slots"
+    with pytest.raises(IndexError, match=message):
+        board.slot(index)
+    with pytest.raises(IndexError, match=message):
+        board.set_slot(index, 1, READY, 1)
+
+
+@pytest.mark.parametrize("task", [-1, 0, 6])
+def test_task_that_the_board_does_not_have(board: Board, task: int) -> None:
+    for reading in (board.task_at, board.task_counters, board.task_histogram):
+        with pytest.raises(IndexError, match=f"task {task} of a board with 5 tasks"):
+            reading(task)
+
+
+# Files that are no board
+
+
+def test_missing_file(path: str) -> None:
+    with pytest.raises(ClusterError, match=f"status board {path} does not exist; is the topology running"):
+        Board.attach(path)
+
+
+def test_directory(tmp_path: Path) -> None:
+    with pytest.raises(ClusterError, match=f"cannot open status board {tmp_path}: Is a directory"):
+        Board.attach(str(tmp_path))
+
+
+@pytest.mark.parametrize("content", [b"", b"SQUALL", b"\0" * 4096, os.urandom(10_000)], ids=["0", "6", "zeros", "noise"])
+def test_file_with_other_content(path: str, content: bytes) -> None:
+    Path(path).write_bytes(content)
+    with pytest.raises(ClusterError, match=f"{path} is not a status board"):
+        Board.attach(path)
+
+
+def test_board_of_another_version(board: Board) -> None:
+    board.words[1] = 2
+    with pytest.raises(ClusterError, match=f"status board {board.path} has version 2; this is version 1"):
+        Board.attach(board.path)
+
+
+@pytest.mark.parametrize("length", [-1, -8, -4096, 8])
+def test_board_of_the_wrong_size(board: Board, length: int) -> None:
+    """Mapped all the same, a short board would be a SIGBUS or an IndexError somewhere else, much later."""
+    whole = os.path.getsize(board.path)
+    damaged = Path(board.path + ".damaged")
+    damaged.write_bytes((Path(board.path).read_bytes() + bytes(8))[: whole + length])
+    with pytest.raises(ClusterError, match=f"has {whole + length} bytes; 3 slots and 5 tasks take {whole}"):
+        Board.attach(str(damaged))
+
+
+def test_board_whose_header_claims_the_moon(board: Board) -> None:
+    board.words[2] = (1 << 64) - 1
+    with pytest.raises(ClusterError, match="18446744073709551615 slots and 5 tasks take"):
+        Board.attach(board.path)
+
+
+# Creating where it cannot be
+
+
+def test_directory_that_does_not_exist(tmp_path: Path) -> None:
+    path = str(tmp_path / "no" / "board")
+    with pytest.raises(ClusterError, match=f"cannot create status board {path} of [0-9]+ bytes: No such file"):
+        Board.create(path, 1, 1)
+
+
+def test_full_disk_is_an_error_and_leaves_nothing(path: str) -> None:
+    """A limit on file size stands for a disk without room: both refuse the allocation."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (64 * 1024, before[1]))
+    try:
+        with pytest.raises(ClusterError, match=f"cannot create status board {path} of [0-9]+ bytes: File too large"):
+            Board.create(path, n_slots=2, n_tasks=1000)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert os.listdir(os.path.dirname(path)) == []
+
+
+# Several processes
+
+
+def in_child(body: Callable[[], None]) -> multiprocessing.process.BaseProcess:
+    process = multiprocessing.get_context("fork").Process(target=body)
+    process.start()
+    return process
+
+
+def test_reader_never_sees_a_torn_word(board: Board, path: str) -> None:
+    """The writer alternates between words whose halves differ; a mixture of two would be neither."""
+    words = (0x0000_0000_FFFF_FFFF, 0xFFFF_FFFF_0000_0000, 0x1234_5678_9ABC_DEF0)
+    n_writes = 300_000
+
+    def write() -> None:
+        mine = Board.attach(path)
+        at = mine.slot_at(2) + SLOT_PROGRESS
+        for n in range(n_writes):
+            mine.words[at] = words[n % 3]
+        mine.set_slot(2, 1, DEAD, os.getpid())
+        mine.close()
+
+    writer = in_child(write)
+    try:
+        at = board.slot_at(2) + SLOT_PROGRESS
+        seen = {0}
+        deadline = time.monotonic() + DEADLINE_SECS
+        while board.slot(2).state != DEAD and time.monotonic() < deadline:
+            seen.update(board.words[at] for _ in range(1000))
+        assert board.slot(2) == Cell(1, DEAD, writer.pid or 0)
+        assert seen <= {0, *words}
+        assert len(seen) > 2
+    finally:
+        writer.join(DEADLINE_SECS)
+        assert writer.exitcode == 0
+        writer.close()
+
+
+def test_identity_is_written_after_what_belongs_to_it(board: Board, path: str) -> None:
+    """Who sees a new incarnation sees its process, or an even newer one's."""
+
+    def write() -> None:
+        mine = Board.attach(path)
+        for n in range(1, 50_001):
+            mine.set_slot(0, n, READY, n)
+        mine.set_slot(0, 60_000, DEAD, 60_000)
+        mine.close()
+
+    writer = in_child(write)
+    try:
+        deadline = time.monotonic() + DEADLINE_SECS
+        cell = board.slot(0)
+        while cell.state != DEAD and time.monotonic() < deadline:
+            cell = board.slot(0)
+            assert cell.pid >= cell.incarnation
+        assert cell == Cell(60_000, DEAD, 60_000)
+    finally:
+        writer.join(DEADLINE_SECS)
+        assert writer.exitcode == 0
+        writer.close()
+
+
+def test_words_of_a_killed_writer_stay(board: Board, path: str) -> None:
+    def write() -> None:
+        mine = Board.attach(path)
+        mine.words[mine.task_at(1)] = 41
+        os.kill(os.getpid(), 9)
+
+    writer = in_child(write)
+    writer.join(DEADLINE_SECS)
+    assert writer.exitcode == -9
+    writer.close()
+    assert board.task_counters(1)[TASK_COUNTERS[0]] == 41

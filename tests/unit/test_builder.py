@@ -1,0 +1,259 @@
+"""TopologyBuilder: a graph that can run, or one error with every mistake."""
+
+from __future__ import annotations
+
+import pickle
+from typing import Any
+
+import pytest
+
+from engine.builder import TopologyBuilder
+from engine.component import BasicBolt, Bolt, CustomGrouping, Spout
+from engine.errors import TopologyError, UsageError
+from engine.stream import Stream
+
+
+class Lines(Spout):
+    outputs = {"default": ("line",), "bad": ("line", "why"), "to": Stream("x", direct=True)}  # noqa: RUF012
+
+
+class Split(BasicBolt):
+    outputs = ("word",)
+
+
+class Count(Bolt):
+    outputs = ("word", "count")
+
+
+def good() -> TopologyBuilder:
+    builder = TopologyBuilder()
+    builder.set_spout("lines", Lines())
+    builder.set_bolt("split", Split(), parallelism=2, tasks=4).shuffle_grouping("lines")
+    builder.set_bolt("count", Count(), parallelism=2).fields_grouping("split", "word")
+    return builder
+
+
+def mistakes_of(builder: TopologyBuilder) -> tuple[str, ...]:
+    with pytest.raises(TopologyError) as refused:
+        builder.build()
+    assert isinstance(refused.value, UsageError)
+    for mistake in refused.value.mistakes:
+        assert "\n" not in mistake
+        assert mistake in str(refused.value)
+    return refused.value.mistakes
+
+
+def only_mistake_of(builder: TopologyBuilder) -> str:
+    mistakes = mistakes_of(builder)
+    assert len(mistakes) == 1, mistakes
+    return mistakes[0]
+
+
+def test_a_good_topology_is_built_as_declared() -> None:
+    topology = good().build()
+    assert list(topology.components) == ["lines", "split", "count"]
+    assert (topology["split"].executors, topology["split"].tasks) == (2, 4)
+    assert (topology["count"].executors, topology["count"].tasks) == (2, 2)
+    assert [spec.id for spec in topology.spouts] == ["lines"]
+    assert [spec.id for spec, _ in topology.subscribers("split", "default")] == ["count"]
+    assert topology.layout(2) == [
+        ("lines", "spout", 1, 1), ("split", "bolt", 4, 2), ("count", "bolt", 2, 2), ("__acker", "acker", 2, 2)
+    ]
+    assert ("__acker", "acker", 0, 0) not in topology.layout(0)
+
+
+def test_a_topology_survives_pickling() -> None:
+    topology = pickle.loads(pickle.dumps(good().build()))
+    assert topology["count"].subscriptions[0].fields == ("word",)
+    assert topology["lines"].outputs["to"].direct
+
+
+def test_every_grouping_can_be_declared() -> None:
+    builder = good()
+    (
+        builder.set_bolt("all", Count())
+        .shuffle_grouping("lines")
+        .local_or_shuffle_grouping("lines", stream="bad")
+        .partial_key_grouping("lines", "line", "why", stream="bad")
+        .all_grouping("split")
+        .global_grouping("count")
+        .none_grouping("count")
+        .direct_grouping("lines", stream="to")
+        .custom_grouping("split", CustomGrouping())
+    )
+    groupings = [subscription.grouping for subscription in builder.build()["all"].subscriptions]
+    assert groupings == [
+        "shuffle", "local_or_shuffle", "partial_key", "all", "global", "none", "direct", "custom"
+    ]
+
+
+def test_cycles_and_loops_are_legal() -> None:
+    builder = good()
+    builder.set_bolt("a", Split()).shuffle_grouping("lines").shuffle_grouping("b").shuffle_grouping("a")
+    builder.set_bolt("b", Split()).shuffle_grouping("a")
+    assert len(builder.build()["a"].subscriptions) == 3
+
+
+def test_all_mistakes_are_listed_at_once() -> None:
+    builder = TopologyBuilder()
+    builder.set_spout("lines", Lines(), parallelism=0)
+    builder.set_spout("lines", Lines())
+    builder.set_spout("__hidden", Lines())
+    builder.set_bolt("component", Split()).shuffle_grouping("linse")
+    builder.set_bolt("stream", Split()).shuffle_grouping("lines", stream="worse")
+    builder.set_bolt("field", Split()).fields_grouping("lines", "lane")
+    builder.set_bolt("direct", Split()).direct_grouping("lines")
+    builder.set_bolt("tasks", Split(), parallelism=3, tasks=2).shuffle_grouping("lines")
+    builder.set_bolt("alone", Split())
+    text = "\n".join(mistakes_of(builder))
+    for part in (
+        "'lines' has parallelism 0", "'lines' is used twice", "'__hidden'", "'linse'; did you mean 'lines'?",
+        "'worse' of 'lines'", "'lane'", "bolt 'direct' uses direct grouping on stream 'default'",
+        "3 executors for 2 tasks", "bolt 'alone' has no input",
+    ):
+        assert part in text
+    assert len(text.split("\n")) == 9
+
+
+def test_an_unknown_component_is_named() -> None:
+    builder = good()
+    builder.set_bolt("x", Split()).shuffle_grouping("splitt")
+    assert only_mistake_of(builder) == "bolt 'x' subscribes to unknown component 'splitt'; did you mean 'split'?"
+
+
+def test_an_unknown_stream_is_named_with_what_there_is() -> None:
+    builder = good()
+    builder.set_bolt("x", Split()).shuffle_grouping("lines", stream="nope")
+    mistake = only_mistake_of(builder)
+    for part in ("'x'", "'nope'", "'lines'", "'default', 'bad', 'to'"):
+        assert part in mistake
+
+
+def test_subscribing_to_a_bolt_without_outputs_is_an_unknown_stream() -> None:
+    builder = good()
+    builder.set_bolt("sink", DeadEnd()).shuffle_grouping("lines")
+    builder.set_bolt("x", Split()).shuffle_grouping("sink")
+    assert "unknown stream 'default' of 'sink'; its streams: none" in only_mistake_of(builder)
+
+
+class DeadEnd(BasicBolt):
+    pass
+
+
+@pytest.mark.parametrize("grouping", ["fields_grouping", "partial_key_grouping"])
+def test_an_unknown_field_and_no_field_are_named(grouping: str) -> None:
+    builder = good()
+    getattr(builder.set_bolt("x", Split()), grouping)("lines", "line", "wordd", stream="bad")
+    mistake = only_mistake_of(builder)
+    assert "'wordd'" in mistake
+    assert "line, why" in mistake
+    builder = good()
+    getattr(builder.set_bolt("x", Split()), grouping)("lines")
+    assert "no fields" in only_mistake_of(builder)
+
+
+@pytest.mark.parametrize(
+    ("component", "stream", "fields"),
+    [(["lines"], "default", ("line",)), ("lines", ["default"], ("line",)), ("lines", "default", (["line"],)),
+     (None, "default", ("line",)), (7, "default", ("line",))],
+)
+def test_names_of_another_type_are_mistakes_like_others(component: Any, stream: Any, fields: Any) -> None:
+    builder = good()
+    builder.set_bolt("x", Split()).fields_grouping(component, *fields, stream=stream)
+    assert "unknown" in only_mistake_of(builder)
+
+
+@pytest.mark.parametrize("value", [0, -1, 1.5, "2", True, None])
+def test_parallelism_is_a_whole_number_from_1(value: Any) -> None:
+    builder = good()
+    builder.set_bolt("x", Split(), parallelism=value).shuffle_grouping("lines")
+    assert only_mistake_of(builder) == f"component 'x' has parallelism {value!r}; it must be an integer from 1 up"
+
+
+@pytest.mark.parametrize("value", [0, -1, 1.5, "2", False])
+def test_tasks_are_a_whole_number_from_1(value: Any) -> None:
+    builder = good()
+    builder.set_bolt("x", Split(), tasks=value).shuffle_grouping("lines")
+    assert only_mistake_of(builder) == f"component 'x' has tasks {value!r}; it must be an integer from 1 up"
+
+
+def test_a_spout_has_no_inputs() -> None:
+    declarer = TopologyBuilder().set_spout("lines", Lines())
+    assert not [name for name in dir(declarer) if name.endswith("grouping")]
+
+
+def test_direct_grouping_and_direct_streams_go_together() -> None:
+    builder = good()
+    builder.set_bolt("x", Split()).direct_grouping("lines")
+    assert "not declared direct" in only_mistake_of(builder)
+    builder = good()
+    builder.set_bolt("x", Split()).shuffle_grouping("lines", stream="to")
+    assert "direct stream 'to'" in only_mistake_of(builder)
+
+
+@pytest.mark.parametrize("id_", ["__acker", "__x", "", None, 3, "a/b", "a\\b", "..", "a\0b"])
+def test_ids_that_cannot_be(id_: Any) -> None:
+    builder = good()
+    builder.set_bolt(id_, Split()).shuffle_grouping("lines")
+    assert "component id" in only_mistake_of(builder)
+
+
+def test_streams_of_the_system_cannot_be_declared() -> None:
+    bolt = Split()
+    bolt.outputs = {"__tick": ("a",)}  # type: ignore[assignment]
+    builder = good()
+    builder.set_bolt("x", bolt).shuffle_grouping("lines")
+    assert "'__tick'" in only_mistake_of(builder)
+
+
+@pytest.mark.parametrize("component", [Split, Lines(), "split", None])
+def test_what_is_no_bolt_is_refused(component: Any) -> None:
+    builder = good()
+    builder.set_bolt("x", component).shuffle_grouping("lines")
+    mistake = only_mistake_of(builder)
+    assert "must be a Bolt or BasicBolt" in mistake
+    assert ("pass an instance" in mistake) == isinstance(component, type)
+
+
+def test_what_is_no_spout_is_refused() -> None:
+    builder = good()
+    builder.set_spout("x", Split())  # type: ignore[arg-type]
+    assert "component 'x' must be a Spout, not Split" in mistakes_of(builder)
+
+
+@pytest.mark.parametrize("outputs", ["word", 5, None, {"default": "word"}, {"default": None}, ("a", "a"), (1,)])
+def test_bad_outputs_are_a_mistake_of_their_component(outputs: Any) -> None:
+    bolt = Split()
+    bolt.outputs = outputs
+    builder = good()
+    builder.set_bolt("x", bolt).shuffle_grouping("lines")
+    if outputs is None:
+        builder.build()  # nothing declared, nothing emitted
+    else:
+        assert only_mistake_of(builder).startswith("component 'x' declares bad outputs")
+
+
+def test_there_must_be_a_spout() -> None:
+    assert "no spout" in only_mistake_of(TopologyBuilder())
+
+
+def test_a_custom_grouping_must_be_one() -> None:
+    builder = good()
+    builder.set_bolt("x", Split()).custom_grouping("lines", lambda values: [1])  # type: ignore[arg-type]
+    assert "no CustomGrouping" in only_mistake_of(builder)
+
+
+def test_settings_of_one_component() -> None:
+    builder = good()
+    builder.set_bolt("x", Split()).shuffle_grouping("lines").set_config(
+        **{"topology.tick.tuple.freq.secs": 2, "debug": True}
+    )
+    assert builder.build()["x"].config == {"tick_tuple_freq_secs": 2.0, "debug": True}
+
+
+def test_wrong_settings_of_one_component_are_listed() -> None:
+    builder = good()
+    builder.set_bolt("x", Split()).shuffle_grouping("lines").set_config(workers=2, tick_tuple_freq_secs=-1, nope=1)
+    mistakes = "\n".join(mistakes_of(builder))
+    for part in ("workers cannot differ per component", "tick_tuple_freq_secs is -1", "unknown setting nope"):
+        assert part in mistakes

@@ -1,0 +1,134 @@
+"""Settings: either name, checked once, every mistake at once."""
+
+from __future__ import annotations
+
+import pickle
+from typing import Any
+
+import pytest
+
+from engine.config import SETTINGS, Config, canonical_name, check_setting
+from engine.errors import ConfigError, UsageError
+
+
+def test_defaults_are_those_users_are_told() -> None:
+    config = Config()
+    assert (config.workers, config.ackers, config.message_timeout_secs) == (1, None, 30.0)
+    assert config.tick_tuple_freq_secs is None
+    assert config.on_error == "crash"
+    assert not config.debug
+
+
+def test_every_default_is_allowed() -> None:
+    assert Config(**Config().settings()) == Config()
+
+
+def test_storms_keys_mean_the_same() -> None:
+    by_storm = Config(**{"topology.workers": 3, "topology.message.timeout.secs": 5})
+    assert by_storm == Config(workers=3, message_timeout_secs=5)
+    for name, setting in SETTINGS.items():
+        assert canonical_name(setting.storm_key) == canonical_name(name) == name
+    assert canonical_name("topology.worker") is None
+
+
+@pytest.mark.parametrize(
+    ("settings", "ackers"), [({"workers": 3}, 3), ({"workers": 3, "ackers": 0}, 0), ({"ackers": 2}, 2)]
+)
+def test_there_are_as_many_ackers_as_workers_unless_told(settings: dict[str, Any], ackers: int) -> None:
+    assert Config(**settings).acker_count == ackers
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "allowed"),
+    [
+        ("workers", 0, "an integer from 1 to 1024"),
+        ("workers", 2.5, "an integer from 1 to 1024"),
+        ("workers", True, "an integer"),
+        ("workers", "2", "an integer"),
+        ("workers", None, "an integer"),
+        ("workers", float("inf"), "an integer from 1 to 1024"),
+        ("workers", float("nan"), "an integer from 1 to 1024"),
+        ("max_spout_pending", float("inf"), "an integer from 1 up, or None"),
+        ("ackers", -1, "None"),
+        ("message_timeout_secs", 0, "a number of seconds from 0.05"),
+        ("message_timeout_secs", float("nan"), "a number of seconds"),
+        ("message_timeout_secs", float("inf"), "a number of seconds"),
+        ("tick_tuple_freq_secs", 0, "None"),
+        ("max_attempts", 0, "None"),
+        ("on_error", "ignore", "'crash' or 'fail'"),
+        ("debug", 1, "True or False"),
+        ("topology.workers", 0, "an integer from 1 to 1024"),
+    ],
+)
+def test_what_is_out_of_range_is_refused_with_what_is_allowed(key: str, value: Any, allowed: str) -> None:
+    with pytest.raises(ConfigError) as refused:
+        Config(**{key: value})
+    text = str(refused.value)
+    assert key in text
+    assert repr(value) in text
+    assert allowed in text
+    assert isinstance(refused.value, UsageError)
+
+
+def test_whole_numbers_may_be_written_as_floats() -> None:
+    kept = Config(workers=2.0).workers
+    assert kept == 2
+    assert type(kept) is int
+
+
+def test_an_unknown_setting_gets_a_suggestion() -> None:
+    with pytest.raises(ConfigError, match=r"unknown setting max_spout_pendin; did you mean max_spout_pending\?"):
+        Config(max_spout_pendin=3)
+    with pytest.raises(ConfigError, match=r"did you mean topology\.workers"):
+        Config(**{"topology.wokers": 3})
+    with pytest.raises(ConfigError, match="settings are workers, ackers"):
+        Config(zzz=3)
+
+
+def test_every_mistake_is_listed_at_once() -> None:
+    with pytest.raises(ConfigError) as refused:
+        Config(workers=0, on_error="no", nonsense=1)
+    for name in ("workers", "on_error", "nonsense"):
+        assert name in str(refused.value)
+
+
+def test_dotted_keys_that_are_not_storms_are_the_users_own() -> None:
+    config = Config(**{"my.key": [1, 2], "workers": 2})
+    assert config.extra == {"my.key": [1, 2]}
+    assert config.for_components()["my.key"] == [1, 2]
+    assert Config(**config.to_dict()) == config
+
+
+def test_components_see_both_names() -> None:
+    conf = Config(workers=2).for_components()
+    assert conf["workers"] == conf["topology.workers"] == 2
+
+
+def test_replace_changes_some_settings_and_keeps_the_rest() -> None:
+    config = Config(**{"workers": 2, "my.key": 1, "max_attempts": 3})
+    changed = config.replace(workers=4, **{"topology.max.spout.pending": 7})
+    assert (changed.workers, changed.max_spout_pending, changed.max_attempts) == (4, 7, 3)
+    assert changed.extra == {"my.key": 1}
+    assert config.workers == 2
+    with pytest.raises(ConfigError, match="workers"):
+        config.replace(workers=0)
+
+
+def test_a_config_cannot_be_changed_and_survives_pickling() -> None:
+    config = Config(**{"workers": 2, "my.key": 1})
+    with pytest.raises(AttributeError):
+        config.workers = 3  # type: ignore[misc]
+    assert pickle.loads(pickle.dumps(config)) == config
+
+
+def test_settings_are_listed_with_their_help() -> None:
+    rows = list(Config(workers=2))
+    assert rows[0][:3] == ("workers", "topology.workers", 2)
+    assert all(help_text for _, _, _, help_text in rows)
+    assert {name for name, _, _, _ in rows} == set(SETTINGS)
+
+
+def test_a_single_setting_is_checked_by_either_name() -> None:
+    assert check_setting("topology.workers", 2) == ("workers", 2)
+    with pytest.raises(ConfigError, match="unknown setting"):
+        check_setting("nonsense", 2)

@@ -1,0 +1,281 @@
+"""Which control frames are believed, and which are dropped, counted and never decoded."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+import pytest
+import zmq
+
+from engine.errors import ClusterError, ProtocolError, UsageError
+from ipc.control import ControlClient, ControlServer, Incoming
+from ipc.envelope import MAX_FRAME_BYTES, MAX_SESSIONS, Envelope, Opener, Sealer, sign
+from ipc.rundir import RunDir
+
+KEY = b"k" * 32
+DEADLINE_SECS = 5.0
+
+
+class Ping(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    text: str
+
+
+class Pong(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    number: int
+
+
+# ---- envelopes ----
+
+
+def test_a_sealed_frame_opens_once() -> None:
+    sealer, opener = Sealer(KEY, "client:1"), Opener(KEY)
+    parts = sealer.seal("request", 7, "ping", Ping("x"))
+    envelope = opener.open(parts)
+    assert (envelope.kind, envelope.id, envelope.method, envelope.sender) == ("request", 7, "ping", "client:1")
+    assert msgspec.msgpack.decode(envelope.body, type=Ping) == Ping("x")
+    with pytest.raises(ProtocolError, match="repeats: number 1 after 1"):
+        opener.open(parts)
+
+
+def test_lost_frames_are_no_offence_but_steps_back_are() -> None:
+    sealer, opener = Sealer(KEY, "client:1"), Opener(KEY)
+    first, _, third = (sealer.seal("event", 0, "Ping", Ping("x")) for _ in range(3))
+    opener.open(third)
+    with pytest.raises(ProtocolError, match="number 1 after 3"):
+        opener.open(first)
+
+
+def test_sessions_do_not_disturb_each_other() -> None:
+    opener = Opener(KEY)
+    for _ in range(3):
+        opener.open(Sealer(KEY, "client:1").seal("event", 0, "Ping", Ping("x")))
+
+
+def test_a_wrong_key_is_refused_before_decoding() -> None:
+    with pytest.raises(ProtocolError, match="wrong signature"):
+        Opener(KEY).open(Sealer(b"x" * 32, "client:1").seal("event", 0, "Ping", Ping("x")))
+
+
+def test_every_flipped_bit_is_refused_and_not_remembered() -> None:
+    opener = Opener(KEY)
+    signature, envelope = Sealer(KEY, "client:1").seal("event", 0, "Ping", Ping("x"))
+    for at in range(len(envelope)):
+        for bit in range(8):
+            altered = bytearray(envelope)
+            altered[at] ^= 1 << bit
+            with pytest.raises(ProtocolError, match="wrong signature"):
+                opener.open([signature, bytes(altered)])
+    opener.open([signature, envelope])
+
+
+@pytest.mark.parametrize("parts", [[], [b""], [b"", b""], [b"x" * 31, b""], [b"x" * 32, b"", b""]])
+def test_wrong_shapes_are_refused(parts: list[bytes]) -> None:
+    with pytest.raises(ProtocolError, match="a control frame has"):
+        Opener(KEY).open(parts)
+
+
+GOOD = {"kind": "event", "id": 0, "method": "Ping", "body": b"", "sender": "x", "nonce": [b"s" * 16, 1]}
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"kind": "order"},
+        {"id": -1},
+        {"id": "1"},
+        {"method": 5},
+        {"method": "m" * 101},
+        {"body": "text"},
+        {"sender": ""},
+        {"nonce": [b"s" * 15, 1]},
+        {"nonce": [b"s" * 16, 0]},
+        {"nonce": [b"s" * 16]},
+        {"more": 1},
+    ],
+)
+def test_signed_nonsense_is_refused(change: dict[str, object]) -> None:
+    nonsense = msgspec.msgpack.encode({**GOOD, **change})
+    with pytest.raises(ProtocolError, match="no envelope"):
+        Opener(KEY).open([sign(KEY, nonsense), nonsense])
+
+
+def test_signed_noise_is_refused() -> None:
+    with pytest.raises(ProtocolError, match="no envelope"):
+        Opener(KEY).open([sign(KEY, b"\xc1noise"), b"\xc1noise"])
+
+
+def test_a_frame_that_comes_back_is_refused() -> None:
+    sealer = Sealer(KEY, "nimbus")
+    with pytest.raises(ProtocolError, match="came back to its sender"):
+        Opener(KEY, sealer.session).open(sealer.seal("event", 0, "Ping", Ping("x")))
+
+
+def test_sessions_are_bounded_and_the_oldest_is_forgotten() -> None:
+    opener = Opener(KEY)
+    busy = Sealer(KEY, "supervisor:node-1")
+    for _ in range(MAX_SESSIONS + 10):
+        opener.open(Sealer(KEY, "client:1").seal("event", 0, "Ping", Ping("")))
+        frame = busy.seal("event", 0, "Ping", Ping(""))
+        opener.open(frame)
+    assert len(opener._last_sequence) == MAX_SESSIONS
+    with pytest.raises(ProtocolError, match="repeats"):
+        opener.open(frame)
+
+
+def test_a_message_nobody_would_take_is_not_sent() -> None:
+    with pytest.raises(UsageError, match=f"allowed are {MAX_FRAME_BYTES}"):
+        Sealer(KEY, "client:1").seal("event", 0, "Ping", Ping("x" * MAX_FRAME_BYTES))
+
+
+# ---- sockets (threads of this process only) ----
+
+
+@pytest.fixture
+def run_dir() -> Iterator[RunDir]:
+    made = RunDir.create()
+    yield made
+    made.remove()
+
+
+@pytest.fixture
+def server(run_dir: RunDir) -> Iterator[ControlServer]:
+    made = ControlServer(run_dir.nimbus_socket, KEY, "nimbus")
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def client(server: ControlServer) -> Iterator[ControlClient]:
+    made = ControlClient(server.path, KEY, "client:1")
+    yield made
+    made.close()
+
+
+def receive(server: ControlServer) -> Incoming:
+    deadline = time.monotonic() + DEADLINE_SECS
+    while time.monotonic() < deadline:
+        incoming = server.recv()
+        if incoming is not None:
+            return incoming
+        server.socket.poll(100)
+    raise AssertionError(f"nothing believable came within {DEADLINE_SECS} s")
+
+
+def receive_event(client: ControlClient) -> Incoming:
+    deadline = time.monotonic() + DEADLINE_SECS
+    while time.monotonic() < deadline:
+        event = client.recv_event()
+        if event is not None:
+            return event
+        client.socket.poll(100)
+    raise AssertionError(f"no event came within {DEADLINE_SECS} s")
+
+
+def test_events_both_ways(server: ControlServer, client: ControlClient) -> None:
+    assert not server.send_event("client:1", Ping("too early"))
+    assert client.send_event(Ping("hello"))
+    incoming = receive(server)
+    assert (incoming.peer, incoming.kind, incoming.method) == ("client:1", "event", "Ping")
+    assert incoming.decode(Ping) == Ping("hello")
+    assert server.send_event("client:1", Pong(1))
+    assert receive_event(client).decode(Pong) == Pong(1)
+    assert server.recv() is None
+    assert client.recv_event() is None
+
+
+def test_a_body_of_another_type_is_a_protocol_error(server: ControlServer, client: ControlClient) -> None:
+    client.send_event(Ping("hello"))
+    incoming = receive(server)
+    with pytest.raises(ProtocolError, match="Ping from client:1 is no Pong"):
+        incoming.decode(Pong)
+
+
+def test_a_call_without_an_answer_names_method_and_seconds(client: ControlClient) -> None:
+    with pytest.raises(ClusterError, match=r"ping: no answer on .*nimbus\.sock within 0\.05 s"):
+        client.call("ping", Ping("x"), Pong, timeout_secs=0.05)
+
+
+def test_a_late_reply_is_not_taken_for_the_next_one(server: ControlServer, client: ControlClient) -> None:
+    with pytest.raises(ClusterError, match="no answer"):
+        client.call("ping", Ping("first"), Pong, timeout_secs=0.01)
+    assert server.reply(receive(server), Pong(1))
+    client.send_event(Ping("here"))
+    receive(server)
+    server.send_event("client:1", Pong(2))
+    assert receive_event(client).decode(Pong) == Pong(2)
+
+
+def test_a_peer_that_left_is_reported(server: ControlServer, client: ControlClient) -> None:
+    other = ControlClient(server.path, KEY, "client:2")
+    other.send_event(Ping("hello"))
+    receive(server)
+    assert server.send_event("client:2", Pong(1))
+    other.close()
+    deadline = time.monotonic() + DEADLINE_SECS
+    while server.send_event("client:2", Pong(2)):
+        assert time.monotonic() < deadline, "the server still believes that it reaches client:2"
+        server.socket.poll(1)
+
+
+def test_a_successor_takes_the_route_over_and_stragglers_do_not_take_it_back(server: ControlServer) -> None:
+    old = ControlClient(server.path, KEY, "supervisor:node-1")
+    old.send_event(Ping("old"))
+    receive(server)
+    new = ControlClient(server.path, KEY, "supervisor:node-1")
+    new.send_event(Ping("new"))
+    receive(server)
+    old.send_event(Ping("straggler"))
+    assert receive(server).decode(Ping) == Ping("straggler")
+    assert server.send_event("supervisor:node-1", Pong(1))
+    assert receive_event(new).decode(Pong) == Pong(1)
+    assert old.recv_event() is None
+    old.close()
+    new.close()
+
+
+def test_garbage_is_counted_and_the_server_serves_on(server: ControlServer, client: ControlClient) -> None:
+    context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
+    raw = context.socket(zmq.DEALER)
+    raw.setsockopt(zmq.LINGER, int(DEADLINE_SECS * 1000))
+    raw.connect(f"ipc://{server.path}")
+    reply = Sealer(KEY, "client:3").seal("reply", 1, "ping", Pong(1))
+    for parts in ([b"noise"], [b"", b""], [b"x" * 32, b"\xff" * 1000], [b"a"] * 50, reply):
+        raw.send_multipart(parts)
+    deadline = time.monotonic() + DEADLINE_SECS
+    while server.refused < 5:
+        assert server.recv() is None
+        assert time.monotonic() < deadline, f"only {server.refused} of 5 bad frames came"
+        server.socket.poll(100)
+    client.send_event(Ping("still there?"))
+    assert receive(server).decode(Ping) == Ping("still there?")
+    raw.close()
+    context.term()
+
+
+def test_a_live_path_is_not_taken_away(server: ControlServer, run_dir: RunDir) -> None:
+    with pytest.raises(ClusterError, match="another process listens on"):
+        ControlServer(run_dir.nimbus_socket, KEY, "nimbus")
+
+
+def test_a_dead_path_is_taken_over_and_removed_at_the_end(run_dir: RunDir) -> None:
+    first = ControlServer(run_dir.nimbus_socket, KEY, "nimbus")
+    kept = run_dir.path / "kept"
+    kept.hardlink_to(run_dir.nimbus_socket)
+    first.close()
+    kept.rename(run_dir.nimbus_socket)
+    second = ControlServer(run_dir.nimbus_socket, KEY, "nimbus")
+    second.close()
+    assert not run_dir.nimbus_socket.exists()
+
+
+def test_a_path_too_long_for_a_socket_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="the system allows 107"):
+        ControlServer(tmp_path / ("x" * 100), KEY, "nimbus")
+
+
+def test_envelope_is_the_documented_map() -> None:
+    _, envelope = Sealer(KEY, "client:1").seal("event", 0, "Ping", Ping("x"))
+    assert set(msgspec.msgpack.decode(envelope)) == {field.name for field in msgspec.structs.fields(Envelope)}

@@ -1,0 +1,103 @@
+"""Headers of the data plane: everything that is not exactly what was sealed is refused."""
+
+from __future__ import annotations
+
+import random
+import struct
+
+import pytest
+
+from engine.errors import ProtocolError
+from ipc import frame
+from ipc.frame import CREDIT, DATA, HEADER_BYTES, HELLO, KINDS, Header, seal, unseal
+
+HEADER = Header(DATA, 3, 65535, 7, 0xFFFF_FFFF, (1 << 64) - 1)
+BODY = [b"first part", memoryview(b"second"), b""]
+
+
+def test_header_has_the_size_of_the_table() -> None:
+    assert HEADER_BYTES == 28
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("body", [[], [b""], [b"x"], BODY], ids=["none", "empty", "one", "three"])
+def test_round_trip(kind: int, body: list[bytes | memoryview]) -> None:
+    header = HEADER._replace(kind=kind)
+    head = seal(header, body)
+    assert len(head) == HEADER_BYTES
+    assert unseal(head, body) == header
+    assert unseal(memoryview(head), body) == header
+
+
+def test_layout_of_the_header_is_the_documented_one() -> None:
+    head = seal(Header(CREDIT, 0x0102, 0x0304, 0x05060708, 0x090A0B0C, 0x0D0E0F1011121314), [])
+    expected = "5351 01 03 0201 0403 08070605 0c0b0a09 14131211100f0e0d"
+    assert head[:24] == bytes.fromhex(expected.replace(" ", ""))
+
+
+def test_every_flipped_bit_of_header_and_body_is_refused() -> None:
+    head, body = seal(HEADER, [b"0123456789"]), b"0123456789"
+    whole = head + body
+    for bit in range(len(whole) * 8):
+        damaged = bytearray(whole)
+        damaged[bit // 8] ^= 1 << bit % 8
+        with pytest.raises(ProtocolError):
+            unseal(bytes(damaged[:HEADER_BYTES]), [bytes(damaged[HEADER_BYTES:])])
+
+
+def test_burst_of_damage_is_refused(seed: int) -> None:
+    dice = random.Random(seed)
+    body = dice.randbytes(1000)
+    head = seal(HEADER, [body])
+    for _ in range(2000):
+        damaged = bytearray(head + body)
+        at, length = dice.randrange(len(damaged)), dice.randrange(1, 5)
+        damaged[at : at + length] = dice.randbytes(len(damaged[at : at + length]))
+        if damaged == head + body:
+            continue
+        with pytest.raises(ProtocolError):
+            unseal(damaged[:HEADER_BYTES], [damaged[HEADER_BYTES:]])
+
+
+@pytest.mark.parametrize("length", [0, 1, HEADER_BYTES - 1, HEADER_BYTES + 1])
+def test_header_of_another_length_is_refused(length: int) -> None:
+    head = (seal(HEADER, []) * 2)[:length]
+    with pytest.raises(ProtocolError, match=f"frame header of {length} bytes; it must have 28"):
+        unseal(head, [])
+
+
+def test_truncated_body_is_refused() -> None:
+    body = bytes(range(100))
+    head = seal(HEADER, [body])
+    for length in range(100):
+        with pytest.raises(ProtocolError, match="checksum [0-9a-f]{8} of a data frame from slot 3 is not [0-9a-f]{8}"):
+            unseal(head, [body[:length]])
+
+
+def test_missing_part_is_refused() -> None:
+    head = seal(HEADER, [b"one", b"two"])
+    for body in ([], [b"one"], [b"two"], [b"two", b"one"], [b"one", b"two", b"three"]):
+        with pytest.raises(ProtocolError, match="checksum"):
+            unseal(head, body)
+
+
+def resealed(**changes: object) -> bytes:
+    """A header whose checksum is right and which is wrong all the same."""
+    values = {"magic": frame.MAGIC, "version": frame.VERSION, "kind": HELLO} | changes
+    fields = [values["magic"], values["version"], values["kind"], 1, 2, 3, 4, 5]
+    packed = struct.pack("<2sBBHHIIQ", *fields) + bytes(4)
+    return packed[:24] + struct.pack("<I", frame.zlib.crc32(packed))
+
+
+def test_another_protocol_and_version_are_named() -> None:
+    assert unseal(resealed(), []).kind == HELLO
+    with pytest.raises(ProtocolError, match="frame of protocol b'HT' version 1; this is b'SQ' version 1"):
+        unseal(resealed(magic=b"HT"), [])
+    with pytest.raises(ProtocolError, match="frame of protocol b'SQ' version 2; this is b'SQ' version 1"):
+        unseal(resealed(version=2), [])
+
+
+@pytest.mark.parametrize("kind", [0, 4, 255])
+def test_unknown_kind_is_named(kind: int) -> None:
+    with pytest.raises(ProtocolError, match=f"frame of unknown kind {kind}; known: hello, data, credit"):
+        unseal(resealed(kind=kind), [])

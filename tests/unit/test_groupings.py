@@ -1,0 +1,222 @@
+"""Groupings: which tasks receive a tuple, with the tolerances of Storm's own tests."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from engine.builder import TopologyBuilder
+from engine.component import BasicBolt, CustomGrouping
+from engine.context import TopologyContext
+from engine.errors import ComponentError
+from engine.groupings import KeyMemo, make_chooser
+from engine.stable_hash import stable_hash
+from engine.stream import Stream
+from engine.topology import Subscription
+from tests.unit.rig import DoesBasic, Feeder, Rig
+
+SHAPE = Stream("key", "value")
+
+
+def choices(
+    grouping: str, targets: Sequence[int], tuples: Sequence[tuple[Any, ...]], fields: tuple[str, ...] = (),
+    local: Sequence[int] = (), seed: int = 1,
+) -> list[tuple[int, ...]]:
+    """The tasks each tuple goes to."""
+    subscription = Subscription("spout", "default", grouping, fields)
+    one, many = make_chooser(subscription, SHAPE, 1, targets, local, random.Random(seed))
+    if one is not None:
+        return [(targets[one(values)],) for values in tuples]
+    assert many is not None
+    return [tuple(targets[index] for index in many(values)) for values in tuples]
+
+
+def tuples(count: int) -> list[tuple[str, int]]:
+    return [(f"key-{n}", n) for n in range(count)]
+
+
+def test_shuffle_is_even(seed: int) -> None:
+    got = Counter(choices("shuffle", [4, 9], tuples(100_000), seed=seed))
+    assert all(49_000 <= count <= 51_000 for count in got.values())
+    assert set(got) == {(4,), (9,)}
+
+
+def test_shuffle_gives_each_task_one_of_every_round(seed: int) -> None:
+    targets = [2, 3, 5, 7, 11]
+    got = choices("shuffle", targets, tuples(50), seed=seed)
+    for begin in range(0, 50, 5):
+        assert sorted(task for (task,) in got[begin : begin + 5]) == targets
+
+
+def test_senders_do_not_shuffle_in_step() -> None:
+    orders = {tuple(choices("shuffle", range(8), tuples(8), seed=seed)) for seed in range(20)}
+    assert len(orders) > 10
+
+
+def test_local_or_shuffle_prefers_this_worker(seed: int) -> None:
+    got = Counter(choices("local_or_shuffle", [4, 5, 6, 7], tuples(1000), local=[5, 7], seed=seed))
+    assert got == {(5,): 500, (7,): 500}
+    got = Counter(choices("local_or_shuffle", [4, 5], tuples(1000), seed=seed))
+    assert got == {(4,): 500, (5,): 500}
+
+
+def test_fields_gives_equal_keys_the_same_task(seed: int) -> None:
+    rows = [(f"key-{n % 50}", n) for n in range(5000)]
+    got = choices("fields", [4, 5, 6], rows, ("key",))
+    tasks = {}
+    for (key, _), task in zip(rows, got, strict=True):
+        assert tasks.setdefault(key, task) == task
+    assert len(set(tasks.values())) == 3
+    # ... and another sender, at another time, agrees
+    rows.reverse()
+    assert choices("fields", [4, 5, 6], rows, ("key",), seed=seed) == got[::-1]
+
+
+def test_fields_by_several_fields_uses_all_of_them_in_the_order_given() -> None:
+    rows = [(key, value) for key in range(10) for value in range(10)]
+    by_both = choices("fields", range(7), rows, ("key", "value"))
+    assert by_both != choices("fields", range(7), rows, ("key",))
+    assert by_both == [(stable_hash(row) % 7,) for row in rows]
+    swapped = [(value, key) for key, value in rows]
+    assert by_both == choices("fields", range(7), swapped, ("value", "key"))
+
+
+@pytest.mark.parametrize("key", [b"bytes", bytearray(b"bytes"), ["a", 1], {"a": 1}, {"a"}, None, 1.5, float("nan")])
+def test_fields_takes_keys_that_cannot_be_in_a_dict(key: Any) -> None:
+    first = choices("fields", range(16), [(key, 0)], ("key",))
+    assert choices("fields", range(16), [(key, 1), (key, 2)], ("key",)) == first * 2
+
+
+def test_equal_keys_of_different_types_meet() -> None:
+    assert len(set(choices("fields", range(64), [(1, 0), (1.0, 0), (True, 0)], ("key",)))) == 1
+    # each as the first that the sender sees
+    alone = {choices("fields", range(64), [(key, 0)], ("key",))[0] for key in (1, 1.0, True)}
+    assert len(alone) == 1
+    assert len({choices("fields", range(64), [(key, 0)], ("key",))[0] for key in (b"k", bytearray(b"k"))}) == 1
+
+
+def test_a_key_without_a_stable_hash_is_refused() -> None:
+    with pytest.raises(ComponentError, match="fields grouping cannot use"):
+        choices("fields", range(3), [(object(), 0)], ("key",))
+
+
+def test_remembered_keys_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("engine.groupings._MEMO_KEYS", 10)
+    memo = KeyMemo(list("abc"))
+    for n in range(1000):
+        assert memo[n] == "abc"[stable_hash(n) % 3]
+        assert len(memo) <= 10
+
+
+def test_partial_key_uses_two_tasks_a_key_and_balances() -> None:
+    # One key in two is the same: a fields grouping would give half of all tuples to one task.
+    rows = [("hot" if n % 2 else f"key-{n}", n) for n in range(10_000)]
+    got = choices("partial_key", list(range(10, 15)), rows, ("key",))
+    tasks: dict[str, set[int]] = {}
+    for (key, _), (task,) in zip(rows, got, strict=True):
+        tasks.setdefault(key, set()).add(task)
+    assert len(tasks["hot"]) == 2
+    assert all(len(of_key) <= 2 for of_key in tasks.values())
+    assert max(Counter(got).values()) < 0.35 * len(rows)
+
+
+def test_partial_key_with_one_task() -> None:
+    assert set(choices("partial_key", [3], tuples(10), ("key",))) == {(3,)}
+
+
+def test_partial_keys_two_tasks_differ_and_are_the_same_for_every_sender() -> None:
+    for key in range(200):
+        pairs = [set(choices("partial_key", [3, 4], [(key, 0)] * 4, ("key",), seed=seed)) for seed in (1, 2)]
+        assert pairs[0] == pairs[1] == {(3,), (4,)}
+
+
+def test_global_all_and_none(seed: int) -> None:
+    assert set(choices("global", [4, 5, 6], tuples(100))) == {(4,)}
+    assert set(choices("all", [4, 5, 6], tuples(100))) == {(4, 5, 6)}
+    got = Counter(choices("none", [4, 5], tuples(10_000), seed=seed))
+    assert all(4600 < count < 5400 for count in got.values())
+
+
+def test_direct_has_no_chooser() -> None:
+    assert make_chooser(Subscription("s", "d", "direct"), SHAPE, 1, [2], [], random.Random(1)) == (None, None)
+
+
+class FirstN(CustomGrouping):
+    """Storm's NGrouping: so many copies."""
+
+    def __init__(self, count: int) -> None:
+        self.count = count
+        self.prepared: list[tuple[str, str]] = []
+
+    def prepare(self, context: TopologyContext, source: str, stream: str, target_tasks: Sequence[int]) -> None:
+        self.prepared.append((source, stream))
+        assert len(self.prepared) == 1
+        self.targets = list(target_tasks)
+
+    def choose_tasks(self, source_task: int, values: Sequence[Any]) -> list[int]:
+        return self.targets[: self.count]
+
+
+def test_custom_groupings_deliver_as_many_copies_as_they_choose() -> None:
+    feeder = Feeder()
+    builder = TopologyBuilder()
+    builder.set_spout("spout", feeder)
+    for count in (2, 3):
+        builder.set_bolt(f"bolt-{count}", sink(), 4).custom_grouping("spout", FirstN(count))
+    rig = Rig(builder)
+    rig.user("spout").feed("x", id=1)
+    rig.settle()
+    for count in (2, 3):
+        got = [rig.user(f"bolt-{count}", index).own for index in range(4)]
+        assert got == [[("x",)]] * count + [[]] * (4 - count)
+    assert feeder.acked == [1]
+
+
+def sink() -> BasicBolt:
+    return DoesBasic(lambda bolt, tup, collector: None)
+
+
+def test_one_grouping_object_may_serve_several_bolts_and_senders() -> None:
+    feeder, grouping = Feeder(), FirstN(1)
+    builder = TopologyBuilder()
+    builder.set_spout("spout", feeder, parallelism=2)
+    builder.set_bolt("a", sink(), 2).custom_grouping("spout", grouping)
+    builder.set_bolt("b", sink(), 2).custom_grouping("spout", grouping)
+    rig = Rig(builder)
+    for message_id in range(4):
+        feeder.feed("x", id=message_id)
+    rig.settle()
+    assert sorted(feeder.acked) == [0, 1, 2, 3]
+    assert grouping.prepared == []  # the topology that was submitted is not touched
+
+
+class Chooses(CustomGrouping):
+    def __init__(self, chosen: Any) -> None:
+        self.chosen = chosen
+
+    def choose_tasks(self, source_task: int, values: Sequence[Any]) -> list[int]:
+        return self.chosen  # type: ignore[no-any-return]
+
+
+@pytest.mark.parametrize("chosen", [[99], None, 7, ["x"], [[1]]])
+def test_a_custom_grouping_that_chooses_nonsense_is_named(chosen: Any) -> None:
+    subscription = Subscription("spout", "default", "custom", (), Chooses(chosen))
+    _, many = make_chooser(subscription, SHAPE, 1, [7, 8], [], random.Random(1))
+    assert many is not None
+    with pytest.raises(ComponentError, match=r"Chooses\.choose_tasks returned .*; allowed: a list of \[7, 8\]"):
+        many(("k", 1))
+
+
+def test_a_custom_grouping_may_choose_nobody() -> None:
+    feeder = Feeder()
+    builder = TopologyBuilder()
+    builder.set_spout("spout", feeder)
+    builder.set_bolt("bolt", sink()).custom_grouping("spout", Chooses([]))
+    rig = Rig(builder)
+    feeder.feed("x", id=1)
+    rig.settle()
+    assert feeder.acked == [1]

@@ -1,0 +1,63 @@
+"""Edge ids and root ids: never 0, never the same twice, the acker in the low bits."""
+
+from __future__ import annotations
+
+import os
+from itertools import islice
+
+import pytest
+
+from engine.ids import ACKER_MASK, EdgeIds, root_ids
+
+
+def test_edge_ids_are_64_bits_and_differ() -> None:
+    ids = EdgeIds()
+    drawn = [ids.next() for _ in range(5000)]
+    assert len(set(drawn)) == len(drawn)
+    assert all(0 < edge < 1 << 64 for edge in drawn)
+    assert any(edge >> 63 for edge in drawn)
+
+
+def test_zero_is_never_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
+    real, draws = os.urandom, iter([bytes, bytes, None])
+
+    def urandom(size: int) -> bytes:
+        zeros = next(draws)
+        return zeros(size) if zeros else real(size)
+
+    monkeypatch.setattr(os, "urandom", urandom)
+    assert EdgeIds().next() != 0
+
+
+def test_refilling_keeps_the_pool_that_others_hold() -> None:
+    ids = EdgeIds()
+    pool = ids.pool
+    ids.refill()
+    assert ids.pool is pool
+    assert len(pool) > 1000
+    assert ids.next() not in pool
+
+
+def test_two_sources_have_nothing_in_common() -> None:
+    one, other = EdgeIds(), EdgeIds()
+    assert not {one.next() for _ in range(1000)} & {other.next() for _ in range(1000)}
+
+
+@pytest.mark.parametrize("acker", [0, 1, 5, 1023])
+def test_roots_name_their_acker_and_differ(acker: int) -> None:
+    roots = list(islice(root_ids(acker), 1000))
+    assert len(set(roots)) == 1000
+    assert all(0 < root < 1 << 64 for root in roots)
+    assert {root & ACKER_MASK for root in roots} == {acker}
+
+
+def test_roots_of_two_incarnations_differ() -> None:
+    starts = {next(root_ids(0)) for _ in range(1000)}
+    assert len(starts) == 1000
+
+
+@pytest.mark.parametrize("drawn", [b"\x00" * 8, b"\xff" * 8])
+def test_roots_from_the_edges_of_the_range_fit(monkeypatch: pytest.MonkeyPatch, drawn: bytes) -> None:
+    monkeypatch.setattr(os, "urandom", lambda size: drawn)
+    roots = list(islice(root_ids(3), 100_000))
+    assert 0 < roots[0] < roots[-1] < 1 << 64

@@ -1,0 +1,280 @@
+"""The rules of the house that no general linter knows, read off the syntax tree of every product file.
+
+Guarantees: who may import whom, where PySpark and the wall clock may appear, that no error is swallowed whole, and how
+long a file and a function may get. Each violation is reported as file:line with the rule it breaks.
+
+Relies on: the files alone; nothing is imported. Every rule is itself tested on a violation planted below.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PRODUCT = ("engine", "ipc", "scheduler", "pipeline", "squall")
+OURS = frozenset((*PRODUCT, "examples", "benchmarks", "tests", "ui"))
+
+# Which of our packages each may import besides itself.
+MAY_IMPORT = {
+    "engine": frozenset[str](),
+    "ipc": frozenset({"engine"}),
+    "scheduler": frozenset({"engine", "ipc"}),
+    "pipeline": frozenset({"engine"}),
+    "squall": frozenset({"engine", "ipc", "scheduler", "pipeline"}),
+    # What a user has, and the reader of what `squall prepare` wrote, which needs no Spark.
+    "examples": frozenset({"squall", "pipeline.feed"}),
+}
+# Decisions only: no socket and no process inside the engine.
+ENGINE_NEVER = frozenset({"zmq", "socket", "multiprocessing", "subprocess"})
+
+WALL_CLOCKS = frozenset(
+    {
+        "time.time",
+        "time.time_ns",
+        "datetime.datetime.now",
+        "datetime.datetime.utcnow",
+        "datetime.datetime.today",
+        "datetime.date.today",
+    }
+)
+# Deadlines come from a monotonic clock, or a clock that jumps would fail tuples. Times that only people read may not.
+WALL_CLOCK_ALLOWED: dict[str, str] = {}
+
+MAX_FILE_LINES = 400
+MAX_FUNCTION_LINES = 70
+
+
+@dataclass(frozen=True)
+class Source:
+    path: str
+    """Relative to the repository, with slashes."""
+    text: str
+    tree: ast.Module
+
+    @classmethod
+    def parse(cls, path: str, text: str) -> Source:
+        return cls(path, text, ast.parse(text, path))
+
+    @property
+    def package(self) -> str:
+        return self.path.partition("/")[0]
+
+    def at(self, node: ast.AST, what: str) -> str:
+        return f"{self.path}:{getattr(node, 'lineno', 1)}: {what}"
+
+
+@dataclass(frozen=True)
+class Import:
+    module: str
+    """Dotted; with the imported name, `from a import b` is a.b."""
+    node: ast.AST
+    lazy: bool
+    """Inside a function, or for type checkers only: not executed when the file is imported."""
+
+    def is_of(self, name: str) -> bool:
+        return self.module == name or self.module.startswith(f"{name}.")
+
+
+def imports_of(node: ast.AST, lazy: bool = False) -> Iterator[Import]:
+    for child in ast.iter_child_nodes(node):
+        match child:
+            case ast.Import(names=names):
+                yield from (Import(alias.name, child, lazy) for alias in names)
+            case ast.ImportFrom(module=str(module), names=names, level=0):
+                yield from (Import(f"{module}.{alias.name}", child, lazy) for alias in names)
+            case ast.Call(
+                func=ast.Name(id="__import__" | "import_module") | ast.Attribute(attr="import_module"),
+                args=[ast.Constant(value=str(module)), *_],
+            ):
+                yield Import(module, child, lazy)
+        deferred = isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda) or is_for_types(child)
+        yield from imports_of(child, lazy or deferred)
+
+
+def is_for_types(node: ast.AST) -> bool:
+    match node:
+        case ast.If(test=ast.Name(id="TYPE_CHECKING") | ast.Attribute(attr="TYPE_CHECKING")):
+            return True
+    return False
+
+
+def layering(source: Source) -> Iterator[str]:
+    """Who may import whom."""
+    allowed = MAY_IMPORT[source.package] | {source.package}
+    for found in imports_of(source.tree):
+        top = found.module.partition(".")[0]
+        if top in OURS and not any(found.is_of(name) for name in allowed):
+            may = ", ".join(sorted(MAY_IMPORT[source.package])) or "nothing of ours"
+            yield source.at(found.node, f"imports {found.module}; {source.package} may import {may}")
+        if source.package == "engine" and top in ENGINE_NEVER:
+            yield source.at(found.node, f"imports {top}; the engine holds no socket and no process")
+
+
+def spark_only_in_pipeline(source: Source) -> Iterator[str]:
+    """Everything but the pipeline works without Java and PySpark, and starts without waiting for them."""
+    for found in imports_of(source.tree):
+        if found.is_of("pyspark") and source.package != "pipeline":
+            yield source.at(found.node, f"imports {found.module}; only pipeline imports PySpark")
+        if found.is_of("pyspark") and source.path == "pipeline/feed.py" and not found.lazy:
+            yield source.at(found.node, "imports PySpark; topologies read feeds without it")
+        if found.is_of("pipeline") and source.package == "squall" and not found.lazy:
+            yield source.at(found.node, "imports pipeline outside a function; Spark commands import it when called")
+
+
+def monotonic_clock_only(source: Source) -> Iterator[str]:
+    """Used or handed on, under whatever name it was imported."""
+    if source.path in WALL_CLOCK_ALLOWED:
+        return
+    yield from (source.at(node, f"uses {name}; deadlines come from a monotonic clock") for node, name in clocks(source))
+
+
+def clocks(source: Source) -> Iterator[tuple[ast.AST, str]]:
+    names: dict[str, str] = {}
+    for node in ast.walk(source.tree):
+        if isinstance(node, ast.Import):
+            names.update({alias.asname or alias.name: alias.name for alias in node.names})
+        elif isinstance(node, ast.ImportFrom) and node.level == 0:
+            names.update({alias.asname or alias.name: f"{node.module}.{alias.name}" for alias in node.names})
+    for node in ast.walk(source.tree):
+        if isinstance(node, ast.Name | ast.Attribute) and (name := dotted(node, names)) in WALL_CLOCKS:
+            yield node, name
+
+
+def dotted(node: ast.expr, names: dict[str, str]) -> str:
+    match node:
+        case ast.Name(id=name):
+            return names.get(name, "")
+        case ast.Attribute(value=value, attr=attr):
+            return f"{dotted(value, names)}.{attr}"
+    return ""
+
+
+def no_swallowed_errors(source: Source) -> Iterator[str]:
+    """Whoever catches everything must do something about it."""
+    for node in ast.walk(source.tree):
+        match node:
+            case ast.ExceptHandler(type=caught, body=body) if catches_all(caught) and all(map(does_nothing, body)):
+                yield source.at(node, "swallows every error; name the one that is expected, or handle it")
+            case ast.Call(func=ast.Name(id="suppress") | ast.Attribute(attr="suppress"), args=args) if any(
+                map(catches_all, args)
+            ):
+                yield source.at(node, "suppresses every error; name the one that is expected")
+
+
+def catches_all(caught: ast.expr | None) -> bool:
+    match caught:
+        case None | ast.Name(id="Exception" | "BaseException"):
+            return True
+        case ast.Tuple(elts=several):
+            return any(map(catches_all, several))
+    return False
+
+
+def does_nothing(statement: ast.stmt) -> bool:
+    return isinstance(statement, ast.Pass | ast.Continue) or (
+        isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant)
+    )
+
+
+def short_enough(source: Source) -> Iterator[str]:
+    lines = source.text.count("\n")
+    if lines > MAX_FILE_LINES:
+        yield f"{source.path}:1: has {lines} lines; {MAX_FILE_LINES} at most"
+    for node in ast.walk(source.tree):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            length = (node.end_lineno or node.lineno) - node.lineno + 1
+            if length > MAX_FUNCTION_LINES:
+                yield source.at(node, f"{node.name} has {length} lines; {MAX_FUNCTION_LINES} at most")
+
+
+Rule = Callable[[Source], Iterator[str]]
+RULES: tuple[Rule, ...] = (layering, spark_only_in_pipeline, monotonic_clock_only, no_swallowed_errors, short_enough)
+
+
+@pytest.fixture(scope="module")
+def sources() -> list[Source]:
+    paths = [path for package in MAY_IMPORT for path in sorted((ROOT / package).rglob("*.py"))]
+    return [Source.parse(path.relative_to(ROOT).as_posix(), path.read_text()) for path in paths]
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.__name__)
+def test_product_keeps_the_rule(rule: Rule, sources: list[Source]) -> None:
+    violations = [line for source in sources for line in rule(source)]
+    assert not violations, "\n" + "\n".join(violations)
+
+
+def test_every_product_package_was_read(sources: list[Source]) -> None:
+    assert {source.package for source in sources} >= set(PRODUCT)
+
+
+def test_wall_clock_is_allowed_only_where_it_is_used(sources: list[Source]) -> None:
+    used = {source.path for source in sources if any(clocks(source))}
+    assert WALL_CLOCK_ALLOWED.keys() <= used, "remove from WALL_CLOCK_ALLOWED what needs it no more"
+
+
+LONG_FUNCTION = "def f():\n" + "    x = 1\n" * MAX_FUNCTION_LINES
+LONG_FILE = "x = 1\n" * (MAX_FILE_LINES + 1)
+
+
+@pytest.mark.parametrize(
+    ("rule", "path", "text", "line"),
+    [
+        (layering, "engine/x.py", "import os\nimport ipc.links", 2),
+        (layering, "engine/x.py", "def f():\n    from scheduler import nimbus", 2),
+        (layering, "engine/x.py", "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    import ipc", 3),
+        (layering, "engine/x.py", "import zmq.green", 1),
+        (layering, "engine/x.py", "from socket import socket", 1),
+        (layering, "ipc/x.py", "import engine\nfrom scheduler.messages import Wire", 2),
+        (layering, "scheduler/x.py", "import ipc\nimport squall", 2),
+        (layering, "pipeline/x.py", "import importlib\nimportlib.import_module('ipc.codec')", 2),
+        (layering, "squall/x.py", "import examples.word_count", 1),
+        (layering, "examples/x.py", "from squall import Bolt\nimport pipeline.feed\nimport pipeline.verify", 3),
+        (layering, "examples/x.py", "from pipeline import feed, prepare", 1),
+        (spark_only_in_pipeline, "squall/x.py", "def f():\n    import pyspark.sql", 2),
+        (spark_only_in_pipeline, "squall/x.py", "from pipeline import prepare", 1),
+        (spark_only_in_pipeline, "scheduler/x.py", "__import__('pyspark')", 1),
+        (spark_only_in_pipeline, "pipeline/feed.py", "import pyspark", 1),
+        (monotonic_clock_only, "ipc/x.py", "import time\n\ntime.time()", 3),
+        (monotonic_clock_only, "ipc/x.py", "import time as t\nclock = t.time_ns", 2),
+        (monotonic_clock_only, "ipc/x.py", "from time import time\ntime()", 2),
+        (monotonic_clock_only, "ipc/x.py", "import datetime as dt\ndt.datetime.now(dt.UTC)", 2),
+        (monotonic_clock_only, "ipc/x.py", "from datetime import datetime\ndatetime.utcnow()", 2),
+        (no_swallowed_errors, "ipc/x.py", "try:\n    f()\nexcept Exception:\n    pass", 3),
+        (no_swallowed_errors, "ipc/x.py", "try:\n    f()\nexcept:\n    ...", 3),
+        (
+            no_swallowed_errors,
+            "ipc/x.py",
+            "for _ in x:\n    try:\n        f()\n    except (OSError, BaseException):\n        continue",
+            4,
+        ),
+        (no_swallowed_errors, "ipc/x.py", "import contextlib\nwith contextlib.suppress(Exception):\n    f()", 2),
+        (short_enough, "ipc/x.py", LONG_FUNCTION, 1),
+        (short_enough, "ipc/x.py", LONG_FILE, 1),
+    ],
+)
+def test_planted_violation_is_reported(rule: Rule, path: str, text: str, line: int) -> None:
+    assert [found.split(": ")[0] for found in rule(Source.parse(path, text))] == [f"{path}:{line}"]
+
+
+@pytest.mark.parametrize(
+    ("rule", "path", "text"),
+    [
+        (layering, "engine/x.py", "from engine.ids import new_id\nfrom . import clock\nfrom .ids import new_id"),
+        (layering, "squall/x.py", "import engine, ipc, scheduler"),
+        (layering, "examples/x.py", "from pipeline.feed import Feed"),
+        (spark_only_in_pipeline, "pipeline/x.py", "import pyspark"),
+        (spark_only_in_pipeline, "squall/x.py", "def f():\n    from pipeline import prepare"),
+        (spark_only_in_pipeline, "pipeline/feed.py", "def f():\n    import pyspark"),
+        (monotonic_clock_only, "ipc/x.py", "import time\ntime.monotonic()\nrow.time.time\n'time.time()'"),
+        (no_swallowed_errors, "ipc/x.py", "try:\n    f()\nexcept OSError:\n    pass"),
+        (no_swallowed_errors, "ipc/x.py", "try:\n    f()\nexcept Exception:\n    log()"),
+        (short_enough, "ipc/x.py", LONG_FUNCTION.rpartition("    x")[0]),
+    ],
+)
+def test_what_is_allowed_passes(rule: Rule, path: str, text: str) -> None:
+    assert list(rule(Source.parse(path, text))) == []

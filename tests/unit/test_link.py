@@ -1,0 +1,260 @@
+"""The two ends of a link, without I/O: accept, repeat, gap, credit, window."""
+
+from __future__ import annotations
+
+import random
+import tracemalloc
+from collections import deque
+
+import pytest
+
+from engine.errors import ProtocolError
+from ipc.link import LinkReceiver, LinkSender
+
+WINDOW_BYTES = 1000
+
+
+def receiver(window_bytes: int = WINDOW_BYTES) -> LinkReceiver:
+    return LinkReceiver(incarnation=1, window_bytes=window_bytes)
+
+
+# The receiving end
+
+
+def test_frames_in_order_are_accepted_once() -> None:
+    link = receiver()
+    assert [link.accept(n) for n in (1, 2, 3)] == [True, True, True]
+    assert [link.accept(n) for n in (1, 3, 2, 0)] == [False] * 4
+    assert (link.received, link.repeats, link.lost) == (3, 4, 0)
+    assert link.accept(4)
+
+
+def test_nothing_is_owed_for_frames_that_are_not_processed() -> None:
+    link = receiver()
+    link.accept(1)
+    assert (link.processed, link.owed) == (0, 0)
+    link.done(1)
+    assert (link.processed, link.owed) == (1, 1)
+    link.credited = link.processed
+    assert link.owed == 0
+
+
+def test_frames_done_out_of_order_are_credited_in_order() -> None:
+    link = receiver()
+    for n in range(1, 6):
+        link.accept(n)
+    seen = []
+    for n in (3, 5, 1, 2, 4):
+        link.done(n)
+        seen.append(link.processed)
+    assert seen == [0, 0, 1, 3, 5]
+
+
+def test_gap_is_counted_and_credited_with_what_came_before_it() -> None:
+    link = receiver()
+    link.accept(1)
+    link.accept(5)
+    assert (link.lost, link.processed) == (3, 0)
+    link.done(5)
+    assert link.processed == 0  # frame 1 is still at work
+    link.done(1)
+    assert link.processed == 5
+
+
+def test_gap_with_nothing_at_work_is_credited_at_once() -> None:
+    link = receiver()
+    assert link.accept(4)
+    assert (link.lost, link.processed) == (3, 3)
+
+
+def test_frame_that_comes_after_its_gap_was_counted_is_dropped() -> None:
+    link = receiver()
+    link.accept(1)
+    link.accept(3)
+    assert not link.accept(2)
+    assert (link.lost, link.repeats) == (1, 1)
+
+
+def test_skip_to_counts_what_never_came() -> None:
+    link = receiver()
+    link.accept(1)
+    link.accept(2)
+    link.done(1)
+    link.skip_to(5)
+    assert (link.received, link.lost, link.processed) == (5, 3, 1)
+    link.done(2)
+    assert link.processed == 5
+    link.skip_to(5)
+    link.skip_to(3)
+    assert (link.received, link.lost, link.repeats) == (5, 3, 0)
+    assert link.accept(6)
+
+
+@pytest.mark.parametrize("sequence", [1 << 63, (1 << 64) - 1, WINDOW_BYTES + 3])
+@pytest.mark.parametrize("method", ["accept", "skip_to"])
+def test_number_that_no_sender_can_have_reached_is_refused(method: str, sequence: int) -> None:
+    link = receiver()
+    link.accept(1)
+    with pytest.raises(ProtocolError, match=r"\d+ frames are missing after frame 1; a sender has at most 1000 bytes under way"):
+        getattr(link, method)(sequence)
+    # It did no harm: the link goes on where it was.
+    assert (link.received, link.lost, link.processed) == (1, 0, 0)
+    assert link.accept(2)
+
+
+def test_widest_gap_costs_neither_time_nor_memory() -> None:
+    link = receiver(window_bytes=1 << 40)
+    link.accept(1)  # stays at work, so that nothing of the gap can be credited yet
+    tracemalloc.start()
+    link.accept(1 << 40)
+    link.skip_to(3 << 39)
+    _, peak_bytes = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak_bytes < 10_000
+    assert link.lost == (3 << 39) - 2
+    link.done(1)
+    assert link.processed == (1 << 40) - 1
+    link.done(1 << 40)
+    assert link.processed == 3 << 39
+
+
+def test_random_losses_repeats_and_order_of_work(seed: int) -> None:
+    dice = random.Random(seed)
+    link = receiver()
+    at_work: list[int] = []
+    accepted: set[int] = set()
+    finished: set[int] = set()
+    for sequence in range(1, 2000):
+        if dice.random() < 0.1:
+            continue  # lost
+        for copy in range(dice.choice((1, 1, 1, 2))):
+            assert link.accept(sequence) is (copy == 0)
+        at_work.append(sequence)
+        accepted.add(sequence)
+        while at_work and dice.random() < 0.6:
+            done = at_work.pop(dice.randrange(len(at_work)))
+            link.done(done)
+            finished.add(done)
+        oldest = min(at_work, default=link.received + 1)
+        assert link.processed == oldest - 1
+    for sequence in at_work:
+        link.done(sequence)
+    assert link.processed == link.received == max(accepted)
+    assert link.lost == link.received - len(accepted)
+
+
+# The sending end
+
+
+def test_frames_are_numbered_from_one() -> None:
+    link = LinkSender(WINDOW_BYTES)
+    assert [link.send(1) for _ in range(3)] == [1, 2, 3]
+
+
+def test_window_closes_and_opens() -> None:
+    link = LinkSender(WINDOW_BYTES)
+    link.send(WINDOW_BYTES - 1)
+    assert link.has_credit
+    link.send(5000)  # one frame may overshoot
+    assert not link.has_credit
+    link.credit(1)
+    assert not link.has_credit
+    link.credit(2)
+    assert link.has_credit
+    assert link.under_way_bytes == 0
+
+
+def test_credit_is_cumulative_and_may_repeat_or_come_late() -> None:
+    link = LinkSender(WINDOW_BYTES)
+    released: list[int] = []
+    for n in range(1, 6):
+        link.send(10, lambda n=n: released.append(n))  # type: ignore[misc]
+    link.credit(3)  # credit for 1 and 2 was lost
+    link.credit(3)
+    link.credit(1)
+    link.credit(0)
+    assert released == [1, 2, 3]
+    assert link.under_way_bytes == 20
+    link.close()
+    link.close()
+    assert released == [1, 2, 3, 4, 5]
+    assert link.under_way_bytes == 0
+
+
+def test_credit_for_frames_that_were_never_sent_is_refused() -> None:
+    link = LinkSender(WINDOW_BYTES)
+    released: list[bool] = []
+    link.send(10, lambda: released.append(True))
+    with pytest.raises(ProtocolError, match="credit for frame 2; only 1 were sent"):
+        link.credit(2)
+    assert not released
+    assert link.under_way_bytes == 10
+
+
+# Both ends together
+
+
+def test_sender_is_never_further_ahead_than_its_window(seed: int) -> None:
+    """Frames and credit are lost, repeated and late; whatever happens, what is at the receiver is bounded."""
+    dice = random.Random(seed)
+    sender, link = LinkSender(WINDOW_BYTES), receiver()
+    sizes: dict[int, int] = {}
+    wire: deque[int] = deque()
+    at_work: list[int] = []
+    blocked = 0
+    for _ in range(20_000):
+        if sender.has_credit and dice.random() < 0.6:
+            size = dice.randrange(1, 200)
+            sequence = sender.send(size)
+            sizes[sequence] = size
+            if dice.random() > 0.05:
+                wire.append(sequence)
+        blocked += not sender.has_credit
+        if wire and dice.random() < 0.5:
+            sequence = wire.popleft()
+            if link.accept(sequence):
+                at_work.append(sequence)
+        if at_work and dice.random() < 0.5:
+            link.done(at_work.pop(dice.randrange(len(at_work))))
+        if dice.random() < 0.2:
+            link.credited = link.processed
+            if dice.random() > 0.2:
+                sender.credit(link.processed)
+        # Once nothing else is on the way, asking brings back what lost frames and lost credit had taken.
+        if not wire and not sender.has_credit:
+            link.skip_to(sender.sequence)
+            sender.credit(link.processed)
+        assert sum(sizes[n] for n in at_work) <= WINDOW_BYTES + 200
+    assert blocked
+    assert link.lost > 100
+
+
+def test_ring_of_full_links_drains_without_anyone_sending_data() -> None:
+    """Credit is owed for what was processed, not for what could be sent on: a cycle of bolts cannot deadlock."""
+    n_workers = 3
+    senders = [LinkSender(WINDOW_BYTES) for _ in range(n_workers)]
+    receivers = [receiver() for _ in range(n_workers)]
+    inboxes: list[deque[int]] = [deque() for _ in range(n_workers)]
+    outboxes = [0] * n_workers
+    for i, sender in enumerate(senders):
+        while sender.has_credit:
+            sequence = sender.send(100)
+            assert receivers[i].accept(sequence)
+            inboxes[(i + 1) % n_workers].append(sequence)
+    assert not any(sender.has_credit for sender in senders)
+    hops = 0
+    for _ in range(100):
+        for i, inbox in enumerate(inboxes):
+            incoming, outgoing = (i - 1) % n_workers, i
+            while inbox:  # a bolt executes whatever came, and keeps its output until the next link has room
+                receivers[incoming].done(inbox.popleft())
+                outboxes[i] += 1
+                hops += 1
+            senders[incoming].credit(receivers[incoming].processed)
+            while outboxes[i] and senders[outgoing].has_credit and hops < 500:
+                outboxes[i] -= 1
+                sequence = senders[outgoing].send(100)
+                assert receivers[outgoing].accept(sequence)
+                inboxes[(i + 1) % n_workers].append(sequence)
+    assert hops >= 500
+    assert all(sender.under_way_bytes == 0 for sender in senders)

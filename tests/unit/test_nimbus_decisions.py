@@ -1,0 +1,511 @@
+"""Nimbus's decisions, event by event: no process, no clock, no file."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from engine.errors import TopologyError, UsageError
+from scheduler.messages import (
+    ComponentSummary,
+    KillTopology,
+    RegisterSupervisor,
+    SlotChanged,
+    SlotRef,
+    SubmitTopology,
+    SupervisorHeartbeat,
+    TopologyRecord,
+)
+from scheduler.nimbus import NODE_TIMEOUT_SECS, STOP_PATIENCE_SECS, Instructions, Nimbus
+from scheduler.nimbus_instruction import (
+    CreateBoard,
+    DeleteTopology,
+    RemoveBoard,
+    SendAssignNode,
+    StoreAssignment,
+    StoreRestart,
+    StoreStatus,
+    StoreTopology,
+)
+from scheduler.submission import SUBMISSION_MAX_BYTES, TASKS_MAX
+from scheduler.topology_life import ERROR_MAX_CHARS, RESTARTS_KEPT, TopologyLife
+
+COMPONENTS = [
+    ComponentSummary("lines", "spout", 2, 2),
+    ComponentSummary("count", "bolt", 4, 2),
+    ComponentSummary("__acker", "acker", 2, 2),
+]
+
+
+def request(name: str = "x", workers: int = 2, **changes: Any) -> SubmitTopology:
+    fields = {"conf": {"workers": workers}, "components": COMPONENTS, "blob": "ab" * 32, "sys_path": ["lib"]}
+    return SubmitTopology(name=name, **{**fields, **changes})
+
+
+def kinds(steps: Instructions) -> list[type]:
+    return [type(step) for step in steps if type(step).__name__ != "Note"]
+
+
+class Cluster:
+    """Nimbus with a settable time and short ways to say things to it."""
+
+    def __init__(self, nodes: int = 2, ports: int = 2, topologies: tuple[TopologyLife, ...] = ()) -> None:
+        self.now = 100.0
+        self.nimbus = Nimbus(topologies, 1, self.now)
+        for number in range(1, nodes + 1):
+            self.register(f"node-{number}", *range(6700, 6700 + ports))
+
+    def register(self, node: str, *ports: int) -> Instructions:
+        return self.nimbus.register_supervisor(RegisterSupervisor(node, list(ports), 1), self.now)
+
+    def submit(self, name: str = "x", workers: int = 2) -> tuple[TopologyRecord, Instructions]:
+        return self.nimbus.submit(request(name, workers), self.now, 1.5e9, "0a0b0c0d")
+
+    def kill(self, name: str = "x", wait_secs: float = 0.0) -> Instructions:
+        return self.nimbus.kill(KillTopology(name, wait_secs), self.now)[1]
+
+    def slot(self, slot: SlotRef, event: str, incarnation: int = 1, error: str = "", name: str = "x") -> Instructions:
+        changed = SlotChanged(
+            slot.node, slot.port, self.id(name), incarnation, event, 77, self.now, "killed by SIGKILL", error
+        )
+        return self.nimbus.slot_changed(changed, self.now)
+
+    def id(self, name: str = "x") -> str:
+        return self.nimbus.topology(name).topology.id
+
+    def slots(self, name: str = "x") -> list[SlotRef]:
+        assignment = self.nimbus.topology(name).assignment
+        return [] if assignment is None else assignment.workers
+
+    def heartbeat(self, *nodes: str) -> Instructions:
+        return [s for node in nodes for s in self.nimbus.heartbeat(SupervisorHeartbeat(node, self.now), self.now)]
+
+    def free(self) -> list[str]:
+        return [str(slot) for slot in self.nimbus.cluster().free_slots]
+
+    def names(self) -> list[str]:
+        return [record.name for record in self.nimbus.cluster().topologies]
+
+
+# ---- submit and placement ----
+
+
+def test_submit_makes_the_board_then_stores_then_tells() -> None:
+    cluster = Cluster()
+    record, steps = cluster.submit()
+    assert record.id == "x-1-0a0b0c0d"
+    assert record.status == "ACTIVE"
+    assert kinds(steps) == [CreateBoard, StoreTopology, StoreAssignment, SendAssignNode, SendAssignNode]
+    assert steps[0] == CreateBoard(record.id, n_slots=2, n_tasks=8)
+    assert steps[-2:] == [SendAssignNode("node-1"), SendAssignNode("node-2")]
+
+
+def test_each_node_is_told_its_own_work() -> None:
+    cluster = Cluster()
+    cluster.submit()
+    work = cluster.nimbus.assign_node("node-2").slots
+    assert list(work) == [6700]
+    assert work[6700].slot_index == 1
+    assert work[6700].assignment.workers == [SlotRef("node-1", 6700), SlotRef("node-2", 6700)]
+    assert [executor.component for executor in work[6700].assignment.executors[1]] == ["__acker", "count", "lines"]
+    assert cluster.nimbus.assign_node("node-3").slots == {}
+
+
+def test_ids_are_numbered() -> None:
+    cluster = Cluster()
+    assert [cluster.submit(name)[0].id for name in ("a", "b")] == ["a-1-0a0b0c0d", "b-2-0a0b0c0d"]
+
+
+def test_storm_too_few_slots() -> None:
+    """Storm's testAssignment: a second topology that asks for 20 workers gets the 8 slots that are left."""
+    cluster = Cluster(nodes=3, ports=4)
+    cluster.submit("a", workers=4)
+    steps = cluster.nimbus.submit(
+        request("b", 20, components=[ComponentSummary("s", "spout", 30, 30)]), cluster.now, 0.0, "0a0b0c0d"
+    )[1]
+    assert CreateBoard(cluster.id("b"), n_slots=8, n_tasks=30) in steps
+    assert cluster.free() == []
+    assert not set(cluster.slots("a")) & set(cluster.slots("b"))
+
+
+def test_without_slots_it_waits_and_is_placed_when_a_node_comes() -> None:
+    cluster = Cluster(nodes=0)
+    _, steps = cluster.submit()
+    assert kinds(steps) == [StoreTopology]
+    assert cluster.nimbus.topology("x").assignment is None
+    assert cluster.nimbus.topology("x").workers == {}
+    steps = cluster.register("node-1", 6700)
+    assert kinds(steps) == [CreateBoard, StoreAssignment]
+    assert list(cluster.nimbus.assign_node("node-1").slots) == [6700]
+
+
+def test_waiting_topologies_are_placed_in_the_order_of_submission() -> None:
+    cluster = Cluster(nodes=0)
+    for name in ("b", "a", "c"):
+        cluster.submit(name, workers=1)
+    cluster.register("node-1", 6700, 6701)
+    assert [bool(cluster.slots(name)) for name in ("b", "a", "c")] == [True, True, False]
+
+
+def test_a_waiting_topology_gets_the_slots_of_one_that_ends() -> None:
+    cluster = Cluster(nodes=1, ports=1)
+    cluster.submit("a", workers=1)
+    cluster.submit("b", workers=1)
+    assert kinds(cluster.kill("a")) == [StoreStatus, SendAssignNode]
+    assert cluster.nimbus.assign_node("node-1").slots == {}
+    steps = cluster.slot(SlotRef("node-1", 6700), "stopped", name="a")
+    assert kinds(steps) == [DeleteTopology, RemoveBoard, CreateBoard, StoreAssignment, SendAssignNode]
+    assert cluster.nimbus.assign_node("node-1").slots[6700].topology.name == "b"
+
+
+def test_a_registration_does_not_send_to_the_node_that_is_being_answered() -> None:
+    cluster = Cluster(nodes=1, ports=1)
+    cluster.submit("a", workers=1)
+    cluster.submit("b", workers=1)
+    assert SendAssignNode("node-2") not in cluster.register("node-2", 6700)
+    assert cluster.nimbus.assign_node("node-2").slots[6700].topology.name == "b"
+
+
+def test_a_taken_name_is_refused() -> None:
+    cluster = Cluster()
+    cluster.submit()
+    with pytest.raises(UsageError, match="a topology named 'x' is already running"):
+        cluster.submit()
+    cluster.kill(wait_secs=5)
+    with pytest.raises(UsageError, match="a topology named 'x' is still being killed"):
+        cluster.submit()
+    assert cluster.names() == ["x"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "mistake"),
+    [
+        ({"name": "test/aaa"}, "'test/aaa' is not allowed"),
+        ({"name": "a.b"}, "not allowed"),
+        ({"name": "a:b"}, "not allowed"),
+        ({"name": "a\\b"}, "not allowed"),
+        ({"name": ""}, "not allowed"),
+        ({"name": "a\nb"}, "not allowed"),
+        ({"name": "a" * 65}, "too long: allowed are 64 characters"),
+        ({"name": "\N{GRINNING FACE}" * 64}, "200 bytes"),
+        ({"conf": {}}, "workers is None, allowed is an integer from 1 to 1024"),
+        ({"conf": {"workers": 0}}, "workers is 0"),
+        ({"conf": {"workers": True}}, "workers is True"),
+        ({"status": "KILLED"}, "status is 'KILLED', allowed is 'ACTIVE' or 'INACTIVE'"),
+        ({"components": []}, f"has 0 tasks, allowed are 1 to {TASKS_MAX}"),
+        ({"components": [ComponentSummary("s", "spout", TASKS_MAX + 1, 1)]}, f"allowed are 1 to {TASKS_MAX}"),
+        ({"components": [ComponentSummary("s", "spout", 1, 0)]}, "component 's' has 1 tasks on 0 executors"),
+        ({"components": [ComponentSummary("s", "spout", -1, 1)]}, "has -1 tasks"),
+        ({"components": [ComponentSummary("s", "tap", 1, 1)]}, "is of kind 'tap', allowed are spout, bolt, acker"),
+        ({"components": [ComponentSummary("s", "spout", 1, 1)] * 2}, "component 's' occurs twice"),
+        ({"components": [ComponentSummary("s" * 129, "spout", 1, 1)]}, "129 characters, allowed are 1 to 128"),
+        ({"sys_path": ["x" * SUBMISSION_MAX_BYTES]}, f"bytes, allowed are {SUBMISSION_MAX_BYTES}"),
+    ],
+)
+def test_nonsense_is_refused_by_name(changes: dict[str, Any], mistake: str) -> None:
+    cluster = Cluster()
+    with pytest.raises(TopologyError) as caught:
+        cluster.nimbus.submit(request(**changes), cluster.now, 0.0, "0a0b0c0d")
+    assert mistake in str(caught.value)
+    assert cluster.names() == []
+
+
+def test_all_mistakes_are_listed_at_once() -> None:
+    cluster = Cluster()
+    with pytest.raises(TopologyError, match="3 mistakes"):
+        cluster.nimbus.submit(request("a/b", 0, components=[]), cluster.now, 0.0, "0a0b0c0d")
+
+
+@pytest.mark.parametrize("name", ["x" * 64, "word-count", "Wörter 1", "a_b"])
+def test_good_names_are_accepted(name: str) -> None:
+    assert Cluster().submit(name)[0].name == name
+
+
+def test_a_submission_that_cannot_be_carried_out_leaves_nothing() -> None:
+    cluster = Cluster()
+    cluster.submit()
+    cluster.nimbus.withdraw("x")
+    assert cluster.names() == []
+    assert len(cluster.free()) == 4
+
+
+def test_an_assignment_that_cannot_be_carried_out_is_tried_again() -> None:
+    cluster = Cluster(nodes=0)
+    record, _ = cluster.submit()
+    cluster.register("node-1", 6700)
+    cluster.nimbus.unplace(record.id)
+    assert cluster.nimbus.assign_node("node-1").slots == {}
+    assert CreateBoard in kinds(cluster.register("node-2", 6700))
+
+
+@pytest.mark.parametrize("node", ["", "a/b", "../x", ".hidden", "a" * 65, "a b"])
+def test_node_names_that_lead_out_of_the_directory_are_refused(node: str) -> None:
+    with pytest.raises(UsageError, match="is not allowed"):
+        Cluster(nodes=0).register(node, 6700)
+
+
+# ---- status ----
+
+
+def test_deactivate_and_activate_store_and_tell_once() -> None:
+    cluster = Cluster()
+    cluster.submit()
+    record, steps = cluster.nimbus.deactivate("x")
+    assert record.status == "INACTIVE"
+    assert kinds(steps) == [StoreStatus, SendAssignNode, SendAssignNode]
+    assert cluster.nimbus.assign_node("node-1").slots[6700].topology.status == "INACTIVE"
+    assert cluster.nimbus.deactivate("x") == (record, [])
+    assert cluster.nimbus.activate("x")[0].status == "ACTIVE"
+
+
+def test_unknown_names_are_refused_with_what_runs() -> None:
+    cluster = Cluster()
+    cluster.submit()
+    for ask in (cluster.nimbus.activate, cluster.nimbus.deactivate, cluster.nimbus.topology, cluster.kill):
+        with pytest.raises(UsageError, match="there is no topology named 'y'; running: 'x'"):
+            ask("y")
+
+
+def test_a_killed_topology_cannot_be_activated() -> None:
+    cluster = Cluster()
+    cluster.submit()
+    cluster.kill(wait_secs=5)
+    for ask in (cluster.nimbus.activate, cluster.nimbus.deactivate):
+        with pytest.raises(UsageError, match="topology 'x' is KILLED"):
+            ask("x")
+
+
+# ---- kill ----
+
+
+def test_storm_kill() -> None:
+    """Storm's testKillStorm: the assignment is kept until the wait is over, the name until the topology is gone."""
+    cluster = Cluster()
+    cluster.submit()
+    steps = cluster.kill(wait_secs=3)
+    assert steps[0] == StoreStatus(cluster.id(), "KILLED", 3)
+    assert cluster.nimbus.next_deadline() == 103.0
+    cluster.now = 102.9
+    assert kinds(cluster.nimbus.tick(cluster.now)) == []
+    assert cluster.nimbus.assign_node("node-1").slots[6700].topology.status == "KILLED"
+    cluster.now = 103.0
+    assert kinds(cluster.nimbus.tick(cluster.now)) == [SendAssignNode, SendAssignNode]
+    assert cluster.nimbus.assign_node("node-1").slots == {}
+    first, second = cluster.slots()
+    assert kinds(cluster.slot(first, "stopped")) == []
+    assert cluster.names() == ["x"]
+    assert str(first) not in cluster.free()
+    topology_id = cluster.id()
+    steps = cluster.slot(second, "stopped")
+    assert steps[:2] == [DeleteTopology(topology_id), RemoveBoard(topology_id)]
+    assert cluster.names() == []
+    assert len(cluster.free()) == 4
+
+
+def test_of_several_kills_the_earliest_counts() -> None:
+    cluster = Cluster()
+    cluster.submit()
+    cluster.kill(wait_secs=4)
+    assert cluster.kill(wait_secs=60) == []
+    assert cluster.nimbus.next_deadline() == 104.0
+    assert kinds(cluster.kill(wait_secs=0)) == [StoreStatus, SendAssignNode, SendAssignNode]
+    assert cluster.nimbus.assign_node("node-1").slots == {}
+
+
+def test_a_waiting_topology_is_killed_at_once() -> None:
+    cluster = Cluster(nodes=0)
+    cluster.submit()
+    assert kinds(cluster.kill()) == [StoreStatus, DeleteTopology, RemoveBoard]
+    assert cluster.names() == []
+
+
+def test_a_killed_topology_is_not_placed_any_more() -> None:
+    cluster = Cluster(nodes=0)
+    cluster.submit()
+    cluster.kill(wait_secs=5)
+    assert kinds(cluster.register("node-1", 6700)) == []
+
+
+def test_a_slot_that_never_says_it_is_empty_is_waited_for_within_bounds() -> None:
+    cluster = Cluster()
+    cluster.submit()
+    cluster.kill()
+    cluster.now += STOP_PATIENCE_SECS - 0.1
+    cluster.heartbeat("node-1", "node-2")
+    assert kinds(cluster.nimbus.tick(cluster.now)) == []
+    cluster.now += 0.1
+    assert kinds(cluster.nimbus.tick(cluster.now)) == [DeleteTopology, RemoveBoard]
+
+
+def test_slots_that_have_no_process_are_not_waited_for() -> None:
+    cluster = Cluster()
+    cluster.submit()
+    first, second = cluster.slots()
+    cluster.slot(first, "failed")
+    cluster.slot(second, "stopped")
+    assert DeleteTopology in kinds(cluster.kill())
+
+
+def test_a_node_that_is_gone_is_not_waited_for() -> None:
+    cluster = Cluster()
+    cluster.submit()
+    cluster.now += NODE_TIMEOUT_SECS
+    cluster.heartbeat("node-1")
+    cluster.nimbus.tick(cluster.now)
+    cluster.kill()
+    assert DeleteTopology in kinds(cluster.slot(SlotRef("node-1", 6700), "stopped"))
+
+
+@pytest.mark.parametrize("wait_secs", [-1.0, float("nan"), float("inf")])
+def test_a_wait_that_is_no_time_is_refused(wait_secs: float) -> None:
+    cluster = Cluster()
+    cluster.submit()
+    with pytest.raises(UsageError, match="allowed is a number of seconds from 0 up"):
+        cluster.kill(wait_secs=wait_secs)
+
+
+# ---- slots and deaths ----
+
+
+def test_a_death_is_recorded_and_closed_by_the_replacement() -> None:
+    cluster = Cluster()
+    cluster.submit()
+    slot = cluster.slots()[0]
+    cluster.slot(slot, "started")
+    cluster.slot(slot, "ready")
+    assert cluster.nimbus.topology("x").workers == {"node-1:6700": "ready", "node-2:6700": "starting"}
+    cluster.now = 110.0
+    steps = cluster.slot(slot, "died", error="boom")
+    assert kinds(steps) == [StoreRestart]
+    assert cluster.nimbus.topology("x").workers["node-1:6700"] == "died"
+    cluster.now = 110.5
+    cluster.slot(slot, "started", incarnation=2)
+    steps = cluster.slot(slot, "ready", incarnation=2)
+    state = cluster.nimbus.topology("x")
+    (death,) = state.restarts
+    assert (death.slot, death.incarnation, death.reason, death.error) == ("node-1:6700", 1, "killed by SIGKILL", "boom")
+    assert (death.at_monotonic_secs, death.ready_after_secs) == (110.0, 0.5)
+    assert steps == [StoreRestart(cluster.id(), death)]
+    assert state.workers["node-1:6700"] == "ready"
+    assert state.restarts_total == 1
+
+
+def test_a_replacement_that_dies_before_it_is_ready_leaves_both_open_until_one_is() -> None:
+    cluster = Cluster()
+    cluster.submit()
+    slot = cluster.slots()[0]
+    cluster.slot(slot, "died", 1)
+    cluster.now += 1
+    cluster.slot(slot, "died", 2)
+    assert [death.ready_after_secs for death in cluster.nimbus.topology("x").restarts] == [None, None]
+    cluster.now += 1
+    assert kinds(cluster.slot(slot, "ready", 3)) == [StoreRestart, StoreRestart]
+    assert [death.ready_after_secs for death in cluster.nimbus.topology("x").restarts] == [2.0, 1.0]
+
+
+def test_repeated_and_overtaken_news_change_nothing() -> None:
+    cluster = Cluster()
+    cluster.submit()
+    slot = cluster.slots()[0]
+    cluster.slot(slot, "died", 1)
+    cluster.slot(slot, "ready", 2)
+    assert cluster.slot(slot, "died", 1) == []
+    assert cluster.slot(slot, "started", 1) == []
+    assert cluster.slot(slot, "ready", 2) == []
+    state = cluster.nimbus.topology("x")
+    assert (state.workers[str(slot)], state.restarts_total) == ("ready", 1)
+
+
+def test_news_of_others_are_ignored() -> None:
+    cluster = Cluster()
+    cluster.submit()
+    elsewhere = SlotChanged("node-1", 6701, cluster.id(), 1, "died", 7, 1.0)
+    unknown = SlotChanged("node-1", 6700, "gone-1-00000000", 1, "died", 7, 1.0)
+    for event in (elsewhere, unknown):
+        assert cluster.nimbus.slot_changed(event, cluster.now) == []
+    assert cluster.heartbeat("node-9") == []
+    assert cluster.nimbus.topology("x").restarts_total == 0
+
+
+def test_deaths_and_their_texts_are_bounded_and_all_counted() -> None:
+    cluster = Cluster()
+    cluster.submit()
+    slot = cluster.slots()[0]
+    for incarnation in range(1, RESTARTS_KEPT + 3):
+        cluster.slot(slot, "died", incarnation, error="ValueError: bad\n" + "x" * ERROR_MAX_CHARS + "end")
+    state = cluster.nimbus.topology("x")
+    assert state.restarts_total == RESTARTS_KEPT + 2
+    assert [state.restarts[0].incarnation, state.restarts[-1].incarnation] == [3, RESTARTS_KEPT + 2]
+    error = state.restarts[0].error
+    assert error.startswith("ValueError: bad\n[...]\n")
+    assert error.endswith("end")
+    assert len(error) <= ERROR_MAX_CHARS
+
+
+# ---- nodes ----
+
+
+def test_a_silent_node_is_gone_and_its_slots_are_not_offered() -> None:
+    cluster = Cluster()
+    cluster.submit()
+    cluster.now += NODE_TIMEOUT_SECS - 0.1
+    cluster.heartbeat("node-1")
+    assert cluster.nimbus.tick(cluster.now) == []
+    cluster.now += 0.1
+    assert cluster.nimbus.next_deadline() == cluster.now
+    cluster.nimbus.tick(cluster.now)
+    state = cluster.nimbus.cluster()
+    assert (list(state.supervisors), state.gone) == (["node-1"], ["node-2"])
+    assert cluster.free() == ["node-1:6701"]
+    assert len(cluster.slots()) == 2
+
+
+def test_a_node_that_comes_back_is_told_and_offered_again() -> None:
+    cluster = Cluster(nodes=1, ports=1)
+    cluster.now += NODE_TIMEOUT_SECS
+    cluster.nimbus.tick(cluster.now)
+    cluster.submit()
+    assert cluster.slots() == []
+    steps = cluster.heartbeat("node-1")
+    assert kinds(steps) == [SendAssignNode, CreateBoard, StoreAssignment, SendAssignNode]
+    assert cluster.heartbeat("node-1") == []
+
+
+def test_a_supervisor_that_registers_again_keeps_its_work() -> None:
+    cluster = Cluster()
+    cluster.submit()
+    before = cluster.nimbus.assign_node("node-1")
+    assert kinds(cluster.register("node-1", 6700, 6701)) == []
+    assert cluster.nimbus.assign_node("node-1") == before
+
+
+# ---- after a restart ----
+
+
+def test_a_new_nimbus_takes_up_what_was_stored() -> None:
+    cluster = Cluster()
+    cluster.submit()
+    slot = cluster.slots()[0]
+    cluster.slot(slot, "died", 1)
+    state = cluster.nimbus.topology("x")
+    again = Cluster(topologies=(TopologyLife(state.topology, state.assignment, state.restarts, 1),))
+    assert again.nimbus.assign_node("node-1") == cluster.nimbus.assign_node("node-1")
+    assert again.free() == cluster.free()
+    again.slot(slot, "died", 1)
+    again.now += 2
+    again.slot(slot, "ready", 2)
+    restored = again.nimbus.topology("x")
+    assert restored.restarts_total == 1
+    assert restored.restarts[0].ready_after_secs == 2.0
+
+
+def test_a_new_nimbus_goes_on_killing() -> None:
+    cluster = Cluster()
+    cluster.submit()
+    cluster.kill(wait_secs=3)
+    state = cluster.nimbus.topology("x")
+    again = Cluster(topologies=(TopologyLife(state.topology, state.assignment, kill_wait_secs=3),))
+    assert again.nimbus.next_deadline() == again.now + 3
+    again.now += 3
+    assert kinds(again.nimbus.tick(again.now)) == [SendAssignNode, SendAssignNode]

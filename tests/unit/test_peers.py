@@ -1,0 +1,108 @@
+"""Which incarnations are dead, and which bit stands for whom."""
+
+from __future__ import annotations
+
+import pytest
+
+from engine.peers import Peers
+
+ME, OTHER, THIRD = 0, 1, 2
+
+
+@pytest.fixture
+def peers() -> Peers:
+    peers = Peers(3, ME)
+    peers.update(ME, 1, True)
+    peers.update(OTHER, 1, True)
+    peers.update(THIRD, 1, True)
+    return peers
+
+
+def test_nothing_is_dead_at_the_start(peers: Peers) -> None:
+    assert peers.dead_mask == 0
+    assert all(map(peers.is_alive, range(3)))
+
+
+def test_my_own_bit_is_none(peers: Peers) -> None:
+    assert peers.bit(ME) == 0
+
+
+def test_every_slot_and_incarnation_has_a_bit_of_its_own(peers: Peers) -> None:
+    bits = set()
+    for incarnation in range(1, 9):
+        for slot in (OTHER, THIRD):
+            peers.update(slot, incarnation, True)
+            bits.add(peers.bit(slot))
+    assert len(bits) == 16
+    assert all(bit.bit_count() == 1 for bit in bits)
+
+
+def test_a_death_makes_its_bit_dead_and_no_other(peers: Peers) -> None:
+    before = peers.bit(OTHER)
+    assert peers.update(OTHER, 1, False)
+    assert peers.dead_mask == before
+    assert not peers.is_alive(OTHER)
+
+
+def test_what_is_sent_after_a_death_belongs_to_the_next_incarnation(peers: Peers) -> None:
+    peers.update(OTHER, 1, False)
+    meanwhile = peers.bit(OTHER)
+    assert not meanwhile & peers.dead_mask
+    peers.update(OTHER, 2, True)
+    assert peers.bit(OTHER) == meanwhile
+    assert not meanwhile & peers.dead_mask
+
+
+def test_a_replacement_that_appears_is_no_second_death(peers: Peers) -> None:
+    assert peers.update(OTHER, 1, False)
+    assert not peers.update(OTHER, 2, True)
+    assert peers.update(OTHER, 2, False)
+    assert not peers.update(OTHER, 3, True)
+
+
+def test_a_replacement_seen_before_the_death_is_one(peers: Peers) -> None:
+    before = peers.bit(OTHER)
+    assert peers.update(OTHER, 2, True)
+    assert peers.dead_mask == before
+
+
+def test_a_replacement_that_died_unseen_takes_what_was_for_it_along(peers: Peers) -> None:
+    peers.update(OTHER, 1, False)
+    for_the_second = peers.bit(OTHER)
+    assert peers.update(OTHER, 3, True)
+    assert for_the_second & peers.dead_mask
+    assert not peers.bit(OTHER) & peers.dead_mask
+
+
+def test_a_replacement_that_died_while_starting(peers: Peers) -> None:
+    peers.update(OTHER, 1, False)
+    for_the_second = peers.bit(OTHER)
+    assert peers.update(OTHER, 2, False)
+    assert for_the_second & peers.dead_mask
+
+
+def test_the_same_news_again_is_no_news(peers: Peers) -> None:
+    assert not peers.update(OTHER, 1, True)
+    peers.update(OTHER, 1, False)
+    assert not peers.update(OTHER, 1, False)
+
+
+def test_the_first_sight_of_a_first_incarnation_is_no_death() -> None:
+    peers = Peers(2, ME)
+    meanwhile = peers.bit(OTHER)
+    assert not peers.update(OTHER, 1, True)
+    assert peers.bit(OTHER) == meanwhile
+
+
+def test_the_present_bit_is_never_dead_however_often_a_slot_dies(peers: Peers) -> None:
+    recent: list[int] = []
+    for incarnation in range(1, 60):
+        peers.update(OTHER, incarnation, True)
+        assert not peers.bit(OTHER) & peers.dead_mask
+        for bit in recent[-8:]:
+            assert bit & peers.dead_mask
+        recent.append(peers.bit(OTHER))
+        peers.update(OTHER, incarnation, False)
+        assert recent[-1] & peers.dead_mask
+        assert not peers.bit(OTHER) & peers.dead_mask
+        assert not peers.bit(THIRD) & peers.dead_mask

@@ -1,0 +1,150 @@
+"""Storm's arithmetic of tasks, executors and slots, and what `place` promises of any topology."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from scheduler.messages import ComponentSummary, ExecutorRef, SlotRef
+from scheduler.placement import interleave, place, task_layout
+
+
+def component(id: str, executors: int, tasks: int | None = None, kind: str = "bolt") -> ComponentSummary:
+    return ComponentSummary(id, kind, executors if tasks is None else tasks, executors)
+
+
+def slots(nodes: int, ports: int) -> list[SlotRef]:
+    return [SlotRef(f"node-{n}", 6700 + p) for n in range(1, nodes + 1) for p in range(ports)]
+
+
+WORD_COUNT = [
+    component("lines", 2, kind="spout"),
+    component("split", 2),
+    component("count", 2),
+    component("__acker", 2, kind="acker"),
+]
+
+
+def kinds_of(components: list[ComponentSummary]) -> dict[str, str]:
+    return {component.id: component.kind for component in components}
+
+
+def counts(work: list[list[ExecutorRef]]) -> list[Counter[str]]:
+    return [Counter(executor.component for executor in mine) for mine in work]
+
+
+def test_task_ids_run_over_components_sorted_by_id() -> None:
+    assert task_layout([component("b", 1, 2), component("a", 2), component("__acker", 1)]) == [
+        ExecutorRef("__acker", 1, 1),
+        ExecutorRef("a", 2, 2),
+        ExecutorRef("a", 3, 3),
+        ExecutorRef("b", 4, 5),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("tasks", "executors", "sizes"),
+    [(5, 3, [2, 2, 1]), (2, 8, [1, 1]), (6, 3, [2, 2, 2]), (0, 3, []), (7, 1, [7])],
+)
+def test_tasks_are_cut_into_even_ranges(tasks: int, executors: int, sizes: list[int]) -> None:
+    layout = task_layout([component("a", executors, tasks)])
+    assert [e.last_task - e.first_task + 1 for e in layout] == sizes
+    assert [task for e in layout for task in range(e.first_task, e.last_task + 1)] == list(range(1, tasks + 1))
+
+
+def test_slots_are_interleaved_over_nodes() -> None:
+    mixed = [SlotRef("node-2", 6700), SlotRef("node-1", 6701), SlotRef("node-1", 6700), SlotRef("node-1", 6702)]
+    assert [str(slot) for slot in interleave(mixed)] == ["node-1:6700", "node-2:6700", "node-1:6701", "node-1:6702"]
+
+
+def test_word_count_on_two_workers_gives_each_one_of_everything() -> None:
+    placed = place(task_layout(WORD_COUNT), 2, slots(2, 2), kinds_of(WORD_COUNT))
+    assert placed is not None
+    workers, work = placed
+    assert [str(slot) for slot in workers] == ["node-1:6700", "node-2:6700"]
+    assert counts(work) == [Counter(["lines", "split", "count", "__acker"])] * 2
+
+
+def test_odd_components_continue_where_the_last_one_stopped() -> None:
+    components = [component("a", 1), component("b", 1), component("c", 3), component("d", 2)]
+    placed = place(task_layout(components), 2, slots(1, 2))
+    assert placed is not None
+    a, b = counts(placed[1])
+    assert a == Counter({"a": 1, "c": 2, "d": 1})
+    assert b == Counter({"b": 1, "c": 1, "d": 1})
+
+
+def test_a_single_acker_goes_where_the_spout_is() -> None:
+    components = [component("a", 1), component("b", 2), component("z", 1, kind="spout")]
+    components.append(component("__acker", 1, kind="acker"))
+    placed = place(task_layout(components), 3, slots(3, 1), kinds_of(components))
+    assert placed is not None
+    host = next(mine for mine in counts(placed[1]) if mine["z"])
+    assert host["__acker"] == 1
+    assert all(placed[1])
+
+
+def test_an_acker_does_not_leave_a_worker_empty() -> None:
+    components = [component("s", 1, kind="spout"), component("__acker", 1, kind="acker")]
+    placed = place(task_layout(components), 2, slots(1, 2), kinds_of(components))
+    assert placed is not None
+    assert [len(mine) for mine in placed[1]] == [1, 1]
+
+
+def test_storm_over_parallelism() -> None:
+    """Storm's testOverParallelismAssignment: 42 executors on 7 workers."""
+    components = [component("1", 21), component("2", 9), component("3", 2), component("4", 10)]
+    placed = place(task_layout(components), 7, slots(2, 5))
+    assert placed is not None
+    workers, work = placed
+    assert len(set(workers)) == 7
+    assert [len(mine) for mine in work] == [6] * 7
+
+
+def test_storm_squeezed() -> None:
+    """Storm's testReassignSqueezedTopology: 9 executors on the 3 slots there are, though 4 workers were asked for."""
+    placed = place(task_layout([component("1", 9)]), 4, slots(1, 3))
+    assert placed is not None
+    assert [len(mine) for mine in placed[1]] == [3, 3, 3]
+
+
+def test_no_more_workers_than_executors() -> None:
+    placed = place(task_layout([component("1", 2)]), 4, slots(2, 2))
+    assert placed is not None
+    assert len(placed[0]) == 2
+
+
+def test_no_slot_or_no_executor_is_no_placement() -> None:
+    assert place(task_layout(WORD_COUNT), 2, []) is None
+    assert place([], 2, slots(1, 1)) is None
+
+
+TOPOLOGIES = st.lists(
+    st.tuples(st.sampled_from(["spout", "bolt", "acker"]), st.integers(1, 9), st.integers(0, 9)), min_size=1, max_size=7
+).map(lambda rows: [component(f"c{i}", e, e + more, kind) for i, (kind, e, more) in enumerate(rows)])
+
+
+@given(TOPOLOGIES, st.integers(1, 9), st.integers(1, 4), st.integers(1, 4))
+@settings(max_examples=200, deadline=None)
+def test_any_topology_is_spread_evenly(
+    components: list[ComponentSummary], n_workers: int, nodes: int, ports: int
+) -> None:
+    executors = task_layout(components)
+    free = slots(nodes, ports)
+    placed = place(executors, n_workers, free, kinds_of(components))
+    assert placed == place(list(reversed(executors)), n_workers, list(reversed(free)), kinds_of(components))
+    assert placed is not None
+    workers, work = placed
+    assert len(workers) == len(set(workers)) == min(n_workers, len(free), len(executors))
+    assert set(workers) <= set(free)
+    assert sorted((e for mine in work for e in mine), key=lambda e: e.first_task) == executors
+    assert all(mine == sorted(mine, key=lambda e: e.first_task) and mine for mine in work)
+    for each in components:
+        spread = [Counter(e.component for e in mine)[each.id] for mine in work]
+        assert max(spread) - min(spread) <= 1
+    if not any(each.kind == "acker" for each in components):
+        totals = [len(mine) for mine in work]
+        assert max(totals) - min(totals) <= 1

@@ -1,0 +1,54 @@
+"""The contiguous acked prefix (hazard H32: never commit past a hole)."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from engine.prefix import AckedPrefix
+
+
+def test_in_order_each_ack_raises_it() -> None:
+    prefix = AckedPrefix()
+    assert prefix.committable == 0
+    for offset in range(5):
+        assert prefix.ack(offset)
+        assert prefix.committable == offset + 1
+    assert prefix.beyond_count == 0
+
+
+def test_a_hole_holds_everything_back() -> None:
+    prefix = AckedPrefix(10)
+    for offset in (11, 12, 14):
+        assert not prefix.ack(offset)
+    assert prefix.committable == 10
+    assert prefix.beyond_count == 3
+    assert prefix.ack(10)
+    assert prefix.committable == 13
+    assert prefix.beyond_count == 1
+
+
+@pytest.mark.parametrize("again", [9, 10, 12])
+def test_acking_again_changes_nothing(again: int) -> None:
+    prefix = AckedPrefix(10)
+    prefix.ack(10)
+    prefix.ack(12)
+    assert not prefix.ack(again)
+    assert (prefix.committable, prefix.beyond_count) == (11, 1)
+
+
+def test_any_order_any_repeats_never_passes_a_hole(seed: int) -> None:
+    rng = random.Random(seed)
+    for _ in range(200):
+        n = rng.randrange(1, 30)
+        order = rng.choices(range(n), k=3 * n)
+        prefix, acked = AckedPrefix(), set()
+        for offset in order:
+            before = prefix.committable
+            rose = prefix.ack(offset)
+            acked.add(offset)
+            first_hole = next(k for k in range(n + 1) if k not in acked)
+            assert prefix.committable == first_hole
+            assert rose == (first_hole > before)
+            assert prefix.beyond_count == len(acked) - first_hole

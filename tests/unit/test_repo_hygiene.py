@@ -1,0 +1,128 @@
+"""What must not be in any file of the repository, and what must.
+
+Guarantees: no path of the machine something was written on, no package registry's host, no note to oneself in product
+code, no file outside the known folders; the licence is whole and the change log tells of this version.
+
+Relies on: `git ls-files` for what belongs to the repository, or the folders themselves where there is no git.
+"""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PRODUCT = ("engine", "ipc", "scheduler", "pipeline", "squall")
+FOLDERS = (*PRODUCT, "examples", "tests", "benchmarks", "docs", ".ci")
+FILES = ("pyproject.toml", "Makefile", "README.md", "CHANGELOG.md", "LICENSE")
+
+# Put together from parts, so that this file does not contain what it looks for.
+MACHINE_PATHS = re.compile(
+    "|".join(
+        (
+            r"(?<![\w.-])/" + r"root/",
+            r"(?<![\w.-])/" + r"(home|Users)/[A-Za-z_][\w.-]*/",
+            *(re.escape(f"{path}/") for path in (ROOT, Path.home()) if len(path.parts) > 2),
+        )
+    )
+)
+REGISTRY_HOSTS = re.compile(
+    "|".join(
+        re.escape(".".join(parts))
+        for parts in (
+            ("pypi", "org"),
+            ("pythonhosted", "org"),
+            ("crates", "io"),
+            ("npmjs", "org"),
+            ("npmjs", "com"),
+            ("maven", "org"),
+            ("maven", "apache", "org"),
+            ("deb", "debian", "org"),
+            ("proxy", "golang", "org"),
+        )
+    )
+)
+NOTES = re.compile(r"\b(" + "|".join(("TO" + "DO", "FIX" + "ME", "NotImplemented" + "Error")) + r")\b")
+
+
+def repository_files() -> list[str]:
+    """Relative paths of all that is or is about to be committed."""
+    if (ROOT / ".git").exists():
+        command = ["git", "-c", "safe.directory=*", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
+        listed = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout
+        return sorted({path for path in listed.split("\0") if path and (ROOT / path).is_file()})
+    inside = (path for folder in FOLDERS for path in (ROOT / folder).rglob("*"))
+    paths = (*inside, *(ROOT / name for name in FILES))
+    return sorted(path.relative_to(ROOT).as_posix() for path in paths if path.is_file() and path.suffix != ".pyc")
+
+
+@pytest.fixture(scope="module")
+def texts() -> dict[str, str]:
+    """Path -> content of every text file."""
+    contents = {path: (ROOT / path).read_bytes() for path in repository_files()}
+    return {path: content.decode(errors="replace") for path, content in contents.items() if b"\0" not in content}
+
+
+def hits(pattern: re.Pattern[str], text: str, path: str) -> Iterator[str]:
+    for number, line in enumerate(text.splitlines(), start=1):
+        if found := pattern.search(line):
+            yield f"{path}:{number}: {found.group()}"
+
+
+def test_no_path_of_a_machine(texts: dict[str, str]) -> None:
+    found = [hit for path, text in texts.items() for hit in hits(MACHINE_PATHS, text, path)]
+    assert not found, "\n" + "\n".join(found)
+
+
+def test_no_host_of_a_package_registry(texts: dict[str, str]) -> None:
+    found = [hit for path, text in texts.items() for hit in hits(REGISTRY_HOSTS, text, path)]
+    assert not found, "\n" + "\n".join(found)
+
+
+def test_no_note_to_oneself_in_product_code(texts: dict[str, str]) -> None:
+    product = {path: text for path, text in texts.items() if path.partition("/")[0] in PRODUCT}
+    found = [hit for path, text in product.items() for hit in hits(NOTES, text, path)]
+    assert product
+    assert not found, "\n" + "\n".join(found)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "text"),
+    [
+        (MACHINE_PATHS, "open('/" + "root/x')"),
+        (MACHINE_PATHS, "cd /" + "home/ann/squall"),
+        (MACHINE_PATHS, f"see {ROOT}/docs"),
+        (REGISTRY_HOSTS, "https://files.python" + "hosted.org/x"),
+        (NOTES, "# TO" + "DO: later"),
+        (NOTES, "raise NotImplemented" + "Error"),
+    ],
+)
+def test_planted_text_is_found(pattern: re.Pattern[str], text: str) -> None:
+    assert len(list(hits(pattern, f"first line\n{text}\n", "x.py"))) == 1
+
+
+def test_nothing_outside_the_known_folders() -> None:
+    tops = {path.partition("/")[0] for path in repository_files()}
+    assert {top for top in tops if not top.startswith(".")} <= {*FOLDERS, *FILES}
+
+
+def test_every_product_package_says_it_is_typed() -> None:
+    assert [package for package in PRODUCT if not (ROOT / package / "py.typed").is_file()] == []
+
+
+def test_licence_is_the_whole_of_apache_2() -> None:
+    licence = (ROOT / "LICENSE").read_text()
+    assert "Apache License" in licence.splitlines()[1]
+    assert "END OF TERMS AND CONDITIONS" in licence
+
+
+def test_change_log_tells_of_this_version() -> None:
+    version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
+    change_log = ROOT / "CHANGELOG.md"
+    if change_log.exists():  # from the first release on
+        assert re.search(rf"^## (Unreleased|.*{re.escape(version)})", change_log.read_text(), re.MULTILINE)

@@ -1,0 +1,186 @@
+"""The run directory: private, locked by one, and never swept while anybody owns it."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from engine.errors import ClusterError, UsageError
+from ipc.run_parent import make_anonymous
+from ipc.rundir import RunDir, default_parent, sweep_stale
+
+
+@pytest.fixture
+def run_dir() -> Iterator[RunDir]:
+    made = RunDir.create()
+    yield made
+    made.remove()
+
+
+@pytest.fixture
+def parent(tmp_path: Path) -> Path:
+    made = tmp_path / "p"
+    made.mkdir(mode=0o700)
+    return made
+
+
+def mode(path: Path) -> int:
+    return stat.S_IMODE(path.stat().st_mode)
+
+
+def test_an_anonymous_one_is_private_and_short(run_dir: RunDir) -> None:
+    assert run_dir.path.parent == default_parent()
+    assert len(run_dir.path.name) <= 10
+    assert mode(run_dir.path) == mode(run_dir.code) == mode(default_parent()) == 0o700
+    assert mode(run_dir.key_file) == 0o600
+    assert len(run_dir.key()) == 32
+    assert RunDir.open(run_dir.path).key() == run_dir.key()
+
+
+def test_a_named_one_can_be_taken_over(tmp_path: Path) -> None:
+    first = RunDir.create(tmp_path / "a" / "run")
+    assert RunDir.create(first.path).key() == first.key()
+    assert not first.creator_file.exists()
+    first.remove()
+    first.remove()
+    assert not first.path.exists()
+
+
+def test_an_empty_directory_may_become_one(tmp_path: Path) -> None:
+    path = tmp_path / "run"
+    path.mkdir(mode=0o755)
+    assert mode(RunDir.create(path).path) == 0o700
+
+
+def test_somebody_elses_files_are_left_alone(tmp_path: Path) -> None:
+    tmp_path.chmod(0o700)
+    (tmp_path / "thesis.txt").write_text("years of work")
+    with pytest.raises(UsageError, match="is neither empty nor a run directory"):
+        RunDir.create(tmp_path)
+    with pytest.raises(UsageError, match="it has no file 'key'"):
+        RunDir.open(tmp_path)
+    assert os.listdir(tmp_path) == ["thesis.txt"]
+
+
+def test_open_names_what_is_wrong(tmp_path: Path, run_dir: RunDir) -> None:
+    with pytest.raises(UsageError, match=f"there is no run directory at {tmp_path}/none"):
+        RunDir.open(tmp_path / "none")
+    link = tmp_path / "link"
+    link.symlink_to(run_dir.path)
+    with pytest.raises(UsageError, match="is not a directory"):
+        RunDir.open(link)
+    run_dir.path.chmod(0o750)
+    with pytest.raises(UsageError, match="has mode 0750, must be 0700"):
+        RunDir.open(run_dir.path)
+    run_dir.path.chmod(0o700)
+
+
+def test_a_key_that_was_opened_or_cut_is_refused(run_dir: RunDir) -> None:
+    run_dir.key_file.chmod(0o640)
+    with pytest.raises(UsageError, match="has mode 0640, must be 0600"):
+        run_dir.key()
+    run_dir.key_file.chmod(0o600)
+    run_dir.key_file.write_bytes(b"short")
+    with pytest.raises(ClusterError, match="has 5 bytes, must have 32"):
+        run_dir.key()
+
+
+def test_one_process_holds_the_lock(run_dir: RunDir) -> None:
+    assert run_dir.lock_holder() is None
+    lock = run_dir.lock()
+    assert run_dir.lock_holder() == str(os.getpid())
+    with pytest.raises(UsageError, match=f"run directory {run_dir.path} is in use by pid {os.getpid()}"):
+        RunDir.open(run_dir.path).lock()
+    lock.release()
+    lock.release()
+    assert run_dir.lock_holder() is None
+    run_dir.lock().release()
+
+
+def test_paths_that_are_too_long_are_refused_early(tmp_path: Path) -> None:
+    deep = tmp_path / ("d" * 90)
+    with pytest.raises(UsageError, match="the system allows 107: choose a run directory with a shorter path"):
+        RunDir.create(deep)
+    assert not deep.exists()
+    run_dir = RunDir("/r")
+    run_dir.socket_length_check("n" * 80)
+    with pytest.raises(UsageError, match="the system allows 107"):
+        run_dir.socket_length_check("n" * 100)
+    with pytest.raises(UsageError, match="the system allows 107"):
+        run_dir.worker_socket("n" * 100, 6700, 1)
+
+
+def test_no_name_leads_out_of_the_directory() -> None:
+    run_dir = RunDir("/r")
+    assert run_dir.state_dir("x", "../../a\0b%", 3) == Path("/r/state/x/..%2f..%2fa%00b%25-3")
+    assert run_dir.state_dir("x", "wörter", 3) == Path("/r/state/x/wörter-3")
+    assert run_dir.board("x-1-00000000") == Path("/r/boards/x-1-00000000")
+
+
+# ---- sweep ----
+
+
+def test_only_what_nobody_owns_is_swept(parent: Path) -> None:
+    living, _ = creator = make_anonymous(parent)
+    abandoned, fd = make_anonymous(parent)
+    (abandoned / "file").write_text("x")
+    os.close(fd)
+    half_made = parent / "r-0123abcd"
+    half_made.mkdir()
+    served, served_fd = make_anonymous(parent)
+    os.close(served_fd)
+    lock = RunDir(served).lock()
+    named = RunDir.create(parent / "r-aaaaaaaa")
+    other = parent / "other"
+    other.mkdir()
+    assert sweep_stale(parent) == sorted([abandoned, half_made])
+    assert sorted(parent.iterdir()) == sorted([living, served, named.path, other])
+    lock.release()
+    os.close(creator[1])
+    assert sweep_stale(parent) == sorted([living, served])
+
+
+def test_what_a_killed_sweep_had_buried_is_removed(parent: Path) -> None:
+    (parent / ".dead-r-01234567").mkdir()
+    assert sweep_stale(parent) == []
+    assert list(parent.iterdir()) == []
+
+
+def test_a_sweep_keeps_away_while_a_directory_is_being_made(parent: Path) -> None:
+    (parent / "r-01234567").mkdir()
+    making = os.open(parent, os.O_RDONLY)
+    fcntl.flock(making, fcntl.LOCK_EX)
+    assert sweep_stale(parent) == []
+    os.close(making)
+    assert len(sweep_stale(parent)) == 1
+
+
+def test_a_directory_is_not_locked_under_the_sweep(run_dir: RunDir) -> None:
+    """Nimbus opens the lock file, the sweep moves the directory away, Nimbus gets the lock of a file that is gone."""
+    run_dir.lock().release()
+    run_dir.lock_file.rename(run_dir.path / "moved")
+    lock = run_dir.lock()
+    assert run_dir.lock_holder() == str(os.getpid())
+    lock.release()
+
+
+def test_a_parent_that_others_can_enter_is_refused(parent: Path) -> None:
+    parent.chmod(0o777)
+    with pytest.raises(UsageError, match="has mode 0777, must be 0700"):
+        sweep_stale(parent)
+
+
+def test_no_parent_is_nothing_to_sweep(tmp_path: Path) -> None:
+    assert sweep_stale(tmp_path / "none") == []
+
+
+def test_an_anonymous_directory_that_was_let_go_is_swept() -> None:
+    run_dir = RunDir.create()
+    assert run_dir.path not in sweep_stale()
+    run_dir.close()
+    assert run_dir.path in sweep_stale()

@@ -1,0 +1,597 @@
+"""The slot's state machine and the node's decisions: tables first, then random lives with invariants."""
+
+from __future__ import annotations
+
+import random
+import signal
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import msgspec
+import pytest
+
+from ipc.board import DEAD, READY, STARTING, STOPPED
+from scheduler.instruction import (
+    ArmTimer,
+    Fork,
+    Instruction,
+    ReplaceForkingParent,
+    Report,
+    SendStatus,
+    SendStop,
+    SetBoard,
+    Signal,
+)
+from scheduler.messages import Assignment, SlotAssignment, SlotRef, TopologyRecord, WorkerFailed, WorkerReady
+from scheduler.restart_policy import RestartPolicy, RestartPolicyOptions
+from scheduler.slot import IllegalTransition, Slot
+from scheduler.supervisor import Order, Supervisor
+from scheduler.worker_life import SlotOptions, SlotPlace, SlotState, same_work
+
+EXIT_1, KILLED = 1 << 8, int(signal.SIGKILL)
+PORT = 6700
+
+
+def work(
+    topology: str = "words-1", index: int = 0, version: int = 1, status: str = "ACTIVE", n_slots: int = 2
+) -> SlotAssignment:
+    record = TopologyRecord(topology, topology, status, {}, [], "blob", [], 0.0)
+    slots = [SlotRef("node-1", PORT + n) for n in range(n_slots)]
+    return SlotAssignment(record, Assignment(topology, version, slots, [[] for _ in slots]), index)
+
+
+def brief(instruction: Instruction) -> str:
+    """An instruction as the tables below write it."""
+    match instruction:
+        case Fork(boot):
+            return f"fork {boot.incarnation}"
+        case Signal(pid, signum):
+            return f"signal {pid} {signal.Signals(signum).name}"
+        case SendStop(incarnation):
+            return f"send stop {incarnation}"
+        case SendStatus(incarnation, status):
+            return f"send {incarnation} {status}"
+        case Report(changed):
+            reason = f": {changed.reason}" if changed.reason else ""
+            return f"report {changed.incarnation} {changed.event}{reason}"
+        case SetBoard(_, _, incarnation, state, pid):
+            return f"board {incarnation} {state} {pid}"
+        case ArmTimer(at_secs):
+            return f"timer {at_secs:g}"
+        case ReplaceForkingParent(reason):
+            return f"replace: {reason}"
+
+
+@dataclass
+class Bench:
+    """A slot, a hand-turned clock and a board that is a dictionary."""
+
+    now: float = 100.0
+    cells: dict[tuple[str, int], int] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        policy = RestartPolicy(RestartPolicyOptions(jitter_ratio=0.0), random.Random(1))
+        place = SlotPlace("/run", "node-1", PORT, "/run/log")
+        self.slot = Slot(place, SlotOptions(), policy, lambda w: self.cells.get((w.topology.id, w.slot_index), 0))
+
+    def do(self, step: Callable[[Slot], list[Instruction]]) -> list[str]:
+        done = step(self.slot)
+        for instruction in done:
+            if isinstance(instruction, SetBoard):
+                self.cells[instruction.topology_id, instruction.slot_index] = instruction.incarnation
+        return [brief(instruction) for instruction in done]
+
+    def assign(self, wanted: SlotAssignment | None) -> list[str]:
+        return self.do(lambda slot: slot.assign(wanted, self.now))
+
+    def stop(self, grace_secs: float) -> list[str]:
+        return self.do(lambda slot: slot.stop(grace_secs, self.now))
+
+    def forked(self, pid: int) -> list[str]:
+        return self.do(lambda slot: slot.forked(pid, self.now))
+
+    def fork_failed(self, reason: str) -> list[str]:
+        return self.do(lambda slot: slot.fork_failed(reason, self.now))
+
+    def ready(self) -> list[str]:
+        return self.do(lambda slot: slot.ready(self.now))
+
+    def worker_failed(self, error: str) -> list[str]:
+        return self.do(lambda slot: slot.worker_failed(error, self.now))
+
+    def lost(self) -> list[str]:
+        return self.do(lambda slot: slot.lost(self.now))
+
+    def exited(self, status: int) -> list[str]:
+        return self.do(lambda slot: slot.exited(status, self.now))
+
+    def after(self, secs: float) -> list[str]:
+        self.now += secs
+        return self.do(lambda slot: slot.tick(self.now))
+
+    def run(self, pid: int = 11) -> Bench:
+        """Bring an empty slot to RUNNING."""
+        self.assign(work())
+        self.forked(pid)
+        self.ready()
+        assert self.slot.state is SlotState.RUNNING
+        return self
+
+    def die(self, status: int = KILLED) -> list[str]:
+        return self.lost() + self.exited(status)
+
+
+def test_a_worker_is_started_on_the_board_first_and_reported_at_each_step() -> None:
+    bench = Bench()
+    assert bench.assign(work()) == [f"board 1 {STARTING} 0", "fork 1", "timer 115"]
+    assert bench.forked(11) == [f"board 1 {STARTING} 11", "report 1 started", "timer 130"]
+    assert bench.ready() == [f"board 1 {READY} 11", "report 1 ready"]
+    assert bench.slot.state is SlotState.RUNNING
+    assert bench.after(1000) == []
+
+
+def test_the_boot_holds_what_the_worker_needs() -> None:
+    bench = Bench(cells={("words-1", 1): 7})
+    (fork,) = (i for i in bench.slot.assign(work(index=1), bench.now) if isinstance(i, Fork))
+    boot = fork.boot
+    assert (boot.run_dir, boot.node, boot.port, boot.incarnation, boot.slot_index, boot.log_path) == (
+        "/run",
+        "node-1",
+        PORT,
+        8,
+        1,
+        "/run/log",
+    )
+    assert boot.topology == work().topology
+    assert boot.assignment == work().assignment
+
+
+def test_a_death_is_on_the_board_before_it_is_reported_and_answered_by_a_fork() -> None:
+    bench = Bench().run()
+    assert bench.lost() == [f"board 1 {DEAD} 11", "signal 11 SIGKILL", "timer 100.05"]
+    assert bench.exited(KILLED) == [
+        "report 1 died: killed by SIGKILL",
+        f"board 2 {STARTING} 0",
+        "fork 2",
+        "timer 115",
+    ]
+
+
+@pytest.mark.parametrize(("status", "reason"), [(0, "exited with code 0"), (KILLED, "killed by SIGKILL")])
+def test_no_words_are_waited_for_after_code_0_or_a_signal(status: int, reason: str) -> None:
+    bench = Bench().run()
+    assert f"report 1 died: {reason}" in bench.die(status)
+
+
+def test_last_words_that_come_first_are_in_the_report() -> None:
+    bench = Bench().run()
+    assert bench.worker_failed("boom\ntrace") == ["timer 105"]
+    bench.lost()
+    (report,) = (i for i in bench.slot.exited(EXIT_1, bench.now) if isinstance(i, Report))
+    assert (report.changed.reason, report.changed.error) == ("exited with code 1", "boom\ntrace")
+
+
+def test_last_words_that_come_last_are_waited_for() -> None:
+    bench = Bench().run()
+    assert bench.die(EXIT_1)[-1] == "timer 100.05"
+    (report, *_) = (i for i in bench.slot.worker_failed("boom", bench.now) if isinstance(i, Report))
+    assert report.changed.error == "boom"
+    assert bench.slot.state is SlotState.STARTING
+
+
+def test_last_words_that_do_not_come_are_given_up() -> None:
+    bench = Bench().run()
+    bench.die(EXIT_1)
+    assert bench.after(0.04) == []
+    assert bench.after(0.02)[0] == "report 1 died: exited with code 1"
+
+
+def test_a_status_that_does_not_come_is_given_up() -> None:
+    bench = Bench().run()
+    bench.lost()
+    assert bench.after(0.06)[0] == "report 1 died: exit status unknown"
+
+
+def test_a_worker_that_stays_after_its_last_words_is_killed() -> None:
+    bench = Bench().run()
+    bench.worker_failed("boom")
+    assert bench.after(5) == ["signal 11 SIGKILL"]
+    assert "report 1 died: still there 5 s after it failed: killed by SIGKILL" in bench.die()
+
+
+def test_a_worker_that_is_not_ready_in_time_is_killed_and_replaced() -> None:
+    bench = Bench()
+    bench.assign(work())
+    bench.forked(11)
+    assert bench.after(29.9) == []
+    assert bench.after(0.1) == ["signal 11 SIGKILL"]
+    assert bench.after(60) == []
+    assert "report 1 died: not ready within 30 s: killed by SIGKILL" in bench.die()
+
+
+def test_ready_before_the_forking_parents_answer_is_kept() -> None:
+    bench = Bench()
+    bench.assign(work())
+    assert bench.ready() == []
+    assert bench.forked(11)[-2:] == [f"board 1 {READY} 11", "report 1 ready"]
+
+
+def test_ready_twice_or_after_death_changes_nothing() -> None:
+    bench = Bench().run()
+    assert bench.ready() == []
+    bench.lost()
+    assert bench.ready() == []
+    assert bench.slot.state is SlotState.EXITED
+
+
+def test_a_refused_fork_is_reported_and_tried_again_later() -> None:
+    bench = Bench()
+    bench.assign(work())
+    assert bench.fork_failed("cannot fork: no memory") == [
+        f"board 1 {DEAD} 0",
+        "report 1 died: cannot fork: no memory",
+        "timer 100.1",
+    ]
+    assert bench.after(0.1)[:2] == [f"board 2 {STARTING} 0", "fork 2"]
+
+
+def test_a_forking_parent_that_does_not_answer_is_replaced() -> None:
+    bench = Bench()
+    bench.assign(work())
+    assert bench.after(15) == ["replace: no answer to a fork request within 15 s", "timer 130"]
+    assert bench.fork_failed("the forking parent has ended")[-1] == "timer 115.1"
+
+
+def test_repeated_deaths_back_off_and_are_given_up() -> None:
+    bench = Bench().run()
+    seen = [bench.die()[2:]]
+    while bench.slot.state is not SlotState.FAILED:
+        if bench.slot.state is SlotState.BACKOFF:
+            assert bench.after(1.0)[1] == f"fork {bench.slot.life.incarnation}"
+        bench.forked(12)
+        seen.append(bench.die())
+    assert len(seen) == 31
+    assert seen[-1][-1] == "report 31 failed: 31 deaths within 60 s, last: killed by SIGKILL"
+    assert bench.after(3600) == []
+    assert bench.assign(work()) == []
+    assert bench.assign(work(version=2))[:2] == ["report 31 stopped", f"board 32 {STARTING} 0"]
+
+
+def test_stopping_asks_first_and_kills_after_the_grace() -> None:
+    bench = Bench().run()
+    assert bench.assign(None) == ["send stop 1", "timer 105"]
+    assert bench.after(4.9) == []
+    assert bench.after(0.1) == ["signal 11 SIGKILL"]
+    assert bench.lost()[0] == f"board 1 {STOPPED} 11"
+    assert bench.exited(KILLED) == ["report 1 stopped: not stopped within 5 s: killed by SIGKILL"]
+    assert bench.slot.state is SlotState.EMPTY
+
+
+def test_a_worker_that_stops_as_told_is_reported_with_its_code() -> None:
+    bench = Bench().run()
+    bench.assign(None)
+    bench.lost()
+    assert bench.exited(0) == ["report 1 stopped: exited with code 0"]
+
+
+def test_a_starting_worker_is_stopped_by_a_signal_and_told_again_when_it_listens() -> None:
+    bench = Bench()
+    bench.assign(work())
+    bench.forked(11)
+    assert bench.assign(None) == ["signal 11 SIGTERM", "timer 105"]
+    assert bench.ready() == ["send stop 1"]
+
+
+def test_less_grace_shortens_a_stop_and_more_does_not_lengthen_it() -> None:
+    bench = Bench().run()
+    bench.assign(None)
+    assert bench.stop(60.0) == ["timer 105"]
+    assert bench.stop(1.0) == ["timer 101"]
+    assert bench.after(1.0) == ["signal 11 SIGKILL"]
+    assert bench.stop(1.0) == []
+
+
+def test_changed_work_stops_the_old_worker_before_the_new_one_is_forked() -> None:
+    bench = Bench().run()
+    assert bench.assign(work(version=2)) == ["send stop 1", "timer 105"]
+    assert bench.lost()[0] == f"board 1 {STOPPED} 11"
+    assert bench.exited(0)[:3] == ["report 1 stopped: exited with code 0", f"board 2 {STARTING} 0", "fork 2"]
+
+
+def test_other_topologies_have_their_own_incarnations() -> None:
+    bench = Bench(cells={("other-1", 0): 4}).run()
+    bench.assign(work("other-1"))
+    assert "fork 5" in bench.die(0)
+    bench.forked(12)
+    bench.assign(work())
+    assert "fork 2" in bench.die()
+
+
+def test_only_the_status_differs_so_the_worker_stays_and_is_told() -> None:
+    bench = Bench().run()
+    assert bench.assign(work(status="INACTIVE")) == ["send 1 INACTIVE"]
+    assert bench.assign(work(status="INACTIVE")) == []
+    assert bench.assign(work()) == ["send 1 ACTIVE"]
+
+
+def test_a_status_that_changes_while_the_worker_starts_is_told_when_it_is_ready() -> None:
+    bench = Bench()
+    bench.assign(work())
+    bench.forked(11)
+    assert bench.assign(work(status="INACTIVE")) == []
+    assert bench.ready()[-1] == "send 1 INACTIVE"
+
+
+def test_a_replacement_starts_with_the_present_status() -> None:
+    bench = Bench().run()
+    bench.assign(work(status="INACTIVE"))
+    bench.die()
+    bench.forked(12)
+    assert bench.ready() == [f"board 2 {READY} 12", "report 2 ready"]
+
+
+def test_work_taken_away_while_a_death_is_explained() -> None:
+    bench = Bench().run()
+    bench.lost()
+    assert bench.assign(None) == []
+    assert bench.exited(KILLED) == ["report 1 died: killed by SIGKILL", "report 1 stopped"]
+
+
+def test_work_taken_away_while_waiting_for_the_fork() -> None:
+    bench = Bench()
+    bench.assign(work())
+    assert bench.assign(None) == []
+    assert bench.forked(11)[-2:] == ["signal 11 SIGTERM", "timer 105"]
+
+
+def test_work_taken_away_before_a_refused_fork() -> None:
+    bench = Bench()
+    bench.assign(work())
+    bench.assign(None)
+    assert bench.fork_failed("no") == [f"board 1 {DEAD} 0", "report 1 died: no", "report 1 stopped"]
+
+
+def test_work_taken_away_during_back_off() -> None:
+    bench = Bench()
+    bench.assign(work())
+    bench.fork_failed("no")
+    assert bench.assign(None) == ["report 1 stopped"]
+    assert bench.after(10) == []
+
+
+def test_same_work() -> None:
+    assert same_work(None, None)
+    assert not same_work(work(), None)
+    assert same_work(work(), work(status="INACTIVE"))
+    assert not same_work(work(), work(version=2))
+    assert not same_work(work(), work(index=1))
+    changed = msgspec.structs.replace(work().topology, conf={"workers": 2})
+    assert not same_work(work(), msgspec.structs.replace(work(), topology=changed))
+
+
+@pytest.mark.parametrize(
+    "step",
+    [
+        lambda bench: bench.lost(),
+        lambda bench: bench.forked(1),
+        lambda bench: bench.fork_failed("no"),
+        lambda bench: bench.exited(0),
+    ],
+    ids=["lost", "forked", "fork failed", "exited"],
+)
+def test_what_cannot_have_happened_raises_with_the_history(step: Callable[[Bench], object]) -> None:
+    bench = Bench().run()
+    bench.die()
+    bench.forked(12)
+    bench.lost()
+    bench.exited(KILLED)
+    bench.forked(13)
+    if step is not None:
+        bench.ready()
+    bench.assign(None)
+    bench.die(0)
+    with pytest.raises(IllegalTransition, match="node-1:6700 cannot take this step") as caught:
+        step(bench)
+    assert "incarnation 2 pid 12: lost" in str(caught.value)
+    assert "(illegal)" in str(caught.value).splitlines()[-1]
+
+
+def test_standing_tells_a_nimbus_that_missed_everything() -> None:
+    bench = Bench()
+    assert bench.slot.standing(bench.now) is None
+    bench.assign(work())
+    assert bench.slot.standing(bench.now) is None
+    bench.forked(11)
+    for event in ("started", "ready"):
+        standing = bench.slot.standing(bench.now)
+        assert standing is not None
+        assert (standing.event, standing.incarnation, standing.pid) == (event, 1, 11)
+        bench.ready()
+
+
+# ---- the node ----
+
+
+class World:
+    """A node with processes that are numbers; carries out what the supervisor orders and checks the promises."""
+
+    def __init__(self, ports: int, seed: int) -> None:
+        self.rng = random.Random(seed)
+        self.now = 100.0
+        self.cells: dict[tuple[str, int], tuple[int, int]] = {}
+        self.written: dict[int, tuple[int, int]] = {}
+        self.forks: list[tuple[int, int]] = []
+        self.alive: dict[int, tuple[int, tuple[str, int], int]] = {}
+        self.unreported: list[tuple[int, int]] = []
+        self.events: list[tuple[int, int, str]] = []
+        self.forked_incarnations: dict[tuple[str, int], list[int]] = {}
+        self.next_pid = 1000
+        slots = [
+            Slot(
+                SlotPlace("/run", "node-1", PORT + n, ""),
+                SlotOptions(),
+                RestartPolicy(RestartPolicyOptions(), self.rng),
+                lambda w: self.cells.get((w.topology.id, w.slot_index), (0, 0))[0],
+            )
+            for n in range(ports)
+        ]
+        self.supervisor = Supervisor(slots)
+
+    def carry_out(self, orders: list[Order] | None) -> None:
+        for port, instruction in orders or ():
+            match instruction:
+                case SetBoard(topology, index, incarnation, state, _):
+                    before = self.cells.get((topology, index), (0, 0))
+                    assert incarnation >= before[0], "the board went back"
+                    self.cells[topology, index] = self.written[port] = (incarnation, state)
+                case Fork(boot):
+                    self.check_fork(port, (boot.topology.id, boot.slot_index), boot.incarnation)
+                    self.forks.append((port, boot.incarnation))
+                case Signal(pid, signal.SIGKILL):
+                    self.end(pid, KILLED)
+                case Signal(pid, signal.SIGTERM) if self.rng.random() < 0.8:
+                    self.end(pid, int(signal.SIGTERM))
+                case SendStop(incarnation) if self.rng.random() < 0.8:
+                    for pid, (at, _, inc) in list(self.alive.items()):
+                        if (at, inc) == (port, incarnation):
+                            self.end(pid, 0)
+                case Report(changed):
+                    if changed.event == "died":
+                        written = self.written[port]
+                        assert written == (changed.incarnation, DEAD), "Nimbus heard of a death before the board"
+                    self.events.append((port, changed.incarnation, changed.event))
+
+    def check_fork(self, port: int, key: tuple[str, int], incarnation: int) -> None:
+        slot = self.supervisor.slots[port]
+        assert slot.state is SlotState.STARTING
+        assert all(at != port and other != key for at, other, _ in self.alive.values()), "two live workers of a slot"
+        seen = self.forked_incarnations.setdefault(key, [])
+        assert not seen or incarnation > seen[-1], "incarnations must rise"
+        assert self.cells[key] == (incarnation, STARTING), "the board must know before the fork"
+        seen.append(incarnation)
+
+    def end(self, pid: int, status: int) -> None:
+        if self.alive.pop(pid, None) is not None:
+            self.unreported.append((pid, status))
+
+    # ---- random events ----
+
+    def answer_fork(self) -> None:
+        if not self.forks:
+            return
+        port, incarnation = self.forks.pop(0)
+        if self.rng.random() < 0.15:
+            self.carry_out(self.supervisor.fork_refused(port, incarnation, "no memory", self.now))
+            return
+        self.next_pid += 1
+        held = self.supervisor.slots[port].work
+        assert held is not None
+        self.alive[self.next_pid] = (port, (held.topology.id, held.slot_index), incarnation)
+        orders = self.supervisor.forked(port, incarnation, self.next_pid, self.now)
+        assert orders is not None
+        self.carry_out(orders)
+
+    def lose_forking_parent(self) -> None:
+        self.forks.clear()
+        self.carry_out(self.supervisor.forking_parent_ended("killed", self.now))
+
+    def notice_end(self) -> None:
+        if not self.unreported:
+            return
+        pid, status = self.unreported.pop(self.rng.randrange(len(self.unreported)))
+        port = self.supervisor.port_of(pid)
+        assert port is not None
+        if self.rng.random() < 0.5:
+            self.carry_out(self.supervisor.lost(port, self.now))
+        if self.rng.random() < 0.9:
+            self.carry_out(self.supervisor.exited(pid, status, self.now))
+        elif self.supervisor.slots[port].state is not SlotState.EXITED:
+            self.unreported.append((pid, status))
+
+    def worker_speaks(self) -> None:
+        port, incarnation = PORT + self.rng.randrange(4), self.rng.randrange(1, 40)
+        pid = 0
+        if self.alive and self.rng.random() < 0.9:
+            pid, (port, _, incarnation) = self.rng.choice(list(self.alive.items()))
+        if self.rng.random() < 0.8:
+            self.carry_out(self.supervisor.ready(WorkerReady(port, incarnation, pid), self.now))
+        else:
+            self.carry_out(self.supervisor.failed(WorkerFailed(port, incarnation, "split", 3, "boom", ""), self.now))
+
+    def worker_dies(self) -> None:
+        if self.alive:
+            self.end(self.rng.choice(list(self.alive)), self.rng.choice([0, EXIT_1, KILLED]))
+
+    def assign(self) -> None:
+        ports = list(self.supervisor.slots)
+        indices = self.rng.sample(range(4), k=4)
+        version = self.rng.randrange(3)
+        status = self.rng.choice(["ACTIVE", "INACTIVE"])
+        wanted = {
+            port: work(self.rng.choice(["a-1", "a-1", f"b-{index}"]), index, version, status, 4)
+            for port, index in zip(ports, indices, strict=False)
+            if self.rng.random() < 0.8
+        }
+        self.carry_out(self.supervisor.assign(wanted, self.now))
+
+    def pass_time(self) -> None:
+        self.now += self.rng.choice([0.001, 0.06, 1.0, 6.0, 31.0])
+        for port in self.supervisor.slots:
+            self.carry_out(self.supervisor.tick(port, self.now))
+
+
+@pytest.mark.parametrize("ports", [1, 2, 4])
+def test_random_lives_keep_the_promises(ports: int, seed: int) -> None:
+    for life in range(40):
+        world = World(ports, seed + life)
+        steps = [world.answer_fork] * 4 + [world.notice_end] * 4 + [world.worker_speaks] * 3
+        steps += [world.worker_dies] * 2 + [world.pass_time] * 2 + [world.assign, world.lose_forking_parent]
+        for _ in range(300):
+            world.rng.choice(steps)()
+        world.carry_out(world.supervisor.shut_down(1.0, world.now))
+        for _ in range(200):
+            for step in (world.answer_fork, world.notice_end, world.pass_time):
+                step()
+        assert world.supervisor.is_empty
+        assert not world.alive
+        # Every start that was reported ended in a report.
+        started = {(port, inc) for port, inc, event in world.events if event == "started"}
+        ended = {(port, inc) for port, inc, event in world.events if event in ("died", "stopped")}
+        assert started <= ended
+
+
+def test_work_that_moves_within_the_node_is_given_up_before_it_is_taken_up() -> None:
+    world = World(2, seed=1)
+    world.rng.random = lambda: 0.5  # type: ignore[method-assign]  # everybody does as told
+    world.carry_out(world.supervisor.assign({6700: work(index=0), 6701: work(index=1)}, world.now))
+    world.answer_fork()
+    world.answer_fork()
+    world.carry_out(world.supervisor.assign({6700: work(index=1), 6701: work(index=0)}, world.now))
+    assert world.forks == []
+    for _ in range(4):
+        world.notice_end()
+    assert sorted(world.forks) == [(6700, 2), (6701, 2)]
+
+
+def test_work_of_a_failed_slot_moves_at_once() -> None:
+    world = World(2, seed=1)
+    world.carry_out(world.supervisor.assign({6701: work()}, world.now))
+    world.carry_out(world.supervisor.fork_refused(6701, 1, "no", world.now))
+    world.forks.clear()
+    world.carry_out(world.supervisor.assign({6700: work(), 6701: work("b-1")}, world.now))
+    assert world.forks == [(6701, 1), (6700, 2)]
+
+
+def test_a_worker_nobody_knows_is_told_to_stop_and_changes_nothing() -> None:
+    world = World(1, seed=1)
+    assert world.supervisor.ready(WorkerReady(6700, 3, 77), world.now) == [Order(6700, SendStop(3))]
+    assert world.supervisor.failed(WorkerFailed(9, 1, "", 0, "", ""), world.now) == [Order(9, SendStop(1))]
+    assert world.supervisor.forked(6700, 3, 77, world.now) is None
+    assert world.supervisor.exited(77, 0, world.now) == []
+    assert world.supervisor.is_empty
+
+
+def test_after_shut_down_nothing_is_assigned() -> None:
+    world = World(1, seed=1)
+    world.supervisor.shut_down(1.0, world.now)
+    assert world.supervisor.assign({6700: work()}, world.now) == []

@@ -1,0 +1,220 @@
+"""Nimbus's memory and the code store: what was put is there after reopening, and damage is refused."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import sqlite3
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from engine.errors import ClusterError, UsageError
+from scheduler.code_store import CodeStore
+from scheduler.messages import (
+    Assignment,
+    ComponentSummary,
+    ExecutorRef,
+    RestartRecord,
+    SlotRef,
+    TopologyRecord,
+)
+from scheduler.store import RESTARTS_KEPT, SCHEMA_VERSION, Store
+
+
+def record(name: str, number: int = 1) -> TopologyRecord:
+    components = [ComponentSummary("lines", "spout", 2, 1)]
+    conf = {"workers": 2, "max_attempts": None, "extra": {"a.b": [1, 2.5]}}
+    return TopologyRecord(f"{name}-{number}-0a0b0c0d", name, "ACTIVE", conf, components, "ab" * 32, ["lib"], 1.5)
+
+
+def assignment(topology: TopologyRecord, version: int = 1) -> Assignment:
+    return Assignment(topology.id, version, [SlotRef("node-1", 6700)], [[ExecutorRef("lines", 1, 2)]])
+
+
+def death(incarnation: int, ready_after_secs: float | None = None) -> RestartRecord:
+    return RestartRecord("node-1:6700", incarnation, "killed by SIGKILL", "", 10.0 + incarnation, ready_after_secs)
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "nimbus.db"
+
+
+@pytest.fixture
+def store(path: Path) -> Iterator[Store]:
+    with Store(path) as opened:
+        yield opened
+
+
+def test_everything_is_there_after_reopening(path: Path) -> None:
+    one, two = record("one"), record("two", 2)
+    with Store(path) as store:
+        store.put_topology(two)
+        store.put_topology(one)
+        store.put_assignment(assignment(one))
+    with Store(path) as store:
+        assert [stored.record for stored in store.topologies()] == [two, one]
+        assert [stored.assignment for stored in store.topologies()] == [None, assignment(one)]
+        assert store.assignment(one.id) == assignment(one)
+        assert store.assignment(two.id) is None
+
+
+def test_put_again_replaces(store: Store) -> None:
+    one = record("one")
+    store.put_topology(one)
+    store.put_assignment(assignment(one))
+    changed = msgspec.structs.replace(one, conf={"workers": 1})
+    store.put_topology(changed)
+    store.put_assignment(assignment(one, 2))
+    (stored,) = store.topologies()
+    assert stored.record == changed
+    assert stored.assignment == assignment(one, 2)
+
+
+def test_status_and_kill_wait(store: Store) -> None:
+    store.put_topology(record("one"))
+    store.set_status(record("one").id, "KILLED", 12.5)
+    (stored,) = store.topologies()
+    assert (stored.record.status, stored.kill_wait_secs) == ("KILLED", 12.5)
+    with pytest.raises(ClusterError, match="has no 'nobody'"):
+        store.set_status("nobody", "ACTIVE")
+
+
+def test_delete_forgets_everything_but_the_number(store: Store) -> None:
+    one = record("one")
+    store.put_topology(one)
+    store.put_assignment(assignment(one))
+    store.add_restart(one.id, death(1))
+    assert store.next_number() == 2
+    store.delete_topology(one.id)
+    assert store.topologies() == []
+    assert store.assignment(one.id) is None
+    assert store.restarts(one.id) == []
+    assert store.next_number() == 2
+
+
+def test_a_death_is_counted_once_and_updated(store: Store) -> None:
+    one = record("one")
+    store.put_topology(one)
+    store.add_restart(one.id, death(1))
+    store.add_restart(one.id, death(2))
+    store.add_restart(one.id, death(1, ready_after_secs=0.02))
+    assert store.restarts(one.id) == [death(1, 0.02), death(2)]
+    assert store.restarts(one.id, last=1) == [death(2)]
+    assert store.topologies()[0].restarts_total == 2
+
+
+def test_deaths_are_bounded_and_all_counted(store: Store) -> None:
+    one = record("one")
+    store.put_topology(one)
+    with store.transaction():
+        for incarnation in range(1, RESTARTS_KEPT + 6):
+            store.add_restart(one.id, death(incarnation))
+    kept = store.restarts(one.id, last=10 * RESTARTS_KEPT)
+    assert [each.incarnation for each in kept] == list(range(6, RESTARTS_KEPT + 6))
+    assert store.topologies()[0].restarts_total == RESTARTS_KEPT + 5
+
+
+def test_a_transaction_is_all_or_nothing(store: Store) -> None:
+    def assign_and_submit_the_same_name() -> None:
+        with store.transaction():
+            store.put_assignment(assignment(record("one")))
+            store.put_topology(record("one", 2))
+
+    store.put_topology(record("one"))
+    with pytest.raises(ClusterError, match="UNIQUE"):
+        assign_and_submit_the_same_name()
+    (stored,) = store.topologies()
+    assert stored.assignment is None
+    assert store.next_number() == 2
+
+
+def test_a_full_disk_is_one_clear_error_and_changes_nothing(store: Store) -> None:
+    store.put_topology(record("one"))
+    pages = store._one("PRAGMA page_count")[0]
+    store._run(f"PRAGMA max_page_count = {pages}")
+    big = msgspec.structs.replace(record("two", 2), sys_path=["x" * 100_000])
+    with pytest.raises(ClusterError, match=r"nimbus\.db: database or disk is full"), store.transaction():
+        store.put_topology(big)
+    assert [stored.record for stored in store.topologies()] == [record("one")]
+
+
+def test_a_store_that_nobody_closed_is_whole(path: Path) -> None:
+    """What `kill -9` leaves: a write-ahead log that was never folded into the file."""
+    store = Store(path)
+    store.put_topology(record("one"))
+    copy = path.with_name("copy.db")
+    copy.write_bytes(path.read_bytes())
+    copy.with_name("copy.db-wal").write_bytes(path.with_name("nimbus.db-wal").read_bytes())
+    store.close()
+    with Store(copy) as again:
+        assert [stored.record for stored in again.topologies()] == [record("one")]
+
+
+@pytest.mark.parametrize("damage", ["noise", "empty", "bytes", "lost", "foreign"])
+def test_a_damaged_store_is_refused_with_what_to_do(path: Path, damage: str) -> None:
+    with Store(path) as store:
+        store.put_topology(record("one"))
+    whole = path.read_bytes()
+    if damage == "noise":
+        path.write_bytes(os.urandom(len(whole)))
+    elif damage == "empty":
+        path.write_bytes(b"")
+    elif damage == "bytes":
+        path.write_bytes(whole[:4096] + b"\xff" * (len(whole) - 4096))
+    elif damage == "lost":
+        path.rename(path.with_name("nimbus.db-wal"))
+    else:
+        path.unlink()
+        with contextlib.closing(sqlite3.connect(path)) as db:
+            db.execute("CREATE TABLE theirs (x)")
+    with pytest.raises(ClusterError, match=r"nimbus\.db is damaged .*: stop the cluster, move this file"):
+        Store(path)
+
+
+def test_another_version_is_refused(path: Path) -> None:
+    Store(path).close()
+    with contextlib.closing(sqlite3.connect(path)) as db:
+        db.execute(f"PRAGMA user_version = {SCHEMA_VERSION + 1}")
+    with pytest.raises(ClusterError, match=f"has version {SCHEMA_VERSION + 1}, this Squall reads {SCHEMA_VERSION}"):
+        Store(path)
+
+
+# ---- code store ----
+
+
+def test_code_is_found_by_its_digest(tmp_path: Path) -> None:
+    codes = CodeStore(tmp_path)
+    digest = codes.put(b"code")
+    assert digest == hashlib.sha256(b"code").hexdigest()
+    assert codes.put(b"code") == digest
+    assert codes.get(digest) == b"code"
+    assert digest in codes
+    assert "0" * 64 not in codes
+    assert os.listdir(tmp_path) == [digest]
+    assert (tmp_path / digest).stat().st_mode & 0o777 == 0o600
+
+
+def test_damaged_code_is_refused_until_it_is_put_again(tmp_path: Path) -> None:
+    codes = CodeStore(tmp_path)
+    digest = codes.put(b"code")
+    (tmp_path / digest).write_bytes(b"cod")
+    with pytest.raises(ClusterError, match="damaged"):
+        codes.get(digest)
+    codes.put(b"code")
+    assert codes.get(digest) == b"code"
+
+
+@pytest.mark.parametrize("name", ["", "../key", "A" * 64, "a" * 63, "a" * 64 + "\n", "/etc/passwd"])
+def test_names_that_are_no_digest_are_refused(tmp_path: Path, name: str) -> None:
+    with pytest.raises(UsageError, match="64 hex digits"):
+        CodeStore(tmp_path).get(name)
+
+
+def test_missing_code_is_a_cluster_error(tmp_path: Path) -> None:
+    with pytest.raises(ClusterError, match="is not in the code store"):
+        CodeStore(tmp_path).get("a" * 64)

@@ -1,0 +1,62 @@
+"""Streams and the ways to write a component's `outputs`."""
+
+from __future__ import annotations
+
+import pickle
+from typing import Any
+
+import pytest
+
+from engine.stream import DEFAULT_STREAM, Stream, parse_outputs
+
+
+def test_names_of_fields_are_the_default_stream() -> None:
+    assert parse_outputs(("word", "count")) == {DEFAULT_STREAM: Stream("word", "count")}
+    assert parse_outputs(["word"]) == {DEFAULT_STREAM: Stream("word")}
+
+
+def test_no_outputs_is_no_stream() -> None:
+    assert parse_outputs(()) == {}
+    assert parse_outputs({}) == {}
+
+
+def test_several_streams_in_one_mapping() -> None:
+    outputs = {"default": ("line",), "bad": ["line", "why"], "to": Stream("x", direct=True)}
+    streams = parse_outputs(outputs)
+    assert list(streams) == ["default", "bad", "to"]
+    assert streams["bad"].fields == ("line", "why")
+    assert not streams["bad"].direct
+    assert streams["to"].direct
+    assert streams["bad"].index == {"line": 0, "why": 1}
+
+
+@pytest.mark.parametrize(
+    ("outputs", "named"),
+    [
+        ("word", r"\('word',\)"),
+        ({"bad": "word"}, "'bad'.*'word'"),
+        ({"": ("word",)}, "stream name"),
+        ({5: ("word",)}, "stream name.*5"),
+        (("word", "word"), "word, word"),
+        (("word", ""), "non-empty"),
+        (("word", 5), "5"),
+    ],
+)
+def test_wrong_outputs_are_refused_by_name(outputs: Any, named: str) -> None:
+    with pytest.raises(ValueError, match=named):
+        parse_outputs(outputs)
+
+
+def test_streams_are_values() -> None:
+    assert Stream("a", "b") == Stream("a", "b")
+    assert hash(Stream("a", "b")) == hash(Stream("a", "b"))
+    assert Stream("a", "b") != Stream("b", "a")
+    assert Stream("a") != Stream("a", direct=True)
+    assert repr(Stream("a", direct=True)) == "Stream('a', direct=True)"
+
+
+def test_a_stream_survives_pickling() -> None:
+    stream = Stream("a", "b", direct=True)
+    again = pickle.loads(pickle.dumps(stream))
+    assert again == stream
+    assert again.index == stream.index
