@@ -2,11 +2,12 @@
 
 For each root it keeps one integer of constant size, however large the tree grows: the XOR of the edge ids of all that
 was emitted and all that was acked in that tree. It is zero exactly when all that was emitted has been acked (but for a
-chance of 2**-64), because each edge enters twice. The algorithm is Storm's (N. Marz, "Guaranteeing message processing").
+chance of 2**-64), because each edge enters twice. The algorithm is Storm's (N. Marz, "Guaranteeing message
+processing").
 
 Guarantees
-    * A tree is answered at most once: acked when its INIT is known and its XOR is zero, failed as soon as anything in it
-      failed or a worker that holds part of it died.
+    * A tree is answered at most once: acked when its INIT is known and its XOR is zero, failed as soon as anything in
+      it failed or a worker that holds part of it died.
     * The order of messages does not matter; an ack or failure that comes before its INIT waits for it.
     * A second INIT of a live root changes nothing. (In a literal port of Storm's acker it XORs the first one away, and
       trees are acked that were never processed: 4 % of them when one message in ten is repeated.)

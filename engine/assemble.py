@@ -95,9 +95,10 @@ class Assembler:
             context = self._context(spec, task)
             around = self.around
             give_up = partial(around.dead_letter, spec.id, task)
+            tracking = self.core.tracking
             pending = PendingTable(
-                task, user, around.now_ns, round(self.config.message_timeout_secs * 1e9), stats, self.core.init_tree,
-                self.core.forget_tree, self.config.max_attempts, give_up,
+                task, user, around.now_ns, round(self.config.message_timeout_secs * 1e9), stats, tracking.init_tree,
+                tracking.forget_tree, self.config.max_attempts, give_up,
             )
             collector = SpoutCollector(
                 self._emitter(spec, task, self.core.outbox, context), pending, self._roots(), self._report(spec, task)

@@ -20,7 +20,7 @@ Work = tuple[BoltTask, Batch, Callable[[], None] | None]
 
 
 _JOIN_SECS = 4.0
-"""How long to wait for a bolt that waits. The thread dies with the process anyway; `cleanup` should not run beside it."""
+"""How long to wait for a bolt that waits. Its thread dies with the process anyway; `cleanup` should not run beside it."""
 
 
 class Handover:
@@ -82,6 +82,10 @@ class BlockingExecutor:
                 self.executor.process(task, batch)
             except TaskCrashed as error:
                 crash = error
+            except BaseException as error:
+                # `sys.exit` in a bolt, or a fault of ours: the loop would wait for ever for a thread that just ended.
+                crash = TaskCrashed(task.component, task.task, "execute", error)
+                crash.__cause__ = error
             self._post(Handover(self.executor.outbox, [done] if done is not None else [], crash))
             self._finished += 1
             if crash is not None:

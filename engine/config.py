@@ -134,7 +134,7 @@ class Config:
         1024,
         "topology.producer.batch.size",
         _integer(1, 65536),
-        "a worker sends what it has for others when it is this many tuples and acks, or when there is nothing else to do",
+        "a worker sends what it has for others when it is so many tuples and acks, or when there is nothing else to do",
     )
     link_window_bytes: int = _setting(
         8 * 1024 * 1024,

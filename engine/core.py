@@ -22,14 +22,11 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from engine.acker import Acker
 from engine.batch import Batch
 from engine.blocking import BlockingExecutor, Handover
 from engine.component import BasicBolt
 from engine.emitter import Emitter
 from engine.executor import BoltExecutor, BoltTask, TaskCrashed
-from engine.failure import Failure
-from engine.ids import ACKER_MASK
 from engine.metrics import TaskStats
 from engine.outbox import Outbox
 from engine.parcel import Parcel
@@ -38,6 +35,7 @@ from engine.plan import Plan
 from engine.spout_executor import MAX_TURN_EMITS, SpoutExecutor, SpoutTask
 from engine.stream import SYSTEM_COMPONENT, TICK_FIELDS, TICK_STREAM, Stream
 from engine.topology import Topology
+from engine.tracking import Tracking
 from engine.tuple import Source
 
 _TICK_SOURCE = Source(SYSTEM_COMPONENT, -1, TICK_STREAM, Stream(*TICK_FIELDS))
@@ -68,9 +66,9 @@ class WorkerCore:
         self.bolt_tasks: dict[int, BoltTask] = {}
         self._blocking_of: dict[int, BlockingExecutor] = {}
         self._ticking: list[BoltTask] = []
-        self.ackers: dict[int, Acker] = {}
-        self._acker_worker = [plan.task_worker[task] for task in plan.ackers]
         self._parcels: dict[int, Parcel] = {}
+        self.tracking = Tracking(plan, peers, self.outbox, self.spout_tasks, self._parcel)
+        self.ackers = self.tracking.ackers
         self._handovers: deque[Handover] = deque()
         self._sources: dict[tuple[int, str], Source] = {}
         self.adapts = True
@@ -81,10 +79,6 @@ class WorkerCore:
         """Set by the caller: something downstream is full, spouts must wait."""
         self.dropped = 0
         """Tuples that were for a worker that died before they left."""
-        for index, task in enumerate(plan.ackers):
-            if plan.task_worker[task] == me:
-                self.ackers[index] = Acker()
-        self._all_ackers_here = len(self.ackers) == len(self._acker_worker)
         self.refresh_bits()
 
     # ---- set-up (see engine.assemble) ----
@@ -145,7 +139,7 @@ class WorkerCore:
             if not busy:
                 break
             worked = True
-        worked = self.settle() or worked
+        worked = self.tracking.settle() or worked
         if self.adapts:
             self._adapt(self._now_ns() - began_ns)
         return worked
@@ -156,24 +150,6 @@ class WorkerCore:
             self._turn_emits = max(1, self._turn_emits * _LONG_TURN_NS // turn_ns)
         elif self._turn_emits < MAX_TURN_EMITS:
             self._turn_emits = min(MAX_TURN_EMITS, 2 * self._turn_emits)
-
-    def settle(self) -> bool:
-        """Bring acks, fails and resets to their ackers, and answers to their spouts; whether there were any."""
-        outbox = self.outbox
-        some = bool(outbox.acks or outbox.fails or outbox.resets)
-        if outbox.acks:
-            self._send_acks()
-        if outbox.fails:
-            self._send_fails()
-        if outbox.resets:
-            for root in outbox.resets:
-                self._reset(root)
-            outbox.resets.clear()
-        for acker in self.ackers.values():
-            if acker.answers:
-                some = True
-                self._send_answers(acker)
-        return some
 
     def _flush_here(self) -> None:
         opened = self.outbox.opened_here
@@ -229,85 +205,6 @@ class WorkerCore:
                 raise handover.crash
         return worked
 
-    # ---- tracking ----
-
-    def init_tree(self, root: int, xor: int, spout_task: int, workers: int) -> None:
-        """A spout of this worker emitted a tree: tell its acker."""
-        acker = self.ackers.get(root & ACKER_MASK)
-        if acker is not None:
-            acker.init(root, xor, spout_task, workers)
-        else:
-            mine = 1 << self.me + self.peers.n_slots * (self.peers.incarnation(self.me) % 16)
-            self._parcel(self._acker_worker[root & ACKER_MASK]).inits.append((root, xor, spout_task, workers | mine))
-
-    def forget_tree(self, root: int) -> None:
-        """A spout of this worker gave a tree up."""
-        acker = self.ackers.get(root & ACKER_MASK)
-        if acker is not None:
-            acker.forget(root)
-
-    def _send_acks(self) -> None:
-        outbox = self.outbox
-        acks, workers = outbox.acks, outbox.workers
-        outbox.acks, outbox.workers = {}, {}
-        if self._all_ackers_here and len(self.ackers) == 1:
-            next(iter(self.ackers.values())).ack_many(acks.items(), workers)
-            return
-        shares: list[list[tuple[int, int]]] = [[] for _ in self._acker_worker]
-        for item in acks.items():
-            shares[item[0] & ACKER_MASK].append(item)
-        masks: list[dict[int, int]] = [{} for _ in self._acker_worker]
-        for root, mask in workers.items():
-            masks[root & ACKER_MASK][root] = mask
-        for index, worker in enumerate(self._acker_worker):
-            if index in self.ackers:
-                self.ackers[index].ack_many(shares[index], masks[index])
-            elif shares[index] or masks[index]:
-                self._parcel(worker).add_acks(shares[index], masks[index])
-
-    def _send_fails(self) -> None:
-        fails, self.outbox.fails = self.outbox.fails, {}
-        for root, failure in fails.items():
-            self._fail(root, failure)
-
-    def _fail(self, root: int, failure: Failure) -> None:
-        acker = self.ackers.get(root & ACKER_MASK)
-        if acker is not None:
-            acker.fail(root, failure)
-        else:
-            self._parcel(self._acker_worker[root & ACKER_MASK]).fails.append((root, failure))
-
-    def _reset(self, root: int) -> None:
-        acker = self.ackers.get(root & ACKER_MASK)
-        if acker is None:
-            self._parcel(self._acker_worker[root & ACKER_MASK]).resets.append((root, 0))
-            return
-        spout_task = acker.spout_task(root)
-        if spout_task is not None:
-            self._reset_spout(spout_task, root)
-
-    def _reset_spout(self, spout_task: int, root: int) -> None:
-        here = self.spout_tasks.get(spout_task)
-        if here is not None:
-            here[1].pending.reset(root)
-        else:
-            self._parcel(self.plan.task_worker[spout_task]).resets.append((root, spout_task))
-
-    def _send_answers(self, acker: Acker) -> None:
-        answers, acker.answers = acker.answers, []
-        spouts = self.spout_tasks
-        for spout_task, root, failure in answers:
-            here = spouts.get(spout_task)
-            if here is not None:
-                here[0].answer(here[1], root, failure)
-            else:
-                self._parcel(self.plan.task_worker[spout_task]).answers.append((spout_task, root, failure))
-
-    def rotate(self) -> None:
-        """Called once per message timeout."""
-        for acker in self.ackers.values():
-            acker.rotate()
-
     # ---- other workers ----
 
     def _parcel(self, worker: int) -> Parcel:
@@ -346,24 +243,8 @@ class WorkerCore:
         left = _Countdown(len(parcel.batches) + 1, done)
         for batch in parcel.batches:
             self._put(self.bolt_tasks[batch.target], batch, left.step)
-        self._receive_tracking(parcel)
+        self.tracking.receive(parcel)
         left.step()
-
-    def _receive_tracking(self, parcel: Parcel) -> None:
-        for root, xor, spout_task, workers in parcel.inits:
-            self.ackers[root & ACKER_MASK].init(root, xor, spout_task, workers)
-        for root, spout_task in parcel.resets:
-            if spout_task:
-                self._reset_spout(spout_task, root)
-            else:
-                self._reset(root)
-        if parcel.acks or parcel.workers:
-            self.outbox.absorb(parcel.acks, parcel.workers, {}, ())
-        for root, failure in parcel.fails:
-            self.ackers[root & ACKER_MASK].fail(root, failure)
-        for spout_task, root, answer in parcel.answers:
-            executor, task = self.spout_tasks[spout_task]
-            executor.answer(task, root, answer)
 
     def refresh_bits(self) -> None:
         """Recompute which bit a tuple for each task carries. After every change of `peers`."""
@@ -378,14 +259,7 @@ class WorkerCore:
         if not died:
             return
         self._drop_for(slot)
-        dead = self.peers.dead_mask
-        for acker in self.ackers.values():
-            acker.workers_died(dead)
-        its = {index for index, worker in enumerate(self._acker_worker) if worker == slot}
-        if its:
-            for _, task in self.spout_tasks.values():
-                task.pending.acker_died(lambda root: root & ACKER_MASK in its)
-        self.settle()
+        self.tracking.worker_died(slot)
 
     def _drop_for(self, slot: int) -> None:
         """What was to go to a worker that died belongs to trees that fail now."""
@@ -432,11 +306,12 @@ class WorkerCore:
     def quiet(self) -> bool:
         """Nothing is under way inside this worker."""
         outbox = self.outbox
+        # Threads first: one that is no longer busy has handed over what it had, so that it is seen below.
         return not (
-            self._handovers or outbox.acks or outbox.fails or outbox.opened_here or outbox.opened_there
+            any(runner.busy for runner in self.blocking)
+            or self._handovers or outbox.acks or outbox.fails or outbox.opened_here or outbox.opened_there
             or any(map(bool, self._parcels.values()))
             or any(task.received != task.processed for task in self.bolt_tasks.values())
-            or any(runner.busy for runner in self.blocking)
         )
 
     @property

@@ -126,6 +126,7 @@ class BoltExecutor:
         execute: Callable[[Tuple, BasicCollector], None] = task.user.execute  # type: ignore[assignment]
         collector: BasicCollector = self.collectors[task.task]
         run = collector.run
+        run.others = ()
         tup = Tuple((), self._source_of(batch.source, batch.stream), run)
         acks, workers, others = self.outbox.acks, self.outbox.workers, batch.others
         rows = iter(batch.rows)
@@ -148,12 +149,16 @@ class BoltExecutor:
                             # The bolt kept it: the next one gets an object of its own.
                             tup = Tuple((), tup._source, run)
                     break
-                except FailedTuple as failed:
-                    # The tree is lost, but its other tuples are executed all the same, as in Storm.
-                    task.stats.failed += 1
-                    self.outbox.fail_run(run, self._failure(task, FAILED, str(failed)))
                 except Exception as error:
-                    self._raised(task, run, error)
+                    if batch.stream != TICK_STREAM:
+                        task.stats.failed += 1
+                    if isinstance(error, FailedTuple):
+                        # The tree is lost, but its other tuples are executed all the same, as in Storm.
+                        self.outbox.fail_run(run, self._failure(task, FAILED, str(error)))
+                    else:
+                        self._raised(task, run, error)
+                # The bolt may have kept this one before it raised.
+                tup = Tuple((), tup._source, run)
             if root:
                 if run.failed or others is not None:
                     self.outbox.ack_run(run)
@@ -197,15 +202,14 @@ class BoltExecutor:
         if not tup._done:
             tup._done = True
             tup._run.remaining -= 1
-            task.stats.failed += 1
+            if not tup.is_tick:
+                task.stats.failed += 1
 
     def _raised(self, task: BoltTask, run: Run, error: Exception) -> None:
         """User code raised something: fail the trees at hand, then die of it or carry on, as configured."""
-        task.stats.errors += 1
-        if isinstance(task.user, BasicBolt):
-            task.stats.failed += 1
         self.outbox.fail_run(run, self._failure(task, EXCEPTION, describe(error)))
         if self._crash:
+            task.stats.errors += 1
             raise TaskCrashed(task.component, task.task, "execute", error) from error
         self.collectors[task.task].report_error(error)
 

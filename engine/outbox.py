@@ -105,9 +105,9 @@ class Outbox:
 
     def fail_run(self, run: Run, failure: Failure) -> None:
         """Fail every tree this run belongs to."""
-        run.failed = True
         if not run.root:
             return
+        run.failed = True
         for root in (run.root, *(other for other, _ in run.others)):
             self.fails.setdefault(root, failure)
 

@@ -1,4 +1,4 @@
-"""A parcel: all that one worker has to say to another at one flush; the unit that a link numbers and a codec encodes."""
+"""A parcel: what one worker has to say to another at one flush; the unit that a link numbers and a codec encodes."""
 
 from __future__ import annotations
 
@@ -46,4 +46,5 @@ class Parcel:
         return self.rows + len(self.acks) + len(self.inits) + len(self.answers)
 
     def __bool__(self) -> bool:
-        return bool(self.batches or self.acks or self.workers or self.inits or self.fails or self.answers or self.resets)
+        tracking = self.acks or self.workers or self.inits or self.fails or self.answers or self.resets
+        return bool(self.batches or tracking)

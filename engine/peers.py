@@ -55,6 +55,11 @@ class Peers:
         return self._bit(slot, self._incarnation[slot] + (0 if self._alive[slot] else 1))
 
     @property
+    def own_bit(self) -> int:
+        """The bit of this worker's own incarnation, for trees whose spout is here and whose acker is not."""
+        return self._bit(self.me, self._incarnation[self.me])
+
+    @property
     def dead_mask(self) -> int:
         """Bits of all incarnations that are dead."""
         mask = 0

@@ -53,6 +53,26 @@ class ComponentReport:
     """Share of the run its tasks spent in `execute`: near 1.0 it is the bottleneck."""
 
 
+class Latency(dict[str, float]):
+    """Percentiles in milliseconds, by key (`latency["p99"]`) or attribute (`latency.p99`)."""
+
+    @property
+    def p50(self) -> float:
+        return self["p50"]
+
+    @property
+    def p90(self) -> float:
+        return self["p90"]
+
+    @property
+    def p99(self) -> float:
+        return self["p99"]
+
+    @property
+    def max(self) -> float:
+        return self["max"]
+
+
 @dataclass(frozen=True)
 class RunReport:
     """Everything about a run. The first counts are those of the spouts: messages, not tuples."""
@@ -66,7 +86,7 @@ class RunReport:
     replayed: int
     pending: int
     dead_letters: int
-    latency_ms: Mapping[str, float]
+    latency_ms: Latency
     """p50, p90, p99, max: from emit to ack of a message."""
     restarts: list[Restart]
     components: Mapping[str, ComponentReport]
@@ -94,7 +114,7 @@ def build_report(
         return sum(reading.counters[name] for reading in spouts)
 
     histogram = merge(reading.histogram for reading in spouts)
-    latency = {f"p{percent}": round(percentile_ms(histogram, percent / 100), 3) for percent in (50, 90, 99)}
+    latency = Latency({f"p{percent}": round(percentile_ms(histogram, percent / 100), 3) for percent in (50, 90, 99)})
     latency["max"] = round(percentile_ms(histogram, 1.0), 3)
     components: dict[str, list[TaskReading]] = {}
     workers: dict[str, dict[str, int]] = {}

@@ -46,6 +46,8 @@ from squall import (
 
 HOLD_TUPLES = 4096
 """Words that `count` holds before it writes and acks them."""
+MAX_PENDING = 16_384
+"""Lines a spout task may have open: `count` and `sink` hold what they receive for up to TICK_SECS each."""
 TICK_SECS = 0.05
 COMMIT_SECS = 0.1
 
@@ -323,7 +325,7 @@ def topology(args: list[str]) -> Topology:
 
     builder = TopologyBuilder()
     n = options.parallelism
-    builder.set_spout("lines", Lines(feed, files), parallelism=n)
+    builder.set_spout("lines", Lines(feed, files), parallelism=n).set_config(max_spout_pending=MAX_PENDING)
     builder.set_bolt("split", Split(), parallelism=n).local_or_shuffle_grouping("lines")
     builder.set_bolt("count", Count(), parallelism=n).fields_grouping("split", "word").set_config(
         tick_tuple_freq_secs=TICK_SECS

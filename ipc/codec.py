@@ -4,9 +4,9 @@ Guarantees: what is decoded equals what was encoded, values and types; a parcel 
 error that names task, stream, position and type of the value.
 
 Data is encoded by column: a column of plain text is joined and encoded in one go (a third of pickle's time), the rest
-goes through pickle protocol 5. Buffers of 64 KiB and more are taken out of the stream and travel beside it, so that they
-are copied once and never through pickle: numpy arrays and Arrow buffers wherever they are, `bytes` and `bytearray` that
-are values of a tuple themselves (inside other objects pickle offers no way to take them out).
+goes through pickle protocol 5. Buffers of 64 KiB and more are taken out of the stream and travel beside it, so that
+they are copied once and never through pickle: numpy arrays and Arrow buffers wherever they are, `bytes` and `bytearray`
+that are values of a tuple themselves (inside other objects pickle offers no way to take them out).
 
 Relies on: decoding only what a worker of the same topology sent (pickle executes what it is told to; see PROTOCOL.md).
 """

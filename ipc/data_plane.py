@@ -85,17 +85,20 @@ class DataPlane:
         self._put(slot, HELLO, 0, [])
 
     def fence(self, slot: int, incarnation: int) -> None:
-        """Take nothing any more from incarnations of a peer older than this."""
+        """Take nothing any more from incarnations of a peer older than this, and forget what they sent."""
         self._fence[slot] = incarnation
+        receiver = self._receivers.get(slot)
+        # A new peer may have sent before this worker looked at the board: what it sent stays counted.
+        if receiver is not None and receiver.incarnation < incarnation:
+            del self._receivers[slot]
 
     def disconnect(self, slot: int) -> None:
-        """The peer is dead: forget what was under way to and from it."""
+        """The incarnation this worker sent to is dead: forget what was under way to it."""
         link = self._outbound.pop(slot, None)
         if link is not None:
             socket, sender, _ = link
             sender.close()
             socket.close(linger=0)
-        self._receivers.pop(slot, None)
 
     def is_connected(self, slot: int) -> bool:
         return slot in self._outbound

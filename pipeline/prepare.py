@@ -38,6 +38,12 @@ BATCH_ROWS = 8192
 BATCH_BYTES = 4 << 20
 #: Bytes of a row group, the unit that a spout which starts in the middle can skip. Parquet's default is 128 MiB.
 ROW_GROUP_BYTES = 4 << 20
+_PARQUET_OPTIONS = {
+    "parquet.block.size": ROW_GROUP_BYTES,
+    # How soon the size is looked at; Parquet's default of 100 rows would be 100 MiB of the longest lines.
+    "parquet.block.size.row.check.min": 4,
+    "parquet.page.size.row.check.min": 4,
+}
 #: How many quarantined lines and skipped files are shown by name.
 SHOWN = 10
 
@@ -104,7 +110,7 @@ def _write(
     records = records.persist(StorageLevel.MEMORY_AND_DISK)
     try:
         lines = records.where("reason is null").select("partition", "offset", "path", "line_no", "text")
-        lines.write.option("parquet.block.size", ROW_GROUP_BYTES).parquet(str(staging / LINES_NAME))
+        lines.write.options(**_PARQUET_OPTIONS).parquet(str(staging / LINES_NAME))
         refused = records.where("reason is not null").select("partition", "path", "line_no", "reason", "raw")
         progress("writing the quarantine table and counting")
         refused.coalesce(1).write.parquet(str(staging / QUARANTINE_NAME))

@@ -2,8 +2,8 @@
 
 Guarantees that the terminal sees nothing of the JVM (its output goes to a log in the session's own directory), that
 errors come out as one line, and that the JVM, its Python workers and every temporary file are gone when the `with`
-block ends, by an error or Ctrl-C too. Relies on one session per process, which is Spark's rule too: where one is active
-already (a notebook, a test run) it is used as it is and left running.
+block ends, by an error, SIGINT or SIGTERM too. Relies on one session per process, which is Spark's rule too: where one
+is active already (a notebook, a test run) it is used as it is and left running.
 
 ::
 
@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import logging
 import os
-import re
 import signal
 import subprocess
 import sys
@@ -23,10 +22,12 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from types import FrameType
 from typing import TYPE_CHECKING, Any
 
-from engine.errors import ClusterError, UsageError
+from engine.errors import UsageError
 from pipeline.java import check_java
+from pipeline.spark_errors import one_line_errors
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
@@ -40,12 +41,7 @@ MAX_SHUFFLE_PARTITIONS = 4
 JVM_OPTIONS = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -XX:-UsePerfData"
 #: How long a JVM that was told to stop may take (deleting its files, mostly) before it is killed.
 STOP_TIMEOUT_SECS = 20.0
-#: An error line is for reading: the rest of a longer one is in the traceback.
-MAX_ERROR_CHARS = 400
-
 _ROOT = Path(__file__).resolve().parent.parent
-_EXCEPTION_LINE = re.compile(r"^(?:[\w.]+\.)?[A-Z]\w*(?::\s.*|\s*)$")
-_TROUBLE = re.compile(r"\bError\b|ERROR|Exception|OutOfMemory|No such file|not found")
 
 
 @contextmanager
@@ -57,17 +53,17 @@ def spark_session(app_name: str) -> Iterator[SparkSession]:
     session_class = _import_session_class()
     active = session_class.getActiveSession()
     if active is not None:
-        with _one_line_errors(None):
+        with one_line_errors(None):
             yield active
         return
     check_java()
     with tempfile.TemporaryDirectory(prefix="squall-spark-", ignore_cleanup_errors=True) as scratch:
         log = Path(scratch) / "spark.log"
-        with _interrupts_restored(), _environment(), _quiet_py4j():
-            with _one_line_errors(log):
+        with _signals(), _environment(), _quiet_py4j():
+            with one_line_errors(log):
                 context, process = _start(app_name, Path(scratch), log)
             try:
-                with _one_line_errors(log):
+                with one_line_errors(log):
                     yield session_class(context)
             finally:
                 _stop(context, process)
@@ -76,13 +72,6 @@ def spark_session(app_name: str) -> Iterator[SparkSession]:
 def usable_cores() -> int:
     """Cores this process may run on, as the number of Spark's tasks at once."""
     return max(1, min(len(os.sched_getaffinity(0)), MAX_LOCAL_CORES))
-
-
-def one_line(error: BaseException) -> str:
-    """The cause of an error of Spark: the Python exception inside a task if there is one, else Java's last cause."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    cause = _python_cause(lines) or _java_cause(lines) or (lines[0] if lines else type(error).__name__)
-    return cause if len(cause) <= MAX_ERROR_CHARS else cause[:MAX_ERROR_CHARS] + " ..."
 
 
 def _import_session_class() -> type[SparkSession]:
@@ -205,60 +194,34 @@ def _set_environment(values: Mapping[str, str | None]) -> None:
 
 
 @contextmanager
-def _interrupts_restored() -> Iterator[None]:
-    """SparkContext takes SIGINT over for good; the caller gets his handler back."""
+def _signals() -> Iterator[None]:
+    """Ends the block on SIGTERM, which by default ends the process at once, and gives the caller SIGINT back after it.
+
+    SparkContext takes SIGINT over for good: it cancels the jobs and raises KeyboardInterrupt.
+    """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    before = signal.getsignal(signal.SIGINT)
+    before = {signum: signal.getsignal(signum) for signum in (signal.SIGINT, signal.SIGTERM)}
+    if before[signal.SIGTERM] is signal.SIG_DFL:
+        signal.signal(signal.SIGTERM, _terminate)
     try:
         yield
     finally:
-        # None: set by something else than Python, which could not be called from here.
-        signal.signal(signal.SIGINT, signal.SIG_DFL if before is None else before)
+        for signum, handler in before.items():
+            # None: set by something else than Python, which could not be called from here.
+            signal.signal(signum, signal.SIG_DFL if handler is None else handler)
 
 
-@contextmanager
-def _one_line_errors(log: Path | None) -> Iterator[None]:
-    """Must end before the JVM does: Spark's exceptions ask it for their own text."""
-    from py4j.protocol import Py4JError, Py4JJavaError
-    from pyspark.errors import PySparkException
-
-    try:
-        yield
-    except (PySparkException, Py4JJavaError) as error:
-        text = str(error)
-        if "JAVA_GATEWAY_EXITED" in text:
-            raise ClusterError(f"Spark did not start: {_last_words(log) or text}") from error
-        # The cause is a copy: the original cannot be printed any more once its JVM is gone.
-        raise ClusterError(f"Spark failed: {one_line(error)}") from RuntimeError(text)
-    except (Py4JError, ConnectionError) as error:
-        raise ClusterError(f"Spark's JVM {_fate()}: {_last_words(log) or 'it left no message'}") from error
-
-
-def _fate() -> str:
+def _terminate(signum: int, frame: FrameType | None) -> None:
+    """As Spark does on SIGINT."""
     from pyspark import SparkContext
 
-    process: subprocess.Popen[bytes] | None = getattr(SparkContext._gateway, "proc", None)
     try:
-        status = process.wait(STOP_TIMEOUT_SECS) if process is not None else None
-    except subprocess.TimeoutExpired:
-        status = None
-    if status is None:
-        return "does not answer"
-    if status < 0:
-        hint = " (out of memory?)" if status == -signal.SIGKILL else ""
-        return f"was killed by {signal.Signals(-status).name}{hint}"
-    return f"ended with status {status}"
-
-
-def _last_words(log: Path | None) -> str:
-    """The last line of the JVM's log that tells of an error, or nothing."""
-    if log is None or not log.exists():
-        return ""
-    lines = log.read_text(encoding="utf-8", errors="replace").splitlines()
-    words = [line.strip() for line in lines if _TROUBLE.search(line)]
-    return words[-1][:MAX_ERROR_CHARS] if words else ""
+        if SparkContext._active_spark_context is not None:
+            SparkContext._active_spark_context.cancelAllJobs()
+    finally:
+        raise SystemExit(128 + signum)
 
 
 @contextmanager
@@ -274,16 +237,3 @@ def _quiet_py4j() -> Iterator[None]:
         yield
     finally:
         root.removeHandler(handler)
-
-
-def _python_cause(lines: list[str]) -> str | None:
-    """The last line of the last Python traceback: `ValueError: ...`."""
-    starts = [index for index, line in enumerate(lines) if line.startswith("Traceback (most recent call last)")]
-    if not starts:
-        return None
-    return next((line for line in lines[starts[-1] + 1 :] if _EXCEPTION_LINE.match(line)), None)
-
-
-def _java_cause(lines: list[str]) -> str | None:
-    causes = [line.removeprefix("Caused by: ") for line in lines if line.startswith("Caused by: ")]
-    return causes[-1] if causes else None

@@ -8,8 +8,10 @@ submitter's); those of the topology file itself and of `__main__` travel by valu
 
 from __future__ import annotations
 
+import contextlib
 import pickle
 import sys
+from collections.abc import Iterator
 from types import ModuleType
 from typing import Any
 
@@ -24,15 +26,11 @@ _MAX_DEPTH = 4
 
 def dump(topology: Topology, by_value: ModuleType | None = None) -> bytes:
     """The topology pickled; `by_value` is the module of the topology file, which workers cannot import."""
-    if by_value is not None:
-        cloudpickle.register_pickle_by_value(by_value)
-    try:
-        return bytes(cloudpickle.dumps(topology))
-    except Exception as error:
-        raise UsageError(_explain(topology, error)) from error
-    finally:
-        if by_value is not None:
-            cloudpickle.unregister_pickle_by_value(by_value)
+    with _by_value(by_value):
+        try:
+            return bytes(cloudpickle.dumps(topology))
+        except Exception as error:
+            raise UsageError(_explain(topology, error)) from error
 
 
 def load(data: bytes, sys_path: list[str]) -> Topology:
@@ -54,6 +52,20 @@ def load(data: bytes, sys_path: list[str]) -> Topology:
 def copy_component(spec: ComponentSpec) -> Any:
     """A user object of its own for one task."""
     return pickle.loads(cloudpickle.dumps(spec.component))
+
+
+@contextlib.contextmanager
+def _by_value(module: ModuleType | None) -> Iterator[None]:
+    """Have cloudpickle send a module's code. What is not in sys.modules it sends anyway, and refuses to register."""
+    name = "" if module is None else module.__name__
+    registers = name in sys.modules and name not in cloudpickle.list_registry_pickle_by_value()
+    if registers:
+        cloudpickle.register_pickle_by_value(module)
+    try:
+        yield
+    finally:
+        if registers:
+            cloudpickle.unregister_pickle_by_value(module)
 
 
 def _explain(topology: Topology, error: Exception) -> str:
@@ -82,8 +94,18 @@ def _find(value: Any, name: str, depth: int) -> str | None:
 
 
 def _parts(value: Any) -> list[tuple[str, Any]]:
+    """What pickle would look into: a class may leave attributes behind that cannot travel."""
     if isinstance(value, dict):
         return [(f"[{key!r}]", inner) for key, inner in value.items()]
     if isinstance(value, list | tuple | set | frozenset):
         return [(f"[{index}]", inner) for index, inner in enumerate(value)]
-    return [(f".{attribute}", inner) for attribute, inner in getattr(value, "__dict__", {}).items()]
+    try:
+        state = value.__getstate__()
+    except Exception:
+        # It does not let itself be taken apart either; that `value` is to blame is known without it.
+        return []
+    attributes: dict[str, Any] = {}
+    for part in state if isinstance(state, tuple) else (state,):  # a tuple where there are slots
+        if isinstance(part, dict):
+            attributes.update(part)
+    return [(f".{attribute}", inner) for attribute, inner in attributes.items()]

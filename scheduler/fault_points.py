@@ -35,7 +35,7 @@ class FaultPoints:
         for entry in filter(None, plan.split(",")):
             point, _, rest = entry.partition(":")
             count, _, always = rest.partition(":")
-            if point not in POINTS or not count.isdigit() or int(count) < 1 or always not in ("", "always"):
+            if point not in POINTS or not count.isdecimal() or int(count) < 1 or always not in ("", "always"):
                 raise UsageError(
                     f"fault point {entry!r} is not understood; write point:n or point:n:always, point being one of "
                     f"{', '.join(POINTS)}"

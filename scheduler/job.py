@@ -27,8 +27,10 @@ _POLL_SECS = 0.002
 _NIMBUS_POLL_SECS = 0.25
 _STOP_GRACE_SECS = 10.0
 """How long a worker may take to close its tasks: the supervisor kills it after half of that."""
-_HOPELESS_DEATHS = 10
-"""So many deaths in a row without a single ack between them, and the run is given up with the last error."""
+_HOPELESS_ERRORS = 5
+"""So many deaths by an error of user code in a row, without a single ack between them, and the run is given up."""
+_HOPELESS_DEATHS = 20
+"""The same for deaths without a word (a signal, an exit): whoever kills workers on purpose may do so for a while."""
 
 
 class Job:
@@ -45,6 +47,7 @@ class Job:
         self._started = time.monotonic()
         self._deaths_seen = 0
         self._deaths_without_progress = 0
+        self._errors_without_progress = 0
         self._acked_at_death = 0
         self._nimbus_asked = 0.0
         self._last_state: TopologyState | None = None
@@ -177,14 +180,19 @@ class Job:
         state = self.state()
         failed = [slot for slot, life in state.workers.items() if life == "failed"]
         last = state.restarts[-1] if state.restarts else None
-        deaths = len(state.restarts)
+        deaths = state.restarts_total
         if deaths > self._deaths_seen:
             acked = sum(reading.counters["acked"] for reading in self.readings())
             if acked > self._acked_at_death:
                 self._deaths_without_progress = 0
+                self._errors_without_progress = 0
             self._deaths_without_progress += deaths - self._deaths_seen
+            self._errors_without_progress += sum(bool(r.error) for r in state.restarts[self._deaths_seen - deaths :])
             self._deaths_seen, self._acked_at_death = deaths, acked
-        if last is None or not (failed or self._deaths_without_progress >= _HOPELESS_DEATHS):
+        hopeless = (
+            self._errors_without_progress >= _HOPELESS_ERRORS or self._deaths_without_progress >= _HOPELESS_DEATHS
+        )
+        if last is None or not (failed or hopeless):
             return
         why = (last.error or last.reason).splitlines()[0]
         raise ClusterError(

@@ -1,40 +1,50 @@
-"""Follows the workers' log files, so that what user code prints is seen by who started it."""
+"""Follows the workers' log files, so that what user code prints is seen by who started it.
+
+Guarantees: every line comes once, whole and in order; one call takes all there is, so the last call loses nothing but a
+line without an end. Relies on: logs only growing (a log that was cut is read again from its start).
+"""
 
 from __future__ import annotations
 
 import os
 from pathlib import Path
 
-_READ_BYTES = 1 << 20
-
 
 class LogTail:
-    """Lines that workers have written since the last call. One reader, any process."""
+    """Lines that workers have written since this was made, or since the last call. One reader, any process."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
-        self._offsets: dict[str, int] = {}
         self._rests: dict[str, bytes] = {}
+        self._offsets = {name: os.path.getsize(directory / name) for name, _ in self._logs()}
 
     def poll(self) -> list[tuple[str, str]]:
         """(worker, line) of every complete line that is new, per worker in order."""
-        lines: list[tuple[str, str]] = []
+        return [(worker, line) for name, worker in self._logs() for line in self._read(name)]
+
+    def _logs(self) -> list[tuple[str, str]]:
+        """(file, worker) of every worker's log."""
         try:
             names = sorted(os.listdir(self._directory))
         except FileNotFoundError:
-            return lines
+            return []
+        logs = []
         for name in names:
             stem, extension = os.path.splitext(name)
             node, _, port = stem.rpartition("-")
             if extension == ".log" and port.isdigit() and not node.startswith("supervisor"):
-                lines.extend((f"{node}:{port}", line) for line in self._read(name))
-        return lines
+                logs.append((name, f"{node}:{port}"))
+        return logs
 
     def _read(self, name: str) -> list[str]:
         try:
             with open(self._directory / name, "rb") as file:
-                file.seek(self._offsets.get(name, 0))
-                data = file.read(_READ_BYTES)
+                size, start = os.fstat(file.fileno()).st_size, self._offsets.get(name, 0)
+                if size < start:
+                    self._rests.pop(name, None)
+                    start = 0
+                file.seek(start)
+                data = file.read(size - start)
                 self._offsets[name] = file.tell()
         except FileNotFoundError:
             return []

@@ -26,29 +26,24 @@ import signal
 from collections import deque
 from collections.abc import Callable
 
-from engine.errors import SquallError
 from ipc.board import DEAD, READY, STARTING, STOPPED
-from scheduler.instruction import (
-    ArmTimer,
-    Fork,
-    Instruction,
-    ReplaceForkingParent,
-    Report,
-    SendStatus,
-    SendStop,
-    SetBoard,
-    Signal,
-)
-from scheduler.messages import SlotAssignment, SlotChanged, WorkerBoot
+from scheduler import instruction as do
+from scheduler.instruction import Instruction
+from scheduler.messages import SlotAssignment, WorkerBoot
 from scheduler.process import describe_status
 from scheduler.restart_policy import GiveUp, RestartPolicy
-from scheduler.worker_life import ALIVE, SlotOptions, SlotPlace, SlotState, WorkerLife, same_work, work_name
+from scheduler.worker_life import (
+    ALIVE,
+    IllegalTransition,
+    SlotOptions,
+    SlotPlace,
+    SlotState,
+    WorkerLife,
+    same_work,
+    work_name,
+)
 
 HISTORY_LIMIT = 64
-
-
-class IllegalTransition(SquallError):
-    """The supervisor told a slot something that cannot have happened: a bug in Squall."""
 
 
 class Slot:
@@ -78,15 +73,6 @@ class Slot:
     def has_process(self) -> bool:
         """Whether `life.pid` is a process that lives, or whose end is not explained yet."""
         return self.life.pid != 0 and (self.state in ALIVE or self.state is SlotState.EXITED)
-
-    def standing(self, now: float) -> SlotChanged | None:
-        """The report that a Nimbus which missed everything needs; None if the next event will bring one anyway."""
-        events = {SlotState.STARTING: "started", SlotState.RUNNING: "ready", SlotState.FAILED: "failed"}
-        event = events.get(self.state)
-        if event is None or self.life.pid == 0:
-            return None
-        reason = self.life.ending() if event == "failed" else ""
-        return self.place.changed(self._present_work(), self.life, event, now, reason, self.life.error)
 
     # ---- what Nimbus wants ----
 
@@ -145,7 +131,7 @@ class Slot:
         self._note(now, "ready")
         if self.state is SlotState.STOPPING:
             # The signal that asked it to stop may have come before it listened to signals its own way.
-            return [SendStop(self.life.incarnation)]
+            return [do.SendStop(self.life.incarnation)]
         if self.state is not SlotState.STARTING:
             return []
         if self.life.pid == 0:
@@ -173,7 +159,7 @@ class Slot:
         self.life.stopping = self.state is SlotState.STOPPING
         self.state = SlotState.EXITED
         # What the worker left behind in its process group must not meet its replacement.
-        sweep = Signal(self.life.pid, signal.SIGKILL)
+        sweep = do.Signal(self.life.pid, signal.SIGKILL)
         state = STOPPED if self.life.stopping else DEAD
         return [self._board(state), sweep, self._arm(now + self._options.status_wait_secs)]
 
@@ -200,9 +186,9 @@ class Slot:
             return self._conclude(now)
         if self.life.pid == 0:
             limit = self._options.fork_timeout_secs
-            return [ReplaceForkingParent(f"no answer to a fork request within {limit:g} s"), self._arm(now + limit)]
+            return [do.ReplaceForkingParent(f"no answer to a fork request within {limit:g} s"), self._arm(now + limit)]
         self.life.remark = self.life.overdue
-        return [Signal(self.life.pid, signal.SIGKILL)]
+        return [do.Signal(self.life.pid, signal.SIGKILL)]
 
     # ---- transitions ----
 
@@ -222,7 +208,7 @@ class Slot:
         self.life = WorkerLife(incarnation, work.topology.status)
         self.state = SlotState.STARTING
         boot = self.place.boot(work, incarnation)
-        return [self._board(STARTING), Fork(boot), self._arm(now + self._options.fork_timeout_secs)]
+        return [self._board(STARTING), do.Fork(boot), self._arm(now + self._options.fork_timeout_secs)]
 
     def _follow_status(self) -> list[Instruction]:
         """The work stays; pass on the topology's status if the worker does not know it yet."""
@@ -231,7 +217,7 @@ class Slot:
         if self.state is not SlotState.RUNNING or status == self.life.status:
             return []
         self.life.status = status
-        return [SendStatus(self.life.incarnation, status)]
+        return [do.SendStatus(self.life.incarnation, status)]
 
     def _leave(self, grace_secs: float, now: float) -> list[Instruction]:
         """The present work must go."""
@@ -244,7 +230,7 @@ class Slot:
             return []
         # A starting worker may not listen yet: the signal ends it, unless it has handlers of its own by now.
         starting = self.state is SlotState.STARTING
-        ask = Signal(self.life.pid, signal.SIGTERM) if starting else SendStop(self.life.incarnation)
+        ask = do.Signal(self.life.pid, signal.SIGTERM) if starting else do.SendStop(self.life.incarnation)
         self.state = SlotState.STOPPING
         self.life.overdue = f"not stopped within {grace_secs:g} s"
         return [ask, self._arm(now + grace_secs)]
@@ -278,16 +264,16 @@ class Slot:
 
     # ---- parts ----
 
-    def _arm(self, at_secs: float) -> ArmTimer:
+    def _arm(self, at_secs: float) -> do.ArmTimer:
         self._deadline = at_secs
-        return ArmTimer(at_secs)
+        return do.ArmTimer(at_secs)
 
-    def _board(self, state: int) -> SetBoard:
+    def _board(self, state: int) -> do.SetBoard:
         work = self._present_work()
-        return SetBoard(work.topology.id, work.slot_index, self.life.incarnation, state, self.life.pid)
+        return do.SetBoard(work.topology.id, work.slot_index, self.life.incarnation, state, self.life.pid)
 
-    def _report(self, event: str, now: float, reason: str = "", error: str = "") -> Report:
-        return Report(self.place.changed(self._present_work(), self.life, event, now, reason, error))
+    def _report(self, event: str, now: float, reason: str = "", error: str = "") -> do.Report:
+        return do.Report(self.place.changed(self._present_work(), self.life, event, now, reason, error))
 
     def _present_work(self) -> SlotAssignment:
         if self.work is None:

@@ -17,6 +17,8 @@ from scheduler.messages import SlotAssignment, SlotChanged, WorkerBoot, WorkerFa
 from scheduler.slot import Slot
 from scheduler.worker_life import SlotState
 
+_EVENT_OF_STATE = {SlotState.STARTING: "started", SlotState.RUNNING: "ready", SlotState.FAILED: "failed"}
+
 
 class Order(NamedTuple):
     """An instruction and the slot (port) it is about."""
@@ -59,7 +61,7 @@ class Supervisor:
 
     def standing(self, now: float) -> list[SlotChanged]:
         """Where every occupied slot stands: for a Nimbus that may have missed reports."""
-        return [changed for slot in self.slots.values() if (changed := slot.standing(now)) is not None]
+        return [changed for slot in self.slots.values() if (changed := _standing(slot, now)) is not None]
 
     def adopt(self, boot: WorkerBoot, pid: int, is_ready: bool, now: float) -> list[Order]:
         """A living worker of an earlier supervisor of this node. Until Nimbus speaks it is what is wanted."""
@@ -177,6 +179,15 @@ class Supervisor:
 
     def _refuse(self, port: int, incarnation: int) -> list[Order]:
         return [Order(port, SendStop(incarnation))]
+
+
+def _standing(slot: Slot, now: float) -> SlotChanged | None:
+    """None if the slot's next event will bring a report anyway."""
+    event = _EVENT_OF_STATE.get(slot.state)
+    if event is None or slot.work is None or slot.life.pid == 0:
+        return None
+    reason = slot.life.ending() if event == "failed" else ""
+    return slot.place.changed(slot.work, slot.life, event, now, reason, slot.life.error)
 
 
 def _identity(work: SlotAssignment) -> tuple[str, int]:

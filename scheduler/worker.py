@@ -197,7 +197,7 @@ class Worker:
         now = time.monotonic_ns()
         if now >= self._next_rotation_ns:
             self._next_rotation_ns = now + round(self._config.message_timeout_secs * 1e9)
-            self._core.rotate()
+            self._core.tracking.rotate()
 
     def _wait(self, worked: bool) -> None:
         """Take in control events; when the turn did nothing, sleep until something happens or may happen."""
@@ -259,7 +259,7 @@ class Worker:
 
     def send_last(self) -> None:
         """Send what the crash left behind: the failures of the trees at hand, so that they are replayed at once."""
-        self._core.settle()
+        self._core.tracking.settle()
         self._send()
         self._shared.publish(worked=True, congested=False)
 

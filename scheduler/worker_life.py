@@ -6,6 +6,7 @@ import enum
 import os
 from dataclasses import dataclass
 
+from engine.errors import SquallError
 from scheduler.messages import SlotAssignment, SlotChanged, WorkerBoot
 from scheduler.process import describe_status
 
@@ -22,6 +23,10 @@ class SlotState(enum.Enum):
 
 ALIVE = frozenset({SlotState.STARTING, SlotState.RUNNING, SlotState.STOPPING})
 """States in which a process may exist that has not been seen to end."""
+
+
+class IllegalTransition(SquallError):
+    """The supervisor told a slot something that cannot have happened: a bug in Squall."""
 
 
 @dataclass(frozen=True)

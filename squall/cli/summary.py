@@ -7,10 +7,15 @@ from rich.table import Table
 
 from engine.report import RunReport
 
+_PLAIN_WIDTH = 120
+"""Columns where nobody knows how wide the reader's window is: enough for every figure in full."""
+
 
 def print_summary(report: RunReport) -> None:
     """On stdout."""
     console = Console(highlight=False, soft_wrap=True)
+    if not console.is_terminal:
+        console.width = _PLAIN_WIDTH
     rate = report.acked / report.duration_secs if report.duration_secs else 0.0
     state = "drained" if report.drained else "stopped"
     console.print(

@@ -1,4 +1,4 @@
-"""One Spark session for the whole folder: starting one takes seconds. `prepare` and `verify` use it because it is active.
+"""One Spark session for the whole folder, as starting one takes seconds: `prepare` and `verify` use what is active.
 
 Guarantees that it is stopped, its Java machine gone and its files deleted before the run's leak check looks.
 """
@@ -35,10 +35,4 @@ def spark(run_leaves_nothing: None) -> Iterator[SparkSession]:
 def source(tmp_path: Path) -> Path:
     path = tmp_path / "in put"
     path.mkdir()
-    return path
-
-
-def write(path: Path, data: bytes) -> Path:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(data)
     return path

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -40,6 +41,7 @@ def test_the_terminal_shows_our_lines_only_and_temporary_files_go(source: Path, 
 
 DYING = """
 import os, signal
+from pyspark import SparkContext
 from pipeline.session import spark_session
 from engine.errors import ClusterError
 before = signal.getsignal(signal.SIGINT)
@@ -51,14 +53,13 @@ try:
 except ClusterError as error:
     print(error)
 assert signal.getsignal(signal.SIGINT) is before
-with spark_session("again") as spark:
-    print(spark.range(3).count())
+assert SparkContext._gateway is SparkContext._active_spark_context is None
 """
 
 
-def test_a_killed_java_machine_is_named_and_the_next_session_works() -> None:
+def test_a_killed_java_machine_is_named_and_forgotten() -> None:
     result = subprocess.run([sys.executable, "-c", DYING], cwd=ROOT, capture_output=True, text=True, timeout=50)
-    expected = "Spark's JVM was killed by SIGKILL (out of memory?): it left no message\n3\n"
+    expected = "Spark's JVM was killed by SIGKILL (out of memory?): it left no message\n"
     assert (result.stdout, result.stderr) == (expected, "")
 
 
@@ -69,6 +70,15 @@ def test_the_cause_of_an_error_in_a_task_is_one_line(spark: SparkSession) -> Non
 
     with pytest.raises(ClusterError, match=r"^Spark failed: ValueError: planted$"), spark_session("inner") as inner:
         inner.range(3).mapInArrow(fail, "id bigint").collect()  # type: ignore[arg-type]
+
+
+def test_a_killed_python_worker_is_named(spark: SparkSession) -> None:
+    def die(batches: object) -> object:
+        os.kill(os.getpid(), signal.SIGKILL)
+        yield
+
+    with pytest.raises(ClusterError, match=r"^Spark failed: a Python worker died"), spark_session("inner") as inner:
+        inner.range(3).mapInArrow(die, "id bigint").collect()  # type: ignore[arg-type]
 
 
 def test_an_error_of_the_query_is_one_line(spark: SparkSession) -> None:

@@ -1,11 +1,14 @@
 """Components whose behaviour a test writes down in place, and a worker core to run them in, in this process.
 
-Guarantees: time stands still unless the test moves the clock; nothing is started that would have to be stopped.
+Guarantees: time stands still unless the test moves the clock; nothing is started that would have to be stopped, but the
+threads of blocking bolts where a test asks for them.
 """
 
 from __future__ import annotations
 
 import copy
+import threading
+import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -28,6 +31,7 @@ from engine.topology import Topology
 from engine.tuple import Tuple
 
 MAX_STEPS = 10_000
+DEADLINE_SECS = 10.0
 
 
 class Feeder(Spout):
@@ -177,6 +181,7 @@ class Rig:
 
     def __init__(self, builder: TopologyBuilder, threads: bool = False, **settings: Any) -> None:
         self.clock = ManualClock()
+        self.woken = threading.Event()
         self.topology = builder.build()
         self.config = Config(**settings)
         self.plan = spread(self.topology, ackers=1 if self.config.acker_count else 0)
@@ -186,7 +191,7 @@ class Rig:
         peers.update(0, 1, True)
         around = Surroundings(
             "test", "node-1:6700", 1, self.clock.now_ns, None, lambda *error: self.errors.append(error),
-            lambda *letter: self.dead_letters.append(letter), copy=copy_component, threads=threads,
+            lambda *letter: self.dead_letters.append(letter), self.woken.set, copy_component, deterministic=not threads,
         )
         self.core: WorkerCore = Assembler(self.topology, self.plan, self.config, 0, peers, around).build()
         self.core.set_active(True)
@@ -197,6 +202,16 @@ class Rig:
             if not self.core.step():
                 return
         raise AssertionError(f"still busy after {MAX_STEPS} steps")
+
+    def settle_until(self, condition: Callable[[], bool]) -> None:
+        """Step, and wait for threads to hand something over, until `condition` holds."""
+        deadline = time.monotonic() + DEADLINE_SECS
+        while True:
+            self.woken.clear()
+            self.settle()
+            if condition():
+                return
+            assert self.woken.wait(deadline - time.monotonic()), f"not within {DEADLINE_SECS} s"
 
     def advance(self, secs: float) -> None:
         self.clock.advance(secs)

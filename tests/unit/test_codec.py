@@ -2,51 +2,24 @@
 
 from __future__ import annotations
 
-import collections
-import dataclasses
-import datetime
-import decimal
-import enum
 import math
 import random
 import threading
-import uuid
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
 import pytest
 
-from engine.batch import Batch
 from engine.errors import ComponentError
-from engine.failure import Failure
 from engine.parcel import Parcel
 from ipc import codec
 from ipc.codec import OUT_OF_BAND_BYTES, decode, encode
+from tests.parcels import HAS_NUMPY, NESTED, SCALARS, Row, batch_of, content, parcel_of, random_parcel, same
 
-Row = tuple[Any, ...]
+if HAS_NUMPY:
+    import numpy as np
 
-
-class Colour(enum.Enum):
-    RED = "red"
-
-
-class Word(str):
-    __slots__ = ()
-
-
-class Blob(bytes):
-    __slots__ = ()
-
-
-class Level(enum.StrEnum):
-    HIGH = "high"
-
-
-@dataclasses.dataclass(frozen=True)
-class Point:
-    x: float
-    y: float
+needs_numpy = pytest.mark.skipif(not HAS_NUMPY, reason="numpy is not installed")
 
 
 class Refusing:
@@ -68,20 +41,6 @@ class Moody:
         return Moody, ()
 
 
-def batch_of(rows: list[Row], source: int = 1, stream: str = "default", target: int = 2) -> Batch:
-    batch = Batch(source, stream, target)
-    batch.rows = rows
-    batch.starts, batch.roots, batch.edges = [0], [11], [12]
-    return batch
-
-
-def parcel_of(*batches: Batch) -> Parcel:
-    parcel = Parcel()
-    parcel.batches = list(batches)
-    parcel.rows = sum(len(batch.rows) for batch in batches)
-    return parcel
-
-
 def travel(parcel: Parcel) -> Parcel:
     """Through bytes, the way the data plane does it: nothing of the sender's memory is shared with the receiver's."""
     data, buffers = encode(parcel)
@@ -95,127 +54,13 @@ def rows_back(rows: list[Row]) -> list[Row]:
     return batch.rows
 
 
-def same(left: Any, right: Any) -> bool:
-    """Equal in value and in type, all the way down; NaN is itself here."""
-    if type(left) is not type(right):
-        return False
-    if isinstance(left, np.ndarray):
-        equal = left.dtype == right.dtype and left.shape == right.shape and left.tobytes() == right.tobytes()
-        return bool(equal and left.flags.writeable == right.flags.writeable)
-    if isinstance(left, float):
-        return left == right and math.copysign(1, left) == math.copysign(1, right) or math.isnan(left) and math.isnan(right)
-    if isinstance(left, dict):
-        return len(left) == len(right) and all(
-            same(a, b) for pair in zip(left.items(), right.items(), strict=True) for a, b in zip(*pair, strict=True)
-        )
-    if isinstance(left, list | tuple):
-        return len(left) == len(right) and all(map(same, left, right))
-    return bool(left == right)
-
-
-def content(parcel: Parcel) -> dict[str, Any]:
-    """Everything a parcel holds, for comparison."""
-    fields = {name: getattr(parcel, name) for name in Parcel.__slots__}
-    fields["batches"] = [{name: getattr(batch, name) for name in Batch.__slots__} for batch in parcel.batches]
-    return fields
-
-
 # Values
-
-
-SCALARS: list[Any] = [
-    None, True, False, 0, -1, (1 << 63) - 1, -(1 << 63), 1 << 64, -(1 << 200), 0.0, -0.0, 1e308, math.inf, math.nan,
-    1 + 2j, "", "a", "\x00", "a\x00b", "\x00\x00", "\n", "\r\n", "żółw 🐢", "\ud800", "x\udfffy", "\U0010ffff", "\x00\ud800",
-    b"", b"\x00", bytearray(), bytearray(b"ab"), Word("sub"), Word(""), Word("a\x00b"), Blob(b"sub"), Level.HIGH, Colour.RED,
-    Point(1.0, -0.0), decimal.Decimal("1.10"), datetime.datetime(2024, 2, 29, 12, tzinfo=datetime.UTC), uuid.UUID(int=5),
-    frozenset({1, 2}), range(3), Ellipsis, len, int, collections.OrderedDict(b=1, a=2),
-]  # fmt: skip
-NESTED: list[Any] = [
-    (), [], {}, [[]], ((),), {"a": [1, {"b": (None, "c\x00")}]}, [1, "a", None], (1, (2, (3, (4,)))), {(1, 2): {3}},
-    [bytearray(b"x"), b"y"], {"deep": [[[[[[["bottom"]]]]]]]},
-]  # fmt: skip
 
 
 @pytest.mark.parametrize("value", SCALARS + NESTED, ids=lambda value: ascii(value)[:40])
 def test_value_alone_among_its_like_and_among_text(value: Any) -> None:
     for rows in ([(value,)], [(value,)] * 3, [("text",), (value,), ("text",)], [(value, "text"), ("", value)]):
         assert same(rows_back(rows), rows)
-
-
-def random_text(dice: random.Random) -> str:
-    alphabet = "ab \x00é🐢\ud800\udfff\n"
-    return "".join(dice.choices(alphabet, k=dice.choice((0, 1, 1, 2, 5, 30))))
-
-
-def random_value(dice: random.Random, depth: int = 3) -> Any:
-    kinds: list[Callable[[], Any]] = [
-        lambda: dice.choice(SCALARS),
-        lambda: random_text(dice),
-        lambda: dice.randrange(-(1 << 70), 1 << 70),
-        dice.random,
-        lambda: dice.randbytes(dice.choice((0, 1, 50))),
-        lambda: bytearray(dice.randbytes(dice.choice((0, 1, 50)))),
-        lambda: np.frombuffer(dice.randbytes(24), dice.choice((np.uint8, np.int32, np.float64))).copy(),
-    ]
-    if depth:
-        kinds += [
-            lambda: [random_value(dice, depth - 1) for _ in range(dice.randrange(4))],
-            lambda: tuple(random_value(dice, depth - 1) for _ in range(dice.randrange(4))),
-            lambda: {random_text(dice): random_value(dice, depth - 1) for _ in range(dice.randrange(4))},
-        ]
-    return dice.choice(kinds)()
-
-
-def random_column(dice: random.Random, n_rows: int) -> list[Any]:
-    """Of one kind, as most are, or of mixed types."""
-    if dice.random() < 0.4:
-        return [random_text(dice) for _ in range(n_rows)]
-    if dice.random() < 0.1:
-        lengths = (OUT_OF_BAND_BYTES - 1, OUT_OF_BAND_BYTES, OUT_OF_BAND_BYTES + 1)
-        kinds: tuple[Callable[[bytes], Any], ...] = (bytes, bytearray, Blob)
-        return [dice.choice(kinds)(dice.randbytes(dice.choice(lengths))) for _ in range(n_rows)]
-    return [random_value(dice) for _ in range(n_rows)]
-
-
-def random_id(dice: random.Random) -> int:
-    return dice.choice((0, 1, (1 << 64) - 1, dice.getrandbits(64), dice.getrandbits(64)))
-
-
-def random_failure(dice: random.Random) -> Failure:
-    return Failure(
-        dice.choice(("failed", "exception", "timeout", "worker died")), random_text(dice), dice.getrandbits(20),
-        random_text(dice), random_text(dice), dice.randrange(1, 9),
-    )
-
-
-def random_batch(dice: random.Random) -> Batch:
-    batch = Batch(dice.randrange(-1, 1 << 31), random_text(dice), dice.randrange(1 << 31))
-    n_rows, n_columns = dice.choice((0, 1, 2, 7)), dice.randrange(4)
-    if n_columns:
-        batch.rows = list(zip(*(random_column(dice, n_rows) for _ in range(n_columns)), strict=True))
-    else:
-        batch.rows = [()] * n_rows
-    batch.starts = sorted(dice.sample(range(n_rows), dice.randrange(n_rows + 1)))
-    batch.roots = [random_id(dice) for _ in batch.starts]
-    batch.edges = [random_id(dice) for _ in batch.starts]
-    if dice.random() < 0.3:
-        batch.others = {
-            run: tuple((random_id(dice), random_id(dice)) for _ in range(dice.randrange(1, 4)))
-            for run in range(len(batch.roots))
-        }
-    return batch
-
-
-def random_parcel(dice: random.Random) -> Parcel:
-    parcel = parcel_of(*(random_batch(dice) for _ in range(dice.randrange(4))))
-    few = range(dice.choice((0, 0, 1, 5)))
-    parcel.acks = {random_id(dice): random_id(dice) for _ in few}
-    parcel.workers = {random_id(dice): dice.getrandbits(dice.choice((1, 64, 300))) for _ in few}
-    parcel.inits = [(random_id(dice), random_id(dice), dice.getrandbits(20), dice.getrandbits(300)) for _ in few]
-    parcel.fails = [(random_id(dice), random_failure(dice)) for _ in few]
-    parcel.resets = [(random_id(dice), dice.getrandbits(20)) for _ in few]
-    parcel.answers = [(dice.getrandbits(20), random_id(dice), dice.choice((None, random_failure(dice)))) for _ in few]
-    return parcel
 
 
 def test_random_parcels(seed: int) -> None:
@@ -305,6 +150,7 @@ def test_sender_may_go_on_using_a_buffer_once_it_is_sent() -> None:
     value.append(1)
 
 
+@needs_numpy
 @pytest.mark.parametrize("order", ["C", "F"])
 @pytest.mark.parametrize("shape", [(0,), (10, 10), (300, 100), (64, 1024)])
 def test_arrays(order: Any, shape: tuple[int, ...]) -> None:
@@ -316,6 +162,7 @@ def test_arrays(order: Any, shape: tuple[int, ...]) -> None:
     assert len(buffers) == (array.nbytes >= OUT_OF_BAND_BYTES)
 
 
+@needs_numpy
 def test_array_that_is_read_only_stays_so() -> None:
     for length in (10, OUT_OF_BAND_BYTES):
         array = np.zeros(length, dtype=np.uint8)
@@ -324,6 +171,7 @@ def test_array_that_is_read_only_stays_so() -> None:
         assert same(back, array)
 
 
+@needs_numpy
 def test_array_with_strides_and_array_of_objects() -> None:
     strided = np.arange(200_000, dtype=np.int64)[::3]
     objects = np.array([None, "a", {"b": 1}], dtype=object)
@@ -332,6 +180,7 @@ def test_array_with_strides_and_array_of_objects() -> None:
     assert other.tolist() == objects.tolist()
 
 
+@needs_numpy
 def test_arrays_inside_other_values_travel_beside_the_stream() -> None:
     array = np.ones(OUT_OF_BAND_BYTES, dtype=np.uint8)
     _, buffers = encode(parcel_of(batch_of([({"image": [array]},)])))
@@ -354,7 +203,7 @@ def refusal(rows: list[Row], **names: Any) -> ComponentError:
     ("value", "kind", "why"),
     [
         (threading.Lock(), "lock", "cannot pickle '_thread.lock' object"),
-        ((n for n in ()), "generator", "cannot pickle 'generator' object"),
+        ((n for n in range(3)), "generator", "cannot pickle 'generator' object"),
         (lambda: 1, "function", "lambda"),
         (memoryview(b"abc"), "memoryview", "cannot pickle memoryview objects"),
         (Refusing(), "Refusing", "RuntimeError: not this one"),

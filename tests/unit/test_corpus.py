@@ -235,7 +235,7 @@ def test_unreadable_directories_are_problems_and_an_unreadable_input_is_refused(
     write(tmp_path / "open")
     closed.chmod(0)
     try:
-        with pytest.raises(UsageError, match="cannot read input directory .*: Permission denied"):
+        with pytest.raises(UsageError, match=r"cannot read input directory .*: Permission denied"):
             find_files(closed)
         found = {file.name: file.problem for file in find_files(tmp_path).files}
     finally:

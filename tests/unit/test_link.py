@@ -95,7 +95,7 @@ def test_skip_to_counts_what_never_came() -> None:
 def test_number_that_no_sender_can_have_reached_is_refused(method: str, sequence: int) -> None:
     link = receiver()
     link.accept(1)
-    with pytest.raises(ProtocolError, match=r"\d+ frames are missing after frame 1; a sender has at most 1000 bytes under way"):
+    with pytest.raises(ProtocolError, match="frames are missing after frame 1; a sender has at most 1000 bytes"):
         getattr(link, method)(sequence)
     # It did no harm: the link goes on where it was.
     assert (link.received, link.lost, link.processed) == (1, 0, 0)

@@ -103,7 +103,8 @@ def test_no_period_ever_holds_more_restarts_than_allowed(seed: int) -> None:
     rng = random.Random(seed)
     options = RestartPolicyOptions()
     subject = RestartPolicy(options, rng)
-    now, restarts = 0.0, []
+    now = 0.0
+    restarts: list[float] = []
     for _ in range(2000):
         lived = rng.choice([0.0, 0.01, 1.0, 5.0, 12.0]) * rng.random()
         now += lived

@@ -22,11 +22,19 @@ from scheduler.instruction import (
     SetBoard,
     Signal,
 )
-from scheduler.messages import Assignment, SlotAssignment, SlotRef, TopologyRecord, WorkerFailed, WorkerReady
+from scheduler.messages import (
+    Assignment,
+    SlotAssignment,
+    SlotRef,
+    TopologyRecord,
+    WorkerBoot,
+    WorkerFailed,
+    WorkerReady,
+)
 from scheduler.restart_policy import RestartPolicy, RestartPolicyOptions
-from scheduler.slot import IllegalTransition, Slot
+from scheduler.slot import Slot
 from scheduler.supervisor import Order, Supervisor
-from scheduler.worker_life import SlotOptions, SlotPlace, SlotState, same_work
+from scheduler.worker_life import IllegalTransition, SlotOptions, SlotPlace, SlotState, same_work
 
 EXIT_1, KILLED = 1 << 8, int(signal.SIGKILL)
 PORT = 6700
@@ -397,16 +405,61 @@ def test_what_cannot_have_happened_raises_with_the_history(step: Callable[[Bench
 
 
 def test_standing_tells_a_nimbus_that_missed_everything() -> None:
-    bench = Bench()
-    assert bench.slot.standing(bench.now) is None
-    bench.assign(work())
-    assert bench.slot.standing(bench.now) is None
-    bench.forked(11)
-    for event in ("started", "ready"):
-        standing = bench.slot.standing(bench.now)
-        assert standing is not None
-        assert (standing.event, standing.incarnation, standing.pid) == (event, 1, 11)
-        bench.ready()
+    world = World(1, seed=1)
+    standing = world.supervisor.standing
+    assert standing(world.now) == []
+    world.carry_out(world.supervisor.assign({PORT: work()}, world.now))
+    assert standing(world.now) == []
+    world.carry_out(world.supervisor.forked(PORT, 1, 11, world.now))
+    assert [(c.event, c.incarnation, c.pid) for c in standing(world.now)] == [("started", 1, 11)]
+    world.carry_out(world.supervisor.ready(WorkerReady(PORT, 1, 11), world.now))
+    assert [(c.event, c.incarnation, c.pid) for c in standing(world.now)] == [("ready", 1, 11)]
+    world.carry_out(world.supervisor.exited(11, KILLED, world.now))
+    for incarnation in range(2, 32):
+        world.now += 1.2
+        world.carry_out(world.supervisor.tick(PORT, world.now))
+        world.carry_out(world.supervisor.forked(PORT, incarnation, incarnation, world.now))
+        world.carry_out(world.supervisor.exited(incarnation, KILLED, world.now))
+    (failed,) = standing(world.now)
+    assert (failed.event, failed.reason) == ("failed", "killed by SIGKILL")
+
+
+def boot_of(wanted: SlotAssignment, incarnation: int) -> WorkerBoot:
+    return SlotPlace("/run", "node-1", PORT, "/run/log").boot(wanted, incarnation)
+
+
+def test_a_ready_survivor_is_running_at_once_and_its_death_is_answered_as_any() -> None:
+    bench = Bench(cells={("words-1", 0): 4})
+    adopted = bench.do(lambda slot: slot.adopt(boot_of(work(), 4), 11, True, bench.now))
+    assert [step for step in adopted if step.startswith("report")] == ["report 4 started", "report 4 ready"]
+    assert bench.slot.state is SlotState.RUNNING
+    assert bench.assign(work()) == []
+    assert "fork 5" in bench.die()
+
+
+def test_a_survivor_that_is_not_ready_has_its_time_to_start() -> None:
+    bench = Bench(cells={("words-1", 0): 4})
+    bench.do(lambda slot: slot.adopt(boot_of(work(), 4), 11, False, bench.now))
+    assert bench.slot.state is SlotState.STARTING
+    assert bench.after(30) == ["signal 11 SIGKILL"]
+
+
+def test_a_survivor_is_told_only_what_it_has_not_heard() -> None:
+    bench = Bench(cells={("words-1", 0): 4})
+    bench.do(lambda slot: slot.adopt(boot_of(work(status="INACTIVE"), 4), 11, True, bench.now))
+    assert bench.assign(work(status="INACTIVE")) == []
+    assert bench.assign(work()) == ["send 4 ACTIVE"]
+
+
+def test_what_was_adopted_stays_until_nimbus_speaks() -> None:
+    world = World(2, seed=1)
+    world.cells["words-1", 0] = (4, READY)
+    world.carry_out(world.supervisor.adopt(boot_of(work(), 4), 11, True, world.now))
+    world.carry_out(world.supervisor.tick(6701, world.now))
+    assert world.supervisor.slots[PORT].state is SlotState.RUNNING
+    assert world.supervisor.topologies() == {"words-1"}
+    world.carry_out(world.supervisor.assign({}, world.now))
+    assert world.supervisor.slots[PORT].state is SlotState.STOPPING
 
 
 # ---- the node ----

@@ -1,0 +1,160 @@
+"""Tracking in one worker: brings acks, failures and resets to their ackers, and the ackers' answers to their spouts.
+
+Guarantees: every message reaches the acker that its root names, here or, in a parcel, in another worker; every answer
+reaches its spout's pending table likewise, once. What was said of one tree since the last time travels as one.
+
+One thread: the worker's loop.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from engine.acker import Acker
+from engine.failure import Failure
+from engine.ids import ACKER_MASK
+from engine.outbox import Outbox
+from engine.parcel import Parcel
+from engine.peers import Peers
+from engine.plan import Plan
+from engine.spout_executor import SpoutExecutor, SpoutTask
+
+
+class Tracking:
+    """The ackers of one worker and the ways to all others."""
+
+    def __init__(
+        self, plan: Plan, peers: Peers, outbox: Outbox, spout_tasks: dict[int, tuple[SpoutExecutor, SpoutTask]],
+        parcel_for: Callable[[int], Parcel],
+    ) -> None:
+        self.plan = plan
+        self.peers = peers
+        self.outbox = outbox
+        self.spout_tasks = spout_tasks
+        self._parcel_for = parcel_for
+        self._acker_worker = [plan.task_worker[task] for task in plan.ackers]
+        self.ackers = {index: Acker() for index, worker in enumerate(self._acker_worker) if worker == peers.me}
+        self._all_ackers_here = len(self.ackers) == len(self._acker_worker)
+
+    def settle(self) -> bool:
+        """Bring acks, fails and resets to their ackers, and answers to their spouts; whether there were any."""
+        outbox = self.outbox
+        some = bool(outbox.acks or outbox.fails or outbox.resets)
+        if outbox.acks:
+            self._send_acks()
+        if outbox.fails:
+            self._send_fails()
+        if outbox.resets:
+            for root in outbox.resets:
+                self._reset(root)
+            outbox.resets.clear()
+        for acker in self.ackers.values():
+            if acker.answers:
+                some = True
+                self._send_answers(acker)
+        return some
+
+    def init_tree(self, root: int, xor: int, spout_task: int, workers: int) -> None:
+        """A spout of this worker emitted a tree: tell its acker."""
+        acker = self.ackers.get(root & ACKER_MASK)
+        if acker is not None:
+            acker.init(root, xor, spout_task, workers)
+        else:
+            parcel = self._parcel_for(self._acker_worker[root & ACKER_MASK])
+            parcel.inits.append((root, xor, spout_task, workers | self.peers.own_bit))
+
+    def forget_tree(self, root: int) -> None:
+        """A spout of this worker gave a tree up."""
+        acker = self.ackers.get(root & ACKER_MASK)
+        if acker is not None:
+            acker.forget(root)
+
+    def _send_acks(self) -> None:
+        outbox = self.outbox
+        acks, workers = outbox.acks, outbox.workers
+        outbox.acks, outbox.workers = {}, {}
+        if self._all_ackers_here and len(self.ackers) == 1:
+            next(iter(self.ackers.values())).ack_many(acks.items(), workers)
+            return
+        shares: list[list[tuple[int, int]]] = [[] for _ in self._acker_worker]
+        for item in acks.items():
+            shares[item[0] & ACKER_MASK].append(item)
+        masks: list[dict[int, int]] = [{} for _ in self._acker_worker]
+        for root, mask in workers.items():
+            masks[root & ACKER_MASK][root] = mask
+        for index, worker in enumerate(self._acker_worker):
+            if index in self.ackers:
+                self.ackers[index].ack_many(shares[index], masks[index])
+            elif shares[index] or masks[index]:
+                self._parcel_for(worker).add_acks(shares[index], masks[index])
+
+    def _send_fails(self) -> None:
+        fails, self.outbox.fails = self.outbox.fails, {}
+        for root, failure in fails.items():
+            self._fail(root, failure)
+
+    def _fail(self, root: int, failure: Failure) -> None:
+        acker = self.ackers.get(root & ACKER_MASK)
+        if acker is not None:
+            acker.fail(root, failure)
+        else:
+            self._parcel_for(self._acker_worker[root & ACKER_MASK]).fails.append((root, failure))
+
+    def _reset(self, root: int) -> None:
+        acker = self.ackers.get(root & ACKER_MASK)
+        if acker is None:
+            self._parcel_for(self._acker_worker[root & ACKER_MASK]).resets.append((root, 0))
+            return
+        spout_task = acker.spout_task(root)
+        if spout_task is not None:
+            self._reset_spout(spout_task, root)
+
+    def _reset_spout(self, spout_task: int, root: int) -> None:
+        here = self.spout_tasks.get(spout_task)
+        if here is not None:
+            here[1].pending.reset(root)
+        else:
+            self._parcel_for(self.plan.task_worker[spout_task]).resets.append((root, spout_task))
+
+    def _send_answers(self, acker: Acker) -> None:
+        answers, acker.answers = acker.answers, []
+        spouts = self.spout_tasks
+        for spout_task, root, failure in answers:
+            here = spouts.get(spout_task)
+            if here is not None:
+                here[0].answer(here[1], root, failure)
+            else:
+                self._parcel_for(self.plan.task_worker[spout_task]).answers.append((spout_task, root, failure))
+
+    def rotate(self) -> None:
+        """Called once per message timeout."""
+        for acker in self.ackers.values():
+            acker.rotate()
+
+    def receive(self, parcel: Parcel) -> None:
+        """Take in the tracking messages that another worker sent."""
+        for root, xor, spout_task, workers in parcel.inits:
+            self.ackers[root & ACKER_MASK].init(root, xor, spout_task, workers)
+        for root, spout_task in parcel.resets:
+            if spout_task:
+                self._reset_spout(spout_task, root)
+            else:
+                self._reset(root)
+        if parcel.acks or parcel.workers:
+            self.outbox.absorb(parcel.acks, parcel.workers, {}, ())
+        for root, failure in parcel.fails:
+            self.ackers[root & ACKER_MASK].fail(root, failure)
+        for spout_task, root, answer in parcel.answers:
+            executor, task = self.spout_tasks[spout_task]
+            executor.answer(task, root, answer)
+
+    def worker_died(self, slot: int) -> None:
+        """Fail exactly the trees that the dead worker held a part of, and those whose acker died with it."""
+        dead = self.peers.dead_mask
+        for acker in self.ackers.values():
+            acker.workers_died(dead)
+        its = {index for index, worker in enumerate(self._acker_worker) if worker == slot}
+        if its:
+            for _, task in self.spout_tasks.values():
+                task.pending.acker_died(lambda root: root & ACKER_MASK in its)
+        self.settle()

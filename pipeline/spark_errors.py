@@ -1,0 +1,90 @@
+"""Says in one line what went wrong in Spark, out of the pages that it writes.
+
+Guarantees a ClusterError with the Python exception of a task, Java's last cause, or the fate and last words of a JVM
+that is gone. Relies on the shape of the texts of Spark 4: where it has changed, the first line is taken, never nothing.
+"""
+
+from __future__ import annotations
+
+import re
+import signal
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from engine.errors import ClusterError
+
+#: An error line is for reading: the rest of a longer one is in the traceback.
+MAX_ERROR_CHARS = 400
+#: How long to wait for the exit status of a JVM that has hung up.
+FATE_TIMEOUT_SECS = 20.0
+
+_EXCEPTION_LINE = re.compile(r"^(?:[\w.]+\.)?[A-Z]\w*(?::\s.*|\s*)$")
+_TROUBLE = re.compile(r"\bError\b|ERROR|Exception|OutOfMemory|No such file|not found")
+
+
+@contextmanager
+def one_line_errors(log: Path | None) -> Iterator[None]:
+    """Must end before the JVM does: Spark's exceptions ask it for their own text."""
+    from py4j.protocol import Py4JError, Py4JJavaError
+    from pyspark.errors import PySparkException
+
+    try:
+        yield
+    except (PySparkException, Py4JJavaError) as error:
+        text = str(error)
+        if "JAVA_GATEWAY_EXITED" in text:
+            raise ClusterError(f"Spark did not start: {_last_words(log) or text}") from error
+        # The cause is a copy: the original cannot be printed any more once its JVM is gone.
+        raise ClusterError(f"Spark failed: {_one_line(text)}") from RuntimeError(text)
+    except (Py4JError, ConnectionError) as error:
+        raise ClusterError(f"Spark's JVM {_fate()}: {_last_words(log) or 'it left no message'}") from error
+
+
+def _fate() -> str:
+    from pyspark import SparkContext
+
+    process: subprocess.Popen[bytes] | None = getattr(SparkContext._gateway, "proc", None)
+    try:
+        status = process.wait(FATE_TIMEOUT_SECS) if process is not None else None
+    except subprocess.TimeoutExpired:
+        status = None
+    if status is None:
+        return "does not answer"
+    if status < 0:
+        hint = " (out of memory?)" if status == -signal.SIGKILL else ""
+        return f"was killed by {signal.Signals(-status).name}{hint}"
+    return f"ended with status {status}"
+
+
+def _last_words(log: Path | None) -> str:
+    """The last line of the JVM's log that tells of an error, or nothing."""
+    if log is None or not log.exists():
+        return ""
+    lines = log.read_text(encoding="utf-8", errors="replace").splitlines()
+    words = [line.strip() for line in lines if _TROUBLE.search(line)]
+    return words[-1][:MAX_ERROR_CHARS] if words else ""
+
+
+def _one_line(text: str) -> str:
+    """The cause of an error of Spark: the Python exception inside a task if there is one, else Java's last cause."""
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    cause = _python_cause(lines) or _java_cause(lines) or (lines[0] if lines else "it left no message")
+    return cause if len(cause) <= MAX_ERROR_CHARS else cause[:MAX_ERROR_CHARS] + " ..."
+
+
+def _python_cause(lines: list[str]) -> str | None:
+    """The last line of the last Python traceback: `ValueError: ...`."""
+    starts = [index for index, line in enumerate(lines) if line.startswith("Traceback (most recent call last)")]
+    if not starts:
+        return None
+    return next((line for line in lines[starts[-1] + 1 :] if _EXCEPTION_LINE.match(line)), None)
+
+
+def _java_cause(lines: list[str]) -> str | None:
+    if any("Python worker exited unexpectedly" in line for line in lines):
+        # The causes below it are about the connection that broke when it died.
+        return "a Python worker died without a message (killed, or out of memory?)"
+    causes = [line.removeprefix("Caused by: ") for line in lines if line.startswith("Caused by: ")]
+    return causes[-1] if causes else None

@@ -1,0 +1,240 @@
+"""Components that tests run on workers. What they see, they append to files of a directory, one line a record."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from squall import (
+    BasicBolt,
+    BasicCollector,
+    Bolt,
+    BoltCollector,
+    FailedTuple,
+    Failure,
+    ReplayingSpout,
+    Spout,
+    SpoutCollector,
+    TopologyContext,
+    Tuple,
+)
+
+
+def note(directory: str, name: str, record: Any) -> None:
+    """One write of one line: whole, whoever else writes."""
+    fd = os.open(Path(directory) / name, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    os.write(fd, json.dumps(record).encode() + b"\n")
+    os.close(fd)
+
+
+def notes(directory: str | Path, name: str) -> list[Any]:
+    path = Path(directory) / name
+    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+
+class Numbers(ReplayingSpout):
+    """0 .. count-1, each its own message id; notes acks and failures."""
+
+    outputs = ("n",)
+
+    def __init__(self, directory: str, count: int) -> None:
+        self.directory = directory
+        self.count = count
+
+    def start(self, conf: Mapping[str, Any], context: TopologyContext) -> None:
+        self.share = range(context.task_index, self.count, len(context.component_tasks(context.component_id)))
+
+    def read(self) -> Iterator[tuple[Any, Any]]:
+        for n in self.share:
+            yield n, (n,)
+
+    def ack(self, message_id: Any) -> None:
+        super().ack(message_id)
+        note(self.directory, "acked", message_id)
+
+    def on_failure(self, message_id: Any, failure: Failure) -> None:
+        note(
+            self.directory, "failed",
+            [message_id, failure.reason, failure.component, failure.worker, failure.error, failure.attempt],
+        )
+        super().on_failure(message_id, failure)
+
+
+class OneShot(Spout):
+    """Emits 0 .. count-1 once, tracked or not, and never again; notes acks and failures."""
+
+    outputs = ("n",)
+
+    def __init__(self, directory: str, count: int, tracked: bool = True) -> None:
+        self.directory = directory
+        self.count = count
+        self.tracked = tracked
+
+    def open(self, conf: Mapping[str, Any], context: TopologyContext, collector: SpoutCollector) -> None:
+        self.collector = collector
+        self.next = 0
+
+    def next_tuple(self) -> None:
+        if self.next < self.count:
+            self.next += 1
+            self.collector.emit((self.next - 1,), self.next - 1 if self.tracked else None)
+        self.exhausted = self.next == self.count
+
+    def ack(self, message_id: Any) -> None:
+        note(self.directory, "acked", message_id)
+
+    def on_failure(self, message_id: Any, failure: Failure) -> None:
+        note(self.directory, "failed", [message_id, failure.reason])
+
+
+class Pass(BasicBolt):
+    """Emits what it gets."""
+
+    outputs = ("n",)
+
+    def execute(self, tup: Tuple, collector: BasicCollector) -> None:
+        collector.emit((tup["n"],))
+
+
+class Seen(BasicBolt):
+    """Notes (task index, value)."""
+
+    def __init__(self, directory: str) -> None:
+        self.directory = directory
+
+    def prepare(self, conf: Mapping[str, Any], context: TopologyContext) -> None:
+        self.index = context.task_index
+
+    def execute(self, tup: Tuple, collector: BasicCollector) -> None:
+        note(self.directory, "seen", [self.index, *tup.values])
+
+
+class Pairs(Bolt):
+    """Emits the sum of two inputs anchored to both, then acks both."""
+
+    outputs = ("n",)
+
+    def prepare(self, conf: Mapping[str, Any], context: TopologyContext, collector: BoltCollector) -> None:
+        self.collector = collector
+        self.first: Tuple | None = None
+
+    def execute(self, tup: Tuple) -> None:
+        if self.first is None:
+            self.first = tup
+            return
+        self.collector.emit((self.first["n"] + tup["n"],), anchors=(self.first, tup))
+        self.collector.ack(self.first)
+        self.collector.ack(tup)
+        self.first = None
+
+
+class Refuse(BasicBolt):
+    """Fails or raises on the first attempt at `victim`; `how` says which way."""
+
+    outputs = ("n",)
+
+    def __init__(self, directory: str, victim: int, how: str) -> None:
+        self.mark = Path(directory) / "refused"
+        self.victim = victim
+        self.how = how
+
+    def execute(self, tup: Tuple, collector: BasicCollector) -> None:
+        if tup["n"] == self.victim and not self.mark.exists():
+            self.mark.touch()
+            if self.how == "fail":
+                raise FailedTuple("not now")
+            if self.how == "raise":
+                raise ValueError("broken")
+            os._exit(7)
+        collector.emit((tup["n"],))
+
+
+class Forget(Bolt):
+    """Never acks."""
+
+    def prepare(self, conf: Mapping[str, Any], context: TopologyContext, collector: BoltCollector) -> None:
+        self.collector = collector
+
+    def execute(self, tup: Tuple) -> None:
+        pass
+
+
+class Waits(BasicBolt):
+    """Takes a while over each tuple, on a thread of its own."""
+
+    outputs = ("n",)
+    blocking = True
+
+    def __init__(self, secs: float) -> None:
+        self.secs = secs
+
+    def execute(self, tup: Tuple, collector: BasicCollector) -> None:
+        time.sleep(self.secs)
+        collector.emit((tup["n"],))
+
+
+class Ticks(BasicBolt):
+    """Notes ticks."""
+
+    def __init__(self, directory: str) -> None:
+        self.directory = directory
+
+    def execute(self, tup: Tuple, collector: BasicCollector) -> None:
+        if tup.is_tick:
+            note(self.directory, "ticks", [tup["rate_secs"], tup.source_component, tup.source_stream])
+
+
+class Countdown(BasicBolt):
+    """Feeds itself until a number is down to zero."""
+
+    outputs = ("n",)
+
+    def execute(self, tup: Tuple, collector: BasicCollector) -> None:
+        if tup["n"] > 0:
+            collector.emit((tup["n"] - 1,))
+
+
+class Blobs(ReplayingSpout):
+    """Big values of several types."""
+
+    outputs = ("size", "data", "text")
+
+    def read(self) -> Iterator[tuple[Any, Any]]:
+        for size in (0, 1, 65_535, 65_536, 300_000, 3_000_000):
+            yield size, (size, bytes(range(256)) * (size // 256) + b"x" * (size % 256), "é" * (size // 10))
+
+
+class CheckBlobs(BasicBolt):
+    """Notes what arrived."""
+
+    def __init__(self, directory: str) -> None:
+        self.directory = directory
+
+    def execute(self, tup: Tuple, collector: BasicCollector) -> None:
+        size, data, text = tup.values
+        good = data == bytes(range(256)) * (size // 256) + b"x" * (size % 256) and text == "é" * (size // 10)
+        note(self.directory, "seen", [size, good, type(data).__name__])
+
+
+class Remembers(Bolt):
+    """Counts in its state directory; dies once in the middle."""
+
+    def __init__(self, directory: str) -> None:
+        self.directory = directory
+
+    def prepare(self, conf: Mapping[str, Any], context: TopologyContext, collector: BoltCollector) -> None:
+        self.collector = collector
+        self.file = Path(context.state_dir) / "count"
+        self.count = int(self.file.read_text()) if self.file.exists() else 0
+        note(self.directory, "started", [context.attempt, self.count, context.worker, context.topology_name])
+
+    def execute(self, tup: Tuple) -> None:
+        self.count += 1
+        self.file.write_text(str(self.count))
+        self.collector.ack(tup)
+        if self.count == 50:
+            os._exit(0)

@@ -1,0 +1,61 @@
+"""A peer may send before it is connected back: links of the two directions come up independently."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+import zmq
+
+from engine.batch import Batch
+from engine.parcel import Parcel
+from ipc.data_plane import DataPlane
+from tests.process.waiting import wait_for
+
+Planes = tuple[DataPlane, DataPlane, str, str]
+
+
+@pytest.fixture
+def planes(tmp_path: Path) -> Iterator[Planes]:
+    """Slots 0 and 1, incarnation 1, not connected."""
+    context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
+    paths = [str(tmp_path / name) for name in "ab"]
+    made = [DataPlane(context, slot, 1, path, 1 << 20, 0) for slot, path in enumerate(paths)]
+    yield made[0], made[1], *paths
+    for plane in made:
+        plane.close()
+    context.term()
+
+
+def parcel() -> Parcel:
+    batch = Batch(1, "default", 2)
+    batch.rows, batch.starts, batch.roots, batch.edges = [("x",)], [0], [0], [0]
+    made = Parcel()
+    made.batches.append(batch)
+    return made
+
+
+def receive_one(plane: DataPlane) -> None:
+    def deliver(parcel: Parcel, done: Callable[[], None]) -> None:
+        came.append(parcel)
+        done()
+
+    came: list[Parcel] = []
+    wait_for("a frame", lambda: plane.receive(deliver, 10) and came)
+
+
+@pytest.mark.parametrize("first", ["connect", "fence"])
+def test_what_came_before_the_link_back_stays_counted(planes: Planes, first: str) -> None:
+    sender, receiver, sender_path, receiver_path = planes
+    sender.connect(1, 1, receiver_path)
+    sender.send(1, parcel())
+    receive_one(receiver)
+    if first == "fence":
+        receiver.disconnect(0)
+        receiver.fence(0, 1)
+    receiver.connect(0, 1, sender_path)
+    assert list(receiver.positions()) == [(0, 1, 0, 1)]
+    assert [position[2] for position in sender.positions()] == [1]
+    receiver.send_credit(at_least=1)
+    wait_for("credit", lambda: sender.receive(lambda *_: None, 10) and not sender._outbound[1][1].under_way_bytes)

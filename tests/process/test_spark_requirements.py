@@ -1,0 +1,81 @@
+"""What the Spark commands say where Java or PySpark is missing. Every Java here is a real executable."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from engine.errors import UsageError
+from pipeline.java import Java, check_java
+from pipeline.session import spark_session
+
+
+def java(directory: Path, script: str) -> Path:
+    path = directory / "java"
+    directory.mkdir(parents=True, exist_ok=True)
+    path.write_text(f"#!/bin/sh\n{script}\n")
+    path.chmod(0o755)
+    return path
+
+
+@pytest.fixture(autouse=True)
+def _no_java(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    monkeypatch.setenv("PATH", str(tmp_path / "bin"))
+
+
+@pytest.mark.parametrize(
+    ("line", "version"),
+    [
+        ('openjdk version "17.0.15" 2025-04-15', 17),
+        ('java version "21" 2023-09-19 LTS', 21),
+        ('openjdk version "25-ea" 2025-09-16', 25),
+    ],
+)
+def test_a_java_that_is_new_enough(tmp_path: Path, line: str, version: int) -> None:
+    path = java(tmp_path / "bin", f"echo Picked up JAVA_TOOL_OPTIONS: -Dx=y >&2; echo '{line}' >&2")
+    assert check_java() == Java(path, version)
+
+
+def test_java_home_goes_before_the_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    java(tmp_path / "bin", "echo 'openjdk version \"11.0.1\"' >&2")
+    path = java(tmp_path / "home" / "bin", "echo 'openjdk version \"17.0.1\"' >&2")
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path / "home"))
+    assert check_java() == Java(path, 17)
+
+
+@pytest.mark.parametrize(
+    ("script", "complaint"),
+    [
+        ("echo 'java version \"1.8.0_392\"' >&2", "Java 8 at .* is too old for Spark"),
+        ("echo 'openjdk version \"11.0.1\"' >&2", "Java 11 at .* is too old for Spark"),
+        ("echo no memory >&2; exit 1", r"does not print a version \(no memory\)"),
+        ("exit 3", r"does not print a version \(exit status 3\)"),
+    ],
+)
+def test_a_java_that_does_not_do(tmp_path: Path, script: str, complaint: str) -> None:
+    java(tmp_path / "bin", script)
+    with pytest.raises(UsageError, match=f"{complaint}.*install Java 17 or newer .*openjdk-17-jre-headless"):
+        check_java()
+
+
+def test_no_java(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(UsageError, match="there is no java on the PATH: install Java 17 or newer"):
+        check_java()
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    with pytest.raises(UsageError, match=r"JAVA_HOME is .*, which has no bin/java: .*openjdk-17-jre-headless"):
+        check_java()
+
+
+def test_a_java_that_cannot_be_executed(tmp_path: Path) -> None:
+    java(tmp_path / "bin", "").write_bytes(b"\x7fELF no program")
+    with pytest.raises(UsageError, match=r"java does not run .*Exec format error.*openjdk-17-jre-headless"):
+        check_java()
+
+
+def test_no_pyspark(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pyspark.sql", None)
+    with pytest.raises(UsageError, match=r'needs PySpark .*: pip install "squall\[spark\]"'), spark_session("none"):
+        pass

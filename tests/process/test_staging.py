@@ -1,0 +1,168 @@
+"""A feed is replaced as a whole or not at all, whatever dies when; nothing that is no feed is touched."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from engine.errors import UsageError
+from pipeline.feed import Manifest, Partition
+from pipeline.staging import siblings, staged
+
+ROOT = Path(__file__).parents[2]
+
+
+def fill(path: Path, text: str) -> None:
+    (path / "lines").mkdir()
+    (path / "lines" / "text").write_text(text)
+    (path / "_feed.json").write_text(json.dumps(Manifest("", (Partition(0, 0),), 0, 0, 0, 0).to_dict()))
+
+
+def make(target: Path, text: str, overwrite: bool = False) -> None:
+    with staged(target, overwrite) as staging:
+        fill(staging, text)
+
+
+def text_of(target: Path) -> str:
+    return (target / "lines" / "text").read_text()
+
+
+def names(path: Path) -> list[str]:
+    return sorted(entry.name for entry in path.iterdir())
+
+
+CHILD = """
+import os, sys
+from pathlib import Path
+from pipeline.staging import staged
+with staged(Path(sys.argv[1]), True) as staging:
+    (staging / "lines").mkdir()
+    print(staging.name, flush=True)
+    sys.stdin.read()
+"""
+
+
+@contextmanager
+def writer(target: Path) -> Iterator[tuple[subprocess.Popen[str], str]]:
+    """Another process that is half through making `target`, and the name of its staging directory."""
+    with subprocess.Popen(
+        [sys.executable, "-c", CHILD, str(target)], cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        name = process.stdout.readline().strip()
+        try:
+            yield process, name
+        finally:
+            process.kill()
+
+
+def test_a_feed_appears_when_it_is_complete(tmp_path: Path) -> None:
+    target = tmp_path / "new" / "feed"
+    with staged(target, overwrite=False) as staging:
+        fill(staging, "text")
+        assert not target.exists()
+    assert text_of(target) == "text"
+    assert names(target.parent) == ["feed"]
+
+
+def test_an_error_leaves_the_old_feed(tmp_path: Path) -> None:
+    make(tmp_path / "feed", "old")
+    with pytest.raises(ZeroDivisionError), staged(tmp_path / "feed", overwrite=True) as staging:
+        fill(staging, str(1 // 0))
+    assert text_of(tmp_path / "feed") == "old"
+    assert names(tmp_path) == ["feed"]
+
+
+def test_a_killed_run_leaves_the_old_feed_and_the_next_one_clears_up(tmp_path: Path) -> None:
+    target = tmp_path / "feed"
+    make(target, "old")
+    with writer(target) as (process, name):
+        process.kill()
+        process.wait()
+        assert process.returncode == -signal.SIGKILL
+    assert text_of(target) == "old"
+    assert names(tmp_path) == ["feed", name]
+    make(target, "new", overwrite=True)
+    assert text_of(target) == "new"
+    assert names(tmp_path) == ["feed"]
+
+
+def test_a_run_that_died_between_the_renames_is_undone_by_the_next_one(tmp_path: Path) -> None:
+    target = tmp_path / "feed"
+    make(tmp_path / "feed.old-prepare-123", "old")
+    with pytest.raises(UsageError, match="holds a feed of 0 lines already"):
+        make(target, "new")
+    assert text_of(target) == "old"
+    assert names(tmp_path) == ["feed"]
+
+
+def test_two_runs_at_once_are_refused(tmp_path: Path) -> None:
+    target = tmp_path / "feed"
+    with writer(target) as (_, name), pytest.raises(UsageError, match=rf"is in use: another .* \({name}\)"):
+        make(target, "new")
+    make(target, "new")
+    assert names(tmp_path) == ["feed"]
+
+
+def make_while_something_appears(target: Path) -> None:
+    with staged(target, overwrite=True) as staging:
+        fill(staging, "text")
+        target.mkdir()
+        (target / "precious").touch()
+
+
+def test_what_appeared_meanwhile_is_not_replaced(tmp_path: Path) -> None:
+    target = tmp_path / "feed"
+    with pytest.raises(UsageError, match="holds something else than a feed"):
+        make_while_something_appears(target)
+    assert names(target) == ["precious"]
+    assert names(tmp_path) == ["feed"]
+
+
+def test_an_empty_directory_may_become_a_feed(tmp_path: Path) -> None:
+    (tmp_path / "feed").mkdir()
+    make(tmp_path / "feed", "text")
+    assert text_of(tmp_path / "feed") == "text"
+
+
+def test_what_is_no_feed_is_never_replaced(tmp_path: Path) -> None:
+    other = tmp_path / "other"
+    other.mkdir()
+    (other / "lines").touch()
+    with pytest.raises(UsageError, match=r"holds something else than a feed \(no _feed\.json\)"):
+        make(other, "", overwrite=True)
+    target = tmp_path / "feed"
+    make(target, "text")
+    (target / "notes.txt").touch()
+    with pytest.raises(UsageError, match=r"also holds 'notes\.txt', which prepare did not write"):
+        make(target, "", overwrite=True)
+    assert names(target) == ["_feed.json", "lines", "notes.txt"]
+
+
+def test_directories_of_other_people_beside_a_feed_are_left_alone(tmp_path: Path) -> None:
+    for name in ("feed.old-2024", "feed.tmp-1", "feed.old-prepare-x", "feed.tmp-prepare-5", "another.tmp-prepare-5"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "feed.tmp-prepare-5" / "precious").touch()
+    (tmp_path / "feed.tmp-prepare-6").touch()
+    before = names(tmp_path)
+    assert siblings(tmp_path / "feed") == []
+    make(tmp_path / "feed", "text")
+    assert names(tmp_path) == ["another.tmp-prepare-5", "feed", *before[1:]]
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
+def test_a_parent_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+    tmp_path.chmod(0o500)
+    try:
+        with pytest.raises(UsageError, match=r"feed .*/feed cannot be written: Permission denied"):
+            make(tmp_path / "feed", "text")
+    finally:
+        tmp_path.chmod(0o700)

@@ -1,0 +1,342 @@
+"""Topologies as bytes: code of any module works in another interpreter, what cannot travel is named at submission."""
+
+from __future__ import annotations
+
+import importlib.util
+import pickle
+import socket
+import subprocess
+import sys
+import textwrap
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import cloudpickle
+import pytest
+
+from engine.builder import TopologyBuilder
+from engine.component import BasicBolt, Spout
+from engine.errors import ClusterError, UsageError
+from engine.topology import Topology
+from scheduler import blob
+
+ROOT = Path(__file__).parents[2]
+
+
+class Numbers(Spout):
+    outputs = ("number",)
+
+    def next_tuple(self) -> None:
+        raise AssertionError("not in this test")
+
+
+class Keep(BasicBolt):
+    """Holds whatever it is given."""
+
+    def __init__(self, **held: Any) -> None:
+        self.__dict__.update(held)
+
+
+class Slots:
+    __slots__ = ("fine", "inner")
+
+    def __init__(self, inner: object) -> None:
+        self.fine = 1
+        self.inner = inner
+
+
+class Careful:
+    """Leaves its lock behind, as a class that is to be pickled should."""
+
+    def __init__(self, more: object = None) -> None:
+        self.lock = threading.Lock()
+        self.more = more
+
+    def __getstate__(self) -> dict[str, object]:
+        return {"more": self.more}
+
+
+def topology_of(bolt: BasicBolt) -> Topology:
+    builder = TopologyBuilder()
+    builder.set_spout("numbers", Numbers())
+    builder.set_bolt("keep", bolt).shuffle_grouping("numbers")
+    return builder.build()
+
+
+def refusal(bolt: BasicBolt, by_value: ModuleType | None = None) -> str:
+    with pytest.raises(UsageError) as caught:
+        blob.dump(topology_of(bolt), by_value)
+    assert caught.value.__cause__ is not None
+    text = str(caught.value)
+    assert "\n" not in text
+    return text
+
+
+# What can travel
+
+
+def test_round_trip_in_this_process() -> None:
+    topology = topology_of(Keep(count=3, names=["a", "b"]))
+    back = blob.load(blob.dump(topology), [])
+    assert list(back.components) == ["numbers", "keep"]
+    assert back["keep"].component.__dict__ == {"count": 3, "names": ["a", "b"]}
+    assert back["keep"].subscriptions == topology["keep"].subscriptions
+    assert type(back["keep"].component) is Keep
+
+
+def test_lambdas_and_closures_travel() -> None:
+    factor = 3
+    bolt = Keep(times=lambda n: n * factor, careful=Careful())
+    back = blob.load(blob.dump(topology_of(bolt)), [])["keep"].component
+    assert back.__dict__["times"](5) == 15
+
+
+def test_each_task_gets_an_object_of_its_own() -> None:
+    held: list[int] = []
+    spec = topology_of(Keep(held=held, apply=lambda n: n))["keep"]
+    copies = [blob.copy_component(spec) for _ in range(2)]
+    for copy in copies:
+        assert type(copy) is Keep
+        copy.__dict__["held"].append(copy.__dict__["apply"](1))
+    assert [copy.__dict__["held"] for copy in copies] == [[1], [1]]
+    assert held == []
+
+
+# What cannot
+
+
+def test_lock_deep_inside_is_named() -> None:
+    bolt = Keep(fine=1, x=SimpleNamespace(fine=2, y=threading.Lock()))
+    assert refusal(bolt) == (
+        "component 'keep' cannot be sent to a worker: keep.x.y is a lock, which cannot be pickled "
+        "(cannot pickle '_thread.lock' object); create it in open() or prepare() instead"
+    )
+
+
+@pytest.mark.parametrize(
+    ("make", "kind"),
+    [
+        (lambda path: (n for n in range(3)), "generator"),
+        (lambda path: path.open("w"), "TextIOWrapper"),
+        (lambda path: path.open("rb"), "BufferedReader"),
+        (lambda path: socket.socket(socket.AF_UNIX), "socket"),
+        (lambda path: threading.Thread(), "Thread"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_kinds_that_cannot_travel(make: Any, kind: str, tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.touch()
+    culprit = make(path)
+    try:
+        text = refusal(Keep(first=1, source=culprit))
+    finally:
+        if hasattr(culprit, "close"):
+            culprit.close()
+    assert text.startswith("component 'keep' cannot be sent to a worker: keep.source")
+    assert text.endswith("; create it in open() or prepare() instead")
+    if kind != "Thread":  # what of a thread is to blame depends on the Python version
+        assert text.startswith(f"component 'keep' cannot be sent to a worker: keep.source is a {kind}, which cannot be")
+
+
+@pytest.mark.parametrize(
+    ("held", "place"),
+    [
+        ({"by": {"key": threading.Lock()}}, "keep.by['key']"),
+        ({"by": [0, (1, threading.Lock())]}, "keep.by[1][1]"),
+        ({"by": Slots(threading.Lock())}, "keep.by.inner"),
+        ({"by": Careful(more=threading.Lock())}, "keep.by.more"),
+        ({"by": {5: Slots([threading.Lock()])}}, "keep.by[5].inner[0]"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_place_is_spelled_as_in_code(held: dict[str, object], place: str) -> None:
+    assert f": {place} is a lock, which cannot be pickled" in refusal(Keep(**held))
+
+
+def test_function_that_holds_a_lock_is_named() -> None:
+    lock = threading.Lock()
+    assert ": keep.act is a function, which cannot be pickled" in refusal(Keep(act=lambda: lock))
+
+
+def test_too_deep_to_look_names_the_nearest() -> None:
+    held: object = threading.Lock()
+    for _ in range(10):
+        held = [held]
+    assert ": keep.held[0][0][0] is a list, which cannot be pickled" in refusal(Keep(held=held))
+
+
+def test_object_that_contains_itself() -> None:
+    bolt = Keep(lock=threading.Lock())
+    bolt.__dict__["me"] = bolt
+    assert "is a lock, which cannot be pickled" in refusal(bolt)
+
+
+def test_culprit_outside_the_components() -> None:
+    builder = TopologyBuilder()
+    builder.set_spout("numbers", Numbers())
+    topology = builder.build()
+    object.__setattr__(topology["numbers"], "config", {"lock": threading.Lock()})
+    with pytest.raises(UsageError, match=r"^the topology cannot be sent to a worker: TypeError: "):
+        blob.dump(topology)
+
+
+# Loading
+
+
+def test_bytes_that_are_no_topology() -> None:
+    with pytest.raises(ClusterError, match="the topology's code cannot be loaded in a worker: UnpicklingError: "):
+        blob.load(b"garbage", [])
+    with pytest.raises(ClusterError, match="the topology's code cannot be loaded in a worker: "):
+        blob.load(blob.dump(topology_of(Keep()))[:-20], [])
+    with pytest.raises(ClusterError, match="the code store holds a dict where a topology should be"):
+        blob.load(pickle.dumps({}), [])
+
+
+def test_module_that_the_worker_does_not_have() -> None:
+    module = ModuleType("nowhere_to_be_found")
+    sys.modules["nowhere_to_be_found"] = module
+    module.Lost = type("Lost", (Keep,), {"__module__": "nowhere_to_be_found"})  # type: ignore[attr-defined]
+    try:
+        data = blob.dump(topology_of(module.Lost()))
+    finally:
+        del sys.modules["nowhere_to_be_found"]
+    with pytest.raises(ClusterError, match="in a worker: ModuleNotFoundError: No module named 'nowhere_to_be_found'"):
+        blob.load(data, [])
+
+
+def test_import_path_is_extended_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "path", ["first"])
+    for _ in range(2):
+        blob.load(blob.dump(topology_of(Keep())), ["second", "first", "third"])
+    assert sys.path == ["first", "second", "third"]
+
+
+# Modules
+
+
+@pytest.fixture
+def topology_file(tmp_path: Path) -> Iterator[ModuleType]:
+    """A module loaded from a file the way the command line does it: nobody else can import it."""
+    path = tmp_path / "counting.py"
+    path.write_text(textwrap.dedent(SOURCE))
+    spec = importlib.util.spec_from_file_location("counting", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["counting"] = module
+    spec.loader.exec_module(module)
+    yield module
+    sys.modules.pop("counting", None)
+
+
+SOURCE = """
+    import dataclasses
+    from engine.builder import TopologyBuilder
+    from engine.component import BasicBolt, Spout
+
+    FACTOR = 7
+
+    @dataclasses.dataclass
+    class Total:
+        value: int = 0
+
+    def scaled(n):
+        return n * FACTOR
+
+    class Numbers(Spout):
+        outputs = ("number",)
+
+    class Base(BasicBolt):
+        def name(self):
+            return type(self).__name__
+
+    class Count(Base):
+        def __init__(self):
+            self.total = Total(5)
+        def name(self):
+            return f"{super().name()} {scaled(self.total.value)} {isinstance(self.total, Total)}"
+
+    def build():
+        builder = TopologyBuilder()
+        builder.set_spout("numbers", Numbers())
+        builder.set_bolt("count", Count()).shuffle_grouping("numbers")
+        return builder.build()
+"""
+
+WORKER = """
+    import sys
+    from pathlib import Path
+    from scheduler import blob
+
+    topology = blob.load(Path(sys.argv[1]).read_bytes(), sys.argv[2:])
+    for _ in range(2):
+        one, other = (blob.copy_component(topology["count"]) for _ in range(2))
+        assert one is not other and one.total is not other.total
+        assert type(one) is type(other) is type(topology["count"].component), "copies are of one class"
+        print(one.name())
+"""
+
+
+def python(code: str, *arguments: str, cwd: Path) -> str:
+    process = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(code), *arguments], cwd=cwd, env={"PYTHONPATH": str(ROOT)},
+        capture_output=True, text=True, timeout=50,
+    )  # fmt: skip
+    assert process.returncode == 0, process.stderr
+    return process.stdout
+
+
+def test_module_by_value_works_in_another_interpreter(topology_file: ModuleType, tmp_path: Path) -> None:
+    data = tmp_path / "blob"
+    data.write_bytes(blob.dump(topology_file.build(), topology_file))
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    assert python(WORKER, str(data), cwd=elsewhere) == "Count 35 True\n" * 2
+    assert not cloudpickle.list_registry_pickle_by_value()
+
+
+def test_main_module_works_in_another_interpreter(tmp_path: Path) -> None:
+    data = tmp_path / "blob"
+    submit = "import sys\nfrom pathlib import Path\nfrom scheduler import blob\n"
+    submit += textwrap.dedent(SOURCE) + "\nPath(sys.argv[1]).write_bytes(blob.dump(build()))\n"
+    python(submit, str(data), cwd=tmp_path)
+    assert python(WORKER, str(data), cwd=tmp_path) == "Count 35 True\n" * 2
+
+
+def test_module_of_the_import_path_is_imported_in_another_interpreter(
+    topology_file: ModuleType, tmp_path: Path
+) -> None:
+    data = tmp_path / "blob"
+    data.write_bytes(blob.dump(topology_file.build()))
+    assert b"isinstance" not in data.read_bytes()  # by name: no code travels
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    assert python(WORKER, str(data), "/nowhere", str(tmp_path), cwd=elsewhere) == "Count 35 True\n" * 2
+
+
+def test_module_that_was_not_imported_by_name(topology_file: ModuleType, tmp_path: Path) -> None:
+    del sys.modules["counting"]
+    data = tmp_path / "blob"
+    data.write_bytes(blob.dump(topology_file.build(), topology_file))
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    assert python(WORKER, str(data), cwd=elsewhere) == "Count 35 True\n" * 2
+
+
+def test_refusal_of_a_module_by_value(topology_file: ModuleType) -> None:
+    topology_file.LOCK = threading.Lock()  # type: ignore[attr-defined]
+    assert ": keep.x is a lock" in refusal(Keep(x=topology_file.LOCK), topology_file)
+    assert not cloudpickle.list_registry_pickle_by_value()
+
+
+def test_module_that_its_user_registered_stays_registered(topology_file: ModuleType) -> None:
+    cloudpickle.register_pickle_by_value(topology_file)
+    try:
+        blob.dump(topology_file.build(), topology_file)
+        assert cloudpickle.list_registry_pickle_by_value() == {"counting"}
+    finally:
+        cloudpickle.unregister_pickle_by_value(topology_file)

@@ -1,0 +1,242 @@
+"""Executors with a thread of their own: real threads, and waits that end when something happened."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from engine.blocking import BlockingExecutor, Handover
+from engine.builder import TopologyBuilder
+from engine.collectors import BasicCollector
+from engine.errors import FailedTuple
+from engine.executor import TaskCrashed
+from engine.outbox import Outbox
+from engine.tuple import Tuple
+from tests.unit.rig import DEADLINE_SECS, Does, DoesBasic, Feeder, Rig, acks, aggregates, chain
+
+Rigs = list[Rig]
+
+
+@pytest.fixture
+def rigs() -> Iterator[Rigs]:
+    """Append a rig to have its threads ended."""
+    made: Rigs = []
+    yield made
+    for rig in made:
+        rig.core.close()
+        assert not any(runner._thread.is_alive() for runner in rig.core.blocking)
+
+
+def threaded(rigs: Rigs, builder: TopologyBuilder, **settings: Any) -> Rig:
+    rig = Rig(builder, threads=True, **settings)
+    rigs.append(rig)
+    return rig
+
+
+class Gate:
+    """A bolt waits here until the test opens."""
+
+    def __init__(self) -> None:
+        self.reached = threading.Event()
+        self._open = threading.Event()
+
+    def wait(self) -> None:
+        self.reached.set()
+        assert self._open.wait(DEADLINE_SECS)
+
+    def await_reached(self) -> None:
+        assert self.reached.wait(DEADLINE_SECS)
+
+    def open(self) -> None:
+        self._open.set()
+
+
+def test_it_runs_on_a_thread_of_its_own_and_the_rest_does_not(rigs: Rigs) -> None:
+    names: dict[str, set[str]] = {"bolt-1": set(), "bolt-2": set()}
+
+    def execute(bolt: DoesBasic, tup: Tuple, collector: BasicCollector) -> None:
+        names[bolt.context.component_id].add(threading.current_thread().name)
+        if bolt.outputs:
+            collector.emit(tup.values)
+
+    spout = Feeder()
+    rig = threaded(rigs, chain(spout, DoesBasic(execute, ("value",), blocking=True), DoesBasic(execute)))
+    for number in range(50):
+        spout.feed(number, id=number)
+    rig.settle_until(lambda: len(spout.acked) == 50)
+    task = rig.plan.tasks_of("bolt-1")[0]
+    assert names == {"bolt-1": {f"bolt-1[{task}]"}, "bolt-2": {threading.current_thread().name}}
+    assert (rig.pending, rig.tracked) == (0, 0)
+    assert rig.core.quiet
+    assert rig.core.backlog == 0
+
+
+def test_while_it_waits_the_others_work(rigs: Rigs) -> None:
+    gate = Gate()
+
+    def waits(bolt: Does, tup: Tuple) -> None:
+        gate.wait()
+        bolt.collector.ack(tup)
+
+    spout, other = Feeder(), Does(acks)
+    builder = chain(spout, Does(waits, blocking=True))
+    builder.set_bolt("other", other).shuffle_grouping("spout")
+    rig = threaded(rigs, builder)
+    spout.feed(1, id=1)
+    rig.settle()
+    gate.await_reached()
+    rig.settle()
+    assert other.seen == [(1,)]
+    assert not rig.core.quiet
+    assert spout.acked == []
+    gate.open()
+    rig.settle_until(lambda: spout.acked == [1])
+    assert rig.core.quiet
+
+
+def test_tuples_stay_in_order(rigs: Rigs) -> None:
+    spout, sink = Feeder(), Does(acks)
+    rig = threaded(rigs, chain(
+        spout, DoesBasic(lambda bolt, tup, collector: collector.emit(tup.values), ("value",), blocking=True), sink
+    ))
+    for begin in range(0, 200, 10):
+        for number in range(begin, begin + 10):
+            spout.feed(number, id=number)
+        rig.settle()
+    rig.settle_until(lambda: len(spout.acked) == 200)
+    assert sink.seen == [(number,) for number in range(200)]
+
+
+def test_several_tasks_of_an_executor_share_its_thread(rigs: Rigs) -> None:
+    threads: dict[int, set[int]] = {}
+
+    def execute(bolt: DoesBasic, tup: Tuple, collector: BasicCollector) -> None:
+        threads.setdefault(bolt.context.task_id, set()).add(threading.get_ident())
+
+    spout = Feeder()
+    builder = TopologyBuilder()
+    builder.set_spout("spout", spout)
+    builder.set_bolt("bolt", DoesBasic(execute, blocking=True), 2, 4).shuffle_grouping("spout")
+    rig = threaded(rigs, builder)
+    for number in range(40):
+        spout.feed(number, id=number)
+    rig.settle_until(lambda: len(spout.acked) == 40)
+    assert sorted(map(len, threads.values())) == [1] * 4
+    assert len(set.union(*threads.values())) == 2
+
+
+def test_failing_joining_and_resetting_work_as_elsewhere(rigs: Rigs) -> None:
+    def execute(bolt: Does, tup: Tuple) -> None:
+        bolt.collector.reset_timeout(tup)
+        if tup[0] == "x":
+            raise FailedTuple("no")
+        aggregates(2)(bolt, tup)
+
+    spout = Feeder()
+    rig = threaded(rigs, chain(spout, Does(execute, ("count",), blocking=True), Does(acks)))
+    for number, value in enumerate("axb"):
+        spout.feed(value, id=number)
+    rig.settle_until(lambda: len(spout.acked) + len(spout.failures) == 3)
+    assert sorted(spout.acked) == [0, 2]
+    assert spout.reasons == [(1, "failed")]
+
+
+def test_done_is_called_when_the_batch_is_done(rigs: Rigs) -> None:
+    spout, gate = Feeder(), Gate()
+    builder = chain(spout, Does(lambda bolt, tup: gate.wait(), blocking=True))
+    rig = threaded(rigs, builder)
+    from tests.unit.rig import batch_of, parcel_of
+
+    batch = batch_of([(1,)], [(0, 0, 1)], rig.plan.tasks_of("bolt-1")[0], rig.plan.tasks_of("spout")[0])
+    done: list[str] = []
+    rig.core.receive(parcel_of(batch), lambda: done.append(threading.current_thread().name))
+    gate.await_reached()
+    rig.settle()
+    assert done == []
+    gate.open()
+    rig.settle_until(lambda: bool(done))
+    assert done == [threading.current_thread().name]
+
+
+@pytest.mark.parametrize("error", [ValueError("what"), SystemExit(0), KeyboardInterrupt()])
+def test_whatever_it_raises_reaches_the_loop(rigs: Rigs, error: BaseException) -> None:
+    def raises(bolt: Does, tup: Tuple) -> None:
+        raise error
+
+    spout = Feeder()
+    rig = threaded(rigs, chain(spout, Does(raises, blocking=True)))
+    spout.feed(1, id=1)
+    with pytest.raises(TaskCrashed, match=rf"^bolt-1\[2\] raised {type(error).__name__}.* in execute"):
+        rig.settle_until(lambda: False)
+    if isinstance(error, Exception):
+        rig.core.tracking.settle()
+        assert spout.reasons == [(1, "exception")]
+
+
+def test_an_exception_with_on_error_fail_does_not_end_the_thread(rigs: Rigs) -> None:
+    def raises_once(bolt: Does, tup: Tuple) -> None:
+        if tup[0] == "x":
+            raise ValueError("what")
+        bolt.collector.ack(tup)
+
+    spout = Feeder()
+    rig = threaded(rigs, chain(spout, Does(raises_once, blocking=True)), on_error="fail")
+    spout.feed("x", id=1)
+    spout.feed("y", id=2)
+    rig.settle_until(lambda: len(spout.acked) + len(spout.failures) == 2)
+    assert (spout.acked, spout.reasons) == ([2], [(1, "exception")])
+    assert [text for _, _, text in rig.errors] == ["ValueError: what"]
+
+
+def test_stopping_ends_the_thread_after_the_batch_it_is_at(rigs: Rigs) -> None:
+    gate, seen = Gate(), []
+
+    def waits(bolt: Does, tup: Tuple) -> None:
+        gate.wait()
+        seen.append(tup[0])
+
+    spout = Feeder()
+    rig = threaded(rigs, chain(spout, Does(waits, blocking=True)))
+    spout.feed("first", id=1)
+    rig.settle()
+    gate.await_reached()
+    spout.feed("second", id=2)
+    rig.settle()
+    stopping = threading.Thread(target=rig.core.close)
+    stopping.start()
+    gate.open()
+    stopping.join(DEADLINE_SECS)
+    assert not stopping.is_alive()
+    assert seen[:1] == ["first"]
+    assert not any(runner._thread.is_alive() for runner in rig.core.blocking)
+
+
+def test_a_runner_that_never_started_can_be_stopped() -> None:
+    BlockingExecutor(None, "never", lambda handover: None).stop()  # type: ignore[arg-type]
+
+
+class PostsWhenAsked:
+    """A runner that hands over at the very moment the loop asks whether it is busy."""
+
+    def __init__(self, rig: Rig) -> None:
+        self._rig = rig
+        self._posted = False
+
+    @property
+    def busy(self) -> bool:
+        if not self._posted:
+            self._posted = True
+            self._rig.core.post(Handover(Outbox(), [], None))
+        return False
+
+    def stop(self) -> None:
+        """It has no thread."""
+
+
+def test_what_is_handed_over_while_the_loop_looks_is_not_overlooked() -> None:
+    rig = Rig(chain(Feeder(), Does(acks)))
+    rig.core.blocking.append(PostsWhenAsked(rig))  # type: ignore[arg-type]
+    assert not rig.core.quiet

@@ -1,0 +1,499 @@
+"""Executing batches: runs, kept tuples, failures of one tuple among others, exceptions, ticks."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from engine.batch import Batch
+from engine.collectors import BasicCollector
+from engine.errors import FailedTuple
+from engine.executor import TaskCrashed, describe
+from engine.failure import Failure
+from engine.metrics import TaskStats
+from engine.tuple import Tuple
+from tests.unit.rig import Does, DoesBasic, Feeder, Rig, acks, batch_of, chain, keeps, parcel_of
+
+R1, R2, R3 = 1 << 16, 2 << 16, 3 << 16
+E1, E2, E3 = 0x1111, 0x2222, 0x4444
+Execute = Callable[[Any, Tuple], None]
+
+
+class Lab(Rig):
+    """spout -> bolt-1 -> a sink that keeps everything; batches are put in front of bolt-1 by hand."""
+
+    def __init__(self, bolt: Does | DoesBasic, **settings: Any) -> None:
+        self.spout = Feeder(("value",))
+        self.sink = Does(keeps)
+        bolt.outputs = ("value",)
+        super().__init__(chain(self.spout, bolt, self.sink), **settings)
+        self.bolt = self.user("bolt-1")
+        self.at = self.plan.tasks_of("bolt-1")[0]
+        self.source = self.plan.tasks_of("spout")[0]
+        self.acker = self.core.ackers[0]
+        self.pending_table = self.core.spout_tasks[self.source][1].pending
+
+    def tree(self, root: int, *edges: int) -> None:
+        """A tree that the spout emitted under the message id `root`."""
+        xor = 0
+        for edge in edges:
+            xor ^= edge
+        self.pending_table.add(root, root, (), xor, 0)
+
+    def receive(self, values: str, *runs: tuple[int, int, int], others: dict[int, Any] | None = None) -> Batch:
+        batch = batch_of([(value,) for value in values], runs, self.at, self.source)
+        batch.others = others
+        self.core.receive(parcel_of(batch), lambda: None)
+        self.settle()
+        return batch
+
+    def finish(self, indexes: Any = None) -> None:
+        """Ack what the sink keeps."""
+        for index in range(len(self.sink.kept)) if indexes is None else indexes:
+            self.user("bolt-2").collector.ack(self.sink.kept[index])
+        self.settle()
+
+    def stats(self, component: str = "bolt-1") -> TaskStats:
+        self.core.refresh_gauges()
+        return self.core.stats[self.plan.tasks_of(component)[0]]
+
+
+def forwards(bolt: DoesBasic, tup: Tuple, collector: BasicCollector) -> None:
+    collector.emit(tup.values)
+
+
+def forwards_plain(bolt: Does, tup: Tuple) -> None:
+    bolt.collector.emit(tup.values, tup)
+    bolt.collector.ack(tup)
+
+
+FORWARDERS = [DoesBasic(forwards), Does(forwards_plain)]
+
+
+# ---- runs ----
+
+
+@pytest.mark.parametrize("bolt", FORWARDERS)
+def test_a_run_is_acked_when_its_last_tuple_is_done(bolt: Any) -> None:
+    lab = Lab(bolt)
+    lab.tree(R1, E1)
+    lab.receive("abc", (R1, E1, 3))
+    assert [tup.values for tup in lab.sink.kept] == [("a",), ("b",), ("c",)]
+    lab.finish([0, 2])
+    assert (lab.spout.acked, lab.tracked) == ([], 1)
+    lab.finish([1])
+    assert (lab.spout.acked, lab.tracked) == ([R1], 0)
+
+
+@pytest.mark.parametrize("bolt", FORWARDERS)
+def test_the_tuples_of_a_run_that_go_on_together_are_one_run_again(bolt: Any) -> None:
+    lab = Lab(bolt)
+    lab.tree(R1, E1)
+    lab.tree(R2, E2)
+    lab.receive("aab", (R1, E1, 2), (R2, E2, 1))
+    a1, a2, b = lab.sink.kept
+    assert a1._run is a2._run is not b._run
+    assert (a1._run.root, b._run.root) == (R1, R2)
+
+
+@pytest.mark.parametrize("bolt", FORWARDERS)
+def test_trees_that_alternate_stay_apart(bolt: Any) -> None:
+    lab = Lab(bolt)
+    lab.tree(R1, E1, E3)
+    lab.tree(R2, E2)
+    lab.receive("aba", (R1, E1, 1), (R2, E2, 1), (R1, E3, 1))
+    lab.finish([1])
+    assert lab.spout.acked == [R2]
+    lab.finish([0])
+    assert lab.spout.acked == [R2]
+    lab.finish([2])
+    assert lab.spout.acked == [R2, R1]
+
+
+@pytest.mark.parametrize("position", [0, 1, 2])
+def test_each_tuple_of_a_run_can_be_failed_on_its_own(position: int) -> None:
+    lab = Lab(Does(keeps))
+    lab.tree(R1, E1)
+    lab.tree(R2, E2)
+    lab.receive("aaab", (R1, E1, 3), (R2, E2, 1))
+    kept, collector = lab.bolt.kept, lab.bolt.collector
+    for index in (0, 1, 2):
+        (collector.fail if index == position else collector.ack)(kept[index])
+        lab.settle()
+    collector.ack(kept[3])
+    lab.settle()
+    assert lab.spout.reasons == [(R1, "failed")]
+    assert lab.spout.failures[0][1] == Failure("failed", "bolt-1", lab.at, "node-1:6700")
+    assert lab.spout.acked == [R2]
+    assert (lab.stats().acked, lab.stats().failed) == (3, 1)
+
+
+@pytest.mark.parametrize("basic", [True, False])
+@pytest.mark.parametrize("position", [0, 1, 2])
+def test_failed_tuple_fails_one_tree_and_the_rest_is_executed(position: int, basic: bool) -> None:
+    def fails(tup: Tuple) -> None:
+        if tup[0] == "x":
+            raise FailedTuple("cannot parse x")
+
+    def plain(bolt: Does, tup: Tuple) -> None:
+        fails(tup)
+        acks(bolt, tup)
+
+    lab = Lab(DoesBasic(lambda bolt, tup, collector: fails(tup)) if basic else Does(plain))
+    lab.tree(R1, E1)
+    lab.tree(R2, E2)
+    values = ["a", "a", "a"]
+    values[position] = "x"
+    lab.receive("".join(values) + "b", (R1, E1, 3), (R2, E2, 1))
+    assert lab.bolt.seen == [(value,) for value in (*values, "b")]
+    assert lab.spout.failures == [(R1, Failure("failed", "bolt-1", lab.at, "node-1:6700", "cannot parse x"))]
+    assert lab.spout.acked == [R2]
+    stats = lab.stats()
+    assert (stats.executed, stats.acked, stats.failed, stats.errors) == (4, 3, 1, 0)
+
+
+def test_failed_tuple_after_the_ack_changes_nothing_for_the_counts() -> None:
+    def execute(bolt: Does, tup: Tuple) -> None:
+        bolt.collector.ack(tup)
+        raise FailedTuple("too late")
+
+    lab = Lab(Does(execute))
+    lab.tree(R1, E1)
+    lab.receive("a", (R1, E1, 1))
+    assert len(lab.spout.acked) + len(lab.spout.failures) == 1
+    assert (lab.stats().acked, lab.stats().failed) == (1, 0)
+
+
+def test_a_run_may_be_done_in_any_order_and_much_later() -> None:
+    lab = Lab(Does(keeps))
+    lab.tree(R1, E1)
+    lab.receive("abc", (R1, E1, 3))
+    collector, (a, b, c) = lab.bolt.collector, lab.bolt.kept
+    collector.emit(("from c",), c)
+    collector.ack(c)
+    lab.settle()
+    collector.emit(("from a",), a)
+    collector.ack(a)
+    lab.settle()
+    lab.finish()
+    assert lab.spout.acked == []
+    collector.ack(b)
+    lab.settle()
+    assert lab.spout.acked == [R1]
+    assert (lab.tracked, lab.acker.early_count) == (0, 0)
+
+
+def test_what_a_failed_run_emitted_may_still_be_acked() -> None:
+    lab = Lab(Does(keeps))
+    lab.tree(R1, E1)
+    lab.receive("ab", (R1, E1, 2))
+    collector, (a, b) = lab.bolt.collector, lab.bolt.kept
+    collector.emit(("x",), a)
+    collector.fail(a)
+    collector.emit(("y",), b)
+    collector.ack(b)
+    lab.settle()
+    lab.finish()
+    assert lab.spout.reasons == [(R1, "failed")]
+    assert (lab.spout.acked, lab.tracked) == ([], 0)
+
+
+# ---- runs of several trees ----
+
+
+@pytest.mark.parametrize("bolt", FORWARDERS)
+def test_a_run_of_two_trees_goes_on_as_one_and_acks_both(bolt: Any) -> None:
+    lab = Lab(bolt)
+    lab.tree(R1, E1)
+    lab.tree(R2, E2)
+    lab.receive("a", (R1, E1, 1), others={0: ((R2, E2),)})
+    assert lab.spout.acked == []
+    lab.finish()
+    assert sorted(lab.spout.acked) == [R1, R2]
+    assert lab.acker.early_count == 0
+
+
+@pytest.mark.parametrize("bolt", FORWARDERS)
+def test_a_run_of_two_trees_leaves_no_mark_on_the_next(bolt: Any) -> None:
+    lab = Lab(bolt)
+    for root, edges in ((R1, (E1,)), (R2, (E2,)), (R3, (E3,))):
+        lab.tree(root, *edges)
+    lab.receive("ab", (R3, E3 ^ 1, 1), (R1, E1, 1), others={1: ((R2, E2),)})
+    lab.receive("c", (R3, 1, 1))
+    assert [tup._run.others == () for tup in lab.sink.kept] == [True, False, True]
+    lab.finish([0, 2])
+    assert lab.spout.acked == [R3]
+    lab.finish([1])
+    assert sorted(lab.spout.acked) == [R1, R2, R3]
+    assert lab.acker.early_count == 0
+
+
+def test_a_failure_after_a_run_of_two_trees_fails_only_its_own() -> None:
+    def execute(bolt: DoesBasic, tup: Tuple, collector: BasicCollector) -> None:
+        if tup[0] == "x":
+            raise FailedTuple
+
+    lab = Lab(DoesBasic(execute))
+    for root, edges in ((R1, (E1, 7)), (R2, (E2, 7)), (R3, (E3,))):
+        lab.tree(root, *edges)
+    lab.receive("a", (R1, E1, 1), others={0: ((R2, E2),)})
+    lab.receive("x", (R3, E3, 1))
+    assert lab.spout.reasons == [(R3, "failed")]
+    assert lab.pending == 2
+
+
+@pytest.mark.parametrize("first", ["fails", "acks"])
+def test_the_same_root_joined_and_alone_are_different_runs(first: str) -> None:
+    lab = Lab(DoesBasic(forwards))
+    lab.tree(R1, E1, E3)
+    lab.tree(R2, E2)
+    lab.receive("ab", (R1, E1, 1), (R1, E3, 1), others={0: ((R2, E2),)})
+    a, b = lab.sink.kept
+    assert a._run is not b._run
+    collector = lab.user("bolt-2").collector
+    (collector.fail if first == "fails" else collector.ack)(b)
+    collector.ack(a)
+    lab.settle()
+    assert lab.spout.acked == ([R2] if first == "fails" else [R2, R1]) or sorted(lab.spout.acked) == [R1, R2]
+    assert lab.spout.reasons == ([(R1, "failed")] if first == "fails" else [])
+
+
+# ---- untracked tuples ----
+
+
+@pytest.mark.parametrize("how", [FailedTuple("no"), ValueError("no")])
+@pytest.mark.parametrize("basic", [True, False])
+def test_an_untracked_tuple_that_fails_leaves_no_mark_on_the_next(how: Exception, basic: bool) -> None:
+    def fails(tup: Tuple) -> None:
+        if tup[0] == "x":
+            raise how
+
+    def plain(bolt: Does, tup: Tuple) -> None:
+        fails(tup)
+        acks(bolt, tup)
+
+    lab = Lab(DoesBasic(lambda bolt, tup, collector: fails(tup)) if basic else Does(plain), on_error="fail")
+    lab.tree(R1, E1)
+    lab.receive("xa", (0, 0, 1), (R1, E1, 1))
+    assert lab.spout.acked == [R1]
+    lab.tree(R2, E2)
+    lab.receive("x", (0, 0, 1))
+    lab.receive("b", (R2, E2, 1))
+    assert lab.spout.acked == [R1, R2]
+    assert lab.spout.failures == []
+
+
+# ---- kept tuples ----
+
+
+@pytest.mark.parametrize("basic", [True, False])
+def test_a_kept_tuple_does_not_change(basic: bool) -> None:
+    def keep(bolt: DoesBasic, tup: Tuple, collector: BasicCollector) -> None:
+        if tup[0] not in "bd":
+            bolt.kept.append(tup)
+
+    lab = Lab(DoesBasic(keep) if basic else Does(keeps))
+    lab.tree(R1, E1)
+    lab.receive("abcdef", (R1, E1, 6))
+    expected = "acef" if basic else "abcdef"
+    assert [tup[0] for tup in lab.bolt.kept] == list(expected)
+    assert all(tup.source_component == "spout" for tup in lab.bolt.kept)
+
+
+@pytest.mark.parametrize("how", ["closure", "generator", "dict", "attribute"])
+def test_it_does_not_matter_how_it_is_kept(how: str) -> None:
+    kept: list[Callable[[], Any]] = []
+
+    class Holder:
+        tup: Tuple
+
+    def keep(bolt: DoesBasic, tup: Tuple, collector: BasicCollector) -> None:
+        if how == "closure":
+            kept.append(lambda: tup[0])
+        elif how == "generator":
+            lazily = (tup[0] for _ in range(1))
+            kept.append(lambda: next(lazily))
+        elif how == "dict":
+            by_name = {"tup": tup}
+            kept.append(lambda: by_name["tup"][0])
+        else:
+            holder = Holder()
+            holder.tup = tup
+            kept.append(lambda: holder.tup[0])
+
+    lab = Lab(DoesBasic(keep))
+    lab.receive("abc", (0, 0, 3))
+    assert [read() for read in kept] == ["a", "b", "c"]
+
+
+@pytest.mark.parametrize("how", [FailedTuple("no"), ValueError("no")])
+def test_a_tuple_kept_by_a_call_that_raised_does_not_change_either(how: Exception) -> None:
+    def keep(bolt: DoesBasic, tup: Tuple, collector: BasicCollector) -> None:
+        bolt.kept.append(tup)
+        raise how
+
+    lab = Lab(DoesBasic(keep), on_error="fail")
+    lab.receive("abc", (0, 0, 3))
+    assert [tup[0] for tup in lab.bolt.kept] == ["a", "b", "c"]
+
+
+# ---- exceptions ----
+
+
+def raises_on_x(tup: Tuple) -> None:
+    if tup[0] == "x":
+        raise KeyError("what")
+
+
+@pytest.mark.parametrize("basic", [True, False])
+def test_an_exception_names_its_task_and_fails_its_tree_at_once(basic: bool) -> None:
+    def plain(bolt: Does, tup: Tuple) -> None:
+        raises_on_x(tup)
+        acks(bolt, tup)
+
+    lab = Lab(DoesBasic(lambda bolt, tup, collector: raises_on_x(tup)) if basic else Does(plain))
+    lab.tree(R1, E1)
+    lab.tree(R2, E2)
+    with pytest.raises(TaskCrashed) as crashed:
+        lab.receive("axab", (R1, E1, 3), (R2, E2, 1))
+    assert str(crashed.value) == f"bolt-1[{lab.at}] raised KeyError: 'what' in execute"
+    assert isinstance(crashed.value.__cause__, KeyError)
+    assert "raises_on_x" in crashed.value.traceback_text
+    # What had been done before the worker ends is brought to the acker: nothing of the run passes for success.
+    lab.core.tracking.settle()
+    assert lab.spout.failures == [(R1, Failure("exception", "bolt-1", lab.at, "node-1:6700", "KeyError: 'what'"))]
+    assert lab.spout.acked == []
+    assert lab.stats().errors == 1
+
+
+@pytest.mark.parametrize("basic", [True, False])
+def test_with_on_error_fail_the_bolt_goes_on(basic: bool) -> None:
+    def plain(bolt: Does, tup: Tuple) -> None:
+        raises_on_x(tup)
+        acks(bolt, tup)
+
+    lab = Lab(DoesBasic(lambda bolt, tup, collector: raises_on_x(tup)) if basic else Does(plain), on_error="fail")
+    lab.tree(R1, E1)
+    lab.tree(R2, E2)
+    lab.receive("axab", (R1, E1, 3), (R2, E2, 1))
+    assert lab.bolt.seen == [("a",), ("x",), ("a",), ("b",)]
+    assert lab.spout.reasons == [(R1, "exception")]
+    assert lab.spout.acked == [R2]
+    assert lab.errors == [("bolt-1", lab.at, "KeyError: 'what'")]
+    stats = lab.stats()
+    assert (stats.executed, stats.acked, stats.failed, stats.errors) == (4, 3, 1, 1)
+
+
+def test_wrong_use_in_execute_is_an_exception_like_others() -> None:
+    lab = Lab(DoesBasic(lambda bolt, tup, collector: collector.emit(("a", "b"))), on_error="fail")
+    lab.tree(R1, E1)
+    lab.receive("x", (R1, E1, 1))
+    assert lab.spout.reasons == [(R1, "exception")]
+    assert "ComponentError" in lab.errors[0][2]
+
+
+def test_reported_errors_are_counted_and_do_nothing_else() -> None:
+    def execute(bolt: Does, tup: Tuple) -> None:
+        bolt.collector.report_error(ValueError("careful"))
+        bolt.collector.ack(tup)
+
+    lab = Lab(Does(execute))
+    lab.tree(R1, E1)
+    lab.receive("a", (R1, E1, 1))
+    assert lab.errors == [("bolt-1", lab.at, "ValueError: careful")]
+    assert lab.stats().errors == 1
+    assert lab.spout.acked == [R1]
+
+
+def test_an_error_is_described_in_one_line() -> None:
+    assert describe(ValueError("first\nsecond")) == "ValueError: first"
+    assert describe(ValueError()) == "ValueError"
+
+
+# ---- ticks ----
+
+
+def test_ticks_come_in_time_to_every_task() -> None:
+    ticks = []
+
+    def execute(bolt: Does, tup: Tuple) -> None:
+        ticks.append((bolt.context.task_id, tup.is_tick, tup["rate_secs"], tup.source_component, tup.source_task))
+        bolt.collector.ack(tup)
+
+    builder = chain(Feeder())
+    builder.set_bolt("bolt", Does(execute), 1, 2).shuffle_grouping("spout").set_config(tick_tuple_freq_secs=2)
+    builder.set_bolt("other", Does(acks)).shuffle_grouping("spout")
+    rig = Rig(builder)
+    rig.advance(1.999)
+    assert ticks == []
+    assert rig.core.next_deadline_ns == rig.clock.now_ns() + 1_000_000
+    rig.advance(0.001)
+    assert ticks == [(task, True, 2.0, "__system", -1) for task in rig.plan.tasks_of("bolt")]
+    rig.advance(7)  # late ones are not made up for
+    assert len(ticks) == 4
+    rig.advance(2)
+    assert len(ticks) == 6
+    assert rig.core.quiet
+
+
+@pytest.mark.parametrize("how", [FailedTuple("no"), ValueError("no")])
+@pytest.mark.parametrize("basic", [True, False])
+def test_a_tick_that_fails_is_no_message_that_failed(how: Exception, basic: bool) -> None:
+    def raises(*args: Any) -> None:
+        raise how
+
+    lab = Lab(DoesBasic(raises) if basic else Does(raises), on_error="fail", tick_tuple_freq_secs=1)
+    lab.advance(1)
+    assert len(lab.bolt.seen) == 1
+    stats = lab.stats()
+    assert stats.executed == 0
+    array("Q", stats.counters())  # the board holds no negative numbers
+    assert lab.spout.failures == []
+
+
+def test_what_is_emitted_on_a_tick_is_not_tracked() -> None:
+    lab = Lab(DoesBasic(forwards), tick_tuple_freq_secs=1)
+    lab.advance(1)
+    assert [tup._run.root for tup in lab.sink.kept if not tup.is_tick] == [0]
+    assert lab.tracked == 0
+
+
+# ---- counts ----
+
+
+@pytest.mark.parametrize("bolt", FORWARDERS)
+def test_counts(bolt: Any) -> None:
+    lab = Lab(bolt)
+    lab.tree(R1, E1)
+    lab.receive("abc", (R1, E1, 3))
+    stats = lab.stats()
+    assert (stats.emitted, stats.transferred, stats.executed, stats.acked, stats.failed) == (3, 3, 3, 3, 0)
+    assert stats.in_queue == 0
+    sink = lab.stats("bolt-2")
+    assert (sink.executed, sink.acked, sink.emitted) == (3, 0, 0)
+
+
+def test_emitted_counts_emits_and_transferred_counts_copies() -> None:
+    spout = Feeder()
+    builder = chain(spout)
+    builder.set_bolt("first", DoesBasic(forwards, ("value",))).shuffle_grouping("spout")
+    builder.set_bolt("all", Does(acks), 3).all_grouping("first")
+    rig = Rig(builder)
+    spout.feed("x", id=1)
+    rig.settle()
+    rig.core.refresh_gauges()
+    stats = rig.core.stats[rig.plan.tasks_of("first")[0]]
+    assert (stats.emitted, stats.transferred) == (1, 3)
+
+
+def test_execution_time_is_the_clocks() -> None:
+    def execute(bolt: Does, tup: Tuple) -> None:
+        lab.clock.advance(0.25)
+        bolt.collector.ack(tup)
+
+    lab = Lab(Does(execute))
+    lab.receive("ab", (0, 0, 2))
+    assert lab.stats().execute_ns == 500_000_000

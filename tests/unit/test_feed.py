@@ -1,0 +1,137 @@
+"""Feeds are read from any offset, completely and in order, and are refused when they are not whole."""
+
+from __future__ import annotations
+
+import json
+import pickle
+import sys
+from pathlib import Path
+
+import pytest
+
+from engine.errors import UsageError
+from pipeline.feed import CHUNK_ROWS, Feed, Manifest, PartFile, Partition, Row
+
+pyarrow = pytest.importorskip("pyarrow")
+parquet = pytest.importorskip("pyarrow.parquet")
+
+#: More than a chunk and several row groups, in two files.
+FILES = {"lines/a.parquet": 5000, "lines/b.parquet": 130}
+ROWS = sum(FILES.values())
+
+
+def row(offset: int) -> Row:
+    return offset, f"dir/{offset // 1000}.txt", offset % 1000 + 1, f"text {offset} \u2028 \U0001f600"
+
+
+def write_part(path: Path, first: int, rows: int) -> None:
+    columns = list(zip(*(row(offset) for offset in range(first, first + rows)), strict=True))
+    schema = {"offset": "int64", "path": "string", "line_no": "int32", "text": "string"}
+    arrays = [pyarrow.array(values, type_) for values, type_ in zip(columns, schema.values(), strict=True)]
+    partition = pyarrow.array([1] * rows, pyarrow.int32())
+    parquet.write_table(pyarrow.table([partition, *arrays], ["partition", *schema]), path, row_group_size=700)
+
+
+def write_manifest(path: Path, **changes: object) -> None:
+    files = tuple(PartFile(name, rows) for name, rows in FILES.items())
+    manifest = Manifest("input", (Partition(0, 0), Partition(1, ROWS, files)), 1, 0, 0, 1)
+    (path / "_feed.json").write_text(json.dumps(manifest.to_dict() | changes))
+
+
+@pytest.fixture
+def feed(tmp_path: Path) -> Path:
+    (tmp_path / "lines").mkdir()
+    first = 0
+    for name, rows in FILES.items():
+        write_part(tmp_path / name, first, rows)
+        first += rows
+    write_manifest(tmp_path)
+    return tmp_path
+
+
+def test_partitions_and_rows(feed: Path) -> None:
+    opened = Feed.open(str(feed))
+    assert opened.partitions == [0, 1]
+    assert opened.rows == opened.partition_rows(1) == ROWS
+    assert list(opened.read(0)) == []
+
+
+@pytest.mark.parametrize("start", [0, 1, 699, 700, 701, 4096, 4999, 5000, 5001, ROWS - 1, ROWS])
+def test_reading_starts_at_any_offset(feed: Path, start: int) -> None:
+    chunks = list(Feed.open(feed).read(1, start))
+    assert [found for chunk in chunks for found in chunk] == [row(offset) for offset in range(start, ROWS)]
+    assert all(0 < len(chunk) <= CHUNK_ROWS for chunk in chunks)
+
+
+def test_a_feed_is_read_after_being_pickled_elsewhere(
+    feed: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(feed.parent)
+    pickled = pickle.dumps(Feed.open(feed.name))
+    monkeypatch.chdir(tmp_path_factory.mktemp("elsewhere"))
+    assert next(pickle.loads(pickled).read(1, ROWS - 1)) == [row(ROWS - 1)]
+
+
+@pytest.mark.parametrize(
+    ("partition", "start", "complaint"),
+    [
+        (2, 0, "has no partition 2: allowed are 0, 1"),
+        (1, -1, f"start offset -1 is not in partition 1 of .*: allowed are 0 to {ROWS}"),
+        (1, ROWS + 1, f"start offset {ROWS + 1} is not in"),
+    ],
+)
+def test_what_is_not_there_is_refused_at_the_call(feed: Path, partition: int, start: int, complaint: str) -> None:
+    with pytest.raises(UsageError, match=complaint):
+        Feed.open(feed).read(partition, start)
+
+
+def test_what_is_no_feed_is_refused(feed: Path, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="is not a feed: it does not exist; squall prepare makes one"):
+        Feed.open(tmp_path / "missing")
+    with pytest.raises(UsageError, match=r"is not a feed: it has no _feed\.json"):
+        Feed.open(tmp_path / "lines")
+    with pytest.raises(UsageError, match=r"is not a feed: it has no _feed\.json"):
+        Feed.open(tmp_path / "lines" / "a.parquet")
+    write_manifest(tmp_path, format=2)
+    with pytest.raises(UsageError, match="has format 2; this version reads format 1"):
+        Feed.open(tmp_path)
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{", '{"format": 1}', '{"format": 1, "partitions": [1]}', "\xff"])
+def test_what_is_no_manifest_is_refused(feed: Path, text: str) -> None:
+    (feed / "_feed.json").write_text(text, encoding="latin-1")
+    with pytest.raises(UsageError, match=r"_feed\.json"):
+        Feed.open(feed)
+
+
+def test_a_manifest_that_contradicts_itself_is_refused(feed: Path) -> None:
+    write_manifest(feed, partitions=[{"partition": 0, "rows": 2, "files": [{"name": "lines/a.parquet", "rows": 1}]}])
+    with pytest.raises(UsageError, match="the files of partition 0 do not hold its 2 rows"):
+        Feed.open(feed)
+
+
+def test_damage_is_noticed(feed: Path) -> None:
+    opened = Feed.open(feed)
+    (feed / "lines/b.parquet").write_bytes(b"no parquet")
+    with pytest.raises(UsageError, match=r"is damaged: lines/b\.parquet: "):
+        list(opened.read(1))
+    write_part(feed / "lines/b.parquet", 7, 130)
+    with pytest.raises(UsageError, match=r"lines/b\.parquet has offset 7 where 5000 belongs"):
+        list(opened.read(1))
+    (feed / "lines/b.parquet").unlink()
+    with pytest.raises(UsageError, match=r"was replaced while it was read: lines/b\.parquet is gone"):
+        list(opened.read(1))
+    with pytest.raises(UsageError, match=r"is damaged: lines/b\.parquet is missing"):
+        Feed.open(feed)
+
+
+def test_a_missing_reader_is_named(feed: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    with pytest.raises(UsageError, match=r'needs pyarrow: pip install "squall\[spark\]"'):
+        Feed.open(feed)
+
+
+def test_a_reader_that_is_dropped_halfway_leaves_no_file_open(feed: Path) -> None:
+    """The leak check of every test looks for the descriptor."""
+    reader = Feed.open(feed).read(1)
+    next(reader)

@@ -1,0 +1,134 @@
+"""Following log files: every line once, in order, whole, with the worker that wrote it."""
+
+from __future__ import annotations
+
+import random
+from collections import defaultdict
+from pathlib import Path
+
+import pytest
+
+from scheduler.log_tail import LogTail
+
+MIB = 1 << 20
+
+
+def write(path: Path, text: str | bytes) -> None:
+    with path.open("ab") as file:
+        file.write(text.encode() if isinstance(text, str) else text)
+
+
+@pytest.fixture
+def tail(tmp_path: Path) -> LogTail:
+    return LogTail(tmp_path)
+
+
+def test_directory_that_does_not_exist_yet(tmp_path: Path) -> None:
+    tail = LogTail(tmp_path / "logs")
+    assert tail.poll() == []
+    (tmp_path / "logs").mkdir()
+    write(tmp_path / "logs" / "node-1-6700.log", "a\n")
+    assert tail.poll() == [("node-1:6700", "a")]
+
+
+def test_lines_of_an_earlier_run_are_not_shown_again(tmp_path: Path) -> None:
+    write(tmp_path / "node-1-6700.log", "earlier\n")
+    tail = LogTail(tmp_path)
+    assert tail.poll() == []
+    write(tmp_path / "node-1-6700.log", "now\n")
+    write(tmp_path / "node-1-6701.log", "new\n")
+    assert tail.poll() == [("node-1:6700", "now"), ("node-1:6701", "new")]
+
+
+def test_each_line_comes_once(tmp_path: Path, tail: LogTail) -> None:
+    log = tmp_path / "node-1-6700.log"
+    write(log, "one\ntwo\n")
+    assert tail.poll() == [("node-1:6700", "one"), ("node-1:6700", "two")]
+    assert tail.poll() == []
+    write(log, "\nthree\n")
+    assert tail.poll() == [("node-1:6700", ""), ("node-1:6700", "three")]
+
+
+def test_line_is_kept_back_until_it_is_complete(tmp_path: Path, tail: LogTail) -> None:
+    log = tmp_path / "node-1-6700.log"
+    write(log, "begin")
+    assert tail.poll() == []
+    write(log, " middle")
+    assert tail.poll() == []
+    write(log, " end\nnext")
+    assert tail.poll() == [("node-1:6700", "begin middle end")]
+    write(log, "\n")
+    assert tail.poll() == [("node-1:6700", "next")]
+
+
+def test_workers_are_told_apart(tmp_path: Path, tail: LogTail) -> None:
+    for name, text in [("b-6701", "1\n2\n"), ("a-b-c-6700", "3\n"), ("b-6700", "4\n")]:
+        write(tmp_path / f"{name}.log", text)
+    assert sorted(tail.poll()) == [("a-b-c:6700", "3"), ("b:6700", "4"), ("b:6701", "1"), ("b:6701", "2")]
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["nimbus.log", "supervisor-node-1.log", "node-1-6700.txt", "node-1-6700.log.1", "node-1.x.log", "6700", "-.log"],
+)
+def test_other_files_are_left_alone(tmp_path: Path, tail: LogTail, name: str) -> None:
+    write(tmp_path / name, "not a worker's\n")
+    assert tail.poll() == []
+
+
+def test_character_in_two_pieces_and_bytes_that_are_no_text(tmp_path: Path, tail: LogTail) -> None:
+    log, turtle = tmp_path / "n-1.log", "żółw 🐢".encode()
+    for at in range(len(turtle)):
+        write(log, turtle[at : at + 1])
+        assert tail.poll() == []
+    write(log, b"\n\xff\xfe\x00ok\n")
+    assert tail.poll() == [("n:1", "żółw 🐢"), ("n:1", "\ufffd\ufffd\x00ok")]
+
+
+def test_more_than_one_read_full(tmp_path: Path, tail: LogTail) -> None:
+    """Lines that lie across the ends of reads come whole, and a call takes all there is: it may be the last."""
+    lines = [f"{n:07} " + "é" * 400 for n in range(4000)]
+    write(tmp_path / "n-1.log", "\n".join(lines) + "\n")
+    assert [line for _, line in tail.poll()] == lines
+    assert tail.poll() == []
+
+
+def test_line_longer_than_a_read(tmp_path: Path, tail: LogTail) -> None:
+    write(tmp_path / "n-1.log", "x" * (3 * MIB) + "\nshort\n")
+    assert [len(line) for _, line in tail.poll()] == [3 * MIB, 5]
+
+
+def test_file_that_was_cut_is_read_from_its_start(tmp_path: Path, tail: LogTail) -> None:
+    log = tmp_path / "n-1.log"
+    write(log, "old old old\nhalf a li")
+    assert tail.poll() == [("n:1", "old old old")]
+    log.write_text("new\n")
+    assert tail.poll() == [("n:1", "new")]
+
+
+def test_file_that_vanished(tmp_path: Path, tail: LogTail) -> None:
+    log = tmp_path / "n-1.log"
+    write(log, "a\n")
+    assert tail.poll() == [("n:1", "a")]
+    log.unlink()
+    assert tail.poll() == []
+    (tmp_path / "n-2.log").symlink_to(tmp_path / "nowhere")
+    assert tail.poll() == []
+
+
+def test_random_writes_to_several_logs(tmp_path: Path, tail: LogTail, seed: int) -> None:
+    dice = random.Random(seed)
+    written: dict[str, bytes] = defaultdict(bytes)
+    seen: dict[str, list[str]] = defaultdict(list)
+    for _ in range(300):
+        worker = dice.choice("abc")
+        piece = bytes(dice.choices(b"xy\n", k=dice.randrange(20)))
+        write(tmp_path / f"{worker}-1.log", piece)
+        written[worker] += piece
+        if dice.random() < 0.5:
+            for name, line in tail.poll():
+                seen[name].append(line)
+    for name, line in tail.poll():
+        seen[name].append(line)
+    for worker, data in written.items():
+        assert seen[f"{worker}:1"] == data.decode().split("\n")[:-1]

@@ -1,0 +1,277 @@
+"""The pending table: every tree is answered once, time-outs are precise, attempts are counted."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import engine.pending
+from engine.clock import NS_PER_SEC, ManualClock
+from engine.component import Spout
+from engine.failure import FAILED, TIMEOUT, WORKER_DIED, Failure
+from engine.metrics import TaskStats
+from engine.pending import PendingTable
+from engine.tuple import Tuple
+from tests.unit.rig import Does, Feeder, Rig, acks, chain, keeps
+
+TIMEOUT_SECS = 10
+WHY = Failure(FAILED, "bolt", 3, "node-1:6700", "bad luck")
+
+
+class Answers(Spout):
+    def __init__(self) -> None:
+        self.got: list[tuple[str, Any]] = []
+        self.failures: list[Failure] = []
+
+    def ack(self, message_id: Any) -> None:
+        self.got.append(("ack", message_id))
+
+    def fail(self, message_id: Any) -> None:
+        self.got.append(("fail", message_id))
+
+    def on_failure(self, message_id: Any, failure: Failure) -> None:
+        self.failures.append(failure)
+        super().on_failure(message_id, failure)
+
+
+class Table(PendingTable):
+    """With everything it talks to."""
+
+    def __init__(self, max_attempts: int | None = None, spout: Spout | None = None) -> None:
+        self.clock = ManualClock()
+        self.spout: Any = spout or Answers()
+        self.stats = TaskStats()
+        self.inits: list[tuple[int, int, int, int]] = []
+        self.forgotten: list[int] = []
+        self.given_up: list[tuple[Any, Any, Failure]] = []
+        super().__init__(
+            7, self.spout, self.clock.now_ns, TIMEOUT_SECS * NS_PER_SEC, self.stats,
+            lambda *init: self.inits.append(init), self.forgotten.append, max_attempts,
+            lambda *letter: self.given_up.append(letter),
+        )
+
+    def emit(self, root: int, message_id: Any) -> None:
+        self.add(root, message_id, (f"values of {message_id}",), root ^ 5, 0b10)
+
+
+def test_the_acker_is_told_and_the_answer_comes_once() -> None:
+    table = Table()
+    table.emit(1, "a")
+    assert table.inits == [(1, 1 ^ 5, 7, 0b10)]
+    assert len(table) == 1
+    table.clock.advance(0.25)
+    table.acked(1)
+    table.acked(1)
+    table.failed(1, WHY)
+    assert table.spout.got == [("ack", "a")]
+    assert len(table) == 0
+    assert (table.stats.acked, table.stats.failed) == (1, 0)
+    assert sum(table.stats.histogram) == 1
+
+
+def test_a_failure_comes_once_with_its_cause() -> None:
+    table = Table()
+    table.emit(1, "a")
+    table.failed(1, WHY)
+    table.failed(1, WHY)
+    table.acked(1)
+    assert table.spout.got == [("fail", "a")]
+    assert table.spout.failures == [WHY]
+    assert (table.stats.acked, table.stats.failed) == (0, 1)
+
+
+def test_a_late_answer_to_an_earlier_attempt_does_not_touch_the_next() -> None:
+    table = Table()
+    table.emit(1, "a")
+    table.failed(1, WHY)
+    table.emit(2, "a")
+    table.acked(1)
+    table.failed(1, WHY)
+    assert len(table) == 1
+    table.acked(2)
+    assert table.spout.got == [("fail", "a"), ("ack", "a")]
+    assert table.stats.replayed == 1
+
+
+def test_attempts_count_up_until_the_message_is_acked() -> None:
+    table = Table()
+    for root in (1, 2, 3):
+        table.emit(root, "a")
+        table.failed(root, WHY)
+    table.emit(4, "a")
+    table.acked(4)
+    table.emit(5, "a")
+    table.failed(5, WHY)
+    assert [failure.attempt for failure in table.spout.failures] == [1, 2, 3, 1]
+    assert table.stats.replayed == 3
+
+
+def test_what_failed_too_often_is_given_up() -> None:
+    table = Table(max_attempts=2)
+    for root in (1, 2):
+        table.emit(root, "a")
+        table.failed(root, WHY)
+    (letter,) = table.given_up
+    assert letter == ("a", ("values of a",), WHY.as_attempt(2))
+    # ... and the source may move on.
+    assert table.spout.got == [("fail", "a"), ("ack", "a")]
+    assert (table.stats.failed, table.stats.dead_letters, table.stats.acked) == (2, 1, 0)
+    table.emit(3, "a")
+    table.failed(3, WHY)
+    assert table.spout.failures[-1].attempt == 1
+
+
+def test_remembered_attempts_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(engine.pending, "_REMEMBERED_ATTEMPTS", 10)
+    table = Table()
+    for root in range(1, 101):
+        table.emit(root, f"never again {root}")
+        table.failed(root, WHY)
+    assert len(table._attempts) == 10
+
+
+def test_a_tree_times_out_when_its_time_is_up_and_not_before() -> None:
+    table = Table()
+    table.emit(1, "a")
+    table.clock.advance(3)
+    table.emit(2, "b")
+    table.clock.advance(TIMEOUT_SECS - 3 - 0.001)
+    assert table.expire() == 0
+    table.clock.advance(0.001)
+    assert table.expire() == 1
+    assert table.spout.got == [("fail", "a")]
+    assert table.spout.failures[0].reason == TIMEOUT
+    assert table.forgotten == [1]
+    assert (table.stats.timed_out, table.stats.failed) == (1, 1)
+    assert table.expire() == 0
+    table.clock.advance(3)
+    assert table.expire() == 1
+    assert len(table) == 0
+
+
+def test_the_next_deadline_is_the_earliest() -> None:
+    table = Table()
+    assert table.next_deadline_ns is None
+    start = table.clock.now_ns()
+    table.emit(1, "a")
+    table.clock.advance(3)
+    table.emit(2, "b")
+    assert table.next_deadline_ns == start + TIMEOUT_SECS * NS_PER_SEC
+    table.acked(1)
+    assert table.next_deadline_ns == start + (3 + TIMEOUT_SECS) * NS_PER_SEC
+
+
+def test_a_reset_counts_from_now_and_keeps_the_latency() -> None:
+    table = Table()
+    table.emit(1, "a")
+    table.emit(2, "b")
+    table.clock.advance(9)
+    table.reset(1)
+    table.reset(99)
+    table.clock.advance(1)
+    assert table.expire() == 1
+    assert table.spout.got == [("fail", "b")]
+    table.clock.advance(8.9)
+    assert table.expire() == 0
+    table.acked(1)
+    (bucket,) = [index for index, count in enumerate(table.stats.histogram) if count]
+    assert bucket == engine.metrics.bucket_of(18_900_000)
+
+
+class Again(Answers):
+    """Emits again while it is being told."""
+
+    table: Table
+
+    def fail(self, message_id: Any) -> None:
+        super().fail(message_id)
+        self.table.emit(100 + len(self.got), message_id)
+
+
+def test_a_spout_may_emit_again_while_it_is_told() -> None:
+    spout = Again()
+    table = spout.table = Table(spout=spout)
+    for root in (1, 2, 3):
+        table.emit(root, root)
+    table.clock.advance(TIMEOUT_SECS)
+    assert table.expire() == 3
+    assert len(table) == 3
+    assert table.expire() == 0
+    table.acker_died(lambda root: root == 101)
+    assert len(table) == 3
+    assert spout.failures[-1].reason == WORKER_DIED
+    assert spout.failures[-1].attempt == 2
+
+
+def test_when_an_acker_dies_its_trees_fail_and_no_others() -> None:
+    table = Table()
+    for root in range(1, 7):
+        table.emit(root, root)
+    table.acker_died(lambda root: root % 2 == 0)
+    assert table.spout.got == [("fail", 2), ("fail", 4), ("fail", 6)]
+    assert {failure.reason for failure in table.spout.failures} == {WORKER_DIED}
+    assert len(table) == 3
+
+
+def test_without_ackers_the_answer_comes_at_once_and_is_not_counted() -> None:
+    table = Table()
+    table.answer_untracked("a")
+    assert table.spout.got == [("ack", "a")]
+    assert (table.stats.acked, len(table), table.inits) == (0, 0, [])
+
+
+# ---- Storm's integration tests of time-outs, with the precise timeout ----
+
+
+def test_timeout() -> None:
+    bolt = Does(lambda bolt, tup: acks(bolt, tup) if tup[0] != "b" else keeps(bolt, tup))
+    spout = Feeder()
+    rig = Rig(chain(spout, bolt), message_timeout_secs=TIMEOUT_SECS)
+    for number, value in enumerate("abc", 1):
+        spout.feed(value, id=number)
+    rig.settle()
+    assert spout.acked == [1, 3]
+    rig.advance(9)
+    assert spout.failures == []
+    rig.advance(1)
+    assert spout.reasons == [(2, "timeout")]
+    assert (rig.pending, rig.tracked) == (0, 0)
+    # The bolt acks at last: nobody cares any more.
+    bolt.collector = rig.user("bolt-1").collector
+    acks(bolt, bolt.kept[0])
+    rig.settle()
+    assert (spout.acked, len(spout.failures)) == ([1, 3], 1)
+    rig.core.tracking.rotate()
+    rig.core.tracking.rotate()
+    assert [acker.early_count for acker in rig.core.ackers.values()] == [0]
+
+
+def test_reset_timeout() -> None:
+    """Tuple 1 is reset by later ones and acked in the end, tuple 2 fails."""
+
+    def execute(bolt: Does, tup: Tuple) -> None:
+        if tup[0] == "reset":
+            bolt.collector.reset_timeout(bolt.kept[0])
+            bolt.collector.ack(tup)
+        elif tup[0] == "ack":
+            bolt.collector.ack(bolt.kept[0])
+            bolt.collector.ack(tup)
+        else:
+            bolt.kept.append(tup)
+
+    spout = Feeder()
+    rig = Rig(chain(spout, Does(execute)), message_timeout_secs=TIMEOUT_SECS)
+    spout.feed("first", id=1)
+    spout.feed("second", id=2)
+    rig.settle()
+    for message_id in (3, 4, 5):
+        rig.advance(6)
+        spout.feed("reset", id=message_id)
+        rig.settle()
+    assert spout.reasons == [(2, "timeout")]
+    spout.feed("ack", id=6)
+    rig.settle()
+    assert spout.acked == [3, 4, 5, 1, 6]
+    rig.advance(100)
+    assert spout.reasons == [(2, "timeout")]

@@ -1,0 +1,275 @@
+"""When a spout is asked, and that it hears every answer whatever the state."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from engine.builder import TopologyBuilder
+from engine.executor import TaskCrashed
+from engine.failure import Failure
+from tests.unit.rig import Does, Feeder, Rig, acks, chain, keeps
+
+
+def fed(count: int) -> Feeder:
+    spout = Feeder()
+    for number in range(count):
+        spout.feed(number, id=number)
+    return spout
+
+
+def test_the_spout_is_opened_activated_and_then_asked() -> None:
+    spout = fed(1)
+    rig = Rig(chain(spout, Does(acks)))
+    rig.settle()
+    assert spout.calls[:3] == ["open", "activate", "next_tuple"]
+    rig.core.close()
+    assert spout.calls[-1] == "close"
+
+
+def test_a_spout_that_is_not_active_is_not_asked_but_answered() -> None:
+    spout, bolt = fed(1), Does(keeps)
+    rig = Rig(chain(spout, bolt), message_timeout_secs=10)
+    rig.settle()
+    spout.feed("late", id="late")
+    rig.core.set_active(False)
+    rig.core.set_active(False)
+    assert spout.calls.count("deactivate") == 1
+    asked = spout.calls.count("next_tuple")
+    rig.settle()
+    assert spout.calls.count("next_tuple") == asked
+    rig.user("bolt-1").collector.ack(bolt.kept[0])
+    rig.settle()
+    assert spout.acked == [0]
+    rig.core.set_active(True)
+    rig.settle()
+    rig.core.set_active(False)
+    rig.advance(10)
+    assert spout.reasons == [("late", "timeout")]
+    assert spout.calls.count("activate") == 2
+
+
+def test_congestion_stops_the_spouts_only() -> None:
+    spout = fed(2)
+    rig = Rig(chain(spout, Does(acks)))
+    rig.core.congested = True
+    rig.settle()
+    assert "next_tuple" not in spout.calls
+    rig.core.congested = False
+    rig.settle()
+    assert spout.acked == [0, 1]
+
+
+@pytest.mark.parametrize("limit", [1, 3, 50])
+def test_no_more_trees_are_open_than_allowed(limit: int) -> None:
+    spout, bolt = fed(100), Does(keeps)
+    rig = Rig(chain(spout, bolt), max_spout_pending=limit)
+    collector = rig.user("bolt-1").collector
+    for done in range(100):
+        rig.settle()
+        assert rig.pending == min(limit, 100 - done)
+        collector.ack(bolt.kept[done])
+    rig.settle()
+    assert sorted(spout.acked) == list(range(100))
+
+
+def test_the_limit_holds_per_task_and_may_differ_per_component() -> None:
+    spout = fed(100)
+    builder = TopologyBuilder()
+    builder.set_spout("spout", spout, parallelism=1, tasks=2).set_config(max_spout_pending=3)
+    builder.set_bolt("bolt", Does(keeps)).shuffle_grouping("spout")
+    rig = Rig(builder, max_spout_pending=7)
+    rig.settle()
+    assert [rig.user("spout", index).collector.pending_count for index in (0, 1)] == [3, 3]
+
+
+def test_no_limit_and_untracked_messages() -> None:
+    spout, bolt = fed(5000), Does(keeps)
+    rig = Rig(chain(spout, bolt), max_spout_pending=None)
+    rig.settle()
+    assert rig.pending == 5000
+    spout = Feeder()
+    for number in range(5000):
+        spout.feed(number)
+    bolt = Does(acks)
+    rig = Rig(chain(spout, bolt), max_spout_pending=1)
+    rig.settle()
+    assert (rig.pending, len(bolt.seen)) == (0, 5000)
+
+
+def test_a_turn_ends_even_if_the_spout_never_runs_dry() -> None:
+    class Endless(Feeder):
+        def next_tuple(self) -> None:
+            self.collector.emit(("x",))
+
+    bolt = Does(acks)
+    rig = Rig(chain(Endless(), bolt))
+    assert rig.core.step()
+    assert 0 < len(bolt.seen) < 10_000
+
+
+def finished(rig: Rig) -> bool:
+    return all(task.finished for _, task in rig.core.spout_tasks.values())
+
+
+def test_a_spout_is_finished_when_it_is_exhausted_and_nothing_is_pending() -> None:
+    spout, bolt = fed(2), Does(keeps)
+    rig = Rig(chain(spout, bolt))
+    rig.settle()
+    assert not finished(rig)
+    rig.user("spout").exhausted = True
+    rig.settle()
+    assert not finished(rig)
+    for tup in bolt.kept:
+        rig.user("bolt-1").collector.ack(tup)
+    rig.settle()
+    rig.settle()
+    assert finished(rig)
+
+
+def test_a_failed_record_of_an_exhausted_spout_is_awaited() -> None:
+    def execute(bolt: Does, tup: Any) -> None:
+        bolt.kept.append(tup)
+        (bolt.collector.fail if len(bolt.kept) == 1 else bolt.collector.ack)(tup)
+
+    class Again(Feeder):
+        def on_failure(self, message_id: Any, failure: Failure) -> None:
+            super().on_failure(message_id, failure)
+            self.feed("again", id=message_id)
+
+        def next_tuple(self) -> None:
+            super().next_tuple()
+            self.exhausted = not self.queue
+
+    spout, bolt = Again(), Does(execute)
+    spout.feed("x", id=1)
+    rig = Rig(chain(spout, bolt))
+    for _ in range(20):
+        rig.core.step()
+        if finished(rig):
+            break
+    assert spout.acked == [1]
+    assert bolt.seen == [("x",), ("again",)]
+
+
+# ---- spouts that emit elsewhere than in next_tuple ----
+
+
+class Emits(Feeder):
+    """Emits in one of its other methods, and never in next_tuple."""
+
+    def __init__(self, where: str) -> None:
+        super().__init__()
+        self.where = where
+
+    def emit_if(self, where: str) -> None:
+        if where == self.where:
+            self.where = ""
+            self.collector.emit((where,), where)
+
+    def open(self, *args: Any) -> None:
+        super().open(*args)
+        self.emit_if("open")
+
+    def activate(self) -> None:
+        self.emit_if("activate")
+
+    def ack(self, message_id: Any) -> None:
+        super().ack(message_id)
+        self.emit_if("ack")
+
+    def on_failure(self, message_id: Any, failure: Failure) -> None:
+        super().on_failure(message_id, failure)
+        self.emit_if("on_failure")
+
+
+@pytest.mark.parametrize("where", ["open", "activate", "ack", "on_failure"])
+def test_what_is_emitted_elsewhere_is_delivered_at_once(where: str) -> None:
+    def execute(bolt: Does, tup: Any) -> None:
+        (bolt.collector.fail if tup[0] == "fail me" else bolt.collector.ack)(tup)
+
+    spout, bolt = Emits(where), Does(execute)
+    rig = Rig(chain(spout, bolt))
+    spout.feed("fail me" if where == "on_failure" else "ack me", id=1)
+    rig.settle()
+    assert (where,) in bolt.seen
+    assert where in spout.acked
+    assert rig.core.quiet
+    assert rig.pending == 0
+
+
+# ---- user code that raises ----
+
+
+def raising(method: str) -> Feeder:
+    def raises(self: Any, *args: Any) -> None:
+        raise ValueError(f"no {method} today\nsecond line")
+
+    return type("Raising", (Feeder,), {method: raises})()  # type: ignore[no-any-return]
+
+
+@pytest.mark.parametrize("method", ["open", "activate", "next_tuple", "ack", "on_failure", "deactivate", "timeout"])
+def test_what_a_spout_raises_names_component_task_and_method(method: str) -> None:
+    spout = raising("on_failure" if method == "timeout" else method)
+
+    def execute(bolt: Does, tup: Any) -> None:
+        if method == "timeout":
+            return
+        (bolt.collector.fail if method == "on_failure" else bolt.collector.ack)(tup)
+
+    spout.feed("x", id=1)
+
+    def life() -> None:
+        rig = Rig(chain(spout, Does(execute)), message_timeout_secs=10)
+        rig.settle()
+        rig.advance(10)
+        rig.core.set_active(False)
+
+    crash = crash_of(life)
+    told = "on_failure" if method == "timeout" else method
+    assert str(crash) == f"spout[3] raised ValueError: no {told} today in {told}"
+    assert (crash.component, crash.task, crash.error_text) == ("spout", 3, f"ValueError: no {told} today")
+    assert "second line" in crash.traceback_text
+
+
+def crash_of(call: Callable[[], Any]) -> TaskCrashed:
+    with pytest.raises(TaskCrashed) as crashed:
+        call()
+    assert isinstance(crashed.value.__cause__, ValueError)
+    return crashed.value
+
+
+def test_what_close_raises_is_collected_and_the_others_are_closed() -> None:
+    spout = raising("close")
+    cleaned = []
+
+    class Cleans(Does):
+        def cleanup(self) -> None:
+            cleaned.append(self)
+
+    rig = Rig(chain(spout, Cleans(acks)))
+    (crash,) = rig.core.close()
+    assert str(crash) == "spout[3] raised ValueError: no close today in close"
+    assert len(cleaned) == 1
+
+
+# ---- no tracking ----
+
+
+def test_without_ackers_a_message_is_acked_as_it_is_emitted() -> None:
+    spout, bolt = fed(3), Does(keeps)
+    rig = Rig(chain(spout, bolt), ackers=0)
+    seen_at_ack = []
+    user = rig.user("spout")
+    user.ack = lambda message_id: seen_at_ack.append((message_id, len(bolt.seen)))
+    rig.settle()
+    assert seen_at_ack == [(0, 0), (1, 0), (2, 0)]
+    for tup in bolt.kept:
+        rig.user("bolt-1").collector.fail(tup)
+    rig.advance(1000)
+    assert spout.failures == []
+    rig.core.refresh_gauges()
+    stats = rig.core.stats[rig.plan.tasks_of("spout")[0]]
+    assert (stats.emitted, stats.acked, stats.pending) == (3, 0, 0)
