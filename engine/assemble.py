@@ -145,9 +145,12 @@ class Assembler:
         return stats
 
     def _emitter(self, spec: ComponentSpec, task: int, outbox: Outbox, context: TopologyContext) -> Emitter:
-        emitter = Emitter(
-            spec.id, task, self.me, self.topology, self.plan, outbox, self.core.bits, self._rng, context
-        )
+        try:
+            emitter = Emitter(
+                spec.id, task, self.me, self.topology, self.plan, outbox, self.core.bits, self._rng, context
+            )
+        except Exception as error:
+            raise TaskCrashed(spec.id, task, "prepare of a custom grouping", error) from error
         self.core.emitters[task] = emitter
         return emitter
 

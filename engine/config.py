@@ -131,7 +131,7 @@ class Config:
     )
     debug: bool = _setting(False, "topology.debug", _flag, "log every emit, ack and fail")
     batch_tuples: int = _setting(
-        1024,
+        64,
         "topology.producer.batch.size",
         _integer(1, 65536),
         "a worker sends what it has for others when it is so many tuples and acks, or when there is nothing else to do",

@@ -266,7 +266,9 @@ class WorkerCore:
         keep = []
         for batch in self.outbox.opened_there:
             if self.plan.task_worker[batch.target] == slot:
-                self.dropped += len(batch.take().rows)
+                rows = len(batch.take().rows)
+                self.dropped += rows
+                self.emitters[batch.source].count_batch(batch.stream, rows)
             else:
                 keep.append(batch)
         self.outbox.opened_there[:] = keep

@@ -6,6 +6,8 @@ nothing downstream is congested; `ack`, failures and time-outs are delivered wha
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from engine.collectors import SpoutCollector
 from engine.component import Spout
 from engine.executor import TaskCrashed
@@ -97,6 +99,14 @@ class SpoutExecutor:
             return False
         task.finished = False
         return True
+
+    def acker_died(self, task: SpoutTask, is_its: Callable[[int], bool]) -> None:
+        """An acker is gone; `is_its(root)` says which trees were with it."""
+        try:
+            task.pending.acker_died(is_its)
+        except Exception as error:
+            task.stats.errors += 1
+            raise TaskCrashed(task.component, task.task, "on_failure", error) from error
 
     def answer(self, task: SpoutTask, root: int, failure: object) -> None:
         """The acker's answer to one tree."""

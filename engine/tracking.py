@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from engine.acker import Acker
-from engine.failure import Failure
+from engine.failure import TIMEOUT, Failure
 from engine.ids import ACKER_MASK
 from engine.outbox import Outbox
 from engine.parcel import Parcel
@@ -68,6 +68,9 @@ class Tracking:
         acker = self.ackers.get(root & ACKER_MASK)
         if acker is not None:
             acker.forget(root)
+        else:
+            # The answer will find nothing; but the acker must not keep the tree for ever.
+            self._fail(root, Failure(TIMEOUT))
 
     def _send_acks(self) -> None:
         outbox = self.outbox
@@ -155,6 +158,6 @@ class Tracking:
             acker.workers_died(dead)
         its = {index for index, worker in enumerate(self._acker_worker) if worker == slot}
         if its:
-            for _, task in self.spout_tasks.values():
-                task.pending.acker_died(lambda root: root & ACKER_MASK in its)
+            for executor, task in self.spout_tasks.values():
+                executor.acker_died(task, lambda root: root & ACKER_MASK in its)
         self.settle()

@@ -163,7 +163,10 @@ class DataPlane:
             for other in self._shim.apply(slot, kind, [bytes(part) for part in frame]):
                 socket.send_multipart(other, zmq.NOBLOCK)
             return
-        socket.send_multipart(frame, zmq.NOBLOCK, copy=True)
+        if len(frame) == 1:
+            socket.send(frame[0], zmq.NOBLOCK)
+        else:
+            socket.send_multipart(frame, zmq.NOBLOCK, copy=True)
 
     def send_credit(self, at_least: int) -> None:
         """Tell each peer what has been processed of what it sent, where that is `at_least` so many frames more."""
@@ -188,12 +191,12 @@ class DataPlane:
     def receive(self, deliver: Deliver, most: int) -> int:
         """Take in up to `most` frames that are there; how many came."""
         came = 0
-        receive = self.inbound.recv_multipart
-        while came < most:
-            try:
-                parts = receive(zmq.NOBLOCK)
-            except zmq.Again:
-                break
+        socket = self.inbound
+        # Asking first costs a microsecond, the exception of a receive that finds nothing eight.
+        while came < most and socket.getsockopt(zmq.EVENTS) & zmq.POLLIN:
+            parts = [socket.recv(zmq.NOBLOCK)]
+            while socket.getsockopt(zmq.RCVMORE):
+                parts.append(socket.recv(zmq.NOBLOCK))
             came += 1
             try:
                 self._take(parts, deliver)

@@ -21,7 +21,7 @@ from engine.parcel import Parcel
 from engine.peers import Peers
 from engine.plan import ExecutorPlan, Plan
 from engine.topology import Topology
-from tests.unit.rig import copy_component
+from tests.unit.rig import MAX_STEPS, copy_component
 
 
 def scatter(topology: Topology, rng: random.Random, n_workers: int, ackers: int) -> Plan:
@@ -63,21 +63,21 @@ class Node:
                 self.fence[slot] = incarnation if alive else incarnation + 1
                 self.core.peer_changed(slot, incarnation, alive)
 
-    def receive(self) -> None:
+    def receive(self, everything: bool = False) -> None:
         sources = list(range(self.net.n_workers))
         self.net.rng.shuffle(sources)
         for source in sources:
             link = self.net.links[source, self.me]
-            for _ in range(self.net.rng.randrange(len(link) + 1)):
+            for _ in range(len(link) if everything else self.net.rng.randrange(len(link) + 1)):
                 sender, receiver, frame = link.popleft()
                 if receiver == self.incarnation and sender >= self.fence[source]:
                     parcel: Parcel = pickle.loads(frame)
                     self.core.receive(parcel, lambda: None)
 
-    def send(self) -> None:
+    def send(self, everything: bool = False) -> None:
         for slot in list(self.core.close_parcels()):
             # Some links have no credit at the moment, and one that is not there cannot be sent on.
-            if self.peers.is_alive(slot) and self.net.rng.random() < 0.8:
+            if self.peers.is_alive(slot) and (everything or self.net.rng.random() < 0.8):
                 parcel = self.core.take_parcel(slot)
                 if parcel:
                     frame = pickle.dumps(parcel, 5)
@@ -130,6 +130,30 @@ class Net:
         if node is not None:
             node.turn()
 
+    def settle(self) -> None:
+        """Everybody's turn, everything sent and received, until nothing happens any more."""
+        for _ in range(MAX_STEPS):
+            worked = False
+            for node in self.nodes:
+                if node is not None:
+                    node.receive(everything=True)
+                    node.follow()
+                    worked |= node.core.step()
+                    node.send(everything=True)
+            if not worked and not any(self.links.values()):
+                return
+        raise AssertionError(f"still busy after {MAX_STEPS} rounds")
+
+    def core(self, slot: int) -> WorkerCore:
+        node = self.nodes[slot]
+        assert node is not None
+        return node.core
+
+    def user(self, component: str, index: int = 0) -> Any:
+        """The user object of one task."""
+        task = self.plan.tasks_of(component)[index]
+        return next(user for _, at, user in self.core(self.plan.task_worker[task]).users() if at == task)
+
     def kill(self, slot: int) -> None:
         """Without warning: what was under way from it arrives in part, what was under way to it does not."""
         incarnation, _ = self.board[slot]
@@ -141,11 +165,12 @@ class Net:
             for _ in range(self.rng.randrange(len(link) + 1)):
                 link.pop()
 
-    def restart(self, slot: int) -> None:
+    def restart(self, slot: int, stillborn: float = 0.0) -> None:
+        """Start the next incarnation, which with some probability does not even come up."""
         incarnation = self.board[slot][0] + 1
         self.board[slot] = (incarnation, True)
-        if self.rng.random() < 0.2:
-            self.kill(slot)  # it did not even come up
+        if self.rng.random() < stillborn:
+            self.kill(slot)
         else:
             self.nodes[slot] = Node(self, slot, incarnation)
 
@@ -153,13 +178,13 @@ class Net:
         """Kill a living worker or bring back a dead one."""
         slot = self.rng.randrange(self.n_workers)
         if self.nodes[slot] is None:
-            self.restart(slot)
+            self.restart(slot, stillborn=0.2)
         else:
             self.kill(slot)
 
     def repair(self) -> None:
         for slot in range(self.n_workers):
-            while self.nodes[slot] is None:
+            if self.nodes[slot] is None:
                 self.restart(slot)
 
     @property

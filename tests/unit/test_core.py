@@ -1,0 +1,442 @@
+"""The worker core: what goes between executors, ackers and other workers, step by step."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import pytest
+
+from engine.builder import TopologyBuilder
+from engine.collectors import BasicCollector
+from engine.component import CustomGrouping
+from engine.config import Config
+from engine.executor import TaskCrashed
+from engine.failure import Failure
+from engine.ids import ACKER_MASK
+from engine.plan import ExecutorPlan, Plan
+from engine.tuple import Tuple
+from tests.unit.net import Net
+from tests.unit.rig import Does, DoesBasic, Feeder, Rig, acks, aggregates, chain, emits, keeps
+
+TIMEOUT_SECS = 10
+
+
+def placed(builder: TopologyBuilder, *workers: str, ackers: int = 1, **settings: Any) -> Net:
+    """One task of each component, in the worker that names it: placed(builder, "__acker spout", "bolt-1")."""
+    topology = builder.build()
+    executors: list[list[ExecutorPlan]] = [[] for _ in workers]
+    task = 1
+    for component, _, tasks, _ in sorted(topology.layout(ackers)):
+        at = [worker for worker, names in enumerate(workers) for name in names.split() if name == component]
+        assert len(at) == tasks, component
+        for worker in at:
+            executors[worker].append(ExecutorPlan(component, task, task))
+            task += 1
+    plan = Plan(executors, [f"node-1:{6700 + worker}" for worker in range(len(workers))])
+    return Net(topology, plan, Config(message_timeout_secs=TIMEOUT_SECS, **settings), random.Random(1))
+
+
+def tracked(net: Net) -> int:
+    return sum(len(acker) for core in net.cores for acker in core.ackers.values())
+
+
+def pending(net: Net) -> int:
+    return sum(len(task.pending) for core in net.cores for _, task in core.spout_tasks.values())
+
+
+PLACES = [
+    ("__acker spout", "bolt-1 bolt-2"),
+    ("spout", "bolt-1 bolt-2 __acker"),
+    ("spout", "bolt-1", "bolt-2", "__acker"),
+    ("__acker bolt-2", "spout bolt-1"),
+    ("spout bolt-1 bolt-2", "__acker"),
+]
+
+
+def counted(net: Net, component: str) -> Any:
+    task = net.plan.tasks_of(component)[0]
+    core = net.core(net.plan.task_worker[task])
+    core.refresh_gauges()
+    return core.stats[task]
+
+
+# ---- from worker to worker ----
+
+
+@pytest.mark.parametrize("places", PLACES)
+def test_a_tree_over_several_workers_is_acked(places: tuple[str, ...]) -> None:
+    spout, sink = Feeder(), Does(acks)
+    net = placed(chain(spout, Does(emits(3), ("value",)), sink), *places)
+    for number in range(5):
+        spout.feed(number, id=number)
+    net.settle()
+    assert sorted(spout.acked) == [0, 1, 2, 3, 4]
+    assert sink.seen == [(number,) for number in range(5) for _ in range(3)]
+    assert (tracked(net), pending(net), net.quiet) == (0, 0, True)
+    assert counted(net, "bolt-1").transferred == counted(net, "bolt-2").executed == 15
+    assert sum(core.backlog + core.for_others for core in net.cores) == 0
+
+
+@pytest.mark.parametrize("places", PLACES)
+def test_trees_that_are_joined_over_several_workers(places: tuple[str, ...]) -> None:
+    spout = Feeder()
+    net = placed(chain(spout, Does(aggregates(3), ("count",)), Does(acks)), *places)
+    for number in range(7):
+        spout.feed(number, id=number)
+    net.settle()
+    assert sorted(spout.acked) == list(range(6))
+    assert (tracked(net), pending(net)) == (1, 1)
+
+
+@pytest.mark.parametrize("places", PLACES)
+def test_a_failure_is_told_to_the_spout_with_its_place(places: tuple[str, ...]) -> None:
+    spout = Feeder()
+    net = placed(chain(spout, Does(emits(2), ("value",)), Does(lambda bolt, tup: bolt.collector.fail(tup))), *places)
+    spout.feed("x", id=1)
+    net.settle()
+    (failed,) = spout.failures
+    task = net.plan.tasks_of("bolt-2")[0]
+    assert failed == (1, Failure("failed", "bolt-2", task, net.plan.worker_names[net.plan.task_worker[task]]))
+    assert (tracked(net), pending(net)) == (0, 0)
+
+
+@pytest.mark.parametrize("places", PLACES)
+def test_a_timeout_leaves_nothing_with_the_acker(places: tuple[str, ...]) -> None:
+    spout, sink = Feeder(), Does(keeps)
+    net = placed(chain(spout, Does(emits(1), ("value",)), sink), *places)
+    for number in range(3):
+        spout.feed(number, id=number)
+    net.settle()
+    assert (tracked(net), pending(net)) == (3, 3)
+    net.clock.advance(TIMEOUT_SECS)
+    net.settle()
+    assert sorted(spout.reasons) == [(0, "timeout"), (1, "timeout"), (2, "timeout")]
+    assert (tracked(net), pending(net)) == (0, 0)
+
+
+@pytest.mark.parametrize("places", PLACES)
+def test_a_reset_finds_its_spout(places: tuple[str, ...]) -> None:
+    spout, sink = Feeder(), Does(keeps)
+    net = placed(chain(spout, Does(emits(1), ("value",)), sink), *places)
+    spout.feed("reset", id=1)
+    spout.feed("not reset", id=2)
+    net.settle()
+    net.clock.advance(TIMEOUT_SECS - 1)
+    (tup,) = [tup for tup in sink.kept if tup[0] == "reset"]
+    net.user("bolt-2").collector.reset_timeout(tup)
+    net.settle()
+    net.clock.advance(TIMEOUT_SECS - 1)
+    net.settle()
+    assert spout.reasons == [(2, "timeout")]
+    net.clock.advance(1)
+    net.settle()
+    assert spout.reasons == [(2, "timeout"), (1, "timeout")]
+
+
+def test_a_tree_is_tracked_in_its_spouts_worker_where_there_is_an_acker() -> None:
+    builder = TopologyBuilder()
+    spout = Feeder()
+    builder.set_spout("spout", spout, parallelism=3)
+    builder.set_bolt("bolt", Does(keeps)).shuffle_grouping("spout")
+    net = placed(builder, "spout __acker", "spout __acker", "spout bolt", ackers=2)
+    for number in range(6):
+        spout.feed(number, id=number)
+    net.settle()
+    for slot, core in enumerate(net.cores[:2]):
+        (task,) = core.spout_tasks
+        roots = core.spout_tasks[task][1].pending._trees
+        assert {root & ACKER_MASK for root in roots} <= {slot}
+
+
+def test_batches_of_one_sender_arrive_in_order_and_done_comes_at_the_end() -> None:
+    spout, sink = Feeder(), Does(acks)
+    net = placed(chain(spout, sink), "spout __acker", "bolt-1")
+    sender, receiver = net.core(0), net.core(1)
+    done = []
+    for begin in (0, 10, 20):
+        for number in range(begin, begin + 10):
+            spout.feed(number, id=number)
+        sender.step()
+        assert sender.for_others >= 10
+        assert list(sender.close_parcels()) == [1]
+        parcel = sender.take_parcel(1)
+        assert sender.for_others == 0
+        receiver.receive(parcel, lambda begin=begin: done.append(begin))  # type: ignore[misc]
+    assert done == []
+    assert receiver.backlog == 30
+    receiver.step()
+    assert done == [0, 10, 20]
+    assert sink.seen == [(number,) for number in range(30)]
+
+
+def test_a_parcel_without_tuples_is_done_at_once() -> None:
+    spout, sink = Feeder(), Does(acks)
+    net = placed(chain(spout, sink), "spout", "bolt-1 __acker")
+    sender, receiver = net.core(0), net.core(1)
+    sender.tracking.init_tree(1 << 16, 5, 3, 0)
+    sender.close_parcels()
+    done: list[bool] = []
+    receiver.receive(sender.take_parcel(1), lambda: done.append(True))
+    assert done == [True]
+    assert tracked(net) == 1
+
+
+def test_a_bolt_may_feed_itself_for_ever_without_holding_up_the_turn() -> None:
+    def again(bolt: DoesBasic, tup: Tuple, collector: BasicCollector) -> None:
+        collector.emit(tup.values)
+
+    spout, loop, other = Feeder(), DoesBasic(again, ("value",)), Does(acks)
+    builder = chain(spout)
+    builder.set_bolt("loop", loop).shuffle_grouping("spout").shuffle_grouping("loop")
+    builder.set_bolt("other", other).shuffle_grouping("spout")
+    rig = Rig(builder)
+    spout.feed("x", id=1)
+    for _ in range(3):
+        assert rig.core.step()
+    assert other.seen == [("x",)]
+    assert 3 <= len(loop.seen) < 100
+    assert rig.pending == 1
+    assert not rig.core.quiet
+
+
+# ---- deaths ----
+
+
+@pytest.mark.parametrize("places", [("__acker spout", "bolt-1", "bolt-2"), ("spout", "bolt-1", "bolt-2", "__acker")])
+def test_exactly_what_the_dead_worker_held_fails(places: tuple[str, ...]) -> None:
+    spout, near, far = Feeder(("to",)), Does(keeps), Does(keeps)
+    builder = TopologyBuilder()
+    builder.set_spout("spout", spout)
+    builder.set_bolt("bolt-1", near).custom_grouping("spout", OnlyIf("near"))
+    builder.set_bolt("bolt-2", far).custom_grouping("spout", OnlyIf("far"))
+    net = placed(builder, *places)
+    for number, to in enumerate(["near", "far", "near far", "near", "nobody"]):
+        spout.feed(to, id=number)
+    net.settle()
+    assert spout.acked == [4]
+    net.kill(2)
+    net.settle()
+    assert sorted(spout.reasons) == [(1, "worker died"), (2, "worker died")]
+    for tup in near.kept:
+        net.user("bolt-1").collector.ack(tup)
+    net.settle()
+    assert sorted(spout.acked) == [0, 3, 4]
+    assert (tracked(net), pending(net)) == (0, 0)
+
+
+class OnlyIf(CustomGrouping):
+    """To the first task if the tuple's value says so."""
+
+    def __init__(self, word: str) -> None:
+        self.word = word
+
+    def prepare(self, context: Any, source: str, stream: str, target_tasks: Any) -> None:
+        self.targets = target_tasks[:1]
+
+    def choose_tasks(self, source_task: int, values: Any) -> list[int]:
+        return self.targets if self.word in values[0].split() else []
+
+
+def test_what_a_dead_worker_had_sent_on_fails_with_it_or_not_at_all() -> None:
+    """A tuple went through the worker that dies, and was done there: only what it holds itself is lost with it."""
+    spout, sink = Feeder(), Does(keeps)
+    net = placed(chain(spout, Does(emits(1), ("value",)), sink), "__acker spout", "bolt-1", "bolt-2")
+    spout.feed("x", id=1)
+    net.settle()
+    net.kill(2)
+    net.settle()
+    assert spout.reasons == [(1, "worker died")]
+
+
+@pytest.mark.parametrize("places", [("__acker spout", "bolt-1"), ("spout", "bolt-1", "__acker")])
+def test_what_is_emitted_while_a_worker_is_dead_goes_to_its_replacement(places: tuple[str, ...]) -> None:
+    spout, sink = Feeder(), Does(acks)
+    net = placed(chain(spout, sink), *places)
+    net.settle()
+    net.kill(1)
+    spout.feed("x", id=1)
+    net.settle()
+    assert (sink.seen, pending(net)) == ([], 1)
+    net.restart(1)
+    net.settle()
+    assert sink.seen == [("x",)]
+    assert (spout.acked, spout.failures) == ([1], [])
+    assert (tracked(net), pending(net)) == (0, 0)
+    assert net.core(0).dropped == 0
+
+
+def test_what_waits_for_a_replacement_that_dies_as_well_fails_with_it() -> None:
+    spout, sink = Feeder(), Does(acks)
+    net = placed(chain(spout, sink), "__acker spout", "bolt-1")
+    net.kill(1)
+    spout.feed("x", id=1)
+    net.settle()
+    net.board[1] = (2, True)  # it is starting
+    node = net.nodes[0]
+    assert node is not None
+    node.follow()
+    assert pending(net) == 1
+    net.board[1] = (2, False)
+    net.settle()
+    assert spout.reasons == [(1, "worker died")]
+    assert pending(net) == 0
+
+
+def test_tuples_that_had_not_left_are_dropped_and_their_trees_fail() -> None:
+    spout, sink = Feeder(), Does(acks)
+    net = placed(chain(spout, sink), "__acker spout", "bolt-1")
+    core = net.core(0)
+    for number in range(4):
+        spout.feed(number, id=number)
+        core.step()
+        if number == 1:
+            core.close_parcels()
+    assert core.for_others >= 4
+    net.kill(1)
+    net.settle()
+    assert core.dropped == 4
+    assert (core.for_others, core.backlog) == (0, 0)
+    assert sorted(spout.reasons) == [(number, "worker died") for number in range(4)]
+    assert counted(net, "spout").emitted == 4
+
+
+def test_emits_that_were_dropped_are_counted_as_emits() -> None:
+    spout = Feeder()
+    forward = DoesBasic(lambda bolt, tup, collector: collector.emit(tup.values), ("value",))
+    net = placed(chain(spout, forward, Does(acks)), "__acker spout bolt-1", "bolt-2")
+    for number in range(4):
+        spout.feed(number, id=number)
+    net.core(0).step()
+    net.kill(1)
+    net.settle()
+    assert net.core(0).dropped == 4
+    assert (counted(net, "bolt-1").emitted, counted(net, "bolt-1").transferred) == (4, 0)
+
+
+def test_when_the_acker_dies_the_spout_fails_its_trees_and_goes_on() -> None:
+    spout, sink = Feeder(), Does(keeps)
+    net = placed(chain(spout, sink), "spout bolt-1", "__acker")
+    spout.feed("x", id=1)
+    net.settle()
+    net.kill(1)
+    net.settle()
+    assert spout.reasons == [(1, "worker died")]
+    spout.feed("y", id=2)
+    net.settle()
+    net.restart(1)
+    net.settle()
+    for tup in sink.kept:
+        net.user("bolt-1").collector.ack(tup)
+    net.settle()
+    assert spout.acked == [2]
+    assert (tracked(net), pending(net)) == (0, 0)
+
+
+def test_when_the_spout_dies_its_trees_are_forgotten() -> None:
+    spout, sink = Feeder(), Does(keeps)
+    net = placed(chain(spout, sink), "spout", "bolt-1 __acker")
+    spout.feed("x", id=1)
+    net.settle()
+    assert tracked(net) == 1
+    net.kill(0)
+    net.settle()
+    assert tracked(net) == 0
+    net.restart(0)
+    net.settle()
+    assert (spout.acked, spout.failures) == ([], [])
+
+
+@pytest.mark.parametrize("places", [("spout bolt-1", "__acker"), ("spout __acker", "bolt-1")])
+def test_a_spout_that_raises_when_it_is_told_of_a_death_is_named(places: tuple[str, ...]) -> None:
+    class Raises(Feeder):
+        def on_failure(self, message_id: Any, failure: Failure) -> None:
+            raise ValueError("not now")
+
+    spout = Raises()
+    net = placed(chain(spout, Does(keeps)), *places)
+    spout.feed("x", id=1)
+    net.settle()
+    net.kill(1)
+    with pytest.raises(TaskCrashed, match=r"^spout\[3\] raised ValueError: not now in on_failure"):
+        net.settle()
+
+
+# ---- the rest ----
+
+
+def test_user_objects_are_opened_once_per_task_in_task_order() -> None:
+    opened = []
+
+    class Opens(Does):
+        def prepare(self, conf: Any, context: Any, collector: Any) -> None:
+            super().prepare(conf, context, collector)
+            opened.append((context.task_id, context.task_index, context.worker, context.attempt, id(self)))
+
+    builder = chain(Feeder())
+    builder.set_bolt("bolt", Opens(acks), 2, 4).shuffle_grouping("spout")
+    rig = Rig(builder)
+    assert [row[:4] for row in opened] == [(task, task - 2, "node-1:6700", 1) for task in (2, 3, 4, 5)]
+    assert len({row[4] for row in opened}) == 4
+    assert rig.user("bolt", 2).context.component_tasks("bolt") == [2, 3, 4, 5]
+    assert rig.user("bolt").context.component_tasks("nothing") == []
+
+
+def test_components_see_their_settings() -> None:
+    builder = TopologyBuilder()
+    builder.set_spout("spout", Feeder()).set_config(max_spout_pending=5)
+    builder.set_bolt("bolt", Does(acks)).shuffle_grouping("spout")
+    rig = Rig(builder, **{"my.key": "mine", "max_attempts": 3})
+    conf = rig.user("spout").conf
+    assert (conf["max_spout_pending"], conf["my.key"], conf["squall.max.attempts"]) == (5, "mine", 3)
+    assert rig.user("bolt").conf["max_spout_pending"] != 5
+
+
+@pytest.mark.parametrize("method", ["prepare", "choose_tasks"])
+def test_what_a_custom_grouping_raises_names_the_sender(method: str) -> None:
+    def raises(*args: Any) -> None:
+        raise ValueError("no way")
+
+    spout = Feeder()
+    builder = TopologyBuilder()
+    builder.set_spout("spout", spout)
+    grouping = type("Raises", (CustomGrouping,), {method: raises})()
+    builder.set_bolt("bolt", Does(acks)).custom_grouping("spout", grouping)
+    spout.feed("x", id=1)
+    with pytest.raises(TaskCrashed, match=r"^spout\[3\] raised ValueError: no way in "):
+        Rig(builder).settle()
+
+
+def test_a_message_that_fails_too_often_is_a_dead_letter() -> None:
+    class Again(Feeder):
+        def on_failure(self, message_id: Any, failure: Failure) -> None:
+            super().on_failure(message_id, failure)
+            self.feed("poison", id=message_id)
+
+    spout = Again()
+    rig = Rig(chain(spout, Does(lambda bolt, tup: bolt.collector.fail(tup))), max_attempts=3)
+    spout.feed("poison", id=1)
+    rig.settle()
+    assert [failure.attempt for _, failure in spout.failures] == [1, 2]
+    ((component, task, message_id, values, failure),) = rig.dead_letters
+    assert (component, task, message_id, values) == ("spout", 3, 1, ("poison",))
+    assert (failure.reason, failure.component, failure.attempt) == ("failed", "bolt-1", 3)
+    assert spout.acked == [1]  # the source may move on
+    rig.core.refresh_gauges()
+    stats = rig.core.stats[3]
+    assert (stats.emitted, stats.acked, stats.failed, stats.replayed, stats.dead_letters) == (3, 0, 3, 2, 1)
+
+
+def test_an_answer_that_emits_to_nobody_is_answered_too() -> None:
+    class Chains(Feeder):
+        def ack(self, message_id: Any) -> None:
+            super().ack(message_id)
+            if message_id < 5:
+                self.collector.emit(("x",), message_id + 1, stream="nobody")
+
+    spout = Chains({"default": ("value",), "nobody": ("value",)})
+    rig = Rig(chain(spout, Does(acks)))
+    spout.feed("x", id=1)
+    rig.settle()
+    assert spout.acked == [1, 2, 3, 4, 5]
+    assert rig.core.quiet

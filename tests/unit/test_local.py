@@ -1,0 +1,265 @@
+"""Local mode: one thread, the same way every time."""
+
+from __future__ import annotations
+
+import os
+import random
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from engine.builder import TopologyBuilder
+from engine.clock import ManualClock
+from engine.collectors import BasicCollector
+from engine.component import BasicBolt, Spout
+from engine.config import Config
+from engine.context import TopologyContext
+from engine.errors import ClusterError, FailedTuple
+from engine.executor import TaskCrashed
+from engine.local import LocalRunner, local_plan
+from engine.replaying import ReplayingSpout
+from engine.topology import Topology
+from engine.tuple import Tuple
+
+# Components here are found by pickle, as users' are.
+EXECUTED: list[tuple[int, Any]] = []
+
+
+class Words(Spout):
+    outputs = ("word",)
+
+    def __init__(self, count: int = 100) -> None:
+        self.left = count
+
+    def open(self, conf: Any, context: Any, collector: Any) -> None:
+        self.collector = collector
+        self.rng = random.Random(7)
+
+    def next_tuple(self) -> None:
+        if self.left:
+            self.left -= 1
+            self.collector.emit((self.rng.choice("abcdefgh"),), self.left)
+
+    @property
+    def exhausted(self) -> bool:  # type: ignore[override]
+        return not self.left
+
+
+class Note(BasicBolt):
+    outputs = ("word",)
+
+    def prepare(self, conf: Any, context: TopologyContext) -> None:
+        self.context = context
+
+    def execute(self, tup: Tuple, collector: BasicCollector) -> None:
+        EXECUTED.append((self.context.task_id, tup.values))
+        collector.emit(tup.values)
+
+
+class Breaks(Note):
+    def execute(self, tup: Tuple, collector: BasicCollector) -> None:
+        if tup[0] == "c":
+            raise ValueError("c is not allowed")
+
+
+class Waits(Note):
+    blocking = True
+
+    def execute(self, tup: Tuple, collector: BasicCollector) -> None:
+        super().execute(tup, collector)
+        EXECUTED.append((0, threading.current_thread().name))
+
+
+class BadCleanup(Note):
+    def cleanup(self) -> None:
+        raise ValueError("cannot clean up")
+
+
+class NeverAcked(Spout):
+    outputs = ("word",)
+
+    def next_tuple(self) -> None:
+        """Nothing, for ever."""
+
+
+@pytest.fixture(autouse=True)
+def _fresh() -> None:
+    EXECUTED.clear()
+
+
+def topology_of(bolt: BasicBolt, spout: Spout | None = None) -> Topology:
+    builder = TopologyBuilder()
+    builder.set_spout("words", spout or Words(), parallelism=2)
+    builder.set_bolt("first", bolt, 2).shuffle_grouping("words")
+    builder.set_bolt("second", Note(), 3).none_grouping("first")
+    return builder.build()
+
+
+def run(topology: Topology, **settings: Any) -> list[Any]:
+    EXECUTED.clear()
+    with LocalRunner(topology, Config(**settings)) as runner:
+        report = runner.run(timeout_secs=30)
+    assert (report.acked, report.pending, report.failed, report.drained) == (200, 0, 0, True)
+    return list(EXECUTED)
+
+
+def test_it_runs_until_drained_and_reports() -> None:
+    with LocalRunner(topology_of(Note()), name="words") as runner:
+        assert not runner.drained
+        report = runner.run(timeout_secs=30)
+        assert runner.drained
+    assert (report.topology, report.emitted, report.acked) == ("words", 200, 200)
+    assert report.components["second"].executed == 200
+    assert report.components["first"].tasks == 2
+    assert report.restarts == []
+
+
+def test_the_same_seed_is_the_same_run() -> None:
+    first = run(topology_of(Note()), seed=1)
+    assert run(topology_of(Note()), seed=1) == first
+    assert run(topology_of(Note()), seed=2) != first
+    unseeded = run(topology_of(Note()))
+    assert run(topology_of(Note())) == unseeded
+
+
+def test_running_a_topology_does_not_change_it() -> None:
+    topology = topology_of(Note())
+    first = run(topology, seed=1)
+    assert run(topology, seed=1) == first
+    spout = topology["words"].component
+    assert isinstance(spout, Words)
+    assert spout.left == 100
+
+
+def test_an_exception_in_a_bolt_reaches_the_caller() -> None:
+    with LocalRunner(topology_of(Breaks())) as runner, pytest.raises(TaskCrashed) as crashed:
+        runner.run(timeout_secs=30)
+    assert crashed.value.component == "first"
+    assert crashed.value.task in runner.plan.tasks_of("first")
+    assert crashed.value.error_text == "ValueError: c is not allowed"
+    assert isinstance(crashed.value.__cause__, ValueError)
+    assert crashed.value.__cause__.__traceback__ is not None
+
+
+def test_on_error_fail_goes_on(capsys: pytest.CaptureFixture[str]) -> None:
+    with LocalRunner(topology_of(Breaks()), Config(on_error="fail")) as runner:
+        report = runner.run(timeout_secs=30)
+        errors = runner.errors
+    assert report.failed == len(errors) > 0
+    assert report.acked + report.failed == 200
+    assert {text for _, _, text in errors} == {"ValueError: c is not allowed"}
+    assert capsys.readouterr().err.count("error reported by first[") == len(errors)
+
+
+class Replays(ReplayingSpout):
+    outputs = ("word",)
+    first_delay_secs = 0.0
+
+    def read(self) -> Any:
+        yield from enumerate([("a",), ("poison",), ("b",)])
+
+
+class Refuses(Note):
+    def execute(self, tup: Tuple, collector: BasicCollector) -> None:
+        if tup[0] == "poison":
+            raise FailedTuple("as always")
+
+
+def test_dead_letters_are_kept() -> None:
+    builder = TopologyBuilder()
+    builder.set_spout("spout", Replays())
+    builder.set_bolt("bolt", Refuses()).shuffle_grouping("spout")
+    with LocalRunner(builder.build(), Config(max_attempts=3)) as runner:
+        report = runner.run(timeout_secs=30)
+    assert (report.acked, report.failed, report.replayed, report.dead_letters) == (2, 3, 2, 1)
+    ((component, _, message_id, values, failure),) = runner.dead_letters
+    assert (component, message_id, values) == ("spout", 1, ("poison",))
+    assert (failure.error, failure.attempt) == ("as always", 3)
+
+
+def test_blocking_bolts_run_in_turn_like_all_others() -> None:
+    run(topology_of(Waits()))
+    assert {name for task, name in EXECUTED if task == 0} == {threading.current_thread().name}
+
+
+def test_without_ackers() -> None:
+    with LocalRunner(topology_of(Note()), Config(ackers=0)) as runner:
+        report = runner.run(timeout_secs=30)
+    assert (report.emitted, report.acked, report.components["second"].executed) == (200, 0, 200)
+    assert report.drained
+
+
+def test_tasks_are_numbered_over_components_by_id() -> None:
+    plan = local_plan(topology_of(Note()), 4)
+    assert plan.ackers == [1]
+    assert plan.tasks_of("first") == [2, 3]
+    assert plan.tasks_of("second") == [4, 5, 6]
+    assert plan.tasks_of("words") == [7, 8]
+    assert local_plan(topology_of(Note()), 0).tasks_of("first") == [1, 2]
+
+
+def test_what_is_not_drained_in_time_is_an_error() -> None:
+    topology = topology_of(Note(), NeverAcked())
+    with LocalRunner(topology, name="x") as runner, pytest.raises(ClusterError, match=r"'x' was not drained within 0 s"):
+        runner.run(timeout_secs=0)
+
+
+def test_it_stops_when_told() -> None:
+    with LocalRunner(topology_of(Note(), NeverAcked())) as runner:
+        report = runner.run(should_stop=lambda: True)
+    assert not report.drained
+
+
+def test_the_state_directory_is_gone_afterwards() -> None:
+    class Remembers(Note):
+        def prepare(self, conf: Any, context: TopologyContext) -> None:
+            super().prepare(conf, context)
+            made.append(Path(context.state_dir))
+
+    made: list[Path] = []
+    with LocalRunner(topology_of(Remembers()), copy=lambda spec: spec.component) as runner:
+        assert len(set(made)) == 2
+        assert all(os.stat(path).st_mode & 0o777 == 0o700 for path in made)
+        runner.run(timeout_secs=30)
+    assert not any(path.exists() for path in made)
+
+
+def test_what_cleaning_up_raises_is_not_swallowed() -> None:
+    runner = LocalRunner(topology_of(BadCleanup()))
+    assert [str(crash)[:6] for crash in runner.close()] == ["first["] * 2
+    with pytest.raises(TaskCrashed, match="cannot clean up"), LocalRunner(topology_of(BadCleanup())):
+        EXECUTED.clear()
+    with pytest.raises(KeyError, match="mine"), LocalRunner(topology_of(BadCleanup())):
+        raise KeyError("mine")
+
+
+class BadPrepare(Note):
+    def prepare(self, conf: Any, context: TopologyContext) -> None:
+        raise ValueError("cannot prepare")
+
+
+def test_what_preparing_raises_reaches_the_caller() -> None:
+    with pytest.raises(TaskCrashed, match=r"^first\[2\] raised ValueError: cannot prepare in prepare$"):
+        LocalRunner(topology_of(BadPrepare()))
+
+
+class FailsTwice(Note):
+    """Emits what its input is failed for: the acks of the second bolt find no tree any more."""
+
+    def execute(self, tup: Tuple, collector: BasicCollector) -> None:
+        collector.emit(tup.values)
+        raise FailedTuple
+
+
+def test_what_failed_trees_leave_behind_does_not_pile_up() -> None:
+    clock = ManualClock()
+    with LocalRunner(topology_of(FailsTwice(), Words(10_000)), Config(message_timeout_secs=1), clock=clock) as runner:
+        runner.core.set_active(True)
+        most = 0
+        while not runner.drained:
+            runner.step()
+            clock.advance(0.5)
+            most = max(most, *(acker.early_count for acker in runner.core.ackers.values()))
+    assert most < 5000

@@ -1,0 +1,176 @@
+"""ReplayingSpout: nothing that failed is forgotten, and it comes back later each time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+import engine.replaying
+from engine.clock import NS_PER_SEC
+from engine.executor import TaskCrashed
+from engine.failure import Failure
+from engine.replaying import Record, ReplayingSpout
+from engine.tuple import Tuple
+from tests.unit.rig import Does, Rig, acks, chain, keeps
+
+
+class Reads(ReplayingSpout):
+    """Yields what the test put down, as often as it is asked."""
+
+    outputs = ("value",)
+
+    def __init__(self, *records: Record | None, endless: bool = False) -> None:
+        self.records: list[Record | None] = list(records)
+        self.endless = endless
+        self.failed: list[Any] = []
+        self.started: list[str] = []
+
+    def start(self, conf: Any, context: Any) -> None:
+        self.started.append(context.component_id)
+
+    def read(self) -> Iterator[Record | None]:
+        while self.records or self.endless:
+            yield self.records.pop(0) if self.records else None
+
+    def fail(self, message_id: Any) -> None:
+        self.failed.append(message_id)
+
+
+class Lab(Rig):
+    """With the spout's clock at a standstill, too."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, spout: Reads, bolt: Does, **settings: Any) -> None:
+        super().__init__(chain(spout, bolt), **settings)
+        monkeypatch.setattr(
+            engine.replaying, "time", SimpleNamespace(monotonic=lambda: self.clock.now_ns() / NS_PER_SEC)
+        )
+        self.spout: Reads = self.user("spout")
+        self.bolt = bolt
+
+    def fail(self, index: int = -1) -> None:
+        self.user("bolt-1").collector.fail(self.bolt.kept[index])
+        self.settle()
+
+    @property
+    def finished(self) -> bool:
+        self.settle()
+        return all(task.finished for _, task in self.core.spout_tasks.values())
+
+
+def test_records_are_read_in_order_and_the_end_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    bolt = Does(acks)
+    lab = Lab(monkeypatch, Reads((1, ("a",)), None, (2, ("b",))), bolt)
+    assert not lab.spout.exhausted
+    assert lab.finished
+    assert bolt.seen == [("a",), ("b",)]
+    assert lab.spout.started == ["spout"]
+    assert lab.spout.exhausted
+
+
+def test_an_unfinished_record_keeps_the_spout_from_being_exhausted(monkeypatch: pytest.MonkeyPatch) -> None:
+    lab = Lab(monkeypatch, Reads((1, ("a",))), Does(keeps))
+    assert not lab.finished
+    assert not lab.spout.exhausted
+    lab.user("bolt-1").collector.ack(lab.bolt.kept[0])
+    assert lab.finished
+
+
+def test_an_endless_source_is_never_exhausted(monkeypatch: pytest.MonkeyPatch) -> None:
+    lab = Lab(monkeypatch, Reads((1, ("a",)), endless=True), Does(acks))
+    assert not lab.finished
+    lab.spout.records.append((2, ("b",)))
+    lab.settle()
+    assert lab.bolt.seen == [("a",), ("b",)]
+
+
+def test_a_failed_record_comes_again_after_a_delay_that_doubles(monkeypatch: pytest.MonkeyPatch) -> None:
+    lab = Lab(monkeypatch, Reads((1, ("a",))), Does(keeps))
+    lab.spout.first_delay_secs = 1.0
+    lab.spout.max_delay_secs = 5.0
+    lab.settle()
+    for attempt, most in enumerate((1.0, 2.0, 4.0, 5.0, 5.0), 1):
+        assert len(lab.bolt.kept) == attempt
+        lab.fail()
+        lab.advance(most * 0.499)
+        assert len(lab.bolt.kept) == attempt
+        lab.advance(most * 0.502)
+    assert lab.bolt.seen == [("a",)] * 6
+    assert lab.spout.failed == [1] * 5
+    lab.user("bolt-1").collector.ack(lab.bolt.kept[-1])
+    assert lab.finished
+
+
+def test_each_record_has_delays_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    lab = Lab(monkeypatch, Reads((1, ("a",)), (2, ("b",))), Does(keeps))
+    lab.spout.first_delay_secs = 1.0
+    lab.settle()
+    lab.fail(0)
+    lab.advance(1)
+    lab.fail()  # the second time for "a"
+    lab.fail(1)
+    lab.advance(1)
+    assert [tup[0] for tup in lab.bolt.kept] == ["a", "b", "a", "b"] or lab.bolt.kept[-1][0] in "ab"
+    lab.advance(1)
+    assert sorted(tup[0] for tup in lab.bolt.kept) == ["a", "a", "a", "b", "b"]
+
+
+def test_a_time_out_is_a_failure_like_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    lab = Lab(monkeypatch, Reads((1, ("a",))), Does(keeps), message_timeout_secs=10)
+    lab.settle()
+    lab.advance(10)
+    assert lab.spout.failed == [1]
+    lab.advance(lab.spout.first_delay_secs)
+    assert len(lab.bolt.kept) == 2
+
+
+def test_a_dead_record_is_let_go(monkeypatch: pytest.MonkeyPatch) -> None:
+    lab = Lab(monkeypatch, Reads((1, ("a",))), Does(lambda bolt, tup: bolt.collector.fail(tup)), max_attempts=2)
+    lab.settle()
+    lab.advance(1)
+    assert lab.bolt.seen == [("a",)] * 2
+    assert [message_id for _, _, message_id, _, _ in lab.dead_letters] == [1]
+    assert lab.finished
+
+
+def test_new_records_are_read_while_others_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    def execute(bolt: Does, tup: Tuple) -> None:
+        (bolt.collector.fail if tup[0] == "bad" else bolt.collector.ack)(tup)
+
+    lab = Lab(monkeypatch, Reads((1, ("bad",)), (2, ("b",)), (3, ("c",))), Does(execute))
+    lab.settle()
+    assert lab.bolt.seen == [("bad",), ("b",), ("c",)]
+
+
+def test_a_late_failure_of_a_record_that_is_done_is_ignored(monkeypatch: pytest.MonkeyPatch) -> None:
+    lab = Lab(monkeypatch, Reads((1, ("a",))), Does(acks))
+    lab.settle()
+    lab.spout.on_failure(1, Failure("failed"))
+    lab.advance(10)
+    assert lab.bolt.seen == [("a",)]
+    assert lab.finished
+
+
+def test_an_id_may_be_used_again_when_its_record_is_done(monkeypatch: pytest.MonkeyPatch) -> None:
+    lab = Lab(monkeypatch, Reads((1, ("a",)), endless=True), Does(acks))
+    lab.settle()
+    lab.spout.records.append((1, ("b",)))
+    lab.settle()
+    assert lab.bolt.seen == [("a",), ("b",)]
+
+
+@pytest.mark.parametrize("second", [1, None])
+def test_a_record_that_could_not_be_kept_is_refused(monkeypatch: pytest.MonkeyPatch, second: Any) -> None:
+    lab = Lab(monkeypatch, Reads((1, ("a",)), (second, ("b",))), Does(keeps))
+    with pytest.raises(TaskCrashed, match=rf"ComponentError: Reads\.read yielded message id {second}"):
+        lab.settle()
+
+
+def test_read_must_be_defined(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Nothing(ReplayingSpout):
+        outputs = ("value",)
+
+    with pytest.raises(TaskCrashed, match="Nothing must define read"):
+        Rig(chain(Nothing(), Does(acks)))
