@@ -20,7 +20,7 @@ Work = tuple[BoltTask, Batch, Callable[[], None] | None]
 
 
 _JOIN_SECS = 4.0
-"""How long to wait for a bolt that waits. Its thread dies with the process anyway; `cleanup` should not run beside it."""
+"""How long to wait for a bolt that waits. Its thread dies with the process; `cleanup` should not run beside it."""
 
 
 class Handover:

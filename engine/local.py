@@ -15,7 +15,7 @@ from collections.abc import Callable
 from typing import Any
 
 from engine.assemble import Assembler, Surroundings
-from engine.clock import Clock
+from engine.clock import NS_PER_SEC, Clock
 from engine.config import Config
 from engine.core import WorkerCore
 from engine.errors import ClusterError
@@ -64,7 +64,7 @@ class LocalRunner:
         """(component, task, text) of every reported error."""
         self.dead_letters: list[tuple[str, int, Any, Any, Failure]] = []
         self._state = tempfile.TemporaryDirectory(prefix="squall-local-")
-        self._started_ns = self.clock.now_ns()
+        self._started_ns = self._rotates_at_ns = self.clock.now_ns()
         around = Surroundings(
             topology_name=name, worker=LOCAL_WORKER, attempt=1, now_ns=self.clock.now_ns, state_root=self._state.name,
             report_error=self._report_error, dead_letter=lambda *letter: self.dead_letters.append(letter),
@@ -84,6 +84,10 @@ class LocalRunner:
 
     def step(self) -> bool:
         """One turn; whether anything was done. Raises TaskCrashed."""
+        now_ns = self.clock.now_ns()
+        if now_ns >= self._rotates_at_ns:
+            self._rotates_at_ns = now_ns + round(self.config.message_timeout_secs * NS_PER_SEC)
+            self.core.tracking.rotate()
         return self.core.step()
 
     @property
@@ -96,7 +100,7 @@ class LocalRunner:
         deadline = None if timeout_secs is None else time.monotonic() + timeout_secs
         self.core.set_active(True)
         while not self.drained:
-            if not self.core.step():
+            if not self.step():
                 time.sleep(_IDLE_SLEEP_SECS)
             if should_stop is not None and should_stop():
                 break
@@ -126,8 +130,10 @@ class LocalRunner:
     def __enter__(self) -> LocalRunner:
         return self
 
-    def __exit__(self, *exc_info: object) -> None:
-        self.close()
+    def __exit__(self, exc_type: type[BaseException] | None, *exc_info: object) -> None:
+        crashes = self.close()
+        if crashes and exc_type is None:
+            raise crashes[0]
 
 
 def _copy_by_pickle(spec: ComponentSpec) -> Any:

@@ -17,6 +17,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from engine.component import Spout
+from engine.errors import ComponentError
 
 if TYPE_CHECKING:
     from engine.collectors import SpoutCollector
@@ -64,6 +65,11 @@ class ReplayingSpout(Spout):
             self._at_end = True
         elif record is not None:
             message_id, values = record
+            if message_id is None or message_id in self._kept:
+                raise ComponentError(
+                    f"{type(self).__name__}.read yielded message id {message_id!r}; every record needs one, and no two "
+                    "that are pending may share it"
+                )
             self._kept[message_id] = values
             self._collector.emit(values, message_id)
 

@@ -16,30 +16,28 @@ One thread, in a process that was forked before any ZeroMQ context existed.
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import zmq
 
-from engine.errors import ProtocolError
+from engine.errors import ClusterError, ProtocolError
 from engine.parcel import Parcel
 from ipc import codec
-from ipc.arena import Arena, BlockRef
-from ipc.arena_reader import ArenaReader
 from ipc.frame import CREDIT, CREDIT_BODY, DATA, HEADER_BYTES, HELLO, Header, seal, unseal
 from ipc.link import LinkReceiver, LinkSender
+from ipc.payloads import Payloads
 from ipc.shim import LinkShim
 
 _LINGER_MS = 500
 """How long a worker that ends waits for what it has said to leave; only a peer that is dead too can make it wait."""
 
 Deliver = Callable[[Parcel, Callable[[], None]], None]
-_DESCRIPTORS = msgspec.msgpack.Decoder(list[tuple[bool, tuple[int, ...] | None]])
-"""Of each out-of-band buffer: whether it was read-only, and its place in the arena (None: it follows inline)."""
+Body = list[bytes | memoryview]
 
 
 class DataPlane:
@@ -53,19 +51,21 @@ class DataPlane:
         self.incarnation = incarnation
         self._path = str(path)
         self._window_bytes = window_bytes
-        self._arena_bytes = arena_bytes
         self._shim = shim
-        self._arena: Arena | None = None
-        self._arena_reader = ArenaReader()
-        self._context = context
-        self.inbound: zmq.Socket[bytes] = self._socket(zmq.PULL)
-        self.inbound.bind(f"ipc://{self._path}")
-        self._outbound: dict[int, tuple[zmq.Socket[bytes], LinkSender, int]] = {}
-        self._receivers: dict[int, LinkReceiver] = {}
-        self._fence: dict[int, int] = {}
         self.counts: Counter[str] = Counter()
         """Frames sent, received, repeated, refused; buffers by way."""
         self.last_refusal = ""
+        self._payloads = Payloads(arena_bytes, self.counts)
+        self._context = context
+        self.inbound: zmq.Socket[bytes] = self._socket(zmq.PULL)
+        try:
+            self.inbound.bind(f"ipc://{self._path}")
+        except zmq.ZMQError as error:
+            self.inbound.close()
+            raise ClusterError(f"cannot listen on {self._path}: {error}") from error
+        self._outbound: dict[int, tuple[zmq.Socket[bytes], LinkSender, int]] = {}
+        self._receivers: dict[int, LinkReceiver] = {}
+        self._fence: dict[int, int] = {}
 
     def _socket(self, kind: int) -> zmq.Socket[bytes]:
         socket: zmq.Socket[bytes] = self._context.socket(kind)
@@ -77,7 +77,7 @@ class DataPlane:
     # ---- peers ----
 
     def connect(self, slot: int, incarnation: int, path: Path | str) -> None:
-        """Open the link to a peer that is ready. Replaces a link to an older incarnation."""
+        """Open the link to a peer that is ready. Once per incarnation: frames are numbered from 1 again."""
         self.disconnect(slot)
         socket = self._socket(zmq.PUSH)
         socket.connect(f"ipc://{path}")
@@ -86,11 +86,12 @@ class DataPlane:
 
     def fence(self, slot: int, incarnation: int) -> None:
         """Take nothing any more from incarnations of a peer older than this, and forget what they sent."""
-        self._fence[slot] = incarnation
+        self._fence[slot] = max(incarnation, self._fence.get(slot, 0))
         receiver = self._receivers.get(slot)
         # A new peer may have sent before this worker looked at the board: what it sent stays counted.
         if receiver is not None and receiver.incarnation < incarnation:
             del self._receivers[slot]
+            self._payloads.forget(slot)
 
     def disconnect(self, slot: int) -> None:
         """The incarnation this worker sent to is dead: forget what was under way to it."""
@@ -115,43 +116,13 @@ class DataPlane:
         _, sender, _ = self._outbound[slot]
         data, buffers = codec.encode(parcel)
         body: list[Any] = [data]
-        release = self._attach_buffers(buffers, body) if buffers else None
-        size = len(data) + sum(buffer.raw().nbytes for buffer in buffers)
+        size = len(data)
+        release = None
+        if buffers:
+            parts, release = self._payloads.attach(buffers)
+            body += parts
+            size += sum(buffer.raw().nbytes for buffer in buffers)
         self._put(slot, DATA, sender.send(size, release), body)
-
-    def _attach_buffers(self, buffers: codec.Buffers, body: list[Any]) -> Callable[[], None] | None:
-        """Put buffers into the arena, or behind the data where there is no room; descriptors become the second part."""
-        refs: list[BlockRef] = []
-        descriptors: list[tuple[bool, tuple[int, ...] | None]] = []
-        inline = []
-        for buffer in buffers:
-            raw = buffer.raw()
-            ref = self._store(raw)
-            descriptors.append((raw.readonly, None if ref is None else tuple(ref)))
-            if ref is None:
-                self.counts["buffers inline"] += 1
-                inline.append(raw)
-            else:
-                self.counts["buffers in arena"] += 1
-                refs.append(ref)
-        body.append(msgspec.msgpack.encode(descriptors))
-        body.extend(inline)
-        arena = self._arena
-        if arena is None or not refs:
-            return None
-
-        def release() -> None:
-            for ref in refs:
-                arena.free(ref)
-
-        return release
-
-    def _store(self, raw: memoryview) -> BlockRef | None:
-        if not self._arena_bytes:
-            return None
-        if self._arena is None:
-            self._arena = Arena.create(self._arena_bytes)
-        return self._arena.put(raw, None)
 
     def _put(self, slot: int, kind: int, sequence: int, body: Sequence[Any]) -> None:
         socket, _, incarnation = self._outbound[slot]
@@ -171,15 +142,37 @@ class DataPlane:
     def send_credit(self, at_least: int) -> None:
         """Tell each peer what has been processed of what it sent, where that is `at_least` so many frames more."""
         for slot, receiver in self._receivers.items():
-            if receiver.owed >= at_least and slot in self._outbound:
-                receiver.credited = receiver.processed
-                self._put(slot, CREDIT, 0, [CREDIT_BODY.pack(receiver.processed)])
+            if receiver.owed >= at_least:
+                self._send_credit_to(slot, receiver)
+
+    def _send_credit_to(self, slot: int, receiver: LinkReceiver) -> None:
+        link = self._outbound.get(slot)
+        # What an incarnation sent before the board told of it is owed to it, not to the one before.
+        if link is not None and link[2] == receiver.incarnation:
+            receiver.credited = receiver.processed
+            self._put(slot, CREDIT, 0, [CREDIT_BODY.pack(receiver.processed)])
+
+    def probe(self) -> None:
+        """Tell each peer that owes credit how many frames it should have got; it answers with credit.
+
+        Without this, a link whose last frames or whose last credit were lost would stay closed for ever. Called every
+        now and then, as often as such a loss may last.
+        """
+        for slot, (_, sender, _) in self._outbound.items():
+            if sender.under_way_bytes:
+                self._put(slot, HELLO, sender.sequence, [])
 
     def positions(self) -> Iterator[tuple[int, int, int, int]]:
         """(peer, its incarnation, frames sent to it, frames of it processed), for the board."""
         for slot, (_, sender, incarnation) in self._outbound.items():
             receiver = self._receivers.get(slot)
-            yield slot, incarnation, sender.sequence, receiver.processed if receiver is not None else 0
+            processed = receiver.processed if receiver is not None and receiver.incarnation == incarnation else 0
+            yield slot, incarnation, sender.sequence, processed
+
+    @property
+    def arena_used_bytes(self) -> int:
+        """Room in the arena that frames under way occupy."""
+        return self._payloads.used_bytes
 
     @property
     def lost(self) -> int:
@@ -193,7 +186,7 @@ class DataPlane:
         came = 0
         socket = self.inbound
         # Asking first costs a microsecond, the exception of a receive that finds nothing eight.
-        while came < most and socket.getsockopt(zmq.EVENTS) & zmq.POLLIN:
+        while came < most and socket.getsockopt(zmq.EVENTS) & zmq.POLLIN:  # type: ignore[arg-type,operator]
             parts = [socket.recv(zmq.NOBLOCK)]
             while socket.getsockopt(zmq.RCVMORE):
                 parts.append(socket.recv(zmq.NOBLOCK))
@@ -207,43 +200,59 @@ class DataPlane:
 
     def _take(self, parts: list[bytes], deliver: Deliver) -> None:
         first = memoryview(parts[0])
-        body: list[bytes | memoryview] = [first[HEADER_BYTES:], *parts[1:]]
+        body: Body = [first[HEADER_BYTES:], *parts[1:]]
         header = unseal(first[:HEADER_BYTES], body)
         if header.receiver != self.me or header.receiver_incarnation != self.incarnation:
             raise ProtocolError(f"frame for slot {header.receiver} incarnation {header.receiver_incarnation}")
         if header.sender_incarnation < self._fence.get(header.sender, 0):
             raise ProtocolError(f"frame of slot {header.sender}'s dead incarnation {header.sender_incarnation}")
         receiver = self._receivers.get(header.sender)
-        if receiver is None or receiver.incarnation < header.sender_incarnation:
-            receiver = self._receivers[header.sender] = LinkReceiver(header.sender_incarnation, self._window_bytes)
-        if header.kind == CREDIT:
-            self._credited(header, body)
-        elif header.kind == DATA:
-            if not receiver.accept(header.sequence):
-                self.counts["frames repeated"] += 1
-                return
-            self.counts["frames received"] += 1
-            sequence = header.sequence
-            link = receiver
-            deliver(self._decode(body), lambda: link.done(sequence))
+        if receiver is None or receiver.incarnation != header.sender_incarnation:
+            receiver = self._meet(header)
+        if header.kind == DATA:
+            self._take_data(header, body, receiver, deliver)
+        elif header.kind == CREDIT:
+            self._take_credit(header, body)
+        else:
+            self._take_hello(header, body, receiver)
 
-    def _credited(self, header: Header, body: list[bytes | memoryview]) -> None:
+    def _meet(self, header: Header) -> LinkReceiver:
+        """Begin to receive from an incarnation. There is never more than one: those before it are dead."""
+        self.fence(header.sender, header.sender_incarnation)
+        receiver = LinkReceiver(header.sender_incarnation, self._window_bytes)
+        self._receivers[header.sender] = receiver
+        return receiver
+
+    def _take_data(self, header: Header, body: Body, link: LinkReceiver, deliver: Deliver) -> None:
+        sequence = header.sequence
+        if not link.accept(sequence):
+            self.counts["frames repeated"] += 1
+            return
+        try:
+            buffers = () if len(body) == 1 else self._payloads.collect(header.sender, body[1:])
+            parcel = codec.decode(body[0], buffers)
+        except Exception as error:
+            # Values are rebuilt by user code, and an arena goes with its process: the frame is lost, the link lives on.
+            link.done(sequence)
+            raise ProtocolError(
+                f"frame {sequence} of slot {header.sender} cannot be decoded: {type(error).__name__}: {error}"
+            ) from error
+        self.counts["frames received"] += 1
+        deliver(parcel, lambda: link.done(sequence))
+
+    def _take_hello(self, header: Header, body: Body, link: LinkReceiver) -> None:
+        if len(body) != 1 or len(body[0]):
+            raise ProtocolError("hello frame of the wrong size")
+        if header.sequence:
+            link.skip_to(header.sequence)
+            self._send_credit_to(header.sender, link)
+
+    def _take_credit(self, header: Header, body: Body) -> None:
         link = self._outbound.get(header.sender)
         if len(body) != 1 or len(body[0]) != CREDIT_BODY.size:
             raise ProtocolError("credit frame of the wrong size")
         if link is not None and link[2] == header.sender_incarnation:
             link[1].credit(CREDIT_BODY.unpack(body[0])[0])
-
-    def _decode(self, body: list[bytes | memoryview]) -> Parcel:
-        if len(body) == 1:
-            return codec.decode(body[0])
-        inline = iter(body[2:])
-        buffers: list[Any] = []
-        for readonly, ref in _DESCRIPTORS.decode(body[1]):
-            data = next(inline) if ref is None else self._arena_reader.copy(BlockRef(*ref))
-            # A buffer that was writable at the sender's (a bytearray, an array) is writable here too.
-            buffers.append(data if readonly else bytearray(data))
-        return codec.decode(body[0], buffers)
 
     def close(self) -> None:
         """Close every socket (waiting briefly for what was sent) and remove the path."""
@@ -252,8 +261,6 @@ class DataPlane:
             sender.close()
         self._outbound.clear()
         self.inbound.close(linger=0)
-        if self._arena is not None:
-            self._arena.close()
-        self._arena_reader.close()
-        if os.path.exists(self._path):
+        self._payloads.close()
+        with contextlib.suppress(FileNotFoundError):  # ZeroMQ removes it too, in its own time
             os.unlink(self._path)

@@ -2,7 +2,7 @@
 
 ::
 
-    read board ─► receive frames ─► core.step ─► send parcels, credit ─► publish ─► (nothing done? wait for an event)
+    receive frames ─► read board ─► core.step ─► send parcels, credit ─► publish ─► (nothing done? wait for an event)
 
 Guarantees
     * A worker serves one topology, as one incarnation of one slot. It ends with code 0 only when told to stop.
@@ -138,8 +138,10 @@ class Worker:
         core, plane, shared = self._core, self._plane, self._shared
         batch_tuples = self._config.batch_tuples
         while not self._stopping:
-            self._follow_peers()
             came = plane.receive(core.receive, _FRAMES_PER_TURN)
+            # After receiving: a peer that has sent to an acker's replacement knows of it, so this worker must too
+            # before it acks what came, or the acks would go to the dead one.
+            self._follow_peers()
             self._pass("worker.receive", came)
             worked = core.step() or came > 0
             self._pass("worker.step", worked)

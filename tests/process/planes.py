@@ -2,22 +2,29 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
+import shutil
+import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import zmq
 
 from engine.parcel import Parcel
+from ipc.arena import MEMFD_NAME
 from ipc.data_plane import DataPlane
 from ipc.shim import LinkShim
 from tests.parcels import batch_of, parcel_of
 
-DEADLINE_SECS = 2.0
+DEADLINE_SECS = 20.0
 MIB = 1 << 20
 WINDOW_BYTES = MIB
 _FRAMES_PER_TURN = 64
+
+Make = Callable[..., "Endpoint"]
 
 
 class Endpoint:
@@ -63,8 +70,51 @@ class Endpoint:
 
     @property
     def arena_used_bytes(self) -> int:
-        arena = self.plane._arena
-        return 0 if arena is None else arena.used_bytes
+        return self.plane.arena_used_bytes
+
+
+def pair(make: Make, **options: Any) -> tuple[Endpoint, Endpoint]:
+    one, other = make(0, **options), make(1)
+    one.connect(other)
+    other.connect(one)
+    return one, other
+
+
+def settled(sender: Endpoint) -> bool:
+    return all(link.under_way_bytes == 0 for _, link, _ in sender.plane._outbound.values())
+
+
+def arena_mappings() -> int:
+    """How many arenas this process has mapped."""
+    return Path("/proc/self/maps").read_text().count(MEMFD_NAME)
+
+
+@contextlib.contextmanager
+def socket_directory() -> Iterator[Path]:
+    """A short path, because socket paths end at 107 bytes. Everything in it must be gone at the end."""
+    path = Path(tempfile.mkdtemp(prefix="sq-"))
+    yield path
+    left = os.listdir(path)
+    shutil.rmtree(path)
+    assert left == []
+
+
+@contextlib.contextmanager
+def endpoints() -> Iterator[Make]:
+    """Makes endpoints in this process; afterwards checks that they leave no socket and no mapping."""
+    context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
+    made: list[Endpoint] = []
+    with socket_directory() as directory:
+
+        def make(slot: int, incarnation: int = 1, **options: Any) -> Endpoint:
+            made.append(Endpoint(context, directory, slot, incarnation, **options))
+            return made[-1]
+
+        yield make
+        for endpoint in made:
+            endpoint.plane.close()
+        context.destroy(linger=0)  # with the sockets that a failed test left open
+        assert arena_mappings() == 0
 
 
 def turn_until(condition: Callable[[], object], endpoints: Sequence[Endpoint]) -> None:

@@ -1,72 +1,38 @@
-"""Links between data planes over real sockets, in one process so that every step can be chosen: credit, arena, faults."""
+"""Links between data planes over real sockets, in one process so that every step can be chosen."""
 
 from __future__ import annotations
 
-import os
-import pickle
 import random
-import shutil
-import struct
-import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
 import zmq
 
-from engine.errors import ClusterError, ComponentError, ProtocolError
-from ipc import codec
-from ipc.arena import MEMFD_NAME
-from ipc.frame import CREDIT, DATA, HEADER_BYTES, HELLO, Header, seal
+from engine.errors import ClusterError, ComponentError
 from ipc.shim import LinkRule, LinkShim
 from tests.parcels import content, random_parcel, same
-from tests.process.planes import MIB, WINDOW_BYTES, Endpoint, parcel, turn_until
+from tests.process.planes import (
+    MIB,
+    WINDOW_BYTES,
+    Endpoint,
+    Make,
+    arena_mappings,
+    endpoints,
+    pair,
+    parcel,
+    settled,
+    turn_until,
+)
 
 BIG = 100_000
-Make = Callable[..., Endpoint]
 
 
 @pytest.fixture
-def directory() -> Iterator[Path]:
-    path = Path(tempfile.mkdtemp(prefix="sq-"))  # short: socket paths end at 107 bytes
-    yield path
-    left = os.listdir(path)
-    shutil.rmtree(path)
-    assert left == []
-
-
-@pytest.fixture
-def make(directory: Path) -> Iterator[Make]:
-    """Makes endpoints; afterwards checks that they leave no socket and no mapping."""
-    context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
-    made: list[Endpoint] = []
-
-    def make(slot: int, incarnation: int = 1, **options: Any) -> Endpoint:
-        made.append(Endpoint(context, directory, slot, incarnation, **options))
-        return made[-1]
-
-    yield make
-    for endpoint in made:
-        endpoint.plane.close()
-    context.term()
-    assert arena_mappings() == 0
-
-
-def arena_mappings() -> int:
-    return Path("/proc/self/maps").read_text().count(MEMFD_NAME)
-
-
-def pair(make: Make, **options: Any) -> tuple[Endpoint, Endpoint]:
-    one, other = make(0, **options), make(1)
-    one.connect(other)
-    other.connect(one)
-    return one, other
-
-
-def settled(sender: Endpoint) -> bool:
-    return all(link.under_way_bytes == 0 for _, link, _ in sender.plane._outbound.values())
+def make() -> Iterator[Make]:
+    with endpoints() as make:
+        yield make
 
 
 class Explodes:
@@ -118,7 +84,7 @@ def test_without_an_arena_nothing_is_shared(make: Make) -> None:
     one.plane.send(1, parcel(b"x" * BIG, bytearray(BIG)))
     turn_until(lambda: other.parcels, [one, other])
     assert same(other.values, [b"x" * BIG, bytearray(BIG)])
-    assert one.plane.counts == {"frames sent": 2, "frames received": 0, "buffers inline": 2}
+    assert one.plane.counts == {"frames sent": 2, "buffers inline": 2}
     assert arena_mappings() == 0
 
 
@@ -153,7 +119,7 @@ def test_receiver_that_does_not_keep_up_stops_its_sender(make: Make, size: int, 
     one, other = pair(make, arena_bytes=arena_bytes)
     other.works = False
     sent = 0
-    for _ in range(2):
+    for _ in range(2):  # it resumes, and stops again
         while one.plane.has_credit(1):
             one.plane.send(1, parcel(bytes(size)))
             sent += 1
@@ -164,7 +130,6 @@ def test_receiver_that_does_not_keep_up_stops_its_sender(make: Make, size: int, 
         other.finish_work()
         turn_until(lambda: one.plane.has_credit(1) and settled(one), [one, other])
         assert one.arena_used_bytes == 0
-    assert sent == 2 * max(1, -(-WINDOW_BYTES // (size + 170))) or size >= BIG
 
 
 def test_credit_comes_for_what_is_processed_and_no_more(make: Make) -> None:
@@ -272,7 +237,7 @@ ACTIONS = ["drop", "duplicate", "delay", "reorder", "corrupt", "truncate"]
 
 @pytest.mark.parametrize("action", ACTIONS)
 @pytest.mark.parametrize("kind", ["data", None])
-def test_faulty_link_delivers_once_or_not_at_all_and_goes_on(make: Make, action: str, kind: str | None, seed: int) -> None:
+def test_faulty_link_delivers_once_or_never_and_goes_on(make: Make, action: str, kind: str | None, seed: int) -> None:
     shims = [LinkShim([LinkRule(action, 0.1, kind=kind)], seed + n) for n in range(2)]
     one, other = make(0, shim=shims[0]), make(1, shim=shims[1])
     one.connect(other)
@@ -304,7 +269,9 @@ def test_faulty_link_delivers_once_or_not_at_all_and_goes_on(make: Make, action:
         elif action in ("corrupt", "truncate"):
             expected["frames refused"] = shims[0].counts[action]
         elif action in ("delay", "reorder"):
-            expected["frames repeated"] = expected["lost"] = other.plane.lost
+            # One that comes late was counted as lost and is no longer wanted. The shim may hold some to the end.
+            expected["frames repeated"], expected["lost"] = counts["frames repeated"], other.plane.lost
+            assert other.plane.lost - 9 <= counts["frames repeated"] <= other.plane.lost
         found = {name: counts[name] for name in ("frames repeated", "frames refused")} | {"lost": other.plane.lost}
         assert found == expected
 
@@ -315,11 +282,13 @@ def test_all_faults_at_once_both_ways(make: Make, seed: int) -> None:
     one, other = ends
     one.connect(other)
     other.connect(one)
+    n_sent = [0, 0]
     for n in range(1000):
         for end in ends:
             peer = 1 - end.slot
             if end.plane.has_credit(peer):
                 end.plane.send(peer, parcel((n, bytes(n % 50 * 2000))))
+                n_sent[end.slot] += 1
             end.plane.probe()
         turn_until(lambda: other.turn() == 0 and one.turn() == 0, [])
 
@@ -332,7 +301,8 @@ def test_all_faults_at_once_both_ways(make: Make, seed: int) -> None:
     for end in ends:
         numbers = [n for n, _ in end.values]
         assert numbers == sorted(set(numbers))
-        assert len(numbers) > 500
+        assert len(numbers) > n_sent[1 - end.slot] // 2
+        assert len(numbers) + end.plane.lost == n_sent[1 - end.slot]
         assert all(data == bytes(n % 50 * 2000) for n, data in end.values)
         assert end.arena_used_bytes == 0
 
@@ -381,7 +351,7 @@ def test_credit_of_a_former_life_is_not_given_to_the_next(make: Make) -> None:
     """The peer died and its successor is connected to before any frame of it came: what is owed is owed to the dead."""
     one, other = pair(make)
     one.plane.send(1, parcel("old"))
-    turn_until(lambda: other.parcels, [other]) if other.plane.inbound.poll(20_000) else None
+    turn_until(lambda: other.parcels, [other])
     newer = make(0, incarnation=2)
     other.connect(newer)
     other.plane.send_credit(at_least=0)
@@ -394,9 +364,10 @@ def test_credit_of_a_former_life_is_not_given_to_the_next(make: Make) -> None:
 
 
 def test_disconnecting_frees_the_arena(make: Make) -> None:
-    one, other = pair(make)
+    one, _ = pair(make)
     third = make(2)
     one.connect(third)
+    third.connect(one)
     for slot in (1, 2):
         one.plane.send(slot, parcel(b"x" * BIG, bytearray(BIG)))
     used = one.arena_used_bytes
@@ -419,124 +390,6 @@ def test_positions_tell_what_is_under_way(make: Make) -> None:
     assert list(other.plane.positions()) == [(0, 1, 0, 0)]
     other.finish_work()
     assert list(other.plane.positions()) == [(0, 1, 0, 3)]
-
-
-# Frames that nobody of ours would send
-
-
-class Marker:
-    """Leaves a file behind where it is unpickled."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-
-    def __reduce__(self) -> tuple[Any, tuple[str, int]]:
-        return os.mkdir, (str(self.path), 0o700)
-
-
-def frame(body: list[bytes], kind: int = DATA, sequence: int = 1, **changes: int) -> list[bytes]:
-    fields = {"sender": 0, "receiver": 1, "sender_incarnation": 1, "receiver_incarnation": 1} | changes
-    head = seal(Header(kind=kind, sequence=sequence, **fields), body)
-    return [head + b"".join(body[:1]), *body[1:]]
-
-
-GOOD, _ = codec.encode(parcel("good"))
-REF = (os.getpid(), 1, 5, 4096, 100_000, 1, -1)
-
-
-def descriptors(*rows: Any) -> bytes:
-    return msgspec.msgpack.encode(rows)
-
-
-BAD_FRAMES: dict[str, tuple[list[bytes], str]] = {
-    "nothing": ([b""], "frame header of 0 bytes; it must have 28"),
-    "short": ([b"SQ\x01"], "frame header of 3 bytes; it must have 28"),
-    "noise": ([random.Random(1).randbytes(500), b"more"], "frame of protocol"),
-    "checksum": ([frame([GOOD])[0][:-1] + b"x"], "checksum"),
-    "missing part": (frame([GOOD, b"two"])[:1], "checksum"),
-    "other slot": (frame([GOOD], receiver=2), "frame for slot 2 incarnation 1"),
-    "other incarnation": (frame([GOOD], receiver_incarnation=2), "frame for slot 1 incarnation 2"),
-    "number 2**63": (frame([GOOD], sequence=1 << 63), "frames are missing after frame 0"),
-    "hello 2**63": (frame([], kind=HELLO, sequence=1 << 63), "frames are missing after frame 0"),
-    "hello with content": (frame([b"x"], kind=HELLO), "hello frame of the wrong size"),
-    "short credit": (frame([b"1234567"], kind=CREDIT), "credit frame of the wrong size"),
-    "long credit": (frame([b"123456789"], kind=CREDIT), "credit frame of the wrong size"),
-    "empty credit": (frame([], kind=CREDIT), "credit frame of the wrong size"),
-    "credit in parts": (frame([b"12345678", b""], kind=CREDIT), "credit frame of the wrong size"),
-    "credit too far": (frame([struct.pack("<Q", 1 << 63)], kind=CREDIT), "credit for frame 9223372036854775808; only 0"),
-    "no content": (frame([]), "frame 1 of slot 0 cannot be decoded: EOFError"),
-    "no pickle": (frame([b"garbage"]), "frame 1 of slot 0 cannot be decoded: UnpicklingError"),
-    "other pickle": (frame([pickle.dumps({"a": 1})]), "frame 1 of slot 0 cannot be decoded: ValueError"),
-    "half a pickle": (frame([GOOD[:50]]), "frame 1 of slot 0 cannot be decoded: "),
-    "empty descriptors": (frame([GOOD, b""]), "frame 1 of slot 0 cannot be decoded: DecodeError"),
-    "other descriptors": (frame([GOOD, descriptors("a")]), "frame 1 of slot 0 cannot be decoded: ValidationError"),
-    "missing buffer": (frame([GOOD, descriptors((True, None))]), "frame 1 of slot 0 cannot be decoded: StopIteration"),
-    "short reference": (frame([GOOD, descriptors((True, (1, 2)))]), "frame 1 of slot 0 cannot be decoded: TypeError"),
-    "foreign file": (frame([GOOD, descriptors((True, REF))]), "frame 1 of slot 0 cannot be decoded: "),
-    "dead process": (frame([GOOD, descriptors((True, (0, *REF[1:])))]), "decoded: ClusterError: cannot attach the arena"),
-}
-
-
-@pytest.mark.parametrize("name", BAD_FRAMES)
-def test_bad_frame_is_counted_and_harms_nobody(make: Make, name: str, directory: Path) -> None:
-    message, refusal = BAD_FRAMES[name]
-    one, other = pair(make)
-    turn_until(lambda: one.turn() == 0 and other.turn() == 0, [one, other])
-    attacker = one.plane._socket(zmq.PUSH)
-    attacker.connect(f"ipc://{other.path}")
-    attacker.send_multipart(message)
-    turn_until(lambda: other.plane.counts["frames refused"] == 1, [one, other])
-    assert refusal in other.plane.last_refusal
-    assert not other.parcels
-    # What was understood of it counts (frame 1 came, and was useless); the link goes on after it.
-    sender = one.plane._outbound[1][1]
-    if "cannot be decoded" in refusal:
-        sender.send(10)
-    one.plane.send(1, parcel("good"))
-    turn_until(lambda: other.values == ["good"] and settled(one), [one, other])
-    assert other.plane.counts["frames refused"] == 1
-    assert other.plane.lost == 0
-    attacker.close(0)
-
-
-def test_frame_that_is_refused_is_never_unpickled(make: Make, directory: Path, tmp_path: Path) -> None:
-    marker = tmp_path / "executed"
-    evil = pickle.dumps(Marker(marker))
-    other = make(1)
-    other.plane.fence(7, 5)
-    attacker = other.plane._socket(zmq.PUSH)
-    attacker.connect(f"ipc://{other.path}")
-    whole = frame([evil])[0]
-    messages = [[whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :]] for at in range(len(whole))]
-    messages += [frame([evil], receiver=9), frame([evil], receiver_incarnation=9), frame([evil], sender=7)]
-    messages += [frame([evil], sequence=1 << 40), frame([evil], kind=HELLO), frame([evil], kind=CREDIT), [evil]]
-    for message in messages:
-        attacker.send_multipart(message)
-    turn_until(lambda: other.plane.counts["frames refused"] == len(messages), [other])
-    assert not marker.exists()
-    assert not other.parcels
-    attacker.close(0)
-
-
-def test_random_messages(make: Make, seed: int) -> None:
-    dice = random.Random(seed)
-    one, other = pair(make)
-    attacker = one.plane._socket(zmq.PUSH)
-    attacker.connect(f"ipc://{other.path}")
-    good = frame([GOOD, descriptors(), b"x"], sender=9)
-    n_messages = 2000
-    for _ in range(n_messages):
-        message = list(good)
-        for _ in range(dice.randrange(1, 4)):
-            part = dice.randrange(len(message))
-            data, at = message[part], dice.randrange(len(message[part]) + 1)
-            message[part] = dice.choice((data[:at], data[:at] + dice.randbytes(3) + data[at + 3 :], dice.randbytes(40)))
-        attacker.send_multipart(message)
-    one.plane.send(1, parcel("good"))
-    handled = ("frames refused", "frames received", "frames repeated")
-    turn_until(lambda: sum(other.plane.counts[name] for name in handled) == n_messages + 1, [one, other])
-    assert "good" in other.values
-    attacker.close(0)
 
 
 # Beginning and end
@@ -563,15 +416,15 @@ def test_arena_of_a_dead_sender_is_unmapped(make: Make) -> None:
     assert arena_mappings() == 1
 
 
-def test_path_that_cannot_be_bound(make: Make, directory: Path) -> None:
+def test_path_that_cannot_be_bound(tmp_path: Path) -> None:
     context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
-    with pytest.raises(ClusterError, match=f"cannot listen on {directory}/no/0-1: "):
-        Endpoint(context, directory / "no", 0)
-    context.term()
+    with pytest.raises(ClusterError, match=r"cannot listen on .*/no/0-1: "):
+        Endpoint(context, tmp_path / "no", 0)
+    context.term()  # which would wait for a socket that was left open
 
 
 def test_closing_removes_the_path_and_may_be_repeated(make: Make) -> None:
-    one, other = pair(make)
+    one, _ = pair(make)
     assert one.path.is_socket()
     one.plane.send(1, parcel(b"x" * BIG))
     one.plane.close()

@@ -243,7 +243,7 @@ def test_a_board_that_cannot_be_made_refuses_the_submission(
 ) -> None:
     supervisor.register()
     run_dir.boards.rmdir()
-    with pytest.raises(ClusterError, match=r"cannot make status board .*: No such file or directory"):
+    with pytest.raises(ClusterError, match=r"cannot create status board .*: No such file or directory"):
         submit(client, run_dir)
     assert client.get_cluster().topologies == []
     run_dir.boards.mkdir()

@@ -1,8 +1,8 @@
 """Several worker cores in this process, joined by queues of parcels, on a shared board: any interleaving, any death.
 
 Guarantees: what happens depends on the given random generator alone (but for tuple ids). Parcels of one sender to one
-receiver arrive in order, once, or not at all when either of the two incarnations is dead, as the links have it. A worker
-learns what the board says at the same points of its turn as a worker process.
+receiver arrive in order, once, or not at all when either of the two incarnations is dead, as the links have it. A
+worker reads the board after it took in frames, so that it knows at least what their senders knew.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from collections import deque
 from typing import Any
 
 from engine.assemble import Assembler, Surroundings
+from engine.builder import TopologyBuilder
 from engine.clock import ManualClock
 from engine.config import Config
 from engine.core import WorkerCore
@@ -34,6 +35,9 @@ def scatter(topology: Topology, rng: random.Random, n_workers: int, ackers: int)
             rng.choice(executors).append(ExecutorPlan(component, task, task + size - 1))
             task += size
     return Plan(executors, [f"node-1:{6700 + worker}" for worker in range(n_workers)])
+
+
+TIMEOUT_SECS = 10
 
 
 class Node:
@@ -190,3 +194,33 @@ class Net:
     @property
     def quiet(self) -> bool:
         return all(core.quiet for core in self.cores) and not any(self.links.values())
+
+
+def placed(builder: TopologyBuilder, *workers: str, ackers: int = 1, **settings: Any) -> Net:
+    """One task of each component, in the worker that names it: placed(builder, "__acker spout", "bolt-1")."""
+    topology = builder.build()
+    executors: list[list[ExecutorPlan]] = [[] for _ in workers]
+    task = 1
+    for component, _, tasks, _ in sorted(topology.layout(ackers)):
+        at = [worker for worker, names in enumerate(workers) for name in names.split() if name == component]
+        assert len(at) == tasks, component
+        for worker in at:
+            executors[worker].append(ExecutorPlan(component, task, task))
+            task += 1
+    plan = Plan(executors, [f"node-1:{6700 + worker}" for worker in range(len(workers))])
+    return Net(topology, plan, Config(message_timeout_secs=TIMEOUT_SECS, **settings), random.Random(1))
+
+
+def tracked(net: Net) -> int:
+    return sum(len(acker) for core in net.cores for acker in core.ackers.values())
+
+
+def pending(net: Net) -> int:
+    return sum(len(task.pending) for core in net.cores for _, task in core.spout_tasks.values())
+
+
+def counted(net: Net, component: str) -> Any:
+    task = net.plan.tasks_of(component)[0]
+    core = net.core(net.plan.task_worker[task])
+    core.refresh_gauges()
+    return core.stats[task]

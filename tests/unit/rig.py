@@ -10,11 +10,10 @@ import copy
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from engine.assemble import Assembler, Surroundings
-from engine.batch import Batch
 from engine.builder import TopologyBuilder
 from engine.clock import ManualClock
 from engine.collectors import BasicCollector, BoltCollector, SpoutCollector
@@ -23,7 +22,6 @@ from engine.config import Config
 from engine.context import TopologyContext
 from engine.core import WorkerCore
 from engine.failure import Failure
-from engine.parcel import Parcel
 from engine.peers import Peers
 from engine.plan import ExecutorPlan, Plan
 from engine.stream import Outputs
@@ -85,7 +83,7 @@ class Does(Bolt):
     """
 
     def __init__(
-        self, execute: Callable[[Does, Tuple], None], outputs: Outputs = (), blocking: bool = False
+        self, execute: Callable[[Does, Tuple], Any], outputs: Outputs = (), blocking: bool = False
     ) -> None:
         self._execute = execute
         self.outputs = outputs
@@ -107,7 +105,7 @@ class DoesBasic(BasicBolt):
     """The same as a basic bolt."""
 
     def __init__(
-        self, execute: Callable[[DoesBasic, Tuple, BasicCollector], None], outputs: Outputs = (), blocking: bool = False
+        self, execute: Callable[[DoesBasic, Tuple, BasicCollector], Any], outputs: Outputs = (), blocking: bool = False
     ) -> None:
         self._execute = execute
         self.outputs = outputs
@@ -242,24 +240,3 @@ def chain(spout: Spout, *bolts: Bolt | BasicBolt) -> TopologyBuilder:
         builder.set_bolt(f"bolt-{number}", bolt).shuffle_grouping(source)
         source = f"bolt-{number}"
     return builder
-
-
-def batch_of(
-    rows: Sequence[tuple[Any, ...]], runs: Sequence[tuple[int, int, int]], target: int, source: int, stream: str = "default"
-) -> Batch:
-    """A batch as another worker sends it; `runs` are (root, edge, rows in it)."""
-    batch = Batch(source, stream, target)
-    batch.rows = list(rows)
-    for root, edge, length in runs:
-        batch.starts.append(sum(earlier for _, _, earlier in runs[: len(batch.starts)]))
-        batch.roots.append(root)
-        batch.edges.append(edge)
-        assert length > 0
-    return batch
-
-
-def parcel_of(*batches: Batch) -> Parcel:
-    parcel = Parcel()
-    parcel.batches = list(batches)
-    parcel.rows = sum(len(batch.rows) for batch in batches)
-    return parcel

@@ -264,7 +264,7 @@ class Tree:
 def run_trees(
     rng: random.Random, acker: Acker, edges: EdgeIds, repeats: bool, drop: bool = False
 ) -> tuple[set[int], set[int]]:
-    """Deliver the messages of a few trees in a random order; which were acked too early, which were not acked at all."""
+    """Deliver the messages of a few trees in a random order; which were acked too early, which never."""
     trees = {n << 16: Tree(rng, edges, repeats) for n in range(1, rng.randrange(2, 5))}
     messages = [(root, kind, value) for root, tree in trees.items() for kind, value in tree.messages]
     rng.shuffle(messages)

@@ -15,6 +15,7 @@ from engine.errors import FailedTuple
 from engine.executor import TaskCrashed
 from engine.outbox import Outbox
 from engine.tuple import Tuple
+from tests.unit.lab import batch_of, parcel_of
 from tests.unit.rig import DEADLINE_SECS, Does, DoesBasic, Feeder, Rig, acks, aggregates, chain
 
 Rigs = list[Rig]
@@ -148,8 +149,6 @@ def test_done_is_called_when_the_batch_is_done(rigs: Rigs) -> None:
     spout, gate = Feeder(), Gate()
     builder = chain(spout, Does(lambda bolt, tup: gate.wait(), blocking=True))
     rig = threaded(rigs, builder)
-    from tests.unit.rig import batch_of, parcel_of
-
     batch = batch_of([(1,)], [(0, 0, 1)], rig.plan.tasks_of("bolt-1")[0], rig.plan.tasks_of("spout")[0])
     done: list[str] = []
     rig.core.receive(parcel_of(batch), lambda: done.append(threading.current_thread().name))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from typing import Any
 
 import pytest
@@ -10,40 +9,12 @@ import pytest
 from engine.builder import TopologyBuilder
 from engine.collectors import BasicCollector
 from engine.component import CustomGrouping
-from engine.config import Config
 from engine.executor import TaskCrashed
 from engine.failure import Failure
 from engine.ids import ACKER_MASK
-from engine.plan import ExecutorPlan, Plan
 from engine.tuple import Tuple
-from tests.unit.net import Net
+from tests.unit.net import TIMEOUT_SECS, counted, pending, placed, tracked
 from tests.unit.rig import Does, DoesBasic, Feeder, Rig, acks, aggregates, chain, emits, keeps
-
-TIMEOUT_SECS = 10
-
-
-def placed(builder: TopologyBuilder, *workers: str, ackers: int = 1, **settings: Any) -> Net:
-    """One task of each component, in the worker that names it: placed(builder, "__acker spout", "bolt-1")."""
-    topology = builder.build()
-    executors: list[list[ExecutorPlan]] = [[] for _ in workers]
-    task = 1
-    for component, _, tasks, _ in sorted(topology.layout(ackers)):
-        at = [worker for worker, names in enumerate(workers) for name in names.split() if name == component]
-        assert len(at) == tasks, component
-        for worker in at:
-            executors[worker].append(ExecutorPlan(component, task, task))
-            task += 1
-    plan = Plan(executors, [f"node-1:{6700 + worker}" for worker in range(len(workers))])
-    return Net(topology, plan, Config(message_timeout_secs=TIMEOUT_SECS, **settings), random.Random(1))
-
-
-def tracked(net: Net) -> int:
-    return sum(len(acker) for core in net.cores for acker in core.ackers.values())
-
-
-def pending(net: Net) -> int:
-    return sum(len(task.pending) for core in net.cores for _, task in core.spout_tasks.values())
-
 
 PLACES = [
     ("__acker spout", "bolt-1 bolt-2"),
@@ -52,16 +23,6 @@ PLACES = [
     ("__acker bolt-2", "spout bolt-1"),
     ("spout bolt-1 bolt-2", "__acker"),
 ]
-
-
-def counted(net: Net, component: str) -> Any:
-    task = net.plan.tasks_of(component)[0]
-    core = net.core(net.plan.task_worker[task])
-    core.refresh_gauges()
-    return core.stats[task]
-
-
-# ---- from worker to worker ----
 
 
 @pytest.mark.parametrize("places", PLACES)
@@ -200,171 +161,6 @@ def test_a_bolt_may_feed_itself_for_ever_without_holding_up_the_turn() -> None:
     assert not rig.core.quiet
 
 
-# ---- deaths ----
-
-
-@pytest.mark.parametrize("places", [("__acker spout", "bolt-1", "bolt-2"), ("spout", "bolt-1", "bolt-2", "__acker")])
-def test_exactly_what_the_dead_worker_held_fails(places: tuple[str, ...]) -> None:
-    spout, near, far = Feeder(("to",)), Does(keeps), Does(keeps)
-    builder = TopologyBuilder()
-    builder.set_spout("spout", spout)
-    builder.set_bolt("bolt-1", near).custom_grouping("spout", OnlyIf("near"))
-    builder.set_bolt("bolt-2", far).custom_grouping("spout", OnlyIf("far"))
-    net = placed(builder, *places)
-    for number, to in enumerate(["near", "far", "near far", "near", "nobody"]):
-        spout.feed(to, id=number)
-    net.settle()
-    assert spout.acked == [4]
-    net.kill(2)
-    net.settle()
-    assert sorted(spout.reasons) == [(1, "worker died"), (2, "worker died")]
-    for tup in near.kept:
-        net.user("bolt-1").collector.ack(tup)
-    net.settle()
-    assert sorted(spout.acked) == [0, 3, 4]
-    assert (tracked(net), pending(net)) == (0, 0)
-
-
-class OnlyIf(CustomGrouping):
-    """To the first task if the tuple's value says so."""
-
-    def __init__(self, word: str) -> None:
-        self.word = word
-
-    def prepare(self, context: Any, source: str, stream: str, target_tasks: Any) -> None:
-        self.targets = target_tasks[:1]
-
-    def choose_tasks(self, source_task: int, values: Any) -> list[int]:
-        return self.targets if self.word in values[0].split() else []
-
-
-def test_what_a_dead_worker_had_sent_on_fails_with_it_or_not_at_all() -> None:
-    """A tuple went through the worker that dies, and was done there: only what it holds itself is lost with it."""
-    spout, sink = Feeder(), Does(keeps)
-    net = placed(chain(spout, Does(emits(1), ("value",)), sink), "__acker spout", "bolt-1", "bolt-2")
-    spout.feed("x", id=1)
-    net.settle()
-    net.kill(2)
-    net.settle()
-    assert spout.reasons == [(1, "worker died")]
-
-
-@pytest.mark.parametrize("places", [("__acker spout", "bolt-1"), ("spout", "bolt-1", "__acker")])
-def test_what_is_emitted_while_a_worker_is_dead_goes_to_its_replacement(places: tuple[str, ...]) -> None:
-    spout, sink = Feeder(), Does(acks)
-    net = placed(chain(spout, sink), *places)
-    net.settle()
-    net.kill(1)
-    spout.feed("x", id=1)
-    net.settle()
-    assert (sink.seen, pending(net)) == ([], 1)
-    net.restart(1)
-    net.settle()
-    assert sink.seen == [("x",)]
-    assert (spout.acked, spout.failures) == ([1], [])
-    assert (tracked(net), pending(net)) == (0, 0)
-    assert net.core(0).dropped == 0
-
-
-def test_what_waits_for_a_replacement_that_dies_as_well_fails_with_it() -> None:
-    spout, sink = Feeder(), Does(acks)
-    net = placed(chain(spout, sink), "__acker spout", "bolt-1")
-    net.kill(1)
-    spout.feed("x", id=1)
-    net.settle()
-    net.board[1] = (2, True)  # it is starting
-    node = net.nodes[0]
-    assert node is not None
-    node.follow()
-    assert pending(net) == 1
-    net.board[1] = (2, False)
-    net.settle()
-    assert spout.reasons == [(1, "worker died")]
-    assert pending(net) == 0
-
-
-def test_tuples_that_had_not_left_are_dropped_and_their_trees_fail() -> None:
-    spout, sink = Feeder(), Does(acks)
-    net = placed(chain(spout, sink), "__acker spout", "bolt-1")
-    core = net.core(0)
-    for number in range(4):
-        spout.feed(number, id=number)
-        core.step()
-        if number == 1:
-            core.close_parcels()
-    assert core.for_others >= 4
-    net.kill(1)
-    net.settle()
-    assert core.dropped == 4
-    assert (core.for_others, core.backlog) == (0, 0)
-    assert sorted(spout.reasons) == [(number, "worker died") for number in range(4)]
-    assert counted(net, "spout").emitted == 4
-
-
-def test_emits_that_were_dropped_are_counted_as_emits() -> None:
-    spout = Feeder()
-    forward = DoesBasic(lambda bolt, tup, collector: collector.emit(tup.values), ("value",))
-    net = placed(chain(spout, forward, Does(acks)), "__acker spout bolt-1", "bolt-2")
-    for number in range(4):
-        spout.feed(number, id=number)
-    net.core(0).step()
-    net.kill(1)
-    net.settle()
-    assert net.core(0).dropped == 4
-    assert (counted(net, "bolt-1").emitted, counted(net, "bolt-1").transferred) == (4, 0)
-
-
-def test_when_the_acker_dies_the_spout_fails_its_trees_and_goes_on() -> None:
-    spout, sink = Feeder(), Does(keeps)
-    net = placed(chain(spout, sink), "spout bolt-1", "__acker")
-    spout.feed("x", id=1)
-    net.settle()
-    net.kill(1)
-    net.settle()
-    assert spout.reasons == [(1, "worker died")]
-    spout.feed("y", id=2)
-    net.settle()
-    net.restart(1)
-    net.settle()
-    for tup in sink.kept:
-        net.user("bolt-1").collector.ack(tup)
-    net.settle()
-    assert spout.acked == [2]
-    assert (tracked(net), pending(net)) == (0, 0)
-
-
-def test_when_the_spout_dies_its_trees_are_forgotten() -> None:
-    spout, sink = Feeder(), Does(keeps)
-    net = placed(chain(spout, sink), "spout", "bolt-1 __acker")
-    spout.feed("x", id=1)
-    net.settle()
-    assert tracked(net) == 1
-    net.kill(0)
-    net.settle()
-    assert tracked(net) == 0
-    net.restart(0)
-    net.settle()
-    assert (spout.acked, spout.failures) == ([], [])
-
-
-@pytest.mark.parametrize("places", [("spout bolt-1", "__acker"), ("spout __acker", "bolt-1")])
-def test_a_spout_that_raises_when_it_is_told_of_a_death_is_named(places: tuple[str, ...]) -> None:
-    class Raises(Feeder):
-        def on_failure(self, message_id: Any, failure: Failure) -> None:
-            raise ValueError("not now")
-
-    spout = Raises()
-    net = placed(chain(spout, Does(keeps)), *places)
-    spout.feed("x", id=1)
-    net.settle()
-    net.kill(1)
-    with pytest.raises(TaskCrashed, match=r"^spout\[3\] raised ValueError: not now in on_failure"):
-        net.settle()
-
-
-# ---- the rest ----
-
-
 def test_user_objects_are_opened_once_per_task_in_task_order() -> None:
     opened = []
 
@@ -386,7 +182,8 @@ def test_components_see_their_settings() -> None:
     builder = TopologyBuilder()
     builder.set_spout("spout", Feeder()).set_config(max_spout_pending=5)
     builder.set_bolt("bolt", Does(acks)).shuffle_grouping("spout")
-    rig = Rig(builder, **{"my.key": "mine", "max_attempts": 3})
+    settings: dict[str, Any] = {"my.key": "mine", "max_attempts": 3}
+    rig = Rig(builder, **settings)
     conf = rig.user("spout").conf
     assert (conf["max_spout_pending"], conf["my.key"], conf["squall.max.attempts"]) == (5, "mine", 3)
     assert rig.user("bolt").conf["max_spout_pending"] != 5

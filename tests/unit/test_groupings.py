@@ -17,7 +17,7 @@ from engine.groupings import KeyMemo, make_chooser
 from engine.stable_hash import stable_hash
 from engine.stream import Stream
 from engine.topology import Subscription
-from tests.unit.rig import DoesBasic, Feeder, Rig
+from tests.unit.rig import Does, DoesBasic, Feeder, Rig, emits
 
 SHAPE = Stream("key", "value")
 
@@ -67,7 +67,7 @@ def test_local_or_shuffle_prefers_this_worker(seed: int) -> None:
 def test_fields_gives_equal_keys_the_same_task(seed: int) -> None:
     rows = [(f"key-{n % 50}", n) for n in range(5000)]
     got = choices("fields", [4, 5, 6], rows, ("key",))
-    tasks = {}
+    tasks: dict[str, Any] = {}
     for (key, _), task in zip(rows, got, strict=True):
         assert tasks.setdefault(key, task) == task
     assert len(set(tasks.values())) == 3
@@ -97,6 +97,29 @@ def test_equal_keys_of_different_types_meet() -> None:
     alone = {choices("fields", range(64), [(key, 0)], ("key",))[0] for key in (1, 1.0, True)}
     assert len(alone) == 1
     assert len({choices("fields", range(64), [(key, 0)], ("key",))[0] for key in (b"k", bytearray(b"k"))}) == 1
+
+
+@pytest.mark.parametrize("key", ["word", 5, 5.0, ("a", 1), ["a", 1], {"a": 1}, bytearray(b"x"), None])
+def test_whoever_sends_it_and_however_it_is_emitted_a_key_has_one_task(key: Any) -> None:
+    spout = Feeder(("key",))
+    builder = TopologyBuilder()
+    builder.set_spout("spout", spout)
+    senders: dict[str, Any] = {
+        "basic": DoesBasic(lambda bolt, tup, collector: collector.emit(tup.values), ("key",)),
+        "plain": Does(emits(1), ("key",)),
+        "more": DoesBasic(lambda bolt, tup, collector: collector.emit((0, *tup.values)), ("x", "key")),
+    }
+    for name, sender in senders.items():
+        builder.set_bolt(name, sender).shuffle_grouping("spout")
+    count = builder.set_bolt("count", sink(), 7)
+    for name in ("spout", *senders):
+        count.fields_grouping(name, "key")
+    rig = Rig(builder)
+    spout.feed(key, id=1)
+    rig.settle()
+    got = [len(rig.user("count", index).own) for index in range(7)]
+    assert sorted(got) == [0] * 6 + [4]
+    assert got.index(4) == stable_hash(key) % 7
 
 
 def test_a_key_without_a_stable_hash_is_refused() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from typing import Any
 
 import pytest
 
@@ -11,7 +10,9 @@ from engine.metrics import TASK_COUNTERS, TaskStats
 from engine.report import Restart, RunReport, TaskReading, build_report
 
 
-def reading(task: int, component: str, kind: str, worker: str, latencies_ms: tuple[int, ...] = (), **counters: int) -> Any:
+def reading(
+    task: int, component: str, kind: str, worker: str, latencies_ms: tuple[int, ...] = (), **counters: int
+) -> TaskReading:
     stats = TaskStats()
     for latency in latencies_ms:
         stats.observe_ns(latency * 1_000_000)
@@ -28,7 +29,7 @@ def report() -> RunReport:
             reading(1, "lines", "spout", "n:1", (10,) * 98, emitted=100, acked=98, failed=2, timed_out=1, replayed=2),
             reading(2, "lines", "spout", "n:2", (1000,), emitted=11, acked=1, pending=10, dead_letters=1),
             reading(3, "split", "bolt", "n:1", emitted=500, executed=100, execute_ns=1_000_000_000, acked=99, failed=1),
-            reading(4, "split", "bolt", "n:2", emitted=50, executed=100, execute_ns=3_000_000_000, in_queue=4, errors=2),
+            reading(4, "split", "bolt", "n:2", emitted=50, executed=100, execute_ns=3 * 10**9, in_queue=4, errors=2),
         ],
         duration_secs=4.0,
         restarts=[Restart("n:2", "killed", 1.5, 0.02)],

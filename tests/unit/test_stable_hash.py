@@ -63,7 +63,8 @@ import datetime, uuid, enum, sys
 from decimal import Decimal
 from engine.stable_hash import stable_hash
 values = [
-    "", "word", "wörter \\U0001f600", b"bytes", bytearray(b"x"), 0, -1, 1, 2**64, -(2**70), 0.5, float("inf"), float("nan"), 1j,
+    "", "word", "wörter \\U0001f600", b"bytes", bytearray(b"x"), 0, -1, 1, 2**64, -(2**70), 0.5,
+    float("inf"), float("nan"), 1j,
     True, None, Decimal("1.5"), ("a", 1), ["a", ("b", None)], {"a", "b", "c"}, frozenset("xyz"), {"k": 1, "l": ["v"]},
     datetime.date(2024, 2, 29), datetime.datetime(2024, 2, 29, 12, 30), datetime.time(1, 2, 3),
     datetime.timedelta(days=-1, seconds=5), uuid.UUID(int=5), (float("nan"),), (), [], {}, set(),

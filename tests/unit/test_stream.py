@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from engine.stream import DEFAULT_STREAM, Stream, parse_outputs
+from engine.stream import DEFAULT_STREAM, Outputs, Stream, parse_outputs
 
 
 def test_names_of_fields_are_the_default_stream() -> None:
@@ -21,7 +21,7 @@ def test_no_outputs_is_no_stream() -> None:
 
 
 def test_several_streams_in_one_mapping() -> None:
-    outputs = {"default": ("line",), "bad": ["line", "why"], "to": Stream("x", direct=True)}
+    outputs: Outputs = {"default": ("line",), "bad": ["line", "why"], "to": Stream("x", direct=True)}
     streams = parse_outputs(outputs)
     assert list(streams) == ["default", "bad", "to"]
     assert streams["bad"].fields == ("line", "why")

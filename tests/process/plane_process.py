@@ -1,0 +1,192 @@
+"""A data plane in a process of its own: told by a pipe what to do, it sends known parcels and checks what comes."""
+
+from __future__ import annotations
+
+import multiprocessing
+import random
+import signal
+from collections import Counter
+from collections.abc import Callable, Iterator
+from multiprocessing.connection import Connection
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+from typing import Any
+
+import zmq
+
+from engine.parcel import Parcel
+from ipc.arena import MEMFD_NAME
+from tests.parcels import batch_of, parcel_of
+from tests.process.planes import Endpoint
+
+DEADLINE_SECS = 20.0
+
+
+def payload(sender: int, receiver: int, number: int) -> Any:
+    """What parcel `number` between two workers carries; the receiver knows it too. One in eight is big."""
+    dice = random.Random(f"{sender} {receiver} {number}")
+    size = dice.randrange(64 << 10, 200 << 10) if dice.random() < 0.125 else dice.randrange(2000)
+    pattern = dice.randbytes(1 + size // 64)
+    data = (pattern * 64)[:size]
+    return dice.choice((data, bytearray(data), [data, str(number)], data.hex()))
+
+
+class PlaneProcess:
+    """One worker's data plane in a process of its own, told what to do through a pipe."""
+
+    def __init__(self, directory: Path, slot: int, incarnation: int = 1, **options: Any) -> None:
+        self.slot, self.incarnation = slot, incarnation
+        self.path = directory / f"{slot}-{incarnation}"
+        self.pipe, theirs = multiprocessing.Pipe()
+        self.process: BaseProcess = multiprocessing.get_context("fork").Process(
+            target=_serve, args=(theirs, directory, slot, incarnation, options)
+        )
+        self.process.start()
+        theirs.close()
+        assert self.answer() == "bound"
+
+    def answer(self) -> Any:
+        assert self.pipe.poll(DEADLINE_SECS), f"process of slot {self.slot} does not answer"
+        return self.pipe.recv()
+
+    def ask(self, *command: Any) -> Any:
+        self.pipe.send(command)
+        return self.answer()
+
+    def connect(self, *others: PlaneProcess) -> None:
+        for other in others:
+            self.ask("connect", other.slot, other.incarnation, str(other.path))
+
+    def state(self) -> dict[str, Any]:
+        state = self.ask("state")
+        assert isinstance(state, dict)
+        return state
+
+    def kill(self) -> None:
+        self.process.kill()
+        self.process.join(DEADLINE_SECS)
+        self.pipe.close()
+
+    def close(self) -> None:
+        if not self.pipe.closed:
+            self.ask("end")
+            self.process.join(DEADLINE_SECS)
+            self.pipe.close()
+            assert self.process.exitcode == 0
+        self.process.close()
+
+
+class Server:
+    """The process's side: turns the plane, sends what it was asked to as credit allows, checks what comes."""
+
+    def __init__(self, endpoint: Endpoint, pipe: Connection) -> None:
+        self.endpoint, self.plane, self.pipe = endpoint, endpoint.plane, pipe
+        self.to_send: dict[int, Iterator[int]] = {}
+        self.received: Counter[tuple[int, int]] = Counter()
+        self.wrong: list[str] = []
+        self.blocked = 0
+
+    def run(self) -> None:
+        poller = zmq.Poller()
+        for source in (self.plane.inbound, self.pipe.fileno()):
+            poller.register(source, zmq.POLLIN)
+        busy = False
+        while True:
+            if self.pipe.fileno() in dict(poller.poll(0 if busy else 10)):
+                command, *arguments = self.pipe.recv()
+                if command == "end":
+                    return
+                self.pipe.send(getattr(self, command)(*arguments))
+            came = self.plane.receive(self.take_in, 64)
+            sent = sum(self.send_one(slot) for slot in list(self.to_send))
+            self.plane.send_credit(at_least=1)
+            busy = bool(came or sent)
+
+    def take_in(self, came: Parcel, done: Callable[[], None]) -> None:
+        for batch in came.batches:
+            for sender, number, value in batch.rows:
+                self.received[sender, number] += 1
+                expected = payload(sender, self.endpoint.slot, number)
+                if value != expected or type(value) is not type(expected):
+                    self.wrong.append(f"{number} of {sender}")
+        if self.endpoint.works:
+            done()
+        else:
+            self.endpoint.at_work.append(done)
+
+    def send_one(self, slot: int) -> bool:
+        if not self.plane.is_connected(slot):
+            return False
+        if not self.plane.has_credit(slot):
+            self.blocked += 1
+            return False
+        number = next(self.to_send[slot], None)
+        if number is None:
+            del self.to_send[slot]
+            return False
+        me = self.endpoint.slot
+        self.plane.send(slot, parcel_of(batch_of([(me, number, payload(me, slot, number))])))
+        return True
+
+    # ---- commands ----
+
+    def connect(self, slot: int, incarnation: int, path: str) -> None:
+        self.plane.connect(slot, incarnation, path)
+
+    def declare_dead(self, slot: int, incarnation: int) -> None:
+        self.plane.disconnect(slot)
+        self.plane.fence(slot, incarnation + 1)
+
+    def send(self, slot: int, first: int, last: int) -> None:
+        self.to_send[slot] = iter(range(first, last))
+
+    def work(self, works: bool) -> None:
+        self.endpoint.works = works
+        if works:
+            self.endpoint.finish_work()
+
+    def probe(self) -> None:
+        self.plane.probe()
+
+    def raw(self, path: str, message: list[bytes]) -> None:
+        """Say something to a path that this plane has no link to any more."""
+        socket = self.plane._socket(zmq.PUSH)
+        socket.connect(f"ipc://{path}")
+        socket.send_multipart(message)
+        socket.close()
+
+    def state(self) -> dict[str, Any]:
+        links = {slot: link for slot, (_, link, _) in self.plane._outbound.items()}
+        numbers: dict[int, list[int]] = {}
+        for sender, number in self.received:
+            numbers.setdefault(sender, []).append(number)
+        return {
+            "counts": dict(self.plane.counts), "lost": self.plane.lost, "refusal": self.plane.last_refusal,
+            "numbers": numbers, "twice": [key for key, count in self.received.items() if count > 1],
+            "wrong": self.wrong, "blocked": self.blocked, "at work": len(self.endpoint.at_work),
+            "under way": {slot: link.under_way_bytes for slot, link in links.items()},
+            "credit": {slot: self.plane.has_credit(slot) for slot in links}, "sending": sorted(self.to_send),
+            "arena": self.plane.arena_used_bytes, "faults": dict(self.plane._shim.counts if self.plane._shim else {}),
+            "mapped": Path("/proc/self/maps").read_text().count(MEMFD_NAME),
+        }  # fmt: skip
+
+
+def _serve(pipe: Connection, directory: Path, slot: int, incarnation: int, options: dict[str, Any]) -> None:
+    signal.alarm(60)  # a test that fails leaves nobody behind
+    context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
+    endpoint = Endpoint(context, directory, slot, incarnation, **options)
+    pipe.send("bound")
+    Server(endpoint, pipe).run()
+    endpoint.plane.close()
+    context.term()
+    pipe.send("ended")
+
+
+def is_done(sender: PlaneProcess) -> bool:
+    state = sender.state()
+    return not state["sending"] and not any(state["under way"].values())
+
+
+def connect_all(*processes: PlaneProcess) -> None:
+    for process in processes:
+        process.connect(*(other for other in processes if other is not process))

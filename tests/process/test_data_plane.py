@@ -1,0 +1,233 @@
+"""Data planes of real processes: thousands of parcels, arenas between processes, deaths and replacements."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections import Counter
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from ipc.shim import LinkRule, LinkShim
+from tests.process.plane_process import PlaneProcess, connect_all, is_done
+from tests.process.planes import MIB, socket_directory
+from tests.process.waiting import wait_for
+
+DEADLINE_SECS = 20.0
+Start = Callable[..., PlaneProcess]
+
+
+@pytest.fixture
+def start() -> Iterator[Start]:
+    started: list[PlaneProcess] = []
+    with socket_directory() as directory:
+
+        def start(slot: int, incarnation: int = 1, **options: Any) -> PlaneProcess:
+            started.append(PlaneProcess(directory, slot, incarnation, **options))
+            return started[-1]
+
+        try:
+            yield start
+            for process in started:
+                process.close()
+        finally:
+            for process in started:
+                if not process.pipe.closed:
+                    process.kill()
+            # What was killed could not remove its path; of real workers the whole run directory is removed.
+            for path in directory.iterdir():
+                path.unlink()
+
+
+@pytest.mark.parametrize("arena_bytes", [64 * MIB, 256 << 10, 0])
+@pytest.mark.parametrize(("n_processes", "n_parcels"), [(2, 2000), (3, 700)])
+def test_everyone_sends_to_everyone(start: Start, n_processes: int, n_parcels: int, arena_bytes: int) -> None:
+    """All links full in both directions at once, far more bytes than any window or arena holds."""
+    processes = [start(slot, arena_bytes=arena_bytes, window_bytes=512 << 10) for slot in range(n_processes)]
+    connect_all(*processes)
+    for process in processes:
+        for other in processes:
+            if other is not process:
+                process.ask("send", other.slot, 0, n_parcels)
+    wait_for("all parcels", lambda: all(map(is_done, processes)), DEADLINE_SECS)
+    for process in processes:
+        state = process.state()
+        assert state["wrong"] == state["twice"] == []
+        everyone_else = {other.slot for other in processes if other is not process}
+        assert state["numbers"] == {slot: list(range(n_parcels)) for slot in everyone_else}  # and in this order
+        assert state["counts"].get("frames refused", 0) == state["lost"] == state["arena"] == 0
+        assert state["counts"]["frames received"] == n_parcels * len(everyone_else)
+        assert ("buffers in arena" in state["counts"]) == (arena_bytes > 0)
+        assert ("buffers inline" in state["counts"]) == (arena_bytes < MIB)
+
+
+@pytest.mark.parametrize("arena_bytes", [64 * MIB, 0])
+def test_receiver_that_is_stopped_stops_its_sender_and_nothing_else(start: Start, arena_bytes: int) -> None:
+    one, other, third = (start(slot, arena_bytes=arena_bytes, window_bytes=512 << 10) for slot in range(3))
+    connect_all(one, other, third)
+    os.kill(other.process.pid or 0, signal.SIGSTOP)
+    one.ask("send", 1, 0, 1000)
+    one.ask("send", 2, 0, 300)
+    wait_for("the stopped one's window to fill", lambda: not one.state()["credit"][1], DEADLINE_SECS)
+    wait_for("the other link to go on", lambda: len(third.state()["numbers"].get(0, ())) == 300, DEADLINE_SECS)
+    state = one.state()
+    assert 512 << 10 <= state["under way"][1] < (512 + 500) << 10  # the window, and one frame over it
+    os.kill(other.process.pid or 0, signal.SIGCONT)
+    wait_for("the rest", lambda: is_done(one), DEADLINE_SECS)
+    assert other.state()["numbers"] == {0: list(range(1000))}
+    assert one.state()["arena"] == 0
+
+
+def test_receiver_that_processes_nothing_stops_its_sender(start: Start) -> None:
+    one, other = start(0), start(1)
+    connect_all(one, other)
+    other.ask("work", False)
+    one.ask("send", 1, 0, 2000)
+    wait_for("the window to fill", lambda: one.state()["blocked"] > 3, DEADLINE_SECS)
+    state = one.state()
+    assert not state["credit"][1]
+    assert MIB <= state["under way"][1] < MIB + (500 << 10)
+    assert state["arena"] > 0
+    other.ask("work", True)
+    wait_for("the rest", lambda: is_done(one), DEADLINE_SECS)
+    assert other.state()["numbers"] == {0: list(range(2000))}
+    assert one.state()["arena"] == 0
+
+
+@pytest.mark.parametrize("arena_bytes", [64 * MIB, 0])
+def test_receiver_is_killed_and_replaced(start: Start, arena_bytes: int) -> None:
+    one, other = start(0, arena_bytes=arena_bytes), start(1)
+    connect_all(one, other)
+    for incarnation in (1, 2, 3):
+        first = incarnation * 10_000
+        one.ask("send", 1, first, first + 5000)
+        wait_for("some parcels", lambda: len(other.state()["numbers"].get(0, ())) > 100, DEADLINE_SECS)  # noqa: B023
+        other.kill()
+        wait_for("the dead one's window to fill", lambda: not one.state()["credit"][1], DEADLINE_SECS)
+        one.ask("declare_dead", 1, incarnation)
+        state = one.state()
+        assert state["arena"] == 0
+        assert state["under way"] == {}
+        other = start(1, incarnation + 1)
+        connect_all(one, other)
+        wait_for("the rest to go to the new one", lambda: is_done(one), DEADLINE_SECS)
+        state = other.state()
+        # Some were lost with the dead one. What came to the living one came whole, and from there on nothing lacks.
+        numbers = state["numbers"][0]
+        assert numbers == list(range(numbers[0], first + 5000))
+        assert state["wrong"] == state["twice"] == []
+        assert state["lost"] == 0
+        assert state["counts"].get("frames refused", 0) == 0
+        assert one.state()["arena"] == 0
+
+
+def test_sender_is_killed_with_its_arena_and_replaced(start: Start) -> None:
+    """Frames of the dead lie in the receiver's queue, and the memory they point into may be gone."""
+    other = start(1)
+    for incarnation in range(1, 5):
+        one = start(0, incarnation)
+        one.connect(other)
+        os.kill(other.process.pid or 0, signal.SIGSTOP)
+        one.ask("send", 1, 0, 300)
+        wait_for("a full queue", lambda: one.state()["blocked"] > 3, DEADLINE_SECS)  # noqa: B023
+        one.kill()
+        os.kill(other.process.pid or 0, signal.SIGCONT)
+        if incarnation % 2:
+            other.ask("declare_dead", 0, incarnation)
+    one = start(0, 5)
+    connect_all(one, other)
+    one.ask("send", 1, 1000, 1500)
+    wait_for("the living one's parcels", lambda: is_done(one), DEADLINE_SECS)
+    state = other.state()
+    assert set(range(1000, 1500)) <= set(state["numbers"][0])
+    assert state["wrong"] == []
+    assert state["counts"]["frames refused"] > 0
+    assert state["lost"] == 0
+    assert state["mapped"] <= 1  # arenas of the dead are not kept
+
+
+def test_frames_of_a_dead_incarnation_are_refused(start: Start) -> None:
+    """A worker that was declared dead but is not: what it still says is not believed."""
+    old, other = start(0), start(1)
+    connect_all(old, other)
+    old.ask("send", 1, 0, 10)
+    wait_for("its parcels", lambda: is_done(old), DEADLINE_SECS)
+    other.ask("declare_dead", 0, 1)
+    new = start(0, 2)
+    connect_all(new, other)
+    old.ask("send", 1, 10, 20)
+    new.ask("send", 1, 100, 200)
+    wait_for("the new one's parcels", lambda: is_done(new), DEADLINE_SECS)
+    wait_for("the refusals", lambda: other.state()["counts"].get("frames refused") == 10, DEADLINE_SECS)
+    state = other.state()
+    assert state["refusal"] == "frame of slot 0's dead incarnation 1"
+    assert state["numbers"] == {0: [*range(10), *range(100, 200)]}
+    assert old.state()["under way"][1] > 0  # nobody gives it credit
+
+
+def test_frames_for_a_dead_incarnation_are_refused_by_the_next(start: Start) -> None:
+    """A shim holds frames back over the receiver's death; they come out at the one that took its place."""
+    shim = LinkShim([LinkRule("delay", 1.0, kind="data", delay_frames=3)], seed=1)
+    one, other = start(0, shim=shim), start(1)
+    connect_all(one, other)
+    one.ask("send", 1, 0, 10)
+    wait_for("most of them", lambda: len(other.state()["numbers"].get(0, ())) == 7, DEADLINE_SECS)
+    other.kill()
+    one.ask("declare_dead", 1, 1)
+    other = start(1, 2)
+    connect_all(one, other)
+    one.ask("send", 1, 10, 20)
+    wait_for("the stale frames", lambda: other.state()["counts"].get("frames refused") == 3, DEADLINE_SECS)
+    state = other.state()
+    assert state["refusal"] == "frame for slot 1 incarnation 1"
+    assert state["wrong"] == state["twice"] == []
+    assert set(state["numbers"][0]) <= set(range(10, 20))
+
+
+@pytest.mark.parametrize("action", ["drop", "duplicate", "corrupt", "truncate", "reorder", "delay"])
+def test_faulty_links_between_processes(start: Start, action: str, seed: int) -> None:
+    """Every kind of frame suffers, in both directions, and each fault is found where it belongs."""
+    n_parcels = 1500
+    shims = [LinkShim([LinkRule(action, 0.05)], seed + slot) for slot in range(2)]
+    one, other = (start(slot, window_bytes=512 << 10, shim=shims[slot]) for slot in range(2))
+    connect_all(one, other)
+    one.ask("send", 1, 0, n_parcels)
+    other.ask("send", 0, 0, n_parcels)
+
+    def is_over() -> bool:
+        for process in (one, other):
+            process.ask("probe")
+        return is_done(one) and is_done(other)
+
+    wait_for("the end of it", is_over, DEADLINE_SECS)
+    states = [one.state(), other.state()]
+    for me, state in enumerate(states):
+        numbers = state["numbers"][1 - me]
+        assert numbers == sorted(numbers)
+        assert state["wrong"] == state["twice"] == []
+        assert state["arena"] == 0
+        assert len(numbers) + state["lost"] == n_parcels
+        assert len(numbers) > n_parcels // 2
+        counts, faults = Counter(state["counts"]), states[1 - me]["faults"][action]
+        if action in ("corrupt", "truncate"):
+            assert abs(counts["frames refused"] - faults) <= 1  # the last one may still be under way
+            assert state["lost"] > 0
+        else:
+            assert counts["frames refused"] == 0
+        if action == "duplicate":
+            assert counts["frames repeated"] > 0
+            assert state["lost"] == 0
+
+
+def test_blocks_are_used_again_and_again(start: Start) -> None:
+    """Many times the arena's size passes through it, and every byte is as it was sent."""
+    one, other = start(0, arena_bytes=2 * MIB), start(1)
+    connect_all(one, other)
+    one.ask("send", 1, 0, 8000)
+    wait_for("all of it", lambda: is_done(one), DEADLINE_SECS)
+    state = other.state()
+    assert state["numbers"] == {0: list(range(8000))}
+    assert state["wrong"] == []
+    assert one.state()["counts"]["buffers in arena"] > 300

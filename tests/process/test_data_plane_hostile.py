@@ -1,0 +1,140 @@
+"""Frames that no worker of ours would send: refused, counted, never decoded, and no harm to anyone."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import random
+import struct
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+import zmq
+
+from ipc import codec
+from ipc.frame import CREDIT, DATA, HELLO, Header, seal
+from tests.process.planes import Make, endpoints, pair, parcel, settled, turn_until
+
+
+@pytest.fixture
+def make() -> Iterator[Make]:
+    with endpoints() as make:
+        yield make
+
+
+class Marker:
+    """Leaves a file behind where it is unpickled."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __reduce__(self) -> tuple[Any, tuple[str, int]]:
+        return os.mkdir, (str(self.path), 0o700)
+
+
+def frame(body: list[bytes], kind: int = DATA, sequence: int = 1, **changes: int) -> list[bytes]:
+    fields = {"sender": 0, "receiver": 1, "sender_incarnation": 1, "receiver_incarnation": 1} | changes
+    head = seal(Header(kind=kind, sequence=sequence, **fields), body)
+    return [head + b"".join(body[:1]), *body[1:]]
+
+
+GOOD, _ = codec.encode(parcel("good"))
+REF = (os.getpid(), 1, 5, 4096, 100_000, 1, -1)
+
+
+def descriptors(*rows: Any) -> bytes:
+    return msgspec.msgpack.encode(rows)
+
+
+BAD_FRAMES: dict[str, tuple[list[bytes], str]] = {
+    "nothing": ([b""], "frame header of 0 bytes; it must have 28"),
+    "short": ([b"SQ\x01"], "frame header of 3 bytes; it must have 28"),
+    "noise": ([random.Random(1).randbytes(500), b"more"], "frame of protocol"),
+    "checksum": ([frame([GOOD])[0][:-1] + b"x"], "checksum"),
+    "missing part": (frame([GOOD, b"two"])[:1], "checksum"),
+    "other slot": (frame([GOOD], receiver=2), "frame for slot 2 incarnation 1"),
+    "other incarnation": (frame([GOOD], receiver_incarnation=2), "frame for slot 1 incarnation 2"),
+    "number 2**63": (frame([GOOD], sequence=1 << 63), "frames are missing after frame 0"),
+    "hello 2**63": (frame([], kind=HELLO, sequence=1 << 63), "frames are missing after frame 0"),
+    "hello with content": (frame([b"x"], kind=HELLO), "hello frame of the wrong size"),
+    "short credit": (frame([b"1234567"], kind=CREDIT), "credit frame of the wrong size"),
+    "long credit": (frame([b"123456789"], kind=CREDIT), "credit frame of the wrong size"),
+    "empty credit": (frame([], kind=CREDIT), "credit frame of the wrong size"),
+    "credit in parts": (frame([b"12345678", b""], kind=CREDIT), "credit frame of the wrong size"),
+    "credit too far": (frame([struct.pack("<Q", 1 << 63)], kind=CREDIT), "credit for frame 9223372036854775808"),
+    "no content": (frame([]), "frame 1 of slot 0 cannot be decoded: EOFError"),
+    "no pickle": (frame([b"garbage"]), "frame 1 of slot 0 cannot be decoded: UnpicklingError"),
+    "other pickle": (frame([pickle.dumps({"a": 1})]), "frame 1 of slot 0 cannot be decoded: ValueError"),
+    "half a pickle": (frame([GOOD[:50]]), "frame 1 of slot 0 cannot be decoded: "),
+    "empty descriptors": (frame([GOOD, b""]), "frame 1 of slot 0 cannot be decoded: DecodeError"),
+    "other descriptors": (frame([GOOD, descriptors("a")]), "frame 1 of slot 0 cannot be decoded: ValidationError"),
+    "missing buffer": (frame([GOOD, descriptors((True, None))]), "frame 1 of slot 0 cannot be decoded: StopIteration"),
+    "short reference": (frame([GOOD, descriptors((True, (1, 2)))]), "frame 1 of slot 0 cannot be decoded: TypeError"),
+    "foreign file": (frame([GOOD, descriptors((True, REF))]), "frame 1 of slot 0 cannot be decoded: "),
+    "dead process": (frame([GOOD, descriptors((True, (0, *REF[1:])))]), "decoded: ClusterError: cannot attach"),
+}
+
+
+@pytest.mark.parametrize("name", BAD_FRAMES)
+def test_bad_frame_is_counted_and_harms_nobody(make: Make, name: str) -> None:
+    message, refusal = BAD_FRAMES[name]
+    one, other = pair(make)
+    turn_until(lambda: one.turn() == 0 and other.turn() == 0, [one, other])
+    attacker = one.plane._socket(zmq.PUSH)
+    attacker.connect(f"ipc://{other.path}")
+    attacker.send_multipart(message)
+    turn_until(lambda: other.plane.counts["frames refused"] == 1, [one, other])
+    assert refusal in other.plane.last_refusal
+    assert not other.parcels
+    # What was understood of it counts (frame 1 came, and was useless); the link goes on after it.
+    sender = one.plane._outbound[1][1]
+    if "decoded" in refusal:
+        sender.send(10)
+    one.plane.send(1, parcel("good"))
+    turn_until(lambda: other.values == ["good"] and settled(one), [one, other])
+    assert other.plane.counts["frames refused"] == 1
+    assert other.plane.lost == 0
+    attacker.close(0)
+
+
+def test_frame_that_is_refused_is_never_unpickled(make: Make, tmp_path: Path) -> None:
+    marker = tmp_path / "executed"
+    evil = pickle.dumps(Marker(marker))
+    other = make(1)
+    other.plane.fence(7, 5)
+    attacker = other.plane._socket(zmq.PUSH)
+    attacker.connect(f"ipc://{other.path}")
+    whole = frame([evil])[0]
+    messages = [[whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :]] for at in range(len(whole))]
+    messages += [frame([evil], receiver=9), frame([evil], receiver_incarnation=9), frame([evil], sender=7)]
+    messages += [frame([evil], sequence=1 << 40), frame([evil], kind=HELLO), frame([evil], kind=CREDIT), [evil]]
+    for message in messages:
+        attacker.send_multipart(message)
+    turn_until(lambda: other.plane.counts["frames refused"] == len(messages), [other])
+    assert not marker.exists()
+    assert not other.parcels
+    attacker.close(0)
+
+
+def test_random_messages(make: Make, seed: int) -> None:
+    dice = random.Random(seed)
+    one, other = pair(make)
+    attacker = one.plane._socket(zmq.PUSH)
+    attacker.connect(f"ipc://{other.path}")
+    good = frame([GOOD, descriptors(), b"x"], sender=9)
+    n_messages = 2000
+    for _ in range(n_messages):
+        message = list(good)
+        for _ in range(dice.randrange(1, 4)):
+            part = dice.randrange(len(message))
+            data, at = message[part], dice.randrange(len(message[part]) + 1)
+            message[part] = dice.choice((data[:at], data[:at] + dice.randbytes(3) + data[at + 3 :], dice.randbytes(40)))
+        attacker.send_multipart(message)
+    one.plane.send(1, parcel("good"))
+    handled = ("frames refused", "frames received", "frames repeated")
+    turn_until(lambda: sum(other.plane.counts[name] for name in handled) == n_messages + 1, [one, other])
+    assert "good" in other.values
+    attacker.close(0)

@@ -1,0 +1,83 @@
+"""One bolt under a magnifying glass: batches are put in front of it by hand, as another worker would send them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from engine.batch import Batch
+from engine.collectors import BasicCollector
+from engine.metrics import TaskStats
+from engine.parcel import Parcel
+from engine.tuple import Tuple
+from tests.unit.rig import Does, DoesBasic, Feeder, Rig, chain, keeps
+
+
+def forwards(bolt: DoesBasic, tup: Tuple, collector: BasicCollector) -> None:
+    collector.emit(tup.values)
+
+
+def forwards_plain(bolt: Does, tup: Tuple) -> None:
+    bolt.collector.emit(tup.values, tup)
+    bolt.collector.ack(tup)
+
+
+def batch_of(
+    rows: Sequence[tuple[Any, ...]], runs: Sequence[tuple[int, int, int]], target: int, source: int,
+    stream: str = "default",
+) -> Batch:
+    """A batch as another worker sends it; `runs` are (root, edge, rows in it)."""
+    batch = Batch(source, stream, target)
+    batch.rows = list(rows)
+    for root, edge, length in runs:
+        batch.starts.append(sum(earlier for _, _, earlier in runs[: len(batch.starts)]))
+        batch.roots.append(root)
+        batch.edges.append(edge)
+        assert length > 0
+    return batch
+
+
+def parcel_of(*batches: Batch) -> Parcel:
+    parcel = Parcel()
+    parcel.batches = list(batches)
+    parcel.rows = sum(len(batch.rows) for batch in batches)
+    return parcel
+
+
+class Lab(Rig):
+    """spout -> bolt-1 -> a sink that keeps everything; batches are put in front of bolt-1 by hand."""
+
+    def __init__(self, bolt: Does | DoesBasic, **settings: Any) -> None:
+        self.spout = Feeder(("value",))
+        self.sink = Does(keeps)
+        bolt.outputs = ("value",)
+        super().__init__(chain(self.spout, bolt, self.sink), **settings)
+        self.bolt = self.user("bolt-1")
+        self.at = self.plan.tasks_of("bolt-1")[0]
+        self.source = self.plan.tasks_of("spout")[0]
+        self.acker = self.core.ackers[0]
+        self.pending_table = self.core.spout_tasks[self.source][1].pending
+
+    def tree(self, root: int, *edges: int) -> None:
+        """A tree that the spout emitted under the message id `root`."""
+        xor = 0
+        for edge in edges:
+            xor ^= edge
+        self.pending_table.add(root, root, (), xor, 0)
+
+    def receive(self, values: str, *runs: tuple[int, int, int], others: dict[int, Any] | None = None) -> Batch:
+        batch = batch_of([(value,) for value in values], runs, self.at, self.source)
+        batch.others = others
+        self.core.receive(parcel_of(batch), lambda: None)
+        self.settle()
+        return batch
+
+    def finish(self, indexes: Any = None) -> None:
+        """Ack what the sink keeps."""
+        for index in range(len(self.sink.kept)) if indexes is None else indexes:
+            self.user("bolt-2").collector.ack(self.sink.kept[index])
+        self.settle()
+
+    def stats(self, component: str = "bolt-1") -> TaskStats:
+        self.core.refresh_gauges()
+        return self.core.stats[self.plan.tasks_of(component)[0]]
