@@ -46,7 +46,21 @@ def load(data: bytes, sys_path: list[str]) -> Topology:
         ) from error
     if not isinstance(topology, Topology):
         raise ClusterError(f"the code store holds a {type(topology).__name__} where a topology should be")
+    _make_importable()
     return topology
+
+
+def _make_importable() -> None:
+    """Let classes that came by value be found by name, so that their instances can be sent between workers.
+
+    Pickle names a class by module and name and looks it up there. Without this it would import the topology file once
+    more in the worker and refuse, because the class it finds then is another one.
+    """
+    for cls in list(cloudpickle.cloudpickle._DYNAMIC_CLASS_TRACKER_BY_ID.values()):
+        if "." not in cls.__qualname__:
+            module = sys.modules.setdefault(cls.__module__, ModuleType(cls.__module__))
+            if not hasattr(module, cls.__qualname__):
+                setattr(module, cls.__qualname__, cls)
 
 
 def copy_component(spec: ComponentSpec) -> Any:

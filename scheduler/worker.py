@@ -7,7 +7,7 @@
 Guarantees
     * A worker serves one topology, as one incarnation of one slot. It ends with code 0 only when told to stop.
     * What user code raised is told to the supervisor, and its trees are failed, before the process ends.
-    * A peer's death is acted upon within one turn of the loop, or one idle wait of at most 10 ms.
+    * A peer's death is acted upon within one turn of the loop, or one idle wait of at most 15 ms.
 
 Relies on: being forked by `scheduler.zygote` from a process that never had a ZeroMQ context or a second thread.
 """
@@ -46,11 +46,13 @@ EXIT_OK, EXIT_CRASHED = 0, 1
 
 _FRAMES_PER_TURN = 64
 """Frames taken in before the executors get their turn: bounds the work of one turn to some ten thousand tuples."""
-_IDLE_WAIT_MIN_MS, _IDLE_WAIT_MAX_MS = 1, 10
+_IDLE_WAIT_MIN_MS, _IDLE_WAIT_MAX_MS = 1, 15
 """How long an idle worker sleeps before it asks its spouts again. Doubles from the first to the second: 1 ms keeps a
-spout that just ran dry responsive, 10 ms keeps an idle worker under 1 % of a core and notices deaths in time."""
+spout that just ran dry responsive, 15 ms keeps an idle worker at 1 % of a core and notices deaths in time."""
 _CREDIT_FRAMES = 16
 """A busy worker returns credit for so many frames at once; an idle one for each."""
+_IDLE_TURNS_PUBLISHED, _IDLE_TURNS_PER_HEARTBEAT = 3, 10
+"""An idle worker publishes its first turns, which settle what is drained, then every tenth: seven times a second."""
 _LOOK_NS = 1_000_000
 """A busy worker publishes its counters and looks for control events this often; an idle one before each wait."""
 _GC_THRESHOLD = 50_000
@@ -94,6 +96,7 @@ class Worker:
         self._stopping = False
         self._blocked = False
         self._look_at_ns = 0
+        self._idle_turns = 0
         self._active = boot.topology.status == "ACTIVE"
         self._idle_wait_ms = _IDLE_WAIT_MIN_MS
         self._next_rotation_ns = 0
@@ -153,7 +156,9 @@ class Worker:
             self._pass("worker.credit", worked)
             if worked and time.monotonic_ns() < self._look_at_ns:
                 continue
-            shared.publish(worked, self._blocked)
+            self._idle_turns = 0 if worked else self._idle_turns + 1
+            if self._idle_turns <= _IDLE_TURNS_PUBLISHED or self._idle_turns % _IDLE_TURNS_PER_HEARTBEAT == 0:
+                shared.publish(worked, self._blocked)
             self._pass("worker.publish", worked)
             self._rotate()
             self._wait(worked)
@@ -200,6 +205,7 @@ class Worker:
         if now >= self._next_rotation_ns:
             self._next_rotation_ns = now + round(self._config.message_timeout_secs * 1e9)
             self._core.tracking.rotate()
+            self._plane.probe()
 
     def _wait(self, worked: bool) -> None:
         """Take in control events; when the turn did nothing, sleep until something happens or may happen."""

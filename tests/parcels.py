@@ -54,8 +54,9 @@ SCALARS: list[Any] = [
     None, True, False, 0, -1, (1 << 63) - 1, -(1 << 63), 1 << 64, -(1 << 200), 0.0, -0.0, 1e308, math.inf, math.nan,
     1 + 2j, "", "a", "\x00", "a\x00b", "\x00\x00", "\n", "\r\n", "żółw 🐢", "\ud800", "x\udfffy", "\U0010ffff",
     "\x00\ud800", b"", b"\x00", bytearray(), bytearray(b"ab"), Word("sub"), Word(""), Word("a\x00b"), Blob(b"sub"),
-    Level.HIGH, Colour.RED, Point(1.0, -0.0), decimal.Decimal("1.10"), datetime.datetime(2024, 2, 29, 12, tzinfo=datetime.UTC),
-    uuid.UUID(int=5), frozenset({1, 2}), range(3), Ellipsis, len, int, collections.OrderedDict(b=1, a=2),
+    Level.HIGH, Colour.RED, Point(1.0, -0.0), decimal.Decimal("1.10"), uuid.UUID(int=5),
+    datetime.datetime(2024, 2, 29, 12, tzinfo=datetime.UTC), frozenset({1, 2}),
+    range(3), Ellipsis, len, int, collections.OrderedDict(b=1, a=2),
 ]  # fmt: skip
 NESTED: list[Any] = [
     (), [], {}, [[]], ((),), {"a": [1, {"b": (None, "c\x00")}]}, [1, "a", None], (1, (2, (3, (4,)))), {(1, 2): {3}},

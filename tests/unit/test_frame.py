@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import random
+import re
 import struct
 import zlib
+from pathlib import Path
 
 import pytest
 
@@ -102,3 +104,14 @@ def test_another_protocol_and_version_are_named() -> None:
 def test_unknown_kind_is_named(kind: int) -> None:
     with pytest.raises(ProtocolError, match=f"frame of unknown kind {kind}; known: hello, data, credit"):
         unseal(resealed(kind=kind), [])
+
+
+def test_documented_header_is_the_one_that_is_sent() -> None:
+    document = Path(frame.__file__).with_name("PROTOCOL.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| (\d+) \| (\d+) \| ([a-z ]+) \|", document.partition("### Link")[0], re.MULTILINE)
+    assert [name for _, _, name in rows] == [
+        "magic", "version", "kind", "sender", "receiver", "sender incarnation", "receiver incarnation", "sequence",
+        "checksum",
+    ]  # fmt: skip
+    ends = [int(offset) + int(size) for offset, size, _ in rows]
+    assert ends == [int(offset) for offset, _, _ in rows[1:]] + [HEADER_BYTES]

@@ -1,0 +1,79 @@
+"""Values of classes that the topology file or the main program defines travel between workers like any others."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+from tests.process.cli import environment, squall
+
+PROGRAM = """
+import dataclasses
+import enum
+from squall import BasicBolt, Config, Spout, TopologyBuilder, run
+
+class Colour(enum.Enum):
+    RED = 1
+    BLUE = 2
+
+@dataclasses.dataclass(frozen=True)
+class Order:
+    number: int
+    colour: Colour
+
+class Orders(Spout):
+    outputs = ("order",)
+    def open(self, conf, context, collector):
+        self.collector, self.next = collector, 0
+    def next_tuple(self):
+        if self.next < 200:
+            self.collector.emit((Order(self.next, Colour(1 + self.next % 2)),), self.next)
+            self.next += 1
+        self.exhausted = self.next == 200
+
+class Pass(BasicBolt):
+    outputs = ("order",)
+    def execute(self, tup, collector):
+        assert type(tup["order"]) is Order
+        collector.emit((tup["order"],))
+
+class Check(BasicBolt):
+    def prepare(self, conf, context):
+        self.seen = set()
+    def execute(self, tup, collector):
+        order = tup["order"]
+        assert isinstance(order, Order) and order.colour is Colour(1 + order.number % 2)
+        self.seen.add(order)
+    def cleanup(self):
+        print("orders seen:", len(self.seen))
+
+def topology():
+    builder = TopologyBuilder()
+    builder.set_spout("orders", Orders())
+    builder.set_bolt("pass", Pass(), 3).shuffle_grouping("orders")
+    builder.set_bolt("check", Check()).global_grouping("pass")
+    return builder.build()
+
+if __name__ == "__main__":
+    print(run(topology(), Config(workers=2)).acked)
+"""
+
+
+def test_classes_of_the_topology_file(tmp_path: Path) -> None:
+    file = tmp_path / "orders.py"
+    file.write_text(PROGRAM)
+    done = squall("run", file, "--workers", "2", "--quiet")
+    assert done.returncode == 0, done.stderr
+    assert "orders seen: 200" in done.stderr
+
+
+def test_classes_of_the_main_program(tmp_path: Path) -> None:
+    file = tmp_path / "orders.py"
+    file.write_text(PROGRAM)
+    done = subprocess.run(
+        [sys.executable, str(file)], cwd=tmp_path, env=environment(), capture_output=True, text=True, timeout=50
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip() == "200"
+    assert "orders seen: 200" in done.stderr
