@@ -86,7 +86,7 @@ def median(runs: int, measure: Callable[[], float]) -> float:
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     parser.add_argument("--runs", type=int, default=3, help="runs of each measurement (default 3)")
-    parser.add_argument("--repeat", type=int, default=2, help="times the text is gone through in a run (default 2)")
+    parser.add_argument("--repeat", type=int, default=4, help="times the text is gone through in a run (default 4)")
     parser.add_argument("--no-write", action="store_true", help="print only, leave RESULTS.md as it is")
     options = parser.parse_args()
     as_it_is = library_lines()

@@ -148,7 +148,9 @@ def test_block_reused_under_the_reader_is_never_delivered_torn(
     torn_views = 0
     deadline = time.monotonic() + DEADLINE_SECS
     for turn in itertools.count():
-        if min(*outcomes.values(), torn_views) >= 20:
+        # How often data is really torn depends on the machine (it is printed); that blocks are reused in the midst of
+        # reading does not.
+        if min(outcomes.values()) >= 20:
             break
         assert time.monotonic() < deadline, f"{outcomes}, {torn_views} torn views"
         pipe.send("next")
