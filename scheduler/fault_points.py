@@ -4,7 +4,8 @@ Guarantees: off (the default) a point costs one `if`; on, the worker kills itsel
 named point, so nothing after that point happens.
 
 A plan is text: `point:n`, several separated by commas, in the environment variable SQUALL_FAULT_POINTS of the cluster's
-processes. A point fires in the first incarnation of a worker only, unless it is written `point:n:always`.
+processes. Link faults (see `ipc.shim`) are armed likewise: SQUALL_LINK_FAULTS=drop:0.01,duplicate:0.05:data and
+SQUALL_LINK_SEED. A point fires in the first incarnation of a worker only, unless it is written `point:n:always`.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import os
 import signal
 
 from engine.errors import UsageError
+from ipc.shim import LinkShim, parse_rules
 
 POINTS = {
     "worker.open": "before the tasks are opened",
@@ -25,6 +27,7 @@ POINTS = {
     "worker.stop": "when told to stop, before the tasks are closed",
 }
 ENVIRONMENT = "SQUALL_FAULT_POINTS"
+LINK_ENVIRONMENT, LINK_SEED_ENVIRONMENT = "SQUALL_LINK_FAULTS", "SQUALL_LINK_SEED"
 
 
 class FaultPoints:
@@ -55,6 +58,13 @@ class FaultPoints:
         if left == 1:
             os.kill(os.getpid(), signal.SIGKILL)
         self._left[point] = left - 1
+
+
+def link_shim_from_environment(slot_index: int) -> LinkShim | None:
+    """The link faults of this process's environment, if any. Each worker draws from a seed of its own."""
+    rules = parse_rules(os.environ.get(LINK_ENVIRONMENT, ""))
+    seed = int(os.environ.get(LINK_SEED_ENVIRONMENT, "0"))
+    return LinkShim(rules, seed * 1009 + slot_index) if rules else None
 
 
 def from_environment(incarnation: int) -> FaultPoints | None:

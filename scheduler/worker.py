@@ -38,7 +38,7 @@ from ipc.data_plane import DataPlane
 from ipc.rundir import RunDir
 from scheduler import blob
 from scheduler.code_store import CodeStore
-from scheduler.fault_points import from_environment
+from scheduler.fault_points import from_environment, link_shim_from_environment
 from scheduler.messages import Assignment, SetStatus, WorkerBoot, WorkerFailed, WorkerReady
 from scheduler.worker_board import WorkerBoard
 
@@ -84,7 +84,7 @@ class Worker:
         self._plane = DataPlane(
             self._context, boot.slot_index, boot.incarnation,
             self._run_dir.worker_socket(boot.node, boot.port, boot.incarnation), self._config.link_window_bytes,
-            self._config.arena_bytes,
+            self._config.arena_bytes, link_shim_from_environment(boot.slot_index),
         )
         self._control = ControlClient(
             self._run_dir.node_socket(boot.node), self._run_dir.key(),
