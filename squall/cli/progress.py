@@ -6,6 +6,7 @@ import sys
 import time
 from collections.abc import Sequence
 
+from rich import box
 from rich.console import Console
 from rich.live import Live
 from rich.table import Table
@@ -84,17 +85,18 @@ class Progress:
         return " | ".join(parts)
 
     def _table(self, readings: list[TaskReading], changes: list[TaskReading], secs: float) -> Table:
-        table = Table(title=f"{self._topology}  {self._headline(readings, changes, secs)}", title_justify="left")
-        for column in ("", "executed/s", "emitted/s", "executed", "emitted", "failed", "queue", "ms/tuple", "busy"):
-            table.add_column(column, justify="left" if not column else "right")
+        title = f"{self._topology}  {self._headline(readings, changes, secs)}"
+        table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
+        for column in ("", "exec/s", "emit/s", "executed", "failed", "queue", "ms/tuple", "busy"):
+            table.add_column(column, justify="left" if not column else "right", no_wrap=True)
         for kind in ("component", "worker"):
             totals = _grouped(readings, kind)
             for name, group in _grouped(changes, kind).items():
                 executed, busy_ns = _sum(group, "executed"), _sum(group, "execute_ns")
                 table.add_row(
                     name, f"{executed / secs:,.0f}", f"{_sum(group, 'emitted') / secs:,.0f}",
-                    f"{_sum(totals[name], 'executed'):,}", f"{_sum(totals[name], 'emitted'):,}",
-                    f"{_sum(totals[name], 'failed'):,}", f"{_sum(totals[name], 'in_queue'):,}",
+                    f"{_sum(totals[name], 'executed'):,}", f"{_sum(totals[name], 'failed'):,}",
+                    f"{_sum(totals[name], 'in_queue'):,}",
                     f"{busy_ns / executed / 1e6:.4f}" if executed else "", f"{busy_ns / 1e9 / secs:.0%}",
                 )
             table.add_section()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from rich import box
 from rich.console import Console
 from rich.table import Table
 
@@ -28,9 +29,9 @@ def print_summary(report: RunReport) -> None:
         f"emit to ack: p50 {latency['p50']:.2f} ms, p90 {latency['p90']:.2f} ms, p99 {latency['p99']:.2f} ms, "
         f"max {latency['max']:.2f} ms"
     )
-    table = Table()
+    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
     for column in ("component", "tasks", "executed", "emitted", "acked", "failed", "ms/tuple", "capacity"):
-        table.add_column(column, justify="left" if column == "component" else "right")
+        table.add_column(column, justify="left" if column == "component" else "right", no_wrap=True)
     for name, row in report.components.items():
         table.add_row(
             name, str(row.tasks), f"{row.executed:,}", f"{row.emitted:,}", f"{row.acked:,}", f"{row.failed:,}",
