@@ -48,7 +48,7 @@ _FRAMES_PER_TURN = 64
 """Frames taken in before the executors get their turn: bounds the work of one turn to some ten thousand tuples."""
 _IDLE_WAIT_MIN_MS, _IDLE_WAIT_MAX_MS = 1, 15
 """How long an idle worker sleeps before it asks its spouts again. Doubles from the first to the second: 1 ms keeps a
-spout that just ran dry responsive, 15 ms keeps an idle worker at 1 % of a core and notices deaths in time."""
+spout that just ran dry responsive, 15 ms keeps an idle worker near 1 % of a core and notices deaths in time."""
 _CREDIT_FRAMES = 16
 """A busy worker returns credit for so many frames at once; an idle one for each."""
 _IDLE_TURNS_PUBLISHED, _IDLE_TURNS_PER_HEARTBEAT = 3, 10
