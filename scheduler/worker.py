@@ -108,7 +108,7 @@ class Worker:
     def open(self) -> None:
         """Load the topology, open its tasks, tell the supervisor."""
         boot = self._boot
-        self._hit("worker.open")
+        self._pass("worker.open")
         self._peers.update(boot.slot_index, boot.incarnation, True)
         topology = blob.load(CodeStore(self._run_dir.code).get(boot.topology.blob), boot.topology.sys_path)
         around = Surroundings(
@@ -131,7 +131,7 @@ class Worker:
         gc.freeze()
         gc.set_threshold(_GC_THRESHOLD, 20, 50)
         self._control.send_event(WorkerReady(boot.port, boot.incarnation, os.getpid()))
-        self._hit("worker.ready")
+        self._pass("worker.ready")
         self._core.set_active(self._active)
 
     # ---- the loop ----
@@ -164,7 +164,8 @@ class Worker:
             self._wait(worked)
             self._look_at_ns = time.monotonic_ns() + _LOOK_NS
 
-    def _pass(self, point: str, worked: object) -> None:
+    def _pass(self, point: str, worked: object = True) -> None:
+        """Pass a fault point, unless the turn did nothing."""
         if self._faults is not None and worked:
             self._faults.hit(point)
 
@@ -182,8 +183,7 @@ class Worker:
             parcel = core.take_parcel(slot)
             if parcel:
                 plane.send(slot, parcel)
-                if self._faults is not None:
-                    self._faults.hit("worker.send")
+                self._pass("worker.send")
         return blocked
 
     def _follow_peers(self) -> None:
@@ -235,10 +235,6 @@ class Worker:
         """Any thread."""
         os.eventfd_write(self._wake_fd, 1)
 
-    def _hit(self, point: str) -> None:
-        if self._faults is not None:
-            self._faults.hit(point)
-
     # ---- telling ----
 
     def _report_error(self, component: str, task: int, text: str) -> None:
@@ -273,7 +269,7 @@ class Worker:
 
     def close_tasks(self) -> int:
         """Call `close` and `cleanup`; the exit code."""
-        self._hit("worker.stop")
+        self._pass("worker.stop")
         code = EXIT_OK
         for crash in self._core.close():
             code = EXIT_CRASHED

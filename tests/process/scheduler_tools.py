@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import os
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TypeVar
 
 from scheduler.messages import Assignment, SlotAssignment, SlotRef, TopologyRecord, WorkerBoot
+from tests.process.waiting import wait_for
 
 ROOT = Path(__file__).parent.parent.parent
 DEADLINE_SECS = 15.0
@@ -22,11 +22,7 @@ def entry(name: str) -> str:
 
 def eventually(what: str, ask: Callable[[], T], deadline_secs: float = DEADLINE_SECS) -> T:
     """The first true answer; AssertionError naming what was waited for, after the deadline."""
-    deadline = time.monotonic() + deadline_secs
-    while not (answer := ask()):
-        assert time.monotonic() < deadline, f"waited {deadline_secs:g} s in vain for {what}"
-        time.sleep(0.005)
-    return answer
+    return wait_for(what, ask, deadline_secs)
 
 
 def record(topology_id: str = "words-1", status: str = "ACTIVE") -> TopologyRecord:

@@ -8,8 +8,8 @@ from typing import Any
 from engine.batch import Batch
 from engine.collectors import BasicCollector
 from engine.metrics import TaskStats
-from engine.parcel import Parcel
 from engine.tuple import Tuple
+from tests.parcels import parcel_of
 from tests.unit.rig import Does, DoesBasic, Feeder, Rig, chain, keeps
 
 
@@ -35,13 +35,6 @@ def batch_of(
         batch.edges.append(edge)
         assert length > 0
     return batch
-
-
-def parcel_of(*batches: Batch) -> Parcel:
-    parcel = Parcel()
-    parcel.batches = list(batches)
-    parcel.rows = sum(len(batch.rows) for batch in batches)
-    return parcel
 
 
 class Lab(Rig):

@@ -24,7 +24,7 @@ from engine.core import WorkerCore
 from engine.failure import Failure
 from engine.peers import Peers
 from engine.plan import ExecutorPlan, Plan
-from engine.stream import Outputs
+from engine.stream import Outputs, Stream
 from engine.topology import Topology
 from engine.tuple import Tuple
 
@@ -240,3 +240,16 @@ def chain(spout: Spout, *bolts: Bolt | BasicBolt) -> TopologyBuilder:
         builder.set_bolt(f"bolt-{number}", bolt).shuffle_grouping(source)
         source = f"bolt-{number}"
     return builder
+
+
+STREAMS: Outputs = {"default": ("value",), "pair": ("a", "b"), "to": Stream("value", direct=True)}
+
+
+def streams_rig(spout: Feeder, middle: Any, subscribed: bool = True) -> Rig:
+    """spout -> middle -> a sink on each of the middle's streams."""
+    builder = chain(spout, middle)
+    if subscribed:
+        sinks = builder.set_bolt("sink", Does(acks), 2)
+        sinks.shuffle_grouping("bolt-1").shuffle_grouping("bolt-1", stream="pair")
+        sinks.direct_grouping("bolt-1", stream="to")
+    return Rig(builder)

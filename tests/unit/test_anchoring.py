@@ -10,21 +10,8 @@ import pytest
 from engine.builder import TopologyBuilder
 from engine.collectors import UNTRACKED
 from engine.errors import ComponentError
-from engine.stream import Outputs, Stream
 from engine.tuple import Tuple
-from tests.unit.rig import Does, DoesBasic, Feeder, Rig, acks, aggregates, chain, emits, keeps
-
-STREAMS: Outputs = {"default": ("value",), "pair": ("a", "b"), "to": Stream("value", direct=True)}
-
-
-def streams_rig(spout: Feeder, middle: Any, subscribed: bool = True) -> Rig:
-    """spout -> middle -> a sink on each of the middle's streams."""
-    builder = chain(spout, middle)
-    if subscribed:
-        sinks = builder.set_bolt("sink", Does(acks), 2)
-        sinks.shuffle_grouping("bolt-1").shuffle_grouping("bolt-1", stream="pair")
-        sinks.direct_grouping("bolt-1", stream="to")
-    return Rig(builder)
+from tests.unit.rig import STREAMS, Does, DoesBasic, Feeder, Rig, acks, aggregates, chain, emits, keeps, streams_rig
 
 
 @pytest.mark.parametrize("first", ["ack", "fail"])

@@ -15,7 +15,8 @@ from engine.errors import FailedTuple
 from engine.executor import TaskCrashed
 from engine.outbox import Outbox
 from engine.tuple import Tuple
-from tests.unit.lab import batch_of, parcel_of
+from tests.parcels import parcel_of
+from tests.unit.lab import batch_of
 from tests.unit.rig import DEADLINE_SECS, Does, DoesBasic, Feeder, Rig, acks, aggregates, chain
 
 Rigs = list[Rig]

@@ -10,22 +10,8 @@ import pytest
 from engine.builder import TopologyBuilder
 from engine.errors import ComponentError
 from engine.executor import TaskCrashed
-from engine.stream import Outputs, Stream
 from engine.tuple import Tuple
-from tests.unit.rig import Does, DoesBasic, Feeder, Rig, acks, chain
-
-STREAMS: Outputs = {"default": ("value",), "pair": ("a", "b"), "to": Stream("value", direct=True)}
-
-
-def streams_rig(spout: Feeder, middle: Any, subscribed: bool = True) -> Rig:
-    """spout -> middle -> a sink on each of the middle's streams."""
-    builder = chain(spout, middle)
-    if subscribed:
-        sinks = builder.set_bolt("sink", Does(acks), 2)
-        sinks.shuffle_grouping("bolt-1").shuffle_grouping("bolt-1", stream="pair")
-        sinks.direct_grouping("bolt-1", stream="to")
-    return Rig(builder)
-
+from tests.unit.rig import STREAMS, Does, DoesBasic, Feeder, Rig, acks, chain, streams_rig
 
 WRONG: list[tuple[Callable[[Any], Any], str]] = [
     (lambda emit: emit(("x",), stream="nope"), r"undeclared stream 'nope'; declared: 'default', 'pair', 'to'"),
