@@ -77,6 +77,8 @@ class WorkerCore:
         self.active = False
         self.congested = False
         """Set by the caller: something downstream is full, spouts must wait."""
+        self.ran_dry = True
+        """Nothing was left to do when the last turn ended."""
         self.dropped = 0
         """Tuples that were for a worker that died before they left."""
         self.refresh_bits()
@@ -125,9 +127,11 @@ class WorkerCore:
         worked = self._absorb_handovers() if self._handovers else False
         began_ns = self._now_ns()
         emits = self._turn_emits if self.active and not self.congested else 0
+        dry = True
         for spout in self.spouts:
             if spout.run(emits):
                 worked = True
+            dry = dry and spout.ran_dry
         # Spouts that had nothing to say in `next_tuple` may have emitted while they were told of an answer.
         self._flush_here()
         for _ in range(_MAX_TURNS):
@@ -139,6 +143,9 @@ class WorkerCore:
             if not busy:
                 break
             worked = True
+        else:
+            dry = False
+        self.ran_dry = dry
         worked = self.tracking.settle() or worked
         if self.adapts:
             self._adapt(self._now_ns() - began_ns)

@@ -45,6 +45,8 @@ class SpoutExecutor:
 
     def __init__(self, tasks: list[SpoutTask]) -> None:
         self.tasks = tasks
+        self.ran_dry = True
+        """In their last turn the spouts emitted less than they might have: they have no more, or wait for answers."""
 
     def set_active(self, active: bool) -> None:
         """The topology was activated or deactivated."""
@@ -63,6 +65,7 @@ class SpoutExecutor:
     def run(self, emits: int) -> bool:
         """Expire what is due and ask each task for up to `emits` tuples; whether anything happened."""
         worked = False
+        self.ran_dry = True
         for task in self.tasks:
             pending = task.pending
             if pending and self._expire(task):
@@ -92,6 +95,8 @@ class SpoutExecutor:
                     task.finished = not pending and bool(task.user.exhausted)
                     break
                 before = after
+            else:
+                self.ran_dry = False
         except Exception as error:
             task.stats.errors += 1
             raise TaskCrashed(task.component, task.task, "next_tuple", error) from error

@@ -4,7 +4,7 @@
 
     core.take_parcel ─► encode ─► LinkSender ─► frame ─► shim ─► PUSH
                                       ▲                            ║ ipc
-                        CREDIT frame ─┘ when processed             ▼
+          credit, on DATA frames back ┘ when processed             ▼
     core.receive ◄───── decode ◄── LinkReceiver ◄─────── check ◄── PULL
 
 Guarantees: see `ipc.link`; a send never blocks (the credit window bounds what ZeroMQ queues); a bad frame is counted
@@ -28,13 +28,16 @@ import zmq
 from engine.errors import ClusterError, ProtocolError
 from engine.parcel import Parcel
 from ipc import codec
-from ipc.frame import CREDIT, CREDIT_BODY, DATA, HEADER_BYTES, HELLO, Header, seal, unseal
+from ipc.frame import CREDIT, DATA, HEADER_BYTES, HELLO, KINDS, Header, seal, unseal
 from ipc.link import LinkReceiver, LinkSender
 from ipc.payloads import Payloads
 from ipc.shim import LinkShim
 
 _LINGER_MS = 500
 """How long a worker that ends waits for what it has said to leave; only a peer that is dead too can make it wait."""
+
+_POLLIN, _EVENTS, _RCVMORE, _NOBLOCK = int(zmq.POLLIN), int(zmq.EVENTS), int(zmq.RCVMORE), int(zmq.NOBLOCK)
+"""As integers: an operation on two members of pyzmq's enumerations makes a third, at a microsecond each."""
 
 Deliver = Callable[[Parcel, Callable[[], None]], None]
 Body = list[bytes | memoryview]
@@ -126,31 +129,34 @@ class DataPlane:
 
     def _put(self, slot: int, kind: int, sequence: int, body: Sequence[Any]) -> None:
         socket, _, incarnation = self._outbound[slot]
-        head = seal(Header(kind, self.me, slot, self.incarnation, incarnation, sequence), body)
-        # Header and first part travel as one message part: ZeroMQ's cost is per part, copying 28 bytes is nothing.
-        frame = [b"".join((head, body[0])), *body[1:]] if body else [head]
+        receiver = self._receivers.get(slot)
+        # Every frame tells what has been processed of the other direction; what an incarnation sent before the board
+        # told of it is owed to it, not to the one before.
+        known = receiver is not None and receiver.incarnation == incarnation
+        processed = receiver.credit() if known else 0  # type: ignore[union-attr]
+        head = seal(Header(kind, self.me, slot, self.incarnation, incarnation, sequence, processed), body)
+        # Header and first part travel as one message part: ZeroMQ's cost is per part, copying 36 bytes is nothing.
+        first = head + body[0] if body else head
         self.counts["frames sent"] += 1
         if self._shim is not None:
-            for other in self._shim.apply(slot, kind, [bytes(part) for part in frame]):
-                socket.send_multipart(other, zmq.NOBLOCK)
-            return
-        if len(frame) == 1:
-            socket.send(frame[0], zmq.NOBLOCK)
+            for other in self._shim.apply(slot, kind, [bytes(part) for part in (first, *body[1:])]):
+                socket.send_multipart(other, _NOBLOCK)
+        elif len(body) < 2:
+            socket.send(first, _NOBLOCK)
         else:
-            socket.send_multipart(frame, zmq.NOBLOCK, copy=True)
+            socket.send_multipart([first, *body[1:]], _NOBLOCK, copy=True)
 
     def send_credit(self, at_least: int) -> None:
-        """Tell each peer what has been processed of what it sent, where that is `at_least` so many frames more."""
+        """Tell each peer what has been processed of what it sent, where that is `at_least` so many frames more than it
+        knows, or a good part of its window. Where DATA frames flow back, they have told it already."""
         for slot, receiver in self._receivers.items():
-            if receiver.owed >= at_least:
+            if receiver.owes(at_least):
                 self._send_credit_to(slot, receiver)
 
     def _send_credit_to(self, slot: int, receiver: LinkReceiver) -> None:
         link = self._outbound.get(slot)
-        # What an incarnation sent before the board told of it is owed to it, not to the one before.
         if link is not None and link[2] == receiver.incarnation:
-            receiver.credited = receiver.processed
-            self._put(slot, CREDIT, 0, [CREDIT_BODY.pack(receiver.processed)])
+            self._put(slot, CREDIT, 0, [])
 
     def probe(self) -> None:
         """Tell each peer that owes credit how many frames it should have got; it answers with credit.
@@ -181,15 +187,20 @@ class DataPlane:
 
     # ---- receiving ----
 
+    @property
+    def has_input(self) -> bool:
+        """Whether a frame is there to be received."""
+        # Asking first costs a microsecond, the exception of a receive that finds nothing eight.
+        return bool(self.inbound.getsockopt(_EVENTS) & _POLLIN)  # type: ignore[operator]
+
     def receive(self, deliver: Deliver, most: int) -> int:
         """Take in up to `most` frames that are there; how many came."""
         came = 0
         socket = self.inbound
-        # Asking first costs a microsecond, the exception of a receive that finds nothing eight.
-        while came < most and socket.getsockopt(zmq.EVENTS) & zmq.POLLIN:  # type: ignore[arg-type,operator]
-            parts = [socket.recv(zmq.NOBLOCK)]
-            while socket.getsockopt(zmq.RCVMORE):
-                parts.append(socket.recv(zmq.NOBLOCK))
+        while came < most and self.has_input:
+            parts = [socket.recv(_NOBLOCK)]
+            while socket.getsockopt(_RCVMORE):
+                parts.append(socket.recv(_NOBLOCK))
             came += 1
             try:
                 self._take(parts, deliver)
@@ -202,19 +213,23 @@ class DataPlane:
         first = memoryview(parts[0])
         body: Body = [first[HEADER_BYTES:], *parts[1:]]
         header = unseal(first[:HEADER_BYTES], body)
-        if header.receiver != self.me or header.receiver_incarnation != self.incarnation:
-            raise ProtocolError(f"frame for slot {header.receiver} incarnation {header.receiver_incarnation}")
-        if header.sender_incarnation < self._fence.get(header.sender, 0):
-            raise ProtocolError(f"frame of slot {header.sender}'s dead incarnation {header.sender_incarnation}")
-        receiver = self._receivers.get(header.sender)
-        if receiver is None or receiver.incarnation != header.sender_incarnation:
-            receiver = self._meet(header)
-        if header.kind == DATA:
-            self._take_data(header, body, receiver, deliver)
-        elif header.kind == CREDIT:
-            self._take_credit(header, body)
-        else:
-            self._take_hello(header, body, receiver)
+        kind, sender, receiver, sender_incarnation, receiver_incarnation, sequence, processed = header
+        if receiver != self.me or receiver_incarnation != self.incarnation:
+            raise ProtocolError(f"frame for slot {receiver} incarnation {receiver_incarnation}")
+        if sender_incarnation < self._fence.get(sender, 0):
+            raise ProtocolError(f"frame of slot {sender}'s dead incarnation {sender_incarnation}")
+        link = self._receivers.get(sender)
+        if link is None or link.incarnation != sender_incarnation:
+            link = self._meet(header)
+        if kind != DATA and (len(body) != 1 or len(body[0])):
+            raise ProtocolError(f"{KINDS[kind]} frame with a body")
+        if processed:
+            self._take_credit(sender, sender_incarnation, processed)
+        if kind == DATA:
+            self._take_data(header, body, link, deliver)
+        elif kind == HELLO and sequence:
+            link.skip_to(sequence)
+            self._send_credit_to(sender, link)
 
     def _meet(self, header: Header) -> LinkReceiver:
         """Begin to receive from an incarnation. There is never more than one: those before it are dead."""
@@ -223,9 +238,15 @@ class DataPlane:
         self._receivers[header.sender] = receiver
         return receiver
 
+    def _take_credit(self, sender: int, incarnation: int, processed: int) -> None:
+        link = self._outbound.get(sender)
+        if link is not None and link[2] == incarnation:
+            link[1].credit(processed)
+
     def _take_data(self, header: Header, body: Body, link: LinkReceiver, deliver: Deliver) -> None:
         sequence = header.sequence
-        if not link.accept(sequence):
+        # Big buffers occupy the sender's arena: they are credited at once.
+        if not link.accept(sequence, len(body[0]) if len(body) == 1 else self._window_bytes):
             self.counts["frames repeated"] += 1
             return
         try:
@@ -239,20 +260,6 @@ class DataPlane:
             ) from error
         self.counts["frames received"] += 1
         deliver(parcel, lambda: link.done(sequence))
-
-    def _take_hello(self, header: Header, body: Body, link: LinkReceiver) -> None:
-        if len(body) != 1 or len(body[0]):
-            raise ProtocolError("hello frame of the wrong size")
-        if header.sequence:
-            link.skip_to(header.sequence)
-            self._send_credit_to(header.sender, link)
-
-    def _take_credit(self, header: Header, body: Body) -> None:
-        link = self._outbound.get(header.sender)
-        if len(body) != 1 or len(body[0]) != CREDIT_BODY.size:
-            raise ProtocolError("credit frame of the wrong size")
-        if link is not None and link[2] == header.sender_incarnation:
-            link[1].credit(CREDIT_BODY.unpack(body[0])[0])
 
     def close(self) -> None:
         """Close every socket (waiting briefly for what was sent) and remove the path."""

@@ -72,19 +72,23 @@ class LinkReceiver:
     """Every frame up to this one has been processed (or was lost)."""
     credited: int = 0
     """What the sender was told last."""
+    uncredited_bytes: int = 0
+    """Bytes accepted since then."""
     repeats: int = 0
     lost: int = 0
     _done_early: set[int] = field(default_factory=set)
     _gaps: dict[int, int] = field(default_factory=dict)
     """First -> last number of frames that never came and whose turn to be credited has not come either."""
 
-    def accept(self, sequence: int) -> bool:
+    def accept(self, sequence: int, n_bytes: int = 0) -> bool:
         """Whether to take frame `sequence` in; False for a repeat. ProtocolError if it is out of any order."""
         if sequence <= self.received:
             self.repeats += 1
             return False
-        self.skip_to(sequence - 1)
+        if sequence != self.received + 1:
+            self.skip_to(sequence - 1)
         self.received = sequence
+        self.uncredited_bytes += n_bytes
         return True
 
     def skip_to(self, sequence: int) -> None:
@@ -104,6 +108,9 @@ class LinkReceiver:
 
     def done(self, sequence: int) -> None:
         """Frame `sequence` has been processed. Frames may be done out of order."""
+        if sequence == self.processed + 1 and not self._done_early and not self._gaps:
+            self.processed = sequence
+            return
         self._done_early.add(sequence)
         self._advance()
 
@@ -123,3 +130,14 @@ class LinkReceiver:
     def owed(self) -> int:
         """Frames processed that the sender does not know of yet."""
         return self.processed - self.credited
+
+    def owes(self, at_least_frames: int) -> bool:
+        """Whether the sender should be told what is processed: so many frames, or a quarter of its window."""
+        owed = self.owed
+        return owed >= at_least_frames or (owed > 0 and 4 * self.uncredited_bytes >= self.window_bytes)
+
+    def credit(self) -> int:
+        """What to tell the sender has been processed; it is told with this call."""
+        self.credited = self.processed
+        self.uncredited_bytes = 0
+        return self.processed

@@ -50,11 +50,13 @@ _IDLE_WAIT_MIN_MS, _IDLE_WAIT_MAX_MS = 1, 15
 """How long an idle worker sleeps before it asks its spouts again. Doubles from the first to the second: 1 ms keeps a
 spout that just ran dry responsive, 15 ms keeps an idle worker near 1 % of a core and notices deaths in time."""
 _CREDIT_FRAMES = 16
-"""A busy worker returns credit for so many frames at once; an idle one for each."""
+"""A busy worker with nothing to send returns credit for so many frames at once; one that idles for each."""
 _IDLE_TURNS_PUBLISHED, _IDLE_TURNS_PER_HEARTBEAT = 3, 10
 """An idle worker publishes its first turns, which settle what is drained, then every tenth: seven times a second."""
+_FEW_BUSY_TURNS = 2
+"""So many turns after an idle one a worker still counts as one that has time (see `Worker._has_time`)."""
 _LOOK_NS = 1_000_000
-"""A busy worker publishes its counters and looks for control events this often; an idle one before each wait."""
+"""How often a worker publishes its counters; a busy one looks for control events as often."""
 _GC_THRESHOLD = 50_000
 """Tuples come and go by reference count; the cycle collector only costs the tuple path (4 % at its default of 700)."""
 
@@ -97,6 +99,7 @@ class Worker:
         self._blocked = False
         self._look_at_ns = 0
         self._idle_turns = 0
+        self._busy_turns = 0
         self._active = boot.topology.status == "ACTIVE"
         self._idle_wait_ms = _IDLE_WAIT_MIN_MS
         self._next_rotation_ns = 0
@@ -149,20 +152,31 @@ class Worker:
             worked = core.step() or came > 0
             self._pass("worker.step", worked)
             # D2: send when there is enough, or nothing better to do; never wait for more with idle hands.
-            if not worked or self._blocked or core.for_others >= batch_tuples:
+            if not worked or self._blocked or core.for_others >= batch_tuples or self._has_time():
                 self._blocked = self._send()
                 core.congested = self._blocked or shared.others_congested()
-            plane.send_credit(at_least=_CREDIT_FRAMES if worked else 1)
-            self._pass("worker.credit", worked)
-            if worked and time.monotonic_ns() < self._look_at_ns:
-                continue
+            self._busy_turns = self._busy_turns + 1 if worked else 0
             self._idle_turns = 0 if worked else self._idle_turns + 1
-            if self._idle_turns <= _IDLE_TURNS_PUBLISHED or self._idle_turns % _IDLE_TURNS_PER_HEARTBEAT == 0:
+            # One idle turn may be the wait for an answer, which would have brought the credit with it.
+            plane.send_credit(at_least=1 if self._idle_turns > 1 else _CREDIT_FRAMES)
+            self._pass("worker.credit", worked)
+            now_ns = time.monotonic_ns()
+            due = now_ns >= self._look_at_ns
+            if worked and not due:
+                continue
+            if due if self._idle_turns <= _IDLE_TURNS_PUBLISHED else self._idle_turns % _IDLE_TURNS_PER_HEARTBEAT == 0:
                 shared.publish(worked, self._blocked)
-            self._pass("worker.publish", worked)
-            self._rotate()
+                self._look_at_ns = now_ns + _LOOK_NS
+                self._pass("worker.publish", worked)
+                self._rotate()
             self._wait(worked)
-            self._look_at_ns = time.monotonic_ns() + _LOOK_NS
+
+    def _has_time(self) -> bool:
+        """After a turn that did something: whether the next would find nothing to do, as far as one can tell.
+
+        A worker that had no idle turn lately does better to fill its frames: each costs as much as a turn.
+        """
+        return self._busy_turns < _FEW_BUSY_TURNS and self._core.ran_dry and not self._plane.has_input
 
     def _pass(self, point: str, worked: object = True) -> None:
         """Pass a fault point, unless the turn did nothing."""

@@ -14,12 +14,12 @@ from engine.errors import ProtocolError
 from ipc import frame
 from ipc.frame import CREDIT, DATA, HEADER_BYTES, HELLO, KINDS, Header, seal, unseal
 
-HEADER = Header(DATA, 3, 65535, 7, 0xFFFF_FFFF, (1 << 64) - 1)
+HEADER = Header(DATA, 3, 65535, 7, 0xFFFF_FFFF, (1 << 64) - 1, (1 << 64) - 2)
 BODY = [b"first part", memoryview(b"second"), b""]
 
 
 def test_header_has_the_size_of_the_table() -> None:
-    assert HEADER_BYTES == 28
+    assert HEADER_BYTES == 36
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -33,9 +33,9 @@ def test_round_trip(kind: int, body: list[bytes | memoryview]) -> None:
 
 
 def test_layout_of_the_header_is_the_documented_one() -> None:
-    head = seal(Header(CREDIT, 0x0102, 0x0304, 0x05060708, 0x090A0B0C, 0x0D0E0F1011121314), [])
-    expected = "5351 01 03 0201 0403 08070605 0c0b0a09 14131211100f0e0d"
-    assert head[:24] == bytes.fromhex(expected.replace(" ", ""))
+    head = seal(Header(CREDIT, 0x0102, 0x0304, 0x05060708, 0x090A0B0C, 0x0D0E0F1011121314, 0x15), [])
+    expected = "5351 02 03 0201 0403 08070605 0c0b0a09 14131211100f0e0d 1500000000000000"
+    assert head[:32] == bytes.fromhex(expected.replace(" ", ""))
 
 
 def test_every_flipped_bit_of_header_and_body_is_refused() -> None:
@@ -65,7 +65,7 @@ def test_burst_of_damage_is_refused(seed: int) -> None:
 @pytest.mark.parametrize("length", [0, 1, HEADER_BYTES - 1, HEADER_BYTES + 1])
 def test_header_of_another_length_is_refused(length: int) -> None:
     head = (seal(HEADER, []) * 2)[:length]
-    with pytest.raises(ProtocolError, match=f"frame header of {length} bytes; it must have 28"):
+    with pytest.raises(ProtocolError, match=f"frame header of {length} bytes; it must have 36"):
         unseal(head, [])
 
 
@@ -87,17 +87,17 @@ def test_missing_part_is_refused() -> None:
 def resealed(**changes: object) -> bytes:
     """A header whose checksum is right and which is wrong all the same."""
     values = {"magic": frame.MAGIC, "version": frame.VERSION, "kind": HELLO} | changes
-    fields = [values["magic"], values["version"], values["kind"], 1, 2, 3, 4, 5]
-    packed = struct.pack("<2sBBHHIIQ", *fields) + bytes(4)
-    return packed[:24] + struct.pack("<I", zlib.crc32(packed))
+    fields = [values["magic"], values["version"], values["kind"], 1, 2, 3, 4, 5, 6]
+    packed = struct.pack("<2sBBHHIIQQ", *fields)
+    return packed + struct.pack("<I", zlib.crc32(packed))
 
 
 def test_another_protocol_and_version_are_named() -> None:
     assert unseal(resealed(), []).kind == HELLO
-    with pytest.raises(ProtocolError, match="frame of protocol b'HT' version 1; this is b'SQ' version 1"):
+    with pytest.raises(ProtocolError, match="frame of protocol b'HT' version 2; this is b'SQ' version 2"):
         unseal(resealed(magic=b"HT"), [])
-    with pytest.raises(ProtocolError, match="frame of protocol b'SQ' version 2; this is b'SQ' version 1"):
-        unseal(resealed(version=2), [])
+    with pytest.raises(ProtocolError, match="frame of protocol b'SQ' version 1; this is b'SQ' version 2"):
+        unseal(resealed(version=1), [])
 
 
 @pytest.mark.parametrize("kind", [0, 4, 255])
@@ -111,7 +111,7 @@ def test_documented_header_is_the_one_that_is_sent() -> None:
     rows = re.findall(r"^\| (\d+) \| (\d+) \| ([a-z ]+) \|", document.partition("### Link")[0], re.MULTILINE)
     assert [name for _, _, name in rows] == [
         "magic", "version", "kind", "sender", "receiver", "sender incarnation", "receiver incarnation", "sequence",
-        "checksum",
+        "processed", "checksum",
     ]  # fmt: skip
     ends = [int(offset) + int(size) for offset, size, _ in rows]
     assert ends == [int(offset) for offset, _, _ in rows[1:]] + [HEADER_BYTES]
