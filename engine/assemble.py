@@ -9,9 +9,9 @@ from __future__ import annotations
 import itertools
 import random
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar, cast
 
 from engine.blocking import BlockingExecutor
 from engine.collectors import BasicCollector, BoltCollector, SpoutCollector
@@ -22,6 +22,7 @@ from engine.core import WorkerCore
 from engine.emitter import Emitter
 from engine.executor import BoltExecutor, BoltTask, TaskCrashed, describe
 from engine.failure import Failure
+from engine.hooks import Hooks, watch_bolt, watch_spout
 from engine.ids import root_ids
 from engine.metrics import TaskStats
 from engine.outbox import Outbox
@@ -31,6 +32,9 @@ from engine.plan import ExecutorPlan, Plan
 from engine.spout_executor import SpoutExecutor, SpoutTask
 from engine.stream import ACKER_COMPONENT
 from engine.topology import ComponentSpec, Topology
+from engine.user_metrics import UserMetrics
+
+T = TypeVar("T")
 
 
 @dataclass
@@ -51,6 +55,8 @@ class Surroundings:
     """Wakes the loop from another thread."""
     copy: Callable[[ComponentSpec], Any] = lambda spec: spec.component
     """A fresh copy of a component's user object."""
+    metrics: UserMetrics = field(default_factory=UserMetrics)
+    """What the components measure themselves."""
     deterministic: bool = False
     """No threads for blocking bolts, and nothing that depends on how long things take."""
 
@@ -105,6 +111,8 @@ class Assembler:
             )
             limit = spec.config.get("max_spout_pending", self.config.max_spout_pending)
             _guard(spec, task, "open", partial(user.open, self._conf_of(spec), context, collector))
+            if hooks := self._hooks(spec, context):
+                watch_spout(hooks, collector, pending)
             tasks.append(SpoutTask(spec.id, task, user, collector, pending, stats, limit))
         self.core.add_spout_executor(SpoutExecutor(tasks))
 
@@ -118,7 +126,8 @@ class Assembler:
             user: Any = self.around.copy(spec)
             context = self._context(spec, task)
             emitter = self._emitter(spec, task, outbox, context)
-            tasks.append(BoltTask(spec.id, task, user, self._stats(task), tick_secs))
+            made_task = BoltTask(spec.id, task, user, self._stats(task), tick_secs)
+            tasks.append(made_task)
             report = self._report(spec, task)
             collectors[task] = collector = (
                 BasicCollector(emitter, report)
@@ -127,6 +136,9 @@ class Assembler:
             )
             arguments = (self._conf_of(spec), context) + (() if isinstance(user, BasicBolt) else (collector,))
             _guard(spec, task, "prepare", partial(user.prepare, *arguments))
+            made_task.execute = user.execute  # what `prepare` may have put there
+            if hooks := self._hooks(spec, context):
+                made_task.execute = watch_bolt(hooks, collector, user.execute)
         made = BoltExecutor(
             tasks, collectors, outbox, self.around.now_ns, self.core.source, self.around.worker,
             crash=self.config.on_error == "crash",
@@ -161,8 +173,18 @@ class Assembler:
         around = self.around
         index = self.plan.tasks_of(spec.id).index(task)
         return TopologyContext(
-            around.topology_name, spec.id, task, index, around.worker, around.attempt, self.plan, around.state_root
+            around.topology_name, spec.id, task, index, around.worker, around.attempt, self.plan, around.state_root,
+            metrics=around.metrics, hooks=Hooks(spec.id, task, around.now_ns),
         )
+
+    def _hooks(self, spec: ComponentSpec, context: TopologyContext) -> Hooks | None:
+        """The hooks the component added while it was opened, prepared; None if there are none."""
+        hooks = cast("Hooks", context.hooks)
+        added = _guard(spec, context.task_id, "prepare of a hook", partial(hooks.open, self._conf_of(spec), context))
+        if not added:
+            return None
+        self.core.hooks.append((spec.id, hooks))
+        return hooks
 
     def _conf_of(self, spec: ComponentSpec) -> dict[str, Any]:
         return {**self._conf, **spec.config}
@@ -177,8 +199,8 @@ class Assembler:
         return report
 
 
-def _guard(spec: ComponentSpec, task: int, doing: str, call: Callable[[], None]) -> None:
+def _guard(spec: ComponentSpec, task: int, doing: str, call: Callable[[], T]) -> T:
     try:
-        call()
+        return call()
     except Exception as error:
         raise TaskCrashed(spec.id, task, doing, error) from error

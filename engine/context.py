@@ -3,9 +3,15 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from engine.plan import Plan
+from engine.user_metrics import Counter, Histogram, UserMetrics
+
+if TYPE_CHECKING:
+    from engine.hooks import Hooks, TaskHook
 
 
 @dataclass(frozen=True)
@@ -23,6 +29,8 @@ class TopologyContext:
     """Incarnation of the worker: 1, then one more each time it is replaced."""
     plan: Plan
     state_root: str | None = None
+    metrics: UserMetrics = field(default_factory=UserMetrics, repr=False, compare=False, kw_only=True)
+    hooks: Hooks | None = field(default=None, repr=False, compare=False, kw_only=True)
 
     def component_tasks(self, component: str) -> list[int]:
         """Ids of the tasks of a component, sorted; empty if there is no such component."""
@@ -37,4 +45,20 @@ class TopologyContext:
         os.makedirs(path, mode=0o700, exist_ok=True)
         return path
 
+    def counter(self, name: str) -> Counter:
+        """A counter of this task's, shown in the report summed over tasks; the same object for the same name."""
+        return self.metrics.counter(self.component_id, self.task_id, name)
 
+    def gauge(self, name: str, fn: Callable[[], float]) -> None:
+        """Show what `fn` returns, per task. It is called about once a second, by the worker's loop."""
+        self.metrics.gauge(self.component_id, self.task_id, name, fn)
+
+    def histogram(self, name: str) -> Histogram:
+        """A distribution of numbers: count, mean, p50, p90, p99 and max in the report, over all tasks."""
+        return self.metrics.histogram(self.component_id, self.task_id, name)
+
+    def add_hook(self, hook: TaskHook) -> None:
+        """Let a hook see what this task emits, executes, acks and fails. In `open` and `prepare` only."""
+        if self.hooks is None:
+            raise RuntimeError(f"{self.component_id}[{self.task_id}] has no hooks in this mode")
+        self.hooks.add(hook)

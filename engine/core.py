@@ -27,6 +27,7 @@ from engine.blocking import BlockingExecutor, Handover
 from engine.component import BasicBolt
 from engine.emitter import Emitter
 from engine.executor import BoltExecutor, BoltTask, TaskCrashed
+from engine.hooks import Hooks
 from engine.metrics import TaskStats
 from engine.outbox import Outbox
 from engine.parcel import Parcel
@@ -65,6 +66,8 @@ class WorkerCore:
         self.spout_tasks: dict[int, tuple[SpoutExecutor, SpoutTask]] = {}
         self.bolt_tasks: dict[int, BoltTask] = {}
         self._blocking_of: dict[int, BlockingExecutor] = {}
+        self.hooks: list[tuple[str, Hooks]] = []
+        """(component, hooks) of the tasks that have some."""
         self._ticking: list[BoltTask] = []
         self._parcels: dict[int, Parcel] = {}
         self.tracking = Tracking(plan, peers, self.outbox, self.spout_tasks, self._parcel)
@@ -351,6 +354,11 @@ class WorkerCore:
                 getattr(user, method)()
             except Exception as error:
                 crashes.append(TaskCrashed(component, task, method, error))
+        for component, hooks in self.hooks:
+            try:
+                hooks.close()
+            except Exception as error:
+                crashes.append(TaskCrashed(component, hooks.task, "cleanup of a hook", error))
         return crashes
 
 

@@ -60,12 +60,16 @@ def describe(error: BaseException) -> str:
 class BoltTask:
     """One task of a bolt, whichever kind: its queue, its counters, its user object."""
 
-    __slots__ = ("component", "inbox", "processed", "received", "stats", "task", "tick_ns", "ticks_at_ns", "user")
+    __slots__ = (
+        "component", "execute", "inbox", "processed", "received", "stats", "task", "tick_ns", "ticks_at_ns", "user",
+    )
 
     def __init__(self, component: str, task: int, user: Bolt | BasicBolt, stats: TaskStats, tick_secs: float | None):
         self.component = component
         self.task = task
         self.user = user
+        self.execute: Callable[..., None] = user.execute
+        """The user's method, or what stands before it (see `engine.hooks`)."""
         self.stats = stats
         self.inbox: deque[tuple[Batch, Callable[[], None] | None]] = deque()
         self.received = 0
@@ -123,7 +127,7 @@ class BoltExecutor:
             stats.execute_ns += self._now_ns() - begin
 
     def _process_basic(self, task: BoltTask, batch: Batch) -> None:
-        execute: Callable[[Tuple, BasicCollector], None] = task.user.execute  # type: ignore[assignment]
+        execute = task.execute
         collector: BasicCollector = self.collectors[task.task]
         run = collector.run
         run.others = ()
@@ -177,7 +181,7 @@ class BoltExecutor:
             collector.key = object()
 
     def _process_plain(self, task: BoltTask, batch: Batch) -> None:
-        execute: Callable[[Tuple], None] = task.user.execute  # type: ignore[assignment]
+        execute = task.execute
         source = self._source_of(batch.source, batch.stream)
         rows, ends, others = batch.rows, batch.starts[1:], batch.others
         ends.append(len(rows))

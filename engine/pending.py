@@ -29,8 +29,8 @@ class PendingTable:
     """Trees of one spout task."""
 
     __slots__ = (
-        "_attempts", "_init", "_now_ns", "_spout", "_stats", "_task", "_timeout_ns", "_trees", "forget", "give_up",
-        "max_attempts",
+        "_attempts", "_init", "_now_ns", "_stats", "_task", "_timeout_ns", "_trees", "forget", "give_up",
+        "max_attempts", "spout",
     )
 
     def __init__(
@@ -39,7 +39,8 @@ class PendingTable:
         give_up: Callable[[Any, Any, Failure], None],
     ) -> None:
         self._task = task
-        self._spout = spout
+        self.spout = spout
+        """Who is told of answers: the user's object, or what stands before it (see `engine.hooks`)."""
         self._now_ns = now_ns
         self._timeout_ns = timeout_ns
         self._stats = stats
@@ -65,7 +66,7 @@ class PendingTable:
 
     def answer_untracked(self, message_id: Any) -> None:
         """No ackers: acked as it is emitted (Storm's rule), and not counted."""
-        self._spout.ack(message_id)
+        self.spout.ack(message_id)
 
     def acked(self, root: int) -> None:
         """The acker says that the tree is processed."""
@@ -78,7 +79,7 @@ class PendingTable:
         stats.observe_ns(self._now_ns() - emitted_ns)
         if self._attempts:
             self._attempts.pop(message_id, None)
-        self._spout.ack(message_id)
+        self.spout.ack(message_id)
 
     def failed(self, root: int, failure: Failure) -> None:
         """The tree failed; the spout is told, or the message given up when it has failed too often."""
@@ -93,13 +94,13 @@ class PendingTable:
             self._attempts.pop(message_id, None)
             self._stats.dead_letters += 1
             self.give_up(message_id, tree[3], failure)
-            self._spout.on_dead_letter(message_id, failure)
+            self.spout.on_dead_letter(message_id, failure)
             return
         self._attempts[message_id] = attempt
         if len(self._attempts) > _REMEMBERED_ATTEMPTS:
             # A spout that never replays, or uses a new id each time, would let this grow for ever.
             del self._attempts[next(iter(self._attempts))]
-        self._spout.on_failure(message_id, failure)
+        self.spout.on_failure(message_id, failure)
 
     def reset(self, root: int) -> None:
         """Count the tree's timeout from now."""

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from engine.metrics import merge, percentile_ms
+from engine.user_metrics import MetricReading, Metrics, summarise
 
 
 @dataclass(frozen=True)
@@ -92,6 +93,8 @@ class RunReport:
     components: Mapping[str, ComponentReport]
     workers: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     """Per worker: emitted, executed and in_queue of the tasks that live there now."""
+    metrics: Metrics = field(default_factory=dict)
+    """What the components measured themselves: see `engine.user_metrics`."""
     drained: bool = False
     """All spouts were exhausted and nothing was pending when the report was made."""
 
@@ -104,7 +107,8 @@ class RunReport:
 
 
 def build_report(
-    topology: str, readings: Iterable[TaskReading], duration_secs: float, restarts: list[Restart], drained: bool
+    topology: str, readings: Iterable[TaskReading], duration_secs: float, restarts: list[Restart], drained: bool,
+    metrics: Iterable[MetricReading] = (),
 ) -> RunReport:
     """Sum up task readings."""
     readings = list(readings)
@@ -137,6 +141,7 @@ def build_report(
         restarts=restarts,
         components={name: _component(tasks, duration_secs) for name, tasks in components.items()},
         workers=workers,
+        metrics=summarise(metrics),
         drained=drained,
     )
 

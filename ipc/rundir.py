@@ -14,6 +14,7 @@ Layout::
     RUN/n/<node>.sock                                 supervisors
     RUN/s/<node>-<port>-<incarnation>                 workers
     RUN/boards/<topology id>                          status boards
+    RUN/metrics/<topology id>/<slot>-<incarnation>.*  what components measure themselves
     RUN/state/<topology name>/<component>-<task>/     tasks' own files
     RUN/logs/
 """
@@ -222,6 +223,9 @@ class RunDir:
 
     def board(self, topology_id: str) -> Path:
         return self.boards / _file_name(topology_id)
+
+    def metrics(self, topology_id: str) -> Path:
+        return self.path / "metrics" / _file_name(topology_id)
 
     def state_dir(self, topology_name: str, component: str, task: int) -> Path:
         return self.path / "state" / _file_name(topology_name) / f"{_file_name(component)}-{task}"

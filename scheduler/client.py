@@ -41,7 +41,7 @@ class NimbusClient:
     """A connection to the Nimbus of one run directory. A context manager."""
 
     def __init__(self, run_dir: RunDir, timeout_secs: float = TIMEOUT_SECS) -> None:
-        self._run_dir = run_dir
+        self.run_dir = run_dir
         self._timeout_secs = timeout_secs
         self._require_nimbus()
         self._control = ControlClient(run_dir.nimbus_socket, run_dir.key(), f"client:{os.urandom(8).hex()}")
@@ -110,7 +110,7 @@ class NimbusClient:
     def await_end(self, timeout_secs: float) -> None:
         """Wait until Nimbus has ended."""
         deadline = time.monotonic() + timeout_secs
-        while (holder := self._run_dir.lock_holder()) is not None:
+        while (holder := self.run_dir.lock_holder()) is not None:
             if time.monotonic() >= deadline:
                 raise ClusterError(f"Nimbus (pid {holder}) has not ended within {timeout_secs:g} s")
             time.sleep(POLL_SECS)
@@ -118,8 +118,8 @@ class NimbusClient:
     # ---- parts ----
 
     def _require_nimbus(self) -> None:
-        if self._run_dir.lock_holder() is None:
-            raise ClusterError(f"no cluster runs in {self._run_dir.path}: start one with `squall up`")
+        if self.run_dir.lock_holder() is None:
+            raise ClusterError(f"no cluster runs in {self.run_dir.path}: start one with `squall up`")
 
     def _call(self, method: str, body: Wire, reply_type: type[W]) -> W:
         self._require_nimbus()

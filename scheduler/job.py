@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from engine.errors import ClusterError
 from engine.report import Restart, RunReport, TaskReading, build_report
 from ipc.board import READY, SLOT_PROGRESS, SLOT_QUIET, Board
+from ipc.metric_file import read_metrics
 from scheduler.messages import Assignment, TopologyRecord, TopologyState
 from scheduler.worker import plan_of
 
@@ -98,7 +99,9 @@ class Job:
             Restart(r.slot, r.reason, round(r.at_monotonic_secs - self._started, 6), r.ready_after_secs, r.error)
             for r in self.state().restarts
         ]
-        return build_report(self.name, self.readings(), until - self._started, restarts, self.ended is not None)
+        metrics = read_metrics(self._client.run_dir.metrics(self.id))
+        drained = self.ended is not None
+        return build_report(self.name, self.readings(), until - self._started, restarts, drained, metrics)
 
     def wait_until_ready(self, timeout: float) -> None:
         """Wait until every worker has opened its tasks. ClusterError when `timeout` seconds pass first."""

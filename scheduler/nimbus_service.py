@@ -14,6 +14,7 @@ from __future__ import annotations
 import logging
 import math
 import os
+import shutil
 import time
 from collections.abc import Callable, Iterable
 
@@ -234,6 +235,7 @@ class NimbusService:
                 self._send_assignment(node)
             case RemoveBoard(topology_id):
                 self._run_dir.board(topology_id).unlink(missing_ok=True)
+                shutil.rmtree(self._run_dir.metrics(topology_id), ignore_errors=True)
             case Note(text):
                 log.info("%s", text)
 

@@ -32,9 +32,11 @@ from engine.executor import TaskCrashed, describe
 from engine.failure import Failure
 from engine.peers import Peers
 from engine.plan import ExecutorPlan, Plan
+from engine.user_metrics import UserMetrics
 from ipc.board import READY, Board
 from ipc.control import ControlClient
 from ipc.data_plane import DataPlane
+from ipc.metric_file import MetricFile
 from ipc.rundir import RunDir
 from scheduler import blob
 from scheduler.code_store import CodeStore
@@ -57,6 +59,8 @@ _FEW_BUSY_TURNS = 2
 """So many turns after an idle one a worker still counts as one that has time (see `Worker._has_time`)."""
 _LOOK_NS = 1_000_000
 """How often a worker publishes its counters; a busy one looks for control events as often."""
+_GAUGES_NS = 1_000_000_000
+"""How often users' gauges are read."""
 _GC_THRESHOLD = 50_000
 """Tuples come and go by reference count; the cycle collector only costs the tuple path (4 % at its default of 700)."""
 
@@ -103,6 +107,11 @@ class Worker:
         self._active = boot.topology.status == "ACTIVE"
         self._idle_wait_ms = _IDLE_WAIT_MIN_MS
         self._next_rotation_ns = 0
+        self._gauges_at_ns = 0
+        self._metric_file = MetricFile(
+            self._run_dir.metrics(boot.topology.id), boot.slot_index, boot.incarnation
+        )
+        self._metrics = UserMetrics(self._metric_file.allocate)
         self._core: WorkerCore
         self._shared: WorkerBoard
 
@@ -124,6 +133,7 @@ class Worker:
             dead_letter=self._dead_letter,
             wake=self._wake,
             copy=blob.copy_component,
+            metrics=self._metrics,
         )
         self._core = Assembler(topology, self._plan, self._config, boot.slot_index, self._peers, around).build()
         self._shared = WorkerBoard(self._board, self._core, self._plane, boot.slot_index, boot.incarnation)
@@ -169,6 +179,7 @@ class Worker:
                 self._look_at_ns = now_ns + _LOOK_NS
                 self._pass("worker.publish", worked)
                 self._rotate()
+                self._sample_gauges(now_ns)
             self._wait(worked)
 
     def _has_time(self) -> bool:
@@ -220,6 +231,12 @@ class Worker:
             self._next_rotation_ns = now + round(self._config.message_timeout_secs * 1e9)
             self._core.tracking.rotate()
             self._plane.probe()
+
+    def _sample_gauges(self, now_ns: int) -> None:
+        """Now and then, and when the worker comes to rest: a drained topology shows its last values."""
+        if now_ns >= self._gauges_at_ns or self._idle_turns == _IDLE_TURNS_PUBLISHED:
+            self._gauges_at_ns = now_ns + _GAUGES_NS
+            self._metrics.sample(lambda component, task, error: self._report_error(component, task, describe(error)))
 
     def _wait(self, worked: bool) -> None:
         """Take in control events; when the turn did nothing, sleep until something happens or may happen."""
@@ -295,6 +312,7 @@ class Worker:
         self._control.close()
         self._plane.close()
         self._context.term()
+        self._metric_file.close()
         os.close(self._wake_fd)
 
 

@@ -20,6 +20,15 @@ from engine.errors import (
     UsageError,
 )
 from engine.failure import Failure
+from engine.hooks import (
+    BoltAckInfo,
+    BoltExecuteInfo,
+    BoltFailInfo,
+    EmitInfo,
+    SpoutAckInfo,
+    SpoutFailInfo,
+    TaskHook,
+)
 from engine.prefix import AckedPrefix
 from engine.replaying import ReplayingSpout
 from engine.report import RunReport
@@ -36,14 +45,18 @@ __all__ = [
     "BasicBolt",
     "BasicCollector",
     "Bolt",
+    "BoltAckInfo",
     "BoltCollector",
     "BoltDeclarer",
+    "BoltExecuteInfo",
+    "BoltFailInfo",
     "ClusterError",
     "ComponentError",
     "Config",
     "ConfigError",
     "CustomGrouping",
     "Declarer",
+    "EmitInfo",
     "FailedTuple",
     "Failure",
     "Job",
@@ -52,9 +65,12 @@ __all__ = [
     "ReplayingSpout",
     "RunReport",
     "Spout",
+    "SpoutAckInfo",
     "SpoutCollector",
+    "SpoutFailInfo",
     "SquallError",
     "Stream",
+    "TaskHook",
     "Topology",
     "TopologyBuilder",
     "TopologyContext",

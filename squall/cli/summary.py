@@ -38,6 +38,9 @@ def print_summary(report: RunReport) -> None:
             f"{row.execute_latency_ms:.4f}", f"{row.capacity:.2f}",
         )
     console.print(table)
+    for component, metrics in report.metrics.items():
+        for name, value in metrics.items():
+            console.print(f"{component}: {name} = {_shown(value)}", markup=False)
     for restart in report.restarts:
         again = "not ready again"
         if restart.ready_after_secs is not None:
@@ -45,3 +48,10 @@ def print_summary(report: RunReport) -> None:
         console.print(f"worker {restart.slot} died at {restart.at_secs:.2f} s: {restart.reason}; {again}")
         if restart.error:
             console.print(f"    {restart.error.splitlines()[0]}")
+
+
+def _shown(value: object) -> str:
+    """A user's metric: a counter, a gauge per task, or a histogram."""
+    if not isinstance(value, dict):
+        return f"{value:,}"
+    return ", ".join(f"{key if isinstance(key, str) else f'task {key}'} {number:,.6g}" for key, number in value.items())

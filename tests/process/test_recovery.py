@@ -13,7 +13,8 @@ import psutil
 import pytest
 
 from examples.word_count import topology as word_count
-from squall import Config, LocalCluster
+from squall import Config, LocalCluster, TopologyBuilder
+from tests.process import parts
 from tests.process.cli import start
 from tests.process.test_examples import read_counts, read_ledger
 from tests.process.waiting import wait_for
@@ -140,3 +141,20 @@ def test_interrupt_drains_and_a_second_one_does_not_wait(tmp_path: Path, signals
     assert process.returncode == 130
     assert (", 0 pending" in out) is (signals == 1), out
     assert ("messages pending" in err) is (signals == 2), err
+
+
+def test_what_a_killed_worker_had_counted_is_in_the_report(tmp_path: Path) -> None:
+    """Users' counters are in shared memory: every tuple executed before the kill is there, and every one after it."""
+    builder = TopologyBuilder()
+    builder.set_spout("source", parts.Numbers(str(tmp_path), 3000))
+    builder.set_bolt("counted", parts.Counted(str(tmp_path))).shuffle_grouping("source")
+    with LocalCluster(nodes=1, slots_per_node=2) as cluster:
+        job = cluster.submit("counted", builder.build(), Config(workers=2))
+        wait_for("some tuples", lambda: len(parts.notes(tmp_path, "counted")) > 100)
+        cluster.inject("kill", parts.notes(tmp_path, "counted")[0][0])
+        report = job.wait_until_drained(timeout=40)
+    assert report.restarts
+    executed = len(parts.notes(tmp_path, "counted"))
+    # One tuple may have been noted and not yet counted when the kill came.
+    assert executed - 1 <= report.metrics["counted"]["executed"] <= executed
+    assert list(report.metrics["counted"]["last"].values()) == [parts.notes(tmp_path, "counted")[-1][1]]

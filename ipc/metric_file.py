@@ -1,0 +1,84 @@
+"""Users' metrics in shared memory: one file per life of a worker, written by its tasks, read by anyone on the machine.
+
+Guarantees: what a task has counted is there after its worker was killed; a reader sees old or new values of a cell and
+never a torn one; the file takes room only for what is in it.
+
+Layout: lines of JSON, one per metric, in `<slot>-<incarnation>.names` (appended, one write each); their cells one after
+the other in `<slot>-<incarnation>.cells`.
+
+The worker's loop thread allocates; each metric is then written by its task's thread.
+"""
+
+from __future__ import annotations
+
+import json
+import mmap
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from engine.errors import ComponentError
+from engine.user_metrics import MetricReading
+
+CELLS_BYTES = 4 << 20
+"""Room of one worker: a thousand histograms, or half a million counters."""
+
+
+class MetricFile:
+    """The writing end. Files are made with the first metric."""
+
+    def __init__(self, directory: Path, slot: int, incarnation: int) -> None:
+        self._directory = directory
+        self._stem = f"{slot}-{incarnation}"
+        self._mapping: mmap.mmap | None = None
+        self._fd = -1
+        self._used = 0
+
+    def allocate(self, component: str, task: int, kind: str, name: str, size: int) -> memoryview:
+        """Zeroed memory of a new metric. ComponentError if the worker has no room for it."""
+        if self._used + size > CELLS_BYTES:
+            raise ComponentError(
+                f"{component}[{task}] asks for {kind} {name!r}, but the metrics of this worker's tasks take all of the "
+                f"{CELLS_BYTES >> 20} MiB there are; names with values in them (ids, words) are a common reason"
+            )
+        mapping = self._mapping or self._make()
+        at = self._used
+        # Beyond its end a mapped file cannot be written to; a full disk must be an error here, not a signal later.
+        os.posix_fallocate(self._fd, at, size)
+        self._used += size
+        row = {"component": component, "task": task, "kind": kind, "name": name, "at": at, "size": size}
+        names = os.open(self._path("names"), os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            os.write(names, json.dumps(row | {"born": time.monotonic_ns()}).encode() + b"\n")
+        finally:
+            os.close(names)
+        return memoryview(mapping)[at : at + size]
+
+    def _path(self, suffix: str) -> Path:
+        return self._directory / f"{self._stem}.{suffix}"
+
+    def _make(self) -> mmap.mmap:
+        self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._fd = os.open(self._path("cells"), os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+        os.ftruncate(self._fd, CELLS_BYTES)
+        self._mapping = mmap.mmap(self._fd, CELLS_BYTES)
+        return self._mapping
+
+    def close(self) -> None:
+        """Close the descriptor. The mapping goes with the process: tasks may hold on to their metrics."""
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+
+def read_metrics(directory: Path) -> Iterator[MetricReading]:
+    """Every metric of a topology's workers, those that died too."""
+    if not directory.is_dir():
+        return
+    for names in sorted(directory.glob("*.names")):
+        cells = names.with_suffix(".cells").read_bytes()
+        for line in names.read_bytes().splitlines():
+            row = json.loads(line)
+            memory = memoryview(cells)[row["at"] : row["at"] + row["size"]]
+            yield MetricReading(row["component"], row["task"], row["kind"], row["name"], memory, row["born"])

@@ -1,0 +1,213 @@
+"""Task hooks: what a component does is seen, in order, by those it asked to look; without any, nothing is wrapped."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from engine.builder import TopologyBuilder
+from engine.collectors import BasicCollector, BoltCollector, SpoutCollector
+from engine.component import BasicBolt, Bolt, Spout
+from engine.errors import ComponentError, FailedTuple
+from engine.executor import TaskCrashed
+from engine.hooks import (
+    BoltAckInfo,
+    BoltExecuteInfo,
+    BoltFailInfo,
+    EmitInfo,
+    SpoutAckInfo,
+    SpoutFailInfo,
+    TaskHook,
+)
+from tests.unit.rig import Does, DoesBasic, Feeder, Rig, acks
+
+
+class Log(TaskHook):
+    """Writes down what it sees."""
+
+    def __init__(self) -> None:
+        self.seen: list[Any] = []
+
+    def prepare(self, conf: Mapping[str, Any], context: Any) -> None:
+        self.seen.append(("prepare", context.component_id))
+
+    def emit(self, info: EmitInfo) -> None:
+        self.seen.append(("emit", info.stream, info.values, len(info.out_tasks)))
+
+    def spout_ack(self, info: SpoutAckInfo) -> None:
+        self.seen.append(("spout_ack", info.message_id, info.complete_latency_ms))
+
+    def spout_fail(self, info: SpoutFailInfo) -> None:
+        self.seen.append(("spout_fail", info.message_id, info.failure.reason, info.fail_latency_ms))
+
+    def bolt_execute(self, info: BoltExecuteInfo) -> None:
+        self.seen.append(("bolt_execute", info.tup.values, info.execute_latency_ms))
+
+    def bolt_ack(self, info: BoltAckInfo) -> None:
+        self.seen.append(("bolt_ack", info.tup.values))
+
+    def bolt_fail(self, info: BoltFailInfo) -> None:
+        self.seen.append(("bolt_fail", info.tup.values))
+
+    def cleanup(self) -> None:
+        self.seen.append("cleanup")
+
+
+class HookedFeeder(Feeder):
+    def __init__(self, *hooks: Any) -> None:
+        super().__init__({"default": ("value",), "other": ("value",)})
+        self.hooks = hooks
+
+    def open(self, conf: Mapping[str, Any], context: Any, collector: SpoutCollector) -> None:
+        super().open(conf, context, collector)
+        for hook in self.hooks:
+            context.add_hook(hook)
+
+
+class HookedBolt(Does):
+    def __init__(self, hook: TaskHook, execute: Any, **options: Any) -> None:
+        super().__init__(execute, **options)
+        self.hook = hook
+
+    def prepare(self, conf: Mapping[str, Any], context: Any, collector: BoltCollector) -> None:
+        super().prepare(conf, context, collector)
+        context.add_hook(self.hook)
+
+
+class HookedBasic(DoesBasic):
+    def __init__(self, hook: TaskHook, execute: Any, **options: Any) -> None:
+        super().__init__(execute, **options)
+        self.hook = hook
+
+    def prepare(self, conf: Mapping[str, Any], context: Any) -> None:
+        super().prepare(conf, context)
+        context.add_hook(self.hook)
+
+
+def rig(spout: Spout, bolt: Bolt | BasicBolt, **settings: Any) -> Rig:
+    builder = TopologyBuilder()
+    builder.set_spout("source", spout)
+    builder.set_bolt("bolt", bolt).shuffle_grouping("source")
+    return Rig(builder, **settings)
+
+
+def users(made: Rig) -> dict[str, Any]:
+    """The user object of each component, the one that runs."""
+    return {component: user for component, _, user in made.core.users()}
+
+
+def test_spout_hook_sees_emits_acks_and_failures() -> None:
+    log = Log()
+    feeder = HookedFeeder(log)
+    made = rig(feeder, Does(lambda bolt, tup: (bolt.collector.fail if tup[0] == "bad" else bolt.collector.ack)(tup)))
+    feeder.feed("good", id=1)
+    feeder.feed("bad", id=2)
+    feeder.feed("untracked")
+    feeder.feed("elsewhere", id=4, stream="other")
+    made.settle()
+    assert log.seen[0] == ("prepare", "source")
+    assert [entry for entry in log.seen if entry[0] == "emit"] == [
+        ("emit", "default", ("good",), 1), ("emit", "default", ("bad",), 1), ("emit", "default", ("untracked",), 1),
+        ("emit", "other", ("elsewhere",), 0),
+    ]  # fmt: skip
+    assert ("spout_ack", 1, 0.0) in log.seen
+    assert ("spout_fail", 2, "failed", 0.0) in log.seen
+    assert feeder.acked == [4, 1]
+    assert feeder.reasons == [(2, "failed")]
+    assert made.core.close() == []
+    assert log.seen[-1] == "cleanup"
+
+
+def test_bolt_hook_sees_execute_ack_and_fail_and_emits() -> None:
+    log = Log()
+    feeder = Feeder()
+
+    def execute(bolt: Does, tup: Any) -> None:
+        bolt.collector.emit(("out",), tup)
+        made.clock.advance(0.002)
+        (bolt.collector.fail if tup[0] == "bad" else bolt.collector.ack)(tup)
+
+    made = rig(feeder, HookedBolt(log, execute, outputs=("value",)))
+    feeder.feed("good", id=1)
+    feeder.feed("bad", id=2)
+    made.settle()
+    assert log.seen == [
+        ("prepare", "bolt"),
+        ("emit", "default", ("out",), 0), ("bolt_ack", ("good",)), ("bolt_execute", ("good",), 2.0),
+        ("emit", "default", ("out",), 0), ("bolt_fail", ("bad",)), ("bolt_execute", ("bad",), 2.0),
+    ]  # fmt: skip
+
+
+def test_basic_bolts_are_seen_acking_after_execute_and_failing_by_failed_tuple() -> None:
+    log = Log()
+    feeder = Feeder()
+
+    def execute(bolt: DoesBasic, tup: Any, collector: BasicCollector) -> None:
+        collector.emit(("out",))
+        if tup[0] == "bad":
+            raise FailedTuple("no")
+
+    made = rig(feeder, HookedBasic(log, execute, outputs=("value",)))
+    feeder.feed("good", id=1)
+    feeder.feed("bad", id=2)
+    made.settle()
+    assert log.seen[1:] == [
+        ("emit", "default", ("out",), 0), ("bolt_execute", ("good",), 0.0), ("bolt_ack", ("good",)),
+        ("emit", "default", ("out",), 0), ("bolt_fail", ("bad",)),
+    ]  # fmt: skip
+    assert (feeder.acked, feeder.reasons) == ([1], [(2, "failed")])
+
+
+def test_ticks_are_nobodys_tuples() -> None:
+    log = Log()
+    made = rig(Feeder(), HookedBasic(log, lambda *arguments: None), tick_tuple_freq_secs=1)
+    made.clock.advance(1)
+    made.settle()
+    assert log.seen == [("prepare", "bolt")]
+
+
+def test_hooks_are_called_in_the_order_they_were_added() -> None:
+    order: list[str] = []
+
+    class Named(TaskHook):
+        def __init__(self, name: str) -> None:
+            self.name = name
+
+        def emit(self, info: EmitInfo) -> None:
+            order.append(self.name)
+
+    feeder = HookedFeeder(Named("first"), Named("second"))
+    made = rig(feeder, Does(acks))
+    feeder.feed("x", id=1)
+    made.settle()
+    assert order == ["first", "second"]
+
+
+def test_hook_that_raises_counts_as_its_component() -> None:
+    class Broken(TaskHook):
+        def bolt_execute(self, info: BoltExecuteInfo) -> None:
+            raise KeyError("hook")
+
+    feeder = Feeder()
+    made = rig(feeder, HookedBolt(Broken(), acks))
+    feeder.feed("x", id=1)
+    with pytest.raises(TaskCrashed, match=r"bolt\[2\] raised KeyError: 'hook' in execute"):
+        made.settle()
+
+
+def test_what_is_no_hook_is_refused_and_so_is_one_that_comes_late() -> None:
+    with pytest.raises(TaskCrashed, match=r"source\[\d\] adds 'x' as a hook; allowed: a TaskHook"):
+        rig(HookedFeeder("x"), Does(acks))
+    with pytest.raises(ComponentError, match="adds a hook too late; add hooks in open or prepare"):
+        users(rig(Feeder(), Does(acks)))["source"].context.add_hook(Log())
+
+
+def test_without_hooks_nothing_is_wrapped() -> None:
+    made = rig(Feeder(), Does(acks))
+    user = users(made)
+    assert type(user["source"].collector) is SpoutCollector
+    assert type(user["bolt"].collector) is BoltCollector
+    assert [task.execute for task in made.core.bolt_tasks.values()] == [user["bolt"].execute]
+    assert made.core.hooks == []

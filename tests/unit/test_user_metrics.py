@@ -1,0 +1,154 @@
+"""Metrics of users' components: counted exactly, summed over tasks and lives, refused by name when misused."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from engine.builder import TopologyBuilder
+from engine.component import BasicBolt, Spout
+from engine.config import Config
+from engine.errors import ComponentError
+from engine.local import LocalRunner
+from engine.user_metrics import COUNTER, UserMetrics, bucket_bounds, bucket_of, percentile, summarise
+from ipc.metric_file import CELLS_BYTES, MetricFile, read_metrics
+
+
+def test_counters_add_up_over_tasks() -> None:
+    metrics = UserMetrics()
+    metrics.counter("a", 1, "seen").inc()
+    metrics.counter("a", 1, "seen").inc(5)
+    metrics.counter("a", 2, "seen").inc(-2)
+    metrics.counter("b", 3, "seen").inc(1 << 40)
+    assert metrics.counter("a", 1, "seen").value == 6
+    assert summarise(metrics.readings()) == {"a": {"seen": 4}, "b": {"seen": 1 << 40}}
+
+
+def test_gauges_are_read_when_sampled_and_shown_per_task() -> None:
+    metrics, size = UserMetrics(), {1: 3, 2: 4}
+    for task in (1, 2):
+        metrics.gauge("a", task, "size", lambda task=task: size[task])
+    metrics.sample(lambda *error: pytest.fail(str(error)))
+    size[2] = 9
+    assert summarise(metrics.readings()) == {"a": {"size": {1: 3.0, 2: 4.0}}}
+    metrics.sample(lambda *error: pytest.fail(str(error)))
+    assert summarise(metrics.readings()) == {"a": {"size": {1: 3.0, 2: 9.0}}}
+
+
+def test_gauge_that_raises_is_reported_once_and_dropped() -> None:
+    metrics, errors = UserMetrics(), []
+    metrics.gauge("a", 1, "broken", lambda: 1 // 0)
+    metrics.gauge("a", 1, "whole", lambda: 2)
+    for _ in range(3):
+        metrics.sample(lambda *error: errors.append(error))
+    assert [(component, task, type(error)) for component, task, error in errors] == [("a", 1, ZeroDivisionError)]
+    assert summarise(metrics.readings())["a"]["whole"] == {1: 2.0}
+
+
+@pytest.mark.parametrize("scale", [1e-6, 1.0, 1e6])
+def test_histogram_percentiles_are_within_an_eighth(seed: int, scale: float) -> None:
+    dice, metrics = random.Random(seed), UserMetrics()
+    values = sorted(dice.lognormvariate(0, 2) * scale for _ in range(5000))
+    for number, value in enumerate(values):
+        metrics.histogram("a", number % 3, "x").update(value)
+    shown: Any = summarise(metrics.readings())["a"]["x"]
+    assert shown["count"] == 5000
+    assert shown["max"] == values[-1]
+    assert shown["mean"] == pytest.approx(sum(values) / 5000)
+    for percent in (50, 90, 99):
+        assert shown[f"p{percent}"] == pytest.approx(values[percent * 50 - 1], rel=1 / 8)
+
+
+def test_every_value_lies_in_its_bucket(seed: int) -> None:
+    dice = random.Random(seed)
+    for _ in range(2000):
+        value = dice.uniform(1, 2) * 2.0 ** dice.randrange(-32, 31)
+        low, high = bucket_bounds(bucket_of(value))
+        assert low <= value < high
+    assert bucket_of(0) == bucket_of(-5.5) == 0
+    assert percentile([0] * 10, 0.5) == 0.0
+    assert (bucket_of(1e-30), bucket_of(1e300)) == (1, 512)
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_histogram_refuses_what_is_no_finite_number(value: float) -> None:
+    with pytest.raises(ComponentError, match=r"a histogram cannot take (nan|inf); allowed: finite numbers"):
+        UserMetrics().histogram("a", 1, "x").update(value)
+
+
+@pytest.mark.parametrize("name", ["", "x" * 201, "a\nb", None, 7])
+def test_bad_name_is_refused(name: Any) -> None:
+    with pytest.raises(ComponentError, match=r"a\[1\] names a counter .*; allowed: 1 to 200 printable characters"):
+        UserMetrics().counter("a", 1, name)
+
+
+def test_one_name_is_one_kind() -> None:
+    metrics = UserMetrics()
+    metrics.counter("a", 1, "x")
+    with pytest.raises(ComponentError, match=r"a\[1\] has a counter 'x'; it cannot be a histogram as well"):
+        metrics.histogram("a", 1, "x")
+    with pytest.raises(ComponentError, match=r"gauge 'y' of a\[1\] got 3; allowed: a function"):
+        metrics.gauge("a", 1, "y", 3)  # type: ignore[arg-type]
+
+
+def test_what_was_counted_is_read_from_outside_and_outlives_its_writer(tmp_path: Path) -> None:
+    directory = tmp_path / "metrics"
+    assert list(read_metrics(directory)) == []
+    for incarnation, count in ((1, 3), (2, 4)):
+        file = MetricFile(directory, 0, incarnation)
+        metrics = UserMetrics(file.allocate)
+        metrics.counter("a", 1, "seen").inc(count)
+        metrics.histogram("a", 1, "size").update(count)
+        metrics.gauge("a", 1, "last", lambda count=count: count)
+        metrics.sample(lambda *error: pytest.fail(str(error)))
+        # Not closed in an orderly way: a worker that is killed does not do that either.
+        shown = summarise(read_metrics(directory))["a"]
+        file.close()
+    assert (shown["seen"], shown["last"]) == (7, {1: 4.0})
+    assert shown["size"]["count"] == 2  # type: ignore[index]
+
+
+def test_worker_with_too_many_metrics_is_told(tmp_path: Path) -> None:
+    file = MetricFile(tmp_path, 0, 1)
+    for number in range(CELLS_BYTES // 65536):
+        file.allocate("a", 1, COUNTER, f"x{number}", 65536)
+    with pytest.raises(ComponentError, match=r"a\[1\] asks for counter 'y', but the metrics .* take all of the 4 MiB"):
+        file.allocate("a", 1, COUNTER, "y", 8)
+    file.close()
+
+
+class Source(Spout):
+    outputs = ("n",)
+
+    def open(self, conf: Any, context: Any, collector: Any) -> None:
+        self.collector, self.left = collector, 10
+        context.gauge("left", lambda: self.left)
+
+    def next_tuple(self) -> None:
+        if self.left:
+            self.left -= 1
+            self.collector.emit((self.left,), self.left)
+        self.exhausted = not self.left
+
+
+class Measured(BasicBolt):
+    def prepare(self, conf: Any, context: Any) -> None:
+        self.even, self.sizes = context.counter("even"), context.histogram("sizes")
+
+    def execute(self, tup: Any, collector: Any) -> None:
+        self.even.inc(tup[0] % 2 == 0)
+        self.sizes.update(tup[0])
+
+
+def test_report_of_a_local_run_shows_them() -> None:
+    builder = TopologyBuilder()
+    builder.set_spout("source", Source())
+    builder.set_bolt("measured", Measured(), parallelism=2).shuffle_grouping("source")
+    with LocalRunner(builder.build(), Config()) as runner:
+        metrics = runner.run(timeout_secs=10).metrics
+    assert metrics["measured"]["even"] == 5
+    assert metrics["measured"]["sizes"]["count"] == 10  # type: ignore[index]
+    assert list(metrics["source"]["left"].values()) == [0.0]  # type: ignore[attr-defined]
