@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from engine.errors import ClusterError
 from engine.report import Restart, RunReport, TaskReading, build_report
+from engine.user_metrics import MetricReading
 from ipc.board import READY, SLOT_PROGRESS, SLOT_QUIET, Board
 from ipc.metric_file import read_metrics
 from scheduler.messages import Assignment, TopologyRecord, TopologyState
@@ -54,6 +55,7 @@ class Job:
         self._acked_at_death = 0
         self._nimbus_asked = 0.0
         self._last_state: TopologyState | None = None
+        self._last_metrics: list[MetricReading] = []
         self.ended: float | None = None
         self.removed = False
 
@@ -99,9 +101,14 @@ class Job:
             Restart(r.slot, r.reason, round(r.at_monotonic_secs - self._started, 6), r.ready_after_secs, r.error)
             for r in self.state().restarts
         ]
-        metrics = read_metrics(self._client.run_dir.metrics(self.id))
         drained = self.ended is not None
-        return build_report(self.name, self.readings(), until - self._started, restarts, drained, metrics)
+        return build_report(self.name, self.readings(), until - self._started, restarts, drained, self._metrics())
+
+    def _metrics(self) -> list[MetricReading]:
+        """What the components measured; their files go with the topology."""
+        if not self.removed:
+            self._last_metrics = list(read_metrics(self._client.run_dir.metrics(self.id)))
+        return self._last_metrics
 
     def wait_until_ready(self, timeout: float) -> None:
         """Wait until every worker has opened its tasks. ClusterError when `timeout` seconds pass first."""
@@ -243,6 +250,7 @@ class Job:
         if self.ended is None:
             self.ended = time.monotonic()
         self._last_state = self.state()
+        self._metrics()
         self._client.kill_topology(self.name, 0.0)
         self._client.await_removed(self.id, grace_secs)
         self.removed = True

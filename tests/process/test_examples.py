@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
 from pathlib import Path
 
@@ -102,3 +103,21 @@ def test_groupings_reach_the_tasks_they_name(mode: tuple[str, ...]) -> None:
 
 def test_every_example_is_tested_here() -> None:
     assert {path.stem for path in (ROOT / "examples").glob("*.py")} == {"word_count", "names", "groupings"}
+
+
+def test_metrics_of_components_are_in_the_report_of_the_command(tmp_path: Path) -> None:
+    """After the run its workers and their files are gone; the report has what they held."""
+    file = tmp_path / "measured.py"
+    file.write_text(
+        "from squall import BasicBolt, TopologyBuilder\n"
+        "from tests.process.parts import Counted, Numbers\n"
+        "def topology(args):\n"
+        "    builder = TopologyBuilder()\n"
+        "    builder.set_spout('source', Numbers(args[0], 100))\n"
+        "    builder.set_bolt('counted', Counted(args[0]), 2).shuffle_grouping('source')\n"
+        "    return builder.build()\n"
+    )
+    done = squall("run", str(file), "--workers", "2", "--", str(tmp_path))
+    assert done.returncode == 0, done.stderr
+    assert "counted: executed = 100\n" in done.stdout
+    assert re.search(r"counted: last = task \d+ \d+, task \d+ \d+\n", done.stdout)
