@@ -105,6 +105,12 @@ class Config:
         _seconds(0.05, 86400),
         "a tuple tree not finished this long after its emit is failed (the safety net: deaths are noticed at once)",
     )
+    worker_timeout_secs: float | None = _setting(
+        30.0,
+        "topology.worker.timeout.secs",
+        _seconds(1, 86400, none="never"),
+        "a worker that lives but does not turn its loop for this long (stopped, or hung in user code) is replaced",
+    )
     max_spout_pending: int | None = _setting(
         2048,
         "topology.max.spout.pending",

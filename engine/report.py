@@ -34,6 +34,9 @@ class Restart:
     ready_after_secs: float | None
     """Seconds from the death to the replacement being ready; None if it was not yet."""
     error: str = ""
+    """What it said before, or its Python stacks where it crashed or hung."""
+    rss_bytes: int = 0
+    """Memory it occupied shortly before; 0 if unknown."""
 
 
 @dataclass(frozen=True)

@@ -23,6 +23,7 @@ from ipc.control import ControlServer
 from scheduler.forking_parent import ForkingParent
 from scheduler.instruction import (
     ArmTimer,
+    DumpStacks,
     Fork,
     Instruction,
     ReplaceForkingParent,
@@ -32,6 +33,7 @@ from scheduler.instruction import (
     SetBoard,
     Signal,
 )
+from scheduler.last_words import DUMP_SIGNAL, log_size, python_stack
 from scheduler.messages import SetStatus, SlotChanged, StopWorker, WorkerBoot
 from scheduler.nimbus_link import NimbusLink
 from scheduler.node_boards import NodeBoards
@@ -66,6 +68,8 @@ class Dispatcher:
         self._ledger = ledger
         self._boots: dict[int, WorkerBoot] = {}
         """port -> boot of the worker that was asked for last."""
+        self._stacks_from: dict[int, int] = {}
+        """port -> where in the worker's log its stacks would begin."""
         self.timers: dict[int, float] = {}
         """port -> when its slot wants to be ticked."""
 
@@ -97,6 +101,9 @@ class Dispatcher:
                 return self._fork(boot)
             case Signal(pid, signum):
                 self._watch.send_signal(pid, signum)
+            case DumpStacks(pid):
+                self._stacks_from[port] = log_size(self._boots[port].log_path)
+                self._watch.send_signal(pid, DUMP_SIGNAL)
             case SendStop(incarnation):
                 self._send(port, incarnation, StopWorker())
             case SendStatus(incarnation, status):
@@ -108,8 +115,14 @@ class Dispatcher:
                 self._forking_parent.replace(reason)
         return []
 
+    def stack_of(self, port: int) -> str:
+        """The Python stacks that the present worker of a port wrote, because it crashed or was asked to."""
+        boot = self._boots.get(port)
+        return "" if boot is None else python_stack(boot.log_path, self._stacks_from.get(port, 0))
+
     def _fork(self, boot: WorkerBoot) -> list[Order]:
         self._boots[boot.port] = boot
+        self._stacks_from[boot.port] = log_size(boot.log_path)
         try:
             self._forking_parent.request_fork(boot)
         except ClusterError as error:

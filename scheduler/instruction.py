@@ -23,6 +23,13 @@ class Signal:
 
 
 @dataclass(frozen=True)
+class DumpStacks:
+    """Have a worker write the stacks of its threads to its log."""
+
+    pid: int
+
+
+@dataclass(frozen=True)
 class SendStop:
     """Send StopWorker to the worker of that incarnation."""
 
@@ -69,4 +76,4 @@ class ReplaceForkingParent:
     reason: str
 
 
-Instruction = Fork | Signal | SendStop | SendStatus | Report | SetBoard | ArmTimer | ReplaceForkingParent
+Instruction = Fork | Signal | DumpStacks | SendStop | SendStatus | Report | SetBoard | ArmTimer | ReplaceForkingParent

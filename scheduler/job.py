@@ -98,7 +98,10 @@ class Job:
         """The report as of now."""
         until = self.ended if self.ended is not None else time.monotonic()
         restarts = [
-            Restart(r.slot, r.reason, round(r.at_monotonic_secs - self._started, 6), r.ready_after_secs, r.error)
+            Restart(
+                r.slot, r.reason, round(r.at_monotonic_secs - self._started, 6), r.ready_after_secs, r.error,
+                r.rss_bytes,
+            )
             for r in self.state().restarts
         ]
         drained = self.ended is not None

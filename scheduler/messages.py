@@ -124,7 +124,10 @@ class SlotChanged(Wire):
     reason: str = ""
     """For "died": e.g. "killed by SIGKILL", "exited with code 1"."""
     error: str = ""
-    """For "died": the error the worker reported before it died, if any (one line, then traceback)."""
+    """For "died": the error the worker reported before it died, if any (one line, then traceback), or the Python stacks
+    of one that crashed or hung."""
+    rss_bytes: int = 0
+    """For "died": the memory it occupied shortly before; 0 if unknown."""
 
 
 class SupervisorHeartbeat(Wire):
@@ -224,6 +227,7 @@ class RestartRecord(Wire):
     at_monotonic_secs: float
     ready_after_secs: float | None
     """None while the replacement is not ready yet."""
+    rss_bytes: int = 0
 
 
 class TopologyState(Wire):

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from engine.errors import ClusterError
-from ipc.board import Board, SlotCell
+from ipc.board import SLOT_HEARTBEAT_NS, SLOT_RSS_BYTES, Board, SlotCell
 from ipc.rundir import RunDir
 from scheduler.instruction import SetBoard
 from scheduler.messages import SlotAssignment
@@ -45,6 +45,18 @@ class NodeBoards:
             return False
         board.set_slot(cell.slot_index, cell.incarnation, cell.state, cell.pid)
         return True
+
+    def heartbeat_ns(self, work: SlotAssignment) -> int:
+        """When the worker of a slot last published anything, by the monotonic clock."""
+        return self._word(work, SLOT_HEARTBEAT_NS)
+
+    def rss_bytes(self, work: SlotAssignment) -> int:
+        """Memory of the slot's worker, when it last looked."""
+        return self._word(work, SLOT_RSS_BYTES)
+
+    def _word(self, work: SlotAssignment, word: int) -> int:
+        board = self._boards[work.topology.id]
+        return board.words[board.slot_at(work.slot_index) + word]
 
     def keep_only(self, topology_ids: Collection[str]) -> None:
         """Unmap the boards of other topologies."""

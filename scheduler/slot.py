@@ -153,6 +153,14 @@ class Slot:
             return [self._arm(now + limit)]
         return []
 
+    def stuck(self, secs: float, now: float) -> list[Instruction]:
+        """The worker has not turned its loop for so long: have it say where it is, then kill it."""
+        if self.state is not SlotState.RUNNING or self._deadline is not None:
+            return []
+        self._note(now, f"stuck for {secs:g} s")
+        self.life.overdue = f"no progress for {secs:g} s"
+        return [do.DumpStacks(self.life.pid), self._arm(now + self._options.stack_wait_secs)]
+
     def lost(self, now: float) -> list[Instruction]:
         """The worker's process has ended; how is not known yet."""
         self._expect(self.life.pid != 0 and self.state in ALIVE, "lost", now)
@@ -163,11 +171,13 @@ class Slot:
         state = STOPPED if self.life.stopping else DEAD
         return [self._board(state), sweep, self._arm(now + self._options.status_wait_secs)]
 
-    def exited(self, status: int, now: float) -> list[Instruction]:
-        """The exit status of the worker that was lost."""
+    def exited(self, status: int, now: float, stack: str = "", rss_bytes: int = 0) -> list[Instruction]:
+        """The exit status of the worker that was lost, and what is left of it."""
         is_news = self.state is SlotState.EXITED and self.life.exit_status is None
         self._expect(is_news, describe_status(status), now)
         self.life.exit_status = status
+        self.life.error = self.life.error or stack
+        self.life.rss_bytes = rss_bytes
         if self.life.is_explained():
             return self._conclude(now)
         return [self._arm(now + self._options.last_words_wait_secs)]

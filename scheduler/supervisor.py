@@ -108,15 +108,19 @@ class Supervisor:
         """The worker's pidfd spoke."""
         return self._after(port, self.slots[port].lost(now), now)
 
-    def exited(self, pid: int, status: int, now: float) -> list[Order]:
-        """An exit status. Before the pidfd is looked at it means the same."""
+    def stuck(self, port: int, secs: float, now: float) -> list[Order]:
+        """The worker has not turned its loop for so long."""
+        return self._after(port, self.slots[port].stuck(secs, now), now)
+
+    def exited(self, pid: int, status: int, now: float, stack: str = "", rss_bytes: int = 0) -> list[Order]:
+        """An exit status, and what is left of the worker. Before the pidfd is looked at it means the same."""
         port = self.port_of(pid)
         if port is None:
             return []
         slot = self.slots[port]
         steps = [] if slot.state is SlotState.EXITED else slot.lost(now)
         if slot.life.exit_status is None:
-            steps += slot.exited(status, now)
+            steps += slot.exited(status, now, stack, rss_bytes)
         return self._after(port, steps, now)
 
     def ready(self, message: WorkerReady, now: float) -> list[Order]:

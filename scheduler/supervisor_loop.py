@@ -26,11 +26,14 @@ from ipc.control import ControlServer, Incoming
 from scheduler import process
 from scheduler.dispatcher import Dispatcher
 from scheduler.forking_parent import ForkingParent
+from scheduler.last_words import CRASH_SIGNALS
 from scheduler.messages import AssignNode, Shutdown, SlotAssignment, SlotChanged, WorkerFailed, WorkerReady
 from scheduler.nimbus_link import NimbusLink
 from scheduler.node_boards import NodeBoards
+from scheduler.progress_watch import ProgressWatch
 from scheduler.supervisor import Order, Supervisor
 from scheduler.worker_ledger import Survivor, WorkerLedger
+from scheduler.worker_life import SlotState
 from scheduler.worker_watch import WorkerWatch
 from scheduler.zygote_client import ForkedChild, ZygoteEnded, ZygoteEvent
 from scheduler.zygote_wire import ChildExited, ForkRefused
@@ -67,6 +70,7 @@ class SupervisorLoop:
         self._watch = WorkerWatch(poller)
         self._ledger = ledger
         self._dispatcher = Dispatcher(node, supervisor, boards, server, nimbus, forking_parent, self._watch, ledger)
+        self._progress = ProgressWatch(2 * SWEEP_SECS)
         self._sweep_at = 0.0
         self._leave_at: float | None = None
         for source in (server.socket, *nimbus.sources):
@@ -110,7 +114,7 @@ class SupervisorLoop:
                 self._lost(pid, now)
                 continue
             _, status = os.waitpid(pid, 0)
-            self._dispatcher.carry_out(self._supervisor.exited(pid, status, now))
+            self._dispatcher.carry_out(self._exited(pid, status, now))
 
     def close(self) -> None:
         """Let go of the workers' descriptors."""
@@ -141,7 +145,18 @@ class SupervisorLoop:
         status = self._watch.reap(pid)
         self._watch.forget(pid)
         if status is not None:
-            self._dispatcher.carry_out(self._supervisor.exited(pid, status, now))
+            self._dispatcher.carry_out(self._exited(pid, status, now))
+
+    def _exited(self, pid: int, status: int, now: float) -> list[Order]:
+        """An exit status, with what is left of the worker."""
+        port = self._supervisor.port_of(pid)
+        if port is None:
+            return []
+        slot = self._supervisor.slots[port]
+        crashed = os.WIFSIGNALED(status) and os.WTERMSIG(status) in CRASH_SIGNALS
+        stack = self._dispatcher.stack_of(port) if crashed or slot.life.remark else ""
+        rss_bytes = self._boards.rss_bytes(slot.work) if slot.work is not None else 0
+        return self._supervisor.exited(pid, status, now, stack, rss_bytes)
 
     def _take_forking_parent(self, now: float) -> None:
         for event in self._forking_parent.events(now):
@@ -166,7 +181,7 @@ class SupervisorLoop:
             case ForkRefused(port, incarnation, error):
                 return self._supervisor.fork_refused(port, incarnation, error, now)
             case ChildExited(pid, status):
-                return self._supervisor.exited(pid, status, now)
+                return self._exited(pid, status, now)
             case ZygoteEnded(reason):
                 return self._supervisor.forking_parent_ended(f"the forking parent has ended: {reason}", now)
 
@@ -233,8 +248,20 @@ class SupervisorLoop:
         if now >= self._sweep_at:
             self._sweep_at = now + SWEEP_SECS
             self._boards.keep_only(self._supervisor.topologies())
+            self._look_for_stuck(now)
         if self._leave_at is not None and now >= self._leave_at and not self._supervisor.is_empty:
             raise ClusterError(f"{self._node} leaves workers behind that do not end, not even by SIGKILL")
+
+    def _look_for_stuck(self, now: float) -> None:
+        """A worker that lives and does not turn its loop holds up everybody: it is as good as dead."""
+        for port, slot in self._supervisor.slots.items():
+            if slot.state is not SlotState.RUNNING or slot.work is None:
+                self._progress.forget(port)
+                continue
+            limit = slot.work.topology.conf.get("worker_timeout_secs")
+            still = self._progress.still_secs(port, self._boards.heartbeat_ns(slot.work), now)
+            if limit is not None and still > limit:
+                self._dispatcher.carry_out(self._supervisor.stuck(port, round(still, 1), now))
 
     def _timeout_ms(self) -> int:
         deadlines = [self._sweep_at, self._nimbus.next_deadline(), *self._dispatcher.timers.values()]

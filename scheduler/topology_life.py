@@ -118,7 +118,8 @@ class TopologyLife:
         if key in self._restarts:
             return []
         death = RestartRecord(
-            slot, event.incarnation, event.reason, _shortened(event.error), event.at_monotonic_secs, None
+            slot, event.incarnation, event.reason, _shortened(event.error), event.at_monotonic_secs, None,
+            event.rss_bytes,
         )
         self._restarts[key] = death
         self.restarts_total += 1

@@ -38,7 +38,7 @@ from ipc.control import ControlClient
 from ipc.data_plane import DataPlane
 from ipc.metric_file import MetricFile
 from ipc.rundir import RunDir
-from scheduler import blob
+from scheduler import blob, process
 from scheduler.code_store import CodeStore
 from scheduler.fault_points import from_environment, link_shim_from_environment
 from scheduler.messages import Assignment, SetStatus, WorkerBoot, WorkerFailed, WorkerReady
@@ -138,6 +138,7 @@ class Worker:
         self._core = Assembler(topology, self._plan, self._config, boot.slot_index, self._peers, around).build()
         self._shared = WorkerBoard(self._board, self._core, self._plane, boot.slot_index, boot.incarnation)
         self._follow_peers()
+        self._shared.publish_memory(process.rss_bytes(os.getpid()))
         self._shared.publish(worked=True, congested=False)
         # What exists now lives as long as the worker: the collector need not look at it again.
         gc.collect()
@@ -236,6 +237,7 @@ class Worker:
         """Now and then, and when the worker comes to rest: a drained topology shows its last values."""
         if now_ns >= self._gauges_at_ns or self._idle_turns == _IDLE_TURNS_PUBLISHED:
             self._gauges_at_ns = now_ns + _GAUGES_NS
+            self._shared.publish_memory(process.rss_bytes(os.getpid()))
             self._metrics.sample(lambda component, task, error: self._report_error(component, task, describe(error)))
 
     def _wait(self, worked: bool) -> None:

@@ -20,6 +20,7 @@ from ipc.board import (
     SLOT_HEARTBEAT_NS,
     SLOT_PROGRESS,
     SLOT_QUIET,
+    SLOT_RSS_BYTES,
     STARTING,
     Board,
 )
@@ -84,6 +85,10 @@ class WorkerBoard:
         # Last, so that who sees "quiet" sees the counters and link positions that belong to it.
         words[at + SLOT_QUIET] = quiet
         words[at + SLOT_HEARTBEAT_NS] = time.monotonic_ns()
+
+    def publish_memory(self, rss_bytes: int) -> None:
+        """For whoever asks, after a death, whether it was memory."""
+        self._words[self._at + SLOT_RSS_BYTES] = rss_bytes
 
     def _publish_tasks(self) -> None:
         words, board, core = self._words, self._board, self._core

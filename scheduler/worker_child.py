@@ -21,6 +21,7 @@ import traceback
 from typing import NoReturn
 
 from engine.errors import UsageError
+from scheduler.last_words import DUMP_SIGNAL
 from scheduler.messages import WorkerBoot
 
 EXIT_EXCEPTION = 1
@@ -35,6 +36,7 @@ def run_child(boot: WorkerBoot, entry: str) -> NoReturn:
         _close_inherited_descriptors()
         _reset_signals()
         faulthandler.enable()
+        faulthandler.register(DUMP_SIGNAL)
         code = _run_entry(entry, boot)
     except BaseException:
         traceback.print_exc()

@@ -38,6 +38,8 @@ class SlotOptions:
     stop_grace_secs: float = 5.0
     status_wait_secs: float = 0.05
     """How long an exit status may take to arrive after the pidfd."""
+    stack_wait_secs: float = 0.2
+    """How long a worker that hangs may take to write down where."""
     last_words_wait_secs: float = 0.05
     """How long a WorkerFailed may take to arrive after a status other than 0 that no signal caused."""
 
@@ -60,6 +62,7 @@ class WorkerLife:
     remark: str = ""
     error: str = ""
     exit_status: int | None = None
+    rss_bytes: int = 0
 
     def is_explained(self) -> bool:
         """Whether waiting longer could not teach more about the end."""
@@ -110,6 +113,7 @@ class SlotPlace:
             at_monotonic_secs=now,
             reason=reason,
             error=error,
+            rss_bytes=life.rss_bytes if event == "died" else 0,
         )
 
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import ctypes
 import json
 import os
+import signal
+import threading
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -129,6 +132,26 @@ class Counted(BasicBolt):
         note(self.directory, "counted", [self.worker, tup["n"]])
         self.executed.inc()
         self.last = tup["n"]
+
+
+class Misbehaves(BasicBolt):
+    """Does something to its process on one value, the first time it comes: "hang", "segfault" or "stop" (SIGSTOP)."""
+
+    def __init__(self, directory: str, victim: int, how: str) -> None:
+        self.directory = directory
+        self.victim = victim
+        self.how = how
+
+    def execute(self, tup: Tuple, collector: BasicCollector) -> None:
+        if tup["n"] == self.victim and not notes(self.directory, "misbehaved"):
+            note(self.directory, "misbehaved", os.getpid())
+            if self.how == "hang":
+                threading.Event().wait()
+            elif self.how == "stop":
+                os.kill(os.getpid(), signal.SIGSTOP)
+            else:
+                ctypes.string_at(0)
+        note(self.directory, "behaved", tup["n"])
 
 
 class Pairs(Bolt):

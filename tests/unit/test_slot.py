@@ -13,6 +13,7 @@ import pytest
 from ipc.board import DEAD, READY, STARTING, STOPPED
 from scheduler.instruction import (
     ArmTimer,
+    DumpStacks,
     Fork,
     Instruction,
     ReplaceForkingParent,
@@ -55,6 +56,8 @@ def brief(instruction: Instruction) -> str:
             return f"fork {boot.incarnation}"
         case Signal(pid, signum):
             return f"signal {pid} {signal.Signals(signum).name}"
+        case DumpStacks(pid):
+            return f"dump stacks {pid}"
         case SendStop(incarnation):
             return f"send stop {incarnation}"
         case SendStatus(incarnation, status):
@@ -263,6 +266,37 @@ def test_repeated_deaths_back_off_and_are_given_up() -> None:
     assert bench.after(3600) == []
     assert bench.assign(work()) == []
     assert bench.assign(work(version=2))[:2] == ["report 31 stopped", f"board 32 {STARTING} 0"]
+
+
+def test_a_stuck_worker_says_where_it_is_and_is_killed_and_replaced() -> None:
+    bench = Bench().run()
+    assert bench.do(lambda slot: slot.stuck(31.0, bench.now)) == ["dump stacks 11", "timer 100.2"]
+    assert bench.do(lambda slot: slot.stuck(32.0, bench.now)) == []  # once is enough
+    assert bench.after(0.2) == ["signal 11 SIGKILL"]
+    assert bench.lost()[0] == f"board 1 {DEAD} 11"
+    steps = bench.do(lambda slot: slot.exited(KILLED, bench.now, "hung at x.py\nmore", 5 << 20))
+    assert steps[:2] == ["report 1 died: no progress for 31 s: killed by SIGKILL", "board 2 1 0"]
+    assert bench.slot.life.incarnation == 2
+
+
+@pytest.mark.parametrize("state", ["starting", "stopping", "empty"])
+def test_only_a_running_worker_can_be_stuck(state: str) -> None:
+    bench = Bench()
+    if state != "empty":
+        bench.assign(work())
+        bench.forked(11)
+    if state == "stopping":
+        bench.ready()
+        bench.assign(None)
+    assert bench.do(lambda slot: slot.stuck(31.0, bench.now)) == []
+
+
+def test_what_is_left_of_a_dead_worker_is_in_the_report() -> None:
+    bench = Bench().run()
+    bench.lost()
+    (died,) = [step for step in bench.slot.exited(int(signal.SIGSEGV), 101.0, "Fatal Python error: x", 7 << 20)
+               if isinstance(step, Report) and step.changed.event == "died"]
+    assert (died.changed.error, died.changed.rss_bytes) == ("Fatal Python error: x", 7 << 20)
 
 
 def test_stopping_asks_first_and_kills_after_the_grace() -> None:
