@@ -215,6 +215,9 @@ class RunDir:
     def worker_log(self, node: str, port: int) -> Path:
         return self.logs / f"{node}-{port}.log"
 
+    def history(self, node: str) -> Path:
+        return self.logs / f"history-{node}.jsonl"
+
     def node_socket(self, node: str) -> Path:
         return check_socket_path(self.path / "n" / f"{node}.sock")
 

@@ -21,6 +21,7 @@ import msgspec
 from engine.errors import ClusterError
 from ipc.control import ControlServer
 from scheduler.forking_parent import ForkingParent
+from scheduler.history import History, Step
 from scheduler.instruction import (
     ArmTimer,
     DumpStacks,
@@ -57,6 +58,7 @@ class Dispatcher:
         forking_parent: ForkingParent,
         watch: WorkerWatch,
         ledger: WorkerLedger,
+        history: History,
     ) -> None:
         self._node = node
         self._supervisor = supervisor
@@ -66,6 +68,7 @@ class Dispatcher:
         self._forking_parent = forking_parent
         self._watch = watch
         self._ledger = ledger
+        self._history = history
         self._boots: dict[int, WorkerBoot] = {}
         """port -> boot of the worker that was asked for last."""
         self._stacks_from: dict[int, int] = {}
@@ -95,6 +98,7 @@ class Dispatcher:
                 if not self._boards.write(instruction):
                     log.warning("port %d is overtaken on its status board: %s", port, instruction)
             case Report(changed):
+                self._record(changed)
                 _log_change(changed)
                 self._nimbus.report(changed)
             case Fork(boot):
@@ -119,6 +123,20 @@ class Dispatcher:
         """The Python stacks that the present worker of a port wrote, because it crashed or was asked to."""
         boot = self._boots.get(port)
         return "" if boot is None else python_stack(boot.log_path, self._stacks_from.get(port, 0))
+
+    def _record(self, changed: SlotChanged) -> None:
+        """On disk before anybody is told; a disk that is full must not keep workers from being replaced."""
+        boot = self._boots.get(changed.port)
+        index = -1 if boot is None else boot.slot_index
+        try:
+            self._history.append(
+                Step(
+                    changed.at_monotonic_secs, changed.node, changed.port, changed.event, changed.topology_id, index,
+                    changed.incarnation, changed.pid, changed.reason,
+                )
+            )
+        except OSError as error:
+            log.warning("a step of port %d is not on record: %s", changed.port, error.strerror)
 
     def _fork(self, boot: WorkerBoot) -> list[Order]:
         self._boots[boot.port] = boot

@@ -26,6 +26,7 @@ from ipc.control import ControlServer, Incoming
 from scheduler import process
 from scheduler.dispatcher import Dispatcher
 from scheduler.forking_parent import ForkingParent
+from scheduler.history import History
 from scheduler.last_words import CRASH_SIGNALS
 from scheduler.messages import AssignNode, Shutdown, SlotAssignment, SlotChanged, WorkerFailed, WorkerReady
 from scheduler.nimbus_link import NimbusLink
@@ -59,6 +60,7 @@ class SupervisorLoop:
         poller: zmq.Poller,
         forking_parent: ForkingParent,
         ledger: WorkerLedger,
+        history: History,
     ) -> None:
         self._node = node
         self._supervisor = supervisor
@@ -69,7 +71,9 @@ class SupervisorLoop:
         self._forking_parent = forking_parent
         self._watch = WorkerWatch(poller)
         self._ledger = ledger
-        self._dispatcher = Dispatcher(node, supervisor, boards, server, nimbus, forking_parent, self._watch, ledger)
+        self._dispatcher = Dispatcher(
+            node, supervisor, boards, server, nimbus, forking_parent, self._watch, ledger, history
+        )
         self._progress = ProgressWatch(2 * SWEEP_SECS)
         self._sweep_at = 0.0
         self._leave_at: float | None = None

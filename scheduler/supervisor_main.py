@@ -29,6 +29,7 @@ from ipc.rundir import RunDir
 from scheduler import process
 from scheduler.daemon import SignalInbox, raise_descriptor_limit
 from scheduler.forking_parent import ForkingParent
+from scheduler.history import BEGIN, History, Step
 from scheduler.messages import RegisterSupervisor
 from scheduler.nimbus_link import NimbusLink
 from scheduler.node_boards import NodeBoards
@@ -74,6 +75,8 @@ class SupervisorProcess:
         client = ControlClient(run_dir.nimbus_socket, key, f"supervisor:{node}", self._context)
         self._nimbus = NimbusLink(client, RegisterSupervisor(node, options.ports, os.getpid()))
         supervisor = Supervisor(slots)
+        self._history = History(run_dir.history(node))
+        self._history.append(Step(time.monotonic(), node, 0, BEGIN, pid=os.getpid()))
         self._loop = SupervisorLoop(
             node,
             supervisor,
@@ -83,6 +86,7 @@ class SupervisorProcess:
             self._poller,
             self._forking_parent,
             WorkerLedger(run_dir, node),
+            self._history,
         )
 
     def run(self) -> None:
@@ -120,6 +124,7 @@ class SupervisorProcess:
         self._server.close()
         self._context.term()
         self._boards.keep_only(())
+        self._history.close()
         self._inbox.close()
 
 

@@ -16,6 +16,7 @@ from examples.word_count import topology as word_count
 from squall import Config, LocalCluster, TopologyBuilder
 from tests.process import parts
 from tests.process.cli import start
+from tests.process.history_check import broken_rules
 from tests.process.test_examples import read_counts, read_ledger
 from tests.process.waiting import wait_for
 
@@ -45,6 +46,7 @@ def test_killed_workers_lose_nothing(text: list[str], tmp_path: Path, victims: l
                 restart.ready_after_secs is not None for restart in job.stats().restarts) >= n)
         report = job.wait_until_drained(timeout=40)
         job.kill(0.0)
+        assert broken_rules(cluster.run_dir) == []
     assert [restart.reason for restart in report.restarts] == ["killed by SIGKILL"] * len(victims)
     assert [restart.slot for restart in report.restarts] == victims
     assert report.pending == 0

@@ -13,6 +13,7 @@ import pytest
 
 from ipc.board import DEAD, READY, STARTING, STOPPED
 from tests.process.fake_nimbus import NODE, FakeNimbus, fake_nimbus
+from tests.process.history_check import broken_rules
 from tests.process.scheduler_tools import children_of, eventually, importable_tests, is_alive, slot_assignment
 
 
@@ -20,6 +21,7 @@ from tests.process.scheduler_tools import children_of, eventually, importable_te
 def nimbus() -> Iterator[FakeNimbus]:
     with fake_nimbus() as made:
         yield made
+        assert broken_rules(made.run_dir) == []
 
 
 def start_worker(nimbus: FakeNimbus, worker: str = "ready") -> int:

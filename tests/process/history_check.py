@@ -1,0 +1,15 @@
+"""What supervisors did in a test, judged from what they wrote down."""
+
+from __future__ import annotations
+
+from ipc.rundir import RunDir
+from scheduler.history import read_history, violations
+from scheduler.restart_policy import RestartPolicyOptions
+
+
+def broken_rules(run_dir: RunDir) -> list[str]:
+    """Called while the run directory is there. The history must hold something: an empty one breaks no rule."""
+    steps = read_history(run_dir.logs)
+    assert steps, f"no history in {run_dir.logs}"
+    policy = RestartPolicyOptions()
+    return violations(steps, policy.max_deaths, policy.period_secs)
