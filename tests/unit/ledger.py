@@ -37,6 +37,9 @@ class Ledger:
     def __deepcopy__(self, memo: Any) -> Ledger:
         return self
 
+    def tell(self, message_id: Any) -> None:
+        """A spout is told of an attempt."""
+
     def leaves(self, number: int, attempt: int) -> set[tuple[Any, ...]]:
         """Everything that must have been executed before an attempt may be acked."""
         found: set[tuple[Any, ...]] = set()
@@ -70,9 +73,11 @@ class Numbers(Spout):
         if not self.ledger.leaves(*message_id) <= self.ledger.done:
             self.ledger.too_early.append(message_id)
         self.ledger.acked.add(message_id[0])
+        self.ledger.tell(message_id)
 
     def on_failure(self, message_id: tuple[int, int], failure: Failure) -> None:
         self.ledger.reasons.append(failure.reason)
+        self.ledger.tell(message_id)
         self.queue.append(message_id[0])
 
     @property
