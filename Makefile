@@ -17,7 +17,7 @@ SUITES := $(wildcard $(addprefix tests/,unit sim process spark chaos))
 quoted = '$(subst ','\'',$(1))'
 
 .DEFAULT_GOAL := help
-.PHONY: help install run test lint type bench clean
+.PHONY: help install run test prove lint type bench clean
 
 help: ## This list
 	@awk 'BEGIN { FS = ":.*## " } /^[a-z]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' Makefile
@@ -41,6 +41,11 @@ test: ## Lint, types and every test that is not marked slow (what CI runs)
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/pytest -m "not slow" $(SUITES)
+
+prove: EXTRAS ?= test
+prove: ## Model check of the tracking: every schedule of small trees, a million random ones, negative controls [ARGS="--help"]
+	$(BOOTSTRAP) install $(EXTRAS)
+	$(BIN)/python -m tests.sim $(ARGS)
 
 lint: EXTRAS ?= all,dev
 lint: ## Style and likely bugs

@@ -11,6 +11,9 @@ Guarantees
     * The order of messages does not matter; an ack or failure that comes before its INIT waits for it.
     * A second INIT of a live root changes nothing. (In a literal port of Storm's acker it XORs the first one away, and
       trees are acked that were never processed: 4 % of them when one message in ten is repeated.)
+    * Nothing stays for ever: a tree that nobody answers (its INIT was repeated after its answer, or the spout's word
+      that it gave the tree up was lost) is dropped silently at the third rotation, two to three timeouts after its
+      INIT or last reset. Its spout has timed it out by then.
 
 Relies on: links that deliver each ack at most once; edge ids never being repeated (`engine.ids`).
 
@@ -24,12 +27,14 @@ from typing import NamedTuple
 
 from engine.failure import WORKER_DIED, Failure
 
-# A tree's state is one int:  workers << 96 | spout_task << 65 | initialised << 64 | xor
+# A tree's state is one int:  workers << 97 | spout_task << 66 | age << 64 | xor
 _XOR = (1 << 64) - 1
-_INIT = 1 << 64
-_TASK_SHIFT = 65
+_ROTATION = 1 << 64
+_AGE = 3 << 64
+_OLD = 2 << 64
+_TASK_SHIFT = 66
 _TASK_MASK = (1 << 31) - 1
-_WORKERS_SHIFT = 96
+_WORKERS_SHIFT = 97
 
 
 class Answer(NamedTuple):
@@ -70,7 +75,7 @@ class Acker:
         live = self._live
         if root in live:
             return
-        state = _INIT | spout_task << _TASK_SHIFT | workers << _WORKERS_SHIFT | xor
+        state = spout_task << _TASK_SHIFT | workers << _WORKERS_SHIFT | xor
         if self._early or self._early_old:
             early = self._early.pop(root, None)
             if early is None:
@@ -131,10 +136,13 @@ class Acker:
         self._early_ack(root, 0, 0)
         self._early_failures[root] = failure
 
-    def spout_task(self, root: int) -> int | None:
-        """The spout task that a live tree belongs to."""
+    def reset(self, root: int) -> int | None:
+        """The tree's timeout counts from now: the spout task that must know, None if there is no such tree."""
         state = self._live.get(root)
-        return None if state is None else state >> _TASK_SHIFT & _TASK_MASK
+        if state is None:
+            return None
+        self._live[root] = state & ~_AGE
+        return state >> _TASK_SHIFT & _TASK_MASK
 
     def forget(self, root: int) -> None:
         """The spout gave the tree up (its timeout); later messages about it are nobody's business."""
@@ -150,11 +158,21 @@ class Acker:
             self.fail(root, _died())
 
     def rotate(self) -> None:
-        """Called once per message timeout: drops what has waited for an INIT for two of them."""
+        """Called once per message timeout: drops what has waited for an INIT for two of them, and trees that are older
+        than two."""
         for root in self._early_old:
             self._early_failures.pop(root, None)
         self._early_old = self._early
         self._early = {}
+        live = self._live
+        forgotten = []
+        for root, state in live.items():
+            if state & _OLD:
+                forgotten.append(root)
+            else:
+                live[root] = state + _ROTATION
+        for root in forgotten:
+            del live[root]
 
 
 def _died() -> Failure:

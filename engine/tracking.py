@@ -108,7 +108,7 @@ class Tracking:
         if acker is None:
             self._parcel_for(self._acker_worker[root & ACKER_MASK]).resets.append((root, 0))
             return
-        spout_task = acker.spout_task(root)
+        spout_task = acker.reset(root)
         if spout_task is not None:
             self._reset_spout(spout_task, root)
 

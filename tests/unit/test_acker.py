@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import sys
 
 import pytest
 
@@ -102,8 +103,8 @@ def test_trees_do_not_touch_each_other() -> None:
     acker.init(other, 5, TASK + 1)
     acker.ack_many([(ROOT, 5), (other, 6)], {})
     assert acker.answers == [Answer(TASK, ROOT, None)]
-    assert acker.spout_task(other) == TASK + 1
-    assert acker.spout_task(ROOT) is None
+    assert acker.reset(other) == TASK + 1
+    assert acker.reset(ROOT) is None
 
 
 def test_large_numbers_keep_apart() -> None:
@@ -111,7 +112,7 @@ def test_large_numbers_keep_apart() -> None:
     edge, task, workers = (1 << 64) - 1, (1 << 31) - 1, 1 << 300
     acker.init(ROOT, edge, task, workers)
     ack(acker, ROOT, 1, workers << 1)
-    assert acker.spout_task(ROOT) == task
+    assert acker.reset(ROOT) == task
     ack(acker, ROOT, edge ^ 1)
     assert acker.answers == [Answer(task, ROOT, None)]
 
@@ -231,6 +232,85 @@ def test_garbage_stays_bounded_while_messages_keep_coming() -> None:
     acker.rotate()
     assert (len(acker), acker.early_count) == (0, 0)
     assert not acker._early_failures
+
+
+# ---- trees that nobody answers ----
+
+
+def test_an_init_that_is_repeated_after_the_answer_is_dropped_in_time() -> None:
+    acker = Acker()
+    acker.init(ROOT, 5, TASK)
+    ack(acker, ROOT, 5)
+    acker.init(ROOT, 5, TASK)
+    assert len(acker) == 1
+    for _ in range(3):
+        acker.rotate()
+    assert len(acker) == 0
+    assert acker.answers == [Answer(TASK, ROOT, None)]
+
+
+def test_a_tree_outlives_its_timeout_twice() -> None:
+    acker = Acker()
+    for _ in range(2):
+        acker.rotate()  # what came before does not make a tree older
+    acker.init(ROOT, 5, TASK, 0b1)
+    for _ in range(2):
+        acker.rotate()
+    ack(acker, ROOT, 5 ^ 7, workers=0b10)
+    assert len(acker) == 1
+    ack(acker, ROOT, 7)
+    assert acker.answers == [Answer(TASK, ROOT, None)]
+
+
+def test_a_tree_that_is_reset_again_and_again_is_kept() -> None:
+    acker = Acker()
+    acker.init(ROOT, 5, TASK, 0b100)
+    for _ in range(5):
+        for _ in range(2):
+            acker.rotate()
+        assert acker.reset(ROOT) == TASK
+    acker.workers_died(0b100)
+    assert [answer.root for answer in acker.answers] == [ROOT]
+
+
+def test_age_touches_no_other_part_of_the_state() -> None:
+    acker = Acker()
+    edge, task, workers = (1 << 64) - 1, (1 << 31) - 1, 0b101
+    acker.init(ROOT, edge, task, workers)
+    for _ in range(2):
+        acker.rotate()
+    assert acker.reset(ROOT) == task
+    ack(acker, ROOT, edge)
+    assert acker.answers == [Answer(task, ROOT, None)]
+
+
+# ---- size ----
+
+
+def test_a_tree_of_a_hundred_thousand_tuples_takes_no_more_room_than_one_of_two() -> None:
+    acker, edges = Acker(), EdgeIds()
+    edge = edges.next()
+    acker.init(ROOT, edge, TASK, 0b11)
+
+    def grow(edge: int, tuples: int) -> int:
+        for _ in range(tuples):
+            child = edges.next()
+            ack(acker, ROOT, edge ^ child, workers=0b110)
+            edge = child
+        return edge
+
+    def room() -> int:
+        tables = (acker._live, acker._early, acker._early_old, acker._early_failures, acker.answers)
+        # Without its XOR, whose leading bits may be zero.
+        return sum(map(sys.getsizeof, (*tables, *acker._live, *(state >> 64 for state in acker._live.values()))))
+
+    edge = grow(edge, 2)
+    before = room()
+    edge = grow(edge, 100_000)
+    assert room() == before
+    assert (len(acker), acker.early_count, acker.answers) == (1, 0, [])
+    ack(acker, ROOT, edge)
+    assert acker.answers == [Answer(TASK, ROOT, None)]
 
 
 # ---- random trees ----

@@ -1,0 +1,66 @@
+"""Negative controls of the simulation with real cores: what is replaced in the product, and what must break."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+from unittest.mock import patch
+
+import engine.ids
+import engine.tracking
+import ipc.data_plane
+from tests.sim import invariants
+from tests.sim.cores import Cluster
+from tests.sim.invariants import InvariantBrokenError
+from tests.sim.mutants import BlindAcker, CredulousReceiver, HoardingAcker, LiteralStormAcker
+
+
+class SameBytes:
+    """A generator that every worker seeds alike, as a `random.Random` that was inherited through fork would be."""
+
+    @staticmethod
+    def urandom(count: int) -> bytes:
+        return bytes(1 + index % 251 for index in range(count))
+
+
+@dataclass(frozen=True)
+class CoreMutant:
+    """Names replaced in modules of the product, for the time of one case."""
+
+    off: str
+    replaced: tuple[tuple[Any, str, Any], ...]
+    breaks: str
+    actions: tuple[str, ...] = ()
+    deaths: bool = True
+
+    @contextlib.contextmanager
+    def applied(self) -> Iterator[None]:
+        with contextlib.ExitStack() as stack:
+            for module, name, new in self.replaced:
+                stack.enter_context(patch.object(module, name, new))
+            yield
+
+    def first_broken(self, most: int) -> tuple[int, str] | None:
+        """(seed, invariant) of the first case that breaks as it must."""
+        with self.applied():
+            for seed in range(most):
+                try:
+                    Cluster(seed, self.actions, self.deaths).run()
+                except InvariantBrokenError as error:
+                    if error.invariant == self.breaks:
+                        return seed, error.invariant
+        return None
+
+
+_LITERAL = (engine.tracking, "Acker", LiteralStormAcker)
+_NO_DEDUPE = (ipc.data_plane, "LinkReceiver", CredulousReceiver)
+
+CORE_MUTANTS = (
+    CoreMutant("ids of each worker's own", ((engine.ids, "os", SameBytes),), invariants.ID_REPEATED),
+    CoreMutant("link dedupe", (_NO_DEDUPE,), invariants.WAITED_FOR_TIMEOUT, ("duplicate",), deaths=False),
+    CoreMutant("link dedupe and INIT guard", (_NO_DEDUPE, _LITERAL), invariants.ACKED_EARLY, ("duplicate",), False),
+    CoreMutant("dead mask", ((engine.tracking, "Acker", BlindAcker),), invariants.WAITED_FOR_TIMEOUT),
+    CoreMutant("rotation of trees", ((engine.tracking, "Acker", HoardingAcker),), invariants.STATE_LEFT, ("drop",)),
+)

@@ -1,0 +1,35 @@
+"""What must hold in every schedule, by name. A check that fails says which of these broke."""
+
+from __future__ import annotations
+
+ACKED_EARLY = "acked early"
+ANSWERED_TWICE = "answered twice"
+EXECUTED_TWICE = "executed twice"
+FAILED_WITHOUT_CAUSE = "failed without cause"
+WAITED_FOR_TIMEOUT = "waited for the timeout"
+NEVER_ENDED = "never ended"
+MESSAGE_LOST = "message lost"
+COMMITTED_TOO_FAR = "committed too far"
+STATE_LEFT = "state left behind"
+ID_REPEATED = "id repeated"
+
+MEANING = {
+    ACKED_EARLY: "no attempt is acked before every bolt of its tree has executed it",
+    ANSWERED_TWICE: "the spout is told of no attempt twice",
+    EXECUTED_TWICE: "no bolt gets a tuple of one attempt twice: links drop repeats, the dead are fenced off",
+    FAILED_WITHOUT_CAUSE: "nothing fails but what a bolt failed, what touched a worker that died, or what timed out",
+    WAITED_FOR_TIMEOUT: "where no frame was lost, every attempt ends without a timeout, whoever dies",
+    NEVER_ENDED: "once nothing is broken any more and timeouts expire, every attempt is acked or failed",
+    MESSAGE_LOST: "with a source that replays, every message has been processed and acked at the end",
+    COMMITTED_TOO_FAR: "the committed position never passes an offset that was not processed",
+    STATE_LEFT: "at the end, after the rotations of three timeouts, no table, queue or window holds anything",
+    ID_REPEATED: "no root and no edge id is drawn twice, in any worker and incarnation",
+}
+
+
+class InvariantBrokenError(BaseException):
+    """One of the invariants does not hold. Not an `Exception`: executors take those for the user code's."""
+
+    def __init__(self, invariant: str, what: str) -> None:
+        super().__init__(f"{invariant}: {what} ({MEANING[invariant]})")
+        self.invariant = invariant

@@ -1,0 +1,121 @@
+"""The parts of the proof, each a function of plain arguments that any process can run, and its outcome."""
+
+from __future__ import annotations
+
+import gc
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from tests.sim import cores
+from tests.sim.core_mutants import CORE_MUTANTS
+from tests.sim.explore import Explorer
+from tests.sim.invariants import InvariantBrokenError
+from tests.sim.mutants import MUTANTS
+from tests.sim.parts import Parts
+from tests.sim.schedule import find
+from tests.sim.shapes import SHAPES
+
+_GC_THRESHOLD = 50_000
+"""Worlds are cyclic garbage; looking for it less often makes a case a quarter faster."""
+_MOST_SEEDS = 20_000
+_MOST_CORE_SEEDS = 600
+
+_LINKS = "repeat repeat_init drop"
+_LATE = "drop overtake wait wait"
+_DEATH = "kill repeat"
+_LOSS_AND_DEATH = "kill drop"
+_AGE = "wait wait rotate repeat_init"
+_TWO_WORKERS = (
+    "edge", "chain", "chain, acker apart", "sent on", "fan-out", "two branches", "self anchor", "no bolts",
+    "failing bolt", "resetting bolt",
+)
+SEARCHES = (
+    *((shape, faults) for shape in _TWO_WORKERS for faults in (_LINKS, _LATE, _DEATH)),
+    *((shape, _LOSS_AND_DEATH) for shape in ("edge", "chain, acker apart", "sent on")),
+    ("edge", _AGE),
+    *(("join", faults) for faults in ("repeat", "drop", "overtake")),
+    *(("acker in a third worker", faults) for faults in ("repeat", "drop", "repeat_init")),
+    ("branches apart", ""),
+)
+"""(shape, the faults that may happen in one schedule) of the exhaustive part."""
+SHORT_SEARCHES = (
+    *((shape, "repeat drop") for shape in _TWO_WORKERS if shape != "failing bolt"), ("failing bolt", "repeat"),
+    ("edge", "kill"), ("chain, acker apart", "kill"), ("edge", "overtake wait wait"), ("join", ""),
+    ("acker in a third worker", ""),
+)
+"""Those that a test run has time for."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """One row of the summary; `wrong` says what is not as it must be."""
+
+    what: str
+    counted: str
+    secs: float
+    cases: int = 0
+    wrong: str = ""
+
+
+def search(shape: str, faults: str) -> Outcome:
+    """Every schedule of one shape with these faults."""
+    gc.set_threshold(_GC_THRESHOLD)
+    began = time.perf_counter()
+    verbs = faults.split()
+    found = Explorer(SHAPES[shape], Parts(), {verb: verbs.count(verb) for verb in verbs}).run()
+    wrong = f"{found.broken[0]}\n  {found.broken[1]}" if found.broken else ""
+    counted = f"{found.states:,} states, {found.schedules:,} schedules"
+    return Outcome(f"{shape}; {faults or 'no fault'}", counted, time.perf_counter() - began, found.schedules, wrong)
+
+
+def random_cases(first: int, count: int) -> Outcome:
+    """Seeded random schedules of every shape."""
+    gc.set_threshold(_GC_THRESHOLD)
+    began = time.perf_counter()
+    finding = find(range(first, first + count), Parts())
+    return _random_outcome("random", first, count, began, str(finding) if finding else "")
+
+
+def core_cases(first: int, count: int) -> Outcome:
+    """Seeded random schedules of real worker cores and data planes."""
+    gc.set_threshold(_GC_THRESHOLD)
+    began = time.perf_counter()
+    wrong = ""
+    for seed in range(first, first + count):
+        try:
+            cores.run_case(seed)
+        except InvariantBrokenError as error:
+            wrong = f"{error}\n  core seed {seed}"
+            break
+    return _random_outcome("cores", first, count, began, wrong)
+
+
+def _random_outcome(what: str, first: int, count: int, began: float, wrong: str) -> Outcome:
+    return Outcome(what, f"seeds {first:,} to {first + count - 1:,}", time.perf_counter() - began, count, wrong)
+
+
+def mutant(index: int, seeds: Iterable[int] = range(_MOST_SEEDS)) -> Outcome:
+    """One negative control: the exhaustive search must name the invariant; random cases are counted until they do."""
+    control = MUTANTS[index]
+    began = time.perf_counter()
+    broken = Explorer(SHAPES[control.shape], control.parts, control.faults).run().broken
+    if broken is None:
+        return Outcome(control.off, "not caught", time.perf_counter() - began, wrong=f"{control.breaks} was not seen")
+    error, case = broken
+    wrong = "" if error.invariant == control.breaks else f"{error.invariant!r} broke, not {control.breaks!r}"
+    finding = find(seeds, control.parts)
+    chance = f"random case {finding.case.seed + 1:,}" if finding else "by no random case"
+    counted = f"{error.invariant}: after {len(case.schedule)} actions; {chance}"
+    return Outcome(control.off, counted, time.perf_counter() - began, wrong=wrong)
+
+
+def core_mutant(index: int) -> Outcome:
+    """One negative control with real cores."""
+    control = CORE_MUTANTS[index]
+    began = time.perf_counter()
+    seen = control.first_broken(_MOST_CORE_SEEDS)
+    what = f"{control.off} (cores)"
+    if seen is None:
+        return Outcome(what, "not caught", time.perf_counter() - began, wrong=f"{control.breaks} was not seen")
+    return Outcome(what, f"{seen[1]}: core case {seen[0] + 1}", time.perf_counter() - began)

@@ -1,0 +1,229 @@
+"""Negative controls: the product with one guarantee taken away, and the invariant that must be seen to break.
+
+A check that has never been red proves nothing. Each mutant is a subclass here, or a switch of the model: the product
+has none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+
+from engine.acker import Acker
+from engine.failure import Failure
+from engine.outbox import Outbox
+from engine.peers import Peers
+from engine.pending import PendingTable
+from engine.prefix import AckedPrefix
+from engine.tracking import Tracking
+from engine.tuple import Run
+from ipc.link import LinkReceiver
+from tests.sim import invariants
+from tests.sim.parts import REGISTRY, Parts
+
+
+class LiteralStormAcker(Acker):
+    """The INIT guard off: a second INIT is XORed into the tree like the first, as in Storm's acker."""
+
+    __slots__ = ()
+
+    def init(self, root: int, xor: int, spout_task: int, workers: int = 0) -> None:
+        if root in self._live:
+            self.ack_many([(root, xor)], {})
+        else:
+            super().init(root, xor, spout_task, workers)
+
+
+class ForgetfulAcker(Acker):
+    """What comes before its INIT is thrown away."""
+
+    __slots__ = ()
+
+    def _early_ack(self, root: int, value: int, mask: int) -> None:
+        pass
+
+    def fail(self, root: int, failure: Failure) -> None:
+        if root in self._live:
+            super().fail(root, failure)
+
+
+class BlindAcker(Acker):
+    """The masks are not compared with the dead: trees wait for their timeout."""
+
+    __slots__ = ()
+
+    def workers_died(self, dead: int) -> None:
+        pass
+
+
+class ShortSightedAcker(Acker):
+    """Only the workers that the INIT named are known, not those that tuples were sent on to."""
+
+    __slots__ = ()
+
+    def ack_many(self, acks: Iterable[tuple[int, int]], workers: Mapping[int, int]) -> None:
+        super().ack_many(acks, {})
+
+
+class HoardingAcker(Acker):
+    """Trees that nobody answers are kept for ever."""
+
+    __slots__ = ()
+
+    def rotate(self) -> None:
+        live = dict(self._live)
+        super().rotate()
+        self._live.update(live)
+
+
+class TrashKeepingAcker(Acker):
+    """What came too late is kept for ever."""
+
+    __slots__ = ()
+
+    def rotate(self) -> None:
+        early = {**self._early_old, **self._early}
+        super().rotate()
+        self._early = early
+
+
+class CredulousReceiver(LinkReceiver):
+    """Dedupe off: a frame that comes again is taken in again."""
+
+    def accept(self, sequence: int) -> bool:
+        return super().accept(sequence) or True
+
+
+class StingyReceiver(LinkReceiver):
+    """Frames that never came are not credited: the window closes for ever."""
+
+    def skip_to(self, sequence: int) -> None:
+        self.received = max(self.received, sequence)
+
+
+class HighestPrefix(AckedPrefix):
+    """Commits the highest offset that was acked, holes or not."""
+
+    __slots__ = ()
+
+    def ack(self, offset: int) -> bool:
+        rises = offset >= self.committable
+        self.committable = max(self.committable, offset + 1)
+        return rises
+
+
+class TimelessTable(PendingTable):
+    """No message timeout."""
+
+    __slots__ = ()
+
+    def expire(self) -> int:
+        return 0
+
+
+class ImpatientTable(PendingTable):
+    """The message timeout comes when half of it is over."""
+
+    __slots__ = ()
+
+    def expire(self) -> int:
+        now_ns = self._now_ns
+        self._now_ns = lambda: now_ns() + self._timeout_ns // 2
+        try:
+            return super().expire()
+        finally:
+            self._now_ns = now_ns
+
+
+class RepeatingTable(PendingTable):
+    """A tree stays in the table after it was answered."""
+
+    __slots__ = ()
+
+    def failed(self, root: int, failure: Failure) -> None:
+        tree = self._trees.get(root)
+        super().failed(root, failure)
+        if tree is not None:
+            self._trees[root] = tree
+
+
+class GossipingPeers(Peers):
+    """A death makes the bits of every incarnation of the slot dead, those not yet born as well."""
+
+    @property
+    def dead_mask(self) -> int:
+        mask = super().dead_mask
+        dead = {bit % self.n_slots for bit in range(mask.bit_length()) if mask >> bit & 1}
+        return sum(1 << bit for bit in range(16 * self.n_slots) if bit % self.n_slots in dead)
+
+
+class HastyOutbox(Outbox):
+    """A tuple is acked without the edges of what was emitted from it."""
+
+    __slots__ = ()
+
+    def ack_run(self, run: Run) -> None:
+        run.children = 0
+        super().ack_run(run)
+
+
+class SecretiveTracking(Tracking):
+    """Failures are not told to ackers."""
+
+    def _send_fails(self) -> None:
+        self.outbox.fails = {}
+
+
+class LonelySpoutTracking(Tracking):
+    """The spout is not told when the worker of an acker dies."""
+
+    def worker_died(self, slot: int) -> None:
+        acker_worker, self._acker_worker = self._acker_worker, []
+        super().worker_died(slot)
+        self._acker_worker = acker_worker
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """One guarantee taken away, and the smallest search that must find out."""
+
+    off: str
+    """What is switched off, in words."""
+    parts: Parts
+    breaks: str
+    """The invariant that breaks first in an exhaustive search of `shape` with `faults`."""
+    shape: str
+    faults: dict[str, int]
+
+
+def _mutant(off: str, breaks: str, shape: str, faults: str = "", **changed: object) -> Mutant:
+    parts = replace(Parts(name=off), **changed)  # type: ignore[arg-type]
+    REGISTRY[off] = parts
+    return Mutant(off, parts, breaks, shape, dict.fromkeys(faults.split(), 2 if faults == "wait" else 1))
+
+
+_WAITED, _LEFT = invariants.WAITED_FOR_TIMEOUT, invariants.STATE_LEFT
+_APART = "chain, acker apart"
+
+MUTANTS = (
+    _mutant("INIT guard", invariants.ACKED_EARLY, "edge", "repeat_init", acker=LiteralStormAcker),
+    _mutant("link dedupe", invariants.EXECUTED_TWICE, "edge", "repeat", receiver=CredulousReceiver),
+    _mutant("prefix commit", invariants.COMMITTED_TOO_FAR, "join", prefix=HighestPrefix),
+    _mutant("new root per attempt", invariants.FAILED_WITHOUT_CAUSE, _APART, "wait", root_per_attempt=False),
+    _mutant("ids of each worker's own", invariants.ACKED_EARLY, "branches apart", ids_per_worker=False),
+    _mutant("children in acks", invariants.ACKED_EARLY, "sent on", outbox=HastyOutbox),
+    _mutant("early messages kept", _WAITED, "acker in a third worker", acker=ForgetfulAcker),
+    _mutant("dead mask", _WAITED, "edge", "kill", acker=BlindAcker),
+    _mutant("masks in acks", _WAITED, "sent on", "kill", acker=ShortSightedAcker),
+    _mutant("bits per incarnation", invariants.NEVER_ENDED, "edge", "kill", peers=GossipingPeers),
+    _mutant("death of an acker told", _WAITED, _APART, "kill", tracking=LonelySpoutTracking),
+    _mutant("fence of dead incarnations", invariants.EXECUTED_TWICE, "edge", "repeat kill", fences=False),
+    _mutant("failures told", _WAITED, "failing bolt", tracking=SecretiveTracking),
+    _mutant("message timeout", invariants.NEVER_ENDED, "edge", "drop", pending=TimelessTable),
+    _mutant("timeout not early", invariants.FAILED_WITHOUT_CAUSE, "edge", "wait", pending=ImpatientTable),
+    _mutant("one answer per attempt", invariants.ANSWERED_TWICE, "failing bolt", pending=RepeatingTable),
+    _mutant("rotation of trees", _LEFT, _APART, "repeat_init", acker=HoardingAcker),
+    _mutant("rotation of early messages", _LEFT, "edge", "wait", acker=TrashKeepingAcker),
+    _mutant("credit for lost frames", _LEFT, "edge", "drop", receiver=StingyReceiver),
+    _mutant("probes for credit", _LEFT, "edge", "drop", probes=False),
+)

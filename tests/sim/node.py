@@ -1,0 +1,283 @@
+"""One incarnation of a worker in the model: the product's tracking, tables and links, and bolts that a shape describes.
+
+What `scheduler.worker` and `ipc.data_plane` do with sockets is done here in a few lines without them: fencing,
+connecting, credit, probes. `tests.sim.cores` runs the real ones.
+"""
+
+from __future__ import annotations
+
+from itertools import count
+from typing import TYPE_CHECKING, Any
+
+from engine.batch import Batch, OpenBatch
+from engine.failure import FAILED, Failure
+from engine.ids import ACKER_BITS
+from engine.parcel import Parcel
+from engine.spout_executor import SpoutExecutor, SpoutTask
+from engine.tuple import Run
+from tests.sim.parts import IDS, IDS_PER_INCARNATION, MESSAGE_TIMEOUT_NS, STATS, WINDOW_BYTES
+from tests.sim.shapes import FAILS_FIRST, JOIN, RESETS, SELF_ANCHOR, BoltSpec
+
+if TYPE_CHECKING:
+    from ipc.link import LinkReceiver, LinkSender
+    from tests.sim.world import World
+
+DATA, CREDIT, HELLO = 0, 1, 2
+_BY_BOLT = Failure(FAILED, "bolt")
+
+
+class Node:
+    """A worker from its start to its death. Emits, executes and tells; decides nothing about the schedule."""
+
+    __slots__ = (
+        "ackers", "bits", "fence", "inbox", "incarnation", "kept", "last_init", "me", "opens", "outbox", "parcels",
+        "peers", "pending", "receivers", "roots", "rotates_at_ns", "seen", "senders", "tracking", "world",
+    )
+
+    def __init__(self, world: World, me: int, incarnation: int) -> None:
+        shape, parts = world.shape, world.parts
+        n_workers = shape.plan.n_workers
+        self.world = world
+        self.me = me
+        self.incarnation = incarnation
+        self.rotates_at_ns = 0
+        self.seen = [(0, False)] * n_workers
+        self.fence = [0] * n_workers
+        self.senders: dict[int, tuple[LinkSender, int]] = {}
+        self.receivers: dict[int, LinkReceiver] = {}
+        self.parcels: dict[int, Parcel] = {}
+        self.inbox: list[Batch] = []
+        self.kept: list[tuple[BoltSpec, int, Run, tuple[int, ...]]] = []
+        self.opens: dict[int, OpenBatch] = {}
+        self.bits: dict[int, int] = {}
+        self.last_init: tuple[int, int, int, int] | None = None
+        self.peers = parts.peers(n_workers, me)
+        self.peers.update(me, incarnation, True)
+        self.outbox = parts.outbox()
+        turn = (incarnation * n_workers + me) % 64 if parts.ids_per_worker else 0
+        start = (turn * 8 + world.seed % 8) * IDS_PER_INCARNATION
+        self.outbox.pool.extend(IDS[start : start + IDS_PER_INCARNATION])
+        spout_tasks: dict[int, Any] = {}
+        self.tracking = parts.tracking(shape.plan, self.peers, self.outbox, spout_tasks, self.parcel)
+        self.ackers = self.tracking.ackers
+        for index in self.ackers:
+            self.ackers[index] = parts.acker()
+        self.pending = None
+        if me == shape.spout_worker:
+            # Each turn its own acker: those of this worker, or all in turn (D7b).
+            n_ackers = len(shape.plan.ackers)
+            acker = min(self.ackers) if self.ackers else incarnation % n_ackers
+            start = (incarnation << 10) + 1 if parts.root_per_attempt else 1
+            self.roots = count(start << ACKER_BITS | acker, 1 << ACKER_BITS)
+            # By position but for what no schedule uses: the table is handed everything it needs to act.
+            self.pending = parts.pending(
+                shape.spout_task, world.spout, world.now, MESSAGE_TIMEOUT_NS, STATS, self.init_tree,
+                self.tracking.forget_tree, None, world.give_up,
+            )
+            task = SpoutTask("spout", shape.spout_task, world.spout, None, self.pending, STATS, None)
+            spout_tasks[shape.spout_task] = (SpoutExecutor([task]), task)
+        self.follow()
+
+    def parcel(self, slot: int) -> Parcel:
+        found = self.parcels.get(slot)
+        if found is None:
+            found = self.parcels[slot] = Parcel()
+        return found
+
+    def init_tree(self, root: int, xor: int, spout_task: int, workers: int) -> None:
+        self.last_init = (root, xor, spout_task, workers)
+        self.tracking.init_tree(root, xor, spout_task, workers)
+
+    # ---- what the board says ----
+
+    def follow(self) -> None:
+        board = self.world.board
+        if self.seen == board and self.bits:
+            return
+        for slot, now in enumerate(board):
+            if slot != self.me and now != self.seen[slot]:
+                self._peer_changed(slot, *now)
+        self.seen = list(board)
+        self._refresh_bits()
+
+    def _peer_changed(self, slot: int, incarnation: int, alive: bool) -> None:
+        """As `Worker._follow_peers` and `WorkerCore.peer_changed`."""
+        if not alive or incarnation != self.peers.incarnation(slot):
+            link = self.senders.pop(slot, None)
+            if link is not None:
+                link[0].close()
+            self.fence_off(slot, incarnation if alive else incarnation + 1)
+        died = self.peers.update(slot, incarnation, alive)
+        if alive and slot not in self.senders:
+            self.senders[slot] = (self.world.parts.sender(WINDOW_BYTES), incarnation)
+        if died:
+            self._refresh_bits()
+            self.outbox.opened_there[:] = [
+                batch for batch in self.outbox.opened_there
+                if self.world.worker_of(batch.target) != slot or not batch.take()
+            ]
+            self.parcels.pop(slot, None)
+            self.tracking.worker_died(slot)
+
+    def _refresh_bits(self) -> None:
+        peer_bits = [self.peers.bit(slot) for slot in range(self.peers.n_slots)]
+        for task, worker in self.world.shape.plan.task_worker.items():
+            self.bits[task] = peer_bits[worker]
+
+    def fence_off(self, slot: int, incarnation: int) -> None:
+        if not self.world.parts.fences:
+            return
+        if incarnation > self.fence[slot]:
+            self.fence[slot] = incarnation
+        receiver = self.receivers.get(slot)
+        if receiver is not None and receiver.incarnation < incarnation:
+            del self.receivers[slot]
+
+    # ---- tuples ----
+
+    def open_to(self, source: int, target: int) -> OpenBatch:
+        batch = self.opens.get(source << 8 | target)
+        if batch is None:
+            batch = self.opens[source << 8 | target] = OpenBatch(source, "default", target, self.bits)
+        return batch
+
+    def emit(self, offset: int) -> None:
+        """The spout emits a message, for the first time or again."""
+        world, shape = self.world, self.world.shape
+        serial = world.truth.begin_attempt(offset, world.now_ns)
+        root = next(self.roots) if world.parts.root_per_attempt else (offset + 1) << ACKER_BITS
+        run = Run(root, 0, 0)
+        for target in shape.first:
+            batch = self.open_to(shape.spout_task, target)
+            self.outbox.start_run(batch, None, run)
+            self._append(batch, (serial,))
+        self.pending.add(root, offset, (), run.children, run.mask)  # type: ignore[attr-defined]
+
+    def _append(self, batch: OpenBatch, serials: tuple[int, ...]) -> None:
+        batch.rows.append(serials)
+        if batch.mask:
+            slot = 1 << self.world.worker_of(batch.target)
+            for serial in serials:
+                self.world.truth.touched[serial] |= slot
+
+    def step(self) -> None:
+        """Execute what is here, then settle what is known of the trees: one turn of the loop."""
+        if self.pending:
+            self.pending.expire()
+        here, inbox = self.outbox.opened_here, self.inbox
+        while here or inbox:
+            inbox += [batch.take() for batch in here]
+            here.clear()
+            self.execute(inbox.pop(0))
+        self.tracking.settle()
+
+    def execute(self, batch: Batch) -> None:
+        bolt = self.world.shape.bolts[batch.target]
+        others = batch.others
+        for index, serials in enumerate(batch.rows):
+            root = batch.roots[index]
+            run = Run(root, batch.edges[index], 1, others.get(index, ()) if others else ())
+            if bolt.kind == JOIN:
+                self.world.truth.executed(bolt, serials)
+                self.kept.append((bolt, batch.target, run, serials))
+                if len(self.kept) == 2:
+                    self.flush_kept()
+            elif bolt.kind == FAILS_FIRST and self.world.truth.is_first(serials):
+                self.outbox.fail_run(run, _BY_BOLT)
+            else:
+                self.world.truth.executed(bolt, serials)
+                self._pass_on(bolt, batch.target, run, serials)
+
+    def _pass_on(self, bolt: BoltSpec, task: int, run: Run, serials: tuple[int, ...]) -> None:
+        outbox = self.outbox
+        if bolt.kind == RESETS:
+            outbox.reset_run(run)
+        for target in bolt.targets:
+            batch = self.open_to(task, target)
+            if bolt.kind == SELF_ANCHOR:
+                outbox.start_joined_run(batch, [run, run])
+            else:
+                outbox.start_run(batch, run, run)
+            self._append(batch, serials)
+        outbox.ack_run(run)
+
+    def flush_kept(self) -> None:
+        """Emit what a joining bolt keeps, anchored to all of it, and ack it: the last first."""
+        kept = self.kept
+        self.kept = []
+        if not kept:
+            return
+        bolt, task = kept[0][:2]
+        serials = tuple(serial for _, _, _, those in kept for serial in those)
+        for target in bolt.targets:
+            batch = self.open_to(task, target)
+            self.outbox.start_joined_run(batch, [run for _, _, run, _ in kept])
+            self._append(batch, serials)
+        for _, _, run, _ in reversed(kept):
+            self.outbox.ack_run(run)
+
+    # ---- frames ----
+
+    def send(self) -> bool:
+        """Put parcels and credit on the links; whether there was anything."""
+        world, outbox = self.world, self.outbox
+        for batch in outbox.opened_there:
+            slot = world.worker_of(batch.target)
+            self.parcel(slot).batches.append(batch.take())
+        outbox.opened_there.clear()
+        sent = False
+        for slot in list(self.parcels):
+            link = self.senders.get(slot)
+            if link is not None and link[0].has_credit:
+                parcel = self.parcels.pop(slot)
+                if parcel:
+                    sent = True
+                    self.put(slot, DATA, link[0].send(1), parcel)
+        for slot, receiver in self.receivers.items():
+            if receiver.owed:
+                sent |= self.send_credit(slot, receiver)
+        return sent
+
+    def send_credit(self, slot: int, receiver: LinkReceiver) -> bool:
+        link = self.senders.get(slot)
+        if link is None or link[1] != receiver.incarnation:
+            return False
+        receiver.credited = receiver.processed
+        self.put(slot, CREDIT, receiver.processed, None)
+        return True
+
+    def put(self, slot: int, kind: int, number: int, parcel: Parcel | None) -> None:
+        frame = (kind, self.incarnation, self.senders[slot][1], number, parcel)
+        self.world.links[self.me, slot].append(frame)
+
+    def take(self, source: int, frame: tuple[int, int, int, int, Any]) -> None:
+        """A frame arrives: as `DataPlane._take`."""
+        kind, sender, receiver, number, parcel = frame
+        if receiver != self.incarnation or sender < self.fence[source]:
+            return
+        link = self.receivers.get(source)
+        if link is None or link.incarnation != sender:
+            self.fence_off(source, sender)
+            link = self.receivers[source] = self.world.parts.receiver(sender, WINDOW_BYTES)
+        if kind == DATA:
+            if link.accept(number):
+                self.inbox += parcel.batches
+                self.tracking.receive(parcel)
+                # The turn that follows executes all of it.
+                link.done(number)
+        elif kind == CREDIT:
+            back = self.senders.get(source)
+            if back is not None and back[1] == sender:
+                back[0].credit(number)
+        else:
+            link.skip_to(number)
+            self.send_credit(source, link)
+
+    def rotate(self) -> None:
+        """A message timeout has passed since the last time: as `Worker._rotate`."""
+        self.rotates_at_ns = self.world.now_ns + MESSAGE_TIMEOUT_NS
+        self.tracking.rotate()
+        if self.world.parts.probes:
+            for slot, (sender, _) in self.senders.items():
+                if sender.under_way_bytes:
+                    self.put(slot, HELLO, sender.sequence, None)

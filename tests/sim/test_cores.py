@@ -1,0 +1,36 @@
+"""Real worker cores, data planes and frames under deaths, broken links and timeouts; `make prove` runs more of it."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.sim.core_mutants import CORE_MUTANTS, CoreMutant
+from tests.sim.cores import ALL_FAULTS, Cluster
+
+CASES = 20
+MUTANT_SEEDS = 200
+
+
+@pytest.mark.parametrize("actions", [(), ("duplicate",), ALL_FAULTS], ids=["whole links", "repeats", "all faults"])
+def test_everything_is_acked_in_the_end_and_nothing_is_left(seed: int, actions: tuple[str, ...]) -> None:
+    for number in range(CASES):
+        Cluster(seed + number, actions).run()
+
+
+def test_the_faults_really_happen() -> None:
+    counts = {"frames repeated": 0, "frames refused": 0, "lost": 0, "deaths": 0, "timeout": 0}
+    for seed in range(10):
+        cluster = Cluster(seed, ALL_FAULTS)
+        cluster.run()
+        for plane in (node.plane for node in cluster.nodes if node is not None):
+            counts["frames repeated"] += plane.counts["frames repeated"]
+            counts["frames refused"] += plane.counts["frames refused"]
+            counts["lost"] += plane.lost
+        counts["deaths"] += sum(incarnation - 1 for incarnation, _ in cluster.board)
+        counts["timeout"] += cluster.ledger.reasons.count("timeout")
+    assert all(counts.values()), counts
+
+
+@pytest.mark.parametrize("mutant", CORE_MUTANTS, ids=[mutant.off for mutant in CORE_MUTANTS])
+def test_what_is_switched_off_is_named(mutant: CoreMutant) -> None:
+    assert mutant.first_broken(MUTANT_SEEDS) is not None, f"{mutant.breaks!r} was not seen"

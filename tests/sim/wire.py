@@ -1,0 +1,82 @@
+"""ZeroMQ in memory: as much of PUSH and PULL over ipc as the data plane uses, in an order that a seed decides.
+
+Guarantees: what one PUSH socket sent arrives in order; what several sent to one PULL socket arrives in any order among
+them; what is under way to a socket that closes is gone.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import deque
+from typing import Any
+
+import zmq
+
+Message = list[bytes]
+
+
+class Wire:
+    """Stands in for a `zmq.Context` of every worker at once."""
+
+    def __init__(self, rng: random.Random) -> None:
+        self.rng = rng
+        self.queues: dict[str, list[deque[Message]]] = {}
+        """What is under way to each address, by sending socket."""
+
+    def socket(self, kind: int) -> Socket:
+        return Socket(self, kind)
+
+    def under_way(self) -> bool:
+        return any(queue for queues in self.queues.values() for queue in queues)
+
+    def lose_tail(self, socket: Socket) -> None:
+        """The process that sent through this one died: the last of what it sent may not have left."""
+        for _ in range(self.rng.randrange(len(socket.queue) + 1)):
+            socket.queue.pop()
+
+
+class Socket:
+    """One end."""
+
+    def __init__(self, wire: Wire, kind: int) -> None:
+        self.wire = wire
+        self.kind = kind
+        self.address = ""
+        self.queue: deque[Message] = deque()
+        self.parts: Message = []
+
+    def set_hwm(self, value: int) -> None:
+        assert value == 0, "the data plane relies on no high-water mark"
+
+    def setsockopt(self, option: int, value: int) -> None:
+        assert option == zmq.LINGER
+
+    def bind(self, address: str) -> None:
+        self.address = address
+        self.wire.queues.setdefault(address, [])
+
+    def connect(self, address: str) -> None:
+        # Before or after the other end is bound.
+        self.address = address
+        self.wire.queues.setdefault(address, []).append(self.queue)
+
+    def send(self, data: bytes, flags: int = 0) -> None:
+        self.queue.append([bytes(data)])
+
+    def send_multipart(self, parts: Any, flags: int = 0, copy: bool = True) -> None:
+        self.queue.append([bytes(part) for part in parts])
+
+    def getsockopt(self, option: int) -> int:
+        if option == zmq.RCVMORE:
+            return bool(self.parts)
+        assert option == zmq.EVENTS
+        return zmq.POLLIN if any(self.wire.queues[self.address]) else 0
+
+    def recv(self, flags: int = 0) -> bytes:
+        if not self.parts:
+            self.parts = self.wire.rng.choice([queue for queue in self.wire.queues[self.address] if queue]).popleft()
+        return self.parts.pop(0)
+
+    def close(self, linger: int | None = None) -> None:
+        if self.kind == zmq.PULL:
+            self.wire.queues.pop(self.address, None)

@@ -1,0 +1,265 @@
+"""The model: two or three workers, the links between them, a source that replays, and what truly happened.
+
+Each action is a method that says whether it was possible; what is not possible changes nothing, so any list of actions
+is a schedule, and any part of one as well. `finish` then stops breaking things, lets everything arrive, expire and
+rotate, and looks whether anything is amiss.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tests.sim.invariants import (
+    MESSAGE_LOST,
+    NEVER_ENDED,
+    STATE_LEFT,
+    WAITED_FOR_TIMEOUT,
+    InvariantBrokenError,
+)
+from tests.sim.node import Node
+from tests.sim.parts import MESSAGE_TIMEOUT_NS, Parts
+from tests.sim.shapes import Shape
+from tests.sim.source import ReplayingSource
+from tests.sim.truth import Truth
+
+_ROUNDS = 200
+"""More than any small world needs to come to rest."""
+_TIMEOUTS = 4
+
+
+class World:
+    """One state of the model. Picklable, so that a search can go on from it in several directions."""
+
+    def __init__(self, shape: Shape, parts: Parts, seed: int = 0) -> None:
+        self.shape = shape
+        self.parts = parts
+        self.seed = seed
+        self.now_ns = 0
+        self.board = [(1, True)] * shape.plan.n_workers
+        self.links: dict[tuple[int, int], list[Any]] = {
+            (source, target): [] for source, target in LINKS[shape.plan.n_workers]
+        }
+        self.truth = Truth(shape)
+        self.lossy = False
+        """A frame was lost, or came too late to be taken in."""
+        self.spout = ReplayingSource(self)
+        self.nodes: list[Node | None] = [None] * shape.plan.n_workers
+        for me in range(shape.plan.n_workers):
+            self.nodes[me] = Node(self, me, 1)
+
+    def now(self) -> int:
+        return self.now_ns
+
+    def worker_of(self, task: int) -> int:
+        return self.shape.plan.task_worker[task]
+
+    def give_up(self, *letter: Any) -> None:
+        raise AssertionError(f"no limit of attempts was set: {letter}")
+
+    # ---- actions: each returns whether it was possible ----
+
+    def emit(self, _: Any = None) -> bool:
+        node = self.nodes[self.shape.spout_worker]
+        if node is None:
+            return False
+        offset = self.spout.read()
+        if offset is None:
+            return False
+        node.emit(offset)
+        node.step()
+        return True
+
+    def send(self, slot: int) -> bool:
+        node = self.nodes[slot]
+        return node is not None and node.send()
+
+    def deliver(self, link: tuple[int, int], index: int = 0) -> bool:
+        frames = self.links[link]
+        if len(frames) <= index:
+            return False
+        node = self.nodes[link[1]]
+        frame = frames.pop(index)
+        if node is not None:
+            node.take(link[0], frame)
+            # After the frame: who sent it may have acted upon what the board said by then.
+            node.follow()
+            node.step()
+        return True
+
+    def overtake(self, link: tuple[int, int]) -> bool:
+        """The second frame arrives first."""
+        frames = self.links[link]
+        if len(frames) < 2:
+            return False
+        # Those of two incarnations come through two sockets, in any order.
+        self.lossy |= frames[0][1] == frames[1][1]
+        return self.deliver(link, 1)
+
+    def drop(self, link: tuple[int, int]) -> bool:
+        if not self.links[link]:
+            return False
+        self.links[link].pop(0)
+        self.lossy = True
+        return True
+
+    def repeat(self, link: tuple[int, int]) -> bool:
+        frames = self.links[link]
+        if not frames:
+            return False
+        frames.append(frames[0])
+        return True
+
+    def repeat_init(self, _: Any = None) -> bool:
+        """The acker is told of the spout's newest tree again, in a frame that no link can know for a repeat."""
+        node = self.nodes[self.shape.spout_worker]
+        if node is None or node.last_init is None:
+            return False
+        node.tracking.init_tree(*node.last_init)
+        node.step()
+        return True
+
+    def look(self, slot: int) -> bool:
+        """A worker has a turn without frames."""
+        node = self.nodes[slot]
+        if node is None or node.seen == self.board:
+            return False
+        node.follow()
+        node.step()
+        return True
+
+    def flush_kept(self, slot: int) -> bool:
+        """A joining bolt waits for no more."""
+        node = self.nodes[slot]
+        if node is None or not node.kept:
+            return False
+        node.flush_kept()
+        node.step()
+        return True
+
+    def wait(self, _: Any = None) -> bool:
+        """Half a message timeout passes."""
+        self.now_ns += MESSAGE_TIMEOUT_NS // 2
+        node = self.nodes[self.shape.spout_worker]
+        if node is not None:
+            node.step()
+        return True
+
+    def rotate(self, slot: int) -> bool:
+        node = self.nodes[slot]
+        if node is None or self.now_ns < node.rotates_at_ns:
+            return False
+        node.rotate()
+        return True
+
+    def kill(self, slot: int) -> bool:
+        """A worker is gone; nobody knows yet."""
+        if self.nodes[slot] is None:
+            return False
+        self.nodes[slot] = None
+        self.truth.killed |= 1 << slot
+        return True
+
+    def bury(self, slot: int) -> bool:
+        """The supervisor writes the death on the board."""
+        incarnation, alive = self.board[slot]
+        if self.nodes[slot] is not None or not alive:
+            return False
+        self.board[slot] = (incarnation, False)
+        return True
+
+    def restart(self, slot: int) -> bool:
+        incarnation, alive = self.board[slot]
+        if self.nodes[slot] is not None or alive:
+            return False
+        self.board[slot] = (incarnation + 1, True)
+        if slot == self.shape.spout_worker:
+            self.truth.abandon()
+            self.spout.open()
+        self.nodes[slot] = Node(self, slot, incarnation + 1)
+        return True
+
+    # ---- the end ----
+
+    def finish(self) -> None:
+        """Break nothing any more, and see that everything ends as promised."""
+        for slot in range(len(self.nodes)):
+            self.bury(slot)
+            self.restart(slot)
+        self._settle()
+        if not self.lossy and not self._all_acked:
+            raise InvariantBrokenError(WAITED_FOR_TIMEOUT, str(self.truth))
+        for _ in range(_TIMEOUTS):
+            if self._all_acked:
+                break
+            self._pass_timeout()
+        if not all(self.truth.told):
+            raise InvariantBrokenError(NEVER_ENDED, str(self.truth))
+        if not self._all_acked or self.truth.complete != set(range(self.shape.messages)):
+            raise InvariantBrokenError(MESSAGE_LOST, str(self.truth))
+        for _ in range(3):
+            if not self._left():
+                return
+            self._pass_timeout()
+        left = self._left()
+        if left:
+            raise InvariantBrokenError(STATE_LEFT, ", ".join(left))
+
+    def _pass_timeout(self) -> None:
+        self.wait()
+        self.wait()
+        for slot in range(len(self.nodes)):
+            self.rotate(slot)
+        self._settle()
+
+    @property
+    def _living(self) -> list[Node]:
+        return [node for node in self.nodes if node is not None]
+
+    @property
+    def _all_acked(self) -> bool:
+        return self.spout.committed == self.shape.messages and all(self.truth.told)
+
+    def _settle(self) -> None:
+        """Every frame arrives in order, every worker has turns, until nothing happens any more."""
+        nodes = self._living
+        for node in nodes:
+            node.follow()
+            node.step()
+        for _ in range(_ROUNDS):
+            moved = self.emit()
+            for node in nodes:
+                if node.parcels or node.outbox.opened_there or node.receivers:
+                    moved = node.send() or moved
+            for (source, target), frames in self.links.items():
+                if frames:
+                    moved = True
+                    arrived = frames[:]
+                    frames.clear()
+                    node = self.nodes[target]
+                    for frame in arrived:
+                        node.take(source, frame)  # type: ignore[union-attr]
+                    node.follow()  # type: ignore[union-attr]
+                    node.step()  # type: ignore[union-attr]
+            if not moved and not [node for node in nodes if node.kept and self.flush_kept(node.me)]:
+                return
+        raise InvariantBrokenError(NEVER_ENDED, f"still busy after {_ROUNDS} rounds; {self.truth}")
+
+    def _left(self) -> list[str]:
+        """What is still held somewhere, though every message is done."""
+        left: list[tuple[int, str]] = []
+        for node in self._living:
+            left += [(len(node.pending or ()), "pending trees"), (sum(map(bool, node.parcels.values())), "parcels")]
+            for acker in node.ackers.values():
+                left += [(len(acker), "trees in an acker"), (acker.early_count, "early messages")]
+                left.append((len(acker._early_failures), "early failures"))
+            for sender, _ in node.senders.values():
+                left.append((sender.under_way_bytes, "bytes under way"))
+            for receiver in node.receivers.values():
+                left.append((len(receiver._done_early) + len(receiver._gaps), "frames done early"))
+        return [f"{count} {what}" for count, what in left if count]
+
+
+LINKS = {
+    2: ((0, 1), (1, 0)),
+    3: ((0, 1), (1, 0), (0, 2), (2, 0), (1, 2), (2, 1)),
+}

@@ -1,0 +1,186 @@
+"""A topology whose outcome is known outside of it: fan-out, cycles, joins, all-grouping, failures, and a ledger of all.
+
+The ledger outlives every worker, so that what truly happened can be compared with what the spouts were told.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping
+from typing import Any
+
+from engine.builder import TopologyBuilder
+from engine.collectors import BasicCollector, BoltCollector, SpoutCollector
+from engine.component import BasicBolt, Bolt, Spout
+from engine.context import TopologyContext
+from engine.errors import FailedTuple
+from engine.failure import Failure
+from engine.topology import Topology
+from engine.tuple import Tuple
+
+N_SPOUTS = 2
+
+
+class Ledger:
+    """What the outside world knows: it outlives every worker."""
+
+    def __init__(self, messages: int, rng: random.Random, failing: float) -> None:
+        self.messages = messages
+        self.rng = rng
+        self.failing = failing
+        self.attempts: dict[int, int] = {}
+        self.done: set[tuple[Any, ...]] = set()
+        self.acked: set[int] = set()
+        self.reasons: list[str] = []
+        self.too_early: list[tuple[int, int]] = []
+
+    def __deepcopy__(self, memo: Any) -> Ledger:
+        return self
+
+    def tell(self, message_id: Any) -> None:
+        """A spout is told of an attempt."""
+
+    def leaves(self, number: int, attempt: int) -> set[tuple[Any, ...]]:
+        """Everything that must have been executed before an attempt may be acked."""
+        found: set[tuple[Any, ...]] = set()
+        for child in range(number % 5):
+            path = f"{number}.{attempt}.{child}"
+            if child % 2:
+                found |= {("loop", path), ("all", path, 0), ("all", path, 1)}
+            else:
+                found.add(("end", path))
+        return found
+
+
+class Numbers(Spout):
+    outputs = ("id", "attempt")
+
+    def __init__(self, ledger: Ledger) -> None:
+        self.ledger = ledger
+
+    def open(self, conf: Mapping[str, Any], context: TopologyContext, collector: SpoutCollector) -> None:
+        self.collector = collector
+        mine = range(context.task_index, self.ledger.messages, N_SPOUTS)
+        self.queue = [number for number in mine if number not in self.ledger.acked]
+
+    def next_tuple(self) -> None:
+        if self.queue:
+            number = self.queue.pop(0)
+            attempt = self.ledger.attempts[number] = self.ledger.attempts.get(number, 0) + 1
+            self.collector.emit((number, attempt), (number, attempt))
+
+    def ack(self, message_id: tuple[int, int]) -> None:
+        if not self.ledger.leaves(*message_id) <= self.ledger.done:
+            self.ledger.too_early.append(message_id)
+        self.ledger.acked.add(message_id[0])
+        self.ledger.tell(message_id)
+
+    def on_failure(self, message_id: tuple[int, int], failure: Failure) -> None:
+        self.ledger.reasons.append(failure.reason)
+        self.ledger.tell(message_id)
+        self.queue.append(message_id[0])
+
+    @property
+    def exhausted(self) -> bool:  # type: ignore[override]
+        return not self.queue
+
+
+class Fan(BasicBolt):
+    outputs = {"default": ("path",), "side": ("path", "left")}  # noqa: RUF012
+
+    def __init__(self, ledger: Ledger) -> None:
+        self.ledger = ledger
+
+    def execute(self, tup: Tuple, collector: BasicCollector) -> None:
+        for child in range(tup["id"] % 5):
+            path = f"{tup['id']}.{tup['attempt']}.{child}"
+            if child % 2:
+                collector.emit((path, 3), stream="side")
+            else:
+                collector.emit((path,))
+        if self.ledger.rng.random() < self.ledger.failing:
+            raise FailedTuple("as told")
+
+
+class Loop(BasicBolt):
+    """Feeds itself a few times."""
+
+    outputs = {"side": ("path", "left")}  # noqa: RUF012
+
+    def __init__(self, ledger: Ledger) -> None:
+        self.ledger = ledger
+
+    def execute(self, tup: Tuple, collector: BasicCollector) -> None:
+        if tup["left"]:
+            collector.emit((tup["path"], tup["left"] - 1), stream="side")
+        else:
+            self.ledger.done.add(("loop", tup["path"]))
+
+
+class Every(BasicBolt):
+    def __init__(self, ledger: Ledger) -> None:
+        self.ledger = ledger
+
+    def prepare(self, conf: Mapping[str, Any], context: TopologyContext) -> None:
+        self.index = context.task_index
+
+    def execute(self, tup: Tuple, collector: BasicCollector) -> None:
+        self.ledger.done.add(("all", tup["path"], self.index))
+
+
+class Join(Bolt):
+    """Keeps tuples, then emits some of them joined and some alone, and acks in any order."""
+
+    outputs = ("paths",)
+
+    def __init__(self, ledger: Ledger) -> None:
+        self.ledger = ledger
+
+    def prepare(self, conf: Mapping[str, Any], context: TopologyContext, collector: BoltCollector) -> None:
+        self.collector = collector
+        self.kept: list[Tuple] = []
+
+    def execute(self, tup: Tuple) -> None:
+        if not tup.is_tick:
+            self.kept.append(tup)
+        else:
+            self.collector.ack(tup)
+        if len(self.kept) >= 4 or (tup.is_tick and self.kept):
+            kept, self.kept = self.kept, []
+            self.ledger.rng.shuffle(kept)
+            alone, joined = kept[:1], kept[1:]
+            for each in alone:
+                self.collector.emit(((each["path"],),), each)
+            if joined:
+                self.collector.emit((tuple(each["path"] for each in joined),), joined)
+            self.ledger.rng.shuffle(kept)
+            for each in kept:
+                self.collector.ack(each)
+
+
+class Pass(BasicBolt):
+    outputs = ("paths",)
+
+    def execute(self, tup: Tuple, collector: BasicCollector) -> None:
+        collector.emit(tup.values)
+
+
+class End(BasicBolt):
+    def __init__(self, ledger: Ledger) -> None:
+        self.ledger = ledger
+
+    def execute(self, tup: Tuple, collector: BasicCollector) -> None:
+        self.ledger.done.update(("end", path) for path in tup["paths"])
+
+
+def topology_of(ledger: Ledger) -> Topology:
+    builder = TopologyBuilder()
+    builder.set_spout("numbers", Numbers(ledger), N_SPOUTS)
+    builder.set_bolt("fan", Fan(ledger), 3).fields_grouping("numbers", "id")
+    builder.set_bolt("loop", Loop(ledger), 2).shuffle_grouping("fan", "side").shuffle_grouping("loop", "side")
+    builder.set_bolt("every", Every(ledger), 2).all_grouping("fan", "side")
+    join = builder.set_bolt("join", Join(ledger), 2).partial_key_grouping("fan", "path")
+    join.set_config(tick_tuple_freq_secs=0.01)
+    builder.set_bolt("pass", Pass(), 1, 2).local_or_shuffle_grouping("join")
+    builder.set_bolt("end", End(ledger), 2).none_grouping("pass")
+    return builder.build()
