@@ -170,10 +170,18 @@ class LocalCluster:
 
     def _kill_strays(self) -> None:
         """Workers whose supervisor was killed live on; nobody needs them any more."""
+        for process in self.processes():
+            with contextlib.suppress(psutil.Error):
+                process.kill()
+
+    def processes(self) -> list[psutil.Process]:
+        """Every process of this cluster that lives: daemons, workers, and what components started."""
+        found = []
         for process in psutil.process_iter():
             with contextlib.suppress(psutil.Error):
                 if process.environ().get(_RUN_DIR_MARK) == str(self.run_dir.path) and process.pid != os.getpid():
-                    process.kill()
+                    found.append(process)
+        return found
 
     def __enter__(self) -> LocalCluster:
         return self
