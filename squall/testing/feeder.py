@@ -33,18 +33,21 @@ class FeederSpout(Spout):
         self.outputs = outputs
         self._mail: Mail = MemoryMail() if directory is None else FileMail(directory)
         self._fed: list[Any] = []
+        self.fed = 0
+        """Tuples that the test has fed so far."""
 
     # ---- the test's side ----
 
     def feed(
         self, values: Any, message_id: Any = _NEXT, stream: str = DEFAULT_STREAM, task: int | None = None
     ) -> Any:
-        """Have a tuple emitted; its message id: 1, 2, 3 ... unless given. None = untracked.
+        """Have a tuple emitted; its message id: how many were fed by then, unless given. None = untracked.
 
         `task` is the receiving task, for streams declared direct.
         """
+        self.fed += 1
         if message_id is _NEXT:
-            message_id = len(self._fed) + 1
+            message_id = self.fed
         if message_id is not None:
             self._fed.append(message_id)
         self._mail.feed((values, message_id, stream, task))
