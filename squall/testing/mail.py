@@ -53,6 +53,8 @@ class Mail(Protocol):
 class MemoryMail(Shared):
     """Within one process and thread."""
 
+    refusal = "a FeederSpout without directory= cannot be sent to worker processes; give it one that they see too"
+
     def __init__(self) -> None:
         self._fed: deque[Any] = deque()
         self._answers: list[Any] = []

@@ -19,8 +19,11 @@ from engine.topology import ComponentSpec
 class Shared:
     """Base of what is shared within one process."""
 
+    refusal: str
+    """What to say to who sends it to another one."""
+
     def __reduce__(self) -> NoReturn:
-        raise UsageError(f"a {type(self).__name__} is shared within one process; across processes use a directory")
+        raise UsageError(self.refusal)
 
 
 class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]

@@ -149,7 +149,7 @@ class SimulatedCluster:
         """Let `secs` pass: every tick and timeout on the way happens at its time."""
         end_ns = self.clock.now_ns() + round(secs * NS_PER_SEC)
         self.settle()
-        while (deadline_ns := self._next_deadline_ns()) is not None and deadline_ns <= end_ns:
+        while (deadline_ns := self._next_deadline_ns()) <= end_ns:
             self._move_to(deadline_ns)
             self.settle()
         self._move_to(end_ns)
@@ -172,7 +172,7 @@ class SimulatedCluster:
             if now_ns >= end_ns:
                 raise ClusterError(f"topology {self.name!r}: {timeout_secs:g} simulated seconds passed before {what}")
             # Not in one go to the next deadline: a spout may hold something back until a time of its own.
-            self._move_to(min(end_ns, now_ns + wait_ns, self._next_deadline_ns() or end_ns))
+            self._move_to(min(end_ns, now_ns + wait_ns, self._next_deadline_ns()))
             busy_turns, wait_ns = 0, min(2 * wait_ns, _MAX_WAIT_NS)
 
     def run(self, timeout_secs: float = 3600.0) -> RunReport:
@@ -187,9 +187,9 @@ class SimulatedCluster:
             for core in self.cores:
                 core.tracking.rotate()
 
-    def _next_deadline_ns(self) -> int | None:
+    def _next_deadline_ns(self) -> int:
         deadlines = [core.next_deadline_ns for core in self.cores]
-        return min((deadline for deadline in deadlines if deadline is not None), default=None)
+        return min([self._rotates_at_ns, *(deadline for deadline in deadlines if deadline is not None)])
 
     def _move_to(self, at_ns: int) -> None:
         now_ns = self.clock.now_ns()

@@ -132,9 +132,10 @@ def test_tuples_on_other_and_on_direct_streams() -> None:
     builder.set_bolt("split", Split()).shuffle_grouping("lines", stream="late").shuffle_grouping("lines")
     builder.set_bolt("count", Count()).shuffle_grouping("split")
     builder.set_bolt("sink", Sink(), parallelism=2).direct_grouping("split", stream="to")
+    builder.set_bolt("plain", Plain()).shuffle_grouping("split")
     emitted = complete_topology(builder.build(), {"lines": [("a b",)], "lines/late": [["c", 5]]})
     assert emitted["lines/late"] == [("c", 5)]
-    assert emitted["split/to"] == emitted["sink"] == [("a",), ("b",), ("c",)]
+    assert emitted["split/to"] == emitted["sink"] == emitted["plain"] == [("a",), ("b",), ("c",)]
 
 
 class Finite(ReplayingSpout):

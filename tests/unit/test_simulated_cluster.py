@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from engine.executor import TaskCrashed
+from engine.plan import ExecutorPlan, Plan
 from squall import (
     BasicBolt,
     BasicCollector,
@@ -178,6 +179,66 @@ def test_a_killed_workers_tuples_fail_and_its_replacement_takes_over() -> None:
                 cluster.kill(wrong)
 
 
+def scattered(feeder: FeederSpout) -> SimulatedCluster:
+    """Spout and last bolt in worker 0, the bolt between them in worker 1."""
+    builder = TopologyBuilder()
+    builder.set_spout("spout", feeder)
+    builder.set_bolt("forward", Forward()).shuffle_grouping("spout")
+    builder.set_bolt("keep", Keep()).shuffle_grouping("forward")
+    here = [ExecutorPlan("__acker", 1, 1), ExecutorPlan("keep", 3, 3), ExecutorPlan("spout", 4, 4)]
+    plan = Plan([here, [ExecutorPlan("forward", 2, 2)]], ["node-1:6700", "node-2:6700"])
+    return SimulatedCluster(builder.build(), Config(workers=2, ackers=1), plan=plan)
+
+
+def test_what_was_sent_to_a_dead_worker_does_not_reach_its_replacement() -> None:
+    feeder = FeederSpout()
+    with scattered(feeder) as cluster:
+        near = cluster.workers[0]
+        assert near is not None
+        feeder.feed(("x",))
+        near.turn()
+        cluster.kill("node-2:6700")
+        assert cluster.quiet  # what was under way to it is lost
+        feeder.feed(("y",))
+        near.core.step()
+        assert [near.send(slot) for slot in near.sendable()] == [True]  # it does not know yet
+        cluster.restart("node-2:6700")
+        cluster.settle()
+        assert cluster.emitted["forward"] == []
+        assert feeder.failed == [(1, "worker died"), (2, "worker died")]
+
+
+def test_what_a_dead_worker_had_sent_arrives_until_its_death_is_known() -> None:
+    for known, arrives in ((False, [("x",)]), (True, [])):
+        with scattered(FeederSpout()) as cluster:
+            near, far = cluster.workers
+            assert near is not None
+            assert far is not None
+            cluster.user("spout").feed(("x",))
+            near.turn()
+            far.turn()
+            cluster.kill(1)
+            if known:
+                near.follow()
+            near.receive(1)
+            near.core.step()
+            assert [tup.values for tup in cluster.user("keep").kept] == arrives
+
+
+def test_what_late_messages_leave_behind_is_dropped_in_time() -> None:
+    feeder = FeederSpout()
+    with cluster_of(feeder, message_timeout_secs=1) as cluster:
+        feeder.feed(("x",))
+        cluster.advance(1)
+        assert feeder.failed == [(1, "timeout")]
+        feeder.feed(("ack",))
+        cluster.settle()
+        (acker,) = cluster.core(0).ackers.values()
+        assert acker.early_count == 1  # the ack of a tree that had timed out
+        cluster.advance(2)
+        assert acker.early_count == 0
+
+
 def test_a_spout_whose_worker_dies_is_opened_again() -> None:
     feeder = FeederSpout()
     with cluster_of(feeder) as cluster:
@@ -273,7 +334,7 @@ def test_reported_errors_and_dead_letters_are_kept(tmp_path: Path) -> None:
 
 
 def test_a_feeder_without_a_directory_stays_in_its_process() -> None:
-    with pytest.raises(UsageError, match="shared within one process; across processes use a directory"):
+    with pytest.raises(UsageError, match="without directory= cannot be sent to worker processes"):
         pickle.dumps(FeederSpout())
 
 
