@@ -15,7 +15,7 @@ import psutil
 
 from engine.config import Config
 from engine.topology import Topology
-from scheduler.cluster import LocalCluster
+from scheduler.cluster import LocalCluster, processes_of
 from scheduler.job import Job
 
 _PATIENCE_SECS = 2.0
@@ -40,7 +40,7 @@ class FixtureCluster(LocalCluster):
         """Close; what was left behind, a line each."""
         self.close()
         deadline = time.monotonic() + _PATIENCE_SECS
-        while (left := self.processes()) and time.monotonic() < deadline:
+        while (left := processes_of(self.run_dir)) and time.monotonic() < deadline:
             time.sleep(_POLL_SECS)
         lines = [_described(process) for process in left]
         for process in left:
