@@ -33,6 +33,10 @@ class ManualClock(Clock):
 
     def advance(self, secs: float) -> None:
         """Move forward by `secs`; going back is an error."""
-        if secs < 0:
-            raise ValueError(f"a clock cannot go back by {-secs} seconds")
-        self._now_ns += round(secs * NS_PER_SEC)
+        self.advance_ns(round(secs * NS_PER_SEC))
+
+    def advance_ns(self, duration_ns: int) -> None:
+        """As `advance`, to the nanosecond."""
+        if duration_ns < 0:
+            raise ValueError(f"a clock cannot go back by {-duration_ns / NS_PER_SEC:g} seconds")
+        self._now_ns += duration_ns

@@ -44,6 +44,25 @@ def local_plan(topology: Topology, ackers: int) -> Plan:
     return Plan([executors], [LOCAL_WORKER])
 
 
+def readings_of(core: WorkerCore) -> list[TaskReading]:
+    """Counters and latency histogram of every task of one worker, as of now."""
+    core.refresh_gauges()
+    readings = []
+    for task, stats in core.stats.items():
+        component = core.plan.task_component[task]
+        counters = dict(zip(TASK_COUNTERS, stats.counters(), strict=True))
+        worker = core.plan.worker_names[core.me]
+        readings.append(
+            TaskReading(task, component, core.topology[component].kind, worker, counters, stats.histogram)
+        )
+    return readings
+
+
+def is_drained(core: WorkerCore) -> bool:
+    """The spouts of this worker are exhausted, nothing of them is pending, nothing is under way inside."""
+    return core.quiet and all(task.finished for _, task in core.spout_tasks.values())
+
+
 class LocalRunner:
     """Runs one topology in this thread."""
 
@@ -95,7 +114,7 @@ class LocalRunner:
     @property
     def drained(self) -> bool:
         """All spouts are exhausted, nothing is pending or under way."""
-        return self.core.quiet and all(task.finished for _, task in self.core.spout_tasks.values())
+        return is_drained(self.core)
 
     def run(self, timeout_secs: float | None = None, should_stop: Callable[[], bool] | None = None) -> RunReport:
         """Run until drained. Raises TaskCrashed, or ClusterError when `timeout_secs` pass first."""
@@ -112,16 +131,10 @@ class LocalRunner:
 
     def report(self) -> RunReport:
         """What has happened so far."""
-        self.core.refresh_gauges()
-        readings = []
-        for task, stats in self.core.stats.items():
-            component = self.plan.task_component[task]
-            counters = dict(zip(TASK_COUNTERS, stats.counters(), strict=True))
-            kind = self.topology[component].kind
-            readings.append(TaskReading(task, component, kind, LOCAL_WORKER, counters, stats.histogram))
         duration_secs = (self.clock.now_ns() - self._started_ns) / 1e9
         self.metrics.sample(lambda component, task, error: self._report_error(component, task, describe(error)))
-        return build_report(self.name, readings, duration_secs, [], self.drained, self.metrics.readings())
+        metrics = self.metrics.readings()
+        return build_report(self.name, readings_of(self.core), duration_secs, [], self.drained, metrics)
 
     def close(self) -> list[TaskCrashed]:
         """Close every task; what they raised."""

@@ -170,10 +170,9 @@ class LocalCluster:
 
     def _kill_strays(self) -> None:
         """Workers whose supervisor was killed live on; nobody needs them any more."""
-        for process in psutil.process_iter():
+        for process in processes_of(self.run_dir):
             with contextlib.suppress(psutil.Error):
-                if process.environ().get(_RUN_DIR_MARK) == str(self.run_dir.path) and process.pid != os.getpid():
-                    process.kill()
+                process.kill()
 
     def __enter__(self) -> LocalCluster:
         return self
@@ -236,6 +235,16 @@ class LocalCluster:
     def new_log_lines(self) -> list[tuple[str, str]]:
         """(worker, line) of what workers printed since the last call."""
         return [] if self._tail is None else self._tail.poll()
+
+
+def processes_of(run_dir: RunDir) -> list[psutil.Process]:
+    """Every process of a cluster that lives: daemons, workers, and what components started."""
+    found = []
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error):
+            if process.environ().get(_RUN_DIR_MARK) == str(run_dir.path) and process.pid != os.getpid():
+                found.append(process)
+    return found
 
 
 def run(

@@ -130,8 +130,22 @@ class Job:
 
     def is_drained(self) -> bool:
         """Nothing is left to do: see `wait_until_drained`. Looks twice, because one look is not one moment."""
+        first = self._done()
+        return first is not None and first == self._done()
+
+    def is_idle(self) -> bool:
+        """Nothing is under way in or between workers at the moment; spouts may have more to emit, messages be pending.
+
+        Looks twice, as `is_drained`.
+        """
         first = self._quiet()
         return first is not None and first == self._quiet()
+
+    def _done(self) -> list[int] | None:
+        """As `_quiet`, if the spouts are done as well."""
+        view = self._view()
+        seen = self._quiet()
+        return seen if view is not None and seen is not None and self._spouts_done(*view) else None
 
     def _quiet(self) -> list[int] | None:
         """Identity and progress of every worker if all is quiet now, else None."""
@@ -151,7 +165,7 @@ class Job:
                 at = board.link_at(sender, receiver)
                 if words[at] != words[at + 1]:
                     return None
-        return seen if self._spouts_done(board, assignment) else None
+        return seen
 
     def _spouts_done(self, board: Board, assignment: Assignment) -> bool:
         spouts = {component.id for component in self.record.components if component.kind == "spout"}

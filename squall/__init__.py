@@ -2,7 +2,14 @@
 
 Write spouts and bolts, connect them with a `TopologyBuilder`, and `run` the topology on worker processes; every record
 is processed at least once. See README.md for a tour.
+
+What runs clusters is imported when it is asked for, with ZeroMQ behind it: topology files and the pytest plugin do
+without.
 """
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
 
 from engine.builder import BoltDeclarer, Declarer, TopologyBuilder
 from engine.collectors import BasicCollector, BoltCollector, SpoutCollector
@@ -35,8 +42,13 @@ from engine.report import RunReport
 from engine.stream import Stream
 from engine.topology import Topology
 from engine.tuple import Tuple
-from scheduler.cluster import LocalCluster, run
-from scheduler.job import Job
+from squall.on_demand import on_demand
+
+if TYPE_CHECKING:
+    from scheduler.cluster import LocalCluster, run
+    from scheduler.job import Job
+
+_ON_DEMAND = {"Job": "scheduler.job", "LocalCluster": "scheduler.cluster", "run": "scheduler.cluster"}
 
 __version__ = "0.1.0"
 
@@ -79,3 +91,5 @@ __all__ = [
     "UsageError",
     "run",
 ]
+
+__getattr__ = on_demand(__name__, _ON_DEMAND)

@@ -19,6 +19,7 @@ from pathlib import Path
 import hypothesis
 import pytest
 
+from squall.testing import plugin
 from tests import leaks
 
 SUITES = ("unit", "sim", "process", "chaos", "spark")
@@ -46,6 +47,9 @@ def pytest_configure(config: pytest.Config) -> None:
     config.stash[RUNTIME_DIR] = Path(tempfile.mkdtemp(prefix="sq-"))
     config.stash[OUTER_RUNTIME_DIR] = os.environ.get("XDG_RUNTIME_DIR")
     os.environ["XDG_RUNTIME_DIR"] = str(config.stash[RUNTIME_DIR])
+    if not config.pluginmanager.is_registered(plugin):
+        # Where Squall is installed, its entry point did it already.
+        config.pluginmanager.register(plugin, "squall")
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:

@@ -90,8 +90,8 @@ class TrashKeepingAcker(Acker):
 class CredulousReceiver(LinkReceiver):
     """Dedupe off: a frame that comes again is taken in again."""
 
-    def accept(self, sequence: int) -> bool:
-        return super().accept(sequence) or True
+    def accept(self, sequence: int, n_bytes: int = 0) -> bool:
+        return super().accept(sequence, n_bytes) or True
 
 
 class StingyReceiver(LinkReceiver):

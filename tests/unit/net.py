@@ -1,4 +1,4 @@
-"""Several worker cores in this process, joined by queues of parcels, on a shared board: any interleaving, any death.
+"""A simulated cluster whose workers take turns as chance has it: any interleaving, any death.
 
 Guarantees: what happens depends on the given random generator alone (but for tuple ids). Parcels of one sender to one
 receiver arrive in order, once, or not at all when either of the two incarnations is dead, as the links have it. A
@@ -7,22 +7,16 @@ worker reads the board after it took in frames, so that it knows at least what t
 
 from __future__ import annotations
 
-import pickle
 import random
-from collections import deque
 from typing import Any
 
-from engine.assemble import Assembler, Surroundings
 from engine.builder import TopologyBuilder
-from engine.clock import ManualClock
 from engine.config import Config
-from engine.core import WorkerCore
-from engine.failure import Failure
-from engine.parcel import Parcel
-from engine.peers import Peers
 from engine.plan import ExecutorPlan, Plan
 from engine.topology import Topology
-from tests.unit.rig import MAX_STEPS, copy_component
+from squall.testing.simulated import SimulatedCluster
+from squall.testing.simulated_worker import SimulatedWorker
+from tests.unit.rig import copy_component
 
 
 def scatter(topology: Topology, rng: random.Random, n_workers: int, ackers: int) -> Plan:
@@ -40,160 +34,63 @@ def scatter(topology: Topology, rng: random.Random, n_workers: int, ackers: int)
 TIMEOUT_SECS = 10
 
 
-class Node:
-    """One incarnation of a worker."""
-
-    def __init__(self, net: Net, me: int, incarnation: int) -> None:
-        self.net = net
-        self.me = me
-        self.incarnation = incarnation
-        self.seen: list[tuple[int, bool]] = [(0, False)] * net.n_workers
-        self.fence = [0] * net.n_workers
-        self.peers = Peers(net.n_workers, me)
-        self.peers.update(me, incarnation, True)
-        around = Surroundings(
-            "net", net.plan.worker_names[me], incarnation, net.clock.now_ns, None, net.report, net.dead_letter,
-            copy=copy_component, deterministic=True,
-        )
-        self.core: WorkerCore = Assembler(net.topology, net.plan, net.config, me, self.peers, around).build()
-        self.follow()
-        self.core.set_active(True)
-
-    def follow(self) -> None:
-        for slot, now in enumerate(self.net.board):
-            if slot != self.me and now != self.seen[slot]:
-                self.seen[slot] = now
-                incarnation, alive = now
-                self.fence[slot] = incarnation if alive else incarnation + 1
-                self.core.peer_changed(slot, incarnation, alive)
-
-    def receive(self, everything: bool = False) -> None:
-        sources = list(range(self.net.n_workers))
-        self.net.rng.shuffle(sources)
-        for source in sources:
-            link = self.net.links[source, self.me]
-            for _ in range(len(link) if everything else self.net.rng.randrange(len(link) + 1)):
-                sender, receiver, frame = link.popleft()
-                if receiver == self.incarnation and sender >= self.fence[source]:
-                    parcel: Parcel = pickle.loads(frame)
-                    self.core.receive(parcel, lambda: None)
-
-    def send(self, everything: bool = False) -> None:
-        for slot in list(self.core.close_parcels()):
-            # Some links have no credit at the moment, and one that is not there cannot be sent on.
-            if self.peers.is_alive(slot) and (everything or self.net.rng.random() < 0.8):
-                parcel = self.core.take_parcel(slot)
-                if parcel:
-                    frame = pickle.dumps(parcel, 5)
-                    self.net.links[self.me, slot].append((self.incarnation, self.peers.incarnation(slot), frame))
-
-    def turn(self) -> None:
-        # The board after the frames: who sent a frame may have acted upon what the board said by then.
-        self.receive()
-        self.follow()
-        self.core.step()
-        if self.net.rng.random() < 0.7:
-            self.send()
-
-
-class Net:
-    """The workers of one topology."""
+class Net(SimulatedCluster):
+    """The workers of one topology. Without a recorder, so that emits take their short cuts."""
 
     def __init__(self, topology: Topology, plan: Plan, config: Config, rng: random.Random) -> None:
-        self.topology = topology
-        self.plan = plan
-        self.config = config
         self.rng = rng
-        self.clock = ManualClock()
-        self.n_workers = plan.n_workers
-        self.errors: list[tuple[str, int, str]] = []
-        self.dead_letters: list[tuple[str, int, Any, Any, Failure]] = []
         self.deaths = 0
-        self.board: list[tuple[int, bool]] = [(1, True)] * self.n_workers
-        self.links: dict[tuple[int, int], deque[tuple[int, int, bytes]]] = {
-            (source, target): deque() for source in range(self.n_workers) for target in range(self.n_workers)
-        }
-        self.nodes: list[Node | None] = [None] * self.n_workers
-        for me in range(self.n_workers):
-            self.nodes[me] = Node(self, me, 1)
-
-    def report(self, component: str, task: int, text: str) -> None:
-        self.errors.append((component, task, text))
-
-    def dead_letter(self, component: str, task: int, message_id: Any, values: Any, failure: Failure) -> None:
-        self.dead_letters.append((component, task, message_id, values, failure))
+        super().__init__(topology, config, plan=plan, record=False, copy=copy_component)
 
     @property
-    def cores(self) -> list[WorkerCore]:
-        return [node.core for node in self.nodes if node is not None]
+    def board(self) -> list[tuple[int, bool]]:
+        """(incarnation, alive) of each worker, for tests that write what a supervisor would."""
+        return self._wiring.board
 
     def turn(self) -> None:
         """One turn of a worker that happens to be scheduled."""
         self.clock.advance(self.rng.random() * 0.001)
-        node = self.rng.choice(self.nodes)
-        if node is not None:
-            node.turn()
+        worker = self.rng.choice(self.workers)
+        if worker is None:
+            return
+        self._receive(worker)
+        worker.follow()
+        worker.core.step()
+        if self.rng.random() < 0.7:
+            for slot in worker.sendable():
+                # Some links have no credit at the moment.
+                if self.rng.random() < 0.8:
+                    worker.send(slot)
 
-    def settle(self) -> None:
-        """Everybody's turn, everything sent and received, until nothing happens any more."""
-        for _ in range(MAX_STEPS):
-            worked = False
-            for node in self.nodes:
-                if node is not None:
-                    node.receive(everything=True)
-                    node.follow()
-                    worked |= node.core.step()
-                    node.send(everything=True)
-            if not worked and not any(self.links.values()):
-                return
-        raise AssertionError(f"still busy after {MAX_STEPS} rounds")
+    def _receive(self, worker: SimulatedWorker) -> None:
+        sources = list(range(self.plan.n_workers))
+        self.rng.shuffle(sources)
+        for source in sources:
+            worker.receive(source, self.rng.randrange(len(self._wiring.links[source, worker.me]) + 1))
 
-    def core(self, slot: int) -> WorkerCore:
-        node = self.nodes[slot]
-        assert node is not None
-        return node.core
-
-    def user(self, component: str, index: int = 0) -> Any:
-        """The user object of one task."""
-        task = self.plan.tasks_of(component)[index]
-        return next(user for _, at, user in self.core(self.plan.task_worker[task]).users() if at == task)
-
-    def kill(self, slot: int) -> None:
-        """Without warning: what was under way from it arrives in part, what was under way to it does not."""
-        incarnation, _ = self.board[slot]
-        self.board[slot] = (incarnation, False)
-        self.nodes[slot] = None
+    def kill(self, worker: int | str) -> None:
+        """As always, but what was under way from it arrives in part only."""
+        super().kill(worker)
         self.deaths += 1
-        for target in range(self.n_workers):
-            link = self.links[slot, target]
+        for target in range(self.plan.n_workers):
+            link = self._wiring.links[self._slot(worker), target]
             for _ in range(self.rng.randrange(len(link) + 1)):
                 link.pop()
 
-    def restart(self, slot: int, stillborn: float = 0.0) -> None:
-        """Start the next incarnation, which with some probability does not even come up."""
-        incarnation = self.board[slot][0] + 1
-        self.board[slot] = (incarnation, True)
-        if self.rng.random() < stillborn:
-            self.kill(slot)
-        else:
-            self.nodes[slot] = Node(self, slot, incarnation)
-
     def chaos(self) -> None:
         """Kill a living worker or bring back a dead one."""
-        slot = self.rng.randrange(self.n_workers)
-        if self.nodes[slot] is None:
-            self.restart(slot, stillborn=0.2)
-        else:
+        slot = self.rng.randrange(self.plan.n_workers)
+        if self.workers[slot] is not None:
             self.kill(slot)
+        else:
+            self.restart(slot)
+            if self.rng.random() < 0.2:
+                self.kill(slot)  # stillborn
 
     def repair(self) -> None:
-        for slot in range(self.n_workers):
-            if self.nodes[slot] is None:
+        for slot in range(self.plan.n_workers):
+            if self.workers[slot] is None:
                 self.restart(slot)
-
-    @property
-    def quiet(self) -> bool:
-        return all(core.quiet for core in self.cores) and not any(self.links.values())
 
 
 def placed(builder: TopologyBuilder, *workers: str, ackers: int = 1, **settings: Any) -> Net:
@@ -212,11 +109,11 @@ def placed(builder: TopologyBuilder, *workers: str, ackers: int = 1, **settings:
 
 
 def tracked(net: Net) -> int:
-    return sum(len(acker) for core in net.cores for acker in core.ackers.values())
+    return net.tracked
 
 
 def pending(net: Net) -> int:
-    return sum(len(task.pending) for core in net.cores for _, task in core.spout_tasks.values())
+    return net.pending
 
 
 def counted(net: Net, component: str) -> Any:

@@ -103,29 +103,7 @@ def test_without_anchors_nothing_is_tracked(anchors: Any) -> None:
     assert (UNTRACKED.children, UNTRACKED.mask, UNTRACKED.failed, UNTRACKED.others) == (0, 0, False, ())
 
 
-# ---- Storm's integration tests of anchoring ----
-
-
-def test_acking_through_branches_and_aggregates() -> None:
-    feeders = [Feeder(("number",)) for _ in range(3)]
-    builder = TopologyBuilder()
-    for index, (feeder, branches) in enumerate(zip(feeders, (2, 4, 1), strict=True), 1):
-        builder.set_spout(f"spout-{index}", feeder)
-        builder.set_bolt(f"branch-{index}", Does(emits(branches), ("number",))).shuffle_grouping(f"spout-{index}")
-    aggregate = builder.set_bolt("aggregate", Does(aggregates(3), ("number",)))
-    for index in (1, 2, 3):
-        aggregate.shuffle_grouping(f"branch-{index}")
-    builder.set_bolt("branch", Does(emits(2), ("number",))).shuffle_grouping("aggregate")
-    builder.set_bolt("sink", Does(acks)).shuffle_grouping("branch")
-    rig = Rig(builder)
-    for number, new_acks in [
-        (1, (0, 0, 0)), (2, (1, 1, 0)), (1, (0, 0, 0)), (1, (1, 0, 0)), (3, (0, 0, 0)), (2, (1, 1, 1))
-    ]:
-        before = [len(each.acked) for each in feeders]
-        feeders[number - 1].feed(1, id=object())
-        rig.settle()
-        assert tuple(len(each.acked) - was for each, was in zip(feeders, before, strict=True)) == new_acks
-    assert (rig.pending, rig.tracked) == (0, 0)
+# ---- trees of several branches; Storm's tests of them are in tests/storm_acking.py ----
 
 
 @pytest.mark.parametrize("goes_on", [True, False])

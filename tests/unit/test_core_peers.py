@@ -108,7 +108,7 @@ def test_what_waits_for_a_replacement_that_dies_as_well_fails_with_it() -> None:
     spout.feed("x", id=1)
     net.settle()
     net.board[1] = (2, True)  # it is starting
-    node = net.nodes[0]
+    node = net.workers[0]
     assert node is not None
     node.follow()
     assert pending(net) == 1

@@ -1,0 +1,51 @@
+"""A kit for testing topologies: see docs/testing.md.
+
+In this process, under a clock that the test moves: `complete_topology`, `SimulatedCluster`, `ManualClock`. Over real
+worker processes: the pytest fixture `squall_cluster` (`squall.testing.plugin`). On both: `FeederSpout`, `AckTracker`,
+`FixedSpout` with `CRASH` and `PAUSE`, `wait_for`.
+
+Each is imported when it is asked for: the plugin is in this package, and every test run of the machine's user loads it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from squall.on_demand import on_demand
+
+if TYPE_CHECKING:
+    from engine.clock import ManualClock
+    from squall.testing.ack_tracker import AckTracker
+    from squall.testing.complete import TopologyFailed, complete_topology
+    from squall.testing.feeder import FeederSpout
+    from squall.testing.fixed_spout import CRASH, PAUSE, FixedSpout
+    from squall.testing.simulated import SimulatedCluster
+    from squall.testing.waiting import wait_for
+
+__all__ = [
+    "CRASH",
+    "PAUSE",
+    "AckTracker",
+    "FeederSpout",
+    "FixedSpout",
+    "ManualClock",
+    "SimulatedCluster",
+    "TopologyFailed",
+    "complete_topology",
+    "wait_for",
+]
+
+_HOMES = {
+    "CRASH": "squall.testing.fixed_spout",
+    "PAUSE": "squall.testing.fixed_spout",
+    "AckTracker": "squall.testing.ack_tracker",
+    "FeederSpout": "squall.testing.feeder",
+    "FixedSpout": "squall.testing.fixed_spout",
+    "ManualClock": "engine.clock",
+    "SimulatedCluster": "squall.testing.simulated",
+    "TopologyFailed": "squall.testing.complete",
+    "complete_topology": "squall.testing.complete",
+    "wait_for": "squall.testing.waiting",
+}
+
+__getattr__ = on_demand(__name__, _HOMES)

@@ -1,0 +1,168 @@
+"""complete_topology: run a whole topology in this process until everything is processed; what each component emitted.
+
+Guarantees: nothing of the topology is changed but the spouts that are named in `sources`; the same seed and input are
+the same run; time is simulated, so nothing waits. It either returns with every message acked or raises.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import Any
+
+from engine.config import Config
+from engine.errors import ClusterError, SquallError, UsageError
+from engine.failure import TIMEOUT, Failure
+from engine.stream import DEFAULT_STREAM
+from engine.topology import ComponentSpec, Topology
+from squall.testing.fixed_spout import FixedSpout
+from squall.testing.sharing import copy_sharing
+from squall.testing.simulated import SimulatedCluster
+
+_SHOWN = 5
+
+
+class TopologyFailed(SquallError):
+    """A message was not processed. `failures` holds (spout, message id, why) of each."""
+
+    def __init__(self, text: str, failures: list[tuple[str, Any, Failure]]) -> None:
+        self.failures = failures
+        super().__init__(text)
+
+
+def complete_topology(
+    topology: Topology, sources: Mapping[str, Iterable[Any]] | None = None, config: Config | None = None, *,
+    timeout_secs: float = 3600.0,
+) -> dict[str, list[tuple[Any, ...]]]:
+    """Run `topology` until everything is processed; every tuple that was emitted, by stream.
+
+    `sources` gives the tuples that a spout emits instead of its own, under its id for the default stream and as
+    "spout/stream" for another; such a spout has one task. Other spouts must be finite. The result has the same keys,
+    with an entry for every stream that a component declares.
+
+    Raises TopologyFailed when a message of a named spout fails or is never acked, or when one of another spout failed
+    and was not acked later; TaskCrashed when a component raises and `on_error` is "crash"; UsageError for a source that
+    does not fit; ClusterError when the topology is not drained within `timeout_secs` of simulated time.
+    """
+    fixed = _fixed_spouts(topology, sources or {})
+    specs = {id_: replace(spec, **_replacement(fixed.get(id_))) for id_, spec in topology.components.items()}
+    ledger = _Ledger()
+    with (
+        tempfile.TemporaryDirectory(prefix="squall-complete-") as state,
+        SimulatedCluster(Topology(specs), config, name="complete", state_root=state, copy=ledger.copy) as cluster,
+    ):
+        try:
+            cluster.run_until(
+                lambda: cluster.drained or any(spout in fixed for spout, _, _ in ledger.failures()), timeout_secs,
+                "it was drained",
+            )
+        except ClusterError as error:
+            raise ClusterError(f"{error}; {_what_hangs(cluster)}{_first_of(ledger.failures())}") from None
+        if failures := ledger.failures():
+            raise TopologyFailed(f"not everything was processed: {_described(failures, cluster)}", failures)
+        return cluster.emitted
+
+
+def _replacement(spout: FixedSpout | None) -> dict[str, Any]:
+    return {} if spout is None else {"component": spout, "executors": 1, "tasks": 1}
+
+
+def _fixed_spouts(topology: Topology, sources: Mapping[str, Iterable[Any]]) -> dict[str, FixedSpout]:
+    tuples: dict[str, dict[str, list[Any]]] = {}
+    for key, values in sources.items():
+        component, _, stream = key.partition("/")
+        spec, stream = topology.components.get(component), stream or DEFAULT_STREAM
+        if spec is None or not spec.is_spout:
+            what = "is a bolt" if spec is not None else "is no component"
+            known = ", ".join(repr(spout.id) for spout in topology.spouts)
+            raise UsageError(f"source {key!r}: {component!r} {what} of this topology; its spouts are {known}")
+        tuples.setdefault(component, {})[stream] = _checked(key, spec, stream, values)
+    return {component: FixedSpout(topology[component].outputs, streams) for component, streams in tuples.items()}
+
+
+def _checked(key: str, spec: ComponentSpec, stream: str, values: Iterable[Any]) -> list[Any]:
+    shape = spec.outputs.get(stream)
+    if shape is None:
+        declared = ", ".join(map(repr, spec.outputs)) or "none"
+        raise UsageError(f"source {key!r}: {spec.id!r} declares no stream {stream!r}; its streams: {declared}")
+    if shape.direct:
+        raise UsageError(f"source {key!r}: stream {stream!r} is direct, and fixed tuples name no task")
+    tuples = list(values)
+    for position, row in enumerate(tuples):
+        if not isinstance(row, tuple | list) or len(row) != len(shape.fields):
+            raise UsageError(
+                f"source {key!r}: tuple {position} is {row!r:.80}; it needs a value for each of "
+                f"({', '.join(shape.fields)})"
+            )
+    return tuples
+
+
+class _Ledger:
+    """Which messages have failed and not been acked since."""
+
+    def __init__(self) -> None:
+        self._failed: dict[tuple[str, Any], Failure] = {}
+
+    def copy(self, spec: ComponentSpec) -> Any:
+        """A user object for one task; spouts are listened to."""
+        user = copy_sharing(spec)
+        return _Watched(user, spec.id, self._failed) if spec.is_spout else user
+
+    def failures(self) -> list[tuple[str, Any, Failure]]:
+        return [(spout, message_id, failure) for (spout, message_id), failure in self._failed.items()]
+
+
+class _Watched:
+    """A spout whose answers are noted before it is told of them."""
+
+    def __init__(self, spout: Any, name: str, failed: dict[tuple[str, Any], Failure]) -> None:
+        self._spout = spout
+        self._name = name
+        self._failed = failed
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._spout, name)
+
+    def ack(self, message_id: Any) -> None:
+        self._failed.pop((self._name, message_id), None)
+        self._spout.ack(message_id)
+
+    def on_failure(self, message_id: Any, failure: Failure) -> None:
+        self._failed[self._name, message_id] = failure
+        self._spout.on_failure(message_id, failure)
+
+    def on_dead_letter(self, message_id: Any, failure: Failure) -> None:
+        self._failed[self._name, message_id] = failure
+        self._spout.on_dead_letter(message_id, failure)
+
+
+def _described(failures: list[tuple[str, Any, Failure]], cluster: SimulatedCluster) -> str:
+    lines = [f"message {message_id!r} of {spout!r}: {failure}" for spout, message_id, failure in failures[:_SHOWN]]
+    if len(failures) > _SHOWN:
+        lines.append(f"and {len(failures) - _SHOWN} more")
+    if any(failure.reason == TIMEOUT for _, _, failure in failures):
+        lines.append(_what_hangs(cluster))
+    return "; ".join(lines)
+
+
+def _what_hangs(cluster: SimulatedCluster) -> str:
+    """Where tuples are that nobody acked or failed, as far as the counters tell."""
+    held = {
+        name: component.executed - component.acked - component.failed
+        for name, component in cluster.report().components.items()
+        if component.kind == "bolt"
+    }
+    holders = [f"{name!r} has {count} tuples" for name, count in held.items() if count > 0]
+    if holders:
+        return f"neither acked nor failed: {', '.join(holders)}"
+    spouts = [task for core in cluster.cores for _, task in core.spout_tasks.values()]
+    idle = sorted({task.component for task in spouts if not task.finished})
+    return f"spouts not exhausted: {', '.join(map(repr, idle))}" if idle else "no bolt holds a tuple"
+
+
+def _first_of(failures: list[tuple[str, Any, Failure]]) -> str:
+    if not failures:
+        return ""
+    spout, message_id, failure = failures[0]
+    return f"; message {message_id!r} of {spout!r} failed last with {failure}"

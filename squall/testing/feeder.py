@@ -1,0 +1,124 @@
+"""FeederSpout: a spout that a test feeds by hand, and that tells the test of every ack and failure.
+
+Guarantees: tuples are emitted in the order fed, each once (a failed one is not emitted again: feed it again); acks and
+failures are seen in the order in which the spout was told. With several tasks, whichever asks first takes the next.
+
+In one process (`SimulatedCluster`) the test and the tasks share memory. For workers of a real cluster give a
+`directory`: they share files in it, so values and message ids must be picklable, and what a worker had taken and not
+yet emitted when it was killed is lost; `unanswered` has it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from engine.component import Spout
+from engine.failure import Failure
+from engine.stream import DEFAULT_STREAM, Outputs
+from squall.testing.mail import FileMail, Mail, MemoryMail
+
+if TYPE_CHECKING:
+    from engine.collectors import SpoutCollector
+    from engine.context import TopologyContext
+
+_NEXT: Any = object()
+
+
+class FeederSpout(Spout):
+    """`outputs` as of any spout: field names, or stream name -> field names."""
+
+    def __init__(self, outputs: Outputs = ("value",), directory: str | Path | None = None) -> None:
+        self.outputs = outputs
+        self._mail: Mail = MemoryMail() if directory is None else FileMail(directory)
+        self._fed: list[Any] = []
+        self.fed = 0
+        """Tuples that the test has fed so far."""
+
+    # ---- the test's side ----
+
+    def feed(
+        self, values: Any, message_id: Any = _NEXT, stream: str = DEFAULT_STREAM, task: int | None = None
+    ) -> Any:
+        """Have a tuple emitted; its message id: how many were fed by then, unless given. None = untracked.
+
+        `task` is the receiving task, for streams declared direct.
+        """
+        self.fed += 1
+        if message_id is _NEXT:
+            message_id = self.fed
+        if message_id is not None:
+            self._fed.append(message_id)
+        self._mail.feed((values, message_id, stream, task))
+        return message_id
+
+    def finish(self) -> None:
+        """Nothing more will be fed: the spout is exhausted when it has emitted what was, and the topology can drain."""
+        self._mail.finish()
+
+    @property
+    def acked(self) -> list[Any]:
+        """Message ids, in the order of their acks."""
+        return [answer[1] for answer in self._mail.answers() if answer[0] == "ack"]
+
+    @property
+    def failures(self) -> list[tuple[Any, Failure]]:
+        """(message id, why), in the order in which they failed."""
+        return [(answer[1], answer[2]) for answer in self._mail.answers() if answer[0] == "failure"]
+
+    @property
+    def failed(self) -> list[tuple[Any, str]]:
+        """(message id, reason), in the order in which they failed."""
+        return [(message_id, failure.reason) for message_id, failure in self.failures]
+
+    @property
+    def unanswered(self) -> list[Any]:
+        """Message ids that were fed and have been neither acked nor failed."""
+        answered = [answer[1] for answer in self._mail.answers() if answer[0] in ("ack", "failure")]
+        return [message_id for message_id in self._fed if message_id not in answered]
+
+    @property
+    def waiting(self) -> int:
+        """Tuples that were fed and no task has taken yet."""
+        return self._mail.waiting
+
+    @property
+    def calls(self) -> list[str]:
+        """The spout's life: "open", "activate", "deactivate", "close", in the order called, over all its tasks."""
+        return [answer[1] for answer in self._mail.answers() if answer[0] == "call"]
+
+    # ---- the spout's side ----
+
+    def open(self, conf: Mapping[str, Any], context: TopologyContext, collector: SpoutCollector) -> None:
+        self._collector = collector
+        self._mail.answer(("call", "open"))
+
+    def next_tuple(self) -> None:
+        record = self._mail.take()
+        if record is None:
+            return
+        values, message_id, stream, task = record
+        if task is None:
+            self._collector.emit(values, message_id, stream)
+        else:
+            self._collector.emit_direct(task, values, message_id, stream)
+
+    @property
+    def exhausted(self) -> bool:  # type: ignore[override]
+        return self._mail.finished
+
+    def ack(self, message_id: Any) -> None:
+        self._mail.answer(("ack", message_id))
+
+    def on_failure(self, message_id: Any, failure: Failure) -> None:
+        self._mail.answer(("failure", message_id, failure))
+
+    def activate(self) -> None:
+        self._mail.answer(("call", "activate"))
+
+    def deactivate(self) -> None:
+        self._mail.answer(("call", "deactivate"))
+
+    def close(self) -> None:
+        self._mail.answer(("call", "close"))

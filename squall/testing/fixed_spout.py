@@ -1,0 +1,151 @@
+"""FixedSpout: a spout that emits a fixed list, and can crash its worker or pause at given places of it.
+
+Guarantees: every tuple is emitted, in the order of the list, under its place in the list as message id; what fails is
+emitted again until it is acked. With a `directory` it goes on after the death of its worker from the first tuple that
+was not acked; without one it begins anew.
+
+`CRASH` in the list kills the worker's process with SIGKILL as the spout comes to it, once. At `PAUSE` it emits nothing
+new until the test calls `release`; what failed is emitted again meanwhile. Both need a `directory` that the test and
+the workers see. With several tasks, they take the list's items in turn.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import tempfile
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from engine.component import Spout
+from engine.errors import ComponentError, UsageError
+from engine.failure import Failure
+from engine.prefix import AckedPrefix
+from engine.stream import DEFAULT_STREAM, Outputs
+from squall.testing.waiting import wait_for
+
+if TYPE_CHECKING:
+    from engine.collectors import SpoutCollector
+    from engine.context import TopologyContext
+
+CRASH = "<crash>"
+"""In a FixedSpout's list: kill the worker here, once. A string, so that it is itself in every process."""
+PAUSE = "<pause>"
+"""In a FixedSpout's list: wait here until the test calls `release`."""
+
+
+class FixedSpout(Spout):
+    """`tuples` is a list for the default stream, or stream name -> list, one after the other."""
+
+    def __init__(
+        self, outputs: Outputs, tuples: Iterable[Any] | Mapping[str, Iterable[Any]],
+        directory: str | Path | None = None,
+    ) -> None:
+        self.outputs = outputs
+        streams = tuples if isinstance(tuples, Mapping) else {DEFAULT_STREAM: tuples}
+        self._items = [(stream, item) for stream, items in streams.items() for item in items]
+        self._made_in = os.getpid()
+        if directory is None and any(_is_mark(item) for _, item in self._items):
+            raise UsageError("a FixedSpout with CRASH or PAUSE in its list needs directory=, which its workers see too")
+        self._path = None if directory is None else Path(tempfile.mkdtemp(prefix="fixed-", dir=directory))
+
+    # ---- the test's side ----
+
+    @property
+    def paused_at(self) -> int | None:
+        """The place in the list where the spout is paused; None if it is not."""
+        reached = sorted(int(mark.name.partition("-")[2]) for mark in self._directory.glob("paused-*"))
+        waiting = [place for place in reached if not (self._directory / f"released-{place}").exists()]
+        return waiting[0] if waiting else None
+
+    def wait_until_paused(self, timeout_secs: float = 20.0) -> int:
+        """Wait until the spout has come to a PAUSE; its place in the list."""
+        wait_for("the spout to pause", lambda: self.paused_at is not None, timeout_secs)
+        place = self.paused_at
+        assert place is not None, "only this test releases it"
+        return place
+
+    def release(self) -> None:
+        """Let the spout go on from where it is paused."""
+        place = self.paused_at
+        if place is None:
+            raise UsageError("the spout is not paused; wait_until_paused() first")
+        (self._directory / f"released-{place}").touch()
+
+    @property
+    def _directory(self) -> Path:
+        if self._path is None:
+            raise UsageError("this FixedSpout has no directory and cannot pause")
+        return self._path
+
+    # ---- the spout's side ----
+
+    def open(self, conf: Mapping[str, Any], context: TopologyContext, collector: SpoutCollector) -> None:
+        self._collector = collector
+        tasks = context.component_tasks(context.component_id)
+        self._mine: Sequence[int] = range(context.task_index, len(self._items), len(tasks))
+        self._position = None if self._path is None else self._path / f"position-{context.task_index}"
+        self._prefix = AckedPrefix(self._committed())
+        self._next = self._prefix.committable
+        self._again: deque[int] = deque()
+
+    def _committed(self) -> int:
+        if self._position is None or not self._position.exists():
+            return 0
+        return int(self._position.read_text())
+
+    def next_tuple(self) -> None:
+        if self._again:
+            self._emit(self._again.popleft())
+        elif self._next < len(self._mine):
+            place = self._mine[self._next]
+            item = self._items[place][1]
+            if _is_mark(item):
+                if self._passes(item, place):
+                    self._next += 1
+                    self._done(place)
+            else:
+                self._next += 1
+                self._emit(place)
+
+    def _emit(self, place: int) -> None:
+        stream, values = self._items[place]
+        self._collector.emit(values, place, stream)
+
+    def _passes(self, mark: str, place: int) -> bool:
+        """Act on CRASH or PAUSE; whether the spout goes on."""
+        if mark == PAUSE:
+            (self._directory / f"paused-{place}").touch()
+            return (self._directory / f"released-{place}").exists()
+        crashed = self._directory / f"crashed-{place}"
+        if not crashed.exists():
+            if os.getpid() == self._made_in:
+                raise ComponentError(
+                    "CRASH would kill the process of the test itself; use SimulatedCluster.kill where there are no "
+                    "worker processes"
+                )
+            crashed.touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+        return True
+
+    @property
+    def exhausted(self) -> bool:  # type: ignore[override]
+        return self._next >= len(self._mine) and not self._again
+
+    def ack(self, message_id: Any) -> None:
+        self._done(message_id)
+
+    def _done(self, place: int) -> None:
+        if self._prefix.ack(self._mine.index(place)) and self._position is not None:
+            fresh = self._position.with_suffix(".new")
+            fresh.write_text(str(self._prefix.committable))
+            fresh.replace(self._position)
+
+    def on_failure(self, message_id: Any, failure: Failure) -> None:
+        self._again.append(message_id)
+
+
+def _is_mark(item: Any) -> bool:
+    return isinstance(item, str) and item in (CRASH, PAUSE)

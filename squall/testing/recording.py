@@ -1,0 +1,84 @@
+"""Writes down what components emit, without a bolt that listens: nothing in the topology changes.
+
+Guarantees: every tuple that an emit accepted is written down once, in the order of the emits, whoever subscribes (also
+nobody), on direct streams too. Task ids, groupings and what `emit` returns stay as they are.
+
+Relies on: collectors place their tuples through `StreamOut` where it offers no short cut.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from engine.batch import OpenBatch
+from engine.emitter import Emitter, PlaceOne, StreamOut
+from engine.groupings import KeyMemo, Values
+from engine.stream import DEFAULT_STREAM
+from engine.topology import Topology
+from engine.tuple import Run
+
+
+def stream_key(component: str, stream: str) -> str:
+    """How a stream is named: its component for the default stream, else "component/stream"."""
+    return component if stream == DEFAULT_STREAM else f"{component}/{stream}"
+
+
+class Recorder:
+    """What was emitted, by stream."""
+
+    def __init__(self, topology: Topology) -> None:
+        self.emitted: dict[str, list[Values]] = {
+            stream_key(spec.id, stream): [] for spec in topology.components.values() for stream in spec.outputs
+        }
+        self.count = 0
+
+    def of(self, component: str, stream: str) -> Callable[[Values], None]:
+        """What to call with each tuple of one stream."""
+        keep = self.emitted[stream_key(component, stream)].append
+
+        def record(values: Values) -> None:
+            self.count += 1
+            keep(values)
+
+        return record
+
+
+class _RecordedStream(StreamOut):
+    """A stream that tells a recorder of each tuple."""
+
+    __slots__ = ("_record",)
+
+    def __init__(self, stream: StreamOut, record: Callable[[Values], None]) -> None:
+        super().__init__(stream.who, stream.shape, stream.routes)
+        self._record = record
+
+    def place(self, values: Values, key: object, run: Run) -> list[int]:
+        tasks = super().place(values, key, run)
+        self._record(values)
+        return tasks
+
+    def place_joined(self, values: Values, runs: list[Run]) -> list[int]:
+        tasks = super().place_joined(values, runs)
+        self._record(values)
+        return tasks
+
+    def place_direct(self, task: int, values: Values, runs: list[Run]) -> list[int]:
+        tasks = super().place_direct(task, values, runs)
+        self._record(values)
+        return tasks
+
+    # The short cuts go past `place`.
+
+    def fast_place(self) -> PlaceOne | None:
+        return None
+
+    def fast_memo(self) -> tuple[KeyMemo[OpenBatch], int] | None:
+        return None
+
+
+def record_streams(emitter: Emitter, recorder: Recorder) -> None:
+    """Have every stream of one task written down. Before its collector is made."""
+    streams: dict[str, Any] = emitter.streams
+    for name, stream in emitter.streams.items():
+        streams[name] = _RecordedStream(stream, recorder.of(emitter.component, name))

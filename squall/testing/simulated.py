@@ -1,0 +1,274 @@
+"""SimulatedCluster: a topology on several workers in this one process and thread, under a clock that the test moves.
+
+Guarantees
+    * The code of real workers meets every tuple: cores, ackers, codec. Links are queues, and time passes only when the
+      test says so (or while it waits in `run_until`); the same seed and the same calls are the same run.
+    * Executors are placed as a real cluster with as many free slots would place them, and have the same task ids.
+    * What a worker held when it is killed is gone, and its peers act on its death as real ones do.
+
+Not simulated: supervisors (a killed worker stays dead until `restart`), credit and back-pressure, threads (a `blocking`
+bolt runs in turn like all others). An exception in a component reaches the caller as `TaskCrashed`; a real worker would
+die of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from engine.clock import NS_PER_SEC, ManualClock
+from engine.config import Config
+from engine.core import WorkerCore
+from engine.errors import ClusterError, UsageError
+from engine.failure import Failure
+from engine.groupings import Values
+from engine.local import is_drained, readings_of
+from engine.plan import ExecutorPlan, Plan
+from engine.report import RunReport, build_report
+from engine.topology import ComponentSpec, Topology
+from scheduler.messages import ComponentSummary, SlotRef
+from scheduler.placement import place, task_layout
+from squall.testing.recording import Recorder
+from squall.testing.sharing import copy_sharing
+from squall.testing.simulated_worker import SimulatedWorker, Wiring
+
+MAX_BUSY_TURNS = 10_000
+"""A spout that never runs dry emits up to 256 tuples a turn: this many turns without a pause are no test any more."""
+_FIRST_PORT = 6700
+"""As on a real cluster (scheduler.cluster, which would import ZeroMQ)."""
+_MIN_WAIT_NS, _MAX_WAIT_NS = 1_000_000, NS_PER_SEC
+"""Steps of the clock while spouts may hold something back for later."""
+
+
+class SimulatedCluster:
+    """The workers of one topology. `config.workers` says how many. A context manager that closes every task."""
+
+    def __init__(
+        self, topology: Topology, config: Config | None = None, *, plan: Plan | None = None,
+        clock: ManualClock | None = None, name: str = "simulated", state_root: str | Path | None = None,
+        record: bool = True, copy: Callable[[ComponentSpec], Any] = copy_sharing,
+    ) -> None:
+        config = config or Config()
+        self.name = name
+        self.config = config if config.seed is not None else config.replace(seed=0)
+        self.topology = topology
+        self.plan = plan or placed_plan(topology, self.config)
+        self.clock = clock or ManualClock()
+        self.active = True
+        self._recorder = Recorder(topology) if record else None
+        self._copy = copy
+        self._state_root = None if state_root is None else str(state_root)
+        self._started_ns = self._rotates_at_ns = self.clock.now_ns()
+        self._wiring = Wiring(topology, self.plan, self.config, name, self.clock.now_ns)
+        self.workers: list[SimulatedWorker | None] = [None] * self.plan.n_workers
+        """By slot index; None where it is dead."""
+        for slot in range(self.plan.n_workers):
+            self._start(slot)
+
+    # ---- what happened ----
+
+    @property
+    def emitted(self) -> dict[str, list[Values]]:
+        """Every tuple emitted so far: the default stream under its component's id, others as "component/stream"."""
+        if self._recorder is None:
+            raise UsageError("this cluster was made with record=False; it does not keep what is emitted")
+        return self._recorder.emitted
+
+    @property
+    def errors(self) -> list[tuple[str, int, str]]:
+        """(component, task, text) of every reported error."""
+        return self._wiring.errors
+
+    @property
+    def dead_letters(self) -> list[tuple[str, int, Any, Any, Failure]]:
+        """(component, task, message id, values, last failure) of every message that was given up."""
+        return self._wiring.dead_letters
+
+    @property
+    def cores(self) -> list[WorkerCore]:
+        """The worker cores that live."""
+        return [worker.core for worker in self.workers if worker is not None]
+
+    def core(self, slot: int) -> WorkerCore:
+        worker = self.workers[slot]
+        if worker is None:
+            raise ClusterError(f"worker {self.plan.worker_names[slot]} is dead")
+        return worker.core
+
+    def user(self, component: str, index: int = 0) -> Any:
+        """The user object of one task."""
+        task = self.plan.tasks_of(component)[index]
+        return next(user for _, at, user in self.core(self.plan.task_worker[task]).users() if at == task)
+
+    @property
+    def pending(self) -> int:
+        """Messages that are not answered yet."""
+        return sum(len(task.pending) for core in self.cores for _, task in core.spout_tasks.values())
+
+    @property
+    def tracked(self) -> int:
+        """Trees that ackers have not answered yet."""
+        return sum(len(acker) for core in self.cores for acker in core.ackers.values())
+
+    @property
+    def quiet(self) -> bool:
+        """Nothing is under way in or between workers."""
+        return all(core.quiet for core in self.cores) and not any(self._wiring.links.values())
+
+    @property
+    def drained(self) -> bool:
+        """All workers live, all spouts are exhausted, nothing is pending or under way."""
+        return None not in self.workers and self.quiet and all(map(is_drained, self.cores))
+
+    def report(self) -> RunReport:
+        """What the living workers counted so far, as a real run's report."""
+        readings = [reading for core in self.cores for reading in readings_of(core)]
+        duration_secs = (self.clock.now_ns() - self._started_ns) / NS_PER_SEC
+        return build_report(self.name, readings, duration_secs, [], self.drained)
+
+    # ---- letting it happen ----
+
+    def step(self) -> bool:
+        """One turn of every worker; whether anything happened. Raises TaskCrashed."""
+        self._rotate()
+        worked = False
+        for worker in self.workers:
+            if worker is not None:
+                worked |= worker.turn()
+        return worked
+
+    def settle(self) -> None:
+        """Step until nothing happens any more."""
+        for _ in range(MAX_BUSY_TURNS):
+            if not self.step():
+                return
+        raise self._still_busy()
+
+    def advance(self, secs: float) -> None:
+        """Let `secs` pass: every tick and timeout on the way happens at its time."""
+        end_ns = self.clock.now_ns() + round(secs * NS_PER_SEC)
+        self.settle()
+        while (deadline_ns := self._next_deadline_ns()) <= end_ns:
+            self._move_to(deadline_ns)
+            self.settle()
+        self._move_to(end_ns)
+        self.settle()
+
+    def run_until(self, condition: Callable[[], bool], timeout_secs: float = 60.0, what: str = "the condition") -> None:
+        """Step, and let time pass where nothing happens, until `condition()`.
+
+        ClusterError when `timeout_secs` of the simulated clock pass first.
+        """
+        end_ns = self.clock.now_ns() + round(timeout_secs * NS_PER_SEC)
+        busy_turns, wait_ns = 0, _MIN_WAIT_NS
+        while not condition():
+            if self.step():
+                busy_turns, wait_ns = busy_turns + 1, _MIN_WAIT_NS
+                if busy_turns > MAX_BUSY_TURNS:
+                    raise self._still_busy()
+                continue
+            now_ns = self.clock.now_ns()
+            if now_ns >= end_ns:
+                raise ClusterError(f"topology {self.name!r}: {timeout_secs:g} simulated seconds passed before {what}")
+            # Not in one go to the next deadline: a spout may hold something back until a time of its own.
+            self._move_to(min(end_ns, now_ns + wait_ns, self._next_deadline_ns()))
+            busy_turns, wait_ns = 0, min(2 * wait_ns, _MAX_WAIT_NS)
+
+    def run(self, timeout_secs: float = 3600.0) -> RunReport:
+        """Run until drained; the report. ClusterError when `timeout_secs` of the simulated clock pass first."""
+        self.run_until(lambda: self.drained, timeout_secs, "it was drained")
+        return self.report()
+
+    def _rotate(self) -> None:
+        now_ns = self.clock.now_ns()
+        if now_ns >= self._rotates_at_ns:
+            self._rotates_at_ns = now_ns + round(self.config.message_timeout_secs * NS_PER_SEC)
+            for core in self.cores:
+                core.tracking.rotate()
+
+    def _next_deadline_ns(self) -> int:
+        deadlines = [core.next_deadline_ns for core in self.cores]
+        return min([self._rotates_at_ns, *(deadline for deadline in deadlines if deadline is not None)])
+
+    def _move_to(self, at_ns: int) -> None:
+        now_ns = self.clock.now_ns()
+        if at_ns > now_ns:
+            self.clock.advance_ns(at_ns - now_ns)
+
+    def _still_busy(self) -> ClusterError:
+        return ClusterError(
+            f"topology {self.name!r} is still busy after {MAX_BUSY_TURNS} turns; a spout that never runs dry can be "
+            "stepped, or run until a condition holds"
+        )
+
+    # ---- commands ----
+
+    def set_active(self, active: bool) -> None:
+        """Activate or deactivate the spouts."""
+        self.active = active
+        for core in self.cores:
+            core.set_active(active)
+
+    def kill(self, worker: int | str) -> None:
+        """End a worker ("node:port", or its number from 0) without warning; what it had sent still arrives."""
+        slot = self._slot(worker)
+        if self.workers[slot] is None:
+            raise ClusterError(f"worker {self.plan.worker_names[slot]} is dead already")
+        self._wiring.board[slot] = (self._wiring.board[slot][0], False)
+        self.workers[slot] = None
+        for source in range(self.plan.n_workers):
+            self._wiring.links[source, slot].clear()
+
+    def restart(self, worker: int | str) -> None:
+        """Start the next incarnation of a killed worker. Raises TaskCrashed if `open` or `prepare` does."""
+        slot = self._slot(worker)
+        if self.workers[slot] is not None:
+            raise ClusterError(f"worker {self.plan.worker_names[slot]} lives; kill it first")
+        self._wiring.board[slot] = (self._wiring.board[slot][0] + 1, True)
+        self._start(slot)
+
+    def _start(self, slot: int) -> None:
+        worker = SimulatedWorker(self._wiring, slot, self._copy, self._state_root, self._recorder)
+        worker.core.set_active(self.active)
+        self.workers[slot] = worker
+
+    def _slot(self, worker: int | str) -> int:
+        names = list(self.plan.worker_names)
+        if worker in names:
+            return names.index(str(worker))
+        if isinstance(worker, int) and 0 <= worker < len(names):
+            return worker
+        raise UsageError(f"there is no worker {worker!r}; workers are {', '.join(names)}, or 0 to {len(names) - 1}")
+
+    def close(self) -> None:
+        """Close every task of the living workers. Raises the first TaskCrashed of them."""
+        crashes = [crash for core in self.cores for crash in core.close()]
+        self.workers = [None] * self.plan.n_workers
+        if crashes:
+            raise crashes[0]
+
+    def __enter__(self) -> SimulatedCluster:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *rest: object) -> None:
+        try:
+            self.close()
+        except Exception:
+            # What the test itself raised tells more than what closing after it did.
+            if kind is None:
+                raise
+
+
+def placed_plan(topology: Topology, config: Config) -> Plan:
+    """Where a cluster with as many free slots as workers are asked for would put everything."""
+    components = [ComponentSummary(*row) for row in topology.layout(config.acker_count)]
+    slots = [SlotRef("node-1", _FIRST_PORT + number) for number in range(config.workers)]
+    kinds = {component.id: component.kind for component in components}
+    placed = place(task_layout(components), config.workers, slots, kinds)
+    assert placed is not None, "a topology has at least one component, and workers are at least one"
+    workers, executors = placed
+    return Plan(
+        [[ExecutorPlan(e.component, e.first_task, e.last_task) for e in worker] for worker in executors],
+        [str(slot) for slot in workers],
+    )

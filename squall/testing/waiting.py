@@ -1,0 +1,19 @@
+"""Waiting for what other processes do: for a condition, never for a time."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import TypeVar
+
+T = TypeVar("T")
+_POLL_SECS = 0.002
+
+
+def wait_for(what: str, condition: Callable[[], T], timeout_secs: float = 20.0) -> T:
+    """The first true value of `condition()`; AssertionError naming `what` when `timeout_secs` pass first."""
+    deadline = time.monotonic() + timeout_secs
+    while not (value := condition()):
+        assert time.monotonic() < deadline, f"waited {timeout_secs:g} s for {what}"
+        time.sleep(_POLL_SECS)
+    return value

@@ -1,0 +1,159 @@
+"""The life of components on real workers: inactive submission, activation, threads, several tasks of an executor."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+from squall import BasicBolt, BasicCollector, Config, LocalCluster, TopologyBuilder, TopologyContext, Tuple
+from squall.testing import FeederSpout
+from tests.process.parts import note, notes
+from tests.process.waiting import wait_for
+
+
+class Threads(BasicBolt):
+    """Notes (component, task index, thread) of each tuple."""
+
+    outputs = ("value",)
+
+    def __init__(self, directory: Path, blocking: bool) -> None:
+        self.directory = str(directory)
+        self.blocking = blocking
+
+    def prepare(self, conf: Any, context: TopologyContext) -> None:
+        self.context = context
+        note(self.directory, "prepared", context.component_id)
+
+    def execute(self, tup: Tuple, collector: BasicCollector) -> None:
+        if tup.is_tick:
+            note(self.directory, "ticks", self.context.worker)
+            return
+        if tup[0] == "report":
+            collector.report_error(ValueError("something odd"))
+        thread = threading.current_thread()
+        kind = "main" if thread is threading.main_thread() else thread.name
+        note(self.directory, "threads", [self.context.component_id, self.context.task_index, kind])
+        collector.emit(tup.values)
+
+
+def topology(feeder: FeederSpout, directory: Path) -> TopologyBuilder:
+    builder = TopologyBuilder()
+    builder.set_spout("spout", feeder)
+    waits = builder.set_bolt("waits", Threads(directory, blocking=True), parallelism=2, tasks=4).all_grouping("spout")
+    waits.set_config(tick_tuple_freq_secs=0.02)
+    builder.set_bolt("works", Threads(directory, blocking=False), parallelism=1, tasks=2).all_grouping("waits")
+    return builder
+
+
+def test_inactive_at_first(squall_cluster: LocalCluster, tmp_path: Path) -> None:
+    """Storm's testSubmitInactiveTopology, but that tasks are opened at once: a topology whose `open` fails is known to
+    be wrong when it is submitted, and activation does not wait for it."""
+    feeder = FeederSpout(directory=tmp_path)
+    feeder.feed(("x",))
+    builder = topology(feeder, tmp_path)
+    job = squall_cluster.submit("inactive", builder.build(), Config(workers=2), active=False)
+    job.wait_until_ready(20)
+    assert sorted(notes(tmp_path, "prepared")) == ["waits"] * 4 + ["works"] * 2
+    wait_for("idle workers", job.is_idle)
+    assert (feeder.calls, feeder.waiting) == (["open"], 1)
+    job.activate()
+    wait_for("the ack", lambda: feeder.acked == [1])
+    assert feeder.calls == ["open", "activate"]
+
+
+def test_who_replaces_a_worker_is_as_inactive(squall_cluster: LocalCluster, tmp_path: Path) -> None:
+    feeder = FeederSpout(directory=tmp_path)
+    job = squall_cluster.submit("life", topology(feeder, tmp_path).build(), Config(workers=2))
+    wait_for("activation", lambda: feeder.calls == ["open", "activate"])
+    job.deactivate()
+    wait_for("the callback", lambda: feeder.calls[-1] == "deactivate")
+    feeder.feed(("x",))
+    for worker in ("node-1:6700", "node-1:6701"):
+        squall_cluster.inject("kill", worker)
+    wait_for("the replacement", lambda: feeder.calls == ["open", "activate", "deactivate", "open"])
+    job.wait_until_ready(20)
+    await_turns(tmp_path)
+    assert (feeder.waiting, feeder.calls[3:]) == (1, ["open"])
+    job.activate()
+    wait_for("the ack", lambda: feeder.acked == [1])
+    assert feeder.calls[3:] == ["open", "activate"]
+
+
+class Complains(FeederSpout):
+    """Reports an error for each answer."""
+
+    def ack(self, message_id: Any) -> None:
+        self._collector.report_error(KeyError("from the spout"))
+        super().ack(message_id)
+
+
+def test_reported_errors_are_counted_and_in_the_log_whoever_reports_them(
+    squall_cluster: LocalCluster, tmp_path: Path
+) -> None:
+    feeder = Complains(directory=tmp_path)
+    job = squall_cluster.submit("reports", topology(feeder, tmp_path).build(), Config(workers=2))
+    feeder.feed(("report",))
+    feeder.finish()
+    report = job.wait_until_drained(20)
+    # Four tasks on threads of their own, and two that each of those sent it to.
+    assert {name: component.errors for name, component in report.components.items()} == {
+        "spout": 1, "waits": 4, "works": 8,
+    }
+    assert (report.acked, report.failed, report.restarts) == (1, 0, [])
+    lines: list[str] = []
+
+    def logged() -> bool:
+        lines.extend(line for _, line in squall_cluster.new_log_lines())
+        return len(lines) >= 13
+
+    wait_for("the log", logged)
+    texts = Counter(line.partition("]: ")[2] for line in lines if line.startswith("error reported by "))
+    assert texts == {"ValueError: something odd": 12, "KeyError: 'from the spout'": 1}
+
+
+def test_activate_and_deactivate_are_told_and_obeyed(squall_cluster: LocalCluster, tmp_path: Path) -> None:
+    feeder = FeederSpout(directory=tmp_path)
+    job = squall_cluster.submit("life", topology(feeder, tmp_path).build(), Config(workers=2))
+    for round_ in (1, 2):
+        feeder.feed(("x",), round_)
+        wait_for("the ack", lambda: round_ in feeder.acked)  # noqa: B023
+        job.deactivate()
+        wait_for("the callback", lambda: feeder.calls[-1] == "deactivate")
+        feeder.feed(("y",), -round_)
+        await_turns(tmp_path)
+        assert (feeder.waiting, feeder.unanswered) == (1, [-round_])
+        job.activate()
+        wait_for("the ack", lambda: -round_ in feeder.acked)  # noqa: B023
+    job.kill(0.0)
+    assert feeder.calls == ["open", *["activate", "deactivate"] * 2, "activate", "deactivate", "close"]
+    assert feeder.failures == []
+
+
+def ticks(directory: Path) -> Counter[str]:
+    """By worker: the loops of all of them turn on."""
+    return Counter(notes(directory, "ticks"))
+
+
+def await_turns(directory: Path, workers: tuple[str, ...] = ("node-1:6700", "node-1:6701")) -> None:
+    """Wait until the loop of each worker has gone round at least once from now on."""
+    before = ticks(directory)
+    wait_for("workers to turn", lambda: all(ticks(directory)[worker] >= before[worker] + 2 for worker in workers))
+
+
+def test_blocking_executors_have_a_thread_each_and_tasks_share_it(
+    squall_cluster: LocalCluster, tmp_path: Path
+) -> None:
+    feeder = FeederSpout(directory=tmp_path)
+    job = squall_cluster.submit("threads", topology(feeder, tmp_path).build(), Config(workers=1))
+    feeder.feed(("x",))
+    feeder.finish()
+    job.wait_until_drained(20)
+    seen = {(component, index): thread for component, index, thread in notes(tmp_path, "threads")}
+    assert {seen["works", index] for index in range(2)} == {"main"}
+    waits = [seen["waits", index] for index in range(4)]
+    # Tasks 0 and 1 are one executor's, 2 and 3 another's.
+    assert waits[0] == waits[1] != waits[2] == waits[3]
+    assert all(thread.startswith("waits[") for thread in waits)
+    assert feeder.acked == [1]

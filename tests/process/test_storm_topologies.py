@@ -1,0 +1,71 @@
+"""Storm's integration tests on real worker processes; the table is in tests/storm_world.py."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from squall import Config, Job, LocalCluster, TopologyBuilder
+from squall.testing import FeederSpout
+from tests import storm_acking, storm_streams
+from tests.process.waiting import wait_for
+from tests.storm_world import World
+
+DEADLINE_SECS = 40.0
+
+
+class ProcessWorld:
+    """One topology on a cluster of real processes."""
+
+    timeout_secs = 0.5
+
+    def __init__(self, cluster: LocalCluster, directory: Path, workers: int) -> None:
+        self.directory = directory
+        self._cluster = cluster
+        self._workers = workers
+        self._feeders: list[FeederSpout] = []
+        self._lines: list[str] = []
+        self._job: Job
+
+    def feeder(self, *fields: str) -> FeederSpout:
+        self._feeders.append(FeederSpout(fields, self.directory))
+        return self._feeders[-1]
+
+    def start(self, builder: TopologyBuilder, **settings: Any) -> None:
+        self._job = self._cluster.submit("storm", builder.build(), Config(workers=self._workers, **settings))
+
+    def settle(self) -> None:
+        fed = sum(feeder.fed for feeder in self._feeders)
+        # What a worker has emitted and that it is not idle any more become visible together.
+        self.until("what was fed to be processed", lambda: self._emitted() >= fed and self._job.is_idle())
+
+    def _emitted(self) -> int:
+        return sum(reading.counters["emitted"] for reading in self._job.readings() if reading.kind == "spout")
+
+    def until(self, what: str, condition: Callable[[], object]) -> None:
+        wait_for(what, condition)
+
+    def finish(self) -> None:
+        self._job.wait_until_drained(DEADLINE_SECS)
+        self._job.kill(0.0)
+
+    @property
+    def reported(self) -> str:
+        self._lines += [line for _, line in self._cluster.new_log_lines()]
+        return "\n".join(self._lines)
+
+
+@pytest.fixture(params=[1, 3])
+def world(request: pytest.FixtureRequest, squall_cluster: LocalCluster, tmp_path: Path) -> World:
+    return ProcessWorld(squall_cluster, tmp_path, request.param)
+
+
+@pytest.mark.squall_cluster(slots_per_node=3)
+@pytest.mark.parametrize(
+    "scenario", [*storm_acking.SCENARIOS, *storm_streams.SCENARIOS], ids=lambda scenario: scenario.__name__
+)
+def test_as_in_storm(scenario: Callable[[World], None], world: World) -> None:
+    scenario(world)

@@ -1,0 +1,373 @@
+"""The simulated cluster: time that the test moves, workers that it kills, and the parts that tests feed by hand."""
+
+from __future__ import annotations
+
+import pickle
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from engine.executor import TaskCrashed
+from engine.plan import ExecutorPlan, Plan
+from squall import (
+    BasicBolt,
+    BasicCollector,
+    Bolt,
+    BoltCollector,
+    ClusterError,
+    Config,
+    Spout,
+    Stream,
+    TopologyBuilder,
+    TopologyContext,
+    Tuple,
+    UsageError,
+)
+from squall.testing import AckTracker, FeederSpout, ManualClock, SimulatedCluster
+
+
+class Forward(BasicBolt):
+    outputs = ("value",)
+
+    def execute(self, tup: Tuple, collector: BasicCollector) -> None:
+        if tup.is_tick:
+            return
+        if tup[0] == "raise":
+            raise ValueError("what")
+        # What is written down is no subscriber more.
+        assert len(collector.emit((tup[0],))) == 1
+
+
+class Keep(Bolt):
+    """Acks what it kept when it is asked to."""
+
+    def prepare(self, conf: Any, context: TopologyContext, collector: BoltCollector) -> None:
+        self.collector = collector
+        self.kept: list[Tuple] = []
+        self.ticks = 0
+
+    def execute(self, tup: Tuple) -> None:
+        if tup.is_tick:
+            self.ticks += 1
+            self.collector.ack(tup)
+        elif tup[0] == "ack":
+            for kept in (*self.kept, tup):
+                self.collector.ack(kept)
+            self.kept.clear()
+        else:
+            self.kept.append(tup)
+
+    def cleanup(self) -> None:
+        if any(tup[0] == "bad end" for tup in self.kept):
+            raise ValueError("cannot clean up")
+
+
+def cluster_of(feeder: Spout, last: Bolt | None = None, **settings: Any) -> SimulatedCluster:
+    builder = TopologyBuilder()
+    builder.set_spout("spout", feeder)
+    builder.set_bolt("forward", Forward()).shuffle_grouping("spout")
+    builder.set_bolt("keep", last or Keep()).shuffle_grouping("forward")
+    return SimulatedCluster(builder.build(), Config(**settings))
+
+
+WORKERS = pytest.mark.parametrize("workers", [1, 2, 3])
+
+
+@WORKERS
+def test_what_is_fed_goes_through_and_is_answered(workers: int) -> None:
+    feeder = FeederSpout()
+    tracker = AckTracker(feeder)
+    with cluster_of(feeder, workers=workers) as cluster:
+        assert feeder.feed(("x",)) == 1
+        assert feeder.feed(("y",), "mine") == "mine"
+        assert feeder.waiting == 2
+        cluster.settle()
+        assert (feeder.waiting, feeder.unanswered, tracker.take()) == (0, [1, "mine"], (0, 0))
+        assert (cluster.pending, cluster.tracked, cluster.quiet, cluster.drained) == (2, 2, True, False)
+        feeder.feed(("ack",), None)
+        cluster.settle()
+        assert (sorted(map(str, feeder.acked)), feeder.failures, feeder.unanswered) == (["1", "mine"], [], [])
+        assert (tracker.acks, tracker.fails, tracker.acks_of(1), tracker.acks_of(2)) == (2, 0, 1, 0)
+        tracker.reset()
+        assert tracker.take() == (0, 0)
+        feeder.finish()
+        report = cluster.run()
+        assert (report.acked, report.drained, report.components["keep"].executed) == (2, True, 3)
+        assert cluster.emitted["forward"] == [("x",), ("y",), ("ack",)]
+    assert feeder.calls == ["open", "activate", "close"]
+
+
+def test_time_passes_only_when_it_is_told_to() -> None:
+    feeder, clock = FeederSpout(), ManualClock()
+    builder = TopologyBuilder()
+    builder.set_spout("spout", feeder)
+    builder.set_bolt("keep", Keep()).shuffle_grouping("spout").set_config(tick_tuple_freq_secs=2)
+    with SimulatedCluster(builder.build(), Config(workers=2, message_timeout_secs=10), clock=clock) as cluster:
+        feeder.feed(("x",))
+        cluster.settle()
+        cluster.advance(9.999)
+        assert (feeder.failed, cluster.user("keep").ticks) == ([], 4)
+        cluster.advance(0.001)
+        assert (feeder.failed, cluster.user("keep").ticks) == ([(1, "timeout")], 5)
+        began_ns = clock.now_ns()
+        cluster.run_until(lambda: cluster.user("keep").ticks == 8)
+        assert clock.now_ns() - began_ns == pytest.approx(6e9, abs=2e6)
+
+
+def test_what_does_not_happen_in_time_is_an_error() -> None:
+    with cluster_of(FeederSpout()) as cluster:
+        with pytest.raises(ClusterError, match="'simulated': 5 simulated seconds passed before it rains"):
+            cluster.run_until(lambda: False, timeout_secs=5, what="it rains")
+        assert cluster.report().duration_secs == 5
+        with pytest.raises(ClusterError, match="2 simulated seconds passed before it was drained"):
+            cluster.run(timeout_secs=2)
+
+
+class EndlessSpout(Spout):
+    outputs = ("value",)
+
+    def open(self, conf: Any, context: Any, collector: Any) -> None:
+        self.collector = collector
+
+    def next_tuple(self) -> None:
+        self.collector.emit(("ack",))
+
+
+def test_a_spout_that_never_runs_dry_can_be_stepped(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("squall.testing.simulated.MAX_BUSY_TURNS", 20)
+    with cluster_of(EndlessSpout()) as cluster:
+        assert cluster.step()
+        assert cluster.emitted["spout"]
+        for run in (cluster.settle, cluster.run):
+            with pytest.raises(ClusterError, match="still busy after 20 turns"):
+                run()
+        cluster.set_active(False)
+        cluster.settle()
+        cluster.run_until(lambda: cluster.quiet)
+
+
+def test_a_killed_workers_tuples_fail_and_its_replacement_takes_over() -> None:
+    feeder = FeederSpout()
+    with cluster_of(feeder, workers=2, ackers=1) as cluster:
+        away = next(w for w in (0, 1) if cluster.plan.task_worker[cluster.plan.tasks_of("spout")[0]] != w)
+        name = cluster.plan.worker_names[away]
+        lost = [name for name in ("forward", "keep") if cluster.plan.tasks_of(name, away)]
+        assert lost
+        feeder.feed(("x",))
+        cluster.settle()
+        assert feeder.unanswered == [1]
+        cluster.kill(name)
+        with pytest.raises(ClusterError, match=f"worker {name} is dead"):
+            cluster.user(lost[0])
+        with pytest.raises(ClusterError, match=f"worker {name} is dead already"):
+            cluster.kill(away)
+        cluster.settle()
+        assert feeder.failed == [(1, "worker died")]
+        feeder.feed(("x",), 2)
+        feeder.feed(("ack",), 3)
+        cluster.settle()
+        assert 3 not in feeder.acked
+        cluster.restart(name)
+        assert cluster.core(away).me == away
+        cluster.settle()
+        assert sorted(feeder.acked) == [2, 3]
+        with pytest.raises(ClusterError, match=f"worker {name} lives; kill it first"):
+            cluster.restart(name)
+        for wrong in ("node-9:1", 2, -1):
+            with pytest.raises(UsageError, match=f"no worker {wrong!r}; workers are node-1:6700, node-1:6701, or 0"):
+                cluster.kill(wrong)
+
+
+def scattered(feeder: FeederSpout) -> SimulatedCluster:
+    """Spout and last bolt in worker 0, the bolt between them in worker 1."""
+    builder = TopologyBuilder()
+    builder.set_spout("spout", feeder)
+    builder.set_bolt("forward", Forward()).shuffle_grouping("spout")
+    builder.set_bolt("keep", Keep()).shuffle_grouping("forward")
+    here = [ExecutorPlan("__acker", 1, 1), ExecutorPlan("keep", 3, 3), ExecutorPlan("spout", 4, 4)]
+    plan = Plan([here, [ExecutorPlan("forward", 2, 2)]], ["node-1:6700", "node-2:6700"])
+    return SimulatedCluster(builder.build(), Config(workers=2, ackers=1), plan=plan)
+
+
+def test_what_was_sent_to_a_dead_worker_does_not_reach_its_replacement() -> None:
+    feeder = FeederSpout()
+    with scattered(feeder) as cluster:
+        near = cluster.workers[0]
+        assert near is not None
+        feeder.feed(("x",))
+        near.turn()
+        cluster.kill("node-2:6700")
+        assert cluster.quiet  # what was under way to it is lost
+        feeder.feed(("y",))
+        near.core.step()
+        assert [near.send(slot) for slot in near.sendable()] == [True]  # it does not know yet
+        cluster.restart("node-2:6700")
+        cluster.settle()
+        assert cluster.emitted["forward"] == []
+        assert feeder.failed == [(1, "worker died"), (2, "worker died")]
+
+
+def test_what_a_dead_worker_had_sent_arrives_until_its_death_is_known() -> None:
+    for known, arrives in ((False, [("x",)]), (True, [])):
+        with scattered(FeederSpout()) as cluster:
+            near, far = cluster.workers
+            assert near is not None
+            assert far is not None
+            cluster.user("spout").feed(("x",))
+            near.turn()
+            far.turn()
+            cluster.kill(1)
+            if known:
+                near.follow()
+            near.receive(1)
+            near.core.step()
+            assert [tup.values for tup in cluster.user("keep").kept] == arrives
+
+
+def test_what_late_messages_leave_behind_is_dropped_in_time() -> None:
+    feeder = FeederSpout()
+    with cluster_of(feeder, message_timeout_secs=1) as cluster:
+        feeder.feed(("x",))
+        cluster.advance(1)
+        assert feeder.failed == [(1, "timeout")]
+        feeder.feed(("ack",))
+        cluster.settle()
+        (acker,) = cluster.core(0).ackers.values()
+        assert acker.early_count == 1  # the ack of a tree that had timed out
+        cluster.advance(2)
+        assert acker.early_count == 0
+
+
+def test_a_spout_whose_worker_dies_is_opened_again() -> None:
+    feeder = FeederSpout()
+    with cluster_of(feeder) as cluster:
+        feeder.feed(("x",))
+        cluster.settle()
+        cluster.kill(0)
+        assert not cluster.drained
+        cluster.restart(0)
+        cluster.settle()
+        assert (feeder.unanswered, feeder.calls) == ([1], ["open", "activate"] * 2)
+
+
+def test_an_exception_reaches_the_test() -> None:
+    feeder = FeederSpout()
+    with cluster_of(feeder, workers=2) as cluster:
+        feeder.feed(("raise",))
+        with pytest.raises(TaskCrashed, match=r"forward\[\d\] raised ValueError: what in execute"):
+            cluster.settle()
+
+
+def test_what_closing_raises_is_not_swallowed_but_does_not_hide_the_tests_own_error() -> None:
+    with pytest.raises(TaskCrashed, match="cannot clean up"):
+        end_badly(None)
+    with pytest.raises(KeyError, match="mine"):
+        end_badly(KeyError("mine"))
+
+
+def end_badly(error: Exception | None) -> None:
+    feeder = FeederSpout()
+    with cluster_of(feeder) as cluster:
+        feeder.feed(("bad end",))
+        cluster.settle()
+        if error is not None:
+            raise error
+
+
+class Once(Spout):
+    outputs = ("value",)
+
+    def open(self, conf: Any, context: Any, collector: Any) -> None:
+        self.collector = collector
+        self.value = ["x"]
+
+    def next_tuple(self) -> None:
+        if not self.exhausted:
+            self.exhausted = True
+            self.collector.emit((self.value,))
+
+
+@pytest.mark.parametrize("workers", [1, 3])
+def test_values_that_travel_between_workers_are_copies(workers: int) -> None:
+    with cluster_of(Once(), workers=workers, ackers=0) as cluster:
+        cluster.settle()
+        ((value,),) = [tup.values for tup in cluster.user("keep").kept]
+        assert value == ["x"]
+        assert (value is cluster.user("spout").value) == (workers == 1)
+
+
+def test_without_a_recorder_nothing_is_kept() -> None:
+    builder = TopologyBuilder()
+    builder.set_spout("spout", FeederSpout())
+    with (
+        SimulatedCluster(builder.build(), record=False) as cluster,
+        pytest.raises(UsageError, match="record=False"),
+    ):
+        assert cluster.emitted
+
+
+def test_reported_errors_and_dead_letters_are_kept(tmp_path: Path) -> None:
+    class Reports(Bolt):
+        def prepare(self, conf: Any, context: TopologyContext, collector: BoltCollector) -> None:
+            self.collector = collector
+            assert Path(context.state_dir).is_relative_to(tmp_path)
+
+        def execute(self, tup: Tuple) -> None:
+            self.collector.report_error(ValueError("odd"))
+            self.collector.fail(tup)
+
+    feeder = FeederSpout()
+    builder = TopologyBuilder()
+    builder.set_spout("spout", feeder)
+    builder.set_bolt("reports", Reports()).shuffle_grouping("spout")
+    with SimulatedCluster(builder.build(), Config(max_attempts=1), state_root=tmp_path) as cluster:
+        feeder.feed(("x",))
+        cluster.settle()
+        assert [(component, text) for component, _, text in cluster.errors] == [("reports", "ValueError: odd")]
+        ((component, _, message_id, values, failure),) = cluster.dead_letters
+        assert (component, message_id, values, failure.reason) == ("spout", 1, ("x",), "failed")
+        assert cluster.report().components["reports"].errors == 1
+
+
+# ---- feeders ----
+
+
+def test_a_feeder_without_a_directory_stays_in_its_process() -> None:
+    with pytest.raises(UsageError, match="without directory= cannot be sent to worker processes"):
+        pickle.dumps(FeederSpout())
+
+
+@pytest.mark.parametrize("across", [False, True])
+def test_a_feeder_works_the_same_through_memory_and_files(tmp_path: Path, across: bool) -> None:
+    feeder = FeederSpout({"default": ("value",), "other": ("value",)}, tmp_path if across else None)
+    builder = TopologyBuilder()
+    builder.set_spout("spout", feeder, parallelism=3)
+    builder.set_bolt("keep", Keep()).shuffle_grouping("spout").shuffle_grouping("spout", stream="other")
+    with SimulatedCluster(builder.build(), Config(workers=2, message_timeout_secs=5)) as cluster:
+        assert (feeder.acked, feeder.failures, feeder.waiting) == ([], [], 0)
+        for number in range(20):
+            feeder.feed((number,), stream="other" if number % 2 else "default")
+        assert feeder.waiting == 20
+        cluster.settle()
+        assert sorted(tup[0] for tup in cluster.user("keep").kept) == list(range(20))
+        assert len(cluster.emitted["spout/other"]) == 10
+        feeder.feed(("ack",), "ack")
+        cluster.settle()
+        assert len(feeder.acked) == 21
+        feeder.feed(("late",), "late")
+        cluster.advance(5)
+        assert (feeder.failed, feeder.unanswered) == ([("late", "timeout")], [])
+        feeder.finish()
+        assert cluster.run().emitted == 22
+
+
+def test_a_feeder_can_name_the_receiving_task() -> None:
+    feeder = FeederSpout({"default": Stream("value", direct=True)})
+    builder = TopologyBuilder()
+    builder.set_spout("spout", feeder)
+    builder.set_bolt("keep", Keep(), parallelism=3).direct_grouping("spout")
+    with SimulatedCluster(builder.build()) as cluster:
+        feeder.feed(("x",), task=cluster.plan.tasks_of("keep")[1])
+        cluster.settle()
+        assert [len(cluster.user("keep", index).kept) for index in range(3)] == [0, 1, 0]
