@@ -67,6 +67,8 @@ def _report(part: str, results: list[AsyncResult[Outcome]]) -> list[Outcome]:
         outcomes.append(result.get())
         if part in ("exhaustive", "mutants"):
             _row(outcomes[-1].what, outcomes[-1].counted, outcomes[-1].secs)
+        elif sys.stderr.isatty():
+            print(f"\r  {len(outcomes)} of {len(results)} parts", end="\r", file=sys.stderr, flush=True)
     if part in ("random", "cores"):
         cases, secs = sum(outcome.cases for outcome in outcomes), sum(outcome.secs for outcome in outcomes)
         _row(part, f"{cases:,} cases, {cases / max(secs, 1e-9):,.0f} per second of a core", secs)
