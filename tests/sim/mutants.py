@@ -138,8 +138,10 @@ class ImpatientTable(PendingTable):
 
     __slots__ = ()
 
-    def __init__(self, task: int, spout: Spout, now_ns: Callable[[], int], timeout_ns: int, *others: Any) -> None:
-        super().__init__(task, spout, now_ns, timeout_ns // 2, *others)
+    def __init__(
+        self, task: int, spout: Spout, now_ns: Callable[[], int], timeout_ns: int, *others: Any, **named: Any
+    ) -> None:
+        super().__init__(task, spout, now_ns, timeout_ns // 2, *others, **named)
 
 
 class ToldTwice:
@@ -159,8 +161,8 @@ class RepeatingTable(PendingTable):
 
     __slots__ = ()
 
-    def __init__(self, task: int, spout: Spout, *others: Any) -> None:
-        super().__init__(task, ToldTwice(spout), *others)  # type: ignore[arg-type]
+    def __init__(self, task: int, spout: Spout, *others: Any, **named: Any) -> None:
+        super().__init__(task, ToldTwice(spout), *others, **named)  # type: ignore[arg-type]
 
 
 class GossipingPeers(Peers):
