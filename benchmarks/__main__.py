@@ -1,4 +1,5 @@
-"""`python -m benchmarks`: word count on 1 and 2 workers and in bytewax, latency at half load, time to first tuple.
+"""`python -m benchmarks`: word count on 1 and 2 workers and in bytewax, latency at half load, time to first tuple,
+memory of the tracking.
 
 Everything is measured in one run on one machine, several times in turn; what is compared are medians and their ratios.
 """
@@ -17,6 +18,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from benchmarks import acker_memory
 from benchmarks.corpus import count_words, library_lines, rewrapped
 from benchmarks.word_count import TextSpout, word_count
 from engine.metrics import merge, percentile_ms
@@ -108,6 +110,7 @@ def main() -> None:
         secs = median(options.runs, lambda: first_tuple_secs(short, directory))
         rows.append(f"| `squall run` to first tuple | {secs * 1000:.0f} ms | |")
         say(rows[-1])
+    rows += acker_memory.rows()
     text = render(rows, options.runs)
     print(text)
     if not options.no_write:

@@ -1,5 +1,7 @@
 """`make prove`: the whole proof, in as many processes as there are cores, and what it amounts to.
 
+Seconds in the rows are of processor time.
+
     python -m tests.sim                     everything; ends with 1 if anything is not as it must be
     python -m tests.sim --seed 4711         one random case again, with its shortest schedule if it breaks something
     python -m tests.sim --core-seed 4711    one case of the real cores again
@@ -65,9 +67,11 @@ def _report(part: str, results: list[AsyncResult[Outcome]]) -> list[Outcome]:
         outcomes.append(result.get())
         if part in ("exhaustive", "mutants"):
             _row(outcomes[-1].what, outcomes[-1].counted, outcomes[-1].secs)
+        elif sys.stderr.isatty():
+            print(f"\r  {len(outcomes)} of {len(results)} parts", end="\r", file=sys.stderr, flush=True)
     if part in ("random", "cores"):
         cases, secs = sum(outcome.cases for outcome in outcomes), sum(outcome.secs for outcome in outcomes)
-        _row(part, f"{cases:,} cases, {cases / max(secs, 1e-9):,.0f} per second and process", secs)
+        _row(part, f"{cases:,} cases, {cases / max(secs, 1e-9):,.0f} per second of a core", secs)
     return outcomes
 
 

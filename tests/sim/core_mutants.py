@@ -54,13 +54,13 @@ class CoreMutant:
         return None
 
 
-_LITERAL = (engine.tracking, "Acker", LiteralStormAcker)
-_NO_DEDUPE = (ipc.data_plane, "LinkReceiver", CredulousReceiver)
+LITERAL = (engine.tracking, "Acker", LiteralStormAcker)
+NO_DEDUPE = (ipc.data_plane, "LinkReceiver", CredulousReceiver)
 
 CORE_MUTANTS = (
     CoreMutant("ids of each worker's own", ((engine.ids, "os", SameBytes),), invariants.ID_REPEATED),
-    CoreMutant("link dedupe", (_NO_DEDUPE,), invariants.WAITED_FOR_TIMEOUT, ("duplicate",), deaths=False),
-    CoreMutant("link dedupe and INIT guard", (_NO_DEDUPE, _LITERAL), invariants.ACKED_EARLY, ("duplicate",), False),
+    CoreMutant("link dedupe", (NO_DEDUPE,), invariants.WAITED_FOR_TIMEOUT, ("duplicate",), deaths=False),
+    CoreMutant("link dedupe and INIT guard", (NO_DEDUPE, LITERAL), invariants.ACKED_EARLY, ("duplicate",), False),
     CoreMutant("dead mask", ((engine.tracking, "Acker", BlindAcker),), invariants.WAITED_FOR_TIMEOUT),
     CoreMutant("rotation of trees", ((engine.tracking, "Acker", HoardingAcker),), invariants.STATE_LEFT, ("drop",)),
 )

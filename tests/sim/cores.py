@@ -151,6 +151,9 @@ class _Recorder:
     def __len__(self) -> int:
         return len(self._pending)
 
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._pending, name)
+
     def add(self, root: int, message_id: Any, values: Any, xor: int, workers: int) -> None:
         if root in self._cluster.roots:
             raise InvariantBrokenError(ID_REPEATED, f"root {root:x} of attempt {message_id}")

@@ -22,7 +22,7 @@ MEANING = {
     NEVER_ENDED: "once nothing is broken any more and timeouts expire, every attempt is acked or failed",
     MESSAGE_LOST: "with a source that replays, every message has been processed and acked at the end",
     COMMITTED_TOO_FAR: "the committed position never passes an offset that was not processed",
-    STATE_LEFT: "at the end, after the rotations of three timeouts, no table, queue or window holds anything",
+    STATE_LEFT: "at the end, after four timeouts, no table, queue or window holds anything",
     ID_REPEATED: "no root and no edge id is drawn twice, in any worker and incarnation",
 }
 

@@ -6,10 +6,12 @@ has none.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 from engine.acker import Acker
+from engine.component import Spout
 from engine.failure import Failure
 from engine.outbox import Outbox
 from engine.peers import Peers
@@ -47,12 +49,22 @@ class ForgetfulAcker(Acker):
             super().fail(root, failure)
 
 
+class HastyAcker(Acker):
+    """Trees are dropped before their timeout is over."""
+
+    __slots__ = ()
+
+    def rotate(self) -> None:
+        for _ in range(3):
+            super().rotate()
+
+
 class BlindAcker(Acker):
     """The masks are not compared with the dead: trees wait for their timeout."""
 
     __slots__ = ()
 
-    def workers_died(self, dead: int) -> None:
+    def workers_died(self, *dead: Any) -> None:
         pass
 
 
@@ -126,25 +138,31 @@ class ImpatientTable(PendingTable):
 
     __slots__ = ()
 
-    def expire(self) -> int:
-        now_ns = self._now_ns
-        self._now_ns = lambda: now_ns() + self._timeout_ns // 2
-        try:
-            return super().expire()
-        finally:
-            self._now_ns = now_ns
+    def __init__(
+        self, task: int, spout: Spout, now_ns: Callable[[], int], timeout_ns: int, *others: Any, **named: Any
+    ) -> None:
+        super().__init__(task, spout, now_ns, timeout_ns // 2, *others, **named)
+
+
+class ToldTwice:
+    """A spout that hears of each failure twice."""
+
+    def __init__(self, spout: Spout) -> None:
+        self.ack = spout.ack
+        self._spout = spout
+
+    def on_failure(self, message_id: Any, failure: Failure) -> None:
+        self._spout.on_failure(message_id, failure)
+        self._spout.on_failure(message_id, failure)
 
 
 class RepeatingTable(PendingTable):
-    """A tree stays in the table after it was answered."""
+    """What was answered is answered again."""
 
     __slots__ = ()
 
-    def failed(self, root: int, failure: Failure) -> None:
-        tree = self._trees.get(root)
-        super().failed(root, failure)
-        if tree is not None:
-            self._trees[root] = tree
+    def __init__(self, task: int, spout: Spout, *others: Any, **named: Any) -> None:
+        super().__init__(task, ToldTwice(spout), *others, **named)  # type: ignore[arg-type]
 
 
 class GossipingPeers(Peers):
@@ -177,9 +195,9 @@ class SecretiveTracking(Tracking):
 class LonelySpoutTracking(Tracking):
     """The spout is not told when the worker of an acker dies."""
 
-    def worker_died(self, slot: int) -> None:
+    def worker_died(self, *slot: Any) -> None:
         acker_worker, self._acker_worker = self._acker_worker, []
-        super().worker_died(slot)
+        super().worker_died(*slot)
         self._acker_worker = acker_worker
 
 
@@ -222,6 +240,7 @@ MUTANTS = (
     _mutant("message timeout", invariants.NEVER_ENDED, "edge", "drop", pending=TimelessTable),
     _mutant("timeout not early", invariants.FAILED_WITHOUT_CAUSE, "edge", "wait", pending=ImpatientTable),
     _mutant("one answer per attempt", invariants.ANSWERED_TWICE, "failing bolt", pending=RepeatingTable),
+    _mutant("two timeouts for trees", _WAITED, "edge", "rotate", acker=HastyAcker),
     _mutant("rotation of trees", _LEFT, _APART, "repeat_init", acker=HoardingAcker),
     _mutant("rotation of early messages", _LEFT, "edge", "wait", acker=TrashKeepingAcker),
     _mutant("credit for lost frames", _LEFT, "edge", "drop", receiver=StingyReceiver),

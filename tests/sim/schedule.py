@@ -18,18 +18,21 @@ from tests.sim.world import LINKS, World
 Action = tuple[str, Any]
 Schedule = tuple[Action, ...]
 
-PROGRESS = ("emit", "send", "deliver", "look", "flush_kept")
+PROGRESS = ("emit", "send", "deliver", "deliver_new", "look", "flush_kept")
 """What happens without any fault, in any order."""
 FAULTS = ("drop", "repeat", "overtake", "repeat_init", "wait", "rotate", "kill")
 DEATH = ("bury", "restart")
 _OF_SLOT = ("send", "look", "flush_kept", "rotate", "kill", "bury", "restart")
-_OF_LINK = ("deliver", "drop", "repeat", "overtake")
-_SHARES = {"emit": 10, "send": 30, "deliver": 50, "look": 4, "flush_kept": 3, "bury": 6, "restart": 6}
+_OF_LINK = ("deliver", "deliver_new", "drop", "repeat", "overtake")
+_SHARES = {
+    "emit": 12, "send": 30, "deliver": 50, "deliver_new": 6, "look": 4, "flush_kept": 3, "bury": 16, "restart": 16,
+}
+"""Those of deaths are large because they are possible only after one."""
 _FAULT_SHARE = 3
 _TABLE_SIZE = 1024
-_MIN_ACTIONS, _MAX_ACTIONS = 6, 30
+_MIN_ACTIONS, _MAX_ACTIONS = 20, 90
 _MIXES = 64
-"""Different sets of faults that cases are drawn from: each has some faults often and others not at all."""
+"""Different sets of shares that cases are drawn from: each has some faults often and others not at all."""
 
 
 def actions_of(shape: Shape, verbs: tuple[str, ...]) -> list[Action]:
@@ -63,7 +66,7 @@ def _words(action: Action) -> str:
     if argument is None:
         return verb.replace("_", " ")
     if verb in _OF_LINK:
-        return f"{verb} on link {argument[0]} -> {argument[1]}"
+        return f"{verb.replace('_', ' ')} on link {argument[0]} -> {argument[1]}"
     return f"{verb.replace('_', ' ')} worker {argument}"
 
 
@@ -114,7 +117,9 @@ class Dice:
         if table is None:
             rng = random.Random(mix)
             faults = [verb for verb in FAULTS if rng.random() < 0.5]
-            shares = {**_SHARES, **{verb: _FAULT_SHARE * rng.choice((1, 1, 3)) for verb in faults}}
+            shares = {**_SHARES, **{verb: _FAULT_SHARE * rng.choice((1, 2, 6)) for verb in faults}}
+            # In a third of the mixes frames are long under way.
+            shares["deliver"] //= rng.choice((1, 1, 8))
             weighted: list[Action] = []
             for verb, share in shares.items():
                 actions = actions_of(shape, (verb,))

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from tests.sim.core_mutants import CORE_MUTANTS, CoreMutant
+from tests.sim.core_mutants import CORE_MUTANTS, LITERAL, NO_DEDUPE, CoreMutant
 from tests.sim.cores import ALL_FAULTS, Cluster
+from tests.sim.invariants import ACKED_EARLY
 
 CASES = 20
 MUTANT_SEEDS = 200
@@ -34,3 +35,9 @@ def test_the_faults_really_happen() -> None:
 @pytest.mark.parametrize("mutant", CORE_MUTANTS, ids=[mutant.off for mutant in CORE_MUTANTS])
 def test_what_is_switched_off_is_named(mutant: CoreMutant) -> None:
     assert mutant.first_broken(MUTANT_SEEDS) is not None, f"{mutant.breaks!r} was not seen"
+
+
+@pytest.mark.parametrize("replaced", [NO_DEDUPE, LITERAL], ids=["dedupe", "INIT guard"])
+def test_the_other_one_alone_keeps_trees_from_being_acked_early(replaced: tuple[object, str, object]) -> None:
+    one_off = CoreMutant("one of the two", (replaced,), ACKED_EARLY, ("duplicate",), deaths=False)
+    assert one_off.first_broken(CASES) is None

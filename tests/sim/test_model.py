@@ -11,7 +11,7 @@ from tests.sim.parts import Parts
 from tests.sim.schedule import Case, Dice, breaks, find, shrink
 from tests.sim.shapes import SHAPES
 
-RANDOM_CASES = 3000
+RANDOM_CASES = 5000
 BY_NAME = {mutant.off: mutant for mutant in MUTANTS}
 
 

@@ -1,0 +1,91 @@
+"""`python -m benchmarks.acker_memory`: bytes that a pending tree costs its acker, and its spout's pending table.
+
+What Python allocated for many trees, by tracemalloc, divided by their number. Their root ids are counted with the
+acker, as if it lived in another worker than the spout. The user's message ids and values are not counted: they are his.
+A dict grows in steps, so each figure is taken just before an enlargement and just after.
+"""
+
+from __future__ import annotations
+
+import tracemalloc
+from collections.abc import Callable
+from itertools import islice
+
+from engine.acker import Acker
+from engine.component import Spout
+from engine.ids import EdgeIds, root_ids
+from engine.metrics import TaskStats
+from engine.pending import PendingTable
+
+# A dict of 2**17 slots is enlarged at two thirds of them: just before and just after, it is at its best and its worst.
+_BEST, _WORST = 87_380, 87_400
+GOAL_BYTES = 150
+_TASK = 7
+
+
+def allocated(fill: Callable[[], object]) -> int:
+    """Bytes that are still allocated after `fill`, whose result is kept."""
+    tracemalloc.start()
+    try:
+        before = tracemalloc.get_traced_memory()[0]
+        kept = fill()
+        after = tracemalloc.get_traced_memory()[0]
+        del kept
+        return after - before
+    finally:
+        tracemalloc.stop()
+
+
+def acker_bytes(trees: int, workers: int, tuples: int = 1) -> float:
+    """Per tree of `tuples` tuples that were sent to `workers` (bit mask)."""
+    source = EdgeIds()
+    edges = [source.next() for _ in range(trees * tuples)]
+    following = iter(edges).__next__
+
+    def fill() -> Acker:
+        acker = Acker()
+        for root in islice(root_ids(0), trees):
+            edge = following()
+            acker.init(root, edge, _TASK, workers)
+            for _ in range(tuples - 1):
+                child = following()
+                acker.ack_many([(root, edge ^ child)], {root: workers})
+                edge = child
+        return acker
+
+    return allocated(fill) / trees
+
+
+def pending_bytes(trees: int) -> float:
+    """Per tree, in the spout's table; the root id is the acker's."""
+    roots = list(islice(root_ids(0), trees))
+
+    def fill() -> PendingTable:
+        clock = iter(range(10**15, 10**15 + trees)).__next__
+        table = PendingTable(
+            _TASK, Spout(), clock, 10**9, TaskStats(), lambda *init: None, lambda root: None, None, lambda *letter: None
+        )
+        for root in roots:
+            table.add(root, None, None, 1, 0)
+        return table
+
+    return allocated(fill) / trees
+
+
+def rows() -> list[str]:
+    """The table's rows, as the other benchmarks write them."""
+    masks = {"in its spout's worker": 0, "sent to one other worker": 1 << 3, "sent to three other workers": 0b111 << 24}
+    found = []
+    for label, workers in masks.items():
+        best, worst = (acker_bytes(trees, workers) for trees in (_BEST, _WORST))
+        verdict = "within" if worst <= GOAL_BYTES else "over"
+        found.append(f"| acker, per tree {label} | {best:.0f} to {worst:.0f} bytes | {verdict} {GOAL_BYTES} |")
+    one, many = (acker_bytes(100, 1 << 3, tuples) for tuples in (1, 1000))
+    found.append(f"| acker, per tree of 1 tuple and of 1,000 | {one:.0f} and {many:.0f} bytes | |")
+    best, worst = (pending_bytes(trees) for trees in (_BEST, _WORST))
+    found.append(f"| spout's pending table, per tree | {best:.0f} to {worst:.0f} bytes | |")
+    return found
+
+
+if __name__ == "__main__":
+    print("\n".join(("| what | figure | goal |", "| --- | --- | --- |", *rows())))
