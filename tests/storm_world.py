@@ -1,6 +1,6 @@
 """What Storm's own integration tests do, written once for every place a topology can run in.
 
-A scenario (tests/storm_acking.py, tests/storm_streams.py) takes a `World`: a simulated cluster
+A scenario (tests/storm_{acking,streams,groupings}.py) takes a `World`: a simulated cluster
 (tests/unit/test_storm_topologies.py) or real worker processes (tests/process/test_storm_topologies.py). Components are
 found by name in workers, and write down what they see in files.
 

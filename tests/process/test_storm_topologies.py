@@ -10,7 +10,7 @@ import pytest
 
 from squall import Config, Job, LocalCluster, TopologyBuilder
 from squall.testing import FeederSpout
-from tests import storm_acking, storm_streams
+from tests import storm_acking, storm_groupings, storm_streams
 from tests.process.waiting import wait_for
 from tests.storm_world import World
 
@@ -65,7 +65,8 @@ def world(request: pytest.FixtureRequest, squall_cluster: LocalCluster, tmp_path
 
 @pytest.mark.squall_cluster(slots_per_node=3)
 @pytest.mark.parametrize(
-    "scenario", [*storm_acking.SCENARIOS, *storm_streams.SCENARIOS], ids=lambda scenario: scenario.__name__
+    "scenario", [*storm_acking.SCENARIOS, *storm_streams.SCENARIOS, *storm_groupings.SCENARIOS],
+    ids=lambda scenario: scenario.__name__,
 )
 def test_as_in_storm(scenario: Callable[[World], None], world: World) -> None:
     scenario(world)

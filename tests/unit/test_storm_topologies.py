@@ -10,7 +10,7 @@ import pytest
 
 from squall import Config, TopologyBuilder, TopologyError
 from squall.testing import FeederSpout, SimulatedCluster
-from tests import storm_acking, storm_streams
+from tests import storm_acking, storm_groupings, storm_streams
 from tests.storm_world import World
 
 _STEP_SECS = 0.05
@@ -61,7 +61,8 @@ def world(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[World]:
 
 
 @pytest.mark.parametrize(
-    "scenario", [*storm_acking.SCENARIOS, *storm_streams.SCENARIOS], ids=lambda scenario: scenario.__name__
+    "scenario", [*storm_acking.SCENARIOS, *storm_streams.SCENARIOS, *storm_groupings.SCENARIOS],
+    ids=lambda scenario: scenario.__name__,
 )
 def test_as_in_storm(scenario: Callable[[World], None], world: World) -> None:
     scenario(world)
