@@ -13,7 +13,7 @@ Layout::
     RUN/code/<sha256>                                 topology blobs
     RUN/n/<node>.sock                                 supervisors
     RUN/s/<node>-<port>-<incarnation>                 workers
-    RUN/boards/<topology id>                          status boards
+    RUN/boards/<topology id>[.<version>]              status boards
     RUN/state/<topology name>/<component>-<task>/     tasks' own files
     RUN/logs/
 """
@@ -220,8 +220,9 @@ class RunDir:
     def worker_socket(self, node: str, port: int, incarnation: int) -> Path:
         return check_socket_path(self.path / "s" / f"{node}-{port}-{incarnation}")
 
-    def board(self, topology_id: str) -> Path:
-        return self.boards / _file_name(topology_id)
+    def board(self, topology_id: str, version: int = 1) -> Path:
+        """The status board of one assignment of a topology: a board is made for a number of workers."""
+        return self.boards / _file_name(topology_id if version == 1 else f"{topology_id}.{version}")
 
     def state_dir(self, topology_name: str, component: str, task: int) -> Path:
         return self.path / "state" / _file_name(topology_name) / f"{_file_name(component)}-{task}"

@@ -209,7 +209,7 @@ class LocalCluster:
             name, config.to_dict(), components, digest, [entry or os.getcwd() for entry in sys.path],
             "ACTIVE" if active else "INACTIVE",
         )
-        job = Job(self.client, record, str(self.run_dir.board(record.id)))
+        job = Job(self.client, record, self.run_dir)
         self._jobs.append(job)
         return job
 
@@ -223,14 +223,13 @@ class LocalCluster:
     def _pid_of(self, target: str) -> int:
         known = []
         for job in self._jobs:
-            view = job._view()
+            view = job.view()
             if view is None:
                 continue
-            board, assignment = view
-            for index, slot in enumerate(assignment.workers):
+            for index, slot in enumerate(view.assignment.workers):
                 known.append(str(slot))
                 if str(slot) == target:
-                    return board.slot(index).pid
+                    return view.board.slot(index).pid
         raise UsageError(f"there is no worker {target!r}; workers are {', '.join(known) or 'none'}")
 
     def new_log_lines(self) -> list[tuple[str, str]]:

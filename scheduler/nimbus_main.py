@@ -94,7 +94,7 @@ class NimbusProcess:
         self._reap_awaited()
 
     def _timeout_ms(self) -> int | None:
-        deadlines = [at for at in (self._service.nimbus.next_deadline(), self._leave_at) if at is not None]
+        deadlines = [at for at in (self._service.next_deadline(), self._leave_at) if at is not None]
         if not deadlines:
             return None
         return max(0, math.ceil((min(deadlines) - time.monotonic()) * 1000))

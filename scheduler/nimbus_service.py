@@ -16,6 +16,7 @@ import math
 import os
 import time
 from collections.abc import Callable, Iterable
+from pathlib import Path
 
 import msgspec
 
@@ -25,11 +26,13 @@ from ipc.control import ControlServer, Incoming
 from ipc.rundir import RunDir
 from scheduler.code_store import CodeStore
 from scheduler.messages import (
+    Assignment,
     AssignNode,
     ClusterState,
     GetCluster,
     KillTopology,
     NamedTopology,
+    RebalanceTopology,
     RegisterSupervisor,
     Shutdown,
     SlotChanged,
@@ -53,9 +56,15 @@ from scheduler.nimbus_instruction import (
 )
 from scheduler.store import Store, StoreError
 from scheduler.topology_life import TopologyLife
+from scheduler.topology_view import TopologyView
 
+DRAIN_LOOK_SECS = 0.01
+"""How often the boards of topologies that are to stop are looked at. A look costs some 50 us."""
 FRAMES_PER_TURN = 1000
 """Frames handled before the loop looks after signals and deadlines again."""
+
+_CHANGES = frozenset({"submit_topology", "activate", "deactivate", "rebalance"})
+"""Requests that make no sense once the cluster is about to stop."""
 
 log = logging.getLogger(__name__)
 
@@ -72,12 +81,15 @@ class NimbusService:
         self._server = server
         self._on_shutdown = on_shutdown
         self._closing = False
+        self._rest_until: float | None = None
+        self._grace_secs = 0.0
+        self._look_at = 0.0
         lives = [
             TopologyLife(record, assignment, store.restarts(record.id), restarts_total, kill_wait_secs)
             for record, assignment, kill_wait_secs, restarts_total in store.topologies()
         ]
         self.nimbus = Nimbus(lives, store.next_number(), time.monotonic())
-        self._remove_foreign_boards({life.record.id for life in lives})
+        self._remove_foreign_files(lives)
         self._requests: dict[str, Callable[[Incoming, float], msgspec.Struct]] = {
             "submit_topology": self._submit,
             "get_topology": self._get_topology,
@@ -85,6 +97,7 @@ class NimbusService:
             "activate": self._activate,
             "deactivate": self._deactivate,
             "kill_topology": self._kill,
+            "rebalance": self._rebalance,
             "shutdown": self._shutdown,
             "register_supervisor": self._register,
         }
@@ -105,7 +118,17 @@ class NimbusService:
 
     def tick(self, now: float) -> None:
         """Do what is due."""
+        if now >= self._look_at:
+            self._look_at = now + DRAIN_LOOK_SECS
+            self._look_after_drains(now)
         self._carry_out(self.nimbus.tick(now))
+
+    def next_deadline(self) -> float | None:
+        """When `tick` will have something to do, if nothing else happens before."""
+        deadlines = [self.nimbus.next_deadline(), self._rest_until]
+        if self._rest_until is not None or self.nimbus.draining():
+            deadlines.append(self._look_at)
+        return min((at for at in deadlines if at is not None), default=None)
 
     def begin_shutdown(self, grace_secs: float) -> None:
         """Tell every supervisor to leave. Requests are refused from now on. May be said again, with less grace."""
@@ -131,6 +154,8 @@ class NimbusService:
         try:
             if self._closing and incoming.method != "shutdown":
                 raise ClusterError("Nimbus is shutting down")
+            if self._rest_until is not None and incoming.method in _CHANGES:
+                raise ClusterError(f"the cluster is about to stop: {incoming.method} is refused")
             handler = self._requests.get(incoming.method)
             if handler is None:
                 raise ClusterError(f"Nimbus answers no {incoming.method!r}; it answers {', '.join(self._requests)}")
@@ -146,6 +171,13 @@ class NimbusService:
         request = incoming.decode(SubmitTopology)
         if request.blob not in self._codes:
             raise UsageError(f"code {request.blob} of topology {request.name!r:.80} is not in the code store")
+        try:
+            return self._accept(request, now)
+        except SquallError:
+            self._discard_unused_code()
+            raise
+
+    def _accept(self, request: SubmitTopology, now: float) -> TopologyRecord:
         record, steps = self.nimbus.submit(request, now, time.time(), os.urandom(4).hex())
         try:
             boards = [step for step in steps if isinstance(step, CreateBoard)]
@@ -179,18 +211,56 @@ class NimbusService:
         self._carry_out(steps)
         return record
 
+    def _rebalance(self, incoming: Incoming, now: float) -> TopologyRecord:
+        record, steps = self.nimbus.rebalance(incoming.decode(RebalanceTopology), now)
+        self._carry_out(steps)
+        return record
+
     def _shutdown(self, incoming: Incoming, now: float) -> Shutdown:
         request = incoming.decode(Shutdown)
-        if not (math.isfinite(request.grace_secs) and request.grace_secs >= 0):
-            raise UsageError(f"grace_secs is {request.grace_secs}, allowed is a number of seconds from 0 up")
-        log.info("%s asks for shutdown", incoming.peer)
-        self._on_shutdown(request.grace_secs)
+        for name in ("grace_secs", "drain_secs"):
+            secs = getattr(request, name)
+            if not (math.isfinite(secs) and secs >= 0):
+                raise UsageError(f"{name} is {secs}, allowed is a number of seconds from 0 up")
+        log.info("%s asks for shutdown, after a drain of at most %g s", incoming.peer, request.drain_secs)
+        if not request.drain_secs:
+            self._on_shutdown(request.grace_secs)
+            return request
+        self._grace_secs = request.grace_secs
+        until = now + request.drain_secs
+        self._rest_until = until if self._rest_until is None else min(until, self._rest_until)
+        self._carry_out(self.nimbus.rest())
         return request
 
     def _register(self, incoming: Incoming, now: float) -> AssignNode:
         request = incoming.decode(RegisterSupervisor)
         self._carry_out(self.nimbus.register_supervisor(request, now))
         return self.nimbus.assign_node(request.node)
+
+    # ---- drains ----
+
+    def _look_after_drains(self, now: float) -> None:
+        moving = False
+        for record, assignment in self.nimbus.draining():
+            if self._is_at_rest(record, assignment):
+                self._carry_out(self.nimbus.drained(record.id, now))
+            else:
+                moving = True
+        if self._rest_until is not None and (not moving or now >= self._rest_until):
+            self._rest_until = None
+            self._on_shutdown(self._grace_secs)
+
+    def _is_at_rest(self, record: TopologyRecord, assignment: Assignment) -> bool:
+        try:
+            board = Board.attach(str(self._run_dir.board(record.id, assignment.version)))
+        except ClusterError as error:
+            # Without it nobody can tell: the limit ends the wait.
+            log.warning("%s", error)
+            return False
+        try:
+            return TopologyView(board, assignment, record).is_at_rest()
+        finally:
+            board.close()
 
     # ---- instructions ----
 
@@ -213,7 +283,8 @@ class NimbusService:
                 if not (isinstance(step, StoreAssignment) and step.assignment.topology_id in unplaced):
                     self._keep(step)
         for step in steps:
-            self._tell(step)
+            if not (isinstance(step, RemoveBoard) and step.topology_id in unplaced):
+                self._tell(step)
 
     def _keep(self, step: NimbusInstruction) -> None:
         match step:
@@ -232,8 +303,10 @@ class NimbusService:
         match step:
             case SendAssignNode(node):
                 self._send_assignment(node)
-            case RemoveBoard(topology_id):
-                self._run_dir.board(topology_id).unlink(missing_ok=True)
+            case RemoveBoard(topology_id, version):
+                self._run_dir.board(topology_id, version).unlink(missing_ok=True)
+            case DeleteTopology():
+                self._discard_unused_code()
             case Note(text):
                 log.info("%s", text)
 
@@ -246,15 +319,30 @@ class NimbusService:
             log.error("%s cannot be told its assignment: %s", node, error)
 
     def _make_board(self, step: CreateBoard) -> None:
-        path = self._run_dir.board(step.topology_id)
+        path = self._run_dir.board(step.topology_id, step.version)
+        former = self._run_dir.board(step.topology_id, step.version - 1)
+        board = Board.create(str(path), step.n_slots, step.n_tasks)
         try:
-            Board.create(str(path), step.n_slots, step.n_tasks).close()
-        except OSError as error:
-            raise ClusterError(f"cannot make status board {path}: {error.strerror}") from error
+            if step.version > 1 and former.exists():
+                before = Board.attach(str(former))
+                try:
+                    board.continue_from(before)
+                finally:
+                    before.close()
+        finally:
+            board.close()
 
-    def _remove_foreign_boards(self, topology_ids: set[str]) -> None:
-        """What a Nimbus that was killed in the middle of a submission or removal left behind."""
-        known = {self._run_dir.board(topology_id) for topology_id in topology_ids}
+    def _remove_foreign_files(self, lives: Iterable[TopologyLife]) -> None:
+        """What a Nimbus that was killed in the middle of a submission, move or removal left behind."""
+        known = {self._run_dir.board(life.record.id, life.version) for life in lives}
         for path in self._run_dir.boards.iterdir():
             if path not in known:
                 path.unlink()
+        self._discard_unused_code()
+
+    def _discard_unused_code(self) -> None:
+        """Remove the code that no topology runs."""
+        used = set()
+        for record in self.nimbus.cluster().topologies:
+            used |= {record.blob, *(Path(entry).name for entry in record.sys_path if self._codes.owns(entry))}
+        self._codes.keep_only(used)

@@ -78,7 +78,7 @@ class Worker:
         self._faults = from_environment(boot.incarnation)
         self._plan = plan_of(boot.assignment)
         self._peers = Peers(self._plan.n_workers, boot.slot_index)
-        self._board = Board.attach(str(self._run_dir.board(boot.topology.id)))
+        self._board = Board.attach(str(self._run_dir.board(boot.topology.id, boot.assignment.version)))
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
         self._wake_fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._plane = DataPlane(

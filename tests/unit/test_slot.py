@@ -457,7 +457,7 @@ def test_what_was_adopted_stays_until_nimbus_speaks() -> None:
     world.carry_out(world.supervisor.adopt(boot_of(work(), 4), 11, True, world.now))
     world.carry_out(world.supervisor.tick(6701, world.now))
     assert world.supervisor.slots[PORT].state is SlotState.RUNNING
-    assert world.supervisor.topologies() == {"words-1"}
+    assert world.supervisor.assignments() == {("words-1", 1)}
     world.carry_out(world.supervisor.assign({}, world.now))
     assert world.supervisor.slots[PORT].state is SlotState.STOPPING
 
