@@ -15,7 +15,8 @@ Layout::
     RUN/s/<node>-<port>-<incarnation>                 workers
     RUN/boards/<topology id>[.<version>]              status boards
     RUN/state/<topology name>/<component>-<task>/     tasks' own files
-    RUN/logs/
+    RUN/logs/*.log                                    daemons
+    RUN/logs/<topology id>/<node>-<port>.log          workers
 """
 
 from __future__ import annotations
@@ -35,11 +36,12 @@ from ipc.run_parent import (
     default_parent,
     make_anonymous,
     remove_tree,
+    standing_directory,
     sweep_stale,
     try_flock,
 )
 
-__all__ = ["RunDir", "RunLock", "check_socket_path", "default_parent", "sweep_stale"]
+__all__ = ["RunDir", "RunLock", "check_socket_path", "default_parent", "standing_directory", "sweep_stale"]
 
 KEY_BYTES = 32
 SOCKET_PATH_MAX_BYTES = 107
@@ -211,8 +213,11 @@ class RunDir:
     def supervisor_log(self, node: str) -> Path:
         return self.logs / f"supervisor-{node}.log"
 
-    def worker_log(self, node: str, port: int) -> Path:
-        return self.logs / f"{node}-{port}.log"
+    def worker_logs(self, topology_id: str) -> Path:
+        return self.logs / _file_name(topology_id)
+
+    def worker_log(self, topology_id: str, node: str, port: int) -> Path:
+        return self.worker_logs(topology_id) / f"{node}-{port}.log"
 
     def node_socket(self, node: str) -> Path:
         return check_socket_path(self.path / "n" / f"{node}.sock")

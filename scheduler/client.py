@@ -127,12 +127,14 @@ class NimbusClient:
         """
         self._call("shutdown", Shutdown(grace_secs, drain_secs), Shutdown)
 
-    def await_end(self, timeout_secs: float) -> None:
-        """Wait until Nimbus has ended."""
+    def await_end(self, timeout_secs: float, on_wait: Callable[[], bool | None] | None = None) -> None:
+        """Wait until Nimbus has ended. `on_wait` as in `await_removed`."""
         deadline = time.monotonic() + timeout_secs
         while (holder := self._run_dir.lock_holder()) is not None:
             if time.monotonic() >= deadline:
                 raise ClusterError(f"Nimbus (pid {holder}) has not ended within {timeout_secs:g} s")
+            if on_wait is not None and on_wait():
+                raise Interrupted("nobody waits for the end of the cluster any more")
             time.sleep(POLL_SECS)
 
     # ---- parts ----

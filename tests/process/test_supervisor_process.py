@@ -118,13 +118,13 @@ def test_an_emptied_slot_stops_its_worker_politely(nimbus: FakeNimbus) -> None:
     nimbus.until_events("1 started", "1 ready", "1 stopped")
     assert nimbus.last("stopped").reason == "exited with code 0"
     assert nimbus.cell() == (1, STOPPED, pid)
-    assert "StopWorker" in nimbus.run_dir.worker_log(NODE, 6700).read_text()
+    assert "StopWorker" in nimbus.run_dir.worker_log("words-1", NODE, 6700).read_text()
 
 
 def test_changed_work_restarts_the_worker_and_a_changed_status_does_not(nimbus: FakeNimbus) -> None:
     start_worker(nimbus)
     nimbus.assign(p6700=slot_assignment(6700, status="INACTIVE"))
-    log = nimbus.run_dir.worker_log(NODE, 6700)
+    log = nimbus.run_dir.worker_log("words-1", NODE, 6700)
     nimbus.until("the worker to hear of it", lambda: "SetStatus" in log.read_text())
     assert nimbus.events() == ["1 started", "1 ready"]
     nimbus.make_next_board()

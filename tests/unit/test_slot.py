@@ -79,7 +79,7 @@ class Bench:
 
     def __post_init__(self) -> None:
         policy = RestartPolicy(RestartPolicyOptions(jitter_ratio=0.0), random.Random(1))
-        place = SlotPlace("/run", "node-1", PORT, "/run/log")
+        place = SlotPlace("/run", "node-1", PORT)
         self.slot = Slot(place, SlotOptions(), policy, lambda w: self.cells.get((w.topology.id, w.slot_index), 0))
 
     def do(self, step: Callable[[Slot], list[Instruction]]) -> list[str]:
@@ -148,7 +148,7 @@ def test_the_boot_holds_what_the_worker_needs() -> None:
         PORT,
         8,
         1,
-        "/run/log",
+        f"/run/logs/words-1/node-1-{PORT}.log",
     )
     assert boot.topology == work().topology
     assert boot.assignment == work().assignment
@@ -425,7 +425,7 @@ def test_standing_tells_a_nimbus_that_missed_everything() -> None:
 
 
 def boot_of(wanted: SlotAssignment, incarnation: int) -> WorkerBoot:
-    return SlotPlace("/run", "node-1", PORT, "/run/log").boot(wanted, incarnation)
+    return SlotPlace("/run", "node-1", PORT).boot(wanted, incarnation)
 
 
 def test_a_ready_survivor_is_running_at_once_and_its_death_is_answered_as_any() -> None:
@@ -481,7 +481,7 @@ class World:
         self.next_pid = 1000
         slots = [
             Slot(
-                SlotPlace("/run", "node-1", PORT + n, ""),
+                SlotPlace("/run", "node-1", PORT + n),
                 SlotOptions(),
                 RestartPolicy(RestartPolicyOptions(), self.rng),
                 lambda w: self.cells.get((w.topology.id, w.slot_index), (0, 0))[0],
