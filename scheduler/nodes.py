@@ -18,6 +18,12 @@ NODE_TIMEOUT_SECS = 5.0
 _NODE_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}")
 
 
+def check_node_name(name: str) -> None:
+    """UsageError unless it can be a node's: it is part of file names."""
+    if not _NODE_NAME.fullmatch(name):
+        raise UsageError(f"node name {name!r:.80} is not allowed: 1 to 64 letters, digits, '_', '-', '.'")
+
+
 @dataclass
 class _Node:
     ports: list[int]
@@ -34,8 +40,7 @@ class Nodes:
 
     def register(self, request: RegisterSupervisor, now: float) -> None:
         """A node is there, for the first time or again. UsageError if its name cannot be one."""
-        if not _NODE_NAME.fullmatch(request.node):
-            raise UsageError(f"node name {request.node!r:.80} is not allowed: 1 to 64 letters, digits, '_', '-', '.'")
+        check_node_name(request.node)
         self._nodes[request.node] = _Node(sorted(set(request.ports)), request.pid, heard_at=now)
 
     def heard(self, name: str, now: float) -> bool:

@@ -33,6 +33,7 @@ from scheduler.forking_parent import ForkingParent
 from scheduler.messages import RegisterSupervisor
 from scheduler.nimbus_link import NimbusLink
 from scheduler.node_boards import NodeBoards
+from scheduler.nodes import check_node_name
 from scheduler.restart_policy import RestartPolicy, RestartPolicyOptions
 from scheduler.slot import Slot
 from scheduler.supervisor import Supervisor
@@ -136,6 +137,7 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--entry", default=WORKER_ENTRY, help="module:function that a worker runs")
     options = parser.parse_args(arguments)
     options.ports = parse_ports(options.ports)
+    check_node_name(options.node)
     return options
 
 

@@ -10,6 +10,7 @@ import click
 from engine.errors import UsageError
 from ipc.rundir import RunDir
 from scheduler.daemons import daemon_command, daemon_environment, ports_of
+from scheduler.nodes import check_node_name
 from squall.cli.standing import cluster_path, directory_option
 from squall.cli.up import DEFAULT_SLOTS
 
@@ -29,6 +30,7 @@ def supervisor_command(node: str, slots: int, directory: str | None) -> None:
     """Run the supervisor of one node until Ctrl-C, which stops its workers too. Nimbus may come before or after it."""
     if slots < 1:
         raise UsageError(f"--slots is {slots}; allowed: an integer from 1 up")
+    check_node_name(node)
     _become("scheduler.supervisor_main", directory, "--node", node, "--ports", ports_of(slots), "--interruptible")
 
 

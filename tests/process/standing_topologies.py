@@ -45,3 +45,8 @@ def endless(seconds_per_tuple: float = 0.0, pending: int = 100) -> Topology:
 def topology() -> Topology:
     """For the command line."""
     return endless()
+
+
+def stuck() -> Topology:
+    """Too slow to be drained while a test waits."""
+    return endless(seconds_per_tuple=0.2, pending=50)

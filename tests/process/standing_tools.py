@@ -1,0 +1,64 @@
+"""A standing cluster for a test: made and ended by the commands that people use, in a directory of its own."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from ipc.rundir import RunDir
+from tests.process.cli import squall
+
+ENDLESS = "tests/process/standing_topologies.py"
+
+
+class Standing:
+    """Commands to one cluster's directory."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.run_dir = RunDir(path)
+
+    def run(self, *arguments: str | Path, **extra: str) -> subprocess.CompletedProcess[str]:
+        """The finished command, whatever came of it."""
+        return squall(*arguments, **{"SQUALL_DIR": str(self.path), **extra})
+
+    def ok(self, *arguments: str | Path, **extra: str) -> str:
+        """Its stdout; AssertionError with its stderr if it failed."""
+        done = self.run(*arguments, **extra)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    def json(self, *arguments: str | Path, **extra: str) -> Any:
+        return json.loads(self.ok(*arguments, "--json", **extra))
+
+    def refused(self, code: int, *arguments: str | Path, **extra: str) -> str:
+        """The one line on stderr of a command that failed with `code`."""
+        done = self.run(*arguments, **extra)
+        assert done.returncode == code, (done.stdout, done.stderr)
+        assert done.stdout == ""
+        assert done.stderr.startswith("squall: "), done.stderr
+        assert done.stderr.count("\n") == 1, done.stderr
+        return done.stderr.removeprefix("squall: ").rstrip()
+
+    def up(self, nodes: int = 1, slots: int = 2) -> None:
+        self.ok("up", "--nodes", str(nodes), "--slots", str(slots), "--detach")
+
+
+@contextlib.contextmanager
+def directory() -> Iterator[Standing]:
+    """No cluster yet; whatever is started in it is stopped and removed. Short, for the sake of socket paths."""
+    path = Path(tempfile.mkdtemp(prefix="c-", dir=os.environ["XDG_RUNTIME_DIR"])) / "c"
+    cluster = Standing(path)
+    try:
+        yield cluster
+    finally:
+        if path.exists():
+            cluster.run("down", "-w", "0")
+            RunDir(path).remove()
+        path.parent.rmdir()
