@@ -69,6 +69,8 @@ class Rebalance(Wire):
     wait_secs: float
     status: str
     """What the topology's status will be again: "ACTIVE" or "INACTIVE"."""
+    keep: bool = False
+    """Only what lies on slots that are lost gets others; the rest stays where it is."""
 
 
 class TopologyRecord(Wire):

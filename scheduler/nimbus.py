@@ -13,12 +13,10 @@ Relies on: `scheduler.nimbus_main` to carry out the instructions in order.
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable
 
 from msgspec.structs import replace
 
-from engine.errors import UsageError
 from scheduler.messages import (
     Assignment,
     AssignNode,
@@ -48,8 +46,9 @@ from scheduler.nimbus_instruction import (
     StoreTopology,
 )
 from scheduler.nodes import NODE_TIMEOUT_SECS, Nodes
-from scheduler.placement import place, task_layout
+from scheduler.placement import place, replace_lost, task_layout
 from scheduler.submission import check_rebalance, check_submission, check_wait
+from scheduler.topologies import Topologies
 from scheduler.topology_life import TopologyLife
 
 STOP_PATIENCE_SECS = 10.0
@@ -62,11 +61,13 @@ class Nimbus:
     """The cluster's state. Owner: Nimbus's loop."""
 
     def __init__(self, topologies: Iterable[TopologyLife], next_number: int, now: float) -> None:
-        self._topologies = {life.record.name: life for life in topologies}
+        self._topologies = Topologies(topologies)
         self._nodes = Nodes()
         self._next_number = next_number
         self._at_rest = False
-        for life in self._topologies.values():
+        self._judges_at = now + NODE_TIMEOUT_SECS
+        """From when on a node that was not heard from is missing, and not just about to register."""
+        for life in self._topologies:
             # Their clocks start again: how much had passed went with the Nimbus before us.
             if life.record.status == "KILLED":
                 life.stop_at = now + life.kill_wait_secs
@@ -79,17 +80,17 @@ class Nimbus:
         """A node is there, for the first time or again. Answer it with `assign_node` after the instructions."""
         self._nodes.register(request, now)
         note = Note(f"{request.node} registered, pid {request.pid}, ports {', '.join(map(str, request.ports))}")
-        return [note, *(step for step in self._place_waiting() if step != SendAssignNode(request.node))]
+        return [note, *(step for step in self._use_free_slots(now) if step != SendAssignNode(request.node))]
 
     def heartbeat(self, event: SupervisorHeartbeat, now: float) -> Instructions:
         """A node lives. One that was given up is offered again."""
         if not self._nodes.heard(event.node, now):
             return []
-        return [Note(f"{event.node} is back"), SendAssignNode(event.node), *self._place_waiting()]
+        return [Note(f"{event.node} is back"), SendAssignNode(event.node), *self._use_free_slots(now)]
 
     def slot_changed(self, event: SlotChanged, now: float) -> Instructions:
         """A worker started, got ready, died, was given up or stopped."""
-        life = next((life for life in self._topologies.values() if life.record.id == event.topology_id), None)
+        life = self._topologies.by_id(event.topology_id)
         if life is None:
             return []
         known_deaths = life.restarts_total
@@ -106,8 +107,7 @@ class Nimbus:
     ) -> tuple[TopologyRecord, Instructions]:
         """Accept a topology and place it if there is a slot. `token`: 8 hex digits that make its id unique."""
         check_submission(request)
-        if request.name in self._topologies:
-            raise UsageError(self._taken(request.name))
+        self._topologies.check_free(request.name)
         record = TopologyRecord(
             id=f"{request.name}-{self._next_number}-{token}",
             name=request.name,
@@ -119,7 +119,8 @@ class Nimbus:
             created_unix_secs=created_unix_secs,
         )
         self._next_number += 1
-        life = self._topologies[request.name] = TopologyLife(record)
+        life = TopologyLife(record)
+        self._topologies.add(life)
         placed = self._place(life)
         if not placed:
             return record, [StoreTopology(record), Note(f"{record.id} waits for a free slot")]
@@ -137,7 +138,7 @@ class Nimbus:
     def kill(self, request: KillTopology, now: float) -> tuple[TopologyRecord, Instructions]:
         """Stop a topology's spouts now and its workers once drained. Of several kills the earliest limit counts."""
         check_wait(request.wait_secs)
-        life = self._named(request.name)
+        life = self._topologies.named(request.name)
         killed = life.record.status == "KILLED"
         stop_at = now + request.wait_secs
         if killed and life.stop_at is not None and life.stop_at <= stop_at:
@@ -154,33 +155,59 @@ class Nimbus:
 
     def rebalance(self, request: RebalanceTopology, now: float) -> tuple[TopologyRecord, Instructions]:
         """Stop a topology's spouts now, its workers once drained, and start it anew on other workers."""
-        life = self._changeable(request.name)
+        life = self._topologies.changeable(request.name)
         check_rebalance(request, life.record.components)
-        record = life.record
-        workers = record.conf["workers"] if request.workers is None else request.workers
-        move = Rebalance(workers, request.executors, request.wait_secs, record.status)
-        life.record = record = replace(record, status="REBALANCING", rebalance=move)
-        life.stop_at = now + request.wait_secs
-        note = Note(f"{record.id} moves once drained, at the latest in {request.wait_secs:g} s")
-        leaving = self._leave_if_due(life, now)
-        steps = [StoreTopology(record), note, *(leaving or [SendAssignNode(node) for node in life.nodes])]
+        workers = life.record.conf["workers"] if request.workers is None else request.workers
+        move = Rebalance(workers, request.executors, request.wait_secs, life.record.status)
+        steps = self._begin_move(life, move, now)
         return life.record, steps
+
+    def _begin_move(self, life: TopologyLife, move: Rebalance, now: float) -> Instructions:
+        life.record = record = replace(life.record, status="REBALANCING", rebalance=move)
+        life.stop_at = now + move.wait_secs
+        note = Note(f"{record.id} moves once drained, at the latest in {move.wait_secs:g} s")
+        leaving = self._leave_if_due(life, now)
+        return [StoreTopology(record), note, *(leaving or [SendAssignNode(node) for node in life.nodes])]
+
+    def missing(self, now: float) -> list[tuple[TopologyRecord, Assignment, list[int]]]:
+        """Running topologies with the indices of slots that no living node offers; see `lost`."""
+        if now < self._judges_at:
+            return []
+        offered = set(self._nodes.offered())
+        found = []
+        for life in self._topologies:
+            gone = [index for index, slot in enumerate(life.slots) if slot not in offered]
+            if gone and life.assignment is not None and life.stop_at is None:
+                found.append((life.record, life.assignment, gone))
+        return found
+
+    def lost(self, topology_id: str, now: float) -> Instructions:
+        """The workers of slots that are missing do not live either: what they ran goes elsewhere, and only that."""
+        life = self._topologies.by_id(topology_id)
+        if life is None or life.stop_at is not None:
+            return []
+        move = Rebalance(life.record.conf["workers"], {}, 0.0, life.record.status, keep=True)
+        return [Note(f"{topology_id} has lost workers with their nodes"), *self._begin_move(life, move, now)]
+
+    @property
+    def has_topologies(self) -> bool:
+        return bool(self._topologies)
 
     def draining(self) -> list[tuple[TopologyRecord, Assignment]]:
         """The topologies that are to be watched until nothing of them is pending; see `drained`."""
         return [
             (life.record, life.assignment)
-            for life in self._topologies.values()
+            for life in self._topologies
             if life.assignment is not None and (life.is_draining or (self._at_rest and life.gone_at is None))
         ]
 
     def drained(self, topology_id: str, now: float) -> Instructions:
         """Nothing of a topology that is being killed or rebalanced is pending any more: go on at once."""
-        for life in list(self._topologies.values()):
-            if life.record.id == topology_id and life.is_draining:
-                life.stop_at = now
-                return [Note(f"{topology_id} is drained"), *self._leave_if_due(life, now)]
-        return []
+        life = self._topologies.by_id(topology_id)
+        if life is None or not life.is_draining:
+            return []
+        life.stop_at = now
+        return [Note(f"{topology_id} is drained"), *self._leave_if_due(life, now)]
 
     def rest(self) -> Instructions:
         """Stop all spouts for as long as this Nimbus lives: the cluster is about to be stopped."""
@@ -189,13 +216,13 @@ class Nimbus:
 
     def withdraw(self, name: str) -> None:
         """A submission that was accepted could not be carried out: forget it. Called before anybody heard of it."""
-        del self._topologies[name]
+        self._topologies.remove(name)
 
     def unplace(self, topology_id: str) -> None:
         """An assignment could not be carried out: the topology waits again. Called before anybody heard of it."""
-        for life in self._topologies.values():
-            if life.record.id == topology_id:
-                life.unplace()
+        life = self._topologies.by_id(topology_id)
+        if life is not None:
+            life.unplace()
 
     # ---- time ----
 
@@ -204,14 +231,14 @@ class Nimbus:
         out: Instructions = []
         for name in self._nodes.give_up_silent(now):
             out.append(Note(f"{name} was not heard from for {NODE_TIMEOUT_SECS:g} s: its slots are not offered"))
-        for life in list(self._topologies.values()):
+        for life in self._topologies:
             out += self._leave_if_due(life, now)
             out += self._finish_if_empty(life, now)
         return out
 
     def next_deadline(self) -> float | None:
         """When `tick` will have something to do, if nothing else happens before."""
-        waiting = [life for life in self._topologies.values() if not life.needs_place]
+        waiting = [life for life in self._topologies if not life.needs_place]
         deadlines = [life.stop_at if life.gone_at is None else life.gone_at for life in waiting]
         return min((at for at in (self._nodes.next_deadline(), *deadlines) if at is not None), default=None)
 
@@ -220,19 +247,19 @@ class Nimbus:
     def assign_node(self, node: str) -> AssignNode:
         """What the node must run, all of it."""
         slots: dict[int, SlotAssignment] = {}
-        for life in self._topologies.values():
+        for life in self._topologies:
             slots |= life.work_on(node, self._at_rest)
         return AssignNode(slots)
 
     def topology(self, name: str) -> TopologyState:
         """Everything known of one topology."""
-        return self._named(name).state()
+        return self._topologies.named(name).state()
 
     def cluster(self) -> ClusterState:
         """Everything known of the cluster."""
         return ClusterState(
             supervisors=self._nodes.alive,
-            topologies=[life.record for life in self._topologies.values()],
+            topologies=[life.record for life in self._topologies],
             free_slots=self._free_slots(),
             gone=self._nodes.gone,
         )
@@ -244,28 +271,8 @@ class Nimbus:
 
     # ---- parts ----
 
-    def _named(self, name: str) -> TopologyLife:
-        life = self._topologies.get(name)
-        if life is None:
-            near = difflib.get_close_matches(name, self._topologies, n=1)
-            running = ", ".join(repr(other) for other in self._topologies) or "none"
-            hint = f"did you mean {near[0]!r}? Running: {running}" if near else f"running: {running}"
-            raise UsageError(f"there is no topology named {name!r:.80}; {hint}")
-        return life
-
-    def _changeable(self, name: str) -> TopologyLife:
-        life = self._named(name)
-        if life.record.status not in ("ACTIVE", "INACTIVE"):
-            raise UsageError(f"topology {name!r} is {life.record.status}: only ACTIVE and INACTIVE ones can change")
-        return life
-
-    def _taken(self, name: str) -> str:
-        if self._topologies[name].record.status == "KILLED":
-            return f"a topology named {name!r} is still being killed: its name is free when its workers have stopped"
-        return f"a topology named {name!r} is already running: choose another name, or kill it first"
-
     def _set_status(self, name: str, status: str) -> tuple[TopologyRecord, Instructions]:
-        life = self._changeable(name)
+        life = self._topologies.changeable(name)
         record = life.record
         if record.status == status:
             return record, []
@@ -274,14 +281,26 @@ class Nimbus:
         return life.record, [StoreStatus(record.id, status), Note(f"{record.id} is {status}"), *sends]
 
     def _free_slots(self) -> list[SlotRef]:
-        taken = {slot for life in self._topologies.values() for slot in life.slots}
+        taken = self._topologies.taken_slots()
         return [slot for slot in self._nodes.offered() if slot not in taken]
 
     def _place_waiting(self) -> Instructions:
         out: Instructions = []
-        for life in self._topologies.values():
+        for life in self._topologies:
             if (life.assignment is None or life.needs_place) and life.record.status != "KILLED":
                 out += self._place(life)
+        return out
+
+    def _use_free_slots(self, now: float) -> Instructions:
+        """For topologies that wait for a slot; then for those that have fewer workers than they asked for."""
+        out = self._place_waiting()
+        for life in self._topologies:
+            record = life.record
+            executors = sum(min(component.executors, component.tasks) for component in record.components)
+            squeezed = life.assignment is not None and len(life.slots) < min(record.conf["workers"], executors)
+            if squeezed and life.stop_at is None and self._free_slots():
+                wait_secs = float(record.conf.get("message_timeout_secs", 0.0))
+                out += self._begin_move(life, Rebalance(record.conf["workers"], {}, wait_secs, record.status), now)
         return out
 
     def _place(self, life: TopologyLife) -> Instructions:
@@ -291,7 +310,12 @@ class Nimbus:
         executors = task_layout(record.components)
         own = set(life.slots)
         free = {*self._free_slots(), *(slot for slot in self._nodes.offered() if slot in own)}
-        placed = place(executors, record.conf["workers"], free, kinds)
+        move = life.record.rebalance
+        if move is not None and move.keep and life.assignment is not None:
+            before = life.assignment
+            placed = replace_lost(before.workers, before.executors, record.conf["workers"], free, kinds)
+        else:
+            placed = place(executors, record.conf["workers"], free, kinds)
         if placed is None:
             return []
         moved = record != life.record
@@ -319,17 +343,18 @@ class Nimbus:
         if life.gone_at is None or not (life.is_empty(self._nodes.alive) or now >= life.gone_at):
             return []
         if record.status != "KILLED":
-            return [] if life.needs_place else self._move(life)
-        if self._topologies.pop(record.name, None) is None:
+            return [] if life.needs_place else self._move(life, now)
+        if not self._topologies.remove(record.name):
             return []
         note = Note(f"{record.id} is gone")
-        return [DeleteTopology(record.id), RemoveBoard(record.id, max(1, life.version)), note, *self._place_waiting()]
+        gone: Instructions = [DeleteTopology(record.id), RemoveBoard(record.id, max(1, life.version)), note]
+        return gone + self._use_free_slots(now)
 
-    def _move(self, life: TopologyLife) -> Instructions:
+    def _move(self, life: TopologyLife, now: float) -> Instructions:
         left = set(life.nodes)
         steps = self._place(life)
         if not steps:
             life.needs_place = True
             return [Note(f"{life.record.id} waits for a free slot to move to")]
         # Slots that it gave up may be what others wait for.
-        return [*steps, *(SendAssignNode(node) for node in sorted(left - set(life.nodes))), *self._place_waiting()]
+        return [*steps, *(SendAssignNode(node) for node in sorted(left - set(life.nodes))), *self._use_free_slots(now)]

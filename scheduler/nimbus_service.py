@@ -16,15 +16,12 @@ import math
 import os
 import time
 from collections.abc import Callable, Iterable
-from pathlib import Path
 
 import msgspec
 
 from engine.errors import ClusterError, ProtocolError, SquallError, UsageError
-from ipc.board import Board
 from ipc.control import ControlServer, Incoming
 from ipc.rundir import RunDir
-from scheduler.code_store import CodeStore
 from scheduler.messages import (
     Assignment,
     AssignNode,
@@ -42,6 +39,7 @@ from scheduler.messages import (
     TopologyState,
 )
 from scheduler.nimbus import Nimbus
+from scheduler.nimbus_files import NimbusFiles
 from scheduler.nimbus_instruction import (
     CreateBoard,
     DeleteTopology,
@@ -54,12 +52,14 @@ from scheduler.nimbus_instruction import (
     StoreStatus,
     StoreTopology,
 )
+from scheduler.nodes import NODE_TIMEOUT_SECS
 from scheduler.store import Store, StoreError
 from scheduler.topology_life import TopologyLife
-from scheduler.topology_view import TopologyView
 
 DRAIN_LOOK_SECS = 0.01
 """How often the boards of topologies that are to stop are looked at. A look costs some 50 us."""
+MISSING_LOOK_SECS = 1.0
+"""How often slots are looked for whose nodes are gone."""
 FRAMES_PER_TURN = 1000
 """Frames handled before the loop looks after signals and deadlines again."""
 
@@ -75,8 +75,7 @@ class NimbusService:
     def __init__(
         self, run_dir: RunDir, store: Store, server: ControlServer, on_shutdown: Callable[[float], None]
     ) -> None:
-        self._run_dir = run_dir
-        self._codes = CodeStore(run_dir.code)
+        self._files = NimbusFiles(run_dir)
         self._store = store
         self._server = server
         self._on_shutdown = on_shutdown
@@ -84,12 +83,14 @@ class NimbusService:
         self._rest_until: float | None = None
         self._grace_secs = 0.0
         self._look_at = 0.0
+        self._missing_look_at = 0.0
         lives = [
             TopologyLife(record, assignment, store.restarts(record.id), restarts_total, kill_wait_secs)
             for record, assignment, kill_wait_secs, restarts_total in store.topologies()
         ]
         self.nimbus = Nimbus(lives, store.next_number(), time.monotonic())
-        self._remove_foreign_files(lives)
+        self._files.keep_boards((life.record.id, life.version) for life in lives)
+        self._discard_unused_code()
         self._requests: dict[str, Callable[[Incoming, float], msgspec.Struct]] = {
             "submit_topology": self._submit,
             "get_topology": self._get_topology,
@@ -121,6 +122,9 @@ class NimbusService:
         if now >= self._look_at:
             self._look_at = now + DRAIN_LOOK_SECS
             self._look_after_drains(now)
+        if now >= self._missing_look_at:
+            self._missing_look_at = now + MISSING_LOOK_SECS
+            self._look_for_lost_workers(now)
         self._carry_out(self.nimbus.tick(now))
 
     def next_deadline(self) -> float | None:
@@ -128,6 +132,8 @@ class NimbusService:
         deadlines = [self.nimbus.next_deadline(), self._rest_until]
         if self._rest_until is not None or self.nimbus.draining():
             deadlines.append(self._look_at)
+        if self.nimbus.has_topologies:
+            deadlines.append(self._missing_look_at)
         return min((at for at in deadlines if at is not None), default=None)
 
     def begin_shutdown(self, grace_secs: float) -> None:
@@ -169,7 +175,7 @@ class NimbusService:
 
     def _submit(self, incoming: Incoming, now: float) -> TopologyRecord:
         request = incoming.decode(SubmitTopology)
-        if request.blob not in self._codes:
+        if not self._files.has_code(request.blob):
             raise UsageError(f"code {request.blob} of topology {request.name!r:.80} is not in the code store")
         try:
             return self._accept(request, now)
@@ -182,7 +188,7 @@ class NimbusService:
         try:
             boards = [step for step in steps if isinstance(step, CreateBoard)]
             for step in boards:
-                self._make_board(step)
+                self._files.make_board(step)
         except ClusterError:
             self.nimbus.withdraw(record.name)
             raise
@@ -252,15 +258,24 @@ class NimbusService:
 
     def _is_at_rest(self, record: TopologyRecord, assignment: Assignment) -> bool:
         try:
-            board = Board.attach(str(self._run_dir.board(record.id, assignment.version)))
+            with self._files.view(record, assignment) as view:
+                return view.is_at_rest()
         except ClusterError as error:
-            # Without it nobody can tell: the limit ends the wait.
+            # Without a board nobody can tell: the limit ends the wait.
             log.warning("%s", error)
             return False
-        try:
-            return TopologyView(board, assignment, record).is_at_rest()
-        finally:
-            board.close()
+
+    def _look_for_lost_workers(self, now: float) -> None:
+        """A supervisor's death alone moves nothing: its workers run on."""
+        for record, assignment, slots in self.nimbus.missing(now):
+            try:
+                with self._files.view(record, assignment) as view:
+                    silent = [slot for slot in slots if not view.is_heard_of(slot, now, NODE_TIMEOUT_SECS)]
+            except ClusterError as error:
+                log.warning("%s", error)
+                continue
+            if silent:
+                self._carry_out(self.nimbus.lost(record.id, now))
 
     # ---- instructions ----
 
@@ -273,7 +288,7 @@ class NimbusService:
         for step in steps:
             if isinstance(step, CreateBoard):
                 try:
-                    self._make_board(step)
+                    self._files.make_board(step)
                 except ClusterError as error:
                     log.error("%s waits on: %s", step.topology_id, error)
                     self.nimbus.unplace(step.topology_id)
@@ -304,7 +319,7 @@ class NimbusService:
             case SendAssignNode(node):
                 self._send_assignment(node)
             case RemoveBoard(topology_id, version):
-                self._run_dir.board(topology_id, version).unlink(missing_ok=True)
+                self._files.remove_board(topology_id, version)
             case DeleteTopology():
                 self._discard_unused_code()
             case Note(text):
@@ -318,31 +333,5 @@ class NimbusService:
             # Submissions are limited, but not how many large ones one node may be given.
             log.error("%s cannot be told its assignment: %s", node, error)
 
-    def _make_board(self, step: CreateBoard) -> None:
-        path = self._run_dir.board(step.topology_id, step.version)
-        former = self._run_dir.board(step.topology_id, step.version - 1)
-        board = Board.create(str(path), step.n_slots, step.n_tasks)
-        try:
-            if step.version > 1 and former.exists():
-                before = Board.attach(str(former))
-                try:
-                    board.continue_from(before)
-                finally:
-                    before.close()
-        finally:
-            board.close()
-
-    def _remove_foreign_files(self, lives: Iterable[TopologyLife]) -> None:
-        """What a Nimbus that was killed in the middle of a submission, move or removal left behind."""
-        known = {self._run_dir.board(life.record.id, life.version) for life in lives}
-        for path in self._run_dir.boards.iterdir():
-            if path not in known:
-                path.unlink()
-        self._discard_unused_code()
-
     def _discard_unused_code(self) -> None:
-        """Remove the code that no topology runs."""
-        used = set()
-        for record in self.nimbus.cluster().topologies:
-            used |= {record.blob, *(Path(entry).name for entry in record.sys_path if self._codes.owns(entry))}
-        self._codes.keep_only(used)
+        self._files.keep_code(self.nimbus.cluster().topologies)

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from engine.report import TaskReading
-from ipc.board import READY, SLOT_ACTIVE, SLOT_PROGRESS, SLOT_QUIET, Board
+from ipc.board import READY, SLOT_ACTIVE, SLOT_HEARTBEAT_NS, SLOT_PROGRESS, SLOT_QUIET, Board
 from scheduler.messages import Assignment, TopologyRecord
 
 
@@ -50,6 +50,12 @@ class TopologyView:
     def all_ready(self) -> bool:
         """Whether every worker has opened its tasks."""
         return all(self.board.slot(slot).state == READY for slot in range(self.board.n_slots))
+
+    def is_heard_of(self, slot: int, now: float, within_secs: float) -> bool:
+        """Whether a worker has published anything lately. `now`: seconds on the monotonic clock."""
+        heartbeat_secs = self.board.words[self.board.slot_at(slot) + SLOT_HEARTBEAT_NS] / 1e9
+        # A heartbeat from the future was written before the machine was started anew.
+        return heartbeat_secs <= now + 1.0 and now - heartbeat_secs < within_secs
 
     def is_drained(self) -> bool:
         """Every spout is exhausted, nothing is pending and nothing under way."""

@@ -12,6 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from ipc.rundir import RunDir
+from squall.cli.standing import job_of
+from squall.cli.status import describe
 from tests.process.cli import squall
 
 ENDLESS = "tests/process/standing_topologies.py"
@@ -36,6 +38,11 @@ class Standing:
 
     def json(self, *arguments: str | Path, **extra: str) -> Any:
         return json.loads(self.ok(*arguments, "--json", **extra))
+
+    def described(self, name: str) -> dict[str, Any]:
+        """What `squall status` would say, without the time that a command takes."""
+        with job_of(str(self.path), name) as job:
+            return describe(job, over_secs=0.05)
 
     def refused(self, code: int, *arguments: str | Path, **extra: str) -> str:
         """The one line on stderr of a command that failed with `code`."""

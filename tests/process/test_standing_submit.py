@@ -119,7 +119,7 @@ def test_modules_travel_with_the_topology(cluster: Standing, tmp_path: Path) -> 
     os.unlink(tmp_path / "beside.py")
 
     def worker() -> dict[str, Any]:
-        found: dict[str, Any] = cluster.json("status", "travels", "--over", "0.05")["workers"][0]
+        found: dict[str, Any] = cluster.described("travels")["workers"][0]
         return found
 
     wait_for("the worker", lambda: worker()["state"] == "ready")

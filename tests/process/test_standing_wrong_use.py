@@ -64,7 +64,7 @@ def test_a_second_up_changes_nothing(cluster: Standing) -> None:
         assert message.startswith(f"a cluster runs in {cluster.path} already (Nimbus is pid ")
         assert message.endswith("): `squall status` shows it, `squall down` stops it")
     assert "another Nimbus" in (message := cluster.run("nimbus").stderr) or "in use by pid" in message
-    wait_for("acks", lambda: cluster.json("status", "one", "--over", "0.05")["acked"] > 0)
+    wait_for("acks", lambda: cluster.described("one")["acked"] > 0)
 
 
 def test_names_and_numbers_that_cannot_be(cluster: Standing) -> None:

@@ -660,3 +660,82 @@ def test_a_near_name_is_suggested() -> None:
     cluster.submit("word-count")
     with pytest.raises(UsageError, match=r"no topology named 'wordcount'; did you mean 'word-count'\?"):
         cluster.nimbus.topology("wordcount")
+
+
+# ---- slots that come and go ----
+
+
+def silent_after(cluster: Cluster, *living: str) -> None:
+    """Let the other nodes be gone."""
+    cluster.now += NODE_TIMEOUT_SECS
+    cluster.heartbeat(*living)
+    cluster.nimbus.tick(cluster.now)
+
+
+def test_a_supervisor_that_is_gone_moves_nothing_by_itself() -> None:
+    cluster = Cluster()
+    cluster.submit()
+    assert cluster.nimbus.missing(cluster.now) == []
+    silent_after(cluster, "node-1")
+    ((record, assignment, missing),) = cluster.nimbus.missing(cluster.now)
+    assert (record.id, [str(assignment.workers[index]) for index in missing]) == (cluster.id(), ["node-2:6700"])
+    assert cluster.nimbus.topology("x").topology.status == "ACTIVE"
+
+
+def test_work_of_a_lost_node_goes_to_another_slot_and_the_rest_stays() -> None:
+    cluster = Cluster()
+    cluster.submit()
+    first, lost = cluster.slots()
+    before = cluster.nimbus.topology("x").assignment
+    assert before is not None
+    cluster.slot(first, "ready", 3)
+    silent_after(cluster, "node-1")
+    assert kinds(cluster.nimbus.lost(cluster.id(), cluster.now)) == [StoreTopology, SendAssignNode, SendAssignNode]
+    assert cluster.nimbus.missing(cluster.now) == []
+    steps = cluster.slot(first, "stopped", 3)
+    assert CreateBoard(cluster.id(), n_slots=2, n_tasks=8, version=2) in steps
+    state = cluster.nimbus.topology("x")
+    assert state.assignment is not None
+    assert state.assignment.workers == [first, SlotRef("node-1", 6701)]
+    assert state.assignment.executors == before.executors
+    assert (state.topology.status, state.topology.rebalance) == ("ACTIVE", None)
+    assert str(lost) not in state.workers
+
+
+def test_storm_squeezed_and_spread_back() -> None:
+    cluster = Cluster(nodes=3, ports=1)
+    cluster.submit(workers=3)
+    silent_after(cluster, "node-1", "node-2")
+    cluster.nimbus.lost(cluster.id(), cluster.now)
+    for slot in cluster.slots()[:2]:
+        cluster.slot(slot, "stopped")
+    assert [str(slot) for slot in cluster.slots()] == ["node-1:6700", "node-2:6700"]
+    steps = cluster.heartbeat("node-3")
+    assert StoreTopology in kinds(steps)
+    for slot in cluster.slots():
+        cluster.slot(slot, "stopped", 2)
+    assert [str(slot) for slot in cluster.slots()] == ["node-1:6700", "node-2:6700", "node-3:6700"]
+
+
+def test_a_squeezed_topology_spreads_out_when_another_one_ends() -> None:
+    cluster = Cluster(nodes=1, ports=3)
+    cluster.submit("a", workers=2)
+    cluster.submit("b", workers=2)
+    assert len(cluster.slots("b")) == 1
+    cluster.kill("a")
+    for slot in cluster.slots("a"):
+        cluster.slot(slot, "stopped", name="a")
+    assert cluster.nimbus.topology("b").topology.status == "REBALANCING"
+    cluster.slot(cluster.slots("b")[0], "stopped", name="b")
+    assert len(cluster.slots("b")) == 2
+
+
+def test_a_new_nimbus_gives_nodes_time_to_register() -> None:
+    cluster = Cluster()
+    cluster.submit()
+    state = cluster.nimbus.topology("x")
+    again = Cluster(nodes=0, topologies=(TopologyLife(state.topology, state.assignment),))
+    again.register("node-1", 6700, 6701)
+    assert again.nimbus.missing(again.now) == []
+    silent_after(again, "node-1")
+    assert [missing for _, _, missing in again.nimbus.missing(again.now)] == [[1]]
