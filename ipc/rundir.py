@@ -230,7 +230,11 @@ class RunDir:
         return self.boards / _file_name(topology_id if version == 1 else f"{topology_id}.{version}")
 
     def state_dir(self, topology_name: str, component: str, task: int) -> Path:
-        return self.path / "state" / _file_name(topology_name) / f"{_file_name(component)}-{task}"
+        return self.state_of(topology_name) / f"{_file_name(component)}-{task}"
+
+    def state_of(self, topology_name: str) -> Path:
+        """Everything that the tasks of topologies of that name have kept. Outlives them."""
+        return self.path / "state" / _file_name(topology_name)
 
     def socket_length_check(self, node: str = "node-99") -> None:
         """UsageError unless the longest socket path that `node` may ever need fits. Called before anything starts."""

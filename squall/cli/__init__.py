@@ -10,6 +10,7 @@ import sys
 import traceback
 
 import click
+import zmq
 
 from engine.errors import SquallError, UsageError
 from squall import __version__
@@ -65,4 +66,10 @@ def main(arguments: list[str] | None = None) -> None:
             traceback.print_exc()
         click.echo(f"squall: {error}", err=True)
         code = EXIT_USAGE if isinstance(error, UsageError) else EXIT_FAILURE
+    except (OSError, zmq.ZMQError) as error:
+        # The machine's refusals: no descriptor left, a full disk, a file that cannot be read.
+        if "--debug" in arguments:
+            traceback.print_exc()
+        click.echo(f"squall: {error}", err=True)
+        code = EXIT_FAILURE
     sys.exit(code if isinstance(code, int) else 0)

@@ -18,7 +18,7 @@ import time
 import msgspec
 
 from engine.config import Config
-from engine.errors import UsageError
+from engine.errors import ClusterError, UsageError
 from scheduler.daemons import python_environment
 from scheduler.messages import Wire
 from scheduler.process import describe_status
@@ -71,7 +71,7 @@ def load_apart(
         )
     except OSError as error:
         os.close(answer_read)
-        raise UsageError(f"cannot start a process to import {target}: {error.strerror}") from error
+        raise ClusterError(f"cannot start a process to import {target}: {error.strerror}") from error
     finally:
         os.close(answer_write)
     try:

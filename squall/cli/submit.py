@@ -6,6 +6,7 @@ import click
 
 from engine.config import Config
 from engine.errors import UsageError
+from ipc.run_parent import remove_tree
 from scheduler.client import NimbusClient
 from scheduler.messages import TopologyState
 from scheduler.topology_code import submit
@@ -20,19 +21,21 @@ from squall.cli.standing import directory_option, json_option, nimbus_of, plural
 @click.option("--workers", type=int, help="Worker processes (setting workers).")
 @click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="A setting; see squall config.")
 @click.option("--inactive", is_flag=True, help="Its spouts wait for squall activate.")
+@click.option("--fresh", is_flag=True, help="Remove the state that an earlier topology of this name left.")
 @click.option("--load-secs", type=click.FloatRange(0, min_open=True), default=TIME_SECS, show_default=True,
               help="Longest time that importing FILE may take.")
 @directory_option
 @json_option
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED, metavar="[-- ARGS]")
 def submit_command(
-    target: str, name: str, workers: int | None, settings: tuple[str, ...], inactive: bool, load_secs: float,
-    directory: str | None, as_json: bool, arguments: tuple[str, ...],
+    target: str, name: str, workers: int | None, settings: tuple[str, ...], inactive: bool, fresh: bool,
+    load_secs: float, directory: str | None, as_json: bool, arguments: tuple[str, ...],
 ) -> None:
     """Run the topology in FILE on the standing cluster, until it is killed.
 
     NAME is a Topology, or a function that takes ARGS and returns one (default: topology). FILE is imported in a process
-    of its own first; nothing of a bad file reaches the cluster.
+    of its own first; nothing of a bad file reaches the cluster. Its tasks find the state directories that an earlier
+    topology of the same name left, and so go on where that one stopped, unless --fresh is given.
     """
     given = parse_settings(settings)
     if workers is not None:
@@ -43,12 +46,19 @@ def submit_command(
         if any(record.name == name for record in client.get_cluster().topologies):
             raise UsageError(f"a topology named {name!r} is there already: choose another name, or kill it first")
         code = load_apart(target, list(arguments), config, load_secs)
+        left = run_dir.state_of(name)
+        if fresh:
+            remove_tree(left)
+        takes_up = left.exists()
         submit(client, run_dir, name, config, code, active=not inactive)
         state = client.get_topology(name)
         text = _words(client, state)
+        if takes_up:
+            text += f"\nit takes up the state that an earlier {name} left in {left}; --fresh would have begun anew"
     assignment = state.assignment
     document = {
         "name": name, "id": state.topology.id, "status": state.topology.status, "workers_wanted": config.workers,
+        "takes_up_state": takes_up,
         "workers": [] if assignment is None else [str(slot) for slot in assignment.workers],
     }
     show(as_json, document, text)

@@ -37,7 +37,7 @@ class Standing:
         return done.stdout
 
     def json(self, *arguments: str | Path, **extra: str) -> Any:
-        return json.loads(self.ok(*arguments, "--json", **extra))
+        return json.loads(self.ok(arguments[0], "--json", *arguments[1:], **extra))
 
     def described(self, name: str) -> dict[str, Any]:
         """What `squall status` would say, without the time that a command takes."""

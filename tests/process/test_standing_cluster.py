@@ -139,6 +139,11 @@ def test_down_drains_keeps_and_up_goes_on_exactly(cluster: Standing, tmp_path: P
     wait_for("the end", lambda: cluster.described("count")["acked"] >= 30_000)
     assert cluster.json("kill", "count", "-w", "20")["pending"] == 0
     assert read_counts(out) == Counter(text.read_text().split())
+    again = ("submit", "examples/word_count.py", "--name", "count")
+    assert "it takes up the state that an earlier count left in" in cluster.ok(*again, "--", text)
+    cluster.ok("kill", "count")
+    assert not cluster.json(*again, "--fresh", "--", text)["takes_up_state"]
+    wait_for("the end", lambda: cluster.described("count")["acked"] == 30_000)
 
 
 def test_limits_act_and_say_what_was_pending(cluster: Standing) -> None:

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from scheduler.daemons import processes_of
+from tests.process.cli import ROOT, command, environment
 from tests.process.standing_tools import ENDLESS, Standing, directory
 from tests.process.waiting import wait_for
 
@@ -101,3 +105,40 @@ def test_a_directory_of_somebody_elses_files(cluster: Standing, tmp_path: Path) 
     message = cluster.refused(2, "up", "--detach", "--dir", tmp_path)
     assert message == f"{tmp_path} is neither empty nor a run directory: choose another"
     assert "it has no file 'key'" in cluster.refused(2, "down", "--dir", tmp_path)
+
+
+def limited(resource_name: str, limit: int, *arguments: str | Path) -> list[str]:
+    """The command line of a squall command that runs under a limit of its own."""
+    program = (
+        "import os, resource, sys\n"
+        f"resource.setrlimit(resource.{resource_name}, ({limit}, {limit}))\n"
+        "os.execv(sys.argv[1], sys.argv[1:])\n"
+    )
+    return [sys.executable, "-c", program, *command(*arguments)]
+
+
+def test_a_full_disk_and_no_descriptors(cluster: Standing) -> None:
+    """A limit on the size of files stands for a full disk: writing fails with an error of the system."""
+
+    def refused(*line: str) -> str:
+        variables = environment(SQUALL_DIR=str(cluster.path))
+        done = subprocess.run(line, env=variables, cwd=ROOT, capture_output=True, text=True, timeout=50)
+        assert done.returncode == 1, done.stderr
+        assert done.stdout == ""
+        assert done.stderr.startswith("squall: "), done.stderr
+        assert done.stderr.count("\n") == 1
+        return done.stderr
+
+    assert f"nimbus: cannot make store {cluster.path}/nimbus.db: " in refused(
+        *limited("RLIMIT_FSIZE", 20_000, "up", "--detach")
+    )
+    refused(*limited("RLIMIT_NOFILE", 8, "up", "--detach"))
+    assert processes_of(cluster.run_dir) == []
+    cluster.up(slots=1)
+    message = refused(*limited("RLIMIT_FSIZE", 1000, "submit", ENDLESS, "--name", "x"))
+    assert message.startswith(f"squall: cannot store code {cluster.path}/code/")
+    for descriptors in (8, 10, 12, 14):
+        refused(*limited("RLIMIT_NOFILE", descriptors, "submit", ENDLESS, "--name", "x"))
+    assert cluster.json("list") == []
+    assert list(cluster.run_dir.code.iterdir()) == []
+    cluster.ok("submit", ENDLESS, "--name", "x")
