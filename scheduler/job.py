@@ -231,6 +231,8 @@ class Job:
 
     def drain(self, wait_secs: float, on_wait: Callable[[], bool | None] | None = None) -> int:
         """Stop the spouts and wait until nothing is pending, or `wait_secs` have passed; how much still was."""
+        if self.is_drained():
+            return 0
         self.deactivate()
         deadline = time.monotonic() + wait_secs
         while (view := self.view()) is not None and not view.is_at_rest() and time.monotonic() < deadline:

@@ -22,8 +22,8 @@ import msgspec
 from engine.errors import ClusterError, ProtocolError, SquallError, UsageError
 from ipc.control import ControlServer, Incoming
 from ipc.rundir import RunDir
+from scheduler.board_watch import BoardWatch
 from scheduler.messages import (
-    Assignment,
     AssignNode,
     ClusterState,
     GetCluster,
@@ -52,14 +52,9 @@ from scheduler.nimbus_instruction import (
     StoreStatus,
     StoreTopology,
 )
-from scheduler.nodes import NODE_TIMEOUT_SECS
 from scheduler.store import Store, StoreError
 from scheduler.topology_life import TopologyLife
 
-DRAIN_LOOK_SECS = 0.01
-"""How often the boards of topologies that are to stop are looked at. A look costs some 50 us."""
-MISSING_LOOK_SECS = 1.0
-"""How often slots are looked for whose nodes are gone."""
 FRAMES_PER_TURN = 1000
 """Frames handled before the loop looks after signals and deadlines again."""
 
@@ -82,13 +77,12 @@ class NimbusService:
         self._closing = False
         self._rest_until: float | None = None
         self._grace_secs = 0.0
-        self._look_at = 0.0
-        self._missing_look_at = 0.0
         lives = [
             TopologyLife(record, assignment, store.restarts(record.id), restarts_total, kill_wait_secs)
             for record, assignment, kill_wait_secs, restarts_total in store.topologies()
         ]
         self.nimbus = Nimbus(lives, store.next_number(), time.monotonic())
+        self._watch = BoardWatch(self.nimbus, self._files)
         self._files.keep_boards((life.record.id, life.version) for life in lives)
         self._discard_unused_code()
         self._requests: dict[str, Callable[[Incoming, float], msgspec.Struct]] = {
@@ -119,22 +113,27 @@ class NimbusService:
 
     def tick(self, now: float) -> None:
         """Do what is due."""
-        if now >= self._look_at:
-            self._look_at = now + DRAIN_LOOK_SECS
-            self._look_after_drains(now)
-        if now >= self._missing_look_at:
-            self._missing_look_at = now + MISSING_LOOK_SECS
-            self._look_for_lost_workers(now)
+        at_rest = self._watch.at_rest(now)
+        if at_rest is not None:
+            for topology_id in at_rest:
+                self._carry_out(self.nimbus.drained(topology_id, now))
+            self._stop_when_rested(set(at_rest), now)
+        for topology_id in self._watch.lost(now):
+            self._carry_out(self.nimbus.lost(topology_id, now))
         self._carry_out(self.nimbus.tick(now))
 
     def next_deadline(self) -> float | None:
         """When `tick` will have something to do, if nothing else happens before."""
-        deadlines = [self.nimbus.next_deadline(), self._rest_until]
-        if self._rest_until is not None or self.nimbus.draining():
-            deadlines.append(self._look_at)
-        if self.nimbus.has_topologies:
-            deadlines.append(self._missing_look_at)
+        deadlines = (self.nimbus.next_deadline(), self._watch.next_deadline(), self._rest_until)
         return min((at for at in deadlines if at is not None), default=None)
+
+    def _stop_when_rested(self, at_rest: set[str], now: float) -> None:
+        """The cluster is to stop: now, if all are at rest or the limit has passed."""
+        if self._rest_until is None:
+            return
+        if now >= self._rest_until or all(record.id in at_rest for record, _ in self.nimbus.draining()):
+            self._rest_until = None
+            self._on_shutdown(self._grace_secs)
 
     def begin_shutdown(self, grace_secs: float) -> None:
         """Tell every supervisor to leave. Requests are refused from now on. May be said again, with less grace."""
@@ -236,46 +235,13 @@ class NimbusService:
         until = now + request.drain_secs
         self._rest_until = until if self._rest_until is None else min(until, self._rest_until)
         self._carry_out(self.nimbus.rest())
+        self._stop_when_rested(set(), now)
         return request
 
     def _register(self, incoming: Incoming, now: float) -> AssignNode:
         request = incoming.decode(RegisterSupervisor)
         self._carry_out(self.nimbus.register_supervisor(request, now))
         return self.nimbus.assign_node(request.node)
-
-    # ---- drains ----
-
-    def _look_after_drains(self, now: float) -> None:
-        moving = False
-        for record, assignment in self.nimbus.draining():
-            if self._is_at_rest(record, assignment):
-                self._carry_out(self.nimbus.drained(record.id, now))
-            else:
-                moving = True
-        if self._rest_until is not None and (not moving or now >= self._rest_until):
-            self._rest_until = None
-            self._on_shutdown(self._grace_secs)
-
-    def _is_at_rest(self, record: TopologyRecord, assignment: Assignment) -> bool:
-        try:
-            with self._files.view(record, assignment) as view:
-                return view.is_at_rest()
-        except ClusterError as error:
-            # Without a board nobody can tell: the limit ends the wait.
-            log.warning("%s", error)
-            return False
-
-    def _look_for_lost_workers(self, now: float) -> None:
-        """A supervisor's death alone moves nothing: its workers run on."""
-        for record, assignment, slots in self.nimbus.missing(now):
-            try:
-                with self._files.view(record, assignment) as view:
-                    silent = [slot for slot in slots if not view.is_heard_of(slot, now, NODE_TIMEOUT_SECS)]
-            except ClusterError as error:
-                log.warning("%s", error)
-                continue
-            if silent:
-                self._carry_out(self.nimbus.lost(record.id, now))
 
     # ---- instructions ----
 

@@ -110,6 +110,14 @@ def start_time_ticks(pid: int) -> int:
     return int(fields_from_third[22 - 3])
 
 
+def exists(pid: int) -> bool:
+    """Whether a process of that number runs; False for one that has ended and was not reaped."""
+    try:
+        return _read_proc(pid, "stat").rpartition(")")[2].split()[0] not in "ZX"
+    except ClusterError:
+        return False
+
+
 def age_secs(pid: int) -> float:
     """How long ago a process was started."""
     return time.clock_gettime(time.CLOCK_BOOTTIME) - start_time_ticks(pid) / os.sysconf("SC_CLK_TCK")

@@ -228,6 +228,8 @@ class Worker:
         while (event := self._control.recv_event()) is not None:
             if event.method == "SetStatus":
                 self._core.set_active(event.decode(SetStatus).status == "ACTIVE")
+                # Who waits for the spouts to rest hears of it at once.
+                self._idle_turns = 0
             elif event.method == "StopWorker":
                 self._stopping = True
 

@@ -49,4 +49,4 @@ def topology() -> Topology:
 
 def stuck() -> Topology:
     """Too slow to be drained while a test waits."""
-    return endless(seconds_per_tuple=0.05, pending=40)
+    return endless(seconds_per_tuple=0.02, pending=200)

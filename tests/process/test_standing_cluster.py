@@ -149,10 +149,10 @@ def test_down_drains_keeps_and_up_goes_on_exactly(cluster: Standing, tmp_path: P
 def test_limits_act_and_say_what_was_pending(cluster: Standing) -> None:
     cluster.up()
     cluster.ok("submit", f"{ENDLESS}:stuck", "--name", "stuck")
-    wait_for("pending messages", lambda: cluster.described("stuck")["pending"] == 40)
+    wait_for("pending messages", lambda: cluster.described("stuck")["pending"] == 200)
     moved = cluster.json("rebalance", "stuck", "-n", "2", "-w", "0.2")
-    assert 0 < moved["pending"] <= 40
-    wait_for("pending messages", lambda: cluster.described("stuck")["pending"] == 40)
+    assert 0 < moved["pending"] <= 200
+    wait_for("pending messages", lambda: cluster.described("stuck")["pending"] == 200)
     done = cluster.run("down", "-w", "0.2")
     assert done.returncode == 0
     assert re.search(r"stuck: \d+ messages were pending at the limit of 0.2 s: a replayable source", done.stderr)
