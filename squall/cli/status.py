@@ -62,6 +62,7 @@ def describe(job: Job, over_secs: float) -> dict[str, Any]:
         "uptime_secs": round(uptime_secs(state.topology), 1),
         "workers_wanted": state.topology.conf["workers"],
         **{key: value for key, value in report.to_dict().items() if key not in ("components", "workers", "topology")},
+        "drained": job.is_drained(),
         "rates": {"over_secs": round(took_secs, 3), **_rates(before, after, took_secs)},
         "components": {
             name: {

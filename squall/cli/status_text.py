@@ -37,8 +37,9 @@ def topology_text(document: dict[str, Any]) -> str:
 def _headline(document: dict[str, Any]) -> str:
     rates, latency = document["rates"], document["latency_ms"]
     workers = f"{len(document['workers'])} of {plural(document['workers_wanted'], 'worker')}"
+    drained = "; drained: its spouts have nothing more to emit" if document["drained"] else ""
     return (
-        f"{document['name']} is {document['status']}, up {document['uptime_secs']:.0f} s, {workers}\n"
+        f"{document['name']} is {document['status']}, up {document['uptime_secs']:.0f} s, {workers}{drained}\n"
         f"{document['emitted']:,} emitted ({rates['emitted_per_sec']:,.0f}/s), {document['acked']:,} acked "
         f"({rates['acked_per_sec']:,.0f}/s), {document['failed']:,} failed, {document['replayed']:,} replayed, "
         f"{document['pending']:,} pending, {document['dead_letters']:,} dead letters\n"

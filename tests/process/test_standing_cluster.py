@@ -136,14 +136,14 @@ def test_down_drains_keeps_and_up_goes_on_exactly(cluster: Standing, tmp_path: P
     assert done["pending"] == {"count": 0}
     assert done["killed"] == 0
     assert cluster.json("up", "--slots", "2", "--detach")["topologies"] == ["count"]
-    wait_for("the end", lambda: cluster.described("count")["acked"] >= 30_000)
+    wait_for("the end", lambda: cluster.described("count")["drained"])
     assert cluster.json("kill", "count", "-w", "20")["pending"] == 0
     assert read_counts(out) == Counter(text.read_text().split())
     again = ("submit", "examples/word_count.py", "--name", "count")
     assert "it takes up the state that an earlier count left in" in cluster.ok(*again, "--", text)
     cluster.ok("kill", "count")
     assert not cluster.json(*again, "--fresh", "--", text)["takes_up_state"]
-    wait_for("the end", lambda: cluster.described("count")["acked"] == 30_000)
+    wait_for("the end", lambda: cluster.described("count")["drained"])
 
 
 def test_limits_act_and_say_what_was_pending(cluster: Standing) -> None:
