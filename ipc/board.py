@@ -36,9 +36,10 @@ STARTING, READY, DEAD, STOPPED = 1, 2, 3, 4
 STATE_NAMES = {0: "empty", STARTING: "starting", READY: "ready", DEAD: "dead", STOPPED: "stopped"}
 
 # Words of a slot's row. The first two are the supervisor's, the rest the worker's.
-SLOT_IDENTITY, SLOT_PID, SLOT_HEARTBEAT_NS, SLOT_PROGRESS, SLOT_BACKLOG, SLOT_CONGESTED, SLOT_QUIET, SLOT_RSS_BYTES = (
-    range(8)
-)
+(
+    SLOT_IDENTITY, SLOT_PID, SLOT_HEARTBEAT_NS, SLOT_PROGRESS, SLOT_BACKLOG, SLOT_CONGESTED, SLOT_QUIET, SLOT_ACTIVE,
+    SLOT_RSS_BYTES,
+) = range(9)
 SLOT_WORDS = 16
 
 TASK_WORDS = len(TASK_COUNTERS) + HISTOGRAM_BUCKETS
@@ -99,6 +100,18 @@ class Board:
         finally:
             os.close(fd)
         return cls(path, mapping)
+
+    def continue_from(self, former: Board) -> None:
+        """Take over what outlives a move of the topology: tasks' totals, and incarnations, which go on rising.
+
+        Called by the maker, before anybody else knows this board.
+        """
+        if self.n_tasks != former.n_tasks:
+            raise ClusterError(f"{self.path} has {self.n_tasks} tasks, {former.path} has {former.n_tasks}")
+        self.words[self._tasks_at :] = former.words[former._tasks_at :]
+        latest = max((former.slot(index).incarnation for index in range(former.n_slots)), default=0)
+        for index in range(self.n_slots):
+            self.set_slot(index, latest, STOPPED, 0)
 
     def close(self) -> None:
         """Unmap. The board itself lives on until its file and last mapping are gone."""

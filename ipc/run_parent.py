@@ -22,6 +22,7 @@ from pathlib import Path
 from engine.errors import ClusterError, UsageError
 
 CREATOR_FILE = "creator"
+STANDING = "cluster"
 LOCK_FILE = "lock"
 REMOVE_ATTEMPTS = 20
 """With REMOVE_PAUSE_SECS, how long `remove_tree` puts up with dying processes that still write a last log line."""
@@ -39,6 +40,14 @@ def default_parent() -> Path:
     import tempfile  # only launchers come here: workers and Nimbus start faster without it
 
     return Path(tempfile.gettempdir()) / f"squall-{os.geteuid()}"
+
+
+def standing_directory() -> Path:
+    """Where a cluster that was given no directory has its own: the same for every command of one user."""
+    parent = default_parent()
+    parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    check_private(parent)
+    return parent / STANDING
 
 
 def make_anonymous(parent: Path) -> tuple[Path, int]:

@@ -13,10 +13,11 @@ Layout::
     RUN/code/<sha256>                                 topology blobs
     RUN/n/<node>.sock                                 supervisors
     RUN/s/<node>-<port>-<incarnation>                 workers
-    RUN/boards/<topology id>                          status boards
+    RUN/boards/<topology id>[.<version>]              status boards
     RUN/metrics/<topology id>/<slot>-<incarnation>.*  what components measure themselves
     RUN/state/<topology name>/<component>-<task>/     tasks' own files
-    RUN/logs/
+    RUN/logs/*.log                                    daemons
+    RUN/logs/<topology id>/<node>-<port>.log          workers
 """
 
 from __future__ import annotations
@@ -36,11 +37,12 @@ from ipc.run_parent import (
     default_parent,
     make_anonymous,
     remove_tree,
+    standing_directory,
     sweep_stale,
     try_flock,
 )
 
-__all__ = ["RunDir", "RunLock", "check_socket_path", "default_parent", "sweep_stale"]
+__all__ = ["RunDir", "RunLock", "check_socket_path", "default_parent", "standing_directory", "sweep_stale"]
 
 KEY_BYTES = 32
 SOCKET_PATH_MAX_BYTES = 107
@@ -212,8 +214,11 @@ class RunDir:
     def supervisor_log(self, node: str) -> Path:
         return self.logs / f"supervisor-{node}.log"
 
-    def worker_log(self, node: str, port: int) -> Path:
-        return self.logs / f"{node}-{port}.log"
+    def worker_logs(self, topology_id: str) -> Path:
+        return self.logs / _file_name(topology_id)
+
+    def worker_log(self, topology_id: str, node: str, port: int) -> Path:
+        return self.worker_logs(topology_id) / f"{node}-{port}.log"
 
     def history(self, node: str) -> Path:
         return self.logs / f"history-{node}.jsonl"
@@ -224,14 +229,19 @@ class RunDir:
     def worker_socket(self, node: str, port: int, incarnation: int) -> Path:
         return check_socket_path(self.path / "s" / f"{node}-{port}-{incarnation}")
 
-    def board(self, topology_id: str) -> Path:
-        return self.boards / _file_name(topology_id)
+    def board(self, topology_id: str, version: int = 1) -> Path:
+        """The status board of one assignment of a topology: a board is made for a number of workers."""
+        return self.boards / _file_name(topology_id if version == 1 else f"{topology_id}.{version}")
 
     def metrics(self, topology_id: str) -> Path:
         return self.path / "metrics" / _file_name(topology_id)
 
     def state_dir(self, topology_name: str, component: str, task: int) -> Path:
-        return self.path / "state" / _file_name(topology_name) / f"{_file_name(component)}-{task}"
+        return self.state_of(topology_name) / f"{_file_name(component)}-{task}"
+
+    def state_of(self, topology_name: str) -> Path:
+        """Everything that the tasks of topologies of that name have kept. Outlives them."""
+        return self.path / "state" / _file_name(topology_name)
 
     def socket_length_check(self, node: str = "node-99") -> None:
         """UsageError unless the longest socket path that `node` may ever need fits. Called before anything starts."""

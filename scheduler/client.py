@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Callable
 from types import TracebackType
 from typing import Any, TypeVar
 
@@ -23,6 +24,7 @@ from scheduler.messages import (
     GetCluster,
     KillTopology,
     NamedTopology,
+    RebalanceTopology,
     Shutdown,
     SubmitTopology,
     TopologyRecord,
@@ -35,6 +37,10 @@ TIMEOUT_SECS = 10.0
 POLL_SECS = 0.01
 
 W = TypeVar("W", bound=Wire)
+
+
+class Interrupted(ClusterError):
+    """The caller did not want to wait any longer."""
 
 
 class NimbusClient:
@@ -86,15 +92,26 @@ class NimbusClient:
         return self._call("deactivate", NamedTopology(name), TopologyRecord)
 
     def kill_topology(self, name: str, wait_secs: float = 0.0) -> TopologyRecord:
-        """Stop the spouts now and the workers after `wait_secs`. Returns at once; see `await_removed`."""
+        """Stop the spouts, and the workers once drained, at most `wait_secs` later. Returns at once."""
         return self._call("kill_topology", KillTopology(name, wait_secs), TopologyRecord)
 
-    def await_removed(self, topology_id: str, timeout_secs: float) -> None:
-        """Wait until a killed topology's workers have stopped and its name is free."""
+    def rebalance(self, name: str, workers: int | None, executors: dict[str, int], wait_secs: float) -> TopologyRecord:
+        """Stop the spouts, and move once drained, at most `wait_secs` later. Returns at once."""
+        return self._call("rebalance", RebalanceTopology(name, workers, executors, wait_secs), TopologyRecord)
+
+    def await_removed(
+        self, topology_id: str, timeout_secs: float, on_wait: Callable[[], bool | None] | None = None
+    ) -> None:
+        """Wait until a killed topology's workers have stopped and its name is free.
+
+        `on_wait` is called between looks; when it returns True, Interrupted is raised.
+        """
         deadline = time.monotonic() + timeout_secs
         while any(record.id == topology_id for record in self.get_cluster().topologies):
             if time.monotonic() >= deadline:
                 raise ClusterError(f"topology {topology_id} is still there after {timeout_secs:g} s")
+            if on_wait is not None and on_wait():
+                raise Interrupted(f"nobody waits for the end of {topology_id} any more")
             time.sleep(POLL_SECS)
 
     # ---- the cluster ----
@@ -103,16 +120,21 @@ class NimbusClient:
         """Supervisors, topologies and free slots."""
         return self._call("get_cluster", GetCluster(), ClusterState)
 
-    def shutdown(self, grace_secs: float) -> None:
-        """Stop all: workers within `grace_secs`, then supervisors and Nimbus. Returns at once; see `await_end`."""
-        self._call("shutdown", Shutdown(grace_secs), Shutdown)
+    def shutdown(self, grace_secs: float, drain_secs: float = 0.0) -> None:
+        """Stop all: spouts, workers once drained (at most `drain_secs` later) within `grace_secs`, then the daemons.
 
-    def await_end(self, timeout_secs: float) -> None:
-        """Wait until Nimbus has ended."""
+        Returns at once; see `await_end`. May be asked for again, with less patience.
+        """
+        self._call("shutdown", Shutdown(grace_secs, drain_secs), Shutdown)
+
+    def await_end(self, timeout_secs: float, on_wait: Callable[[], bool | None] | None = None) -> None:
+        """Wait until Nimbus has ended. `on_wait` as in `await_removed`."""
         deadline = time.monotonic() + timeout_secs
         while (holder := self.run_dir.lock_holder()) is not None:
             if time.monotonic() >= deadline:
                 raise ClusterError(f"Nimbus (pid {holder}) has not ended within {timeout_secs:g} s")
+            if on_wait is not None and on_wait():
+                raise Interrupted("nobody waits for the end of the cluster any more")
             time.sleep(POLL_SECS)
 
     # ---- parts ----

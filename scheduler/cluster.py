@@ -13,31 +13,23 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
-import subprocess
 import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType, TracebackType
 
-import psutil
-
 from engine.config import Config
 from engine.errors import ClusterError, UsageError
 from engine.report import RunReport
 from engine.topology import Topology
 from ipc.rundir import RunDir, default_parent, sweep_stale
-from scheduler import blob
 from scheduler.client import NimbusClient
-from scheduler.code_store import CodeStore
+from scheduler.daemons import Daemons
 from scheduler.job import Job
 from scheduler.log_tail import LogTail
-from scheduler.messages import ComponentSummary
+from scheduler.topology_code import pack, submit
 
-FIRST_PORT = 6700
-_RUN_DIR_MARK = "SQUALL_RUN_DIR"
-"""Environment variable that every process of a cluster carries, so that strays can be told from others'."""
-_START_TIMEOUT_SECS = 20.0
 _STOP_GRACE_SECS = 5.0
 """How long workers may take for `close` and `cleanup` before they are killed."""
 
@@ -54,8 +46,7 @@ class LocalCluster:
         if run_dir is None:
             sweep_stale(default_parent())
         self.run_dir = RunDir.create(run_dir)
-        self._daemons: dict[str, subprocess.Popen[bytes]] = {}
-        self._lifeline = -1
+        self._daemons = Daemons(self.run_dir)
         self._client: NimbusClient | None = None
         self._jobs: list[Job] = []
         self._tail = LogTail(self.run_dir.logs) if logs else None
@@ -72,63 +63,12 @@ class LocalCluster:
         if holder is not None:
             self._anonymous = False
             raise UsageError(f"run directory {self.run_dir.path} is in use by pid {holder}")
-        read_end, self._lifeline = os.pipe2(os.O_CLOEXEC)
-        ready_read, ready_write = os.pipe2(os.O_CLOEXEC)
-        try:
-            remove = ["--remove-dir"] if self._anonymous else []
-            self._spawn("nimbus", "scheduler.nimbus_main", read_end, ready_write, *remove)
-            for number in range(1, nodes + 1):
-                node = f"node-{number}"
-                ports = ",".join(str(FIRST_PORT + slot) for slot in range(slots_per_node))
-                self._spawn(
-                    f"supervisor-{node}", "scheduler.supervisor_main", read_end, ready_write, "--node", node,
-                    "--ports", ports,
-                )
-            os.close(ready_write)
-            ready_write = -1
-            self._await_ready(ready_read, nodes + 1)
-        finally:
-            for fd in (read_end, ready_read, ready_write):
-                if fd >= 0:
-                    os.close(fd)
+        self._daemons.start(nodes, slots_per_node, bound=True, remove_dir=self._anonymous)
         self._client = NimbusClient(self.run_dir)
-
-    def _spawn(self, name: str, module: str, lifeline: int, ready: int, *arguments: str) -> None:
-        command = [
-            sys.executable, "-m", module, "--dir", str(self.run_dir.path), "--lifeline", str(lifeline), "--ready-fd",
-            str(ready), *arguments,
-        ]
-        root = str(Path(__file__).resolve().parent.parent)
-        path = os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH", "")]))
-        with open(self.run_dir.logs / f"{name}.log", "ab") as log:
-            self._daemons[name] = subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, pass_fds=(lifeline, ready),
-                start_new_session=True,
-                env={**os.environ, "PYTHONPATH": path, _RUN_DIR_MARK: str(self.run_dir.path)},
-            )
-
-    def _await_ready(self, fd: int, count: int) -> None:
-        deadline = time.monotonic() + _START_TIMEOUT_SECS
-        os.set_blocking(fd, False)
-        came = 0
-        while came < count:
-            with contextlib.suppress(BlockingIOError):
-                came += len(os.read(fd, 64))
-            self.check_daemons()
-            if time.monotonic() > deadline:
-                raise ClusterError(
-                    f"the cluster did not start within {_START_TIMEOUT_SECS:g} s; see {self.run_dir.logs}"
-                )
-            time.sleep(0.001)
 
     def check_daemons(self) -> None:
         """Raise ClusterError if Nimbus or a supervisor has died."""
-        for name, process in self._daemons.items():
-            code = process.poll()
-            if code is not None:
-                words = _last_line(self.run_dir.logs / f"{name}.log")
-                how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"exited with code {code}"
-                raise ClusterError(f"{name} {how}{': ' + words if words else ''}")
+        self._daemons.check()
 
     def close(self, grace_secs: float = _STOP_GRACE_SECS) -> None:
         """Stop every worker (politely, then by force after `grace_secs`), every daemon, and remove what they made."""
@@ -145,34 +85,12 @@ class LocalCluster:
                 self._client.shutdown(grace_secs)
             self._client.close()
             self._client = None
-        if self._lifeline >= 0:
-            # End of file tells the daemons that nobody needs them, also where the request above did not arrive.
-            os.close(self._lifeline)
-            self._lifeline = -1
-        self._reap(time.monotonic() + grace_secs + 3.0)
+        # End of file on their lifeline tells them too, where the request above did not arrive.
+        self._daemons.reap(time.monotonic() + grace_secs + 3.0)
         if self._anonymous:
             self.run_dir.remove()
         else:
             self.run_dir.close()
-
-    def _reap(self, deadline: float) -> None:
-        strays = False
-        for process in self._daemons.values():
-            try:
-                strays |= process.wait(max(0.0, deadline - time.monotonic())) != 0
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
-                strays = True
-        self._daemons.clear()
-        if strays:
-            self._kill_strays()
-
-    def _kill_strays(self) -> None:
-        """Workers whose supervisor was killed live on; nobody needs them any more."""
-        for process in processes_of(self.run_dir):
-            with contextlib.suppress(psutil.Error):
-                process.kill()
 
     def __enter__(self) -> LocalCluster:
         return self
@@ -202,13 +120,9 @@ class LocalCluster:
         if not isinstance(topology, Topology):
             raise UsageError(f"submit needs the Topology that TopologyBuilder.build() returns, not {topology!r:.80}")
         config = config or Config()
-        digest = CodeStore(self.run_dir.code).put(blob.dump(topology, by_value))
-        components = [ComponentSummary(*row) for row in topology.layout(config.acker_count)]
-        record = self.client.submit_topology(
-            name, config.to_dict(), components, digest, [entry or os.getcwd() for entry in sys.path],
-            "ACTIVE" if active else "INACTIVE",
-        )
-        job = Job(self.client, record, str(self.run_dir.board(record.id)))
+        code = pack(topology, config, by_value)
+        record = submit(self.client, self.run_dir, name, config, code, active)
+        job = Job(self.client, record, self.run_dir)
         self._jobs.append(job)
         return job
 
@@ -222,29 +136,18 @@ class LocalCluster:
     def _pid_of(self, target: str) -> int:
         known = []
         for job in self._jobs:
-            view = job._view()
+            view = job.view()
             if view is None:
                 continue
-            board, assignment = view
-            for index, slot in enumerate(assignment.workers):
+            for index, slot in enumerate(view.assignment.workers):
                 known.append(str(slot))
                 if str(slot) == target:
-                    return board.slot(index).pid
+                    return view.board.slot(index).pid
         raise UsageError(f"there is no worker {target!r}; workers are {', '.join(known) or 'none'}")
 
     def new_log_lines(self) -> list[tuple[str, str]]:
         """(worker, line) of what workers printed since the last call."""
         return [] if self._tail is None else self._tail.poll()
-
-
-def processes_of(run_dir: RunDir) -> list[psutil.Process]:
-    """Every process of a cluster that lives: daemons, workers, and what components started."""
-    found = []
-    for process in psutil.process_iter():
-        with contextlib.suppress(psutil.Error):
-            if process.environ().get(_RUN_DIR_MARK) == str(run_dir.path) and process.pid != os.getpid():
-                found.append(process)
-    return found
 
 
 def run(
@@ -282,11 +185,3 @@ def echo(lines: list[tuple[str, str]]) -> None:
     """Show what workers printed."""
     for worker, line in lines:
         sys.stderr.write(f"[{worker}] {line}\n")
-
-
-def _last_line(path: Path) -> str:
-    try:
-        lines = path.read_text(errors="replace").strip().splitlines()
-    except FileNotFoundError:
-        return ""
-    return lines[-1] if lines else ""

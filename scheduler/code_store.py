@@ -13,6 +13,7 @@ from __future__ import annotations
 import hashlib
 import os
 import re
+from collections.abc import Collection
 from pathlib import Path
 
 from engine.errors import ClusterError, UsageError
@@ -53,6 +54,20 @@ class CodeStore:
         if found != digest:
             raise ClusterError(f"code file {path} is damaged: its digest is {found}; submit the topology again")
         return blob
+
+    def keep_only(self, digests: Collection[str]) -> None:
+        """Remove every other file, also those that a death left half written."""
+        for path in self._directory.iterdir():
+            if path.name not in digests:
+                path.unlink(missing_ok=True)
+
+    def path(self, digest: str) -> Path:
+        """The file of a blob, for those who read it by themselves."""
+        return self._path(digest)
+
+    def owns(self, path: str) -> bool:
+        """Whether a path is that of a blob in this store."""
+        return Path(path).parent == self._directory and _DIGEST.fullmatch(Path(path).name) is not None
 
     def __contains__(self, digest: str) -> bool:
         """Whether there is a file of that name; `get` says whether it is whole."""

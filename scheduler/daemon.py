@@ -18,7 +18,10 @@ import zmq
 
 
 class SignalInbox:
-    """Signals and the lifeline, turned into things to poll. SIGINT is ignored: the launcher decides what it means."""
+    """Signals and the lifeline, turned into things to poll.
+
+    SIGINT is ignored where it is none of `signals`: the launcher decides what it means.
+    """
 
     def __init__(self, poller: zmq.Poller, lifeline: int | None, signals: Iterable[int]) -> None:
         self._fd, self._write_fd = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)

@@ -53,13 +53,14 @@ class Report:
 
 @dataclass(frozen=True)
 class SetBoard:
-    """Write the slot's cell on its topology's status board."""
+    """Write the slot's cell on the status board of an assignment."""
 
     topology_id: str
     slot_index: int
     incarnation: int
     state: int
     pid: int
+    version: int = 1
 
 
 @dataclass(frozen=True)

@@ -10,16 +10,18 @@ Any process of the cluster's owner; one thread per Job.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from engine.errors import ClusterError
 from engine.report import Restart, RunReport, TaskReading, build_report
 from engine.user_metrics import MetricReading
-from ipc.board import READY, SLOT_PROGRESS, SLOT_QUIET, Board
+from ipc.board import Board
 from ipc.metric_file import read_metrics
+from ipc.rundir import RunDir
+from scheduler.client import Interrupted
 from scheduler.messages import Assignment, TopologyRecord, TopologyState
-from scheduler.worker import plan_of
+from scheduler.topology_view import TopologyView
 
 if TYPE_CHECKING:
     from scheduler.client import NimbusClient
@@ -29,8 +31,9 @@ _POLL_SECS, _POLL_MAX_SECS = 0.002, 0.02
 ones a fiftieth of a second late."""
 _POLL_GROWTH = 1.05
 _NIMBUS_POLL_SECS = 0.25
-_STOP_GRACE_SECS = 10.0
-"""How long a worker may take to close its tasks: the supervisor kills it after half of that."""
+_STOP_GRACE_SECS = 15.0
+"""How long a worker may take to close its tasks: the supervisor kills it long before."""
+_NIMBUS_PAUSE_SECS = 0.01
 _HOPELESS_ERRORS = 5
 """So many deaths by an error of user code in a row, without a single ack between them, and the run is given up."""
 _HOPELESS_DEATHS = 20
@@ -40,15 +43,17 @@ _HOPELESS_DEATHS = 20
 class Job:
     """One topology on a cluster."""
 
-    def __init__(self, client: NimbusClient, record: TopologyRecord, board_path: str) -> None:
+    def __init__(
+        self, client: NimbusClient, record: TopologyRecord, run_dir: RunDir, started_secs: float | None = None
+    ) -> None:
+        """`started_secs`: since when (monotonic) the figures are counted; None: now."""
         self._client = client
         self.name = record.name
         self.id = record.id
         self.record = record
-        self._board_path = board_path
-        self._board: Board | None = None
-        self._assignment: Assignment | None = None
-        self._started = time.monotonic()
+        self._run_dir = run_dir
+        self._view: TopologyView | None = None
+        self._started = time.monotonic() if started_secs is None else started_secs
         self._deaths_seen = 0
         self._deaths_without_progress = 0
         self._errors_without_progress = 0
@@ -65,34 +70,32 @@ class Job:
         """What Nimbus knows, or knew when the topology was removed. Raises ClusterError if Nimbus does not answer."""
         if self.removed and self._last_state is not None:
             return self._last_state
-        return self._client.get_topology(self.name)
+        state = self._client.get_topology(self.name)
+        if state.topology.id != self.id:
+            raise ClusterError(f"topology {self.id} is gone; {self.name!r} is another one by now")
+        self.record = state.topology
+        self._refresh(state.assignment)
+        return state
 
-    def _view(self) -> tuple[Board, Assignment] | None:
-        """Board and assignment, once the topology has been placed."""
-        if self._assignment is None:
-            self._assignment = self.state().assignment
-        if self._assignment is None:
-            return None
-        if self._board is None:
-            self._board = Board.attach(self._board_path)
-        return self._board, self._assignment
+    def _refresh(self, assignment: Assignment | None) -> None:
+        """Look at the board of the present assignment: the topology may have moved since."""
+        if self._view is not None and (assignment is None or assignment.version != self._view.assignment.version):
+            self._view.board.close()
+            self._view = None
+        if self._view is None and assignment is not None:
+            board = Board.attach(str(self._run_dir.board(self.id, assignment.version)))
+            self._view = TopologyView(board, assignment, self.record)
+
+    def view(self) -> TopologyView | None:
+        """The topology's board; None while it waits for a slot. Valid until the next call of a method."""
+        if self._view is None:
+            self._refresh(self.state().assignment)
+        return self._view
 
     def readings(self) -> list[TaskReading]:
         """Counters of every task now; empty while the topology waits for a slot."""
-        view = self._view()
-        if view is None:
-            return []
-        board, assignment = view
-        kinds = {component.id: component.kind for component in self.record.components}
-        plan = plan_of(assignment)
-        return [
-            TaskReading(
-                task, component, kinds[component], plan.worker_names[plan.task_worker[task]],
-                board.task_counters(task), board.task_histogram(task),
-            )
-            for task, component in sorted(plan.task_component.items())
-            if kinds[component] != "acker"
-        ]
+        view = self.view()
+        return [] if view is None else view.readings()
 
     def stats(self) -> RunReport:
         """The report as of now."""
@@ -109,8 +112,8 @@ class Job:
 
     def _metrics(self) -> list[MetricReading]:
         """What the components measured; their files go with the topology."""
-        if not self.removed:
-            self._last_metrics = list(read_metrics(self._client.run_dir.metrics(self.id)))
+        metrics = list(read_metrics(self._run_dir.metrics(self.id)))
+        self._last_metrics = metrics or self._last_metrics
         return self._last_metrics
 
     def wait_until_ready(self, timeout: float) -> None:
@@ -123,60 +126,20 @@ class Job:
             time.sleep(_POLL_SECS)
 
     def _all_ready(self) -> bool:
-        view = self._view()
-        return view is not None and all(view[0].slot(slot).state == READY for slot in range(view[0].n_slots))
+        view = self.view()
+        return view is not None and view.all_ready()
 
     # ---- draining ----
 
     def is_drained(self) -> bool:
-        """Nothing is left to do: see `wait_until_drained`. Looks twice, because one look is not one moment."""
-        first = self._done()
-        return first is not None and first == self._done()
+        """Nothing is left to do: see `wait_until_drained`."""
+        view = self.view()
+        return view is not None and view.is_drained()
 
     def is_idle(self) -> bool:
-        """Nothing is under way in or between workers at the moment; spouts may have more to emit, messages be pending.
-
-        Looks twice, as `is_drained`.
-        """
-        first = self._quiet()
-        return first is not None and first == self._quiet()
-
-    def _done(self) -> list[int] | None:
-        """As `_quiet`, if the spouts are done as well."""
-        view = self._view()
-        seen = self._quiet()
-        return seen if view is not None and seen is not None and self._spouts_done(*view) else None
-
-    def _quiet(self) -> list[int] | None:
-        """Identity and progress of every worker if all is quiet now, else None."""
-        view = self._view()
-        if view is None:
-            return None
-        board, assignment = view
-        words = board.words
-        seen = []
-        for slot in range(len(assignment.workers)):
-            at = board.slot_at(slot)
-            if board.slot(slot).state != READY or not words[at + SLOT_QUIET]:
-                return None
-            seen += [board.identity(slot), words[at + SLOT_PROGRESS]]
-        for sender in range(board.n_slots):
-            for receiver in range(board.n_slots):
-                at = board.link_at(sender, receiver)
-                if words[at] != words[at + 1]:
-                    return None
-        return seen
-
-    def _spouts_done(self, board: Board, assignment: Assignment) -> bool:
-        spouts = {component.id for component in self.record.components if component.kind == "spout"}
-        for worker in assignment.executors:
-            for executor in worker:
-                if executor.component in spouts:
-                    for task in range(executor.first_task, executor.last_task + 1):
-                        counters = board.task_counters(task)
-                        if counters["pending"] or not counters["exhausted"]:
-                            return False
-        return True
+        """Nothing is under way in or between workers now; spouts may have more to emit, messages may be pending."""
+        view = self.view()
+        return view is not None and view.is_idle()
 
     def wait_until_drained(
         self, timeout: float | None = None, on_wait: Callable[[], bool | None] | None = None
@@ -242,41 +205,87 @@ class Job:
         self._client.deactivate(self.name)
 
     def kill(self, wait_secs: float = 30.0, on_wait: Callable[[], bool | None] | None = None) -> int:
-        """Drain (spouts stop, then until nothing is pending or `wait_secs` have passed), then remove the topology.
+        """Stop the spouts, wait until nothing is pending or `wait_secs` have passed, then remove the topology.
 
-        Returns how many messages were still pending.
+        Returns how many messages were still pending. `on_wait` is called meanwhile; when it returns True the wait ends.
         """
-        pending = self.drain(wait_secs, on_wait)
-        self.remove(_STOP_GRACE_SECS)
+        self._remember()
+        self._client.kill_topology(self.name, wait_secs)
+        try:
+            self._client.await_removed(self.id, wait_secs + _STOP_GRACE_SECS, on_wait)
+        except Interrupted:
+            self._client.kill_topology(self.name, 0.0)
+            self._client.await_removed(self.id, _STOP_GRACE_SECS)
+        self.removed = True
+        return self._pending()
+
+    def rebalance(
+        self, workers: int | None = None, parallelism: Mapping[str, int] | None = None, wait_secs: float = 30.0
+    ) -> int:
+        """Run on `workers` workers, with so many executors per component (at most as many as it has tasks).
+
+        The spouts stop; when nothing is pending, or after `wait_secs`, every worker is replaced. Tasks keep their
+        state directories, spouts are opened again. Returns, when the new workers are being started, how many messages
+        were still pending: a replayable source emits them again.
+        """
+        before = self.view()
+        version = 0 if before is None else before.assignment.version
+        self._client.rebalance(self.name, workers, dict(parallelism or {}), wait_secs)
+        deadline = time.monotonic() + wait_secs + _STOP_GRACE_SECS
+        while True:
+            # Not `self.state()`: what was pending is read off the board of the workers that have stopped.
+            state = self._client.get_topology(self.name)
+            if state.topology.status == "KILLED":
+                raise ClusterError(f"topology {self.name!r} was killed before it had moved")
+            if state.topology.status != "REBALANCING" and (state.assignment is None or moved(state, version)):
+                break
+            if time.monotonic() >= deadline:
+                raise ClusterError(f"topology {self.name!r} still waits for a free slot to move to")
+            time.sleep(_NIMBUS_PAUSE_SECS)
+        pending = 0 if before is None else before.pending()
+        self.record = state.topology
+        self._refresh(state.assignment)
         return pending
 
     def drain(self, wait_secs: float, on_wait: Callable[[], bool | None] | None = None) -> int:
         """Stop the spouts and wait until nothing is pending, or `wait_secs` have passed; how much still was."""
+        if self.is_drained():
+            return 0
         self.deactivate()
         deadline = time.monotonic() + wait_secs
-        while (pending := self._pending()) and time.monotonic() < deadline:
+        while (view := self.view()) is not None and not view.is_at_rest() and time.monotonic() < deadline:
             if on_wait is not None and on_wait():
                 break
             time.sleep(_POLL_SECS)
-        return pending
+        return self._pending()
 
     def remove(self, grace_secs: float) -> None:
         """Remove the topology without a drain; returns when its workers have closed their tasks and ended."""
         if self.removed:
             return
-        if self.ended is None:
-            self.ended = time.monotonic()
-        self._last_state = self.state()
-        self._metrics()
+        self._remember()
         self._client.kill_topology(self.name, 0.0)
         self._client.await_removed(self.id, grace_secs)
         self.removed = True
 
+    def _remember(self) -> None:
+        """Keep what can no longer be asked once the topology is gone."""
+        self._last_state = self.state()
+        self._metrics()
+        if self.ended is None:
+            self.ended = time.monotonic()
+
     def _pending(self) -> int:
-        return sum(reading.counters["pending"] for reading in self.readings() if reading.kind == "spout")
+        view = self.view()
+        return 0 if view is None else view.pending()
 
     def close(self) -> None:
         """Let go of the board."""
-        if self._board is not None:
-            self._board.close()
-            self._board = None
+        if self._view is not None:
+            self._view.board.close()
+            self._view = None
+
+
+def moved(state: TopologyState, version: int) -> bool:
+    """Whether the topology runs on another assignment than the one of that version."""
+    return state.assignment is not None and state.assignment.version > version

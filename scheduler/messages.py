@@ -60,6 +60,19 @@ class Assignment(Wire):
     executors: list[list[ExecutorRef]]
 
 
+class Rebalance(Wire):
+    """How a topology is to run after it has moved."""
+
+    workers: int
+    executors: dict[str, int]
+    """Per component; those that are not named keep what they have."""
+    wait_secs: float
+    status: str
+    """What the topology's status will be again: "ACTIVE" or "INACTIVE"."""
+    keep: bool = False
+    """Only what lies on slots that are lost gets others; the rest stays where it is."""
+
+
 class TopologyRecord(Wire):
     """A submitted topology as Nimbus stores it and everyone else reads it."""
 
@@ -75,6 +88,8 @@ class TopologyRecord(Wire):
     sys_path: list[str]
     """Import path of the submitting program, so that workers import the same modules."""
     created_unix_secs: float
+    rebalance: Rebalance | None = None
+    """The move under way, while the status is "REBALANCING"."""
 
 
 class SlotAssignment(Wire):
@@ -98,6 +113,8 @@ class Shutdown(Wire):
     """Stop every worker politely, then by force after `grace_secs`, then exit."""
 
     grace_secs: float
+    drain_secs: float = 0.0
+    """Said to Nimbus: before that, stop the spouts and wait for what is pending, at most so long."""
 
 
 # ---- supervisor -> Nimbus ----
@@ -209,7 +226,19 @@ class NamedTopology(Wire):
 
 
 class KillTopology(Wire):
+    """Stop the spouts; remove the topology as soon as nothing is pending, at the latest after `wait_secs`."""
+
     name: str
+    wait_secs: float = 0.0
+
+
+class RebalanceTopology(Wire):
+    """Stop the spouts; move the topology as soon as nothing is pending, at the latest after `wait_secs`."""
+
+    name: str
+    workers: int | None = None
+    """None: as many as before."""
+    executors: dict[str, int] = {}
     wait_secs: float = 0.0
 
 

@@ -13,16 +13,17 @@ Relies on: `scheduler.nimbus_main` to carry out the instructions in order.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
-from dataclasses import dataclass
 
-from engine.errors import UsageError
+from msgspec.structs import replace
+
 from scheduler.messages import (
     Assignment,
     AssignNode,
     ClusterState,
     KillTopology,
+    Rebalance,
+    RebalanceTopology,
     RegisterSupervisor,
     SlotAssignment,
     SlotChanged,
@@ -44,63 +45,52 @@ from scheduler.nimbus_instruction import (
     StoreStatus,
     StoreTopology,
 )
-from scheduler.placement import place, task_layout
-from scheduler.submission import check_submission
+from scheduler.nodes import NODE_TIMEOUT_SECS, Nodes
+from scheduler.placement import place, replace_lost, task_layout
+from scheduler.submission import check_rebalance, check_submission, check_wait
+from scheduler.topologies import Topologies
 from scheduler.topology_life import TopologyLife
 
-NODE_TIMEOUT_SECS = 5.0
-"""A node that missed this many seconds of heartbeats (one a second) is gone. Less would blame a busy machine."""
 STOP_PATIENCE_SECS = 10.0
 """Twice the grace that supervisors give a worker: a slot that has not said by then that it is empty never will."""
-_NODE_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}")
 
 Instructions = list[NimbusInstruction]
-
-
-@dataclass
-class _Node:
-    ports: list[int]
-    pid: int
-    heard_at: float
-    alive: bool = True
 
 
 class Nimbus:
     """The cluster's state. Owner: Nimbus's loop."""
 
     def __init__(self, topologies: Iterable[TopologyLife], next_number: int, now: float) -> None:
-        self._topologies = {life.record.name: life for life in topologies}
-        self._nodes: dict[str, _Node] = {}
+        self._topologies = Topologies(topologies)
+        self._nodes = Nodes()
         self._next_number = next_number
-        for life in self._topologies.values():
+        self._at_rest = False
+        self._judges_at = now + NODE_TIMEOUT_SECS
+        """From when on a node that was not heard from is missing, and not just about to register."""
+        for life in self._topologies:
+            # Their clocks start again: how much had passed went with the Nimbus before us.
             if life.record.status == "KILLED":
-                # Its clock starts again: how much had passed went with the Nimbus before us.
-                life.remove_at = now + life.kill_wait_secs
+                life.stop_at = now + life.kill_wait_secs
+            elif life.record.rebalance is not None:
+                life.stop_at = now + life.record.rebalance.wait_secs
 
     # ---- supervisors ----
 
     def register_supervisor(self, request: RegisterSupervisor, now: float) -> Instructions:
         """A node is there, for the first time or again. Answer it with `assign_node` after the instructions."""
-        if not _NODE_NAME.fullmatch(request.node):
-            raise UsageError(f"node name {request.node!r:.80} is not allowed: 1 to 64 letters, digits, '_', '-', '.'")
-        self._nodes[request.node] = _Node(sorted(set(request.ports)), request.pid, heard_at=now)
+        self._nodes.register(request, now)
         note = Note(f"{request.node} registered, pid {request.pid}, ports {', '.join(map(str, request.ports))}")
-        return [note, *(step for step in self._place_waiting() if step != SendAssignNode(request.node))]
+        return [note, *(step for step in self._use_free_slots(now) if step != SendAssignNode(request.node))]
 
     def heartbeat(self, event: SupervisorHeartbeat, now: float) -> Instructions:
         """A node lives. One that was given up is offered again."""
-        node = self._nodes.get(event.node)
-        if node is None:
+        if not self._nodes.heard(event.node, now):
             return []
-        node.heard_at = now
-        if node.alive:
-            return []
-        node.alive = True
-        return [Note(f"{event.node} is back"), SendAssignNode(event.node), *self._place_waiting()]
+        return [Note(f"{event.node} is back"), SendAssignNode(event.node), *self._use_free_slots(now)]
 
     def slot_changed(self, event: SlotChanged, now: float) -> Instructions:
         """A worker started, got ready, died, was given up or stopped."""
-        life = next((life for life in self._topologies.values() if life.record.id == event.topology_id), None)
+        life = self._topologies.by_id(event.topology_id)
         if life is None:
             return []
         known_deaths = life.restarts_total
@@ -108,7 +98,7 @@ class Nimbus:
         if life.restarts_total > known_deaths or event.event == "failed":
             where = f"{event.node}:{event.port} incarnation {event.incarnation} of {life.record.name}"
             out.append(Note(f"{where} {event.event}: {event.reason}"))
-        return out + self._remove_if_empty(life, now)
+        return out + self._finish_if_empty(life, now)
 
     # ---- topologies ----
 
@@ -117,8 +107,7 @@ class Nimbus:
     ) -> tuple[TopologyRecord, Instructions]:
         """Accept a topology and place it if there is a slot. `token`: 8 hex digits that make its id unique."""
         check_submission(request)
-        if request.name in self._topologies:
-            raise UsageError(self._taken(request.name))
+        self._topologies.check_free(request.name)
         record = TopologyRecord(
             id=f"{request.name}-{self._next_number}-{token}",
             name=request.name,
@@ -130,7 +119,8 @@ class Nimbus:
             created_unix_secs=created_unix_secs,
         )
         self._next_number += 1
-        life = self._topologies[request.name] = TopologyLife(record)
+        life = TopologyLife(record)
+        self._topologies.add(life)
         placed = self._place(life)
         if not placed:
             return record, [StoreTopology(record), Note(f"{record.id} waits for a free slot")]
@@ -146,151 +136,225 @@ class Nimbus:
         return self._set_status(name, "INACTIVE")
 
     def kill(self, request: KillTopology, now: float) -> tuple[TopologyRecord, Instructions]:
-        """Stop a topology's spouts now and its workers after `wait_secs`. Of several kills the earliest counts."""
-        if not 0 <= request.wait_secs < float("inf"):
-            raise UsageError(f"wait_secs is {request.wait_secs}, allowed is a number of seconds from 0 up")
-        life = self._named(request.name)
-        remove_at = now + request.wait_secs
-        if life.remove_at is not None and life.remove_at <= remove_at:
+        """Stop a topology's spouts now and its workers once drained. Of several kills the earliest limit counts."""
+        check_wait(request.wait_secs)
+        life = self._topologies.named(request.name)
+        killed = life.record.status == "KILLED"
+        stop_at = now + request.wait_secs
+        if killed and life.stop_at is not None and life.stop_at <= stop_at:
             return life.record, []
-        life.remove_at = remove_at
+        life.stop_at = stop_at if life.stop_at is None else min(stop_at, life.stop_at)
         life.set_status("KILLED")
         record = life.record
         out: Instructions = [
             StoreStatus(record.id, "KILLED", request.wait_secs),
-            Note(f"{record.id} is killed, its workers stop in {request.wait_secs:g} s"),
+            Note(f"{record.id} is killed, its workers stop once drained, at the latest in {request.wait_secs:g} s"),
         ]
-        leaving = self._leave_if_due(life, now)
+        leaving = [*self._leave_if_due(life, now), *self._finish_if_empty(life, now)]
         return record, out + (leaving or [SendAssignNode(node) for node in life.nodes])
+
+    def rebalance(self, request: RebalanceTopology, now: float) -> tuple[TopologyRecord, Instructions]:
+        """Stop a topology's spouts now, its workers once drained, and start it anew on other workers."""
+        life = self._topologies.changeable(request.name)
+        check_rebalance(request, life.record.components)
+        workers = life.record.conf["workers"] if request.workers is None else request.workers
+        move = Rebalance(workers, request.executors, request.wait_secs, life.record.status)
+        steps = self._begin_move(life, move, now)
+        return life.record, steps
+
+    def _begin_move(self, life: TopologyLife, move: Rebalance, now: float) -> Instructions:
+        life.record = record = replace(life.record, status="REBALANCING", rebalance=move)
+        life.stop_at = now + move.wait_secs
+        note = Note(f"{record.id} moves once drained, at the latest in {move.wait_secs:g} s")
+        leaving = self._leave_if_due(life, now)
+        return [StoreTopology(record), note, *(leaving or [SendAssignNode(node) for node in life.nodes])]
+
+    def missing(self, now: float) -> list[tuple[TopologyRecord, Assignment, list[int]]]:
+        """Running topologies with the indices of slots that no living node offers; see `lost`."""
+        if now < self._judges_at:
+            return []
+        offered = set(self._nodes.offered())
+        found = []
+        for life in self._topologies:
+            gone = [index for index, slot in enumerate(life.slots) if slot not in offered]
+            if gone and life.assignment is not None and life.stop_at is None:
+                found.append((life.record, life.assignment, gone))
+        return found
+
+    def lost(self, topology_id: str, now: float) -> Instructions:
+        """The workers of slots that are missing do not live either: what they ran goes elsewhere, and only that."""
+        life = self._topologies.by_id(topology_id)
+        if life is None or life.stop_at is not None:
+            return []
+        move = Rebalance(life.record.conf["workers"], {}, 0.0, life.record.status, keep=True)
+        return [Note(f"{topology_id} has lost workers with their nodes"), *self._begin_move(life, move, now)]
+
+    @property
+    def has_topologies(self) -> bool:
+        return bool(self._topologies)
+
+    def draining(self) -> list[tuple[TopologyRecord, Assignment]]:
+        """The topologies that are to be watched until nothing of them is pending; see `drained`."""
+        return [
+            (life.record, life.assignment)
+            for life in self._topologies
+            if life.assignment is not None and (life.is_draining or (self._at_rest and life.gone_at is None))
+        ]
+
+    def drained(self, topology_id: str, now: float) -> Instructions:
+        """Nothing of a topology that is being killed or rebalanced is pending any more: go on at once."""
+        life = self._topologies.by_id(topology_id)
+        if life is None or not life.is_draining:
+            return []
+        life.stop_at = now
+        return [Note(f"{topology_id} is drained"), *self._leave_if_due(life, now)]
+
+    def rest(self) -> Instructions:
+        """Stop all spouts for as long as this Nimbus lives: the cluster is about to be stopped."""
+        self._at_rest = True
+        return [SendAssignNode(node) for node in self._nodes.alive]
 
     def withdraw(self, name: str) -> None:
         """A submission that was accepted could not be carried out: forget it. Called before anybody heard of it."""
-        del self._topologies[name]
+        self._topologies.remove(name)
 
     def unplace(self, topology_id: str) -> None:
         """An assignment could not be carried out: the topology waits again. Called before anybody heard of it."""
-        for life in self._topologies.values():
-            if life.record.id == topology_id:
-                life.assignment = None
+        life = self._topologies.by_id(topology_id)
+        if life is not None:
+            life.unplace()
 
     # ---- time ----
 
     def tick(self, now: float) -> Instructions:
         """Do what is due. To be called after all events that had come by `now`, or waiting ones would look missing."""
         out: Instructions = []
-        for name, node in self._nodes.items():
-            if node.alive and now - node.heard_at >= NODE_TIMEOUT_SECS:
-                node.alive = False
-                out.append(Note(f"{name} was not heard from for {NODE_TIMEOUT_SECS:g} s: its slots are not offered"))
-        for life in list(self._topologies.values()):
+        for name in self._nodes.give_up_silent(now):
+            out.append(Note(f"{name} was not heard from for {NODE_TIMEOUT_SECS:g} s: its slots are not offered"))
+        for life in self._topologies:
             out += self._leave_if_due(life, now)
-            out += self._remove_if_empty(life, now)
+            out += self._finish_if_empty(life, now)
         return out
 
     def next_deadline(self) -> float | None:
         """When `tick` will have something to do, if nothing else happens before."""
-        deadlines = [node.heard_at + NODE_TIMEOUT_SECS for node in self._nodes.values() if node.alive]
-        for life in self._topologies.values():
-            at = life.remove_at if life.gone_at is None else life.gone_at
-            if at is not None:
-                deadlines.append(at)
-        return min(deadlines, default=None)
+        waiting = [life for life in self._topologies if not life.needs_place]
+        deadlines = [life.stop_at if life.gone_at is None else life.gone_at for life in waiting]
+        return min((at for at in (self._nodes.next_deadline(), *deadlines) if at is not None), default=None)
 
     # ---- answers ----
 
     def assign_node(self, node: str) -> AssignNode:
         """What the node must run, all of it."""
         slots: dict[int, SlotAssignment] = {}
-        for life in self._topologies.values():
-            slots |= life.work_on(node)
+        for life in self._topologies:
+            slots |= life.work_on(node, self._at_rest)
         return AssignNode(slots)
 
     def topology(self, name: str) -> TopologyState:
         """Everything known of one topology."""
-        return self._named(name).state()
+        return self._topologies.named(name).state()
 
     def cluster(self) -> ClusterState:
         """Everything known of the cluster."""
         return ClusterState(
-            supervisors={name: node.ports for name, node in sorted(self._nodes.items()) if node.alive},
-            topologies=[life.record for life in self._topologies.values()],
+            supervisors=self._nodes.alive,
+            topologies=[life.record for life in self._topologies],
             free_slots=self._free_slots(),
-            gone=sorted(name for name, node in self._nodes.items() if not node.alive),
+            gone=self._nodes.gone,
         )
 
     @property
     def supervisor_pids(self) -> dict[str, int]:
         """Process of every node's supervisor, also of nodes that are gone."""
-        return {name: node.pid for name, node in self._nodes.items()}
+        return self._nodes.pids
 
     # ---- parts ----
 
-    def _named(self, name: str) -> TopologyLife:
-        life = self._topologies.get(name)
-        if life is None:
-            running = ", ".join(repr(other) for other in self._topologies) or "none"
-            raise UsageError(f"there is no topology named {name!r:.80}; running: {running}")
-        return life
-
-    def _taken(self, name: str) -> str:
-        if self._topologies[name].record.status == "KILLED":
-            return f"a topology named {name!r} is still being killed"
-        return f"a topology named {name!r} is already running"
-
     def _set_status(self, name: str, status: str) -> tuple[TopologyRecord, Instructions]:
-        life = self._named(name)
+        life = self._topologies.changeable(name)
         record = life.record
         if record.status == status:
             return record, []
-        if record.status not in ("ACTIVE", "INACTIVE"):
-            raise UsageError(f"topology {name!r} is {record.status}: only ACTIVE and INACTIVE ones can change")
         life.set_status(status)
         sends = [SendAssignNode(node) for node in life.nodes]
         return life.record, [StoreStatus(record.id, status), Note(f"{record.id} is {status}"), *sends]
 
     def _free_slots(self) -> list[SlotRef]:
-        taken = {slot for life in self._topologies.values() for slot in life.slots}
-        offered = [SlotRef(name, port) for name, node in self._nodes.items() if node.alive for port in node.ports]
-        return sorted((slot for slot in offered if slot not in taken), key=lambda slot: (slot.node, slot.port))
+        taken = self._topologies.taken_slots()
+        return [slot for slot in self._nodes.offered() if slot not in taken]
 
     def _place_waiting(self) -> Instructions:
         out: Instructions = []
-        for life in self._topologies.values():
-            if life.assignment is None and life.record.status != "KILLED":
+        for life in self._topologies:
+            if (life.assignment is None or life.needs_place) and life.record.status != "KILLED":
                 out += self._place(life)
         return out
 
+    def _use_free_slots(self, now: float) -> Instructions:
+        """For topologies that wait for a slot; then for those that have fewer workers than they asked for."""
+        out = self._place_waiting()
+        for life in self._topologies:
+            record = life.record
+            executors = sum(min(component.executors, component.tasks) for component in record.components)
+            squeezed = life.assignment is not None and len(life.slots) < min(record.conf["workers"], executors)
+            if squeezed and life.stop_at is None and self._free_slots():
+                wait_secs = float(record.conf.get("message_timeout_secs", 0.0))
+                out += self._begin_move(life, Rebalance(record.conf["workers"], {}, wait_secs, record.status), now)
+        return out
+
     def _place(self, life: TopologyLife) -> Instructions:
-        """Give a topology slots; nothing if there are none."""
-        record = life.record
+        """Give a topology slots, for the first time or after it left those it had; nothing if there are none."""
+        record, former = life.moved_record(), life.version
         kinds = {component.id: component.kind for component in record.components}
         executors = task_layout(record.components)
-        placed = place(executors, record.conf["workers"], self._free_slots(), kinds)
+        own = set(life.slots)
+        free = {*self._free_slots(), *(slot for slot in self._nodes.offered() if slot in own)}
+        move = life.record.rebalance
+        if move is not None and move.keep and life.assignment is not None:
+            before = life.assignment
+            placed = replace_lost(before.workers, before.executors, record.conf["workers"], free, kinds)
+        else:
+            placed = place(executors, record.conf["workers"], free, kinds)
         if placed is None:
             return []
-        life.assignment = Assignment(record.id, 1, *placed)
+        moved = record != life.record
+        life.settle(record, Assignment(record.id, former + 1, *placed))
         n_tasks = max(executor.last_task for executor in executors)
         return [
-            CreateBoard(record.id, len(life.slots), n_tasks),
-            StoreAssignment(life.assignment),
+            CreateBoard(record.id, len(life.slots), n_tasks, life.version),
+            *([StoreTopology(record)] if moved else []),
+            StoreAssignment(life.present_assignment),
+            *([RemoveBoard(record.id, former)] if former else []),
             Note(f"{record.id} runs on {', '.join(map(str, life.slots))}"),
             *(SendAssignNode(node) for node in life.nodes),
         ]
 
     def _leave_if_due(self, life: TopologyLife, now: float) -> Instructions:
-        """Empty the slots of a killed topology whose time is up."""
-        if life.remove_at is None or life.gone_at is not None or now < life.remove_at:
+        """Empty the slots of a topology whose time on them is up."""
+        if not life.is_draining or life.stop_at is None or now < life.stop_at:
             return []
         life.gone_at = now + STOP_PATIENCE_SECS
-        return [*(SendAssignNode(node) for node in life.nodes), *self._remove_if_empty(life, now)]
+        return [*(SendAssignNode(node) for node in life.nodes), *self._finish_if_empty(life, now)]
 
-    def _remove_if_empty(self, life: TopologyLife, now: float) -> Instructions:
-        """Forget a topology whose slots are empty, and give them to those that wait."""
-        alive = {name for name, node in self._nodes.items() if node.alive}
+    def _finish_if_empty(self, life: TopologyLife, now: float) -> Instructions:
+        """A topology's slots are empty: forget it if it was killed, else give it others."""
         record = life.record
-        if life.gone_at is None or not (life.is_empty(alive) or now >= life.gone_at):
+        if life.gone_at is None or not (life.is_empty(self._nodes.alive) or now >= life.gone_at):
             return []
-        if self._topologies.pop(record.name, None) is None:
+        if record.status != "KILLED":
+            return [] if life.needs_place else self._move(life, now)
+        if not self._topologies.remove(record.name):
             return []
         note = Note(f"{record.id} is gone")
-        return [DeleteTopology(record.id), RemoveBoard(record.id), note, *self._place_waiting()]
+        gone: Instructions = [DeleteTopology(record.id), RemoveBoard(record.id, max(1, life.version)), note]
+        return gone + self._use_free_slots(now)
+
+    def _move(self, life: TopologyLife, now: float) -> Instructions:
+        left = set(life.nodes)
+        steps = self._place(life)
+        if not steps:
+            life.needs_place = True
+            return [Note(f"{life.record.id} waits for a free slot to move to")]
+        # Slots that it gave up may be what others wait for.
+        return [*steps, *(SendAssignNode(node) for node in sorted(left - set(life.nodes))), *self._use_free_slots(now)]

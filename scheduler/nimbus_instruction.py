@@ -13,23 +13,26 @@ from scheduler.messages import Assignment, RestartRecord, TopologyRecord
 
 @dataclass(frozen=True)
 class CreateBoard:
-    """Make the topology's status board. If that fails, `Nimbus.unplace` or `Nimbus.withdraw` it."""
+    """Make an assignment's status board. If that fails, `Nimbus.unplace` or `Nimbus.withdraw` the topology."""
 
     topology_id: str
     n_slots: int
     n_tasks: int
+    version: int = 1
+    """Above 1, the board goes on from that of the version before it, if there is one."""
 
 
 @dataclass(frozen=True)
 class RemoveBoard:
-    """Delete the topology's status board."""
+    """Delete an assignment's status board."""
 
     topology_id: str
+    version: int = 1
 
 
 @dataclass(frozen=True)
 class StoreTopology:
-    """Keep a new topology."""
+    """Keep a new topology, or a known one's new record."""
 
     record: TopologyRecord
 
@@ -60,7 +63,7 @@ class StoreRestart:
 
 @dataclass(frozen=True)
 class DeleteTopology:
-    """Forget a topology, its assignment and its deaths."""
+    """Forget a topology, its assignment, its deaths, and its code if no other topology runs it."""
 
     topology_id: str
 

@@ -5,7 +5,7 @@ Guarantees
     * On a shutdown request, on SIGTERM and when the lifeline's other end closes (the launcher died, however), every
       supervisor is told to leave and waited for, then Nimbus ends, and removes the run directory if it was told to.
     * If Nimbus fails or is killed, nothing else is stopped and nothing removed: workers go on, and the next Nimbus
-      takes up what is on disk.
+      takes up what is on disk. So it is with SIGTERM and SIGINT if it was started with `--alone`.
 
 Relies on: somebody having made the run directory. Everything runs on the main thread.
 """
@@ -57,7 +57,9 @@ class NimbusProcess:
         self._refused = 0
         self._refused_log_at = 0.0
         self._poller = zmq.Poller()
-        self._inbox = SignalInbox(self._poller, options.lifeline, [signal.SIGTERM])
+        self._alone: bool = options.alone
+        signals = [signal.SIGTERM, signal.SIGINT] if options.alone else [signal.SIGTERM]
+        self._inbox = SignalInbox(self._poller, options.lifeline, signals)
         self._store = Store(self._run_dir.nimbus_db)
         self._server = ControlServer(self._run_dir.nimbus_socket, self._run_dir.key(), "nimbus")
         self._poller.register(self._server.socket, zmq.POLLIN)
@@ -81,7 +83,11 @@ class NimbusProcess:
 
     def _turn(self) -> None:
         self._poller.poll(self._timeout_ms())
-        if signal.SIGTERM in self._inbox.take():
+        signals = self._inbox.take()
+        if signals and self._alone:
+            log.info("leaving alone: supervisors and workers run on")
+            self._leave_at = time.monotonic()
+        elif signal.SIGTERM in signals:
             log.info("SIGTERM: leaving")
             self._leave(DEFAULT_GRACE_SECS if self._leave_at is None else 0.0)
         if self._inbox.lifeline_cut():
@@ -94,7 +100,7 @@ class NimbusProcess:
         self._reap_awaited()
 
     def _timeout_ms(self) -> int | None:
-        deadlines = [at for at in (self._service.nimbus.next_deadline(), self._leave_at) if at is not None]
+        deadlines = [at for at in (self._service.next_deadline(), self._leave_at) if at is not None]
         if not deadlines:
             return None
         return max(0, math.ceil((min(deadlines) - time.monotonic()) * 1000))
@@ -166,6 +172,7 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--dir", required=True, help="run directory")
     parser.add_argument("--lifeline", type=int, help="descriptor whose end of file means: stop everything")
     parser.add_argument("--ready-fd", type=int, help="descriptor that gets one byte when requests are taken")
+    parser.add_argument("--alone", action="store_true", help="signals end Nimbus only; supervisors and workers run on")
     parser.add_argument("--remove-dir", action="store_true", help="remove the run directory at the end")
     return parser.parse_args(arguments)
 

@@ -14,23 +14,22 @@ from __future__ import annotations
 import logging
 import math
 import os
-import shutil
 import time
 from collections.abc import Callable, Iterable
 
 import msgspec
 
 from engine.errors import ClusterError, ProtocolError, SquallError, UsageError
-from ipc.board import Board
 from ipc.control import ControlServer, Incoming
 from ipc.rundir import RunDir
-from scheduler.code_store import CodeStore
+from scheduler.board_watch import BoardWatch
 from scheduler.messages import (
     AssignNode,
     ClusterState,
     GetCluster,
     KillTopology,
     NamedTopology,
+    RebalanceTopology,
     RegisterSupervisor,
     Shutdown,
     SlotChanged,
@@ -40,6 +39,7 @@ from scheduler.messages import (
     TopologyState,
 )
 from scheduler.nimbus import Nimbus
+from scheduler.nimbus_files import NimbusFiles
 from scheduler.nimbus_instruction import (
     CreateBoard,
     DeleteTopology,
@@ -58,6 +58,9 @@ from scheduler.topology_life import TopologyLife
 FRAMES_PER_TURN = 1000
 """Frames handled before the loop looks after signals and deadlines again."""
 
+_CHANGES = frozenset({"submit_topology", "activate", "deactivate", "rebalance"})
+"""Requests that make no sense once the cluster is about to stop."""
+
 log = logging.getLogger(__name__)
 
 
@@ -67,18 +70,21 @@ class NimbusService:
     def __init__(
         self, run_dir: RunDir, store: Store, server: ControlServer, on_shutdown: Callable[[float], None]
     ) -> None:
-        self._run_dir = run_dir
-        self._codes = CodeStore(run_dir.code)
+        self._files = NimbusFiles(run_dir)
         self._store = store
         self._server = server
         self._on_shutdown = on_shutdown
         self._closing = False
+        self._rest_until: float | None = None
+        self._grace_secs = 0.0
         lives = [
             TopologyLife(record, assignment, store.restarts(record.id), restarts_total, kill_wait_secs)
             for record, assignment, kill_wait_secs, restarts_total in store.topologies()
         ]
         self.nimbus = Nimbus(lives, store.next_number(), time.monotonic())
-        self._remove_foreign_boards({life.record.id for life in lives})
+        self._watch = BoardWatch(self.nimbus, self._files)
+        self._files.keep_boards((life.record.id, life.version) for life in lives)
+        self._discard_unused_code()
         self._requests: dict[str, Callable[[Incoming, float], msgspec.Struct]] = {
             "submit_topology": self._submit,
             "get_topology": self._get_topology,
@@ -86,6 +92,7 @@ class NimbusService:
             "activate": self._activate,
             "deactivate": self._deactivate,
             "kill_topology": self._kill,
+            "rebalance": self._rebalance,
             "shutdown": self._shutdown,
             "register_supervisor": self._register,
         }
@@ -106,7 +113,27 @@ class NimbusService:
 
     def tick(self, now: float) -> None:
         """Do what is due."""
+        at_rest = self._watch.at_rest(now)
+        if at_rest is not None:
+            for topology_id in at_rest:
+                self._carry_out(self.nimbus.drained(topology_id, now))
+            self._stop_when_rested(set(at_rest), now)
+        for topology_id in self._watch.lost(now):
+            self._carry_out(self.nimbus.lost(topology_id, now))
         self._carry_out(self.nimbus.tick(now))
+
+    def next_deadline(self) -> float | None:
+        """When `tick` will have something to do, if nothing else happens before."""
+        deadlines = (self.nimbus.next_deadline(), self._watch.next_deadline(), self._rest_until)
+        return min((at for at in deadlines if at is not None), default=None)
+
+    def _stop_when_rested(self, at_rest: set[str], now: float) -> None:
+        """The cluster is to stop: now, if all are at rest or the limit has passed."""
+        if self._rest_until is None:
+            return
+        if now >= self._rest_until or all(record.id in at_rest for record, _ in self.nimbus.draining()):
+            self._rest_until = None
+            self._on_shutdown(self._grace_secs)
 
     def begin_shutdown(self, grace_secs: float) -> None:
         """Tell every supervisor to leave. Requests are refused from now on. May be said again, with less grace."""
@@ -132,6 +159,8 @@ class NimbusService:
         try:
             if self._closing and incoming.method != "shutdown":
                 raise ClusterError("Nimbus is shutting down")
+            if self._rest_until is not None and incoming.method in _CHANGES:
+                raise ClusterError(f"the cluster is about to stop: {incoming.method} is refused")
             handler = self._requests.get(incoming.method)
             if handler is None:
                 raise ClusterError(f"Nimbus answers no {incoming.method!r}; it answers {', '.join(self._requests)}")
@@ -145,13 +174,20 @@ class NimbusService:
 
     def _submit(self, incoming: Incoming, now: float) -> TopologyRecord:
         request = incoming.decode(SubmitTopology)
-        if request.blob not in self._codes:
+        if not self._files.has_code(request.blob):
             raise UsageError(f"code {request.blob} of topology {request.name!r:.80} is not in the code store")
+        try:
+            return self._accept(request, now)
+        except SquallError:
+            self._discard_unused_code()
+            raise
+
+    def _accept(self, request: SubmitTopology, now: float) -> TopologyRecord:
         record, steps = self.nimbus.submit(request, now, time.time(), os.urandom(4).hex())
         try:
             boards = [step for step in steps if isinstance(step, CreateBoard)]
             for step in boards:
-                self._make_board(step)
+                self._files.make_board(step)
         except ClusterError:
             self.nimbus.withdraw(record.name)
             raise
@@ -180,12 +216,26 @@ class NimbusService:
         self._carry_out(steps)
         return record
 
+    def _rebalance(self, incoming: Incoming, now: float) -> TopologyRecord:
+        record, steps = self.nimbus.rebalance(incoming.decode(RebalanceTopology), now)
+        self._carry_out(steps)
+        return record
+
     def _shutdown(self, incoming: Incoming, now: float) -> Shutdown:
         request = incoming.decode(Shutdown)
-        if not (math.isfinite(request.grace_secs) and request.grace_secs >= 0):
-            raise UsageError(f"grace_secs is {request.grace_secs}, allowed is a number of seconds from 0 up")
-        log.info("%s asks for shutdown", incoming.peer)
-        self._on_shutdown(request.grace_secs)
+        for name in ("grace_secs", "drain_secs"):
+            secs = getattr(request, name)
+            if not (math.isfinite(secs) and secs >= 0):
+                raise UsageError(f"{name} is {secs}, allowed is a number of seconds from 0 up")
+        log.info("%s asks for shutdown, after a drain of at most %g s", incoming.peer, request.drain_secs)
+        if not request.drain_secs:
+            self._on_shutdown(request.grace_secs)
+            return request
+        self._grace_secs = request.grace_secs
+        until = now + request.drain_secs
+        self._rest_until = until if self._rest_until is None else min(until, self._rest_until)
+        self._carry_out(self.nimbus.rest())
+        self._stop_when_rested(set(), now)
         return request
 
     def _register(self, incoming: Incoming, now: float) -> AssignNode:
@@ -204,7 +254,7 @@ class NimbusService:
         for step in steps:
             if isinstance(step, CreateBoard):
                 try:
-                    self._make_board(step)
+                    self._files.make_board(step)
                 except ClusterError as error:
                     log.error("%s waits on: %s", step.topology_id, error)
                     self.nimbus.unplace(step.topology_id)
@@ -214,7 +264,8 @@ class NimbusService:
                 if not (isinstance(step, StoreAssignment) and step.assignment.topology_id in unplaced):
                     self._keep(step)
         for step in steps:
-            self._tell(step)
+            if not (isinstance(step, RemoveBoard) and step.topology_id in unplaced):
+                self._tell(step)
 
     def _keep(self, step: NimbusInstruction) -> None:
         match step:
@@ -233,9 +284,11 @@ class NimbusService:
         match step:
             case SendAssignNode(node):
                 self._send_assignment(node)
-            case RemoveBoard(topology_id):
-                self._run_dir.board(topology_id).unlink(missing_ok=True)
-                shutil.rmtree(self._run_dir.metrics(topology_id), ignore_errors=True)
+            case RemoveBoard(topology_id, version):
+                self._files.remove_board(topology_id, version)
+            case DeleteTopology(topology_id):
+                self._files.remove_metrics(topology_id)
+                self._discard_unused_code()
             case Note(text):
                 log.info("%s", text)
 
@@ -247,16 +300,5 @@ class NimbusService:
             # Submissions are limited, but not how many large ones one node may be given.
             log.error("%s cannot be told its assignment: %s", node, error)
 
-    def _make_board(self, step: CreateBoard) -> None:
-        path = self._run_dir.board(step.topology_id)
-        try:
-            Board.create(str(path), step.n_slots, step.n_tasks).close()
-        except OSError as error:
-            raise ClusterError(f"cannot make status board {path}: {error.strerror}") from error
-
-    def _remove_foreign_boards(self, topology_ids: set[str]) -> None:
-        """What a Nimbus that was killed in the middle of a submission or removal left behind."""
-        known = {self._run_dir.board(topology_id) for topology_id in topology_ids}
-        for path in self._run_dir.boards.iterdir():
-            if path not in known:
-                path.unlink()
+    def _discard_unused_code(self) -> None:
+        self._files.keep_code(self.nimbus.cluster().topologies)

@@ -1,9 +1,9 @@
-"""The status boards a node's supervisor writes: one per topology that its slots work for.
+"""The status boards a node's supervisor writes: one per assignment that its slots work for.
 
 Guarantees: a slot's cell never goes back to an earlier incarnation. Boards stay mapped while a slot may need them, also
 after Nimbus has removed the file.
 
-Relies on: Nimbus making a topology's board before it assigns any of its work. Owner: the supervisor's loop.
+Relies on: Nimbus making an assignment's board before it hands out any of its work. Owner: the supervisor's loop.
 """
 
 from __future__ import annotations
@@ -18,29 +18,29 @@ from scheduler.messages import SlotAssignment
 
 
 class NodeBoards:
-    """Boards by topology id."""
+    """Boards by topology id and version of the assignment."""
 
     def __init__(self, run_dir: RunDir) -> None:
         self._run_dir = run_dir
-        self._boards: dict[str, Board] = {}
+        self._boards: dict[tuple[str, int], Board] = {}
 
     def admit(self, work: SlotAssignment) -> SlotCell:
         """Map the board that `work` needs; its slot's cell. ClusterError if there is none or it has no such slot."""
-        topology_id = work.topology.id
-        board = self._boards.get(topology_id)
+        topology_id, version = key = work.topology.id, work.assignment.version
+        board = self._boards.get(key)
         if board is None:
-            board = self._boards[topology_id] = Board.attach(str(self._run_dir.board(topology_id)))
+            board = self._boards[key] = Board.attach(str(self._run_dir.board(topology_id, version)))
         if not 0 <= work.slot_index < board.n_slots:
             raise ClusterError(f"slot index {work.slot_index} of {topology_id}: its board has {board.n_slots} slots")
         return board.slot(work.slot_index)
 
     def last_incarnation(self, work: SlotAssignment) -> int:
         """The latest incarnation anybody has started of this slot of the topology; 0 if none."""
-        return self._boards[work.topology.id].slot(work.slot_index).incarnation
+        return self._boards[work.topology.id, work.assignment.version].slot(work.slot_index).incarnation
 
     def write(self, cell: SetBoard) -> bool:
         """Write a slot's cell. False if a later incarnation is there: the slot is another node's by now."""
-        board = self._boards[cell.topology_id]
+        board = self._boards[cell.topology_id, cell.version]
         if board.slot(cell.slot_index).incarnation > cell.incarnation:
             return False
         board.set_slot(cell.slot_index, cell.incarnation, cell.state, cell.pid)
@@ -55,10 +55,10 @@ class NodeBoards:
         return self._word(work, SLOT_RSS_BYTES)
 
     def _word(self, work: SlotAssignment, word: int) -> int:
-        board = self._boards[work.topology.id]
+        board = self._boards[work.topology.id, work.assignment.version]
         return board.words[board.slot_at(work.slot_index) + word]
 
-    def keep_only(self, topology_ids: Collection[str]) -> None:
-        """Unmap the boards of other topologies."""
-        for topology_id in self._boards.keys() - set(topology_ids):
-            self._boards.pop(topology_id).close()
+    def keep_only(self, assignments: Collection[tuple[str, int]]) -> None:
+        """Unmap the boards of other assignments."""
+        for key in self._boards.keys() - set(assignments):
+            self._boards.pop(key).close()

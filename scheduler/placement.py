@@ -47,13 +47,40 @@ def place(
 
     `kinds` says what each component is ("spout", "bolt" or "acker"); one that is not in it counts as a bolt.
     """
-    kinds = kinds or {}
     workers = interleave(free_slots)[: min(n_workers, len(executors))]
     if not workers:
         return None
-    work: list[list[ExecutorRef]] = [[] for _ in workers]
-    placed: list[Counter[str]] = [Counter() for _ in workers]
-    hosts_spout = [False for _ in workers]
+    return workers, _deal(executors, [[] for _ in workers], kinds or {})
+
+
+def replace_lost(
+    workers: Sequence[SlotRef],
+    work: Sequence[Sequence[ExecutorRef]],
+    n_workers: int,
+    usable_slots: Iterable[SlotRef],
+    kinds: Mapping[str, str] | None = None,
+) -> tuple[list[SlotRef], list[list[ExecutorRef]]] | None:
+    """Where a placement goes whose slots are usable only in part; None if no slot is usable.
+
+    What lies on usable slots stays there. The rest goes to free slots, as many as the topology is still to have, and
+    what these cannot balance to the workers that stayed.
+    """
+    usable = set(usable_slots)
+    kept = {slot: list(mine) for slot, mine in zip(workers, work, strict=True) if slot in usable}
+    lost = [executor for slot, mine in zip(workers, work, strict=True) if slot not in usable for executor in mine]
+    n_new = min(max(n_workers, 1) - len(kept), len(lost))
+    new = interleave(usable - kept.keys())[: max(0, n_new)]
+    if not kept and not new:
+        return None
+    return [*kept, *new], _deal(lost, [*kept.values(), *([] for _ in new)], kinds or {})
+
+
+def _deal(
+    executors: Sequence[ExecutorRef], work: list[list[ExecutorRef]], kinds: Mapping[str, str]
+) -> list[list[ExecutorRef]]:
+    """Hand out executors to workers that may have some already."""
+    placed = [Counter(executor.component for executor in mine) for mine in work]
+    hosts_spout = [any(kinds.get(executor.component) == "spout" for executor in mine) for mine in work]
 
     def turn(executor: ExecutorRef) -> tuple[int, str, int]:
         return _ORDER_OF_KINDS.get(kinds.get(executor.component, "bolt"), 2), executor.component, executor.first_task
@@ -62,13 +89,13 @@ def place(
         # Not at the price of a worker without work: each executor still to come can fill one empty worker.
         follow_spout = kinds.get(executor.component) == "acker" and len(executors) - number >= work.count([])
         chosen = min(
-            range(len(workers)),
+            range(len(work)),
             key=lambda w: (placed[w][executor.component], follow_spout and not hosts_spout[w], len(work[w]), w),
         )
         work[chosen].append(executor)
         placed[chosen][executor.component] += 1
         hosts_spout[chosen] |= kinds.get(executor.component) == "spout"
-    return workers, [sorted(mine, key=lambda executor: executor.first_task) for mine in work]
+    return [sorted(mine, key=lambda executor: executor.first_task) for mine in work]
 
 
 def interleave(slots: Iterable[SlotRef]) -> list[SlotRef]:

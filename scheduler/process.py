@@ -15,6 +15,7 @@ import ctypes
 import errno
 import os
 import signal
+import time
 
 from engine.errors import ClusterError
 
@@ -107,6 +108,19 @@ def start_time_ticks(pid: int) -> int:
     # The command name, in brackets, may itself contain brackets and blanks: count the fields after its end.
     fields_from_third = _read_proc(pid, "stat").rpartition(")")[2].split()
     return int(fields_from_third[22 - 3])
+
+
+def exists(pid: int) -> bool:
+    """Whether a process of that number runs; False for one that has ended and was not reaped."""
+    try:
+        return _read_proc(pid, "stat").rpartition(")")[2].split()[0] not in "ZX"
+    except ClusterError:
+        return False
+
+
+def age_secs(pid: int) -> float:
+    """How long ago a process was started."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME) - start_time_ticks(pid) / os.sysconf("SC_CLK_TCK")
 
 
 def rss_bytes(pid: int) -> int:

@@ -280,7 +280,8 @@ class Slot:
 
     def _board(self, state: int) -> do.SetBoard:
         work = self._present_work()
-        return do.SetBoard(work.topology.id, work.slot_index, self.life.incarnation, state, self.life.pid)
+        life, version = self.life, work.assignment.version
+        return do.SetBoard(work.topology.id, work.slot_index, life.incarnation, state, life.pid, version)
 
     def _report(self, event: str, now: float, reason: str = "", error: str = "") -> do.Report:
         return do.Report(self.place.changed(self._present_work(), self.life, event, now, reason, error))

@@ -1,4 +1,4 @@
-"""Whether a submission makes sense, as far as Nimbus can tell without looking at user code. Pure."""
+"""Whether what is asked of Nimbus makes sense, as far as can be told without looking at user code. Pure."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import re
 
 import msgspec
 
-from engine.errors import TopologyError
-from scheduler.messages import SubmitTopology
+from engine.errors import TopologyError, UsageError
+from scheduler.messages import ComponentSummary, RebalanceTopology, SubmitTopology
 
 NAME_MAX_CHARS = 64
 NAME_MAX_BYTES = 200
@@ -26,9 +26,7 @@ _NAME = re.compile(r"[^/.:\\]+")
 def check_submission(request: SubmitTopology) -> None:
     """TopologyError listing every mistake."""
     mistakes = [*_name_mistakes(request.name), *_component_mistakes(request)]
-    workers = request.conf.get("workers")
-    if not isinstance(workers, int) or isinstance(workers, bool) or not 1 <= workers <= WORKERS_MAX:
-        mistakes.append(f"workers is {workers!r}, allowed is an integer from 1 to {WORKERS_MAX}")
+    mistakes += _workers_mistakes(request.conf.get("workers"))
     if request.status not in ("ACTIVE", "INACTIVE"):
         mistakes.append(f"status is {request.status!r}, allowed is 'ACTIVE' or 'INACTIVE'")
     size = len(msgspec.msgpack.encode(request))
@@ -36,6 +34,35 @@ def check_submission(request: SubmitTopology) -> None:
         mistakes.append(f"configuration and components take {size} bytes, allowed are {SUBMISSION_MAX_BYTES}")
     if mistakes:
         raise TopologyError(mistakes)
+
+
+def check_rebalance(request: RebalanceTopology, components: list[ComponentSummary]) -> None:
+    """UsageError listing every mistake."""
+    check_wait(request.wait_secs)
+    mistakes = [] if request.workers is None else _workers_mistakes(request.workers)
+    if request.workers is None and not request.executors:
+        mistakes.append("nothing is to change: give workers, or executors of a component")
+    known = {component.id: component for component in components}
+    for name, executors in request.executors.items():
+        if name not in known:
+            mistakes.append(f"there is no component {name!r:.80}; components are {', '.join(sorted(known))}")
+        elif not 1 <= executors <= known[name].tasks:
+            limit = f"1 to {known[name].tasks}, its tasks, whose number is fixed"
+            mistakes.append(f"component {name!r} cannot have {executors} executors; allowed are {limit}")
+    if mistakes:
+        raise UsageError("; ".join(mistakes))
+
+
+def check_wait(wait_secs: float) -> None:
+    """UsageError unless it is a time one can wait."""
+    if not 0 <= wait_secs < float("inf"):
+        raise UsageError(f"wait_secs is {wait_secs}, allowed is a number of seconds from 0 up")
+
+
+def _workers_mistakes(workers: object) -> list[str]:
+    if isinstance(workers, int) and not isinstance(workers, bool) and 1 <= workers <= WORKERS_MAX:
+        return []
+    return [f"workers is {workers!r}, allowed is an integer from 1 to {WORKERS_MAX}"]
 
 
 def _name_mistakes(name: str) -> list[str]:

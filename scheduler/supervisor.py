@@ -54,10 +54,10 @@ class Supervisor:
     def is_empty(self) -> bool:
         return all(slot.state is SlotState.EMPTY for slot in self.slots.values())
 
-    def topologies(self) -> set[str]:
-        """Ids of the topologies that slots work for or soon will."""
+    def assignments(self) -> set[tuple[str, int]]:
+        """Topology id and version of the assignments that slots work for or soon will."""
         works = [*self._desired.values(), *(slot.work for slot in self.slots.values())]
-        return {work.topology.id for work in works if work is not None}
+        return {(work.topology.id, work.assignment.version) for work in works if work is not None}
 
     def standing(self, now: float) -> list[SlotChanged]:
         """Where every occupied slot stands: for a Nimbus that may have missed reports."""

@@ -251,7 +251,7 @@ class SupervisorLoop:
                 self._dispatcher.carry_out(self._supervisor.tick(port, now))
         if now >= self._sweep_at:
             self._sweep_at = now + SWEEP_SECS
-            self._boards.keep_only(self._supervisor.topologies())
+            self._boards.keep_only(self._supervisor.assignments())
             self._look_for_stuck(now)
         if self._leave_at is not None and now >= self._leave_at and not self._supervisor.is_empty:
             raise ClusterError(f"{self._node} leaves workers behind that do not end, not even by SIGKILL")

@@ -2,7 +2,8 @@
 
 Guarantees
     * On SIGTERM, on Nimbus's Shutdown and when the lifeline's other end closes, the workers are stopped politely, then
-      by force, and the process ends with code 0. A second SIGTERM leaves no grace. SIGINT is not its business.
+      by force, and the process ends with code 0. A second SIGTERM leaves no grace. SIGINT is SIGTERM's equal with
+      `--interruptible`, else none of its business.
     * Killed by SIGKILL it leaves its workers running, and the next supervisor of the node adopts them.
     * Errors that people can do something about are one line on stderr: code 2 for wrong use, 1 for the rest.
 
@@ -33,6 +34,7 @@ from scheduler.history import BEGIN, History, Step
 from scheduler.messages import RegisterSupervisor
 from scheduler.nimbus_link import NimbusLink
 from scheduler.node_boards import NodeBoards
+from scheduler.nodes import check_node_name
 from scheduler.restart_policy import RestartPolicy, RestartPolicyOptions
 from scheduler.slot import Slot
 from scheduler.supervisor import Supervisor
@@ -57,13 +59,14 @@ class SupervisorProcess:
         self._ready_fd: int | None = options.ready_fd
         self._asked_to_leave = False
         self._poller = zmq.Poller()
-        self._inbox = SignalInbox(self._poller, options.lifeline, [signal.SIGTERM, signal.SIGCHLD])
+        self._stop_signals = {signal.SIGTERM, signal.SIGINT} if options.interruptible else {signal.SIGTERM}
+        self._inbox = SignalInbox(self._poller, options.lifeline, [*self._stop_signals, signal.SIGCHLD])
         self._boards = NodeBoards(run_dir)
         # Before anything else that takes time: the forking parent imports while this process goes on.
         self._forking_parent = ForkingParent(self._poller, options.entry, rng, time.monotonic())
         slots = [
             Slot(
-                SlotPlace(str(run_dir.path), node, port, str(run_dir.worker_log(node, port))),
+                SlotPlace(str(run_dir.path), node, port),
                 SlotOptions(),
                 RestartPolicy(RestartPolicyOptions(), rng),
                 self._boards.last_incarnation,
@@ -101,8 +104,8 @@ class SupervisorProcess:
         signals = self._inbox.take()
         if signal.SIGCHLD in signals:
             self._loop.reap_strays()
-        if signal.SIGTERM in signals:
-            log.info("SIGTERM: leaving")
+        if self._stop_signals & set(signals):
+            log.info("told to stop: leaving")
             self._loop.leave(0.0 if self._asked_to_leave else self._grace_secs)
             self._asked_to_leave = True
         if self._inbox.lifeline_cut():
@@ -135,9 +138,11 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--ports", required=True, help="slots: port numbers, separated by commas")
     parser.add_argument("--lifeline", type=int, help="descriptor whose end of file means: stop everything")
     parser.add_argument("--ready-fd", type=int, help="descriptor that gets one byte when the node is registered")
+    parser.add_argument("--interruptible", action="store_true", help="SIGINT means what SIGTERM means")
     parser.add_argument("--entry", default=WORKER_ENTRY, help="module:function that a worker runs")
     options = parser.parse_args(arguments)
     options.ports = parse_ports(options.ports)
+    check_node_name(options.node)
     return options
 
 

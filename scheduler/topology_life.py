@@ -5,9 +5,10 @@ often it is reported; memory is bounded (the newest RESTARTS_KEPT deaths, error 
 
 Pure: no I/O, no clock. Owner: `scheduler.nimbus`.
 
-Stages of its end::
+Stages of its end, and of a move::
 
-    running ──kill──► KILLED, until `remove_at` ──► leaving: slots emptied, until each reported "stopped" ──► gone
+    running ──kill──────► KILLED       ─┐ until drained,         ┌─► leaving: slots emptied, ─┬─► gone
+            ──rebalance─► REBALANCING  ─┘ at most until `stop_at` ┘   until each is "stopped"  └─► placed anew, running
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from collections.abc import Collection, Iterable
 
 from msgspec.structs import replace
 
+from engine.errors import ClusterError
 from scheduler.messages import (
     Assignment,
     RestartRecord,
@@ -50,10 +52,14 @@ class TopologyLife:
         self.assignment = assignment
         self.restarts_total = restarts_total
         self.kill_wait_secs = kill_wait_secs
-        self.remove_at: float | None = None
-        """When a killed topology's slots are emptied."""
+        self.version = 0 if assignment is None else assignment.version
+        """Of the newest assignment, also while there is none."""
+        self.stop_at: float | None = None
+        """When the slots of a killed or rebalanced topology are emptied at the latest."""
         self.gone_at: float | None = None
-        """When it is deleted even if a slot did not say that it is empty. None: its slots have not been emptied."""
+        """When the slots count as empty even if one did not say so. None: they have not been told to stop."""
+        self.needs_place = False
+        """Its slots are empty and it waits for others: the end of a move that found no slot."""
         self._restarts: OrderedDict[tuple[str, int], RestartRecord] = OrderedDict(
             ((restart.slot, restart.incarnation), restart) for restart in restarts
         )
@@ -64,6 +70,13 @@ class TopologyLife:
     def slots(self) -> list[SlotRef]:
         """The slots it occupies."""
         return [] if self.assignment is None else self.assignment.workers
+
+    @property
+    def present_assignment(self) -> Assignment:
+        """Where it runs. Called when it has just been placed."""
+        if self.assignment is None:
+            raise ClusterError(f"topology {self.record.id} has no assignment")
+        return self.assignment
 
     @property
     def nodes(self) -> list[str]:
@@ -80,12 +93,13 @@ class TopologyLife:
             restarts_total=self.restarts_total,
         )
 
-    def work_on(self, node: str) -> dict[int, SlotAssignment]:
-        """What the node's slots must run for this topology, by port."""
+    def work_on(self, node: str, at_rest: bool = False) -> dict[int, SlotAssignment]:
+        """What the node's slots must run for this topology, by port; `at_rest`: with its spouts stopped."""
         if self.assignment is None or self.gone_at is not None:
             return {}
+        record = replace(self.record, status="INACTIVE") if at_rest and self.record.status == "ACTIVE" else self.record
         return {
-            slot.port: SlotAssignment(self.record, self.assignment, index)
+            slot.port: SlotAssignment(record, self.assignment, index)
             for index, slot in enumerate(self.slots)
             if slot.node == node
         }
@@ -93,9 +107,39 @@ class TopologyLife:
     def set_status(self, status: str) -> None:
         self.record = replace(self.record, status=status)
 
+    @property
+    def is_draining(self) -> bool:
+        """Whether its slots will be emptied as soon as nothing is pending."""
+        return self.stop_at is not None and self.gone_at is None
+
+    def moved_record(self) -> TopologyRecord:
+        """The record as the move under way leaves it."""
+        move = self.record.rebalance
+        if move is None:
+            return self.record
+        components = [
+            replace(component, executors=move.executors.get(component.id, component.executors))
+            for component in self.record.components
+        ]
+        conf = {**self.record.conf, "workers": move.workers}
+        return replace(self.record, status=move.status, conf=conf, components=components, rebalance=None)
+
+    def settle(self, record: TopologyRecord, assignment: Assignment) -> None:
+        """It runs on other slots from now on. News of the incarnations before them are old."""
+        first = 1 + max((incarnation for incarnation, _ in self._slots.values()), default=0)
+        self._slots = dict.fromkeys(assignment.workers, (first, "starting")) if self.version else {}
+        self.record, self.assignment, self.version = record, assignment, assignment.version
+        self.stop_at = self.gone_at = None
+        self.needs_place = False
+
     def is_empty(self, alive_nodes: Collection[str]) -> bool:
         """Whether no slot holds a process any more, as far as can be known: nothing is heard of a node that is gone."""
         return all(self._state_of(slot) in ("stopped", "failed") for slot in self.slots if slot.node in alive_nodes)
+
+    def unplace(self) -> None:
+        """Take back `settle`: nobody has heard of the assignment."""
+        self.assignment = None
+        self.version -= 1
 
     def slot_changed(self, event: SlotChanged) -> list[RestartRecord]:
         """Take note; returns the deaths that are new or now better known, to be stored."""

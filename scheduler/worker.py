@@ -84,7 +84,7 @@ class Worker:
         self._faults = from_environment(boot.incarnation)
         self._plan = plan_of(boot.assignment)
         self._peers = Peers(self._plan.n_workers, boot.slot_index)
-        self._board = Board.attach(str(self._run_dir.board(boot.topology.id)))
+        self._board = Board.attach(str(self._run_dir.board(boot.topology.id, boot.assignment.version)))
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
         self._wake_fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._plane = DataPlane(
@@ -261,6 +261,8 @@ class Worker:
         while (event := self._control.recv_event()) is not None:
             if event.method == "SetStatus":
                 self._core.set_active(event.decode(SetStatus).status == "ACTIVE")
+                # Who waits for the spouts to rest hears of it at once.
+                self._idle_turns = 0
             elif event.method == "StopWorker":
                 self._stopping = True
 

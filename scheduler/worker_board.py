@@ -15,6 +15,7 @@ from engine.core import WorkerCore
 from engine.metrics import FIRST_GAUGE, TASK_COUNTERS
 from ipc.board import (
     READY,
+    SLOT_ACTIVE,
     SLOT_BACKLOG,
     SLOT_CONGESTED,
     SLOT_HEARTBEAT_NS,
@@ -80,6 +81,7 @@ class WorkerBoard:
             words[at + SLOT_PROGRESS] = self._progress
         words[at + SLOT_BACKLOG] = core.backlog
         words[at + SLOT_CONGESTED] = congested
+        words[at + SLOT_ACTIVE] = core.active
         self._publish_tasks()
         self._publish_links()
         # Last, so that who sees "quiet" sees the counters and link positions that belong to it.

@@ -66,6 +66,7 @@ def _redirect_standard_streams(log_path: str) -> None:
     null = os.open(os.devnull, os.O_RDONLY)
     os.dup2(null, 0)
     try:
+        os.makedirs(os.path.dirname(log_path), mode=0o700, exist_ok=True)
         log = os.open(log_path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
     except OSError as error:
         # A full disk must not keep a worker from running: it writes where its forking parent writes.

@@ -7,6 +7,7 @@ import os
 from dataclasses import dataclass
 
 from engine.errors import SquallError
+from ipc.rundir import RunDir
 from scheduler.messages import SlotAssignment, SlotChanged, WorkerBoot
 from scheduler.process import describe_status
 
@@ -83,7 +84,6 @@ class SlotPlace:
     run_dir: str
     node: str
     port: int
-    log_path: str
 
     def __str__(self) -> str:
         return f"{self.node}:{self.port}"
@@ -97,7 +97,7 @@ class SlotPlace:
             slot_index=work.slot_index,
             topology=work.topology,
             assignment=work.assignment,
-            log_path=self.log_path,
+            log_path=str(RunDir(self.run_dir).worker_log(work.topology.id, self.node, self.port)),
         )
 
     def changed(

@@ -10,12 +10,23 @@ import sys
 import traceback
 
 import click
+import zmq
 
 from engine.errors import SquallError, UsageError
 from squall import __version__
+from squall.cli.activate import activate_command, deactivate_command
 from squall.cli.config import config_command
+from squall.cli.daemons import nimbus_command, supervisor_command
+from squall.cli.down import down_command
+from squall.cli.kill import kill_command
+from squall.cli.logs import logs_command
+from squall.cli.rebalance import rebalance_command
 from squall.cli.run import run_command
 from squall.cli.spark import prepare, verify
+from squall.cli.status import status_command
+from squall.cli.submit import submit_command
+from squall.cli.topologies import list_command
+from squall.cli.up import up_command
 
 EXIT_FAILURE, EXIT_USAGE = 1, 2
 
@@ -29,7 +40,11 @@ def cli(context: click.Context, debug: bool) -> None:
     context.obj = {"debug": debug}
 
 
-for command in (run_command, config_command, prepare, verify):
+STANDING = (
+    up_command, down_command, nimbus_command, supervisor_command, submit_command, list_command, status_command,
+    activate_command, deactivate_command, rebalance_command, kill_command, logs_command,
+)
+for command in (run_command, *STANDING, config_command, prepare, verify):
     cli.add_command(command)
 
 
@@ -51,4 +66,10 @@ def main(arguments: list[str] | None = None) -> None:
             traceback.print_exc()
         click.echo(f"squall: {error}", err=True)
         code = EXIT_USAGE if isinstance(error, UsageError) else EXIT_FAILURE
+    except (OSError, zmq.ZMQError) as error:
+        # The machine's refusals: no descriptor left, a full disk, a file that cannot be read.
+        if "--debug" in arguments:
+            traceback.print_exc()
+        click.echo(f"squall: {error}", err=True)
+        code = EXIT_FAILURE
     sys.exit(code if isinstance(code, int) else 0)

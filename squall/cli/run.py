@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import signal
 import time
-from types import FrameType
 from typing import Any
 
 import click
@@ -16,34 +14,13 @@ from engine.report import RunReport
 from scheduler.blob import copy_component
 from scheduler.cluster import LocalCluster
 from scheduler.job import Job
+from squall.cli.interrupts import Interrupts
 from squall.cli.loader import load_topology
 from squall.cli.progress import Progress
 from squall.cli.settings import parse_duration_secs, parse_settings
 from squall.cli.summary import print_summary
 
-EXIT_OK, EXIT_FAILURE, EXIT_DEAD_LETTERS, EXIT_INTERRUPTED, EXIT_TERMINATED = 0, 1, 3, 130, 143
-
-
-class Interrupts:
-    """Counts SIGINT and SIGTERM while it is entered: the first asks for a drain, the second for an end at once."""
-
-    def __init__(self) -> None:
-        self.count = 0
-        self.exit_code = EXIT_INTERRUPTED
-        self._before: dict[int, Any] = {}
-
-    def _caught(self, signum: int, frame: FrameType | None) -> None:
-        self.count += 1
-        self.exit_code = EXIT_TERMINATED if signum == signal.SIGTERM else EXIT_INTERRUPTED
-
-    def __enter__(self) -> Interrupts:
-        for signum in (signal.SIGINT, signal.SIGTERM):
-            self._before[signum] = signal.signal(signum, self._caught)
-        return self
-
-    def __exit__(self, *exc_info: object) -> None:
-        for signum, handler in self._before.items():
-            signal.signal(signum, handler)
+EXIT_OK, EXIT_FAILURE, EXIT_DEAD_LETTERS = 0, 1, 3
 
 
 @click.command("run", context_settings={"ignore_unknown_options": False})

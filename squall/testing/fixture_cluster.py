@@ -15,7 +15,8 @@ import psutil
 
 from engine.config import Config
 from engine.topology import Topology
-from scheduler.cluster import LocalCluster, processes_of
+from scheduler.cluster import LocalCluster
+from scheduler.daemons import processes_of
 from scheduler.job import Job
 
 _PATIENCE_SECS = 2.0

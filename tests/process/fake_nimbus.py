@@ -102,6 +102,12 @@ class FakeNimbus:
         self.desired = {int(port[1:]): work for port, work in slots.items()}
         assert self.server.send_event(f"supervisor:{NODE}", AssignNode(self.desired))
 
+    def make_next_board(self) -> None:
+        """The board of the assignment's version 2."""
+        made = Board.create(str(self.run_dir.board("words-1", 2)), n_slots=2, n_tasks=1)
+        made.continue_from(self.board)
+        made.close()
+
     def shut_down(self, grace_secs: float) -> None:
         assert self.server.send_event(f"supervisor:{NODE}", Shutdown(grace_secs))
 

@@ -120,15 +120,16 @@ def test_an_emptied_slot_stops_its_worker_politely(nimbus: FakeNimbus) -> None:
     nimbus.until_events("1 started", "1 ready", "1 stopped")
     assert nimbus.last("stopped").reason == "exited with code 0"
     assert nimbus.cell() == (1, STOPPED, pid)
-    assert "StopWorker" in nimbus.run_dir.worker_log(NODE, 6700).read_text()
+    assert "StopWorker" in nimbus.run_dir.worker_log("words-1", NODE, 6700).read_text()
 
 
 def test_changed_work_restarts_the_worker_and_a_changed_status_does_not(nimbus: FakeNimbus) -> None:
     start_worker(nimbus)
     nimbus.assign(p6700=slot_assignment(6700, status="INACTIVE"))
-    log = nimbus.run_dir.worker_log(NODE, 6700)
+    log = nimbus.run_dir.worker_log("words-1", NODE, 6700)
     nimbus.until("the worker to hear of it", lambda: "SetStatus" in log.read_text())
     assert nimbus.events() == ["1 started", "1 ready"]
+    nimbus.make_next_board()
     nimbus.assign(p6700=slot_assignment(6700, version=2))
     nimbus.until_events("1 started", "1 ready", "1 stopped", "2 started", "2 ready")
 
@@ -213,6 +214,7 @@ def test_work_that_changed_while_the_supervisor_was_away(nimbus: FakeNimbus, cha
     """The worker has not spoken to the new supervisor and cannot be told: it is replaced, whatever it was to hear."""
     pid = start_worker(nimbus)
     nimbus.kill_supervisor()
+    nimbus.make_next_board()
     changed = slot_assignment(6700, version=2) if change == "work" else slot_assignment(6700, status="INACTIVE")
     nimbus.desired = {} if change == "none" else {6700: changed}
     nimbus.start()

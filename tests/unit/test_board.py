@@ -13,7 +13,18 @@ import pytest
 
 from engine.errors import ClusterError
 from engine.metrics import HISTOGRAM_BUCKETS, TASK_COUNTERS
-from ipc.board import DEAD, HEADER_WORDS, READY, SLOT_PROGRESS, SLOT_WORDS, STARTING, STATE_NAMES, TASK_WORDS, Board
+from ipc.board import (
+    DEAD,
+    HEADER_WORDS,
+    READY,
+    SLOT_PROGRESS,
+    SLOT_WORDS,
+    STARTING,
+    STATE_NAMES,
+    STOPPED,
+    TASK_WORDS,
+    Board,
+)
 from ipc.board import SlotCell as Cell
 
 DEADLINE_SECS = 20.0
@@ -87,6 +98,22 @@ def test_new_board_replaces_an_old_one_of_its_name(board: Board, path: str) -> N
     assert newer.slot(0) == Cell(0, 0, 0)
     assert board.slot(0) == Cell(7, READY, 1)
     newer.close()
+
+
+def test_a_board_continues_from_the_one_before_it(board: Board, tmp_path: Path) -> None:
+    board.set_slot(2, 7, READY, 1)
+    at = board.task_at(5)
+    board.words[at], board.words[at + len(TASK_COUNTERS)] = 3, 4
+    after = Board.create(str(tmp_path / "after"), n_slots=1, n_tasks=5)
+    after.continue_from(board)
+    assert after.task_counters(5)[TASK_COUNTERS[0]] == 3
+    assert after.task_histogram(5)[0] == 4
+    assert after.slot(0) == Cell(7, STOPPED, 0)
+    other = Board.create(str(tmp_path / "other"), n_slots=1, n_tasks=4)
+    with pytest.raises(ClusterError, match=r"other has 4 tasks, .* has 5"):
+        other.continue_from(board)
+    after.close()
+    other.close()
 
 
 @pytest.mark.parametrize("index", [-1, 3, 1 << 32])

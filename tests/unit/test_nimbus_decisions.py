@@ -10,6 +10,7 @@ from engine.errors import TopologyError, UsageError
 from scheduler.messages import (
     ComponentSummary,
     KillTopology,
+    RebalanceTopology,
     RegisterSupervisor,
     SlotChanged,
     SlotRef,
@@ -17,7 +18,7 @@ from scheduler.messages import (
     SupervisorHeartbeat,
     TopologyRecord,
 )
-from scheduler.nimbus import NODE_TIMEOUT_SECS, STOP_PATIENCE_SECS, Instructions, Nimbus
+from scheduler.nimbus import STOP_PATIENCE_SECS, Instructions, Nimbus
 from scheduler.nimbus_instruction import (
     CreateBoard,
     DeleteTopology,
@@ -28,6 +29,7 @@ from scheduler.nimbus_instruction import (
     StoreStatus,
     StoreTopology,
 )
+from scheduler.nodes import NODE_TIMEOUT_SECS
 from scheduler.submission import SUBMISSION_MAX_BYTES, TASKS_MAX
 from scheduler.topology_life import ERROR_MAX_CHARS, RESTARTS_KEPT, TopologyLife
 
@@ -64,6 +66,11 @@ class Cluster:
 
     def kill(self, name: str = "x", wait_secs: float = 0.0) -> Instructions:
         return self.nimbus.kill(KillTopology(name, wait_secs), self.now)[1]
+
+    def rebalance(
+        self, workers: int | None = None, executors: dict[str, int] | None = None, wait_secs: float = 30.0
+    ) -> tuple[TopologyRecord, Instructions]:
+        return self.nimbus.rebalance(RebalanceTopology("x", workers, executors or {}, wait_secs), self.now)
 
     def slot(self, slot: SlotRef, event: str, incarnation: int = 1, error: str = "", name: str = "x") -> Instructions:
         changed = SlotChanged(
@@ -509,3 +516,226 @@ def test_a_new_nimbus_goes_on_killing() -> None:
     assert again.nimbus.next_deadline() == again.now + 3
     again.now += 3
     assert kinds(again.nimbus.tick(again.now)) == [SendAssignNode, SendAssignNode]
+
+
+# ---- drains and moves ----
+
+
+def test_a_drained_topology_is_not_waited_for_any_longer() -> None:
+    cluster = Cluster()
+    cluster.submit()
+    cluster.kill(wait_secs=30)
+    assert [record.id for record, _ in cluster.nimbus.draining()] == [cluster.id()]
+    assert kinds(cluster.nimbus.drained(cluster.id(), cluster.now + 1)) == [SendAssignNode, SendAssignNode]
+    assert cluster.nimbus.assign_node("node-1").slots == {}
+    assert cluster.nimbus.draining() == []
+    assert cluster.nimbus.drained(cluster.id(), cluster.now + 2) == []
+
+
+def test_a_running_topology_cannot_be_drained_away() -> None:
+    cluster = Cluster()
+    cluster.submit()
+    assert cluster.nimbus.draining() == []
+    assert cluster.nimbus.drained(cluster.id(), cluster.now) == []
+
+
+def test_a_topology_moves_when_drained_and_all_its_slots_are_empty() -> None:
+    cluster = Cluster()
+    cluster.submit(workers=2)
+    first, second = cluster.slots()
+    for slot in (first, second):
+        cluster.slot(slot, "ready", 3)
+    record, steps = cluster.rebalance(workers=3, executors={"count": 3})
+    assert record.status == "REBALANCING"
+    assert kinds(steps) == [StoreTopology, SendAssignNode, SendAssignNode]
+    work = cluster.nimbus.assign_node("node-1").slots[6700]
+    # The same work but for the status: its worker goes on until it is drained.
+    assert (work.topology.status, work.topology.conf, work.assignment.version) == ("REBALANCING", {"workers": 2}, 1)
+    assert kinds(cluster.nimbus.drained(record.id, cluster.now)) == [SendAssignNode, SendAssignNode]
+    assert cluster.slot(first, "stopped", 3) == []
+    steps = cluster.slot(second, "stopped", 3)
+    assert kinds(steps)[:4] == [CreateBoard, StoreTopology, StoreAssignment, RemoveBoard]
+    assert steps[0] == CreateBoard(record.id, n_slots=3, n_tasks=8, version=2)
+    assert RemoveBoard(record.id, 1) in steps
+    state = cluster.nimbus.topology("x")
+    assert (state.topology.status, state.topology.conf["workers"], state.topology.rebalance) == ("ACTIVE", 3, None)
+    assert state.assignment is not None
+    counts = [e for worker in state.assignment.executors for e in worker if e.component == "count"]
+    assert sorted(e.last_task - e.first_task + 1 for e in counts) == [1, 1, 2]
+    assert set(state.workers.values()) == {"starting"}
+    # What the former workers still say is no news of the new ones.
+    cluster.slot(first, "stopped", 3)
+    assert cluster.nimbus.topology("x").workers[str(first)] == "starting"
+    cluster.slot(first, "ready", 4)
+    assert cluster.nimbus.topology("x").workers[str(first)] == "ready"
+
+
+def test_storm_rebalance_tasks_are_fixed() -> None:
+    cluster = Cluster()
+    cluster.submit()
+    for executors in ({"count": 0}, {"count": 5}, {"other": 1}):
+        with pytest.raises(UsageError):
+            cluster.rebalance(executors=executors)
+    with pytest.raises(UsageError, match="nothing is to change"):
+        cluster.rebalance()
+    assert cluster.nimbus.topology("x").topology.status == "ACTIVE"
+
+
+def test_while_it_moves_it_can_only_be_killed() -> None:
+    cluster = Cluster()
+    cluster.submit()
+    cluster.rebalance(workers=1)
+    for ask in (cluster.nimbus.activate, cluster.nimbus.deactivate):
+        with pytest.raises(UsageError, match="topology 'x' is REBALANCING"):
+            ask("x")
+    with pytest.raises(UsageError, match="topology 'x' is REBALANCING"):
+        cluster.rebalance(workers=2)
+    assert cluster.kill(wait_secs=1)[0] == StoreStatus(cluster.id(), "KILLED", 1)
+    for slot in cluster.slots():
+        cluster.slot(slot, "ready")
+    cluster.now += 1
+    cluster.nimbus.tick(cluster.now)
+    for slot in cluster.slots():
+        cluster.slot(slot, "stopped")
+    assert cluster.names() == []
+
+
+def test_an_inactive_topology_is_inactive_after_its_move() -> None:
+    cluster = Cluster()
+    cluster.submit()
+    cluster.nimbus.deactivate("x")
+    cluster.rebalance(workers=1, wait_secs=0)
+    for slot in cluster.slots():
+        cluster.slot(slot, "stopped")
+    assert cluster.nimbus.topology("x").topology.status == "INACTIVE"
+    assert len(cluster.slots()) == 1
+    assert len(cluster.free()) == 3
+
+
+def test_a_topology_that_finds_no_slot_to_move_to_waits_for_one() -> None:
+    cluster = Cluster(nodes=1, ports=1)
+    cluster.submit(workers=1)
+    cluster.now += NODE_TIMEOUT_SECS
+    cluster.nimbus.tick(cluster.now)
+    cluster.rebalance(workers=1, wait_secs=0)
+    assert cluster.nimbus.topology("x").topology.status == "REBALANCING"
+    assert cluster.nimbus.next_deadline() is None
+    steps = cluster.register("node-2", 6700)
+    assert kinds(steps) == [CreateBoard, StoreTopology, StoreAssignment, RemoveBoard]
+    assert [str(slot) for slot in cluster.slots()] == ["node-2:6700"]
+
+
+def test_a_move_whose_board_cannot_be_made_is_tried_again_from_the_same_board() -> None:
+    cluster = Cluster(nodes=1, ports=1)
+    cluster.submit(workers=1)
+    cluster.rebalance(workers=1, wait_secs=0)
+    cluster.slot(SlotRef("node-1", 6700), "stopped")
+    cluster.nimbus.unplace(cluster.nimbus.cluster().topologies[0].id)
+    assert CreateBoard(cluster.id(), n_slots=1, n_tasks=8, version=2) in cluster.register("node-2", 6700)
+
+
+def test_a_new_nimbus_goes_on_moving() -> None:
+    cluster = Cluster()
+    cluster.submit()
+    cluster.rebalance(workers=1, wait_secs=3)
+    state = cluster.nimbus.topology("x")
+    again = Cluster(topologies=(TopologyLife(state.topology, state.assignment),))
+    assert again.nimbus.next_deadline() == again.now + 3
+    again.now += 3
+    again.heartbeat("node-1", "node-2")
+    assert kinds(again.nimbus.tick(again.now)) == [SendAssignNode, SendAssignNode]
+
+
+def test_before_the_end_all_spouts_rest_and_no_status_changes() -> None:
+    cluster = Cluster()
+    cluster.submit()
+    assert cluster.nimbus.rest() == [SendAssignNode("node-1"), SendAssignNode("node-2")]
+    assert cluster.nimbus.assign_node("node-1").slots[6700].topology.status == "INACTIVE"
+    assert cluster.nimbus.topology("x").topology.status == "ACTIVE"
+    assert len(cluster.nimbus.draining()) == 1
+
+
+def test_a_near_name_is_suggested() -> None:
+    cluster = Cluster()
+    cluster.submit("word-count")
+    with pytest.raises(UsageError, match=r"no topology named 'wordcount'; did you mean 'word-count'\?"):
+        cluster.nimbus.topology("wordcount")
+
+
+# ---- slots that come and go ----
+
+
+def silent_after(cluster: Cluster, *living: str) -> None:
+    """Let the other nodes be gone."""
+    cluster.now += NODE_TIMEOUT_SECS
+    cluster.heartbeat(*living)
+    cluster.nimbus.tick(cluster.now)
+
+
+def test_a_supervisor_that_is_gone_moves_nothing_by_itself() -> None:
+    cluster = Cluster()
+    cluster.submit()
+    assert cluster.nimbus.missing(cluster.now) == []
+    silent_after(cluster, "node-1")
+    ((record, assignment, missing),) = cluster.nimbus.missing(cluster.now)
+    assert (record.id, [str(assignment.workers[index]) for index in missing]) == (cluster.id(), ["node-2:6700"])
+    assert cluster.nimbus.topology("x").topology.status == "ACTIVE"
+
+
+def test_work_of_a_lost_node_goes_to_another_slot_and_the_rest_stays() -> None:
+    cluster = Cluster()
+    cluster.submit()
+    first, lost = cluster.slots()
+    before = cluster.nimbus.topology("x").assignment
+    assert before is not None
+    cluster.slot(first, "ready", 3)
+    silent_after(cluster, "node-1")
+    assert kinds(cluster.nimbus.lost(cluster.id(), cluster.now)) == [StoreTopology, SendAssignNode, SendAssignNode]
+    assert cluster.nimbus.missing(cluster.now) == []
+    steps = cluster.slot(first, "stopped", 3)
+    assert CreateBoard(cluster.id(), n_slots=2, n_tasks=8, version=2) in steps
+    state = cluster.nimbus.topology("x")
+    assert state.assignment is not None
+    assert state.assignment.workers == [first, SlotRef("node-1", 6701)]
+    assert state.assignment.executors == before.executors
+    assert (state.topology.status, state.topology.rebalance) == ("ACTIVE", None)
+    assert str(lost) not in state.workers
+
+
+def test_storm_squeezed_and_spread_back() -> None:
+    cluster = Cluster(nodes=3, ports=1)
+    cluster.submit(workers=3)
+    silent_after(cluster, "node-1", "node-2")
+    cluster.nimbus.lost(cluster.id(), cluster.now)
+    for slot in cluster.slots()[:2]:
+        cluster.slot(slot, "stopped")
+    assert [str(slot) for slot in cluster.slots()] == ["node-1:6700", "node-2:6700"]
+    steps = cluster.heartbeat("node-3")
+    assert StoreTopology in kinds(steps)
+    for slot in cluster.slots():
+        cluster.slot(slot, "stopped", 2)
+    assert [str(slot) for slot in cluster.slots()] == ["node-1:6700", "node-2:6700", "node-3:6700"]
+
+
+def test_a_squeezed_topology_spreads_out_when_another_one_ends() -> None:
+    cluster = Cluster(nodes=1, ports=3)
+    cluster.submit("a", workers=2)
+    cluster.submit("b", workers=2)
+    assert len(cluster.slots("b")) == 1
+    cluster.kill("a")
+    for slot in cluster.slots("a"):
+        cluster.slot(slot, "stopped", name="a")
+    assert cluster.nimbus.topology("b").topology.status == "REBALANCING"
+    cluster.slot(cluster.slots("b")[0], "stopped", name="b")
+    assert len(cluster.slots("b")) == 2
+
+
+def test_a_new_nimbus_gives_nodes_time_to_register() -> None:
+    cluster = Cluster()
+    cluster.submit()
+    state = cluster.nimbus.topology("x")
+    again = Cluster(nodes=0, topologies=(TopologyLife(state.topology, state.assignment),))
+    again.register("node-1", 6700, 6701)
+    assert again.nimbus.missing(again.now) == []
+    silent_after(again, "node-1")
+    assert [missing for _, _, missing in again.nimbus.missing(again.now)] == [[1]]

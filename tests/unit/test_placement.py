@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from scheduler.messages import ComponentSummary, ExecutorRef, SlotRef
-from scheduler.placement import interleave, place, task_layout
+from scheduler.placement import interleave, place, replace_lost, task_layout
 
 
 def component(id: str, executors: int, tasks: int | None = None, kind: str = "bolt") -> ComponentSummary:
@@ -148,3 +148,68 @@ def test_any_topology_is_spread_evenly(
     if not any(each.kind == "acker" for each in components):
         totals = [len(mine) for mine in work]
         assert max(totals) - min(totals) <= 1
+
+
+Placement = dict[SlotRef, list[ExecutorRef]]
+
+
+def placed_on(components: list[ComponentSummary], n_workers: int, free: list[SlotRef]) -> Placement:
+    found = place(task_layout(components), n_workers, free, kinds_of(components))
+    assert found is not None
+    return dict(zip(*found, strict=True))
+
+
+def after_loss(before: Placement, n_workers: int, usable: list[SlotRef]) -> Placement:
+    found = replace_lost(list(before), list(before.values()), n_workers, usable)
+    assert found is not None
+    return dict(zip(*found, strict=True))
+
+
+def test_storm_only_dead_executors_move() -> None:
+    """Storm's testReassignment: those on living slots stay, the others go to a free slot together."""
+    before = placed_on([component("1", 4), component("2", 2)], 2, slots(2, 1))
+    kept, lost = SlotRef("node-1", 6700), SlotRef("node-2", 6700)
+    after = after_loss(before, 2, [kept, SlotRef("node-3", 6700), SlotRef("node-3", 6701)])
+    assert after == {kept: before[kept], SlotRef("node-3", 6700): before[lost]}
+
+
+def test_storm_squeeze_and_spread_back() -> None:
+    """Storm's testReassignSqueezedTopology: 9 executors on 3 workers, on what is left of them, and on 3 again."""
+    components = [component("1", 9)]
+    free = slots(3, 1)
+    before = placed_on(components, 3, free)
+    assert [len(mine) for mine in before.values()] == [3, 3, 3]
+    two = after_loss(before, 3, free[:2])
+    assert [len(mine) for mine in two.values()] == [5, 4]
+    assert all(set(before[slot]) <= set(mine) for slot, mine in two.items())
+    one = after_loss(two, 3, free[1:2])
+    assert [len(mine) for mine in one.values()] == [9]
+    assert placed_on(components, 3, free) == before
+
+
+def test_where_nothing_is_left_everything_moves_and_without_a_slot_nothing() -> None:
+    before = placed_on([component("1", 4)], 2, slots(1, 2))
+    elsewhere = [SlotRef("node-9", 6700), SlotRef("node-9", 6701)]
+    assert [len(mine) for mine in after_loss(before, 2, elsewhere).values()] == [2, 2]
+    assert replace_lost(list(before), list(before.values()), 2, []) is None
+
+
+@given(TOPOLOGIES, st.integers(1, 6), st.sets(st.integers(0, 8)), st.integers(0, 3))
+@settings(max_examples=200, deadline=None)
+def test_whatever_is_lost_everything_runs_somewhere_usable(
+    components: list[ComponentSummary], n_workers: int, gone: set[int], new: int
+) -> None:
+    free = slots(3, 3)
+    before = placed_on(components, n_workers, free)
+    usable = [slot for number, slot in enumerate(free) if number not in gone]
+    usable += [SlotRef("node-9", 6700 + number) for number in range(new)]
+    found = replace_lost(list(before), list(before.values()), n_workers, usable)
+    if found is None:
+        assert not usable
+        return
+    after = dict(zip(*found, strict=True))
+    assert set(after) <= set(usable)
+    assert all(after.values())
+    assert len(after) <= n_workers
+    assert sorted((e for mine in after.values() for e in mine), key=lambda e: e.first_task) == task_layout(components)
+    assert all(set(before[slot]) <= set(mine) for slot, mine in after.items() if slot in before)

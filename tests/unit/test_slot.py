@@ -82,7 +82,7 @@ class Bench:
 
     def __post_init__(self) -> None:
         policy = RestartPolicy(RestartPolicyOptions(jitter_ratio=0.0), random.Random(1))
-        place = SlotPlace("/run", "node-1", PORT, "/run/log")
+        place = SlotPlace("/run", "node-1", PORT)
         self.slot = Slot(place, SlotOptions(), policy, lambda w: self.cells.get((w.topology.id, w.slot_index), 0))
 
     def do(self, step: Callable[[Slot], list[Instruction]]) -> list[str]:
@@ -151,7 +151,7 @@ def test_the_boot_holds_what_the_worker_needs() -> None:
         PORT,
         8,
         1,
-        "/run/log",
+        f"/run/logs/words-1/node-1-{PORT}.log",
     )
     assert boot.topology == work().topology
     assert boot.assignment == work().assignment
@@ -459,7 +459,7 @@ def test_standing_tells_a_nimbus_that_missed_everything() -> None:
 
 
 def boot_of(wanted: SlotAssignment, incarnation: int) -> WorkerBoot:
-    return SlotPlace("/run", "node-1", PORT, "/run/log").boot(wanted, incarnation)
+    return SlotPlace("/run", "node-1", PORT).boot(wanted, incarnation)
 
 
 def test_a_ready_survivor_is_running_at_once_and_its_death_is_answered_as_any() -> None:
@@ -491,7 +491,7 @@ def test_what_was_adopted_stays_until_nimbus_speaks() -> None:
     world.carry_out(world.supervisor.adopt(boot_of(work(), 4), 11, True, world.now))
     world.carry_out(world.supervisor.tick(6701, world.now))
     assert world.supervisor.slots[PORT].state is SlotState.RUNNING
-    assert world.supervisor.topologies() == {"words-1"}
+    assert world.supervisor.assignments() == {("words-1", 1)}
     world.carry_out(world.supervisor.assign({}, world.now))
     assert world.supervisor.slots[PORT].state is SlotState.STOPPING
 
@@ -515,7 +515,7 @@ class World:
         self.next_pid = 1000
         slots = [
             Slot(
-                SlotPlace("/run", "node-1", PORT + n, ""),
+                SlotPlace("/run", "node-1", PORT + n),
                 SlotOptions(),
                 RestartPolicy(RestartPolicyOptions(), self.rng),
                 lambda w: self.cells.get((w.topology.id, w.slot_index), (0, 0))[0],

@@ -1,0 +1,85 @@
+"""Nimbus's eyes on the status boards: which topologies are at rest, and which have lost workers.
+
+Guarantees: nothing is said of a topology whose board cannot be read; the error is logged, and the limits of
+`scheduler.nimbus` end the wait.
+
+Relies on: `scheduler.nimbus` to say whom to look at, and to decide what follows. Owner: Nimbus's loop.
+"""
+
+from __future__ import annotations
+
+import logging
+
+from engine.errors import ClusterError
+from scheduler.messages import Assignment, TopologyRecord
+from scheduler.nimbus import Nimbus
+from scheduler.nimbus_files import NimbusFiles
+from scheduler.process import exists
+from scheduler.topology_view import TopologyView
+
+DRAIN_LOOK_SECS = 0.01
+"""How often the boards of topologies that are to stop are looked at. A look costs some 50 us."""
+MISSING_LOOK_SECS = 1.0
+"""How often slots are looked for whose nodes are gone."""
+ORPHAN_LEASE_SECS = 60.0
+"""How long a worker without a supervisor may be silent before others get its work, though its process is there. One
+that is busy in a long `execute`, or on a machine that is busy with something else, publishes nothing meanwhile."""
+
+log = logging.getLogger(__name__)
+
+
+class BoardWatch:
+    """Looks when it is due."""
+
+    def __init__(self, nimbus: Nimbus, files: NimbusFiles) -> None:
+        self._nimbus = nimbus
+        self._files = files
+        self._drain_look_at = 0.0
+        self._missing_look_at = 0.0
+
+    def next_deadline(self) -> float | None:
+        """When the next look is due; None if there is nobody to look at."""
+        if self._nimbus.draining():
+            return self._drain_look_at
+        return self._missing_look_at if self._nimbus.has_topologies else None
+
+    def at_rest(self, now: float) -> list[str] | None:
+        """Ids of the topologies that are to stop and may; None if no look is due."""
+        if now < self._drain_look_at:
+            return None
+        self._drain_look_at = now + DRAIN_LOOK_SECS
+        return [record.id for record, assignment in self._nimbus.draining() if self._is_at_rest(record, assignment)]
+
+    def lost(self, now: float) -> list[str]:
+        """Ids of the topologies some of whose workers are gone with their nodes."""
+        if now < self._missing_look_at:
+            return []
+        self._missing_look_at = now + MISSING_LOOK_SECS
+        return [
+            record.id
+            for record, assignment, slots in self._nimbus.missing(now)
+            if self._has_dead(record, assignment, slots, now)
+        ]
+
+    def _is_at_rest(self, record: TopologyRecord, assignment: Assignment) -> bool:
+        try:
+            with self._files.view(record, assignment) as view:
+                return view.is_at_rest()
+        except ClusterError as error:
+            log.warning("%s", error)
+            return False
+
+    def _has_dead(self, record: TopologyRecord, assignment: Assignment, slots: list[int], now: float) -> bool:
+        """A supervisor's death alone moves nothing: its workers run on."""
+        try:
+            with self._files.view(record, assignment) as view:
+                return not all(_lives(view, slot, now) for slot in slots)
+        except ClusterError as error:
+            log.warning("%s", error)
+            return False
+
+
+def _lives(view: TopologyView, slot: int, now: float) -> bool:
+    """Whether the worker of a slot is there and does something."""
+    pid = view.board.slot(slot).pid
+    return bool(pid) and exists(pid) and view.is_heard_of(slot, now, ORPHAN_LEASE_SECS)

@@ -1,0 +1,70 @@
+"""The topologies that Nimbus knows, by name: finding them, and saying why not.
+
+Guarantees: a name stands for one topology at a time; whoever asks for one that is not there hears what is.
+
+Pure. Owner: `scheduler.nimbus`.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Iterator
+
+from engine.errors import UsageError
+from scheduler.messages import SlotRef
+from scheduler.topology_life import TopologyLife
+
+
+class Topologies:
+    """In the order of their submission."""
+
+    def __init__(self, lives: Iterable[TopologyLife]) -> None:
+        self._lives = {life.record.name: life for life in lives}
+
+    def __iter__(self) -> Iterator[TopologyLife]:
+        """A snapshot: what comes or goes meanwhile does not disturb it."""
+        return iter(list(self._lives.values()))
+
+    def __bool__(self) -> bool:
+        return bool(self._lives)
+
+    def add(self, life: TopologyLife) -> None:
+        self._lives[life.record.name] = life
+
+    def remove(self, name: str) -> bool:
+        """Whether it was there."""
+        return self._lives.pop(name, None) is not None
+
+    def by_id(self, topology_id: str) -> TopologyLife | None:
+        return next((life for life in self._lives.values() if life.record.id == topology_id), None)
+
+    def named(self, name: str) -> TopologyLife:
+        """UsageError if there is none of that name."""
+        life = self._lives.get(name)
+        if life is None:
+            near = difflib.get_close_matches(name, self._lives, n=1)
+            running = ", ".join(repr(other) for other in self._lives) or "none"
+            hint = f"did you mean {near[0]!r}? Running: {running}" if near else f"running: {running}"
+            raise UsageError(f"there is no topology named {name!r:.80}; {hint}")
+        return life
+
+    def changeable(self, name: str) -> TopologyLife:
+        """UsageError if it is on its way to somewhere already."""
+        life = self.named(name)
+        if life.record.status not in ("ACTIVE", "INACTIVE"):
+            raise UsageError(f"topology {name!r} is {life.record.status}: only ACTIVE and INACTIVE ones can change")
+        return life
+
+    def check_free(self, name: str) -> None:
+        """UsageError if the name is taken."""
+        life = self._lives.get(name)
+        if life is None:
+            return
+        if life.record.status == "KILLED":
+            raise UsageError(
+                f"a topology named {name!r} is still being killed: its name is free when its workers have stopped"
+            )
+        raise UsageError(f"a topology named {name!r} is already running: choose another name, or kill it first")
+
+    def taken_slots(self) -> set[SlotRef]:
+        return {slot for life in self._lives.values() for slot in life.slots}

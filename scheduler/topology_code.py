@@ -1,0 +1,103 @@
+"""A topology as it travels to a cluster: its pickled objects, its layout, and where its modules are found.
+
+Guarantees
+    * The modules that lie beside the topology file, and that it had imported when it was packed, travel along: workers
+      that are started later run the code that was submitted, whatever becomes of the files.
+    * Nothing of a submission that was refused stays in the code store.
+
+Relies on: `scheduler.blob` for what is pickled by value and what by name.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import sys
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+
+from engine.config import Config
+from engine.errors import UsageError
+from engine.topology import Topology
+from ipc.rundir import RunDir
+from scheduler import blob
+from scheduler.client import NimbusClient
+from scheduler.code_store import CodeStore
+from scheduler.messages import ComponentSummary, TopologyRecord, Wire
+
+_ZIP_TIME = (1980, 1, 1, 0, 0, 0)
+"""Of every file in an archive: the same modules make the same archive."""
+_OURS = frozenset({"engine", "ipc", "scheduler", "pipeline", "squall"})
+_INSTALLED = frozenset({"site-packages", "dist-packages"})
+
+
+class TopologyCode(Wire, frozen=True):
+    """Everything of a topology that a cluster needs to run it."""
+
+    blob: bytes
+    components: list[ComponentSummary]
+    sys_path: list[str]
+    archive: bytes = b""
+    """A zip of modules, to come first on the workers' import path; empty if there are none."""
+
+
+def pack(
+    topology: Topology, config: Config, by_value: ModuleType | None = None, beside: Path | None = None
+) -> TopologyCode:
+    """In the process that made the topology. `by_value`: a module that workers cannot import (see `scheduler.blob`).
+
+    `beside`: the directory whose imported modules travel along; None for none.
+    """
+    return TopologyCode(
+        blob.dump(topology, by_value),
+        [ComponentSummary(*row) for row in topology.layout(config.acker_count)],
+        [entry or os.getcwd() for entry in sys.path],
+        b"" if beside is None else _archive(beside.resolve(), by_value),
+    )
+
+
+def submit(
+    client: NimbusClient, run_dir: RunDir, name: str, config: Config, code: TopologyCode, active: bool = True
+) -> TopologyRecord:
+    """Hand a topology to Nimbus."""
+    store = CodeStore(run_dir.code)
+    for last_try in (False, True):
+        digest = store.put(code.blob)
+        sys_path = code.sys_path
+        if code.archive:
+            sys_path = [str(store.path(store.put(code.archive))), *sys_path]
+        try:
+            return client.submit_topology(
+                name, config.to_dict(), code.components, digest, sys_path, "ACTIVE" if active else "INACTIVE"
+            )
+        except UsageError:
+            # The end of another topology may have swept the store between the two steps.
+            if last_try or digest in store:
+                raise
+    raise AssertionError("the last try returns or raises")
+
+
+def _archive(directory: Path, by_value: ModuleType | None) -> bytes:
+    files = dict(_modules_under(directory, by_value))
+    if not files:
+        return b""
+    data = io.BytesIO()
+    with zipfile.ZipFile(data, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, path in sorted(files.items()):
+            archive.writestr(zipfile.ZipInfo(name, _ZIP_TIME), path.read_bytes(), zipfile.ZIP_DEFLATED)
+    return data.getvalue()
+
+
+def _modules_under(directory: Path, by_value: ModuleType | None) -> Iterator[tuple[str, Path]]:
+    """(name in the archive, source file) of each imported module under `directory`, but installed ones and ours."""
+    for name, module in list(sys.modules.items()):
+        file = getattr(module, "__file__", None)
+        if module is by_value or file is None or not file.endswith(".py") or name.partition(".")[0] in _OURS:
+            continue
+        path = Path(file).resolve()
+        if path.is_relative_to(directory) and not _INSTALLED & set(path.relative_to(directory).parts):
+            # As the import system would look for it, whatever directory the import path led to.
+            parts = name.replace(".", "/")
+            yield f"{parts}/__init__.py" if path.name == "__init__.py" else f"{parts}.py", path

@@ -1,0 +1,104 @@
+"""A topology as its status board shows it: counts, what is pending, whether anything is under way.
+
+Guarantees: looking costs the workers nothing. What is said to be at rest was so at one moment: one look at shared
+memory is not one moment, so two looks must agree that every worker was quiet and none took a turn in between.
+
+Relies on: workers publishing counters and link positions before they publish that they are quiet (`WorkerBoard`).
+
+Any process; the caller owns the board.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from engine.report import TaskReading
+from ipc.board import READY, SLOT_ACTIVE, SLOT_HEARTBEAT_NS, SLOT_PROGRESS, SLOT_QUIET, Board
+from scheduler.messages import Assignment, TopologyRecord
+
+
+class TopologyView:
+    """One assignment of a topology and its board."""
+
+    def __init__(self, board: Board, assignment: Assignment, record: TopologyRecord) -> None:
+        self.board = board
+        self.assignment = assignment
+        self._kinds: Mapping[str, str] = {component.id: component.kind for component in record.components}
+        self._tasks = sorted(
+            (task, executor.component, str(slot))
+            for slot, executors in zip(assignment.workers, assignment.executors, strict=True)
+            for executor in executors
+            for task in range(executor.first_task, executor.last_task + 1)
+        )
+        self._spout_tasks = [task for task, component, _ in self._tasks if self._kinds[component] == "spout"]
+
+    def readings(self) -> list[TaskReading]:
+        """Counters of every task now, but the ackers'."""
+        return [
+            TaskReading(
+                task, component, self._kinds[component], worker,
+                self.board.task_counters(task), self.board.task_histogram(task),
+            )
+            for task, component, worker in self._tasks
+            if self._kinds[component] != "acker"
+        ]
+
+    def pending(self) -> int:
+        """Messages that spouts have emitted and that are neither acked nor failed. What was last said by dead ones."""
+        return sum(self.board.task_counters(task)["pending"] for task in self._spout_tasks)
+
+    def all_ready(self) -> bool:
+        """Whether every worker has opened its tasks."""
+        return all(self.board.slot(slot).state == READY for slot in range(self.board.n_slots))
+
+    def is_heard_of(self, slot: int, now: float, within_secs: float) -> bool:
+        """Whether a worker has published anything lately. `now`: seconds on the monotonic clock."""
+        heartbeat_secs = self.board.words[self.board.slot_at(slot) + SLOT_HEARTBEAT_NS] / 1e9
+        # A heartbeat from the future was written before the machine was started anew.
+        return heartbeat_secs <= now + 1.0 and now - heartbeat_secs < within_secs
+
+    def is_drained(self) -> bool:
+        """Every spout is exhausted, nothing is pending and nothing under way."""
+        return self._twice(lambda: self._at_work() or self._spouts_at_work(exhausted=True))
+
+    def is_at_rest(self) -> bool:
+        """Every spout was told to stop, nothing is pending and nothing under way."""
+        return self._twice(lambda: self._at_work() or self._active() or self._spouts_at_work(exhausted=False))
+
+    def is_idle(self) -> bool:
+        """Nothing is under way at the moment; spouts may have more to emit, messages may be pending."""
+        return self._twice(self._at_work)
+
+    def _twice(self, is_at_work: Callable[[], bool]) -> bool:
+        """Whether nothing was at work at two looks, and nobody took a turn or was replaced between them."""
+        if is_at_work():
+            return False
+        first = self._progress()
+        return not is_at_work() and first == self._progress()
+
+    def _progress(self) -> list[int]:
+        """Identity and progress of every worker."""
+        board = self.board
+        return [
+            word
+            for slot in range(board.n_slots)
+            for word in (board.identity(slot), board.words[board.slot_at(slot) + SLOT_PROGRESS])
+        ]
+
+    def _at_work(self) -> bool:
+        """Whether anything is under way in or between workers."""
+        board, words = self.board, self.board.words
+        slots = range(board.n_slots)
+        if any(board.slot(slot).state != READY or not words[board.slot_at(slot) + SLOT_QUIET] for slot in slots):
+            return True
+        links = (board.link_at(sender, receiver) for sender in slots for receiver in slots)
+        return any(words[at] != words[at + 1] for at in links)
+
+    def _active(self) -> bool:
+        """Whether any worker's spouts may emit."""
+        return any(self.board.words[self.board.slot_at(slot) + SLOT_ACTIVE] for slot in range(self.board.n_slots))
+
+    def _spouts_at_work(self, exhausted: bool) -> bool:
+        """Whether any spout has messages pending, or, if `exhausted` is asked for, more to emit."""
+        counters = (self.board.task_counters(task) for task in self._spout_tasks)
+        return any(each["pending"] or (exhausted and not each["exhausted"]) for each in counters)

@@ -1,0 +1,40 @@
+"""`squall nimbus` and `squall supervisor`: one daemon, in the foreground, as a service manager wants it."""
+
+from __future__ import annotations
+
+import os
+from typing import NoReturn
+
+import click
+
+from engine.errors import UsageError
+from ipc.rundir import RunDir
+from scheduler.daemons import daemon_command, daemon_environment, ports_of
+from scheduler.nodes import check_node_name
+from squall.cli.standing import cluster_path, directory_option
+from squall.cli.up import DEFAULT_SLOTS
+
+
+@click.command("nimbus")
+@directory_option
+def nimbus_command(directory: str | None) -> None:
+    """Run Nimbus until Ctrl-C. Supervisors and workers run on without it, and the next one takes up what is on disk."""
+    _become("scheduler.nimbus_main", directory, "--alone")
+
+
+@click.command("supervisor")
+@click.option("--node", required=True, help="Name of the node.")
+@click.option("--slots", type=int, default=DEFAULT_SLOTS, show_default=True, help="Worker slots.")
+@directory_option
+def supervisor_command(node: str, slots: int, directory: str | None) -> None:
+    """Run the supervisor of one node until Ctrl-C, which stops its workers too. Nimbus may come before or after it."""
+    if slots < 1:
+        raise UsageError(f"--slots is {slots}; allowed: an integer from 1 up")
+    check_node_name(node)
+    _become("scheduler.supervisor_main", directory, "--node", node, "--ports", ports_of(slots), "--interruptible")
+
+
+def _become(module: str, directory: str | None, *arguments: str) -> NoReturn:
+    run_dir = RunDir.create(cluster_path(directory))
+    command = daemon_command(module, run_dir, *arguments)
+    os.execve(command[0], command, daemon_environment(run_dir))

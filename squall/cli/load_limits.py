@@ -1,0 +1,156 @@
+"""Limits under which a topology file is imported in a throw-away process, for `squall submit`.
+
+Guarantees: whatever the file does (hangs, fills the memory, prints without end, ends the process, leaves processes
+behind), it is stopped, its process group is ended, and the caller gets one line that says which limit it met.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import resource
+import select
+import signal
+import subprocess
+import sys
+import time
+
+import msgspec
+
+from engine.config import Config
+from engine.errors import ClusterError, UsageError
+from scheduler.daemons import python_environment
+from scheduler.messages import Wire
+from scheduler.process import describe_status
+from scheduler.topology_code import TopologyCode
+
+TIME_SECS = 60.0
+MEMORY_BYTES = 4 << 30
+"""Address space, which is what the kernel can limit: numpy and Arrow take one or two GiB of it without using them."""
+OUTPUT_BYTES = 1 << 20
+CODE_BYTES = 256 << 20
+"""Of what comes back. A topology that holds more should read it from a file in `open` or `prepare`."""
+_READ_BYTES = 1 << 16
+_END_SECS = 1.0
+
+
+class LoadRequest(Wire, frozen=True):
+    """To the throw-away process, on stdin."""
+
+    target: str
+    arguments: list[str]
+    settings: dict[str, object]
+    memory_bytes: int
+
+
+class Refusal(Wire, frozen=True, tag=True):
+    """From it: the file is no good."""
+
+    message: str
+    traceback: str
+
+
+class Loaded(Wire, frozen=True, tag=True):
+    """From it: what to submit."""
+
+    code: TopologyCode
+
+
+def load_apart(
+    target: str, arguments: list[str], config: Config, time_secs: float = TIME_SECS, memory_bytes: int = MEMORY_BYTES
+) -> TopologyCode:
+    """Import `target` in a process of its own. UsageError (its note is the user's traceback) if that fails."""
+    request = msgspec.msgpack.encode(LoadRequest(target, arguments, config.to_dict(), memory_bytes))
+    answer_read, answer_write = os.pipe2(os.O_CLOEXEC)
+    try:
+        child = subprocess.Popen(
+            # -P: a file of the user's that is called like one of ours must not be taken for it.
+            [sys.executable, "-P", "-m", "squall.cli.load_child", str(answer_write)], stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, pass_fds=[answer_write], start_new_session=True,
+            env=python_environment(),
+        )
+    except OSError as error:
+        os.close(answer_read)
+        raise ClusterError(f"cannot start a process to import {target}: {error.strerror}") from error
+    finally:
+        os.close(answer_write)
+    try:
+        return _follow(child, request, answer_read, target, time_secs)
+    finally:
+        os.close(answer_read)
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(child.pid, signal.SIGKILL)
+        for stream in (child.stdin, child.stdout):
+            if stream is not None:
+                stream.close()
+        child.wait()
+
+
+def _follow(
+    child: subprocess.Popen[bytes], request: bytes, answer: int, target: str, time_secs: float
+) -> TopologyCode:
+    assert child.stdin is not None
+    assert child.stdout is not None
+    with contextlib.suppress(BrokenPipeError):
+        child.stdin.write(request)
+        child.stdin.close()
+    received, printed = _Intake(answer, CODE_BYTES), _Intake(child.stdout.fileno(), OUTPUT_BYTES)
+    deadline = time.monotonic() + time_secs
+    # To the answer's end, not the output's: a process that the file left behind may hold that open.
+    while not received.ended:
+        remaining = deadline - time.monotonic()
+        if remaining <= 0:
+            raise UsageError(f"importing {target} took longer than {time_secs:g} s; start what takes long in open()")
+        readable = select.select([i.fd for i in (received, printed) if not i.ended], [], [], remaining)[0]
+        for intake in (received, printed):
+            if intake.fd in readable:
+                intake.read()
+        if printed.overflowed:
+            raise UsageError(f"importing {target} printed more than {OUTPUT_BYTES} bytes")
+        if received.overflowed:
+            raise UsageError(f"the topology in {target} takes more than {CODE_BYTES} bytes when it is pickled")
+    while not printed.ended and select.select([printed.fd], [], [], 0)[0] and not printed.overflowed:
+        printed.read()
+    sys.stderr.write(bytes(printed.data).decode("utf-8", "replace"))
+    if not received.data:
+        raise UsageError(f"importing {target} {_ending(child)}; a topology file must come to its end")
+    outcome = msgspec.msgpack.decode(bytes(received.data), type=Loaded | Refusal)
+    if isinstance(outcome, Refusal):
+        error = UsageError(outcome.message)
+        error.add_note(outcome.traceback)
+        raise error
+    return outcome.code
+
+
+def _ending(child: subprocess.Popen[bytes]) -> str:
+    try:
+        status = child.wait(_END_SECS)
+    except subprocess.TimeoutExpired:
+        return "closed the descriptors of its process"
+    return f"ended its process: {describe_status(-status if status < 0 else status << 8)}"
+
+
+class _Intake:
+    """What comes out of a pipe, up to a limit."""
+
+    def __init__(self, fd: int, limit_bytes: int) -> None:
+        self.fd = fd
+        self.data = bytearray()
+        self.ended = False
+        self._limit_bytes = limit_bytes
+
+    @property
+    def overflowed(self) -> bool:
+        return len(self.data) > self._limit_bytes
+
+    def read(self) -> None:
+        piece = os.read(self.fd, _READ_BYTES)
+        self.data += piece
+        self.ended = not piece
+
+
+def limit_memory(memory_bytes: int) -> None:
+    """Of this process and its children."""
+    _, hard = resource.getrlimit(resource.RLIMIT_AS)
+    limit = memory_bytes if hard == resource.RLIM_INFINITY else min(memory_bytes, hard)
+    resource.setrlimit(resource.RLIMIT_AS, (limit, hard))

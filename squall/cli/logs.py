@@ -1,0 +1,65 @@
+"""`squall logs`: what the workers of a topology have printed."""
+
+from __future__ import annotations
+
+import re
+import time
+from pathlib import Path
+
+import click
+
+from engine.errors import UsageError
+from ipc.rundir import RunDir
+from scheduler.log_tail import LogTail
+from squall.cli.interrupts import Interrupts
+from squall.cli.standing import directory_option, json_option, open_cluster, show
+
+_POLL_SECS = 0.05
+
+
+@click.command("logs")
+@click.argument("name")
+@click.option("--worker", metavar="NODE:PORT", help="Only this worker's.")
+@click.option("--grep", metavar="RE", help="Only lines in which this regular expression is found.")
+@click.option("-f", "--follow", is_flag=True, help="Go on with what is printed, until Ctrl-C.")
+@directory_option
+@json_option
+def logs_command(
+    name: str, worker: str | None, grep: str | None, follow: bool, directory: str | None, as_json: bool
+) -> None:
+    """Show the logs of a topology's workers, per worker in order; also of one that is gone."""
+    if follow and as_json:
+        raise UsageError("--follow has no end and --json is one document: choose one")
+    try:
+        pattern = re.compile(grep or "")
+    except re.error as error:
+        raise UsageError(f"--grep {grep!r} is no regular expression: {error}") from None
+    tail = LogTail(_logs_of(open_cluster(directory), name), from_start=True)
+    if worker is not None and worker not in tail.workers:
+        raise UsageError(f"{name} has no worker {worker!r}; it has logs of {', '.join(tail.workers) or 'none'}")
+
+    def new() -> list[tuple[str, str]]:
+        return [(who, line) for who, line in tail.poll() if worker in (None, who) and pattern.search(line)]
+
+    lines = new()
+    if lines or as_json:
+        text = "\n".join(f"[{who}] {line}" for who, line in lines)
+        show(as_json, [{"worker": who, "line": line} for who, line in lines], text)
+    if follow:
+        with Interrupts() as interrupts:
+            while not interrupts.count:
+                for who, line in new():
+                    show(False, None, f"[{who}] {line}")
+                time.sleep(_POLL_SECS)
+        raise click.exceptions.Exit(interrupts.exit_code)
+
+
+def _logs_of(run_dir: RunDir, name: str) -> Path:
+    """The log directory of the newest topology of that name. Read without Nimbus: a look at logs needs none."""
+    numbered = re.compile(re.escape(run_dir.worker_logs(name).name) + r"-(\d+)-[0-9a-f]{8}")
+    found = {int(match[1]): path for path in run_dir.logs.iterdir() if (match := numbered.fullmatch(path.name))}
+    if not found:
+        folders = (path.name for path in run_dir.logs.iterdir() if path.is_dir())
+        names = sorted({folder.rsplit("-", 2)[0] for folder in folders})
+        raise UsageError(f"there are no logs of a topology named {name!r}; there are of {', '.join(names) or 'none'}")
+    return found[max(found)]

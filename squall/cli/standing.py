@@ -1,0 +1,105 @@
+"""What the commands for a standing cluster have in common: its directory, its Nimbus, JSON, times."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+from engine.errors import UsageError
+from ipc.rundir import RunDir, standing_directory
+from scheduler.client import NimbusClient
+from scheduler.job import Job
+from scheduler.messages import TopologyRecord
+
+C = TypeVar("C", bound=Callable[..., Any])
+DIRECTORY_VARIABLE = "SQUALL_DIR"
+
+
+def directory_option(command: C) -> C:
+    return click.option(
+        "--dir", "directory", type=click.Path(), envvar=DIRECTORY_VARIABLE,
+        help=f"Directory of the cluster (default: ${DIRECTORY_VARIABLE}, or one per user).",
+    )(command)
+
+
+def json_option(command: C) -> C:
+    return click.option("--json", "as_json", is_flag=True, help="The outcome as one JSON document on stdout.")(command)
+
+
+def wait_option(command: C) -> C:
+    return click.option(
+        "-w", "--wait", "wait_secs", type=click.FloatRange(0), metavar="SECS",
+        help="Longest wait for pending messages (default: the message timeout).",
+    )(command)
+
+
+def cluster_path(directory: str | None) -> Path:
+    """Where the cluster lives that the user means."""
+    return standing_directory() if directory is None else Path(directory)
+
+
+def open_cluster(directory: str | None) -> RunDir:
+    """The run directory of a cluster that is or was there."""
+    path = cluster_path(directory)
+    if not path.exists():
+        where = "" if directory is None else f" --dir {directory}"
+        raise UsageError(f"there is no cluster at {path}: start one with `squall up{where}`")
+    return RunDir.open(path)
+
+
+@contextlib.contextmanager
+def nimbus_of(directory: str | None) -> Iterator[tuple[RunDir, NimbusClient]]:
+    """The running cluster that the user means."""
+    run_dir = open_cluster(directory)
+    with NimbusClient(run_dir) as client:
+        yield run_dir, client
+
+
+@contextlib.contextmanager
+def job_of(directory: str | None, name: str) -> Iterator[Job]:
+    """A topology of the running cluster that the user means."""
+    with nimbus_of(directory) as (run_dir, client):
+        record = client.get_topology(name).topology
+        job = Job(client, record, run_dir, time.monotonic() - uptime_secs(record))
+        try:
+            yield job
+        finally:
+            job.close()
+
+
+def uptime_secs(record: TopologyRecord) -> float:
+    """How long ago a topology was submitted; never negative, whatever the clock was set to since."""
+    return max(0.0, time.time() - record.created_unix_secs)
+
+
+def limit_secs(wait_secs: float | None, record: TopologyRecord) -> float:
+    """How long to wait for pending messages: Storm's default is the message timeout."""
+    return float(record.conf["message_timeout_secs"]) if wait_secs is None else wait_secs
+
+
+def left_pending(pending: int, limit: float) -> str:
+    """What a drain left, for people."""
+    if not pending:
+        return "nothing was pending"
+    return f"{pending} messages were pending at the limit of {limit:g} s: a replayable source emits them again"
+
+
+def show(as_json: bool, document: Any, text: str) -> None:
+    """The outcome, on stdout. A reader that has gone (`| head`) is no error."""
+    try:
+        print(json.dumps(document, indent=2) if as_json else text, flush=True)
+    except BrokenPipeError:
+        # The interpreter would complain once more when it flushes at its end.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def plural(count: int, noun: str, nouns: str = "") -> str:
+    return f"{count} {noun}" if count == 1 else f"{count} {nouns or noun + 's'}"

@@ -1,0 +1,136 @@
+"""`squall status`: one topology in every detail, or the whole cluster."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from typing import Any
+
+import click
+
+from engine.errors import ClusterError
+from engine.report import TaskReading
+from ipc.board import STATE_NAMES
+from scheduler import process
+from scheduler.job import Job
+from scheduler.messages import ClusterState, RestartRecord, TopologyState
+from squall.cli.standing import directory_option, job_of, json_option, nimbus_of, show, uptime_secs
+from squall.cli.status_text import cluster_text, topology_text
+
+ERRORS_SHOWN = 10
+
+
+@click.command("status")
+@click.argument("name", required=False)
+@click.option("--over", "over_secs", type=click.FloatRange(0.05, 3600), default=0.5, show_default=True, metavar="SECS",
+              help="Time over which rates are measured.")
+@directory_option
+@json_option
+def status_command(name: str | None, over_secs: float, directory: str | None, as_json: bool) -> None:
+    """Show a topology: components, executors, workers, deaths, rates. Without NAME: the cluster."""
+    if name is None:
+        with nimbus_of(directory) as (run_dir, client):
+            cluster = client.get_cluster()
+        document = {"dir": str(run_dir.path), **_cluster(cluster)}
+        show(as_json, document, cluster_text(document))
+        return
+    with job_of(directory, name) as job:
+        document = describe(job, over_secs)
+    show(as_json, document, topology_text(document))
+
+
+def _cluster(cluster: ClusterState) -> dict[str, Any]:
+    return {
+        "nodes": {node: [f"{node}:{port}" for port in ports] for node, ports in cluster.supervisors.items()},
+        "gone": cluster.gone,
+        "free_slots": [str(slot) for slot in cluster.free_slots],
+        "topologies": {record.name: record.status for record in cluster.topologies},
+        "refused_frames": cluster.refused_frames,
+    }
+
+
+def describe(job: Job, over_secs: float) -> dict[str, Any]:
+    """Everything about a topology; takes `over_secs`, between two looks at the counts."""
+    before, began = job.readings(), time.monotonic()
+    time.sleep(over_secs)
+    after, took_secs = job.readings(), time.monotonic() - began
+    report, state = job.stats(), job.state()
+    components = {component.id: component for component in state.topology.components}
+    executors = _executors(state)
+    return {
+        "name": job.name, "id": job.id, "status": state.topology.status,
+        "uptime_secs": round(uptime_secs(state.topology), 1),
+        "workers_wanted": state.topology.conf["workers"],
+        **{key: value for key, value in report.to_dict().items() if key not in ("components", "workers", "topology")},
+        "drained": job.is_drained(),
+        "rates": {"over_secs": round(took_secs, 3), **_rates(before, after, took_secs)},
+        "components": {
+            name: {
+                **dataclasses.asdict(component),
+                "executors": sum(executor["component"] == name for executor in executors),
+                "tasks_fixed": components[name].tasks,
+            }
+            for name, component in report.components.items()
+        },
+        "executors": executors,
+        "workers": _workers(job, state),
+        "restarts_total": state.restarts_total,
+        "errors": [_error(restart) for restart in state.restarts if restart.error][-ERRORS_SHOWN:],
+    }
+
+
+def _rates(before: list[TaskReading], after: list[TaskReading], secs: float) -> dict[str, float]:
+    def total(readings: list[TaskReading], kind: str, counter: str) -> int:
+        return sum(reading.counters[counter] for reading in readings if reading.kind == kind)
+
+    # A move in between may have put other boards in place; totals never fall.
+    pairs = {"emitted_per_sec": ("spout", "emitted"), "acked_per_sec": ("spout", "acked"),
+             "executed_per_sec": ("bolt", "executed")}
+    return {name: round(max(0, total(after, *pair) - total(before, *pair)) / secs, 1) for name, pair in pairs.items()}
+
+
+def _executors(state: TopologyState) -> list[dict[str, Any]]:
+    if state.assignment is None:
+        return []
+    return [
+        {"component": executor.component, "tasks": [executor.first_task, executor.last_task], "worker": str(slot)}
+        for slot, executors in zip(state.assignment.workers, state.assignment.executors, strict=True)
+        for executor in executors
+    ]
+
+
+def _workers(job: Job, state: TopologyState) -> list[dict[str, Any]]:
+    view = job.view()
+    if view is None:
+        return []
+    rows = []
+    for index, slot in enumerate(view.assignment.workers):
+        cell = view.board.slot(index)
+        rows.append({
+            "worker": str(slot), "pid": cell.pid, "incarnation": cell.incarnation,
+            "state": _state(state.workers.get(str(slot), ""), STATE_NAMES[cell.state]),
+            "uptime_secs": _age_secs(cell.pid),
+            "restarts": sum(restart.slot == str(slot) for restart in state.restarts),
+            "executors": len(view.assignment.executors[index]),
+        })
+    return rows
+
+
+def _state(said: str, seen: str) -> str:
+    """What the board shows; but only the supervisor knows that a slot was given up."""
+    return said if said == "failed" else seen
+
+
+def _age_secs(pid: int) -> float | None:
+    """How long a worker has lived; None if it does not any more."""
+    if not pid:
+        return None
+    try:
+        return round(process.age_secs(pid), 1)
+    except ClusterError:
+        return None
+
+
+def _error(restart: RestartRecord) -> dict[str, Any]:
+    shown = {"incarnation": restart.incarnation, "reason": restart.reason, "error": restart.error}
+    return {"worker": restart.slot, **shown}

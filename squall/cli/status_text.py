@@ -1,0 +1,74 @@
+"""What `squall status` found, for people."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from squall.cli.standing import plural
+from squall.cli.tables import table
+
+_COMPONENT_COLUMNS = {
+    "kind": "kind", "tasks": "tasks", "executors": "executors", "executed": "executed", "emitted": "emitted",
+    "acked": "acked", "failed": "failed", "ms/tuple": "execute_latency_ms", "capacity": "capacity",
+}
+
+
+def cluster_text(document: dict[str, Any]) -> str:
+    slots = sum(map(len, document["nodes"].values()))
+    nodes, free = plural(len(document["nodes"]), "node"), len(document["free_slots"])
+    lines = [f"cluster in {document['dir']}: {nodes}, {plural(slots, 'slot')}, {free} free"]
+    lines += [f"node {node} is gone: nothing was heard of it for some seconds" for node in document["gone"]]
+    lines += [f"{name} {status}" for name, status in document["topologies"].items()]
+    return "\n".join(lines)
+
+
+def topology_text(document: dict[str, Any]) -> str:
+    """A topology of `describe`."""
+    if not document["workers"]:
+        return f"{document['name']} is {document['status']} and waits for a free slot"
+    parts = [_headline(document), _components(document), _workers(document)]
+    errors = [
+        f"{row['worker']} incarnation {row['incarnation']}: {row['error'].splitlines()[0]}"
+        for row in document["errors"]
+    ]
+    return "\n\n".join([*parts, *(["\n".join(["errors:", *errors])] if errors else [])])
+
+
+def _headline(document: dict[str, Any]) -> str:
+    rates, latency = document["rates"], document["latency_ms"]
+    workers = f"{len(document['workers'])} of {plural(document['workers_wanted'], 'worker')}"
+    drained = "; drained: its spouts have nothing more to emit" if document["drained"] else ""
+    return (
+        f"{document['name']} is {document['status']}, up {document['uptime_secs']:.0f} s, {workers}{drained}\n"
+        f"{document['emitted']:,} emitted ({rates['emitted_per_sec']:,.0f}/s), {document['acked']:,} acked "
+        f"({rates['acked_per_sec']:,.0f}/s), {document['failed']:,} failed, {document['replayed']:,} replayed, "
+        f"{document['pending']:,} pending, {document['dead_letters']:,} dead letters\n"
+        f"emit to ack: p50 {latency['p50']:.2f} ms, p99 {latency['p99']:.2f} ms, max {latency['max']:.2f} ms"
+    )
+
+
+def _components(document: dict[str, Any]) -> str:
+    rows = [
+        [name, *(row[key] for key in _COMPONENT_COLUMNS.values())] for name, row in document["components"].items()
+    ]
+    return table(["component", *_COMPONENT_COLUMNS], rows)
+
+
+def _workers(document: dict[str, Any]) -> str:
+    rows = [
+        [
+            row["worker"], row["state"], str(row["pid"]), row["incarnation"], row["uptime_secs"] or 0.0,
+            row["restarts"], ", ".join(_executors_of(document, row["worker"])),
+        ]
+        for row in document["workers"]
+    ]
+    return table(["worker", "state", "pid", "incarnation", "uptime s", "restarts", "executors"], rows)
+
+
+def _executors_of(document: dict[str, Any], worker: str) -> list[str]:
+    """ "count[3-4]" for the executor of tasks 3 and 4."""
+    return [
+        f"{row['component']}[{'-'.join(dict.fromkeys(map(str, row['tasks'])))}]"
+        for row in document["executors"]
+        if row["worker"] == worker
+    ]

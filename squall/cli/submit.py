@@ -1,0 +1,84 @@
+"""`squall submit`: hand a topology to a standing cluster."""
+
+from __future__ import annotations
+
+import click
+
+from engine.config import Config
+from engine.errors import UsageError
+from ipc.run_parent import remove_tree
+from scheduler.client import NimbusClient
+from scheduler.messages import TopologyState
+from scheduler.topology_code import submit
+from squall.cli.load_limits import TIME_SECS, load_apart
+from squall.cli.settings import parse_settings
+from squall.cli.standing import directory_option, json_option, nimbus_of, plural, show
+
+
+@click.command("submit")
+@click.argument("target", metavar="FILE[:NAME]")
+@click.option("--name", required=True, help="Name of the topology in the cluster.")
+@click.option("--workers", type=int, help="Worker processes (setting workers).")
+@click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="A setting; see squall config.")
+@click.option("--inactive", is_flag=True, help="Its spouts wait for squall activate.")
+@click.option("--fresh", is_flag=True, help="Remove the state that an earlier topology of this name left.")
+@click.option("--load-secs", type=click.FloatRange(0, min_open=True), default=TIME_SECS, show_default=True,
+              help="Longest time that importing FILE may take.")
+@directory_option
+@json_option
+@click.argument("arguments", nargs=-1, type=click.UNPROCESSED, metavar="[-- ARGS]")
+def submit_command(
+    target: str, name: str, workers: int | None, settings: tuple[str, ...], inactive: bool, fresh: bool,
+    load_secs: float, directory: str | None, as_json: bool, arguments: tuple[str, ...],
+) -> None:
+    """Run the topology in FILE on the standing cluster, until it is killed.
+
+    NAME is a Topology, or a function that takes ARGS and returns one (default: topology). FILE is imported in a process
+    of its own first; nothing of a bad file reaches the cluster. Its tasks find the state directories that an earlier
+    topology of the same name left, and so go on where that one stopped, unless --fresh is given.
+    """
+    given = parse_settings(settings)
+    if workers is not None:
+        given["workers"] = workers
+    config = Config(**given)
+    with nimbus_of(directory) as (run_dir, client):
+        # Before the import, which may take long. Nimbus has the last word.
+        if any(record.name == name for record in client.get_cluster().topologies):
+            raise UsageError(f"a topology named {name!r} is there already: choose another name, or kill it first")
+        code = load_apart(target, list(arguments), config, load_secs)
+        left = run_dir.state_of(name)
+        if fresh:
+            remove_tree(left)
+        takes_up = left.exists()
+        submit(client, run_dir, name, config, code, active=not inactive)
+        state = client.get_topology(name)
+        text = _words(client, state)
+        if takes_up:
+            text += f"\nit takes up the state that an earlier {name} left in {left}; --fresh would have begun anew"
+    assignment = state.assignment
+    document = {
+        "name": name, "id": state.topology.id, "status": state.topology.status, "workers_wanted": config.workers,
+        "takes_up_state": takes_up,
+        "workers": [] if assignment is None else [str(slot) for slot in assignment.workers],
+    }
+    show(as_json, document, text)
+
+
+def _words(client: NimbusClient, state: TopologyState) -> str:
+    """What happens now, and when."""
+    name, wanted = state.topology.name, state.topology.conf["workers"]
+    if state.assignment is None:
+        cluster = client.get_cluster()
+        slots = sum(len(ports) for ports in cluster.supervisors.values())
+        others = ", ".join(record.name for record in cluster.topologies if record.name != name)
+        taken = f"all {plural(slots, 'slot')} are taken by {others}" if slots and others else "there is no slot"
+        return f"{name} waits: {taken}; it starts by itself when a topology is killed or a supervisor comes"
+    slots_text = ", ".join(str(slot) for slot in state.assignment.workers)
+    text = f"{name} runs on {plural(len(state.assignment.workers), 'worker')}: {slots_text}"
+    fewer = len(state.assignment.workers)
+    executors = sum(len(worker) for worker in state.assignment.executors)
+    if fewer < min(wanted, executors):
+        text += f"\n{wanted} were asked for: when there are more slots, `squall rebalance {name} -n {wanted}` uses them"
+    elif fewer < wanted:
+        text += f"\n{wanted} were asked for, but it has only {plural(executors, 'executor')}"
+    return text

@@ -1,0 +1,25 @@
+"""Tables for people: columns of text, numbers to the right."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+
+def table(head: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
+    """Lines of aligned columns; a column whose every cell is a number is aligned to the right."""
+    texts = [[_text(cell) for cell in row] for row in rows]
+    widths = [max(len(line[column]) for line in [list(head), *texts]) for column in range(len(head))]
+    right = [all(isinstance(row[column], int | float) for row in rows) for column in range(len(head))]
+    return "\n".join(
+        "  ".join(
+            cell.rjust(width) if at_right else cell.ljust(width)
+            for cell, width, at_right in zip(line, widths, right, strict=True)
+        ).rstrip()
+        for line in [list(head), *texts]
+    )
+
+
+def _text(cell: object) -> str:
+    if isinstance(cell, int):
+        return f"{cell:,}"
+    return f"{cell:,.2f}" if isinstance(cell, float) else str(cell)

@@ -1,0 +1,35 @@
+"""`squall list`: the topologies of a standing cluster."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from squall.cli.standing import directory_option, json_option, nimbus_of, show, uptime_secs
+from squall.cli.tables import table
+
+
+@click.command("list")
+@directory_option
+@json_option
+def list_command(directory: str | None, as_json: bool) -> None:
+    """List the topologies of the cluster."""
+    rows: list[dict[str, Any]] = []
+    with nimbus_of(directory) as (_, client):
+        for record in client.get_cluster().topologies:
+            assignment = client.get_topology(record.name).assignment
+            rows.append({
+                "name": record.name, "id": record.id, "status": record.status,
+                "tasks": sum(component.tasks for component in record.components),
+                "executors": 0 if assignment is None else sum(map(len, assignment.executors)),
+                "workers": 0 if assignment is None else len(assignment.workers),
+                "workers_wanted": record.conf["workers"], "uptime_secs": round(uptime_secs(record), 1),
+            })
+    shown = [
+        [row["name"], row["status"], row["tasks"], row["executors"], f"{row['workers']}/{row['workers_wanted']}",
+         f"{row['uptime_secs']:.0f}"]
+        for row in rows
+    ]
+    head = ["topology", "status", "tasks", "executors", "workers", "uptime s"]
+    show(as_json, rows, table(head, shown) if rows else "no topologies")

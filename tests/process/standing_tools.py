@@ -1,0 +1,96 @@
+"""A standing cluster for a test: made and ended by the commands that people use, in a directory of its own."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import os
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from ipc.rundir import RunDir
+from squall.cli import main
+from squall.cli.standing import job_of
+from squall.cli.status import describe
+from tests.process.cli import squall
+
+ENDLESS = "tests/process/standing_topologies.py"
+
+
+class Finished(NamedTuple):
+    returncode: int
+    stdout: str
+    stderr: str
+
+
+class Standing:
+    """Commands to one cluster's directory."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.run_dir = RunDir(path)
+
+    def apart(self, *arguments: str | Path, **extra: str) -> Finished:
+        """A command as people run it, in a process of its own; whatever came of it."""
+        done = squall(*arguments, **{"SQUALL_DIR": str(self.path), **extra})
+        return Finished(done.returncode, done.stdout, done.stderr)
+
+    def run(self, *arguments: str | Path, **extra: str) -> Finished:
+        """The same, without the time that a process takes to start, where the command allows it."""
+        if arguments[0] in ("up", "nimbus", "supervisor"):
+            return self.apart(*arguments, **extra)
+        before = dict(os.environ)
+        os.environ.update({"SQUALL_DIR": str(self.path), **extra})
+        out, err = io.StringIO(), io.StringIO()
+        try:
+            with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+                main([str(argument) for argument in arguments])
+        except SystemExit as end:
+            return Finished(int(end.code or 0), out.getvalue(), err.getvalue())
+        finally:
+            os.environ.clear()
+            os.environ.update(before)
+        raise AssertionError("the command returned without an exit code")
+
+    def ok(self, *arguments: str | Path, **extra: str) -> str:
+        """Its stdout; AssertionError with its stderr if it failed."""
+        done = self.run(*arguments, **extra)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    def json(self, *arguments: str | Path, **extra: str) -> Any:
+        return json.loads(self.ok(arguments[0], "--json", *arguments[1:], **extra))
+
+    def described(self, name: str) -> dict[str, Any]:
+        """What `squall status` would say, without the time that a command takes."""
+        with job_of(str(self.path), name) as job:
+            return describe(job, over_secs=0.05)
+
+    def refused(self, code: int, *arguments: str | Path, **extra: str) -> str:
+        """The one line on stderr of a command that failed with `code`."""
+        done = self.run(*arguments, **extra)
+        assert done.returncode == code, (done.stdout, done.stderr)
+        assert done.stdout == ""
+        assert done.stderr.startswith("squall: "), done.stderr
+        assert done.stderr.count("\n") == 1, done.stderr
+        return done.stderr.removeprefix("squall: ").rstrip()
+
+    def up(self, nodes: int = 1, slots: int = 2) -> None:
+        self.ok("up", "--nodes", str(nodes), "--slots", str(slots), "--detach")
+
+
+@contextlib.contextmanager
+def directory() -> Iterator[Standing]:
+    """No cluster yet; whatever is started in it is stopped and removed. Short, for the sake of socket paths."""
+    path = Path(tempfile.mkdtemp(prefix="c-", dir=os.environ["XDG_RUNTIME_DIR"])) / "c"
+    cluster = Standing(path)
+    try:
+        yield cluster
+    finally:
+        if path.exists():
+            cluster.run("down", "-w", "0")
+            RunDir(path).remove()
+        path.parent.rmdir()

@@ -1,0 +1,231 @@
+"""A cluster that stands by itself, worked with by commands only."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.process.cli import command, environment, start
+from tests.process.standing_tools import ENDLESS, Standing, directory
+from tests.process.test_examples import read_counts
+from tests.process.waiting import wait_for
+
+
+@pytest.fixture
+def cluster() -> Iterator[Standing]:
+    with directory() as made:
+        yield made
+
+
+def worker_of(cluster: Standing, name: str, number: int = 0) -> dict[str, Any]:
+    found: dict[str, Any] = cluster.described(name)["workers"][number]
+    return found
+
+
+def test_a_day_of_two_topologies(cluster: Standing) -> None:
+    cluster.up(nodes=2, slots=2)
+    status = cluster.json("status")
+    assert list(status["nodes"]) == ["node-1", "node-2"]
+    assert len(status["free_slots"]) == 4
+
+    submitted = cluster.json("submit", ENDLESS, "--name", "one", "--workers", "2")
+    assert submitted["workers"] == ["node-1:6700", "node-2:6700"]
+    assert cluster.json("submit", ENDLESS, "--name", "two", "--inactive")["status"] == "INACTIVE"
+    assert {row["name"]: (row["status"], row["workers"]) for row in cluster.json("list")} == {
+        "one": ("ACTIVE", 2), "two": ("INACTIVE", 1),
+    }
+    wait_for("acks of one", lambda: cluster.described("one")["acked"] > 0)
+    found = cluster.json("status", "one", "--over", "0.2")
+    assert found["rates"]["acked_per_sec"] > 0
+    assert found["components"]["nothing"]["executors"] == 2
+    assert {e["component"] for e in found["executors"]} == {"__acker", "numbers", "nothing"}
+    assert [(w["worker"], w["state"], w["incarnation"]) for w in found["workers"]] == [
+        ("node-1:6700", "ready", 1), ("node-2:6700", "ready", 1),
+    ]
+    assert all(w["uptime_secs"] >= 0 for w in found["workers"])
+    assert "nothing" in cluster.ok("status", "one")
+
+    wait_for("the worker of two", lambda: worker_of(cluster, "two")["state"] == "ready")
+    assert cluster.json("status", "two")["emitted"] == 0
+    assert cluster.ok("activate", "two") == "two is ACTIVE\n"
+    wait_for("acks of two", lambda: cluster.described("two")["acked"] > 0)
+    assert cluster.json("deactivate", "two") == {"name": "two", "status": "INACTIVE"}
+
+    pids = {worker_of(cluster, name)["pid"] for name in ("one", "two")}
+    assert len(pids) == 2
+    assert cluster.json("kill", "one")["pending"] == 0
+    assert "two" in cluster.ok("list")
+    assert len(cluster.json("status")["free_slots"]) == 3
+    assert "is stopped" in cluster.ok("down")
+
+
+def test_rebalance_and_logs(cluster: Standing) -> None:
+    cluster.up(slots=3)
+    cluster.ok("submit", ENDLESS, "--name", "one")
+    wait_for("the worker", lambda: worker_of(cluster, "one")["state"] == "ready")
+    moved = cluster.json("rebalance", "one", "-n", "3", "-e", "nothing=2")
+    assert (len(moved["workers"]), moved["pending"]) == (3, 0)
+    wait_for("the workers", lambda: [worker_of(cluster, "one", n)["state"] for n in range(3)] == ["ready"] * 3)
+    text = cluster.ok("rebalance", "one", "-n", "1", "-e", "nothing=1")
+    assert text == "one runs on 1 worker: node-1:6700; nothing was pending\n"
+    wait_for("the worker", lambda: worker_of(cluster, "one")["state"] == "ready")
+
+    lines = cluster.json("logs", "one")
+    # Two tasks of the bolt, opened three times.
+    assert Counter(row["line"] for row in lines) == {"prepared nothing 0": 3, "prepared nothing 1": 3}
+    assert {row["worker"] for row in lines} <= {"node-1:6700", "node-1:6701", "node-1:6702"}
+    here = cluster.ok("logs", "one", "--worker", "node-1:6700", "--grep", "nothing [1]").splitlines()
+    assert set(here) == {"[node-1:6700] prepared nothing 1"}
+    with start("logs", "one", "--follow", SQUALL_DIR=str(cluster.path)) as process:
+        assert process.stdout is not None
+        first = [process.stdout.readline() for _ in lines]
+        os.kill(worker_of(cluster, "one")["pid"], signal.SIGKILL)
+        more = [process.stdout.readline() for _ in range(2)]
+        process.send_signal(signal.SIGINT)
+        process.communicate(timeout=20)
+    assert all("prepared nothing" in line for line in first + more)
+    assert process.returncode == 130
+    status = cluster.json("status", "one")
+    assert [restart["reason"] for restart in status["restarts"]] == ["killed by SIGKILL"]
+    assert cluster.refused(2, "logs", "one", "--worker", "node-9:1").startswith("one has no worker 'node-9:1'; it has")
+    assert "no regular expression" in cluster.refused(2, "logs", "one", "--grep", "(")
+    assert "choose one" in cluster.refused(2, "logs", "one", "--json", "-f")
+    cluster.ok("kill", "one", "-w", "0")
+    assert cluster.json("logs", "one")
+    assert cluster.refused(2, "logs", "none") == "there are no logs of a topology named 'none'; there are of one"
+
+
+def test_more_workers_than_slots_and_no_slot_at_all(cluster: Standing) -> None:
+    cluster.up(slots=2)
+    text = cluster.ok("submit", ENDLESS, "--name", "wide", "--workers", "4")
+    assert text == (
+        "wide runs on 2 workers: node-1:6700, node-1:6701\n"
+        "4 were asked for: when there are more slots, `squall rebalance wide -n 4` uses them\n"
+    )
+    text = cluster.ok("submit", ENDLESS, "--name", "late")
+    assert text == (
+        "late waits: all 2 slots are taken by wide; "
+        "it starts by itself when a topology is killed or a supervisor comes\n"
+    )
+    assert cluster.ok("status", "late") == "late is ACTIVE and waits for a free slot\n"
+    assert cluster.json("status", "late")["workers"] == []
+    message = cluster.refused(2, "submit", ENDLESS, "--name", "wide")
+    assert message == "a topology named 'wide' is there already: choose another name, or kill it first"
+    cluster.ok("kill", "wide", "-w", "5")
+    wait_for("late to run", lambda: cluster.described("late")["acked"] > 0)
+    assert cluster.json("kill", "late")["pending"] == 0
+    assert list(cluster.run_dir.code.iterdir()) == []
+    assert list(cluster.run_dir.boards.iterdir()) == []
+
+
+def test_down_drains_keeps_and_up_goes_on_exactly(cluster: Standing, tmp_path: Path) -> None:
+    text, out = tmp_path / "some.txt", tmp_path / "result"
+    text.write_text("".join(f"w{n % 97} same w{n % 7}\n" for n in range(30_000)))
+    cluster.up()
+    cluster.ok("submit", "examples/word_count.py", "--name", "count", "--workers", "2", "--", text, "--out", out)
+    wait_for("some acks", lambda: cluster.described("count")["acked"] > 0)
+    done = cluster.json("down")
+    assert done["pending"] == {"count": 0}
+    assert done["killed"] == 0
+    assert cluster.json("up", "--slots", "2", "--detach")["topologies"] == ["count"]
+    wait_for("the end", lambda: cluster.described("count")["drained"])
+    assert cluster.json("kill", "count", "-w", "20")["pending"] == 0
+    assert read_counts(out) == Counter(text.read_text().split())
+    again = ("submit", "examples/word_count.py", "--name", "count")
+    assert "it takes up the state that an earlier count left in" in cluster.ok(*again, "--", text)
+    cluster.ok("kill", "count")
+    assert not cluster.json(*again, "--fresh", "--", text)["takes_up_state"]
+    wait_for("the end", lambda: cluster.described("count")["drained"])
+
+
+def test_limits_act_and_say_what_was_pending(cluster: Standing) -> None:
+    cluster.up()
+    cluster.ok("submit", f"{ENDLESS}:stuck", "--name", "stuck")
+    wait_for("pending messages", lambda: cluster.described("stuck")["pending"] == 200)
+    moved = cluster.json("rebalance", "stuck", "-n", "2", "-w", "0.2")
+    assert 0 < moved["pending"] <= 200
+    wait_for("pending messages", lambda: cluster.described("stuck")["pending"] == 200)
+    done = cluster.run("down", "-w", "0.2")
+    assert done.returncode == 0
+    assert re.search(r"stuck: \d+ messages were pending at the limit of 0.2 s: a replayable source", done.stderr)
+    cluster.up()
+    text = cluster.ok("kill", "stuck", "-w", "0")
+    assert text.startswith("stuck is gone; ")
+
+
+def test_in_the_foreground_it_runs_until_interrupted(cluster: Standing) -> None:
+    with start("up", "--slots", "1", SQUALL_DIR=str(cluster.path)) as process:
+        assert process.stdout is not None
+        assert "runs in" in process.stdout.readline()
+        assert process.stdout.readline() == "Ctrl-C stops it\n"
+        cluster.ok("submit", ENDLESS, "--name", "one")
+        wait_for("acks", lambda: cluster.described("one")["acked"] > 0)
+        process.send_signal(signal.SIGINT)
+        _, err = process.communicate(timeout=30)
+    assert process.returncode == 130
+    assert "draining" in err
+    assert "pending" not in err
+    assert "no cluster runs in" in cluster.refused(1, "list")
+
+
+def test_in_the_foreground_it_ends_with_the_cluster(cluster: Standing) -> None:
+    with start("up", "--slots", "1", SQUALL_DIR=str(cluster.path)) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        cluster.ok("down")
+        process.communicate(timeout=30)
+    assert process.returncode == 0
+
+
+def test_daemons_one_by_one(cluster: Standing) -> None:
+    variables = environment(SQUALL_DIR=str(cluster.path))
+    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, "env": variables}
+    supervisors = [("supervisor", "--node", node, "--slots", "1") for node in ("left", "right")]
+    daemons = [subprocess.Popen(command(*arguments), **quiet) for arguments in (("nimbus",), *supervisors)]
+    try:
+        wait_for("the directory", cluster.run_dir.nimbus_socket.exists)
+        wait_for("both nodes", lambda: len(cluster.json("status")["nodes"]) == 2)
+        cluster.ok("submit", ENDLESS, "--name", "one", "--workers", "2")
+        wait_for("acks", lambda: cluster.described("one")["acked"] > 0)
+        pid = worker_of(cluster, "one")["pid"]
+        # Nimbus goes and comes; nobody else minds.
+        daemons[0].send_signal(signal.SIGINT)
+        assert daemons[0].wait(20) == 0
+        assert "no cluster runs in" in cluster.refused(1, "status")
+        assert "without Nimbus: `squall nimbus` starts it again" in cluster.refused(2, "up", "--detach")
+        daemons[0] = subprocess.Popen(command("nimbus"), **quiet)
+        wait_for("both nodes", lambda: len(cluster.json("status")["nodes"]) == 2 if running(cluster) else False)
+        assert worker_of(cluster, "one")["pid"] == pid
+        assert cluster.json("down")["pending"] == {"one": 0}
+        assert [daemon.wait(20) for daemon in daemons] == [0, 0, 0]
+    finally:
+        for daemon in daemons:
+            daemon.kill()
+            daemon.wait()
+
+
+def running(cluster: Standing) -> bool:
+    return cluster.run("status").returncode == 0
+
+
+def test_down_ends_a_cluster_whose_nimbus_was_killed(cluster: Standing) -> None:
+    cluster.up()
+    cluster.ok("submit", ENDLESS, "--name", "one")
+    wait_for("acks", lambda: cluster.described("one")["acked"] > 0)
+    holder = cluster.run_dir.lock_holder()
+    assert holder is not None
+    os.kill(int(holder), signal.SIGKILL)
+    wait_for("its end", lambda: cluster.run_dir.lock_holder() is None)
+    done = cluster.json("down")
+    # The supervisor, its forking parent, the worker.
+    assert (done["pending"], done["killed"]) == ({}, 3)
+    cluster.up()
+    wait_for("acks again", lambda: cluster.described("one")["rates"]["acked_per_sec"] > 0)

@@ -1,0 +1,101 @@
+"""A topology that moves to other workers while it runs: nothing is lost, every count comes out exact."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from examples.word_count import topology as word_count
+from squall import ClusterError, Config, LocalCluster, UsageError
+from tests.process.standing_topologies import endless
+from tests.process.test_examples import read_counts, read_ledger
+from tests.process.waiting import wait_for
+
+LINES = [f"w{number % 97} w{number % 89} same w{number % 7}" for number in range(30_000)]
+
+
+@pytest.fixture
+def cluster() -> Iterator[LocalCluster]:
+    with LocalCluster(nodes=2, slots_per_node=2) as made:
+        yield made
+
+
+def test_words_are_counted_exactly_across_moves(cluster: LocalCluster, tmp_path: Path) -> None:
+    text, out = tmp_path / "some.txt", tmp_path / "result"
+    text.write_text("\n".join(LINES) + "\n")
+    topology = word_count([str(text), "--out", str(out), "--parallelism", "2"])
+    job = cluster.submit("count", topology, Config(workers=1))
+    job.wait_until_ready(timeout=20)
+    for workers, parallelism in ((4, {}), (2, {"count": 1}), (3, {"count": 2, "split": 1})):
+        before = job.stats()
+        assert job.rebalance(workers, parallelism, wait_secs=20) == 0
+        view = job.view()
+        assert view is not None
+        assert len(view.assignment.workers) == workers
+        assert job.stats().acked >= before.acked
+        executors = Counter(e.component for worker in view.assignment.executors for e in worker)
+        assert {name: executors[name] for name in parallelism} == parallelism
+        wait_for("more acks", lambda seen=before.acked: job.stats().acked > seen or job.is_drained())
+    report = job.wait_until_drained(timeout=40)
+    assert job.kill(5.0) == 0
+    assert report.restarts == []
+    assert report.timed_out == 0
+    assert read_counts(out) == Counter(" ".join(LINES).split())
+    assert read_ledger(out) == {(0, offset): 4 for offset in range(len(LINES))}
+
+
+def test_a_move_keeps_the_status_and_the_totals(cluster: LocalCluster) -> None:
+    job = cluster.submit("endless", endless(), Config(workers=1))
+    wait_for("some acks", lambda: job.stats().acked > 1000)
+    job.deactivate()
+    view = job.view()
+    assert view is not None
+    wait_for("the spouts to rest", view.is_at_rest)
+    acked = job.stats().acked
+    assert job.rebalance(workers=2) == 0
+    job.wait_until_ready(timeout=20)
+    assert job.state().topology.status == "INACTIVE"
+    assert job.stats().acked == acked
+    job.activate()
+    wait_for("more acks", lambda: job.stats().acked > acked)
+    cluster.inject("kill", "node-1:6700")
+    wait_for("the replacement", lambda: any(r.ready_after_secs is not None for r in job.stats().restarts))
+    assert job.kill(20.0) == 0
+
+
+def test_at_the_limit_it_moves_all_the_same_and_says_what_was_pending(cluster: LocalCluster) -> None:
+    job = cluster.submit("stuck", endless(seconds_per_tuple=0.02, pending=200), Config(workers=1))
+    wait_for("messages that are pending", lambda: job.stats().pending == 200)
+    assert 0 < job.rebalance(workers=2, wait_secs=0.1) <= 200
+    job.wait_until_ready(timeout=20)
+    assert 0 < job.kill(0.1) <= 200
+
+
+def test_what_cannot_be_is_refused(cluster: LocalCluster) -> None:
+    job = cluster.submit("endless", endless(), Config(workers=1))
+    for workers, parallelism, message in (
+        (0, {}, "workers is 0, allowed is an integer from 1 to 1024"),
+        (None, {}, "nothing is to change"),
+        (None, {"nothing": 3}, "component 'nothing' cannot have 3 executors; allowed are 1 to 2, its tasks"),
+        (None, {"nothing": 0}, "cannot have 0 executors"),
+        (None, {"count": 1}, "there is no component 'count'; components are __acker, nothing, numbers"),
+    ):
+        with pytest.raises(UsageError, match=message):
+            job.rebalance(workers, parallelism)
+    assert job.state().topology.status == "ACTIVE"
+    job.kill(0.0)
+    with pytest.raises(UsageError, match="there is no topology named 'endless'; running: none"):
+        job.activate()
+
+
+def test_a_job_of_a_topology_that_was_replaced_says_so(cluster: LocalCluster) -> None:
+    former = cluster.submit("endless", endless(), Config(workers=1))
+    former.wait_until_ready(timeout=20)
+    cluster.client.kill_topology("endless")
+    cluster.client.await_removed(former.id, 20.0)
+    cluster.submit("endless", endless(), Config(workers=1)).wait_until_ready(timeout=20)
+    with pytest.raises(ClusterError, match="is gone; 'endless' is another one by now"):
+        former.state()

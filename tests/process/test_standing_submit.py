@@ -1,0 +1,131 @@
+"""Submission: a bad file leaves no trace in the cluster, a good one travels whole."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from engine.config import Config
+from engine.errors import UsageError
+from squall.cli.load_limits import load_apart
+from tests.process.standing_tools import Standing, directory
+from tests.process.test_wrong_input import CASES, HEAD
+from tests.process.waiting import wait_for
+
+GOOD = HEAD + "topology = build(One(), Nothing())\n"
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Standing]:
+    with directory() as made:
+        made.up(slots=1)
+        yield made
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    return tmp_path / "file.py"
+
+
+def assert_untouched(cluster: Standing) -> None:
+    assert cluster.json("list") == []
+    for folder in (cluster.run_dir.code, cluster.run_dir.boards):
+        assert list(folder.iterdir()) == []
+
+
+AT_LOADING = [case for case in CASES if case not in ("wrong number of values", "prepare raises")]
+
+
+def test_bad_files_are_refused_and_leave_no_trace(cluster: Standing, file: Path) -> None:
+    for case in AT_LOADING:
+        text, _, message = CASES[case]
+        file.write_text(text)
+        with pytest.raises(UsageError) as caught:
+            load_apart(str(file), [], Config())
+        assert message in str(caught.value), case
+    assert message in cluster.refused(2, "submit", file, "--name", "x")
+    assert_untouched(cluster)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("import time\ntime.sleep(60)\n", "took longer than 1 s; start what takes long in open()"),
+        ("import sys\nwhile True:\n    sys.stdout.write('x' * 4096)\n", "printed more than 1048576 bytes"),
+        ("import os\nos._exit(0)\n", "ended its process: exited with code 0; a topology file must come to its end"),
+        ("raise SystemExit(7)\n", "ended its process: exited with code 7"),
+        ("import os\nos.kill(os.getpid(), 9)\n", "ended its process: killed by SIGKILL"),
+        ("kept = [b'x' * (1 << 26) for _ in range(100)]\n", "took more than 1073741824 bytes of memory"),
+        ("import os, time\nos.closerange(0, 100)\ntime.sleep(60)\n", "closed the descriptors"),
+    ],
+)
+def test_what_an_import_may_not_do(file: Path, text: str, message: str) -> None:
+    file.write_text(text)
+    # Only the first two need to meet their limit.
+    secs = 1.0 if "longer" in message else 20.0
+    began = time.monotonic()
+    with pytest.raises(UsageError) as caught:
+        load_apart(str(file), [], Config(), time_secs=secs, memory_bytes=1 << 30)
+    assert message in str(caught.value)
+    assert time.monotonic() - began < 15
+
+
+def test_processes_that_an_import_leaves_behind_are_ended(file: Path) -> None:
+    file.write_text("import subprocess\nchild = subprocess.Popen(['sleep', '60'])\nprint(child.pid)\n" + GOOD)
+    code = load_apart(str(file), [], Config())
+    assert {component.id for component in code.components} == {"one", "nothing", "__acker"}
+    # The leak checks of every test would find the sleeping one.
+
+
+def test_the_users_own_traceback(cluster: Standing, file: Path) -> None:
+    file.write_text("print('before')\ndef topology():\n    return 1 / 0\n")
+    done = cluster.run("--debug", "submit", file, "--name", "x")
+    assert done.returncode == 2
+    assert "return 1 / 0" in done.stderr
+    assert "ZeroDivisionError" in done.stderr
+    assert done.stderr.startswith("before\n")
+    assert done.stderr.splitlines()[-1].endswith("topology() raised ZeroDivisionError: division by zero")
+    assert_untouched(cluster)
+
+
+def test_settings_and_names_are_checked_before_the_file_is_touched(cluster: Standing, file: Path) -> None:
+    file.write_text("open('touched', 'w')\n")
+    message = cluster.refused(2, "submit", file, "--name", "x", "--set", "wrokers=1")
+    assert message == "unknown setting wrokers; did you mean workers?"
+    file.write_text(GOOD)
+    message = cluster.refused(2, "submit", file, "--name", "a/b")
+    assert "topology name 'a/b' is not allowed" in message
+    assert_untouched(cluster)
+
+
+def test_modules_travel_with_the_topology(cluster: Standing, tmp_path: Path) -> None:
+    """A worker that starts after the files have changed runs what was submitted."""
+    (tmp_path / "package").mkdir()
+    (tmp_path / "package" / "__init__.py").write_text("")
+    (tmp_path / "package" / "inner.py").write_text("WORD = 'as submitted'\n")
+    (tmp_path / "beside.py").write_text("from package.inner import WORD\n")
+    text = GOOD.replace("import threading", "import threading, beside").replace(
+        "class Nothing(BasicBolt):\n",
+        "class Nothing(BasicBolt):\n    def prepare(self, conf, context):\n        print(beside.WORD, flush=True)\n",
+    )
+    (tmp_path / "file.py").write_text(text)
+    submitted = cluster.json("submit", tmp_path / "file.py", "--name", "travels", "--inactive")
+    (tmp_path / "package" / "inner.py").write_text("WORD = 'changed since'\n")
+    os.unlink(tmp_path / "beside.py")
+
+    def worker() -> dict[str, Any]:
+        found: dict[str, Any] = cluster.described("travels")["workers"][0]
+        return found
+
+    wait_for("the worker", lambda: worker()["state"] == "ready")
+    os.kill(worker()["pid"], 9)
+    log = cluster.run_dir.worker_log(submitted["id"], "node-1", 6700)
+    wait_for("the replacement", lambda: log.read_text().count("\n") == 2)
+    assert log.read_text() == "as submitted\n" * 2
+    cluster.ok("kill", "travels")
+    assert_untouched(cluster)

@@ -1,0 +1,144 @@
+"""Wrong use of a standing cluster: one clear line, the right exit code, nothing lost."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from scheduler.daemons import processes_of
+from tests.process.cli import ROOT, command, environment
+from tests.process.standing_tools import ENDLESS, Standing, directory
+from tests.process.waiting import wait_for
+
+COMMANDS = [
+    ("submit", ENDLESS, "--name", "x"), ("list",), ("status",), ("status", "x"), ("activate", "x"), ("deactivate", "x"),
+    ("rebalance", "x", "-n", "1"), ("kill", "x"),
+]
+
+
+@pytest.fixture
+def cluster() -> Iterator[Standing]:
+    with directory() as made:
+        yield made
+
+
+def test_a_cluster_that_is_not_there(cluster: Standing) -> None:
+    message = f"there is no cluster at {cluster.path}: start one with `squall up --dir {cluster.path}`"
+    for arguments in (("list",), ("logs", "x"), ("down",)):
+        assert cluster.refused(2, *arguments) == message
+    assert not cluster.path.exists()
+
+
+def test_the_default_directory_is_one_per_user() -> None:
+    with directory() as cluster:
+        where = {"XDG_RUNTIME_DIR": str(cluster.path.parent), "SQUALL_DIR": ""}
+        path = cluster.path.parent / "squall" / "cluster"
+        assert cluster.refused(2, "list", **where) == f"there is no cluster at {path}: start one with `squall up`"
+        (cluster.path.parent / "squall").chmod(0o755)
+        assert "has mode 0755, must be 0700" in cluster.refused(2, "list", **where)
+        (cluster.path.parent / "squall").rmdir()
+
+
+def test_a_directory_whose_daemons_are_dead(cluster: Standing) -> None:
+    cluster.up(slots=1)
+    holder = cluster.run_dir.lock_holder()
+    assert holder is not None
+    os.kill(int(holder), signal.SIGKILL)
+    wait_for("the end of Nimbus", lambda: cluster.run_dir.lock_holder() is None)
+    for arguments in COMMANDS:
+        assert cluster.refused(1, *arguments) == f"no cluster runs in {cluster.path}: start one with `squall up`"
+    message = cluster.refused(2, "up", "--detach")
+    assert message.startswith(f"2 processes of an earlier cluster still run in {cluster.path}, without Nimbus")
+    cluster.ok("down")
+    cluster.up(slots=1)
+    assert cluster.json("list") == []
+
+
+def test_a_second_up_changes_nothing(cluster: Standing) -> None:
+    cluster.up(slots=1)
+    cluster.ok("submit", ENDLESS, "--name", "one")
+    for detach in ((), ("--detach",)):
+        message = cluster.refused(2, "up", *detach)
+        assert message.startswith(f"a cluster runs in {cluster.path} already (Nimbus is pid ")
+        assert message.endswith("): `squall status` shows it, `squall down` stops it")
+    assert "another Nimbus" in (message := cluster.run("nimbus").stderr) or "in use by pid" in message
+    wait_for("acks", lambda: cluster.described("one")["acked"] > 0)
+
+
+def test_names_and_numbers_that_cannot_be(cluster: Standing) -> None:
+    for arguments, message in (
+        (("up", "--nodes", "0"), "a cluster needs nodes and slots from 1 up, not 0 and 4"),
+        (("supervisor", "--node", "a", "--slots", "0"), "--slots is 0; allowed: an integer from 1 up"),
+    ):
+        assert cluster.refused(2, *arguments) == message
+    cluster.up(slots=1)
+    assert cluster.refused(2, "status", "one") == "there is no topology named 'one'; running: none"
+    cluster.ok("submit", ENDLESS, "--name", "word-count")
+    near = "there is no topology named 'word_count'; did you mean 'word-count'? Running: 'word-count'"
+    for arguments in (("status",), ("activate",), ("deactivate",), ("kill",), ("rebalance", "-n", "1")):
+        assert cluster.refused(2, *arguments, "word_count") == near
+    move = ("rebalance", "word-count")
+    for arguments, message in (
+        ((*move, "-e", "nothing"), "-e 'nothing' is not understood; write COMPONENT=N, e.g. -e count=2"),
+        ((*move, "-e", "nothing=9"), "component 'nothing' cannot have 9 executors; allowed are 1 to 2"),
+        ((*move, "-n", "0"), "workers is 0, allowed is an integer from 1 to 1024"),
+        (("supervisor", "--node", "a/b"), "is not allowed"),
+    ):
+        assert message in cluster.refused(2, *arguments)
+    assert cluster.json("status", "word-count")["status"] == "ACTIVE"
+
+
+def test_a_path_too_long_for_sockets(cluster: Standing) -> None:
+    message = cluster.refused(2, "up", "--detach", "--dir", cluster.path.parent / ("x" * 100))
+    assert "choose a run directory with a shorter path" in message
+
+
+def test_a_directory_of_somebody_elses_files(cluster: Standing, tmp_path: Path) -> None:
+    (tmp_path / "thesis.txt").write_text("years of work")
+    tmp_path.chmod(0o700)
+    message = cluster.refused(2, "up", "--detach", "--dir", tmp_path)
+    assert message == f"{tmp_path} is neither empty nor a run directory: choose another"
+    assert "it has no file 'key'" in cluster.refused(2, "down", "--dir", tmp_path)
+
+
+def limited(resource_name: str, limit: int, *arguments: str | Path) -> list[str]:
+    """The command line of a squall command that runs under a limit of its own."""
+    program = (
+        "import os, resource, sys\n"
+        f"resource.setrlimit(resource.{resource_name}, ({limit}, {limit}))\n"
+        "os.execv(sys.argv[1], sys.argv[1:])\n"
+    )
+    return [sys.executable, "-c", program, *command(*arguments)]
+
+
+def test_a_full_disk_and_no_descriptors(cluster: Standing) -> None:
+    """A limit on the size of files stands for a full disk: writing fails with an error of the system."""
+
+    def refused(*line: str) -> str:
+        variables = environment(SQUALL_DIR=str(cluster.path))
+        done = subprocess.run(line, env=variables, cwd=ROOT, capture_output=True, text=True, timeout=50)
+        assert done.returncode == 1, done.stderr
+        assert done.stdout == ""
+        assert done.stderr.startswith("squall: "), done.stderr
+        assert done.stderr.count("\n") == 1
+        return done.stderr
+
+    assert f"nimbus: cannot make store {cluster.path}/nimbus.db: " in refused(
+        *limited("RLIMIT_FSIZE", 20_000, "up", "--detach")
+    )
+    refused(*limited("RLIMIT_NOFILE", 8, "up", "--detach"))
+    assert processes_of(cluster.run_dir) == []
+    cluster.up(slots=1)
+    message = refused(*limited("RLIMIT_FSIZE", 1000, "submit", ENDLESS, "--name", "x"))
+    assert message.startswith(f"squall: cannot store code {cluster.path}/code/")
+    for descriptors in (8, 10, 12, 14):
+        refused(*limited("RLIMIT_NOFILE", descriptors, "submit", ENDLESS, "--name", "x"))
+    assert cluster.json("list") == []
+    assert list(cluster.run_dir.code.iterdir()) == []
+    cluster.ok("submit", ENDLESS, "--name", "x")
