@@ -344,8 +344,13 @@ class WorkerCore:
             yield bolt.component, bolt.task, bolt.user
 
     def close(self) -> list[TaskCrashed]:
-        """Call `close` and `cleanup` of every task; what they raised."""
+        """Call `close` and `cleanup` of every task, `deactivate` first where spouts are active; what they raised."""
         crashes = []
+        for spout in self.spouts:
+            try:
+                spout.set_active(False)
+            except TaskCrashed as crash:
+                crashes.append(crash)
         for runner in self.blocking:
             runner.stop()
         for component, task, user in self.users():

@@ -165,6 +165,7 @@ class Server:
             "numbers": numbers, "twice": [key for key, count in self.received.items() if count > 1],
             "wrong": self.wrong, "blocked": self.blocked, "at work": len(self.endpoint.at_work),
             "under way": {slot: link.under_way_bytes for slot, link in links.items()},
+            "met": {slot: receiver.incarnation for slot, receiver in self.plane._receivers.items()},
             "credit": {slot: self.plane.has_credit(slot) for slot in links}, "sending": sorted(self.to_send),
             "arena": self.plane.arena_used_bytes, "faults": dict(self.plane._shim.counts if self.plane._shim else {}),
             "mapped": Path("/proc/self/maps").read_text().count(MEMFD_NAME),

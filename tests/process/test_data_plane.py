@@ -129,6 +129,8 @@ def test_sender_is_killed_with_its_arena_and_replaced(start: Start) -> None:
     for incarnation in range(1, 5):
         one = start(0, incarnation)
         one.connect(other)
+        # Before the sockets have shaken hands nothing would be in the receiver's queue.
+        wait_for("the first frame", lambda: other.state()["met"].get(0) == incarnation, DEADLINE_SECS)  # noqa: B023
         os.kill(other.process.pid or 0, signal.SIGSTOP)
         one.ask("send", 1, 0, 300)
         wait_for("a full queue", lambda: one.state()["blocked"] > 3, DEADLINE_SECS)  # noqa: B023

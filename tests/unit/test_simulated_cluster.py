@@ -95,7 +95,7 @@ def test_what_is_fed_goes_through_and_is_answered(workers: int) -> None:
         report = cluster.run()
         assert (report.acked, report.drained, report.components["keep"].executed) == (2, True, 3)
         assert cluster.emitted["forward"] == [("x",), ("y",), ("ack",)]
-    assert feeder.calls == ["open", "activate", "close"]
+    assert feeder.calls == ["open", "activate", "deactivate", "close"]
 
 
 def test_time_passes_only_when_it_is_told_to() -> None:
