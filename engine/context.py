@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+import random
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
 
 from engine.plan import Plan
 
@@ -23,6 +26,10 @@ class TopologyContext:
     """Incarnation of the worker: 1, then one more each time it is replaced."""
     plan: Plan
     state_root: str | None = None
+    now_ns: Callable[[], int] = time.monotonic_ns
+    """The clock of everything in this topology; in simulation it moves only when it is told to."""
+    random: random.Random = field(default_factory=random.Random, compare=False)
+    """Chance for this task, repeatable where the topology has a `seed`."""
 
     def component_tasks(self, component: str) -> list[int]:
         """Ids of the tasks of a component, sorted; empty if there is no such component."""

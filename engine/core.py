@@ -27,6 +27,7 @@ from engine.blocking import BlockingExecutor, Handover
 from engine.component import BasicBolt
 from engine.emitter import Emitter
 from engine.executor import BoltExecutor, BoltTask, TaskCrashed
+from engine.failure import ANOTHER_TUPLE, WORKER_DIED, Failure
 from engine.metrics import TaskStats
 from engine.outbox import Outbox
 from engine.parcel import Parcel
@@ -126,7 +127,7 @@ class WorkerCore:
         began_ns = self._now_ns()
         emits = self._turn_emits if self.active and not self.congested else 0
         for spout in self.spouts:
-            if spout.run(emits):
+            if spout.run(emits, not self.congested):
                 worked = True
         # Spouts that had nothing to say in `next_tuple` may have emitted while they were told of an answer.
         self._flush_here()
@@ -252,14 +253,16 @@ class WorkerCore:
         for task, worker in self.plan.task_worker.items():
             self.bits[task] = worker_bits[worker]
 
-    def peer_changed(self, slot: int, incarnation: int, alive: bool) -> None:
-        """Another worker started, became ready or died: replay exactly what the dead one held."""
+    def peer_changed(self, slot: int, incarnation: int, alive: bool, explained: bool = False) -> None:
+        """Another worker started, became ready or died: replay exactly what the dead one held. `explained`: it is known
+        which tuple it died of, and the trees of that one have been failed."""
         died = self.peers.update(slot, incarnation, alive)
         self.refresh_bits()
         if not died:
             return
         self._drop_for(slot)
-        self.tracking.worker_died(slot)
+        name = self.plan.worker_names[slot]
+        self.tracking.worker_died(slot, Failure(WORKER_DIED, worker=name, error=ANOTHER_TUPLE if explained else ""))
 
     def _drop_for(self, slot: int) -> None:
         """What was to go to a worker that died belongs to trees that fail now."""
@@ -287,6 +290,7 @@ class WorkerCore:
             stats.emitted = spout.collector.emitted
             stats.pending = len(spout.pending)
             stats.exhausted = spout.finished
+            stats.crashes = spout.pending.attempts.crashes
         for bolt in self.bolt_tasks.values():
             bolt.stats.in_queue = bolt.received - bolt.processed
             if isinstance(bolt.user, BasicBolt):

@@ -1,0 +1,166 @@
+"""The lane beside a spout task's flow: suspects go out one at a time, dead letters that were given back go out again.
+
+Guarantees
+    * What is held back counts as pending, so nothing is drained, killed or forgotten over it.
+    * At most one suspect is under way per worker, and per topology where workers agree on turns (`TrialTurn`).
+      Everything else flows on meanwhile.
+    * A letter that was given back is emitted until it is acked or in the ledger again; the spout is not asked to replay
+      it, because for the spout it was settled when it became a dead letter.
+
+Relies on: the loop giving it a turn whenever it holds something. One thread: the spout's.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+from engine.attempts import Verdict
+from engine.clock import NS_PER_MS
+from engine.errors import ComponentError
+from engine.failure import FAILED, Failure
+
+if TYPE_CHECKING:
+    from engine.pending import PendingTable
+
+_FIRST_DELAY_NS, _MAX_DELAY_NS = 10 * NS_PER_MS, 5_000 * NS_PER_MS
+"""Before a letter that was given back is emitted again: as `ReplayingSpout` waits by default."""
+
+
+class Routed(tuple[Any, ...]):  # noqa: SLOT001 - a tuple's subclass cannot have any
+    """Values that were not emitted on the default stream, and where they were emitted to."""
+
+    stream: str
+    direct: int | None
+
+    @classmethod
+    def on(cls, stream: str, direct: int | None, values: Any) -> Routed:
+        routed = cls(values)
+        routed.stream, routed.direct = stream, direct
+        return routed
+
+
+@dataclass
+class Letter:
+    """A dead letter that was given back."""
+
+    message_id: Any
+    values: Any
+    """A tuple, `Routed` if it is not for the default stream."""
+    settled: Callable[[], None]
+    """Called when it is acked, or in the ledger again."""
+    due_ns: int = 0
+
+
+class Held(NamedTuple):
+    message_id: Any
+    values: Any
+    letter: Letter | None
+
+
+class TrialTurn(Protocol):
+    """Whose turn it is to try a suspect."""
+
+    def begin(self) -> bool:
+        """Whether a suspect may go out now. Asks for the turn if it is somebody else's; call again."""
+
+    def end(self) -> None:
+        """The suspect is acked or has failed."""
+
+    def leave(self) -> None:
+        """Nothing more to try."""
+
+
+class OwnTurn:
+    """Turns in a worker that is alone."""
+
+    def __init__(self) -> None:
+        self._taken = False
+
+    def begin(self) -> bool:
+        taken, self._taken = self._taken, True
+        return not taken
+
+    def end(self) -> None:
+        self._taken = False
+
+    def leave(self) -> None:
+        """Nobody waits."""
+
+
+class Lane:
+    """What one spout task holds back."""
+
+    __slots__ = ("_turn", "held", "letters", "waiting")
+
+    def __init__(self, turn: TrialTurn) -> None:
+        self._turn = turn
+        self.held: deque[Held] = deque()
+        self.waiting: list[Letter] = []
+        """Given back, and not due yet or not taken up yet."""
+        self.letters: dict[int, Letter] = {}
+        """Given back and under way, by root."""
+
+    def __len__(self) -> int:
+        return len(self.held) + len(self.waiting)
+
+    def run(self, table: PendingTable, send: Callable[[Any, Any], int], now_ns: int) -> bool:
+        """Send what may go; whether anything happened. `send(message id, values)` emits and returns the root."""
+        worked = False
+        if self.waiting:
+            worked = self._take_up(table, now_ns)
+        while self.held:
+            head = self.held[0]
+            verdict = table.attempts.verdict(head.message_id, head.values)
+            if verdict is Verdict.SUSPECT and (table.attempts.trial or not self._turn.begin()):
+                return worked
+            self.held.popleft()
+            worked = True
+            if verdict is Verdict.FREE or verdict is Verdict.SUSPECT:
+                self._send(table, send, head, on_trial=verdict is Verdict.SUSPECT)
+            elif verdict is Verdict.CONDEMNED:
+                failure = table.attempts.last_failure(head.message_id)
+                table.bury(head.message_id, head.values, failure, head.letter)
+            else:
+                table.tell_dead(head.message_id, table.attempts.last_failure(head.message_id))
+        if not table.attempts.trial:
+            self._turn.leave()
+        return worked
+
+    def _take_up(self, table: PendingTable, now_ns: int) -> bool:
+        due = [letter for letter in self.waiting if letter.due_ns <= now_ns]
+        if due:
+            self.waiting = [letter for letter in self.waiting if letter.due_ns > now_ns]
+            self.held.extend(Held(letter.message_id, letter.values, letter) for letter in due)
+        return bool(due)
+
+    def _send(
+        self, table: PendingTable, send: Callable[[Any, Any], int], held: Held, on_trial: bool
+    ) -> None:
+        try:
+            root = send(held.message_id, held.values)
+        except ComponentError as error:
+            if on_trial:
+                self._turn.end()
+            if held.letter is None:
+                raise
+            # The topology is not the one the letter was written by: its stream or fields have gone.
+            table.bury(held.message_id, held.values, Failure(FAILED, error=str(error)), held.letter)
+            return
+        if held.letter is not None:
+            self.letters[root] = held.letter
+        if on_trial:
+            table.attempts.begin_trial(root, held.message_id)
+
+    def trial_over(self) -> None:
+        """The suspect's tree has been answered."""
+        self._turn.end()
+        if not self.held:
+            self._turn.leave()
+
+    def wait(self, letter: Letter, attempt: int, now_ns: int) -> None:
+        """A letter that was given back has failed: once more, later."""
+        letter.due_ns = now_ns + min(_MAX_DELAY_NS, _FIRST_DELAY_NS << min(attempt - 1, 30))
+        self.waiting.append(letter)
