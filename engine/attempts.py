@@ -10,8 +10,8 @@ Three numbers are kept per message until it is acked:
 
 A worker that dies without a word takes up to `max_spout_pending` messages with it, and nobody knows whose fault it was:
 each gets a *strike*, which accuses nobody. A message with two strikes in a row is a *suspect* and goes out only on
-*trial*, one at a time (see `engine.lane`). An innocent one is acked and forgotten; one that kills again, and again, is
-guilty.
+*trial*, in small groups (see `engine.lane`). An innocent one is acked and forgotten; one that kills again, alone, and
+again, is guilty.
 
 Guarantees: deaths alone never condemn a message that was not on trial at two of them. What earlier incarnations of the
 task knew is taken over by `resume`.
@@ -47,7 +47,7 @@ class Tries(NamedTuple):
     strikes: int = 0
     """Deaths in a row that it was under way at."""
     trials: int = 0
-    """How many of these it was on trial at."""
+    """How many of these it was on trial at, alone."""
     last: Failure | None = None
     dead: bytes = b""
     """Digest of its values when it became a dead letter."""
@@ -61,8 +61,8 @@ class Changes(NamedTuple):
     answered: list[int]
     tries: dict[Any, Tries | None]
     """None: forgotten."""
-    trial: int
-    """Root of the message on trial; 0 = none."""
+    group: tuple[int, ...]
+    """Roots of the messages on trial, also of those that have been acked since."""
 
 
 @dataclass
@@ -71,7 +71,7 @@ class Remembered:
 
     tries: dict[Any, Tries] = field(default_factory=dict)
     under_way: dict[int, Any] = field(default_factory=dict)
-    trial: int = 0
+    group: tuple[int, ...] = ()
     unclean: bool = False
     """It ended without saying why."""
 
@@ -119,8 +119,8 @@ class Attempts:
     """The messages of one spout task that have failed and are not acked yet."""
 
     __slots__ = (
-        "_answered", "_changes", "_journal", "_limits", "_out", "alert", "crashes", "held_back", "pins", "trial",
-        "tries", "watching",
+        "_answered", "_changes", "_journal", "_limits", "_out", "alert", "crashes", "group", "held_back", "on_trial",
+        "pins", "tries", "watching",
     )
 
     def __init__(self, limits: Limits | None = None, journal: Journal | None = None) -> None:
@@ -129,8 +129,10 @@ class Attempts:
         self.tries: dict[Any, Tries] = {}
         self.held_back: set[Any] = set()
         """Messages that must not be emitted at once. The same object for life: the collector looks at it."""
-        self.trial = 0
-        """Root of the tree on trial; 0 = none."""
+        self.group: tuple[int, ...] = ()
+        """Roots of the messages that were emitted for trial together; empty when all of them have been answered."""
+        self.on_trial: set[int] = set()
+        """Those of them that have not been answered."""
         self.watching = False
         """Whether everything emitted is written down: after a death without a word, so that the next one is less of a
         riddle."""
@@ -158,24 +160,26 @@ class Attempts:
 
     def answered(self, root: int) -> None:
         """A tree is no longer under way (called while `alert`)."""
-        if root == self.trial:
-            self.trial = 0
+        if root in self.on_trial:
+            self.on_trial.remove(root)
+            if not self.on_trial:
+                self.group = ()
         elif not self.watching:
             return
         self._answered.append(root)
 
-    def begin_trial(self, root: int, message_id: Any) -> None:
-        """A suspect has been emitted, alone."""
-        self.trial = root
+    def begin_trial(self, group: Mapping[int, Any]) -> None:
+        """Suspects have been emitted, and no others are under way; message id by root."""
+        self.group, self.on_trial = tuple(group), set(group)
         if not self.watching:
-            self._out.append((root, message_id))
+            self._out.extend(group.items())
 
-    def failed(self, message_id: Any, failure: Failure, on_trial: bool = False) -> Failure:
-        """Count a failure; returns it with its attempt."""
+    def failed(self, message_id: Any, failure: Failure, alone: bool = False) -> Failure:
+        """Count a failure; returns it with its attempt. `alone`: it was the only one on trial."""
         tries = self.tries.get(message_id, _NONE)
         strikes, trials, exceptions, charged = tries.strikes, tries.trials, tries.exceptions, tries.charged
         if failure.reason == WORKER_DIED:
-            blamed = on_trial and failure.error != ANOTHER_TUPLE
+            blamed = alone and failure.error != ANOTHER_TUPLE
             trials += blamed
             charged += blamed
             strikes += failure.error != ANOTHER_TUPLE
@@ -220,6 +224,10 @@ class Attempts:
             return Verdict.FREE
         return Verdict.CONDEMNED if self._limits.condemn(tries) else Verdict.SUSPECT
 
+    def strikes(self, message_id: Any) -> int:
+        """Deaths in a row that the message was under way at."""
+        return self.tries.get(message_id, _NONE).strikes
+
     def last_failure(self, message_id: Any) -> Failure:
         """The failure that the ledger shows."""
         return self.tries.get(message_id, _NONE).last or Failure(WORKER_DIED)
@@ -258,7 +266,7 @@ class Attempts:
         if left.unclean:
             self.watching = True
             for root, message_id in left.under_way.items():
-                self.failed(message_id, Failure(WORKER_DIED, worker=worker), on_trial=root == left.trial)
+                self.failed(message_id, Failure(WORKER_DIED, worker=worker), alone=left.group == (root,))
         self._changes.clear()
         self._look()
         self._journal.append(self._snapshot({}), lambda: self._snapshot({}))
@@ -267,14 +275,14 @@ class Attempts:
         """Write down what has changed since the last time, before what was emitted can do harm. Once a turn."""
         if not (self._changes or self._out or self._answered):
             return
-        changes = Changes(self._out, self._answered, self._changes, self.trial)
+        changes = Changes(self._out, self._answered, self._changes, self.group)
         self._out, self._answered, self._changes = [], [], {}
         if self._journal is not None:
             self._journal.append(changes, lambda: self._snapshot(trees))
 
     def _snapshot(self, trees: Mapping[int, tuple[Any, ...]]) -> Changes:
-        out = [(root, tree[0]) for root, tree in trees.items() if self.watching or root == self.trial]
-        return Changes(out, [], dict(self.tries), self.trial)
+        out = [(root, tree[0]) for root, tree in trees.items() if self.watching or root in self.on_trial]
+        return Changes(out, [], dict(self.tries), self.group)
 
     def end(self, trees: Mapping[int, tuple[Any, ...]]) -> None:
         """The incarnation ends in order, or by an error that has been charged to its message."""

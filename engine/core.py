@@ -19,7 +19,7 @@ another worker, a parcel; the order of one sender's tuples to one task is kept.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from engine.batch import Batch
@@ -253,16 +253,22 @@ class WorkerCore:
         for task, worker in self.plan.task_worker.items():
             self.bits[task] = worker_bits[worker]
 
-    def peer_changed(self, slot: int, incarnation: int, alive: bool, explained: bool = False) -> None:
-        """Another worker started, became ready or died: replay exactly what the dead one held. `explained`: it is known
-        which tuple it died of, and the trees of that one have been failed."""
+    def peer_changed(
+        self, slot: int, incarnation: int, alive: bool, last_words: Mapping[int, Failure] | None = None
+    ) -> None:
+        """Another worker started, became ready or died: replay exactly what the dead one held. `last_words`: the trees
+        that it is known to have ended by."""
         died = self.peers.update(slot, incarnation, alive)
         self.refresh_bits()
         if not died:
             return
         self._drop_for(slot)
         name = self.plan.worker_names[slot]
-        self.tracking.worker_died(slot, Failure(WORKER_DIED, worker=name, error=ANOTHER_TUPLE if explained else ""))
+        explanation = ""
+        if last_words is not None:
+            explanation = ANOTHER_TUPLE
+            self.tracking.last_words(last_words)
+        self.tracking.worker_died(slot, Failure(WORKER_DIED, worker=name, error=explanation))
 
     def _drop_for(self, slot: int) -> None:
         """What was to go to a worker that died belongs to trees that fail now."""
@@ -301,6 +307,11 @@ class WorkerCore:
         self.active = active
         for spout in self.spouts:
             spout.set_active(active)
+
+    def end_attempts(self) -> None:
+        """The worker ends in order, or by an error that has been charged to its trees."""
+        for _, spout in self.spout_tasks.values():
+            spout.pending.attempts.end(spout.pending.trees)
 
     @property
     def backlog(self) -> int:

@@ -21,6 +21,7 @@ from engine.core import WorkerCore
 from engine.errors import ClusterError
 from engine.executor import TaskCrashed
 from engine.failure import Failure
+from engine.failure_log import FailureLog, merge_failures
 from engine.metrics import TASK_COUNTERS
 from engine.peers import Peers
 from engine.plan import ExecutorPlan, Plan
@@ -63,12 +64,13 @@ class LocalRunner:
         self.errors: list[tuple[str, int, str]] = []
         """(component, task, text) of every reported error."""
         self.dead_letters: list[tuple[str, int, Any, Any, Failure]] = []
+        self._failures = FailureLog(self.clock.now_ns)
         self._state = tempfile.TemporaryDirectory(prefix="squall-local-")
         self._started_ns = self._rotates_at_ns = self.clock.now_ns()
         around = Surroundings(
             topology_name=name, worker=LOCAL_WORKER, attempt=1, now_ns=self.clock.now_ns, state_root=self._state.name,
             report_error=self._report_error, dead_letter=lambda *letter: self.dead_letters.append(letter),
-            copy=copy or _copy_by_pickle, deterministic=True,
+            copy=copy or _copy_by_pickle, deterministic=True, note_failure=self._failures.note,
         )
         peers = Peers(1, 0)
         peers.update(0, 1, True)
@@ -118,7 +120,8 @@ class LocalRunner:
             kind = self.topology[component].kind
             readings.append(TaskReading(task, component, kind, LOCAL_WORKER, counters, stats.histogram))
         duration_secs = (self.clock.now_ns() - self._started_ns) / 1e9
-        return build_report(self.name, readings, duration_secs, [], self.drained)
+        failures = merge_failures([self._failures.failures()], self._started_ns / 1e9)
+        return build_report(self.name, readings, duration_secs, [], self.drained, failures)
 
     def close(self) -> list[TaskCrashed]:
         """Close every task; what they raised."""

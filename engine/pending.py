@@ -48,7 +48,7 @@ class PendingTable:
         self.give_up = give_up
         """Called with (message id, values, failure) of each new dead letter."""
         self.attempts = attempts or Attempts()
-        self.lane = lane or Lane(OwnTurn())
+        self.lane = Lane(OwnTurn()) if lane is None else lane
         self.note = note
         """Called with (message id, failure) of each failure."""
         self.trees: dict[int, tuple[Any, int, int, Any]] = {}
@@ -69,7 +69,7 @@ class PendingTable:
 
     def hold(self, message_id: Any, values: Any) -> None:
         """The spout emitted what must not go out at once."""
-        self.lane.held.append(Held(message_id, values, None))
+        self.lane.hold(Held(message_id, values, None), self.attempts.strikes(message_id))
 
     def give_back(self, letter: Letter) -> None:
         """A dead letter is to be emitted again, as if it had never failed."""
@@ -100,9 +100,11 @@ class PendingTable:
 
     def _answered(self, root: int) -> Letter | None:
         """Note that a tree is no longer under way; the letter it was, if it was one that had been given back."""
-        if root == self.attempts.trial:
-            self.lane.trial_over()
-        self.attempts.answered(root)
+        attempts = self.attempts
+        was_tried = root in attempts.on_trial
+        attempts.answered(root)
+        if was_tried and not attempts.on_trial:
+            self.lane.trial_over(self.now_ns())
         return self.lane.letters.pop(root, None)
 
     def _settle(self, letter: Letter) -> None:
@@ -125,9 +127,11 @@ class PendingTable:
 
     def _count(self, root: int, message_id: Any, failure: Failure) -> tuple[Failure, Letter | None]:
         self._stats.failed += 1
-        on_trial = root == self.attempts.trial
+        alone = self.attempts.group == (root,)
+        if failure.reason == WORKER_DIED and root in self.attempts.on_trial:
+            self.lane.somebody_killed()
         letter = self._answered(root) if self.attempts.alert else None
-        failure = self.attempts.failed(message_id, failure, on_trial)
+        failure = self.attempts.failed(message_id, failure, alone)
         self.note(message_id, failure)
         return failure, letter
 

@@ -7,6 +7,7 @@ import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
+from engine.failure_log import ComponentFailures
 from engine.metrics import merge, percentile_ms
 
 
@@ -94,6 +95,11 @@ class RunReport:
     """Per worker: emitted, executed and in_queue of the tasks that live there now."""
     drained: bool = False
     """All spouts were exhausted and nothing was pending when the report was made."""
+    failures: Mapping[str, ComponentFailures] = field(default_factory=dict)
+    """By component: how many messages failed for which reason, and the last of them."""
+    links: Mapping[str, int] = field(default_factory=dict)
+    """Frames between workers: lost, repeated, refused (damaged or of a dead sender); and reconnects to replaced
+    workers."""
 
     def to_dict(self) -> dict[str, object]:
         return dataclasses.asdict(self)
@@ -104,7 +110,8 @@ class RunReport:
 
 
 def build_report(
-    topology: str, readings: Iterable[TaskReading], duration_secs: float, restarts: list[Restart], drained: bool
+    topology: str, readings: Iterable[TaskReading], duration_secs: float, restarts: list[Restart], drained: bool,
+    failures: Mapping[str, ComponentFailures] | None = None, links: Mapping[str, int] | None = None,
 ) -> RunReport:
     """Sum up task readings."""
     readings = list(readings)
@@ -138,6 +145,8 @@ def build_report(
         components={name: _component(tasks, duration_secs) for name, tasks in components.items()},
         workers=workers,
         drained=drained,
+        failures=failures or {},
+        links=links or {},
     )
 
 

@@ -8,7 +8,7 @@ One thread: the worker's loop.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from engine.acker import Acker
 from engine.failure import TIMEOUT, Failure
@@ -157,6 +157,16 @@ class Tracking:
         for root, failure in self.outbox.fails.items():
             for _, task in self.spout_tasks.values():
                 task.pending.charge(root, failure)
+
+    def last_words(self, failures: Mapping[int, Failure]) -> None:
+        """What a worker that is dead by now has ended by."""
+        for root, failure in failures.items():
+            acker = self.ackers.get(root & ACKER_MASK)
+            if acker is not None:
+                acker.fail(root, failure)
+            for executor, task in self.spout_tasks.values():
+                if root in task.pending.trees:
+                    executor.answer(task, root, failure)
 
     def worker_died(self, slot: int, failure: Failure) -> None:
         """Fail exactly the trees that the dead worker held a part of, and those whose acker died with it."""

@@ -15,6 +15,9 @@ Layout::
     RUN/s/<node>-<port>-<incarnation>                 workers
     RUN/boards/<topology id>                          status boards
     RUN/state/<topology name>/<component>-<task>/     tasks' own files
+    RUN/state/<topology name>/                        dead letters (see scheduler.dead_letters)
+    RUN/state/<topology name>/.attempts/              what failed how often, one file per spout task
+    RUN/failures/<topology id>/                       the last failures, one file per worker slot; last words
     RUN/logs/
 """
 
@@ -224,7 +227,19 @@ class RunDir:
         return self.boards / _file_name(topology_id)
 
     def state_dir(self, topology_name: str, component: str, task: int) -> Path:
-        return self.path / "state" / _file_name(topology_name) / f"{_file_name(component)}-{task}"
+        return self.topology_state(topology_name) / f"{_file_name(component)}-{task}"
+
+    def topology_state(self, topology_name: str) -> Path:
+        return self.path / "state" / _file_name(topology_name)
+
+    def attempts(self, topology_name: str, component: str, task_index: int) -> Path:
+        return self.topology_state(topology_name) / ".attempts" / f"{_file_name(component)}-{task_index}"
+
+    def failures(self, topology_id: str) -> Path:
+        return self.path / "failures" / _file_name(topology_id)
+
+    def last_words(self, topology_id: str, slot: int, incarnation: int) -> Path:
+        return self.failures(topology_id) / f"last-words-{slot}-{incarnation}"
 
     def socket_length_check(self, node: str = "node-99") -> None:
         """UsageError unless the longest socket path that `node` may ever need fits. Called before anything starts."""

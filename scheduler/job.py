@@ -11,11 +11,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from engine.errors import ClusterError
 from engine.report import Restart, RunReport, TaskReading, build_report
-from ipc.board import READY, SLOT_PROGRESS, SLOT_QUIET, Board
+from ipc.board import LINK_COUNTERS, READY, SLOT_PROGRESS, SLOT_QUIET, Board
+from ipc.rundir import RunDir
+from scheduler.failure_file import read_failures
 from scheduler.messages import Assignment, TopologyRecord, TopologyState
 from scheduler.worker import plan_of
 
@@ -30,7 +33,8 @@ _NIMBUS_POLL_SECS = 0.25
 _STOP_GRACE_SECS = 10.0
 """How long a worker may take to close its tasks: the supervisor kills it after half of that."""
 _HOPELESS_ERRORS = 5
-"""So many deaths by an error of user code in a row, without a single ack between them, and the run is given up."""
+"""So many deaths by an error of user code in a row, with no message answered or charged with one between them, and the
+run is given up."""
 _HOPELESS_DEATHS = 20
 """The same for deaths without a word (a signal, an exit): whoever kills workers on purpose may do so for a while."""
 
@@ -50,7 +54,7 @@ class Job:
         self._deaths_seen = 0
         self._deaths_without_progress = 0
         self._errors_without_progress = 0
-        self._acked_at_death = 0
+        self._progress_at_death = 0
         self._nimbus_asked = 0.0
         self._last_state: TopologyState | None = None
         self.ended: float | None = None
@@ -98,7 +102,16 @@ class Job:
             Restart(r.slot, r.reason, round(r.at_monotonic_secs - self._started, 6), r.ready_after_secs, r.error)
             for r in self.state().restarts
         ]
-        return build_report(self.name, self.readings(), until - self._started, restarts, self.ended is not None)
+        run_dir = RunDir(Path(self._board_path).parents[1])
+        return build_report(
+            self.name, self.readings(), until - self._started, restarts, self.ended is not None,
+            read_failures(run_dir, self.id, self._started), self._links(),
+        )
+
+    def _links(self) -> dict[str, int]:
+        view = self._view()
+        counts = [view[0].link_counts(slot) for slot in range(view[0].n_slots)] if view is not None else []
+        return {name: sum(count[name] for count in counts) for name in LINK_COUNTERS}
 
     def wait_until_ready(self, timeout: float) -> None:
         """Wait until every worker has opened its tasks. ClusterError when `timeout` seconds pass first."""
@@ -186,13 +199,13 @@ class Job:
         last = state.restarts[-1] if state.restarts else None
         deaths = state.restarts_total
         if deaths > self._deaths_seen:
-            acked = sum(reading.counters["acked"] for reading in self.readings())
-            if acked > self._acked_at_death:
+            progress = self._progress()
+            if progress > self._progress_at_death:
                 self._deaths_without_progress = 0
                 self._errors_without_progress = 0
             self._deaths_without_progress += deaths - self._deaths_seen
             self._errors_without_progress += sum(bool(r.error) for r in state.restarts[self._deaths_seen - deaths :])
-            self._deaths_seen, self._acked_at_death = deaths, acked
+            self._deaths_seen, self._progress_at_death = deaths, progress
         hopeless = (
             self._errors_without_progress >= _HOPELESS_ERRORS or self._deaths_without_progress >= _HOPELESS_DEATHS
         )
@@ -202,6 +215,14 @@ class Job:
         raise ClusterError(
             f"topology {self.name!r} makes no progress: worker {last.slot} died {self._deaths_without_progress} times "
             f"in a row, at last with: {why}"
+        )
+
+    def _progress(self) -> int:
+        """Messages that were answered for good, and deaths that brought one nearer to that."""
+        return sum(
+            reading.counters[name]
+            for reading in self.readings() if reading.kind == "spout"
+            for name in ("acked", "dead_letters", "crashes")
         )
 
     # ---- commands ----

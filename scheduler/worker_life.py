@@ -60,6 +60,8 @@ class WorkerLife:
     remark: str = ""
     error: str = ""
     exit_status: int | None = None
+    excused: bool = False
+    """Its death brought a dead letter nearer, so it says nothing against the slot."""
 
     def is_explained(self) -> bool:
         """Whether waiting longer could not teach more about the end."""

@@ -46,6 +46,8 @@ def pytest_configure(config: pytest.Config) -> None:
     config.stash[RUNTIME_DIR] = Path(tempfile.mkdtemp(prefix="sq-"))
     config.stash[OUTER_RUNTIME_DIR] = os.environ.get("XDG_RUNTIME_DIR")
     os.environ["XDG_RUNTIME_DIR"] = str(config.stash[RUNTIME_DIR])
+    # Dead letters of runs without a directory of their own are kept there.
+    os.environ["XDG_STATE_HOME"] = str(config.stash[RUNTIME_DIR] / "state")
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:

@@ -14,6 +14,7 @@ import click
 from engine.errors import SquallError, UsageError
 from squall import __version__
 from squall.cli.config import config_command
+from squall.cli.dead_letters import dead_letters
 from squall.cli.run import run_command
 from squall.cli.spark import prepare, verify
 
@@ -29,7 +30,7 @@ def cli(context: click.Context, debug: bool) -> None:
     context.obj = {"debug": debug}
 
 
-for command in (run_command, config_command, prepare, verify):
+for command in (run_command, config_command, dead_letters, prepare, verify):
     cli.add_command(command)
 
 

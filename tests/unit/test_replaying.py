@@ -168,3 +168,17 @@ def test_read_must_be_defined() -> None:
 
     with pytest.raises(TaskCrashed, match="Nothing must define read"):
         Rig(chain(Nothing(), Does(acks)))
+
+
+def test_with_a_seed_delays_are_the_same_each_time() -> None:
+    def delays(seed: int | None) -> list[int]:
+        lab = Lab(Reads(*[(number, (number,)) for number in range(20)]), Does(keeps), seed=seed)
+        lab.settle()
+        for index in range(20):
+            lab.user("bolt-1").collector.fail(lab.bolt.kept[index])
+        lab.settle()
+        return sorted(due for due, _, _ in lab.spout._due)
+
+    assert delays(7) == delays(7)
+    assert delays(7) != delays(8)
+    assert delays(None) != delays(None)
