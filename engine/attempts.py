@@ -217,12 +217,12 @@ class Attempts:
         if tries is None or message_id not in self.held_back:
             return Verdict.FREE
         if tries.dead:
-            self.held_back.discard(message_id)
-            if tries.dead == digest_of(values):
-                return Verdict.DEAD
-            self.forget(message_id)
-            return Verdict.FREE
+            return Verdict.DEAD if tries.dead == digest_of(values) else Verdict.FREE
         return Verdict.CONDEMNED if self._limits.condemn(tries) else Verdict.SUSPECT
+
+    def told_dead(self, message_id: Any) -> None:
+        """The source knows. If it emits the message once more, it means it."""
+        self.held_back.discard(message_id)
 
     def strikes(self, message_id: Any) -> int:
         """Deaths in a row that the message was under way at."""

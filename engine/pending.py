@@ -154,6 +154,7 @@ class PendingTable:
 
     def tell_dead(self, message_id: Any, failure: Failure) -> None:
         """The message is in the ledger."""
+        self.attempts.told_dead(message_id)
         self._spout.on_dead_letter(message_id, failure)
 
     def reset(self, root: int) -> None:

@@ -178,7 +178,10 @@ def test_the_source_that_reads_a_dead_letter_again_is_told_and_the_message_not_e
     second.resume()
     assert second.held_back == {"m"}
     assert second.verdict("m", (1, "x")) is Verdict.DEAD
+    # However often it is asked.
+    assert second.verdict("m", (1, "x")) is Verdict.DEAD
     assert second.last_failure("m").reason == EXCEPTION
+    second.told_dead("m")
     assert second.verdict("m", (1, "x")) is Verdict.FREE
 
 
@@ -189,6 +192,7 @@ def test_another_message_under_a_dead_ones_id_goes_out() -> None:
     second = Attempts(Limits(max_crashes=1), Notebook(Remembered(dict(first.tries))))
     second.resume()
     assert second.verdict("m", (2, "x")) is Verdict.FREE
+    second.emitted(1, "m")
     assert "m" not in second.tries
 
 
