@@ -136,6 +136,9 @@ def measure_recovery(kills: int, seed: int, directory: Path) -> Recovery:
     """Kill workers at random moments of one run."""
     rng = random.Random(seed)
     killed_ns: list[int] = []
+    # Shared out evenly: a slot is given up after 31 deaths within a minute.
+    victims = [number % _WORKERS for number in range(kills)]
+    rng.shuffle(victims)
     with LocalCluster(slots_per_node=_WORKERS, run_dir=directory / "run", logs=False) as cluster:
         config = Config(workers=_WORKERS, message_timeout_secs=3600, max_spout_pending=1000)
         job = cluster.submit("recovery", topology(str(directory)), config)
@@ -145,7 +148,7 @@ def measure_recovery(kills: int, seed: int, directory: Path) -> Recovery:
             _until(lambda a=before.acked: job.stats().acked > a + 2000, job, "acks")
             time.sleep(rng.uniform(*_BETWEEN_SECS))
             killed_ns.append(time.monotonic_ns())
-            cluster.inject("kill", f"node-1:{6700 + rng.randrange(_WORKERS)}")
+            cluster.inject("kill", f"node-1:{6700 + victims[number]}")
             _until(lambda n=number: len(_ready(job)) > n, job, "the replacement")
         (directory / "enough").touch()
         report = job.wait_until_drained(timeout=120)

@@ -201,10 +201,12 @@ class Job:
         if deaths > self._deaths_seen:
             progress = self._progress()
             if progress > self._progress_at_death:
-                self._deaths_without_progress = 0
-                self._errors_without_progress = 0
-            self._deaths_without_progress += deaths - self._deaths_seen
-            self._errors_without_progress += sum(bool(r.error) for r in state.restarts[self._deaths_seen - deaths :])
+                # However many deaths there were since the last look: it went on.
+                self._deaths_without_progress = self._errors_without_progress = 0
+            else:
+                recent = state.restarts[self._deaths_seen - deaths :]
+                self._deaths_without_progress += deaths - self._deaths_seen
+                self._errors_without_progress += sum(bool(restart.error) for restart in recent)
             self._deaths_seen, self._progress_at_death = deaths, progress
         hopeless = (
             self._errors_without_progress >= _HOPELESS_ERRORS or self._deaths_without_progress >= _HOPELESS_DEATHS
@@ -212,9 +214,10 @@ class Job:
         if last is None or not (failed or hopeless):
             return
         why = (last.error or last.reason).splitlines()[0]
+        times = max(1, self._deaths_without_progress)
         raise ClusterError(
-            f"topology {self.name!r} makes no progress: worker {last.slot} died {self._deaths_without_progress} times "
-            f"in a row, at last with: {why}"
+            f"topology {self.name!r} makes no progress: worker {last.slot} died {times} times in a row, "
+            f"at last with: {why}"
         )
 
     def _progress(self) -> int:
