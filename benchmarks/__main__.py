@@ -1,5 +1,6 @@
 """`python -m benchmarks`: word count on 1 and 2 workers and in bytewax, latency at half load, time to first tuple,
-memory of the tracking.
+memory of the tracking, and from a worker's death to the first replay. `python -m benchmarks recovery` measures the last
+alone.
 
 Everything is measured in one run on one machine, several times in turn; what is compared are medians and their ratios.
 """
@@ -20,6 +21,7 @@ from pathlib import Path
 
 from benchmarks import acker_memory
 from benchmarks.corpus import count_words, library_lines, rewrapped
+from benchmarks.recovery import measure_recovery
 from benchmarks.word_count import TextSpout, word_count
 from engine.metrics import merge, percentile_ms
 from squall import Config, Job, LocalCluster, RunReport
@@ -90,7 +92,12 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=3, help="runs of each measurement (default 3)")
     parser.add_argument("--repeat", type=int, default=4, help="times the text is gone through in a run (default 4)")
     parser.add_argument("--no-write", action="store_true", help="print only, leave RESULTS.md as it is")
+    parser.add_argument("--kills", type=int, default=50, help="workers killed to measure recovery (default 50)")
+    parser.add_argument("only", nargs="?", choices=["recovery"], help="measure this alone, print only")
     options = parser.parse_args()
+    if options.only:
+        recovery([], options.kills)
+        return
     as_it_is = library_lines()
     wrapped = rewrapped(as_it_is)
     rows: list[str] = []
@@ -110,6 +117,7 @@ def main() -> None:
         secs = median(options.runs, lambda: first_tuple_secs(short, directory))
         rows.append(f"| `squall run` to first tuple | {secs * 1000:.0f} ms | |")
         say(rows[-1])
+        recovery(rows, options.kills)
     rows += acker_memory.rows()
     text = render(rows, options.runs)
     print(text)
@@ -155,6 +163,20 @@ def latency(rows: list[str], label: str, path: Path, lines_per_sec: float, n_lin
     rows.append(
         f"| emit to ack at {label} ({report.acked / secs / 1e3:.0f} k lines/s, 2 workers, warm) | "
         f"p50 {p50:.2f} ms, p90 {p90:.2f} ms, p99 {p99:.2f} ms, max {top:.1f} ms | |"
+    )
+    say(rows[-1])
+
+
+def recovery(rows: list[str], kills: int) -> None:
+    """Appends the row of one run whose workers are killed at random; nothing may be lost."""
+    with tempfile.TemporaryDirectory(prefix="sq-bench-") as name:
+        found = measure_recovery(kills, seed=kills, directory=Path(name))
+    if found.lost or found.dead_letters or len(found.replay_secs) < kills:
+        raise SystemExit(f"not a valid run: {found}")
+    middle, worst = statistics.median(found.replay_secs), statistics.quantiles(found.replay_secs, n=100)[98]
+    rows.append(
+        f"| SIGKILL of a worker to the first replayed emit ({kills} kills, 2 workers, nothing lost) | "
+        f"median {middle * 1000:.0f} ms, p99 {worst * 1000:.0f} ms | |"
     )
     say(rows[-1])
 

@@ -63,7 +63,7 @@ def pending_bytes(trees: int) -> float:
     def fill() -> PendingTable:
         clock = iter(range(10**15, 10**15 + trees)).__next__
         table = PendingTable(
-            _TASK, Spout(), clock, 10**9, TaskStats(), lambda *init: None, lambda root: None, None, lambda *letter: None
+            _TASK, Spout(), clock, 10**9, TaskStats(), lambda *init: None, lambda root: None, lambda *letter: None
         )
         for root in roots:
             table.add(root, None, None, 1, 0)

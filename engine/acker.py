@@ -148,14 +148,14 @@ class Acker:
         """The spout gave the tree up (its timeout); later messages about it are nobody's business."""
         self._live.pop(root, None)
 
-    def workers_died(self, dead: int) -> None:
+    def workers_died(self, dead: int, failure: Failure | None = None) -> None:
         """`dead` is the mask of every incarnation known to be dead: fail exactly the trees that touched one."""
         self._dead = dead
         if not dead:
             return
         touched = [root for root, state in self._live.items() if state >> _WORKERS_SHIFT & dead]
         for root in touched:
-            self.fail(root, _died())
+            self.fail(root, failure or _died())
 
     def rotate(self) -> None:
         """Called once per message timeout: drops what has waited for an INIT for two of them, and trees that are older

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, TypeVar, cast
 
+from engine.attempts import Attempts, Journal, Limits
 from engine.blocking import BlockingExecutor
 from engine.collectors import BasicCollector, BoltCollector, SpoutCollector
 from engine.component import BasicBolt, Bolt, Spout
@@ -24,6 +25,7 @@ from engine.executor import BoltExecutor, BoltTask, TaskCrashed, describe
 from engine.failure import Failure
 from engine.hooks import Hooks, watch_bolt, watch_spout
 from engine.ids import root_ids
+from engine.lane import Lane, OwnTurn, TrialTurn
 from engine.metrics import TaskStats
 from engine.outbox import Outbox
 from engine.peers import Peers
@@ -59,6 +61,12 @@ class Surroundings:
     """What the components measure themselves."""
     deterministic: bool = False
     """No threads for blocking bolts, and nothing that depends on how long things take."""
+    note_failure: Callable[[str, int, Any, Failure], None] = lambda component, task, message_id, failure: None
+    """(spout, task, message id, failure): every failure of a tree, for the operator."""
+    journal: Callable[[str, int], Journal | None] = lambda component, index: None
+    """(spout, task index): where attempts outlive this worker."""
+    trial_turn: TrialTurn = field(default_factory=OwnTurn)
+    """When a message under suspicion may be tried."""
 
 
 class Assembler:
@@ -99,13 +107,7 @@ class Assembler:
             user: Spout = self.around.copy(spec)
             stats = self._stats(task)
             context = self._context(spec, task)
-            around = self.around
-            give_up = partial(around.dead_letter, spec.id, task)
-            tracking = self.core.tracking
-            pending = PendingTable(
-                task, user, around.now_ns, round(self.config.message_timeout_secs * 1e9), stats, tracking.init_tree,
-                tracking.forget_tree, self.config.max_attempts, give_up,
-            )
+            pending = self._pending(spec, task, user, stats, context.task_index)
             collector = SpoutCollector(
                 self._emitter(spec, task, self.core.outbox, context), pending, self._roots(), self._report(spec, task)
             )
@@ -115,6 +117,17 @@ class Assembler:
                 watch_spout(hooks, collector, pending)
             tasks.append(SpoutTask(spec.id, task, user, collector, pending, stats, limit))
         self.core.add_spout_executor(SpoutExecutor(tasks))
+
+    def _pending(self, spec: ComponentSpec, task: int, user: Spout, stats: TaskStats, index: int) -> PendingTable:
+        around, tracking, config = self.around, self.core.tracking, self.config
+        limits = Limits(config.max_attempts, config.max_crashes, config.on_error == "crash")
+        attempts = Attempts(limits, around.journal(spec.id, index))
+        attempts.resume(around.worker)
+        return PendingTable(
+            task, user, around.now_ns, round(config.message_timeout_secs * 1e9), stats, tracking.init_tree,
+            tracking.forget_tree, partial(around.dead_letter, spec.id, task), attempts, Lane(around.trial_turn),
+            partial(around.note_failure, spec.id, task),
+        )
 
     def _bolt_executor(self, spec: ComponentSpec, executor: ExecutorPlan) -> None:
         tick_secs = spec.config.get("tick_tuple_freq_secs", self.config.tick_tuple_freq_secs)
@@ -174,6 +187,7 @@ class Assembler:
         index = self.plan.tasks_of(spec.id).index(task)
         return TopologyContext(
             around.topology_name, spec.id, task, index, around.worker, around.attempt, self.plan, around.state_root,
+            around.now_ns, random.Random(None if self.config.seed is None else f"{self.config.seed} {spec.id} {index}"),
             metrics=around.metrics, hooks=Hooks(spec.id, task, around.now_ns),
         )
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from engine.emitter import Emitter, StreamOut
 from engine.errors import ComponentError
 from engine.failure import FAILED, Failure
+from engine.lane import Routed
 from engine.metrics import TaskStats
 from engine.stream import DEFAULT_STREAM
 from engine.tuple import Anchors, Run, Tuple
@@ -36,6 +37,7 @@ class SpoutCollector:
         self._roots = roots
         self._report = report
         self._start_run = emitter.outbox.start_run
+        self._held_back = pending.attempts.held_back
         # The anchor of the tree being emitted; one object serves all, its fields are read before the next emit.
         self._run = Run(0, 0, 0)
         self.emitted = 0
@@ -45,7 +47,7 @@ class SpoutCollector:
     def emit(self, values: Any, message_id: Any = None, stream: str = DEFAULT_STREAM) -> list[int]:
         """Emit one tuple; with a message id, its tree is tracked and answered by `ack` or `fail`.
 
-        Returns the ids of the tasks it goes to.
+        Returns the ids of the tasks it goes to; none where it waits because workers died over this message before.
         """
         out = self._emitter.streams.get(stream) or self._emitter.stream(stream)
         values = out.check(values)
@@ -56,6 +58,9 @@ class SpoutCollector:
             if message_id is not None:
                 self._pending.answer_untracked(message_id)
             return tasks
+        if self._held_back and message_id in self._held_back:
+            self._pending.hold(message_id, values if stream == DEFAULT_STREAM else Routed.on(stream, None, values))
+            return []
         run = self._run
         run.root = root = next(roots)
         run.children = run.mask = 0
@@ -66,6 +71,8 @@ class SpoutCollector:
             tasks = [batch.target]
         else:
             tasks = out.place(values, root, run)
+            if stream != DEFAULT_STREAM:
+                values = Routed.on(stream, None, values)
         self._pending.add(root, message_id, values, run.children, run.mask)
         return tasks
 
@@ -81,12 +88,36 @@ class SpoutCollector:
             if message_id is not None:
                 self._pending.answer_untracked(message_id)
             return tasks
+        routed = Routed.on(stream, task, values)
+        if self._held_back and message_id in self._held_back:
+            self._pending.hold(message_id, routed)
+            return []
         run = self._run
         run.root = root = next(self._roots)
         run.children = run.mask = 0
         tasks = out.place_direct(task, values, [run])
-        self._pending.add(root, message_id, values, run.children, run.mask)
+        self._pending.add(root, message_id, routed, run.children, run.mask)
         return tasks
+
+    def send(self, message_id: Any, values: Any) -> int:
+        """Emit what was held back, `Routed` or plain; the root of its tree. Called by the engine."""
+        if self._roots is None:
+            raise ComponentError(
+                f"{self._emitter.component}[{self._emitter.task}] cannot emit message {message_id!r:.80} again: the "
+                "topology has no ackers"
+            )
+        stream, direct = (values.stream, values.direct) if isinstance(values, Routed) else (DEFAULT_STREAM, None)
+        out = self._emitter.stream(stream)
+        row = out.check(tuple(values))
+        run = self._run
+        run.root = root = next(self._roots)
+        run.children = run.mask = 0
+        if direct is None:
+            out.place(row, root, run)
+        else:
+            out.place_direct(direct, row, [run])
+        self._pending.add(root, message_id, values, run.children, run.mask)
+        return root
 
     def report_error(self, error: BaseException) -> None:
         """Tell the operator; nothing else happens."""

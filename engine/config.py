@@ -127,7 +127,13 @@ class Config:
         None,
         "squall.max.attempts",
         _integer(1, none="replay for ever"),
-        "a message that failed this many times becomes a dead letter",
+        "a message that failed this many times of its own becomes a dead letter",
+    )
+    max_crashes: int | None = _setting(
+        5,
+        "squall.max.crashes",
+        _integer(1, none="replay for ever"),
+        "a message that ended a worker this many times, by an exception or without a word, becomes a dead letter",
     )
     on_error: str = _setting(
         "crash",

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import random
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -29,6 +31,10 @@ class TopologyContext:
     """Incarnation of the worker: 1, then one more each time it is replaced."""
     plan: Plan
     state_root: str | None = None
+    now_ns: Callable[[], int] = time.monotonic_ns
+    """The clock of everything in this topology; in simulation it moves only when it is told to."""
+    random: random.Random = field(default_factory=random.Random, compare=False)
+    """Chance for this task, repeatable where the topology has a `seed`."""
     metrics: UserMetrics = field(default_factory=UserMetrics, repr=False, compare=False, kw_only=True)
     hooks: Hooks | None = field(default=None, repr=False, compare=False, kw_only=True)
 

@@ -19,7 +19,7 @@ another worker, a parcel; the order of one sender's tuples to one task is kept.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from engine.batch import Batch
@@ -27,6 +27,7 @@ from engine.blocking import BlockingExecutor, Handover
 from engine.component import BasicBolt
 from engine.emitter import Emitter
 from engine.executor import BoltExecutor, BoltTask, TaskCrashed
+from engine.failure import ANOTHER_TUPLE, WORKER_DIED, Failure
 from engine.hooks import Hooks
 from engine.metrics import TaskStats
 from engine.outbox import Outbox
@@ -132,7 +133,7 @@ class WorkerCore:
         emits = self._turn_emits if self.active and not self.congested else 0
         dry = True
         for spout in self.spouts:
-            if spout.run(emits):
+            if spout.run(emits, not self.congested):
                 worked = True
             dry = dry and spout.ran_dry
         # Spouts that had nothing to say in `next_tuple` may have emitted while they were told of an answer.
@@ -262,14 +263,22 @@ class WorkerCore:
         for task, worker in self.plan.task_worker.items():
             self.bits[task] = worker_bits[worker]
 
-    def peer_changed(self, slot: int, incarnation: int, alive: bool) -> None:
-        """Another worker started, became ready or died: replay exactly what the dead one held."""
+    def peer_changed(
+        self, slot: int, incarnation: int, alive: bool, last_words: Mapping[int, Failure] | None = None
+    ) -> None:
+        """Another worker started, became ready or died: replay exactly what the dead one held. `last_words`: the trees
+        that it is known to have ended by."""
         died = self.peers.update(slot, incarnation, alive)
         self.refresh_bits()
         if not died:
             return
         self._drop_for(slot)
-        self.tracking.worker_died(slot)
+        name = self.plan.worker_names[slot]
+        explanation = ""
+        if last_words is not None:
+            explanation = ANOTHER_TUPLE
+            self.tracking.last_words(last_words)
+        self.tracking.worker_died(slot, Failure(WORKER_DIED, worker=name, error=explanation))
 
     def _drop_for(self, slot: int) -> None:
         """What was to go to a worker that died belongs to trees that fail now."""
@@ -297,6 +306,7 @@ class WorkerCore:
             stats.emitted = spout.collector.emitted
             stats.pending = len(spout.pending)
             stats.exhausted = spout.finished
+            stats.crashes = spout.pending.attempts.crashes
         for bolt in self.bolt_tasks.values():
             bolt.stats.in_queue = bolt.received - bolt.processed
             if isinstance(bolt.user, BasicBolt):
@@ -307,6 +317,11 @@ class WorkerCore:
         self.active = active
         for spout in self.spouts:
             spout.set_active(active)
+
+    def end_attempts(self) -> None:
+        """The worker ends in order, or by an error that has been charged to its trees."""
+        for _, spout in self.spout_tasks.values():
+            spout.pending.attempts.end(spout.pending.trees)
 
     @property
     def backlog(self) -> int:

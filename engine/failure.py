@@ -8,6 +8,8 @@ FAILED = "failed"
 EXCEPTION = "exception"
 TIMEOUT = "timeout"
 WORKER_DIED = "worker died"
+ANOTHER_TUPLE = "the worker ended by an exception in another tuple"
+"""Error text of a "worker died" that is known not to be this message's doing."""
 
 
 @dataclass(frozen=True)

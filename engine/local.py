@@ -21,6 +21,7 @@ from engine.core import WorkerCore
 from engine.errors import ClusterError
 from engine.executor import TaskCrashed, describe
 from engine.failure import Failure
+from engine.failure_log import FailureLog, merge_failures
 from engine.metrics import TASK_COUNTERS
 from engine.peers import Peers
 from engine.plan import ExecutorPlan, Plan
@@ -84,12 +85,13 @@ class LocalRunner:
         """(component, task, text) of every reported error."""
         self.dead_letters: list[tuple[str, int, Any, Any, Failure]] = []
         self.metrics = UserMetrics()
+        self._failures = FailureLog(self.clock.now_ns)
         self._state = tempfile.TemporaryDirectory(prefix="squall-local-")
         self._started_ns = self._rotates_at_ns = self.clock.now_ns()
         around = Surroundings(
             topology_name=name, worker=LOCAL_WORKER, attempt=1, now_ns=self.clock.now_ns, state_root=self._state.name,
             report_error=self._report_error, dead_letter=lambda *letter: self.dead_letters.append(letter),
-            copy=copy or _copy_by_pickle, deterministic=True, metrics=self.metrics,
+            copy=copy or _copy_by_pickle, deterministic=True, metrics=self.metrics, note_failure=self._failures.note,
         )
         peers = Peers(1, 0)
         peers.update(0, 1, True)
@@ -133,8 +135,10 @@ class LocalRunner:
         """What has happened so far."""
         duration_secs = (self.clock.now_ns() - self._started_ns) / 1e9
         self.metrics.sample(lambda component, task, error: self._report_error(component, task, describe(error)))
-        metrics = self.metrics.readings()
-        return build_report(self.name, readings_of(self.core), duration_secs, [], self.drained, metrics)
+        return build_report(
+            self.name, readings_of(self.core), duration_secs, [], self.drained,
+            merge_failures([self._failures.failures()], self._started_ns / 1e9), metrics=self.metrics.readings(),
+        )
 
     def close(self) -> list[TaskCrashed]:
         """Close every task; what they raised."""

@@ -21,6 +21,7 @@ TASK_COUNTERS = (
     "timed_out",
     "replayed",
     "dead_letters",
+    "crashes",
     "errors",
     "pending",
     "exhausted",
@@ -95,6 +96,7 @@ class TaskStats:
     timed_out: int
     replayed: int
     dead_letters: int
+    crashes: int
     errors: int
     pending: int
     exhausted: int

@@ -4,7 +4,7 @@ Guarantees
     * Each tree is answered once: whoever removes it from the table first (ack, failure, timeout) wins, what comes later
       finds nothing. An attempt has a root of its own, so an answer to an earlier one cannot touch it.
     * A timeout is precise: the table is ordered by deadline, and the earliest is looked at on every turn of the loop.
-    * The number of attempts per message id is counted until it is acked or given up.
+    * A message that has failed too often (`engine.attempts`) goes to the ledger and the spout is told, once.
 
 Pure but for calling the spout. One thread: the spout's.
 """
@@ -14,12 +14,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from engine.attempts import Attempts
 from engine.component import Spout
 from engine.failure import TIMEOUT, WORKER_DIED, Failure
+from engine.lane import Held, Lane, Letter, OwnTurn
 from engine.metrics import TaskStats
-
-_REMEMBERED_ATTEMPTS = 100_000
-"""Failed messages whose number of attempts is remembered; about 20 MiB at most."""
 
 Init = Callable[[int, int, int, int], None]
 """(root, xor, spout task, workers) -> None: tells the acker of a new tree."""
@@ -29,40 +28,55 @@ class PendingTable:
     """Trees of one spout task."""
 
     __slots__ = (
-        "_attempts", "_init", "_now_ns", "_stats", "_task", "_timeout_ns", "_trees", "forget", "give_up",
-        "max_attempts", "spout",
+        "_init", "_stats", "_task", "_timeout_ns", "attempts", "forget", "give_up", "lane", "note", "now_ns", "spout",
+        "trees",
     )
 
     def __init__(
         self, task: int, spout: Spout, now_ns: Callable[[], int], timeout_ns: int, stats: TaskStats, init: Init,
-        forget: Callable[[int], None], max_attempts: int | None,
-        give_up: Callable[[Any, Any, Failure], None],
+        forget: Callable[[int], None], give_up: Callable[[Any, Any, Failure], None],
+        attempts: Attempts | None = None, lane: Lane | None = None,
+        note: Callable[[Any, Failure], None] = lambda message_id, failure: None,
     ) -> None:
         self._task = task
         self.spout = spout
         """Who is told of answers: the user's object, or what stands before it (see `engine.hooks`)."""
-        self._now_ns = now_ns
+        self.now_ns = now_ns
         self._timeout_ns = timeout_ns
         self._stats = stats
         self._init = init
         self.forget = forget
-        self.max_attempts = max_attempts
         self.give_up = give_up
-        # root -> (message id, emitted at, timeout counted from, values). Insertion order is deadline order: the timeout
-        # is the same for all, and a reset moves a tree to the end.
-        self._trees: dict[int, tuple[Any, int, int, Any]] = {}
-        self._attempts: dict[Any, int] = {}
+        """Called with (message id, values, failure) of each new dead letter."""
+        self.attempts = attempts or Attempts()
+        self.lane = Lane(OwnTurn()) if lane is None else lane
+        self.note = note
+        """Called with (message id, failure) of each failure."""
+        self.trees: dict[int, tuple[Any, int, int, Any]] = {}
+        """root -> (message id, emitted at, timeout counted from, values). Insertion order is deadline order: the
+        timeout is the same for all, and a reset moves a tree to the end."""
 
     def __len__(self) -> int:
-        return len(self._trees)
+        """Messages that wait for an answer, or to be emitted."""
+        return len(self.trees) + len(self.lane)
 
     def add(self, root: int, message_id: Any, values: Any, xor: int, workers: int) -> None:
         """A tree was emitted: `xor` of its first edges, sent to `workers`."""
-        now = self._now_ns()
-        self._trees[root] = (message_id, now, now, values)
-        if self._attempts and message_id in self._attempts:
+        now = self.now_ns()
+        self.trees[root] = (message_id, now, now, values)
+        if self.attempts.alert and self.attempts.emitted(root, message_id):
             self._stats.replayed += 1
         self._init(root, xor, self._task, workers)
+
+    def hold(self, message_id: Any, values: Any) -> None:
+        """The spout emitted what must not go out at once."""
+        self.lane.hold(Held(message_id, values, None), self.attempts.strikes(message_id))
+
+    def give_back(self, letter: Letter) -> None:
+        """A dead letter is to be emitted again, as if it had never failed."""
+        self.attempts.forget(letter.message_id)
+        self.attempts.pin(1)
+        self.lane.waiting.append(letter)
 
     def answer_untracked(self, message_id: Any) -> None:
         """No ackers: acked as it is emitted (Storm's rule), and not counted."""
@@ -70,49 +84,91 @@ class PendingTable:
 
     def acked(self, root: int) -> None:
         """The acker says that the tree is processed."""
-        tree = self._trees.pop(root, None)
+        tree = self.trees.pop(root, None)
         if tree is None:
             return
         message_id, emitted_ns, _, _ = tree
         stats = self._stats
         stats.acked += 1
-        stats.observe_ns(self._now_ns() - emitted_ns)
-        if self._attempts:
-            self._attempts.pop(message_id, None)
+        stats.observe_ns(self.now_ns() - emitted_ns)
+        if self.attempts.alert:
+            letter = self._answered(root)
+            self.attempts.forget(message_id)
+            if letter is not None:
+                self._settle(letter)
+                return
         self.spout.ack(message_id)
+
+    def _answered(self, root: int) -> Letter | None:
+        """Note that a tree is no longer under way; the letter it was, if it was one that had been given back."""
+        attempts = self.attempts
+        was_tried = root in attempts.on_trial
+        attempts.answered(root)
+        if was_tried and not attempts.on_trial:
+            self.lane.trial_over(self.now_ns())
+        return self.lane.letters.pop(root, None)
+
+    def _settle(self, letter: Letter) -> None:
+        self.attempts.pin(-1)
+        letter.settled()
 
     def failed(self, root: int, failure: Failure) -> None:
         """The tree failed; the spout is told, or the message given up when it has failed too often."""
-        tree = self._trees.pop(root, None)
+        tree = self.trees.pop(root, None)
         if tree is None:
             return
-        message_id = tree[0]
+        message_id, values = tree[0], tree[3]
+        failure, letter = self._count(root, message_id, failure)
+        if self.attempts.condemned(message_id):
+            self.bury(message_id, values, failure, letter)
+        elif letter is not None:
+            self.lane.wait(letter, failure.attempt, self.now_ns())
+        else:
+            self.spout.on_failure(message_id, failure)
+
+    def _count(self, root: int, message_id: Any, failure: Failure) -> tuple[Failure, Letter | None]:
         self._stats.failed += 1
-        attempt = self._attempts.get(message_id, 0) + 1
-        failure = failure.as_attempt(attempt)
-        if self.max_attempts is not None and attempt >= self.max_attempts:
-            self._attempts.pop(message_id, None)
-            self._stats.dead_letters += 1
-            self.give_up(message_id, tree[3], failure)
-            self.spout.on_dead_letter(message_id, failure)
-            return
-        self._attempts[message_id] = attempt
-        if len(self._attempts) > _REMEMBERED_ATTEMPTS:
-            # A spout that never replays, or uses a new id each time, would let this grow for ever.
-            del self._attempts[next(iter(self._attempts))]
-        self.spout.on_failure(message_id, failure)
+        alone = self.attempts.group == (root,)
+        if failure.reason == WORKER_DIED and root in self.attempts.on_trial:
+            self.lane.somebody_killed()
+        letter = self._answered(root) if self.attempts.alert else None
+        failure = self.attempts.failed(message_id, failure, alone)
+        self.note(message_id, failure)
+        return failure, letter
+
+    def charge(self, root: int, failure: Failure) -> None:
+        """The worker is about to end by an error in this tree. The spout hears nothing: its successor will emit the
+        message again, or find it condemned."""
+        tree = self.trees.pop(root, None)
+        if tree is not None:
+            self._count(root, tree[0], failure)
+
+    def bury(self, message_id: Any, values: Any, failure: Failure, letter: Letter | None) -> None:
+        """Over the limit: to the ledger with it."""
+        self._stats.dead_letters += 1
+        self.give_up(message_id, values, failure)
+        self.attempts.buried(message_id, values)
+        if letter is not None:
+            self._settle(letter)
+        else:
+            self.tell_dead(message_id, failure)
+
+    def tell_dead(self, message_id: Any, failure: Failure) -> None:
+        """The message is in the ledger."""
+        self.attempts.told_dead(message_id)
+        self.spout.on_dead_letter(message_id, failure)
 
     def reset(self, root: int) -> None:
         """Count the tree's timeout from now."""
-        tree = self._trees.pop(root, None)
+        tree = self.trees.pop(root, None)
         if tree is not None:
-            self._trees[root] = (tree[0], tree[1], self._now_ns(), tree[3])
+            self.trees[root] = (tree[0], tree[1], self.now_ns(), tree[3])
 
     def expire(self) -> int:
         """Fail every tree whose time is up; how many."""
-        limit = self._now_ns() - self._timeout_ns
+        limit = self.now_ns() - self._timeout_ns
         expired = []
-        for root, tree in self._trees.items():
+        for root, tree in self.trees.items():
             if tree[2] > limit:
                 break
             expired.append(root)
@@ -125,11 +181,11 @@ class PendingTable:
     @property
     def next_deadline_ns(self) -> int | None:
         """When the earliest tree times out."""
-        for tree in self._trees.values():
+        for tree in self.trees.values():
             return tree[2] + self._timeout_ns
         return None
 
-    def acker_died(self, is_its: Callable[[int], bool]) -> None:
+    def acker_died(self, is_its: Callable[[int], bool], failure: Failure | None = None) -> None:
         """Fail every tree whose acker is gone; `is_its(root)` says which."""
-        for root in [root for root in self._trees if is_its(root)]:
-            self.failed(root, Failure(WORKER_DIED))
+        for root in [root for root in self.trees if is_its(root)]:
+            self.failed(root, failure or Failure(WORKER_DIED))

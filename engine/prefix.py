@@ -6,16 +6,18 @@ worker dies; only the prefix without holes may be committed (hazard H32; Storm's
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 
 class AckedPrefix:
     """Offsets 0, 1, 2 ... of one partition. Pure; one thread."""
 
     __slots__ = ("_beyond", "committable")
 
-    def __init__(self, start: int = 0) -> None:
+    def __init__(self, start: int = 0, beyond: Iterable[int] = ()) -> None:
         self.committable = start
         """Every offset below this one is acked."""
-        self._beyond: set[int] = set()
+        self._beyond: set[int] = set(beyond)
 
     def ack(self, offset: int) -> bool:
         """Offset is acked; whether `committable` rose. Acking an offset again changes nothing."""
@@ -28,6 +30,15 @@ class AckedPrefix:
             self._beyond.remove(self.committable)
             self.committable += 1
         return True
+
+    def is_acked(self, offset: int) -> bool:
+        """Whether this offset was acked, past a hole or not."""
+        return offset < self.committable or offset in self._beyond
+
+    @property
+    def beyond(self) -> list[int]:
+        """Offsets acked past a hole. A source that keeps them too reads again only what was pending."""
+        return sorted(self._beyond)
 
     @property
     def beyond_count(self) -> int:

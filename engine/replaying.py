@@ -11,11 +11,10 @@ keep that position in `context.state_dir`; see `AckedPrefix` and examples/word_c
 from __future__ import annotations
 
 import heapq
-import random
-import time
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
+from engine.clock import NS_PER_SEC
 from engine.component import Spout
 from engine.errors import ComponentError
 
@@ -45,15 +44,15 @@ class ReplayingSpout(Spout):
     def open(self, conf: Mapping[str, Any], context: TopologyContext, collector: SpoutCollector) -> None:
         self._collector = collector
         self._kept: dict[Any, Any] = {}
-        self._due: list[tuple[float, int, Any]] = []
+        self._due: list[tuple[int, int, Any]] = []
         self._order = 0
-        self._jitter = random.Random()
+        self._now_ns, self._jitter = context.now_ns, context.random
         self._at_end = False
         self.start(conf, context)
         self._records = self.read()
 
     def next_tuple(self) -> None:
-        if self._due and self._due[0][0] <= time.monotonic():
+        if self._due and self._due[0][0] <= self._now_ns():
             message_id = heapq.heappop(self._due)[2]
             if message_id in self._kept:
                 self._collector.emit(self._kept[message_id], message_id)
@@ -86,8 +85,8 @@ class ReplayingSpout(Spout):
             return
         delay_secs = min(self.max_delay_secs, self.first_delay_secs * 2.0 ** min(failure.attempt - 1, 30))
         self._order += 1
-        due = time.monotonic() + delay_secs * self._jitter.uniform(0.5, 1.0)
-        heapq.heappush(self._due, (due, self._order, message_id))
+        due_ns = self._now_ns() + round(delay_secs * self._jitter.uniform(0.5, 1.0) * NS_PER_SEC)
+        heapq.heappush(self._due, (due_ns, self._order, message_id))
         self.fail(message_id)
 
 

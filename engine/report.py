@@ -7,6 +7,7 @@ import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
+from engine.failure_log import ComponentFailures
 from engine.metrics import merge, percentile_ms
 from engine.user_metrics import MetricReading, Metrics, summarise
 
@@ -100,6 +101,11 @@ class RunReport:
     """What the components measured themselves: see `engine.user_metrics`."""
     drained: bool = False
     """All spouts were exhausted and nothing was pending when the report was made."""
+    failures: Mapping[str, ComponentFailures] = field(default_factory=dict)
+    """By component: how many messages failed for which reason, and the last of them."""
+    links: Mapping[str, int] = field(default_factory=dict)
+    """Frames between workers: lost, repeated, refused (damaged or of a dead sender); and reconnects to replaced
+    workers."""
 
     def to_dict(self) -> dict[str, object]:
         return dataclasses.asdict(self)
@@ -111,6 +117,7 @@ class RunReport:
 
 def build_report(
     topology: str, readings: Iterable[TaskReading], duration_secs: float, restarts: list[Restart], drained: bool,
+    failures: Mapping[str, ComponentFailures] | None = None, links: Mapping[str, int] | None = None,
     metrics: Iterable[MetricReading] = (),
 ) -> RunReport:
     """Sum up task readings."""
@@ -146,6 +153,8 @@ def build_report(
         workers=workers,
         metrics=summarise(metrics),
         drained=drained,
+        failures=failures or {},
+        links=links or {},
     )
 
 

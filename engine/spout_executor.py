@@ -1,7 +1,8 @@
 """Runs the tasks of a spout: asks for tuples while there is room, and hands answers back.
 
-Guarantees: `next_tuple` is called only while the topology is active, fewer than `max_spout_pending` trees are open, and
-nothing downstream is congested; `ack`, failures and time-outs are delivered whatever the state.
+Guarantees: `next_tuple` is called only while the topology is active, fewer than `max_spout_pending` messages are open,
+and nothing downstream is congested; `ack`, failures and time-outs are delivered whatever the state. What a turn emitted
+is in the task's journal, where one is kept, before any bolt sees it.
 """
 
 from __future__ import annotations
@@ -11,6 +12,8 @@ from collections.abc import Callable
 from engine.collectors import SpoutCollector
 from engine.component import Spout
 from engine.executor import TaskCrashed
+from engine.failure import Failure
+from engine.lane import Letter
 from engine.metrics import TaskStats
 from engine.pending import PendingTable
 
@@ -62,8 +65,9 @@ class SpoutExecutor:
             task.stats.errors += 1
             raise TaskCrashed(task.component, task.task, method, error) from error
 
-    def run(self, emits: int) -> bool:
-        """Expire what is due and ask each task for up to `emits` tuples; whether anything happened."""
+    def run(self, emits: int, may_send: bool = True) -> bool:
+        """Expire what is due, send what is held back if that is allowed, and ask each task for up to `emits` tuples;
+        whether anything happened."""
         worked = False
         self.ran_dry = True
         for task in self.tasks:
@@ -72,7 +76,23 @@ class SpoutExecutor:
                 worked = True
             if emits and task.active and self._emit(task, emits):
                 worked = True
+            if may_send and pending.lane and self._send_held(task):
+                worked = True
+            pending.attempts.flush(pending.trees)
         return worked
+
+    def _send_held(self, task: SpoutTask) -> bool:
+        pending = task.pending
+        try:
+            return pending.lane.run(pending, task.collector.send, pending.now_ns())
+        except Exception as error:
+            task.stats.errors += 1
+            raise TaskCrashed(task.component, task.task, "on_dead_letter", error) from error
+
+    def give_back(self, task: SpoutTask, letter: Letter) -> None:
+        """A dead letter is to be emitted again."""
+        task.finished = False
+        task.pending.give_back(letter)
 
     def _expire(self, task: SpoutTask) -> bool:
         try:
@@ -83,11 +103,12 @@ class SpoutExecutor:
 
     def _emit(self, task: SpoutTask, emits: int) -> bool:
         next_tuple, pending, collector = task.user.next_tuple, task.pending, task.collector
-        limit = task.max_pending
+        trees, held = pending.trees, pending.lane.held
+        limit = None if task.max_pending is None else task.max_pending - len(pending.lane.waiting)
         before = first = collector.emitted
         try:
             for _ in range(emits):
-                if limit is not None and len(pending) >= limit:
+                if limit is not None and len(trees) + len(held) >= limit:
                     break
                 next_tuple()
                 after = collector.emitted
@@ -105,10 +126,10 @@ class SpoutExecutor:
         task.finished = False
         return True
 
-    def acker_died(self, task: SpoutTask, is_its: Callable[[int], bool]) -> None:
+    def acker_died(self, task: SpoutTask, is_its: Callable[[int], bool], failure: Failure) -> None:
         """An acker is gone; `is_its(root)` says which trees were with it."""
         try:
-            task.pending.acker_died(is_its)
+            task.pending.acker_died(is_its, failure)
         except Exception as error:
             task.stats.errors += 1
             raise TaskCrashed(task.component, task.task, "on_failure", error) from error

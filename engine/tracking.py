@@ -8,7 +8,7 @@ One thread: the worker's loop.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from engine.acker import Acker
 from engine.failure import TIMEOUT, Failure
@@ -151,13 +151,30 @@ class Tracking:
             executor, task = self.spout_tasks[spout_task]
             executor.answer(task, root, answer)
 
-    def worker_died(self, slot: int) -> None:
+    def charge(self) -> None:
+        """This worker is about to end by an error: what the trees of its own spouts failed of is theirs, whoever may
+        still hear of it."""
+        for root, failure in self.outbox.fails.items():
+            for _, task in self.spout_tasks.values():
+                task.pending.charge(root, failure)
+
+    def last_words(self, failures: Mapping[int, Failure]) -> None:
+        """What a worker that is dead by now has ended by."""
+        for root, failure in failures.items():
+            acker = self.ackers.get(root & ACKER_MASK)
+            if acker is not None:
+                acker.fail(root, failure)
+            for executor, task in self.spout_tasks.values():
+                if root in task.pending.trees:
+                    executor.answer(task, root, failure)
+
+    def worker_died(self, slot: int, failure: Failure) -> None:
         """Fail exactly the trees that the dead worker held a part of, and those whose acker died with it."""
         dead = self.peers.dead_mask
         for acker in self.ackers.values():
-            acker.workers_died(dead)
+            acker.workers_died(dead, failure)
         its = {index for index, worker in enumerate(self._acker_worker) if worker == slot}
         if its:
             for executor, task in self.spout_tasks.values():
-                executor.acker_died(task, lambda root: root & ACKER_MASK in its)
+                executor.acker_died(task, lambda root: root & ACKER_MASK in its, failure)
         self.settle()

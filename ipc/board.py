@@ -27,7 +27,7 @@ from engine.errors import ClusterError
 from engine.metrics import HISTOGRAM_BUCKETS, TASK_COUNTERS
 
 MAGIC = 0x5351_5541_4C4C_0001
-VERSION = 1
+VERSION = 2
 HEADER_WORDS = 8
 WORD_BYTES = 8
 _HEADER = struct.Struct("=4Q")
@@ -40,6 +40,13 @@ STATE_NAMES = {0: "empty", STARTING: "starting", READY: "ready", DEAD: "dead", S
     SLOT_IDENTITY, SLOT_PID, SLOT_HEARTBEAT_NS, SLOT_PROGRESS, SLOT_BACKLOG, SLOT_CONGESTED, SLOT_QUIET, SLOT_ACTIVE,
     SLOT_RSS_BYTES,
 ) = range(9)
+SLOT_TRIAL = 9
+"""When this worker asked for its turn to try a suspect, 0 = it does not; odd if trials may end in a dead letter."""
+SLOT_EXPLAINED = 10
+"""`incarnation << 1` of the last that ended by an exception; odd if it was charged to a tuple that has a limit."""
+SLOT_LINKS = 11
+"""First of the words of LINK_COUNTERS: frames that came wrongly or not at all, over all incarnations."""
+LINK_COUNTERS = ("lost", "repeated", "refused", "reconnects")
 SLOT_WORDS = 16
 
 TASK_WORDS = len(TASK_COUNTERS) + HISTOGRAM_BUCKETS
@@ -136,6 +143,21 @@ class Board:
         at = self.slot_at(index)
         identity = self.words[at + SLOT_IDENTITY]
         return SlotCell(identity >> 8, identity & 0xFF, self.words[at + SLOT_PID])
+
+    def explained(self, index: int, incarnation: int) -> bool:
+        """Whether an incarnation ended by an exception, and said so."""
+        return incarnation > 0 and self.words[self.slot_at(index) + SLOT_EXPLAINED] >> 1 == incarnation
+
+    def excused(self, index: int, incarnation: int) -> bool:
+        """Whether the death of an incarnation brings a dead letter nearer: it was a known tuple's doing, or a suspect
+        was on trial."""
+        mine = self.words[self.slot_at(index) + SLOT_EXPLAINED] == incarnation << 1 | 1
+        return mine or any(self.words[self.slot_at(slot) + SLOT_TRIAL] & 1 for slot in range(self.n_slots))
+
+    def link_counts(self, index: int) -> dict[str, int]:
+        """What went wrong on the links to a worker."""
+        at = self.slot_at(index) + SLOT_LINKS
+        return dict(zip(LINK_COUNTERS, self.words[at : at + len(LINK_COUNTERS)], strict=True))
 
     def identity(self, index: int) -> int:
         """`incarnation << 8 | state` of a slot: one word, cheap enough to poll on every turn of a loop."""

@@ -16,6 +16,9 @@ Layout::
     RUN/boards/<topology id>[.<version>]              status boards
     RUN/metrics/<topology id>/<slot>-<incarnation>.*  what components measure themselves
     RUN/state/<topology name>/<component>-<task>/     tasks' own files
+    RUN/state/<topology name>/                        dead letters (see scheduler.dead_letters)
+    RUN/state/<topology name>/.attempts/              what failed how often, one file per spout task
+    RUN/failures/<topology id>/                       the last failures, one file per worker slot; last words
     RUN/logs/*.log                                    daemons
     RUN/logs/<topology id>/<node>-<port>.log          workers
 """
@@ -240,8 +243,17 @@ class RunDir:
         return self.state_of(topology_name) / f"{_file_name(component)}-{task}"
 
     def state_of(self, topology_name: str) -> Path:
-        """Everything that the tasks of topologies of that name have kept. Outlives them."""
+        """Everything that topologies of that name and their tasks have kept. Outlives them."""
         return self.path / "state" / _file_name(topology_name)
+
+    def attempts(self, topology_name: str, component: str, task_index: int) -> Path:
+        return self.state_of(topology_name) / ".attempts" / f"{_file_name(component)}-{task_index}"
+
+    def failures(self, topology_id: str) -> Path:
+        return self.path / "failures" / _file_name(topology_id)
+
+    def last_words(self, topology_id: str, slot: int, incarnation: int) -> Path:
+        return self.failures(topology_id) / f"last-words-{slot}-{incarnation}"
 
     def socket_length_check(self, node: str = "node-99") -> None:
         """UsageError unless the longest socket path that `node` may ever need fits. Called before anything starts."""

@@ -20,13 +20,14 @@ from pathlib import Path
 from types import ModuleType, TracebackType
 
 from engine.config import Config
-from engine.errors import ClusterError, UsageError
+from engine.errors import ClusterError, SquallError, UsageError
 from engine.report import RunReport
 from engine.topology import Topology
 from ipc.rundir import RunDir, default_parent, sweep_stale
 from scheduler.client import NimbusClient
 from scheduler.daemons import Daemons
 from scheduler.job import Job
+from scheduler.kept_state import keep_dead_letters
 from scheduler.log_tail import LogTail
 from scheduler.topology_code import pack, submit
 
@@ -78,6 +79,7 @@ class LocalCluster:
                 with contextlib.suppress(ClusterError):
                     job.remove(grace_secs)
             job.close()
+        self._keep_dead_letters()
         self._jobs.clear()
         echo(self.new_log_lines())
         if self._client is not None:
@@ -91,6 +93,21 @@ class LocalCluster:
             self.run_dir.remove()
         else:
             self.run_dir.close()
+
+    def _keep_dead_letters(self) -> None:
+        """An anonymous run directory goes with the run; what it answers for must not. Says where it is."""
+        for job in self._jobs:
+            try:
+                kept = keep_dead_letters(self.run_dir, job.name, copy=self._anonymous)
+            except (OSError, SquallError) as error:
+                sys.stderr.write(f"the dead letters of {job.name} could not be kept: {error}\n")
+                continue
+            if kept is not None:
+                path, count = kept
+                sys.stderr.write(
+                    f"{count} dead letters of {job.name} are kept; to list them: squall dead-letters {job.name} "
+                    f"--dir {path}\n"
+                )
 
     def __enter__(self) -> LocalCluster:
         return self

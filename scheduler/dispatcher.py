@@ -34,10 +34,10 @@ from scheduler.instruction import (
     SetBoard,
     Signal,
 )
-from scheduler.last_words import DUMP_SIGNAL, log_size, python_stack
 from scheduler.messages import SetStatus, SlotChanged, StopWorker, WorkerBoot
 from scheduler.nimbus_link import NimbusLink
 from scheduler.node_boards import NodeBoards
+from scheduler.python_stacks import DUMP_SIGNAL, log_size, python_stack
 from scheduler.supervisor import Order, Supervisor
 from scheduler.worker_ledger import WorkerLedger
 from scheduler.worker_watch import WorkerWatch

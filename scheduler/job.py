@@ -14,12 +14,14 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from engine.errors import ClusterError
+from engine.failure_log import ComponentFailures
 from engine.report import Restart, RunReport, TaskReading, build_report
 from engine.user_metrics import MetricReading
-from ipc.board import Board
+from ipc.board import LINK_COUNTERS, Board
 from ipc.metric_file import read_metrics
 from ipc.rundir import RunDir
 from scheduler.client import Interrupted
+from scheduler.failure_file import read_failures
 from scheduler.messages import Assignment, TopologyRecord, TopologyState
 from scheduler.topology_view import TopologyView
 
@@ -35,7 +37,8 @@ _STOP_GRACE_SECS = 15.0
 """How long a worker may take to close its tasks: the supervisor kills it long before."""
 _NIMBUS_PAUSE_SECS = 0.01
 _HOPELESS_ERRORS = 5
-"""So many deaths by an error of user code in a row, without a single ack between them, and the run is given up."""
+"""So many deaths by an error of user code in a row, with no message answered or charged with one between them, and the
+run is given up."""
 _HOPELESS_DEATHS = 20
 """The same for deaths without a word (a signal, an exit): whoever kills workers on purpose may do so for a while."""
 
@@ -57,10 +60,11 @@ class Job:
         self._deaths_seen = 0
         self._deaths_without_progress = 0
         self._errors_without_progress = 0
-        self._acked_at_death = 0
+        self._progress_at_death = 0
         self._nimbus_asked = 0.0
         self._last_state: TopologyState | None = None
         self._last_metrics: list[MetricReading] = []
+        self._last_failures: dict[str, ComponentFailures] = {}
         self.ended: float | None = None
         self.removed = False
 
@@ -107,14 +111,27 @@ class Job:
             )
             for r in self.state().restarts
         ]
-        drained = self.ended is not None
-        return build_report(self.name, self.readings(), until - self._started, restarts, drained, self._metrics())
+        return build_report(
+            self.name, self.readings(), until - self._started, restarts, self.ended is not None, self._failures(),
+            self._links(), self._metrics(),
+        )
 
     def _metrics(self) -> list[MetricReading]:
         """What the components measured; their files go with the topology."""
         metrics = list(read_metrics(self._run_dir.metrics(self.id)))
         self._last_metrics = metrics or self._last_metrics
         return self._last_metrics
+
+    def _failures(self) -> dict[str, ComponentFailures]:
+        """What failed since this job began; the files go with the topology."""
+        failures = read_failures(self._run_dir, self.id, self._started)
+        self._last_failures = failures or self._last_failures
+        return self._last_failures
+
+    def _links(self) -> dict[str, int]:
+        view = self.view()
+        counts = [] if view is None else [view.board.link_counts(slot) for slot in range(view.board.n_slots)]
+        return {name: sum(count[name] for count in counts) for name in LINK_COUNTERS}
 
     def wait_until_ready(self, timeout: float) -> None:
         """Wait until every worker has opened its tasks. ClusterError when `timeout` seconds pass first."""
@@ -176,22 +193,33 @@ class Job:
         last = state.restarts[-1] if state.restarts else None
         deaths = state.restarts_total
         if deaths > self._deaths_seen:
-            acked = sum(reading.counters["acked"] for reading in self.readings())
-            if acked > self._acked_at_death:
-                self._deaths_without_progress = 0
-                self._errors_without_progress = 0
-            self._deaths_without_progress += deaths - self._deaths_seen
-            self._errors_without_progress += sum(bool(r.error) for r in state.restarts[self._deaths_seen - deaths :])
-            self._deaths_seen, self._acked_at_death = deaths, acked
+            progress = self._progress()
+            if progress > self._progress_at_death:
+                # However many deaths there were since the last look: it went on.
+                self._deaths_without_progress = self._errors_without_progress = 0
+            else:
+                recent = state.restarts[self._deaths_seen - deaths :]
+                self._deaths_without_progress += deaths - self._deaths_seen
+                self._errors_without_progress += sum(bool(restart.error) for restart in recent)
+            self._deaths_seen, self._progress_at_death = deaths, progress
         hopeless = (
             self._errors_without_progress >= _HOPELESS_ERRORS or self._deaths_without_progress >= _HOPELESS_DEATHS
         )
         if last is None or not (failed or hopeless):
             return
         why = (last.error or last.reason).splitlines()[0]
+        times = max(1, self._deaths_without_progress)
         raise ClusterError(
-            f"topology {self.name!r} makes no progress: worker {last.slot} died {self._deaths_without_progress} times "
-            f"in a row, at last with: {why}"
+            f"topology {self.name!r} makes no progress: worker {last.slot} died {times} times in a row, "
+            f"at last with: {why}"
+        )
+
+    def _progress(self) -> int:
+        """Messages that were answered for good, and deaths that brought one nearer to that."""
+        return sum(
+            reading.counters[name]
+            for reading in self.readings() if reading.kind == "spout"
+            for name in ("acked", "dead_letters", "crashes")
         )
 
     # ---- commands ----
@@ -272,6 +300,7 @@ class Job:
         """Keep what can no longer be asked once the topology is gone."""
         self._last_state = self.state()
         self._metrics()
+        self._failures()
         if self.ended is None:
             self.ended = time.monotonic()
 

@@ -1,64 +1,34 @@
-"""What the interpreter wrote about a worker that crashed or hung: its Python stacks, found in the worker's log.
+"""What a worker that ends by an exception leaves for the others: which trees it ends by, and the error.
 
-Guarantees: only what was written from a given offset on is looked at, so an earlier life's stack is never taken for
-this one's; a log that cannot be read gives an empty text.
+The same goes to their ackers as frames, but a frame that comes after the news of the death is refused. The file is
+there before that.
 
-Relies on: `faulthandler` writing to the worker's log, on a crash or when asked to by `DUMP_SIGNAL`.
+Guarantees: whoever learns of a death that is marked as explained on the status board finds its last words.
 """
 
 from __future__ import annotations
 
+import json
 import os
-import re
-import signal
+from collections.abc import Mapping
+from dataclasses import astuple
 
-DUMP_SIGNAL = signal.SIGUSR2
-"""Makes a worker write the stacks of all its threads to its log, even in the middle of user code."""
-CRASH_SIGNALS = frozenset((signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS, signal.SIGFPE, signal.SIGILL))
-_READ_BYTES = 64 * 1024
-_MAX_CHARS = 4000
-_CRASH = "Fatal Python error: "
-_THREAD = re.compile(r"^(?:Current thread|Thread) 0x[0-9a-f]+.*$", re.MULTILINE)
-_STACK_LINE = re.compile(r'^(?:Fatal Python error: .*|(?:Current thread|Thread) 0x.*|  File ".*|  \.\.\.|)$')
+from engine.failure import Failure
+from ipc.rundir import RunDir
 
 
-def log_size(path: str) -> int:
-    """Where the log ends now; 0 if there is none."""
-    try:
-        return os.path.getsize(path)
-    except OSError:
-        return 0
+def write_last_words(
+    run_dir: RunDir, topology_id: str, slot: int, incarnation: int, failures: Mapping[int, Failure]
+) -> None:
+    """Called by the worker that is about to end, before it says on the board that it has explained itself."""
+    path = run_dir.last_words(topology_id, slot, incarnation)
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    temporary = path.with_name(path.name + ".new")
+    temporary.write_text(json.dumps([(root, *astuple(failure)) for root, failure in failures.items()]))
+    os.replace(temporary, path)
 
 
-def python_stack(path: str, since: int) -> str:
-    """The stacks written to a log after offset `since`: one line that says where it was, then all threads."""
-    try:
-        with open(path, "rb") as file:
-            file.seek(max(since, os.fstat(file.fileno()).st_size - _READ_BYTES))
-            return stack_in(file.read().decode("utf-8", "replace"))
-    except OSError:
-        return ""
-
-
-def stack_in(text: str) -> str:
-    """The last crash, or else all stacks that were asked for; "" if there are none."""
-    begin = text.rfind(_CRASH)
-    if begin < 0:
-        thread = _THREAD.search(text)
-        if thread is None:
-            return ""
-        begin = thread.start()
-    lines = []
-    for line in text[begin:].splitlines():
-        if not _STACK_LINE.match(line):
-            # faulthandler ends with a list of extension modules; and whatever user code printed meanwhile is its own.
-            continue
-        lines.append(line)
-    stack = "\n".join(lines).strip()[:_MAX_CHARS]
-    if stack.startswith(_CRASH):
-        return stack
-    frames = [line.strip() for line in lines if line.startswith("  File")]
-    # Threads are written newest first; the worker's loop runs on the oldest.
-    last_thread = stack.rfind("hread 0x")
-    innermost = next((line for line in stack[last_thread:].splitlines() if line.startswith("  File")), "")
-    return f"hung at {(innermost or frames[0]).strip() if frames else 'an unknown place'}\n{stack}"
+def read_last_words(run_dir: RunDir, topology_id: str, slot: int, incarnation: int) -> dict[int, Failure]:
+    """Failure by root of the trees that an incarnation ended by."""
+    rows = json.loads(run_dir.last_words(topology_id, slot, incarnation).read_text())
+    return {root: Failure(*failure) for root, *failure in rows}

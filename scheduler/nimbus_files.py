@@ -47,8 +47,10 @@ class NimbusFiles:
     def remove_board(self, topology_id: str, version: int) -> None:
         self._run_dir.board(topology_id, version).unlink(missing_ok=True)
 
-    def remove_metrics(self, topology_id: str) -> None:
-        shutil.rmtree(self._run_dir.metrics(topology_id), ignore_errors=True)
+    def remove_accounts(self, topology_id: str) -> None:
+        """What its workers wrote down for the report: metrics, the last failures. Its dead letters stay."""
+        for path in (self._run_dir.metrics(topology_id), self._run_dir.failures(topology_id)):
+            shutil.rmtree(path, ignore_errors=True)
 
     @contextlib.contextmanager
     def view(self, record: TopologyRecord, assignment: Assignment) -> Iterator[TopologyView]:

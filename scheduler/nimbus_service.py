@@ -287,7 +287,7 @@ class NimbusService:
             case RemoveBoard(topology_id, version):
                 self._files.remove_board(topology_id, version)
             case DeleteTopology(topology_id):
-                self._files.remove_metrics(topology_id)
+                self._files.remove_accounts(topology_id)
                 self._discard_unused_code()
             case Note(text):
                 log.info("%s", text)

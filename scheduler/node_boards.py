@@ -38,6 +38,11 @@ class NodeBoards:
         """The latest incarnation anybody has started of this slot of the topology; 0 if none."""
         return self._boards[work.topology.id, work.assignment.version].slot(work.slot_index).incarnation
 
+    def excused(self, work: SlotAssignment) -> bool:
+        """Whether the death of the slot's worker is a step towards a dead letter, not towards giving the slot up."""
+        board = self._boards[work.topology.id, work.assignment.version]
+        return board.excused(work.slot_index, board.slot(work.slot_index).incarnation)
+
     def write(self, cell: SetBoard) -> bool:
         """Write a slot's cell. False if a later incarnation is there: the slot is another node's by now."""
         board = self._boards[cell.topology_id, cell.version]

@@ -92,11 +92,14 @@ class RestartPolicy:
         self._in_a_row = 0
         self._refusals_in_a_row = 0
 
-    def died(self, now: float, lived_secs: float) -> Restart | GiveUp:
-        """A worker that had been forked has ended without being told to."""
+    def died(self, now: float, lived_secs: float, excused: bool = False) -> Restart | GiveUp:
+        """A worker that had been forked has ended without being told to. An excused death, one that brought a poison
+        tuple nearer to the dead-letter ledger, is a step forward: no reason to give up, nor for a long delay."""
         options = self._options
         self._refusals_in_a_row = 0
         self._in_a_row = 1 if lived_secs >= options.probation_secs else self._in_a_row + 1
+        if excused:
+            return Restart(self._jittered(min(options.first_delay_secs, options.delay_secs(self._in_a_row))))
         self._deaths.append(now)
         while now - self._deaths[0] > options.period_secs:
             self._deaths.popleft()

@@ -7,7 +7,7 @@ Guarantees
     * A transition that makes no sense raises, with the slot's history.
 
 Relies on: its caller to carry out the instructions it returns, in order, and to bring the answers back as events.
-Pure: no I/O, no clock; `last_incarnation` reads what the status board says of a slot.
+Pure: no I/O, no clock; `last_incarnation` and `excused` read what the status board says of a slot.
 
 States::
 
@@ -55,6 +55,7 @@ class Slot:
         options: SlotOptions,
         policy: RestartPolicy,
         last_incarnation: Callable[[SlotAssignment], int],
+        excused: Callable[[SlotAssignment], bool] = lambda work: False,
     ) -> None:
         self.place = place
         self.state = SlotState.EMPTY
@@ -67,6 +68,7 @@ class Slot:
         self._options = options
         self._policy = policy
         self._last_incarnation = last_incarnation
+        self._excused = excused
         self._deadline: float | None = None
 
     @property
@@ -165,6 +167,8 @@ class Slot:
         """The worker's process has ended; how is not known yet."""
         self._expect(self.life.pid != 0 and self.state in ALIVE, "lost", now)
         self.life.stopping = self.state is SlotState.STOPPING
+        # Before the board says that it is dead: the suspect's own worker then takes the trial's mark away.
+        self.life.excused = self._excused(self._present_work())
         self.state = SlotState.EXITED
         # What the worker left behind in its process group must not meet its replacement.
         sweep = do.Signal(self.life.pid, signal.SIGKILL)
@@ -262,7 +266,7 @@ class Slot:
         out: list[Instruction] = [self._report("died", now, reason, error)]
         if not same_work(self.work, self.target):
             return out + self._vacate(now)
-        verdict = self._policy.died(now, lived_secs=now - self.life.forked_at)
+        verdict = self._policy.died(now, now - self.life.forked_at, self.life.excused)
         if isinstance(verdict, GiveUp):
             self.state = SlotState.FAILED
             self._deadline = None

@@ -27,11 +27,11 @@ from scheduler import process
 from scheduler.dispatcher import Dispatcher
 from scheduler.forking_parent import ForkingParent
 from scheduler.history import History
-from scheduler.last_words import CRASH_SIGNALS
 from scheduler.messages import AssignNode, Shutdown, SlotAssignment, SlotChanged, WorkerFailed, WorkerReady
 from scheduler.nimbus_link import NimbusLink
 from scheduler.node_boards import NodeBoards
 from scheduler.progress_watch import ProgressWatch
+from scheduler.python_stacks import CRASH_SIGNALS
 from scheduler.supervisor import Order, Supervisor
 from scheduler.worker_ledger import Survivor, WorkerLedger
 from scheduler.worker_life import SlotState

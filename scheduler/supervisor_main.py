@@ -70,6 +70,7 @@ class SupervisorProcess:
                 SlotOptions(),
                 RestartPolicy(RestartPolicyOptions(), rng),
                 self._boards.last_incarnation,
+                self._boards.excused,
             )
             for port in options.ports
         ]

@@ -15,7 +15,6 @@ Relies on: being forked by `scheduler.zygote` from a process that never had a Ze
 from __future__ import annotations
 
 import gc
-import json
 import os
 import sys
 import time
@@ -41,8 +40,11 @@ from ipc.rundir import RunDir
 from scheduler import blob, process
 from scheduler.code_store import CodeStore
 from scheduler.fault_points import from_environment, link_shim_from_environment
+from scheduler.last_words import read_last_words, write_last_words
 from scheduler.messages import Assignment, SetStatus, WorkerBoot, WorkerFailed, WorkerReady
+from scheduler.trial_turn import BoardTrialTurn
 from scheduler.worker_board import WorkerBoard
+from scheduler.worker_files import WorkerFiles
 
 EXIT_OK, EXIT_CRASHED = 0, 1
 
@@ -99,6 +101,8 @@ class Worker:
         self._poller = zmq.Poller()
         for source in (self._plane.inbound, self._control.socket, self._wake_fd):
             self._poller.register(source, zmq.POLLIN)
+        self._bounded = self._config.max_crashes is not None or self._config.max_attempts is not None
+        self._files = WorkerFiles(self._run_dir, boot, self._plan, self._report_error)
         self._stopping = False
         self._blocked = False
         self._look_at_ns = 0
@@ -128,9 +132,12 @@ class Worker:
             worker=self._name,
             attempt=boot.incarnation,
             now_ns=time.monotonic_ns,
-            state_root=str(self._run_dir.state_dir(boot.topology.name, "x", 0).parent),
+            state_root=str(self._run_dir.state_of(boot.topology.name)),
             report_error=self._report_error,
             dead_letter=self._dead_letter,
+            note_failure=self._files.note_failure,
+            journal=self._files.journal,
+            trial_turn=BoardTrialTurn(self._board, boot.slot_index, self._bounded),
             wake=self._wake,
             copy=blob.copy_component,
             metrics=self._metrics,
@@ -139,6 +146,7 @@ class Worker:
         self._shared = WorkerBoard(self._board, self._core, self._plane, boot.slot_index, boot.incarnation)
         self._follow_peers()
         self._shared.publish_memory(process.rss_bytes(os.getpid()))
+        self._files.take_requests(self._core)
         self._shared.publish(worked=True, congested=False)
         # What exists now lives as long as the worker: the collector need not look at it again.
         gc.collect()
@@ -181,6 +189,7 @@ class Worker:
                 self._pass("worker.publish", worked)
                 self._rotate()
                 self._sample_gauges(now_ns)
+            self._files.turn(core)
             self._wait(worked)
 
     def _has_time(self) -> bool:
@@ -219,12 +228,19 @@ class Worker:
             if not alive or incarnation != self._peers.incarnation(slot):
                 self._plane.disconnect(slot)
                 self._plane.fence(slot, incarnation if alive else incarnation + 1)
-            self._core.peer_changed(slot, incarnation, alive)
+            self._core.peer_changed(slot, incarnation, alive, self._last_words(slot, incarnation - alive))
             if state == READY and not self._plane.is_connected(slot):
                 place = self._boot.assignment.workers[slot]
+                self._shared.connected(slot)
                 self._plane.connect(
                     slot, incarnation, self._run_dir.worker_socket(place.node, place.port, incarnation)
                 )
+
+    def _last_words(self, slot: int, incarnation: int) -> dict[int, Failure] | None:
+        """What another worker, dead by now, says that it ended by; None if it ended without a word."""
+        if not self._board.explained(slot, incarnation):
+            return None
+        return read_last_words(self._run_dir, self._boot.topology.id, slot, incarnation)
 
     def _rotate(self) -> None:
         now = time.monotonic_ns()
@@ -276,19 +292,8 @@ class Worker:
         _log(f"error reported by {component}[{task}]: {text}")
 
     def _dead_letter(self, component: str, task: int, message_id: Any, values: Any, failure: Failure) -> None:
-        """Append to the ledger. One write of one line, so that a death cannot tear it."""
-        record = {
-            "component": component, "task": task, "message_id": repr(message_id), "values": repr(values),
-            "reason": failure.reason, "failed_in": failure.component, "worker": failure.worker,
-            "error": failure.error, "attempt": failure.attempt,
-        }
-        path = self._run_dir.state_dir(self._boot.topology.name, component, task).parent / "dead-letters.jsonl"
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        try:
-            os.write(fd, json.dumps(record).encode() + b"\n")
-        finally:
-            os.close(fd)
+        self._files.dead_letter(component, task, message_id, values, failure)
+        self._shared.publish_dead_letters(task)
 
     def fail(self, component: str, task: int, error: str, text: str) -> None:
         """Last words: to the log, to the supervisor, and to the trees' ackers."""
@@ -298,13 +303,23 @@ class Worker:
 
     def send_last(self) -> None:
         """Send what the crash left behind: the failures of the trees at hand, so that they are replayed at once."""
-        self._core.tracking.settle()
+        tracking, boot = self._core.tracking, self._boot
+        fails = dict(self._core.outbox.fails)
+        write_last_words(self._run_dir, boot.topology.id, boot.slot_index, boot.incarnation, fails)
+        tracking.charge()
+        tracking.settle()
+        self._core.end_attempts()
+        # Before the death is on the board: others then know that it was none of their tuples' doing.
+        self._shared.explain(bool(fails) and self._bounded)
         self._send()
         self._shared.publish(worked=True, congested=False)
+        self._files.close()
 
     def close_tasks(self) -> int:
         """Call `close` and `cleanup`; the exit code."""
         self._pass("worker.stop")
+        self._core.end_attempts()
+        self._files.close()
         code = EXIT_OK
         for crash in self._core.close():
             code = EXIT_CRASHED

@@ -18,7 +18,9 @@ from ipc.board import (
     SLOT_ACTIVE,
     SLOT_BACKLOG,
     SLOT_CONGESTED,
+    SLOT_EXPLAINED,
     SLOT_HEARTBEAT_NS,
+    SLOT_LINKS,
     SLOT_PROGRESS,
     SLOT_QUIET,
     SLOT_RSS_BYTES,
@@ -48,6 +50,10 @@ class WorkerBoard:
             self._base[task] = [counters[name] for name in TASK_COUNTERS[:FIRST_GAUGE]]
             stats.histogram = board.task_histogram(task)
         self._progress = self._words[self._at + SLOT_PROGRESS]
+        self._link_base = list(board.link_counts(me).values())
+        self._met: set[int] = set()
+        self._reconnects = 0
+        self._lost_before = self._lost = 0
 
     def changed_peers(self) -> list[tuple[int, int, int]]:
         """(slot, incarnation, state) of every other worker that is not as it was at the last call."""
@@ -64,6 +70,20 @@ class WorkerBoard:
     @staticmethod
     def is_alive(state: int) -> bool:
         return state in (STARTING, READY)
+
+    def publish_dead_letters(self, task: int) -> None:
+        """Write the count of a spout task's dead letters at once: it must not be lost with what comes after it."""
+        index = TASK_COUNTERS.index("dead_letters")
+        self._words[self._board.task_at(task) + index] = self._base[task][index] + self._core.stats[task].dead_letters
+
+    def connected(self, slot: int) -> None:
+        """A link to a peer is being opened."""
+        self._reconnects += slot in self._met
+        self._met.add(slot)
+
+    def explain(self, charged: bool) -> None:
+        """This incarnation is about to end by an exception; `charged`: to a tuple that has a limit."""
+        self._words[self._at + SLOT_EXPLAINED] = self._incarnation << 1 | charged
 
     def others_congested(self) -> bool:
         """Whether any other worker asks the spouts to wait."""
@@ -113,6 +133,15 @@ class WorkerBoard:
         for peer, incarnation, sent, processed in self._plane.positions():
             words[board.link_at(me, peer)] = link_word(self._incarnation, incarnation, sent)
             words[board.link_at(peer, me) + 1] = link_word(incarnation, self._incarnation, processed)
+        lost = self._plane.lost
+        if lost < self._lost:
+            # A peer was replaced, and what its link had counted went with it.
+            self._lost_before += self._lost - lost
+        self._lost = lost
+        counts = self._plane.counts
+        now = (lost + self._lost_before, counts["frames repeated"], counts["frames refused"], self._reconnects)
+        for index, (base, count) in enumerate(zip(self._link_base, now, strict=True)):
+            words[self._at + SLOT_LINKS + index] = base + count
 
 
 def link_word(sender_incarnation: int, receiver_incarnation: int, position: int) -> int:

@@ -21,8 +21,8 @@ import traceback
 from typing import NoReturn
 
 from engine.errors import UsageError
-from scheduler.last_words import DUMP_SIGNAL
 from scheduler.messages import WorkerBoot
+from scheduler.python_stacks import DUMP_SIGNAL
 
 EXIT_EXCEPTION = 1
 

@@ -64,6 +64,8 @@ class WorkerLife:
     error: str = ""
     exit_status: int | None = None
     rss_bytes: int = 0
+    excused: bool = False
+    """Its death brought a dead letter nearer, so it says nothing against the slot."""
 
     def is_explained(self) -> bool:
         """Whether waiting longer could not teach more about the end."""

@@ -50,6 +50,8 @@ def pytest_configure(config: pytest.Config) -> None:
     if not config.pluginmanager.is_registered(plugin):
         # Where Squall is installed, its entry point did it already.
         config.pluginmanager.register(plugin, "squall")
+    # Dead letters of runs without a directory of their own are kept there.
+    os.environ["XDG_STATE_HOME"] = str(config.stash[RUNTIME_DIR] / "state")
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:

@@ -17,6 +17,7 @@ from squall import __version__
 from squall.cli.activate import activate_command, deactivate_command
 from squall.cli.config import config_command
 from squall.cli.daemons import nimbus_command, supervisor_command
+from squall.cli.dead_letters import dead_letters
 from squall.cli.down import down_command
 from squall.cli.kill import kill_command
 from squall.cli.logs import logs_command
@@ -44,7 +45,7 @@ STANDING = (
     up_command, down_command, nimbus_command, supervisor_command, submit_command, list_command, status_command,
     activate_command, deactivate_command, rebalance_command, kill_command, logs_command,
 )
-for command in (run_command, *STANDING, config_command, prepare, verify):
+for command in (run_command, *STANDING, dead_letters, config_command, prepare, verify):
     cli.add_command(command)
 
 

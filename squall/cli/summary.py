@@ -49,6 +49,24 @@ def print_summary(report: RunReport) -> None:
         console.print(f"worker {restart.slot} died at {restart.at_secs:.2f} s: {restart.reason}{memory}; {again}")
         if restart.error:
             console.print(f"    {restart.error.splitlines()[0]}", markup=False)
+    _print_failures(console, report)
+    if any(report.links.values()):
+        console.print("links: " + ", ".join(f"{count:,} {name}" for name, count in report.links.items()))
+
+
+def _print_failures(console: Console, report: RunReport) -> None:
+    """Counts by reason of each component, and its last failure."""
+    for name, failures in report.failures.items():
+        counts = ", ".join(f"{count:,} {reason}" for reason, count in failures.counts.items())
+        last = failures.last[-1]
+        where = f" in {last.component}[{last.task}]" if last.component else ""
+        on = f" on {last.worker}" if last.worker else ""
+        error = f": {last.error}" if last.error else ""
+        console.print(
+            f"failures of {name}: {counts}; the last at {last.at_secs:.2f} s was message {last.message_id} of "
+            f"{last.spout}, {last.reason}{where}{on}{error} (attempt {last.attempt})",
+            markup=False,
+        )
 
 
 def _shown(value: object) -> str:

@@ -59,6 +59,10 @@ class Numbers(ReplayingSpout):
         super().ack(message_id)
         note(self.directory, "acked", message_id)
 
+    def on_dead_letter(self, message_id: Any, failure: Failure) -> None:
+        note(self.directory, "dead", [message_id, failure.reason, failure.error, failure.attempt])
+        ReplayingSpout.ack(self, message_id)
+
     def on_failure(self, message_id: Any, failure: Failure) -> None:
         note(
             self.directory, "failed",
@@ -191,6 +195,27 @@ class Refuse(BasicBolt):
             if self.how == "raise":
                 raise ValueError("broken")
             os._exit(7)
+        collector.emit((tup["n"],))
+
+
+class Poisoned(BasicBolt):
+    """Ends its worker, in one of several ways, each time it meets one of `victims`, unless a file "cured" is there."""
+
+    outputs = ("n",)
+
+    def __init__(self, directory: str, victims: tuple[int, ...], how: str) -> None:
+        self.directory = directory
+        self.victims = victims
+        self.how = how
+
+    def execute(self, tup: Tuple, collector: BasicCollector) -> None:
+        if tup["n"] in self.victims and not (Path(self.directory) / "cured").exists():
+            note(self.directory, "poisonings", tup["n"])
+            if self.how == "exception":
+                raise ValueError(f"cannot digest {tup['n']}")
+            if self.how == "exit":
+                os._exit(7)
+            os.kill(os.getpid(), signal.SIGSEGV)
         collector.emit((tup["n"],))
 
 

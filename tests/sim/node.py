@@ -10,7 +10,7 @@ from itertools import count
 from typing import TYPE_CHECKING, Any
 
 from engine.batch import Batch, OpenBatch
-from engine.failure import FAILED, Failure
+from engine.failure import FAILED, WORKER_DIED, Failure
 from engine.ids import ACKER_BITS
 from engine.parcel import Parcel
 from engine.spout_executor import SpoutExecutor, SpoutTask
@@ -72,7 +72,7 @@ class Node:
             # By position but for what no schedule uses: the table is handed everything it needs to act.
             self.pending = parts.pending(
                 shape.spout_task, world.spout, world.now, MESSAGE_TIMEOUT_NS, STATS, self.init_tree,
-                self.tracking.forget_tree, None, world.give_up,
+                self.tracking.forget_tree, world.give_up, note=world.note,
             )
             task = SpoutTask("spout", shape.spout_task, world.spout, None, self.pending, STATS, None)
             spout_tasks[shape.spout_task] = (SpoutExecutor([task]), task)
@@ -117,7 +117,7 @@ class Node:
                 if self.world.worker_of(batch.target) != slot or not batch.take()
             ]
             self.parcels.pop(slot, None)
-            self.tracking.worker_died(slot)
+            self.tracking.worker_died(slot, Failure(WORKER_DIED))
 
     def _refresh_bits(self) -> None:
         peer_bits = [self.peers.bit(slot) for slot in range(self.peers.n_slots)]

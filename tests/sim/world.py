@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from engine.failure import Failure
 from tests.sim.invariants import (
     MESSAGE_LOST,
     NEVER_ENDED,
@@ -57,6 +58,9 @@ class World:
 
     def give_up(self, *letter: Any) -> None:
         raise AssertionError(f"no limit of attempts was set: {letter}")
+
+    def note(self, message_id: Any, failure: Failure) -> None:
+        """What operators are shown of failures is no part of the model."""
 
     # ---- actions: each returns whether it was possible ----
 

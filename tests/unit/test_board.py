@@ -155,8 +155,8 @@ def test_file_with_other_content(path: str, content: bytes) -> None:
 
 
 def test_board_of_another_version(board: Board) -> None:
-    board.words[1] = 2
-    with pytest.raises(ClusterError, match=f"status board {board.path} has version 2; this is version 1"):
+    board.words[1] = 3
+    with pytest.raises(ClusterError, match=f"status board {board.path} has version 3; this is version 2"):
         Board.attach(board.path)
 
 

@@ -106,7 +106,7 @@ def test_a_tree_is_tracked_in_its_spouts_worker_where_there_is_an_acker() -> Non
     net.settle()
     for slot, core in enumerate(net.cores[:2]):
         (task,) = core.spout_tasks
-        roots = core.spout_tasks[task][1].pending._trees
+        roots = core.spout_tasks[task][1].pending.trees
         assert {root & ACKER_MASK for root in roots} <= {slot}
 
 

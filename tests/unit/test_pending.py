@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-import engine.pending
+import engine.attempts
+from engine.attempts import Attempts, Limits
 from engine.clock import NS_PER_SEC, ManualClock
 from engine.component import Spout
 from engine.failure import FAILED, TIMEOUT, WORKER_DIED, Failure
@@ -47,8 +48,8 @@ class Table(PendingTable):
         self.given_up: list[tuple[Any, Any, Failure]] = []
         super().__init__(
             7, self.spout, self.clock.now_ns, TIMEOUT_SECS * NS_PER_SEC, self.stats,
-            lambda *init: self.inits.append(init), self.forgotten.append, max_attempts,
-            lambda *letter: self.given_up.append(letter),
+            lambda *init: self.inits.append(init), self.forgotten.append, lambda *letter: self.given_up.append(letter),
+            Attempts(Limits(max_attempts)),
         )
 
     def emit(self, root: int, message_id: Any) -> None:
@@ -123,12 +124,12 @@ def test_what_failed_too_often_is_given_up() -> None:
 
 
 def test_remembered_attempts_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(engine.pending, "_REMEMBERED_ATTEMPTS", 10)
+    monkeypatch.setattr(engine.attempts, "REMEMBERED", 10)
     table = Table()
     for root in range(1, 101):
         table.emit(root, f"never again {root}")
         table.failed(root, WHY)
-    assert len(table._attempts) == 10
+    assert len(table.attempts.tries) == 10
 
 
 def test_a_tree_times_out_when_its_time_is_up_and_not_before() -> None:

@@ -52,3 +52,14 @@ def test_any_order_any_repeats_never_passes_a_hole(seed: int) -> None:
             assert prefix.committable == first_hole
             assert rose == (first_hole > before)
             assert prefix.beyond_count == len(acked) - first_hole
+
+
+def test_what_is_acked_past_a_hole_can_be_kept_and_taken_up_again() -> None:
+    prefix = AckedPrefix()
+    for offset in (0, 1, 3, 5):
+        prefix.ack(offset)
+    again = AckedPrefix(prefix.committable, prefix.beyond)
+    assert [again.is_acked(offset) for offset in range(7)] == [True, True, False, True, False, True, False]
+    again.ack(2)
+    again.ack(4)
+    assert (again.committable, again.beyond) == (6, [])

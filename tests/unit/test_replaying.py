@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-import engine.replaying
-from engine.clock import NS_PER_SEC
 from engine.executor import TaskCrashed
 from engine.failure import Failure
 from engine.replaying import Record, ReplayingSpout
@@ -40,13 +37,10 @@ class Reads(ReplayingSpout):
 
 
 class Lab(Rig):
-    """With the spout's clock at a standstill, too."""
+    """With its spout and bolt at hand."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, spout: Reads, bolt: Does, **settings: Any) -> None:
+    def __init__(self, spout: Reads, bolt: Does, **settings: Any) -> None:
         super().__init__(chain(spout, bolt), **settings)
-        monkeypatch.setattr(
-            engine.replaying, "time", SimpleNamespace(monotonic=lambda: self.clock.now_ns() / NS_PER_SEC)
-        )
         self.spout: Reads = self.user("spout")
         self.bolt = bolt
 
@@ -60,9 +54,9 @@ class Lab(Rig):
         return all(task.finished for _, task in self.core.spout_tasks.values())
 
 
-def test_records_are_read_in_order_and_the_end_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_records_are_read_in_order_and_the_end_is_noticed() -> None:
     bolt = Does(acks)
-    lab = Lab(monkeypatch, Reads((1, ("a",)), None, (2, ("b",))), bolt)
+    lab = Lab(Reads((1, ("a",)), None, (2, ("b",))), bolt)
     assert not lab.spout.exhausted
     assert lab.finished
     assert bolt.seen == [("a",), ("b",)]
@@ -70,24 +64,24 @@ def test_records_are_read_in_order_and_the_end_is_noticed(monkeypatch: pytest.Mo
     assert lab.spout.exhausted
 
 
-def test_an_unfinished_record_keeps_the_spout_from_being_exhausted(monkeypatch: pytest.MonkeyPatch) -> None:
-    lab = Lab(monkeypatch, Reads((1, ("a",))), Does(keeps))
+def test_an_unfinished_record_keeps_the_spout_from_being_exhausted() -> None:
+    lab = Lab(Reads((1, ("a",))), Does(keeps))
     assert not lab.finished
     assert not lab.spout.exhausted
     lab.user("bolt-1").collector.ack(lab.bolt.kept[0])
     assert lab.finished
 
 
-def test_an_endless_source_is_never_exhausted(monkeypatch: pytest.MonkeyPatch) -> None:
-    lab = Lab(monkeypatch, Reads((1, ("a",)), endless=True), Does(acks))
+def test_an_endless_source_is_never_exhausted() -> None:
+    lab = Lab(Reads((1, ("a",)), endless=True), Does(acks))
     assert not lab.finished
     lab.spout.records.append((2, ("b",)))
     lab.settle()
     assert lab.bolt.seen == [("a",), ("b",)]
 
 
-def test_a_failed_record_comes_again_after_a_delay_that_doubles(monkeypatch: pytest.MonkeyPatch) -> None:
-    lab = Lab(monkeypatch, Reads((1, ("a",))), Does(keeps))
+def test_a_failed_record_comes_again_after_a_delay_that_doubles() -> None:
+    lab = Lab(Reads((1, ("a",))), Does(keeps))
     lab.spout.first_delay_secs = 1.0
     lab.spout.max_delay_secs = 5.0
     lab.settle()
@@ -103,8 +97,8 @@ def test_a_failed_record_comes_again_after_a_delay_that_doubles(monkeypatch: pyt
     assert lab.finished
 
 
-def test_each_record_has_delays_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    lab = Lab(monkeypatch, Reads((1, ("a",)), (2, ("b",))), Does(keeps))
+def test_each_record_has_delays_of_its_own() -> None:
+    lab = Lab(Reads((1, ("a",)), (2, ("b",))), Does(keeps))
     lab.spout.first_delay_secs = 1.0
     lab.settle()
     lab.fail(0)
@@ -117,8 +111,8 @@ def test_each_record_has_delays_of_its_own(monkeypatch: pytest.MonkeyPatch) -> N
     assert sorted(tup[0] for tup in lab.bolt.kept) == ["a", "a", "a", "b", "b"]
 
 
-def test_a_time_out_is_a_failure_like_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    lab = Lab(monkeypatch, Reads((1, ("a",))), Does(keeps), message_timeout_secs=10)
+def test_a_time_out_is_a_failure_like_others() -> None:
+    lab = Lab(Reads((1, ("a",))), Does(keeps), message_timeout_secs=10)
     lab.settle()
     lab.advance(10)
     assert lab.spout.failed == [1]
@@ -126,8 +120,8 @@ def test_a_time_out_is_a_failure_like_others(monkeypatch: pytest.MonkeyPatch) ->
     assert len(lab.bolt.kept) == 2
 
 
-def test_a_dead_record_is_let_go(monkeypatch: pytest.MonkeyPatch) -> None:
-    lab = Lab(monkeypatch, Reads((1, ("a",))), Does(lambda bolt, tup: bolt.collector.fail(tup)), max_attempts=2)
+def test_a_dead_record_is_let_go() -> None:
+    lab = Lab(Reads((1, ("a",))), Does(lambda bolt, tup: bolt.collector.fail(tup)), max_attempts=2)
     lab.settle()
     lab.advance(1)
     assert lab.bolt.seen == [("a",)] * 2
@@ -135,17 +129,17 @@ def test_a_dead_record_is_let_go(monkeypatch: pytest.MonkeyPatch) -> None:
     assert lab.finished
 
 
-def test_new_records_are_read_while_others_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_new_records_are_read_while_others_wait() -> None:
     def execute(bolt: Does, tup: Tuple) -> None:
         (bolt.collector.fail if tup[0] == "bad" else bolt.collector.ack)(tup)
 
-    lab = Lab(monkeypatch, Reads((1, ("bad",)), (2, ("b",)), (3, ("c",))), Does(execute))
+    lab = Lab(Reads((1, ("bad",)), (2, ("b",)), (3, ("c",))), Does(execute))
     lab.settle()
     assert lab.bolt.seen == [("bad",), ("b",), ("c",)]
 
 
-def test_a_late_failure_of_a_record_that_is_done_is_ignored(monkeypatch: pytest.MonkeyPatch) -> None:
-    lab = Lab(monkeypatch, Reads((1, ("a",))), Does(acks))
+def test_a_late_failure_of_a_record_that_is_done_is_ignored() -> None:
+    lab = Lab(Reads((1, ("a",))), Does(acks))
     lab.settle()
     lab.spout.on_failure(1, Failure("failed"))
     lab.advance(10)
@@ -153,8 +147,8 @@ def test_a_late_failure_of_a_record_that_is_done_is_ignored(monkeypatch: pytest.
     assert lab.finished
 
 
-def test_an_id_may_be_used_again_when_its_record_is_done(monkeypatch: pytest.MonkeyPatch) -> None:
-    lab = Lab(monkeypatch, Reads((1, ("a",)), endless=True), Does(acks))
+def test_an_id_may_be_used_again_when_its_record_is_done() -> None:
+    lab = Lab(Reads((1, ("a",)), endless=True), Does(acks))
     lab.settle()
     lab.spout.records.append((1, ("b",)))
     lab.settle()
@@ -162,15 +156,29 @@ def test_an_id_may_be_used_again_when_its_record_is_done(monkeypatch: pytest.Mon
 
 
 @pytest.mark.parametrize("second", [1, None])
-def test_a_record_that_could_not_be_kept_is_refused(monkeypatch: pytest.MonkeyPatch, second: Any) -> None:
-    lab = Lab(monkeypatch, Reads((1, ("a",)), (second, ("b",))), Does(keeps))
+def test_a_record_that_could_not_be_kept_is_refused(second: Any) -> None:
+    lab = Lab(Reads((1, ("a",)), (second, ("b",))), Does(keeps))
     with pytest.raises(TaskCrashed, match=rf"ComponentError: Reads\.read yielded message id {second}"):
         lab.settle()
 
 
-def test_read_must_be_defined(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_read_must_be_defined() -> None:
     class Nothing(ReplayingSpout):
         outputs = ("value",)
 
     with pytest.raises(TaskCrashed, match="Nothing must define read"):
         Rig(chain(Nothing(), Does(acks)))
+
+
+def test_with_a_seed_delays_are_the_same_each_time() -> None:
+    def delays(seed: int | None) -> list[int]:
+        lab = Lab(Reads(*[(number, (number,)) for number in range(20)]), Does(keeps), seed=seed)
+        lab.settle()
+        for index in range(20):
+            lab.user("bolt-1").collector.fail(lab.bolt.kept[index])
+        lab.settle()
+        return sorted(due for due, _, _ in lab.spout._due)
+
+    assert delays(7) == delays(7)
+    assert delays(7) != delays(8)
+    assert delays(None) != delays(None)

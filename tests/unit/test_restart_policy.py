@@ -118,3 +118,13 @@ def test_no_period_ever_holds_more_restarts_than_allowed(seed: int) -> None:
         recent = [at for at in restarts if now - at <= options.period_secs]
         assert len(recent) <= options.max_deaths
         now += verdict.delay_secs
+
+
+def test_a_death_that_brings_a_dead_letter_nearer_never_counts_against_the_slot() -> None:
+    options = RestartPolicyOptions(jitter_ratio=0.0)
+    subject = RestartPolicy(options, random.Random(1))
+    for second in range(200):
+        verdict = subject.died(float(second), 0.1, excused=True)
+        assert isinstance(verdict, Restart)
+        assert verdict.delay_secs <= options.first_delay_secs
+    assert isinstance(subject.died(201.0, 0.1), Restart)

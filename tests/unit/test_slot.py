@@ -682,3 +682,28 @@ def test_after_shut_down_nothing_is_assigned() -> None:
     world = World(1, seed=1)
     world.supervisor.shut_down(1.0, world.now)
     assert world.supervisor.assign({6700: work()}, world.now) == []
+
+
+def test_whether_a_death_is_excused_is_asked_before_the_board_says_that_it_happened() -> None:
+    """A suspect's worker takes the mark of its trial away when it learns of the death."""
+    order: list[str] = []
+
+    def excused(work: SlotAssignment) -> bool:
+        order.append("asked")
+        return True
+
+    policy = RestartPolicy(RestartPolicyOptions(jitter_ratio=0.0), random.Random(1))
+    slot = Slot(SlotPlace("/run", "node-1", PORT, "/run/log"), SlotOptions(), policy, lambda work: 0, excused)
+    slot.assign(work(), 0.0)
+    now = 0.0
+    for pid in range(100):
+        slot.forked(pid + 1, now)
+        slot.ready(now)
+        order.clear()
+        assert any(isinstance(instruction, SetBoard) for instruction in slot.lost(now))
+        assert order == ["asked"]
+        slot.exited(KILLED, now)
+        if slot.state is SlotState.BACKOFF:
+            now += 0.2
+            slot.tick(now)
+    assert slot.state is SlotState.STARTING

@@ -1,0 +1,176 @@
+"""From a worker's SIGKILL to the first emit that replays what it held, over many kills; and that nothing is lost.
+
+A spout numbers its messages for ever; when it has seen enough kills it stops, and everything must be acked. The spout
+that lived notes when it first emits again a message that failed; one that died, when its successor first emits.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from squall import (
+    AckedPrefix,
+    BasicBolt,
+    BasicCollector,
+    ClusterError,
+    Config,
+    Failure,
+    Job,
+    LocalCluster,
+    ReplayingSpout,
+    Topology,
+    TopologyBuilder,
+    TopologyContext,
+    Tuple,
+)
+
+_WORKERS = 2
+_BETWEEN_SECS = (0.05, 0.3)
+"""Between a replacement being ready and the next kill."""
+_PATIENCE_SECS = 20.0
+
+
+class Endless(ReplayingSpout):
+    """Numbers until a file "enough" is there. Every record is a line of a file in `directory`, written at once."""
+
+    outputs = ("n",)
+
+    def __init__(self, directory: str) -> None:
+        self.directory = directory
+
+    def start(self, conf: Mapping[str, Any], context: TopologyContext) -> None:
+        self.file = Path(context.state_dir) / "position"
+        self.prefix = AckedPrefix(int(self.file.read_text()) if self.file.exists() else 0)
+        self.name = f"{context.component_id}-{context.task_index}"
+        self.clock = context.now_ns
+        self.failed: set[Any] = set()
+        self.noted = context.attempt == 1
+        self.offset = self.prefix.committable
+        self.committed_ns = 0
+
+    def note(self, name: str, record: Any) -> None:
+        fd = os.open(os.path.join(self.directory, name), os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        os.write(fd, json.dumps(record).encode() + b"\n")
+        os.close(fd)
+
+    def read(self) -> Iterator[tuple[Any, Any]]:
+        enough = Path(self.directory) / "enough"
+        while self.offset % 512 or not enough.exists():
+            if not self.noted:
+                self.noted = True
+                self.note("replays", self.clock())
+            yield self.offset, (self.offset,)
+            self.offset += 1
+        self.note(f"end-{self.name}", self.offset)
+
+    def next_tuple(self) -> None:
+        if self._due and self._due[0][2] in self.failed and self._due[0][0] <= self.clock():
+            self.failed.clear()
+            self.note("replays", self.clock())
+        super().next_tuple()
+        if self.exhausted:
+            self.commit()
+
+    def on_failure(self, message_id: Any, failure: Failure) -> None:
+        self.failed.add(message_id)
+        super().on_failure(message_id, failure)
+
+    def ack(self, message_id: Any) -> None:
+        super().ack(message_id)
+        self.prefix.ack(message_id)
+        if self.clock() - self.committed_ns > 50_000_000:
+            self.commit()
+
+    def commit(self) -> None:
+        self.committed_ns = self.clock()
+        fresh = self.file.with_suffix(".new")
+        fresh.write_text(str(self.prefix.committable))
+        os.replace(fresh, self.file)
+
+
+class Double(BasicBolt):
+    """One tuple in, two out."""
+
+    outputs = ("n",)
+
+    def execute(self, tup: Tuple, collector: BasicCollector) -> None:
+        collector.emit((tup["n"],))
+        collector.emit((tup["n"],))
+
+
+class Drop(BasicBolt):
+    """The end."""
+
+    def execute(self, tup: Tuple, collector: BasicCollector) -> None:
+        """Nothing."""
+
+
+@dataclass(frozen=True)
+class Recovery:
+    """What was found."""
+
+    replay_secs: list[float]
+    """From each kill to the first replayed emit after it."""
+    lost: int
+    """Messages that were read and never acked."""
+    dead_letters: int
+    timed_out: int
+
+
+def topology(directory: str) -> Topology:
+    builder = TopologyBuilder()
+    builder.set_spout("numbers", Endless(directory), _WORKERS)
+    builder.set_bolt("double", Double(), _WORKERS).shuffle_grouping("numbers")
+    builder.set_bolt("drop", Drop(), _WORKERS).shuffle_grouping("double")
+    return builder.build()
+
+
+def measure_recovery(kills: int, seed: int, directory: Path) -> Recovery:
+    """Kill workers at random moments of one run."""
+    rng = random.Random(seed)
+    killed_ns: list[int] = []
+    # Shared out evenly: a slot is given up after 31 deaths within a minute.
+    victims = [number % _WORKERS for number in range(kills)]
+    rng.shuffle(victims)
+    with LocalCluster(slots_per_node=_WORKERS, run_dir=directory / "run", logs=False) as cluster:
+        config = Config(workers=_WORKERS, message_timeout_secs=3600, max_spout_pending=1000)
+        job = cluster.submit("recovery", topology(str(directory)), config)
+        job.wait_until_ready(_PATIENCE_SECS)
+        for number in range(kills):
+            before = job.stats()
+            _until(lambda a=before.acked: job.stats().acked > a + 2000, job, "acks")
+            time.sleep(rng.uniform(*_BETWEEN_SECS))
+            killed_ns.append(time.monotonic_ns())
+            cluster.inject("kill", f"node-1:{6700 + victims[number]}")
+            _until(lambda n=number: len(_ready(job)) > n, job, "the replacement")
+        (directory / "enough").touch()
+        report = job.wait_until_drained(timeout=120)
+        positions = [
+            int((directory / "run" / "state" / "recovery" / f"numbers-{index}" / "position").read_text())
+            for index in range(_WORKERS)
+        ]
+    ends = [int((directory / f"end-numbers-{index}").read_text().split()[-1]) for index in range(_WORKERS)]
+    replays = sorted(map(int, (directory / "replays").read_text().split()))
+    firsts = (min((at for at in replays if at > killed), default=None) for killed in killed_ns)
+    secs = [(first - killed) / 1e9 for first, killed in zip(firsts, killed_ns, strict=True) if first is not None]
+    lost = sum(end - position for end, position in zip(ends, positions, strict=True))
+    return Recovery(secs, lost, report.dead_letters, report.timed_out)
+
+
+def _ready(job: Job) -> list[Any]:
+    return [restart for restart in job.state().restarts if restart.ready_after_secs is not None]
+
+
+def _until(condition: Any, job: Job, what: str) -> None:
+    deadline = time.monotonic() + _PATIENCE_SECS
+    while not condition():
+        if time.monotonic() > deadline:
+            raise ClusterError(f"topology {job.name!r}: waited {_PATIENCE_SECS:g} s for {what}")
+        time.sleep(0.002)

@@ -1,0 +1,300 @@
+"""How often each message of a spout task has failed, and what follows from it.
+
+Three numbers are kept per message until it is acked:
+
+    attempts    failures of any kind; what `Failure.attempt` says
+    charged     those that were its own: refused, raised, timed out, or its worker died while it was on trial. The limit
+                is `max_attempts`.
+    crashes     exceptions that ended a worker; and, once it has killed on trial, every death in a row that it was
+                under way at. The limit is `max_crashes`.
+
+A worker that dies without a word takes up to `max_spout_pending` messages with it, and nobody knows whose fault it was:
+each gets a *strike*, which accuses nobody. A message with two strikes in a row is a *suspect* and goes out only on
+*trial*, in small groups (see `engine.lane`). An innocent one is acked and forgotten; one that kills again, alone, and
+again, is guilty.
+
+Guarantees: deaths alone never condemn a message that was not on trial at two of them. What earlier incarnations of the
+task knew is taken over by `resume`.
+
+Pure: what must survive goes to a journal that is handed in. One thread: the spout's.
+"""
+
+from __future__ import annotations
+
+import enum
+import hashlib
+import pickle
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, Protocol
+
+from engine.failure import ANOTHER_TUPLE, EXCEPTION, WORKER_DIED, Failure
+
+SUSPECT_STRIKES = 2
+GUILTY_TRIALS = 2
+"""A single death on trial may be a coincidence: someone killed the worker in that very millisecond."""
+REMEMBERED = 100_000
+"""Messages whose failures are remembered; about 30 MiB. A spout that never replays would let it grow for ever."""
+
+
+class Tries(NamedTuple):
+    """What is known against one message."""
+
+    attempts: int = 0
+    charged: int = 0
+    exceptions: int = 0
+    """Exceptions that ended a worker."""
+    strikes: int = 0
+    """Deaths in a row that it was under way at."""
+    trials: int = 0
+    """How many of these it was on trial at, alone."""
+    last: Failure | None = None
+    dead: bytes = b""
+    """Digest of its values when it became a dead letter."""
+
+
+class Changes(NamedTuple):
+    """What the journal is told of one turn, or, as a snapshot, of everything."""
+
+    out: list[tuple[int, Any]]
+    """(root, message id) of what was emitted."""
+    answered: list[int]
+    tries: dict[Any, Tries | None]
+    """None: forgotten."""
+    group: tuple[int, ...]
+    """Roots of the messages on trial, also of those that have been acked since."""
+
+
+@dataclass
+class Remembered:
+    """What an earlier incarnation of the task left."""
+
+    tries: dict[Any, Tries] = field(default_factory=dict)
+    under_way: dict[int, Any] = field(default_factory=dict)
+    group: tuple[int, ...] = ()
+    unclean: bool = False
+    """It ended without saying why."""
+
+
+class Journal(Protocol):
+    """Where attempts outlive the worker."""
+
+    def load(self) -> Remembered: ...
+
+    def append(self, changes: Changes, snapshot: Callable[[], Changes]) -> None: ...
+
+    def end(self) -> None:
+        """The incarnation ends, and whose fault that is has been written down."""
+
+
+class Verdict(enum.Enum):
+    """What is to be done with a message that was held back."""
+
+    FREE = "free"
+    SUSPECT = "suspect"
+    CONDEMNED = "condemned"
+    DEAD = "dead"
+    """It is in the ledger already; the source has read it again."""
+
+
+class Limits(NamedTuple):
+    """When a message is given up; None = never."""
+
+    max_attempts: int | None = None
+    max_crashes: int | None = None
+    exceptions_crash: bool = True
+    """`on_error` is "crash"."""
+
+    def condemn(self, tries: Tries) -> bool:
+        if self.max_attempts is not None and tries.charged >= self.max_attempts:
+            return True
+        crashes = tries.exceptions + (tries.strikes if tries.trials >= GUILTY_TRIALS else 0)
+        return self.max_crashes is not None and crashes >= self.max_crashes
+
+
+_NONE = Tries()
+
+
+class Attempts:
+    """The messages of one spout task that have failed and are not acked yet."""
+
+    __slots__ = (
+        "_answered", "_changes", "_journal", "_limits", "_out", "alert", "crashes", "group", "held_back", "on_trial",
+        "pins", "tries", "watching",
+    )
+
+    def __init__(self, limits: Limits | None = None, journal: Journal | None = None) -> None:
+        self._limits = limits or Limits()
+        self._journal = journal
+        self.tries: dict[Any, Tries] = {}
+        self.held_back: set[Any] = set()
+        """Messages that must not be emitted at once. The same object for life: the collector looks at it."""
+        self.group: tuple[int, ...] = ()
+        """Roots of the messages that were emitted for trial together; empty when all of them have been answered."""
+        self.on_trial: set[int] = set()
+        """Those of them that have not been answered."""
+        self.watching = False
+        """Whether everything emitted is written down: after a death without a word, so that the next one is less of a
+        riddle."""
+        self.pins = 0
+        """Trees that someone else wants to hear of."""
+        self.alert = False
+        """Whether emits and acks need a look at all. False on the healthy path."""
+        self.crashes = 0
+        """Ends of workers that are known to be some message's doing, as far as they bring a dead letter nearer."""
+        self._changes: dict[Any, Tries | None] = {}
+        self._out: list[tuple[int, Any]] = []
+        self._answered: list[int] = []
+
+    # ---- what happens to trees ----
+
+    def emitted(self, root: int, message_id: Any) -> bool:
+        """A tree was emitted (called while `alert`); whether it is a replay."""
+        if self.watching:
+            self._out.append((root, message_id))
+        tries = self.tries.get(message_id)
+        if tries is not None and tries.dead:
+            self.forget(message_id)
+            return False
+        return tries is not None
+
+    def answered(self, root: int) -> None:
+        """A tree is no longer under way (called while `alert`)."""
+        if root in self.on_trial:
+            self.on_trial.remove(root)
+            if not self.on_trial:
+                self.group = ()
+        elif not self.watching:
+            return
+        self._answered.append(root)
+
+    def begin_trial(self, group: Mapping[int, Any]) -> None:
+        """Suspects have been emitted, and no others are under way; message id by root."""
+        self.group, self.on_trial = tuple(group), set(group)
+        if not self.watching:
+            self._out.extend(group.items())
+
+    def failed(self, message_id: Any, failure: Failure, alone: bool = False) -> Failure:
+        """Count a failure; returns it with its attempt. `alone`: it was the only one on trial."""
+        tries = self.tries.get(message_id, _NONE)
+        strikes, trials, exceptions, charged = tries.strikes, tries.trials, tries.exceptions, tries.charged
+        if failure.reason == WORKER_DIED:
+            blamed = alone and failure.error != ANOTHER_TUPLE
+            trials += blamed
+            charged += blamed
+            strikes += failure.error != ANOTHER_TUPLE
+        else:
+            blamed = failure.reason == EXCEPTION and self._limits.exceptions_crash
+            strikes = trials = 0
+            exceptions += blamed
+            charged += 1
+        if blamed and self._limits != (None, None, self._limits.exceptions_crash):
+            self.crashes += 1
+        failure = failure.as_attempt(tries.attempts + 1)
+        self._keep(message_id, Tries(tries.attempts + 1, charged, exceptions, strikes, trials, failure))
+        return failure
+
+    def condemned(self, message_id: Any) -> bool:
+        """Whether the message has failed too often."""
+        tries = self.tries.get(message_id)
+        return tries is not None and self._limits.condemn(tries)
+
+    def buried(self, message_id: Any, values: Any) -> None:
+        """The message is in the ledger. Later incarnations of the source may read it again."""
+        last = self.tries.get(message_id, _NONE).last
+        self._keep(message_id, Tries(last=last, dead=digest_of(values)))
+
+    def forget(self, message_id: Any) -> None:
+        """Nothing is held against the message any more."""
+        if self.tries.pop(message_id, None) is not None:
+            self._changes[message_id] = None
+            self.held_back.discard(message_id)
+            self._look()
+
+    def verdict(self, message_id: Any, values: Any) -> Verdict:
+        """What to do with a message that was held back."""
+        tries = self.tries.get(message_id)
+        if tries is None or message_id not in self.held_back:
+            return Verdict.FREE
+        if tries.dead:
+            return Verdict.DEAD if tries.dead == digest_of(values) else Verdict.FREE
+        return Verdict.CONDEMNED if self._limits.condemn(tries) else Verdict.SUSPECT
+
+    def told_dead(self, message_id: Any) -> None:
+        """The source knows. If it emits the message once more, it means it."""
+        self.held_back.discard(message_id)
+
+    def strikes(self, message_id: Any) -> int:
+        """Deaths in a row that the message was under way at."""
+        return self.tries.get(message_id, _NONE).strikes
+
+    def last_failure(self, message_id: Any) -> Failure:
+        """The failure that the ledger shows."""
+        return self.tries.get(message_id, _NONE).last or Failure(WORKER_DIED)
+
+    def _keep(self, message_id: Any, tries: Tries) -> None:
+        # Taken out first, so that the order of the table is that of the failures.
+        self.tries.pop(message_id, None)
+        self.tries[message_id] = self._changes[message_id] = tries
+        if tries.strikes >= SUSPECT_STRIKES or self._limits.condemn(tries):
+            self.held_back.add(message_id)
+        else:
+            self.held_back.discard(message_id)
+        self.alert = True
+        if len(self.tries) > REMEMBERED:
+            self.forget(next(iter(self.tries)))
+
+    def pin(self, change: int) -> None:
+        """Someone wants to hear of `change` more trees (or fewer)."""
+        self.pins += change
+        self._look()
+
+    def _look(self) -> None:
+        self.alert = bool(self.tries) or self.watching or self.pins > 0
+
+    # ---- what survives ----
+
+    def resume(self, worker: str = "") -> None:
+        """Take over what the task's earlier incarnation left, before anything is emitted."""
+        if self._journal is None:
+            return
+        left = self._journal.load()
+        for message_id, tries in left.tries.items():
+            self._keep(message_id, tries)
+            if tries.dead:
+                self.held_back.add(message_id)
+        if left.unclean:
+            self.watching = True
+            for root, message_id in left.under_way.items():
+                self.failed(message_id, Failure(WORKER_DIED, worker=worker), alone=left.group == (root,))
+        self._changes.clear()
+        self._look()
+        self._journal.append(self._snapshot({}), lambda: self._snapshot({}))
+
+    def flush(self, trees: Mapping[int, tuple[Any, ...]]) -> None:
+        """Write down what has changed since the last time, before what was emitted can do harm. Once a turn."""
+        if not (self._changes or self._out or self._answered):
+            return
+        changes = Changes(self._out, self._answered, self._changes, self.group)
+        self._out, self._answered, self._changes = [], [], {}
+        if self._journal is not None:
+            self._journal.append(changes, lambda: self._snapshot(trees))
+
+    def _snapshot(self, trees: Mapping[int, tuple[Any, ...]]) -> Changes:
+        out = [(root, tree[0]) for root, tree in trees.items() if self.watching or root in self.on_trial]
+        return Changes(out, [], dict(self.tries), self.group)
+
+    def end(self, trees: Mapping[int, tuple[Any, ...]]) -> None:
+        """The incarnation ends in order, or by an error that has been charged to its message."""
+        self.flush(trees)
+        if self._journal is not None:
+            self._journal.end()
+
+
+def digest_of(values: Any) -> bytes:
+    """Equal for a message that a source reads again."""
+    try:
+        data = pickle.dumps(tuple(values), 5)
+    except (pickle.PicklingError, TypeError, AttributeError):
+        data = repr(values).encode()
+    return hashlib.blake2b(data, digest_size=16).digest()

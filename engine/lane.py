@@ -1,0 +1,199 @@
+"""The lane beside a spout task's flow: suspects go out apart from it, dead letters that were given back go out again.
+
+Guarantees
+    * What is held back counts as pending, so nothing is drained, killed or forgotten over it.
+    * One group of suspects is under way at a time per worker, and per topology where workers agree on turns
+      (`TrialTurn`). Everything else flows on meanwhile.
+    * A letter that was given back is emitted until it is acked or in the ledger again; the spout is not asked to replay
+      it, because for the spout it was settled when it became a dead letter.
+
+Relies on: the loop giving it a turn whenever it holds something. One thread: the spout's.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+from engine.attempts import SUSPECT_STRIKES, Verdict
+from engine.clock import NS_PER_MS
+from engine.errors import ComponentError
+from engine.failure import FAILED, Failure
+
+if TYPE_CHECKING:
+    from engine.pending import PendingTable
+
+_SLOW_NS, _MAX_GROUP = 10 * NS_PER_MS, 1024
+"""A group is one message; where trees take longer than this (bolts that ack in bulk), thousands of innocents would wait
+for hours, so each group that is acked makes the next one twice as large. After a death groups begin with one again,
+those that were in the group go first, and are not mixed with others: each death at least halves the circle."""
+_FIRST_DELAY_NS, _MAX_DELAY_NS = 10 * NS_PER_MS, 5_000 * NS_PER_MS
+"""Before a letter that was given back is emitted again: as `ReplayingSpout` waits by default."""
+
+
+class Routed(tuple[Any, ...]):  # noqa: SLOT001 - a tuple's subclass cannot have any
+    """Values that were not emitted on the default stream, and where they were emitted to."""
+
+    stream: str
+    direct: int | None
+
+    @classmethod
+    def on(cls, stream: str, direct: int | None, values: Any) -> Routed:
+        routed = cls(values)
+        routed.stream, routed.direct = stream, direct
+        return routed
+
+
+@dataclass
+class Letter:
+    """A dead letter that was given back."""
+
+    message_id: Any
+    values: Any
+    """A tuple, `Routed` if it is not for the default stream."""
+    settled: Callable[[], None]
+    """Called when it is acked, or in the ledger again."""
+    due_ns: int = 0
+
+
+class Held(NamedTuple):
+    message_id: Any
+    values: Any
+    letter: Letter | None
+
+
+class TrialTurn(Protocol):
+    """Whose turn it is to try a suspect."""
+
+    def begin(self) -> bool:
+        """Whether a suspect may go out now. Asks for the turn if it is somebody else's; call again."""
+
+    def end(self) -> None:
+        """The suspect is acked or has failed."""
+
+    def leave(self) -> None:
+        """Nothing more to try."""
+
+
+class OwnTurn:
+    """Turns in a worker that is alone."""
+
+    def __init__(self) -> None:
+        self._taken = False
+
+    def begin(self) -> bool:
+        taken, self._taken = self._taken, True
+        return not taken
+
+    def end(self) -> None:
+        self._taken = False
+
+    def leave(self) -> None:
+        """Nobody waits."""
+
+
+class Lane:
+    """What one spout task holds back."""
+
+    __slots__ = ("_killed", "_size", "_tried_ns", "_turn", "held", "letters", "waiting")
+
+    def __init__(self, turn: TrialTurn) -> None:
+        self._turn = turn
+        self.held: deque[Held] = deque()
+        self.waiting: list[Letter] = []
+        """Given back, and not due yet or not taken up yet."""
+        self.letters: dict[int, Letter] = {}
+        """Given back and under way, by root."""
+        self._size = 1
+        self._tried_ns = 0
+        self._killed = False
+
+    def __len__(self) -> int:
+        return len(self.held) + len(self.waiting)
+
+    def hold(self, held: Held, strikes: int) -> None:
+        """Keep a message until its turn comes. Those of a group that killed go before those that were never tried."""
+        if strikes > SUSPECT_STRIKES:
+            self.held.appendleft(held)
+        else:
+            self.held.append(held)
+
+    def run(self, table: PendingTable, send: Callable[[Any, Any], int], now_ns: int) -> bool:
+        """Send what may go; whether anything happened. `send(message id, values)` emits and returns the root."""
+        worked = bool(self.waiting) and self._take_up(now_ns)
+        attempts = table.attempts
+        group: dict[int, Any] = {}
+        began, strikes = False, 0
+        while self.held:
+            head = self.held[0]
+            verdict = attempts.verdict(head.message_id, head.values)
+            if verdict is Verdict.SUSPECT and not began:
+                if attempts.on_trial or not self._turn.begin():
+                    break
+                began, strikes = True, attempts.strikes(head.message_id)
+            elif verdict is Verdict.SUSPECT and attempts.strikes(head.message_id) != strikes:
+                break
+            if len(group) == self._size:
+                break
+            self.held.popleft()
+            worked = True
+            if verdict is Verdict.CONDEMNED:
+                table.bury(head.message_id, head.values, attempts.last_failure(head.message_id), head.letter)
+            elif verdict is Verdict.DEAD:
+                table.tell_dead(head.message_id, attempts.last_failure(head.message_id))
+            else:
+                root = self._send(table, send, head)
+                if verdict is Verdict.SUSPECT:
+                    group[root] = head.message_id
+        group.pop(0, None)
+        if group:
+            self._tried_ns = now_ns
+            attempts.begin_trial(group)
+        elif began:
+            self._turn.end()
+        if not self.held and not attempts.on_trial:
+            self._turn.leave()
+        return worked
+
+    def _take_up(self, now_ns: int) -> bool:
+        due = [letter for letter in self.waiting if letter.due_ns <= now_ns]
+        if due:
+            self.waiting = [letter for letter in self.waiting if letter.due_ns > now_ns]
+            self.held.extend(Held(letter.message_id, letter.values, letter) for letter in due)
+        return bool(due)
+
+    def _send(self, table: PendingTable, send: Callable[[Any, Any], int], held: Held) -> int:
+        """The root of the tree; 0 if the message cannot be sent."""
+        try:
+            root = send(held.message_id, held.values)
+        except ComponentError as error:
+            if held.letter is None:
+                raise
+            # The topology is not the one the letter was written by: its stream or fields have gone.
+            table.bury(held.message_id, held.values, Failure(FAILED, error=str(error)), held.letter)
+            return 0
+        if held.letter is not None:
+            self.letters[root] = held.letter
+        return root
+
+    def somebody_killed(self) -> None:
+        """A suspect's tree has failed because a worker died."""
+        self._killed = True
+
+    def trial_over(self, now_ns: int) -> None:
+        """Every suspect on trial has been answered."""
+        if self._killed:
+            self._size = 1
+        elif now_ns - self._tried_ns > _SLOW_NS:
+            self._size = min(2 * self._size, _MAX_GROUP)
+        self._killed = False
+        self._turn.end()
+        if not self.held:
+            self._turn.leave()
+
+    def wait(self, letter: Letter, attempt: int, now_ns: int) -> None:
+        """A letter that was given back has failed: once more, later."""
+        letter.due_ns = now_ns + min(_MAX_DELAY_NS, _FIRST_DELAY_NS << min(attempt - 1, 30))
+        self.waiting.append(letter)

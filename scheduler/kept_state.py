@@ -1,0 +1,56 @@
+"""Keeps the state of a topology whose run directory is about to be removed, so that its dead letters outlive the run.
+
+Guarantees: what is kept is a run directory itself: `squall dead-letters X --dir` reads it, and `squall run --dir` goes
+on from it, with every position and count as the topology left them.
+
+Relies on: the topology's workers having ended. Called by the program that owns the anonymous run directory.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+from engine.errors import UsageError
+from ipc.rundir import RunDir, default_parent
+from scheduler.dead_letters import LEDGER, DeadLetters
+
+_NAME_CHARACTERS = 24
+"""Of the topology's name in the directory's: socket paths below it must fit into 107 bytes."""
+
+
+def kept_parents() -> list[Path]:
+    """$XDG_STATE_HOME/squall (by default ~/.local/state/squall), and where that path is too long, /var/tmp."""
+    home = os.environ.get("XDG_STATE_HOME") or os.path.join(os.path.expanduser("~"), ".local", "state")
+    return [Path(home) / "squall", Path(f"/var/tmp/squall-{os.geteuid()}")]
+
+
+def keep_dead_letters(run_dir: RunDir, topology_name: str, copy: bool) -> tuple[Path, int] | None:
+    """Where the dead letters of a topology are from now on, and how many; None if it has none. With `copy` its state is
+    copied to a directory of its own."""
+    state = run_dir.state_of(topology_name)
+    count = len(DeadLetters(state).read())
+    if not count:
+        return None
+    if not copy:
+        return run_dir.path, count
+    name = f"{state.name[:_NAME_CHARACTERS]}-{os.urandom(4).hex()}"
+    first, second = kept_parents()
+    try:
+        kept = RunDir.create(first / name)
+    except UsageError:
+        kept = RunDir.create(second / name)
+    shutil.copytree(state, kept.state_of(topology_name))
+    return kept.path, count
+
+
+def find_dead_letters(topology_name: str) -> RunDir | None:
+    """Of the run directories in the usual places, the one whose ledger of this topology was written last."""
+    found = []
+    for parent in (default_parent(), *kept_parents()):
+        for path in parent.glob("*/"):
+            ledger = RunDir(path).state_of(topology_name) / LEDGER
+            if ledger.exists():
+                found.append((ledger.stat().st_mtime_ns, path))
+    return RunDir(max(found)[1]) if found else None

@@ -1,0 +1,64 @@
+"""What the interpreter wrote about a worker that crashed or hung: its Python stacks, found in the worker's log.
+
+Guarantees: only what was written from a given offset on is looked at, so an earlier life's stack is never taken for
+this one's; a log that cannot be read gives an empty text.
+
+Relies on: `faulthandler` writing to the worker's log, on a crash or when asked to by `DUMP_SIGNAL`.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+
+DUMP_SIGNAL = signal.SIGUSR2
+"""Makes a worker write the stacks of all its threads to its log, even in the middle of user code."""
+CRASH_SIGNALS = frozenset((signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS, signal.SIGFPE, signal.SIGILL))
+_READ_BYTES = 64 * 1024
+_MAX_CHARS = 4000
+_CRASH = "Fatal Python error: "
+_THREAD = re.compile(r"^(?:Current thread|Thread) 0x[0-9a-f]+.*$", re.MULTILINE)
+_STACK_LINE = re.compile(r'^(?:Fatal Python error: .*|(?:Current thread|Thread) 0x.*|  File ".*|  \.\.\.|)$')
+
+
+def log_size(path: str) -> int:
+    """Where the log ends now; 0 if there is none."""
+    try:
+        return os.path.getsize(path)
+    except OSError:
+        return 0
+
+
+def python_stack(path: str, since: int) -> str:
+    """The stacks written to a log after offset `since`: one line that says where it was, then all threads."""
+    try:
+        with open(path, "rb") as file:
+            file.seek(max(since, os.fstat(file.fileno()).st_size - _READ_BYTES))
+            return stack_in(file.read().decode("utf-8", "replace"))
+    except OSError:
+        return ""
+
+
+def stack_in(text: str) -> str:
+    """The last crash, or else all stacks that were asked for; "" if there are none."""
+    begin = text.rfind(_CRASH)
+    if begin < 0:
+        thread = _THREAD.search(text)
+        if thread is None:
+            return ""
+        begin = thread.start()
+    lines = []
+    for line in text[begin:].splitlines():
+        if not _STACK_LINE.match(line):
+            # faulthandler ends with a list of extension modules; and whatever user code printed meanwhile is its own.
+            continue
+        lines.append(line)
+    stack = "\n".join(lines).strip()[:_MAX_CHARS]
+    if stack.startswith(_CRASH):
+        return stack
+    frames = [line.strip() for line in lines if line.startswith("  File")]
+    # Threads are written newest first; the worker's loop runs on the oldest.
+    last_thread = stack.rfind("hread 0x")
+    innermost = next((line for line in stack[last_thread:].splitlines() if line.startswith("  File")), "")
+    return f"hung at {(innermost or frames[0]).strip() if frames else 'an unknown place'}\n{stack}"

@@ -1,0 +1,63 @@
+"""Whose turn it is, among the workers of a topology, to try a message under suspicion.
+
+A worker asks by writing the time into its word of the status board. The earliest of those that ask has the turn, when
+every worker is ready: a suspect that would wait in a queue for a worker's replacement could be blamed for that one's
+death too. Nobody else's suspect is under way then, so a death says more than that somebody is guilty.
+
+The words need no lock: a turn begins a millisecond after it was asked for, when every earlier request is visible.
+
+The worker's loop thread.
+"""
+
+from __future__ import annotations
+
+import time
+
+from ipc.board import READY, SLOT_TRIAL, Board
+
+_SETTLE_NS = 1_000_000
+
+
+class BoardTrialTurn:
+    """One worker's turns. `bounded`: trials end in the dead-letter ledger, so a death on trial is a step forward."""
+
+    def __init__(self, board: Board, me: int, bounded: bool) -> None:
+        self._board = board
+        self._me = me
+        self._at = board.slot_at(me) + SLOT_TRIAL
+        self._bounded = bounded
+        self._busy = False
+        board.words[self._at] = 0
+
+    def _others(self) -> list[tuple[int, int]]:
+        """(time of request, slot) of every other worker that asks."""
+        words, board = self._board.words, self._board
+        every = ((words[board.slot_at(slot) + SLOT_TRIAL], slot) for slot in range(board.n_slots) if slot != self._me)
+        return [request for request in every if request[0]]
+
+    def begin(self) -> bool:
+        """Whether the turn is this worker's now; asks for it if not."""
+        if self._busy:
+            return False
+        words, board, now = self._board.words, self._board, time.monotonic_ns()
+        asked = words[self._at]
+        if not asked:
+            words[self._at] = now | 1 if self._bounded else now & ~1
+            return False
+        if now - asked < _SETTLE_NS or any(request < (asked, self._me) for request in self._others()):
+            return False
+        self._busy = all(
+            board.slot(slot).state == READY for slot in range(board.n_slots) if slot != self._me
+        )
+        return self._busy
+
+    def end(self) -> None:
+        """The suspect is acked or has failed. The turn goes on to the next suspect, unless someone else asks."""
+        self._busy = False
+        if self._others():
+            self._board.words[self._at] = 0
+
+    def leave(self) -> None:
+        """Nothing more to try here."""
+        if not self._busy:
+            self._board.words[self._at] = 0

@@ -1,0 +1,197 @@
+"""A tuple that kills every worker it meets ends as a dead letter; everything else is acked, after few deaths."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from scheduler.dead_letters import DeadLetters
+from squall import ClusterError, Config, LocalCluster, RunReport, TopologyBuilder
+from tests.process import parts
+from tests.process.cli import squall
+from tests.process.parts import note, notes
+from tests.process.waiting import wait_for
+
+COUNT = 400
+VICTIM = 333
+WAYS = ["exception", "exit", "segfault"]
+REASONS = {"exception": "exception", "exit": "worker died", "segfault": "worker died"}
+ERRORS = {"exception": f"ValueError: cannot digest {VICTIM}", "exit": "", "segfault": ""}
+# Five times it is found out, and once nobody was writing down what was under way.
+FEW = 6
+
+
+def poisoned(directory: Path, victims: tuple[int, ...], how: str, bolts: int = 1, count: int = COUNT) -> Any:
+    builder = TopologyBuilder()
+    builder.set_spout("numbers", parts.Numbers(str(directory), count))
+    builder.set_bolt("bad", parts.Poisoned(str(directory), victims, how), bolts).shuffle_grouping("numbers")
+    builder.set_bolt("end", parts.Seen(str(directory)), bolts).shuffle_grouping("bad")
+    return builder.build()
+
+
+def run(run_dir: Path, topology: Any, **settings: Any) -> RunReport:
+    config = Config(**{"message_timeout_secs": 3600, "max_spout_pending": 100, **settings})
+    with LocalCluster(slots_per_node=config.workers, run_dir=run_dir) as cluster:
+        return cluster.submit("poison", topology, config).wait_until_drained(timeout=50)
+
+
+def ledger(run_dir: Path) -> DeadLetters:
+    return DeadLetters(run_dir / "state" / "poison")
+
+
+@pytest.mark.parametrize("how", WAYS)
+@pytest.mark.parametrize(("workers", "bolts"), [(1, 1), (2, 1), (2, 2)])
+def test_only_the_poison_is_dead_lettered(tmp_path: Path, how: str, workers: int, bolts: int) -> None:
+    """In the spout's own worker, in another, and in both."""
+    report = run(tmp_path / "run", poisoned(tmp_path, (VICTIM,), how, bolts), workers=workers)
+    assert set(notes(tmp_path, "acked")) == set(range(COUNT)) - {VICTIM}
+    assert (report.dead_letters, report.pending, report.timed_out) == (1, 0, 0)
+    assert notes(tmp_path, "dead") == [[VICTIM, REASONS[how], ERRORS[how], 5]]
+    (letter,) = ledger(tmp_path / "run").read()
+    assert (letter.spout, letter.task_index, letter.message_id, letter.values) == ("numbers", 0, "333", "(333,)")
+    assert (letter.reason, letter.error, letter.attempt) == (REASONS[how], ERRORS[how], 5)
+    assert letter.worker.startswith("node-1:670")
+    deaths = len(notes(tmp_path, "poisonings"))
+    assert 5 <= deaths <= FEW
+    assert len(report.restarts) == deaths
+    if how == "exception":
+        assert deaths == 5
+        # Every one of the deaths was this message's doing, and nobody else's.
+        assert dict(report.failures["bad"].counts) == {"exception": 5}
+        assert {record.message_id for record in report.failures["bad"].last} == {"333"}
+        innocent = [row for row in notes(tmp_path, "failed") if row[0] != VICTIM]
+        assert {(row[1], row[4]) for row in innocent} <= {
+            ("worker died", "the worker ended by an exception in another tuple")
+        }
+
+
+@pytest.mark.parametrize("how", ["exception", "exit"])
+def test_several_poisons_at_once(tmp_path: Path, how: str) -> None:
+    """More deaths than a slot is allowed within a minute, but each is a step towards the ledger."""
+    victims = (100, 101, 150, 151, 200, 260, 300, 398, 399)
+    report = run(tmp_path / "run", poisoned(tmp_path, victims, how, 1), workers=1)
+    assert set(notes(tmp_path, "acked")) == set(range(COUNT)) - set(victims)
+    # The source reads from the start again after each death and is told again what is in the ledger.
+    assert {row[0] for row in notes(tmp_path, "dead")} == set(victims)
+    assert sorted(int(letter.message_id) for letter in ledger(tmp_path / "run").read()) == sorted(victims)
+    assert report.dead_letters == len(victims)
+    assert len(report.restarts) <= 5 * len(victims) + 3
+
+
+@pytest.mark.parametrize("limit", [1, 3])
+def test_max_attempts_is_a_limit_for_deaths_too(tmp_path: Path, limit: int) -> None:
+    topology = poisoned(tmp_path, (VICTIM,), "exception")
+    run(tmp_path / "run", topology, workers=1, max_attempts=limit)
+    assert [row[3] for row in notes(tmp_path, "dead")] == [limit]
+    assert len(notes(tmp_path, "poisonings")) == limit
+
+
+def test_without_a_limit_the_run_is_given_up(tmp_path: Path) -> None:
+    topology = poisoned(tmp_path, (0,), "exception")
+    with pytest.raises(ClusterError, match=r"makes no progress.*cannot digest 0"):
+        run(tmp_path / "run", topology, workers=1, max_crashes=None, max_spout_pending=1)
+
+
+def test_acks_of_bolts_are_no_progress(tmp_path: Path) -> None:
+    builder = TopologyBuilder()
+    builder.set_spout("numbers", parts.Numbers(str(tmp_path), 50)).set_config(max_spout_pending=5)
+    builder.set_bolt("pass", parts.Pass()).shuffle_grouping("numbers")
+    builder.set_bolt("bad", parts.Poisoned(str(tmp_path), tuple(range(50)), "exception")).shuffle_grouping("pass")
+    with pytest.raises(ClusterError, match=r"makes no progress.*cannot digest"):
+        run(tmp_path / "run", builder.build(), workers=1, max_crashes=None)
+    assert len(notes(tmp_path, "poisonings")) < 20
+
+
+def test_attempts_go_on_counting_after_the_spouts_worker_died(tmp_path: Path) -> None:
+    topology = poisoned(tmp_path, (VICTIM,), "exception")
+    with LocalCluster(slots_per_node=2, run_dir=tmp_path / "run") as cluster:
+        config = Config(workers=2, message_timeout_secs=3600, max_crashes=None, max_attempts=8)
+        job = cluster.submit("poison", topology, config)
+        wait_for("two failures", lambda: len(_of_victim(tmp_path)) >= 2)
+        # The spout's worker is the one that the failures did not happen in.
+        spouts = next(reading.worker for reading in job.readings() if reading.component == "numbers")
+        before = len(_of_victim(tmp_path))
+        cluster.inject("kill", spouts)
+        report = job.wait_until_drained(timeout=50)
+    attempts = [row[5] for row in _of_victim(tmp_path)]
+    assert attempts[:before] == list(range(1, before + 1))
+    # A failure that the spout was told in the very turn it was killed in may be counted again.
+    assert attempts[before] >= before
+    assert attempts == sorted(attempts)
+    assert [row[3] for row in notes(tmp_path, "dead")] == [8]
+    assert report.dead_letters == 1
+
+
+def _of_victim(directory: Path) -> list[Any]:
+    return [row for row in notes(directory, "failed") if row[0] == VICTIM]
+
+
+def test_a_dead_letter_is_replayed_in_a_running_topology_once(tmp_path: Path) -> None:
+    """It is taken by its own spout task, survives the worker that took it, and is acked in the end."""
+    run_dir = tmp_path / "run"
+    topology = poisoned(tmp_path, (VICTIM,), "exit")
+    with LocalCluster(slots_per_node=1, run_dir=run_dir) as cluster:
+        config = Config(workers=1, message_timeout_secs=3600)
+        job = cluster.submit("poison", topology, config)
+        job.wait_until_drained(timeout=50)
+        before = len(notes(tmp_path, "poisonings"))
+        given = squall("dead-letters", "poison", "--dir", run_dir, "--replay", "--json")
+        assert [letter["message_id"] for letter in json.loads(given.stdout)["letters"]] == ["333"]
+        again = squall("dead-letters", "poison", "--dir", run_dir, "--replay")
+        assert (again.returncode, again.stdout[:13]) == (0, "0 given back ")
+        wait_for("its worker to die of it again", lambda: len(notes(tmp_path, "poisonings")) > before)
+        note(str(tmp_path), "cured", True)
+        requests = run_dir / "state" / "poison" / ".given-back" / "numbers-0"
+        wait_for("the request to be settled", lambda: not list(requests.iterdir()))
+        report = job.wait_until_drained(timeout=50)
+    assert [VICTIM] in [row[1:] for row in notes(tmp_path, "seen")]
+    assert report.dead_letters == 1
+    assert ledger(run_dir).read() == []
+
+
+FILE = """
+import sys
+from squall import TopologyBuilder
+from tests.process import parts
+
+def topology(args):
+    builder = TopologyBuilder()
+    builder.set_spout("numbers", parts.Numbers(args[0], 50))
+    builder.set_bolt("bad", parts.Poisoned(args[0], (33,), "exception")).shuffle_grouping("numbers")
+    return builder.build()
+"""
+
+
+def test_squall_run_ends_with_code_3_and_keeps_the_letters(tmp_path: Path) -> None:
+    file = tmp_path / "kept.py"
+    file.write_text(FILE)
+    ran = squall("run", f"{file}:topology", "--quiet", "--", tmp_path)
+    assert ran.returncode == 3, ran.stderr
+    assert "1 dead letters" in ran.stdout
+    assert "failures of bad: 5 exception" in ran.stdout
+    listed = squall("dead-letters", "kept")
+    assert listed.returncode == 0
+    assert "ValueError: cannot digest 33 (attempt 5)" in listed.stdout
+    (kept,) = re.findall(r"squall dead-letters kept --dir (\S+)", ran.stderr)
+    assert kept in listed.stdout
+    # With the bug mended, the letter goes through when it is given back.
+    note(str(tmp_path), "cured", True)
+    assert squall("dead-letters", "kept", "--replay").returncode == 0
+    ran = squall("run", f"{file}:topology", "--quiet", "--json", "--dir", kept, "--", tmp_path)
+    assert ran.returncode == 0, ran.stderr
+    assert json.loads(ran.stdout)["acked"] >= 51
+    assert "0 dead letters" in squall("dead-letters", "kept", "--dir", kept).stdout
+
+
+@pytest.mark.parametrize(("arguments", "says"), [
+    (("nothing-of-the-kind",), "no run directory holds dead letters of 'nothing-of-the-kind'; name one with --dir"),
+    (("x", "--dir", "/"), "is not a run directory"),
+])
+def test_wrong_use(arguments: tuple[str, ...], says: str) -> None:
+    wrong = squall("dead-letters", *arguments)
+    assert wrong.returncode == 2
+    assert says in wrong.stderr or "must" in wrong.stderr

@@ -1,0 +1,80 @@
+"""A spout's worker that is killed, anywhere: nothing is lost, and no more is emitted again than was pending."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchmarks.recovery import measure_recovery
+from squall import AckedPrefix, Config, ReplayingSpout, TopologyBuilder, TopologyContext, run
+from tests.process import parts
+from tests.process.parts import note, notes
+
+COUNT = 1000
+PENDING = 32
+
+
+class Positioned(ReplayingSpout):
+    """0 .. count-1; keeps the acked prefix, and what is acked beyond it, after each ack."""
+
+    outputs = ("n",)
+
+    def __init__(self, directory: str, count: int) -> None:
+        self.directory = directory
+        self.count = count
+
+    def start(self, conf: Mapping[str, Any], context: TopologyContext) -> None:
+        self.file = Path(context.state_dir) / "position"
+        self.prefix = AckedPrefix(*json.loads(self.file.read_text())) if self.file.exists() else AckedPrefix()
+        note(self.directory, "opened", [context.attempt, self.prefix.committable])
+
+    def read(self) -> Iterator[tuple[Any, Any]]:
+        for n in range(self.prefix.committable, self.count):
+            if not self.prefix.is_acked(n):
+                note(self.directory, "read", n)
+                yield n, (n,)
+
+    def ack(self, message_id: Any) -> None:
+        super().ack(message_id)
+        self.prefix.ack(message_id)
+        fresh = self.file.with_suffix(".new")
+        fresh.write_text(json.dumps([self.prefix.committable, self.prefix.beyond]))
+        os.replace(fresh, self.file)
+        note(self.directory, "acked", message_id)
+
+
+@pytest.mark.parametrize("point", ["open", "ready", "receive", "step", "send", "credit", "publish"])
+@pytest.mark.parametrize("passes", [1, 5])
+def test_nothing_is_lost_and_only_what_was_pending_is_emitted_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, point: str, passes: int
+) -> None:
+    if point in ("open", "ready") and passes > 1:
+        pytest.skip("a worker passes this point once")
+    monkeypatch.setenv("SQUALL_FAULT_POINTS", f"worker.{point}:{passes}")
+    directory = str(tmp_path)
+    builder = TopologyBuilder()
+    builder.set_spout("source", Positioned(directory, COUNT))
+    builder.set_bolt("end", parts.Seen(directory), 2).shuffle_grouping("source")
+    settings = Config(workers=2, message_timeout_secs=3600, max_spout_pending=PENDING)
+    report = run(builder.build(), settings)
+    assert report.restarts
+    assert (report.pending, report.timed_out) == (0, 0)
+    assert {n for _, n in notes(directory, "seen")} == set(range(COUNT))
+    assert set(notes(directory, "acked")) == set(range(COUNT))
+    opened = len(notes(directory, "opened"))
+    again = sum(count - 1 for count in Counter(notes(directory, "read")).values())
+    assert again <= PENDING * (opened - 1)
+
+
+def test_many_random_kills_lose_nothing_and_replay_at_once(tmp_path: Path, seed: int) -> None:
+    found = measure_recovery(kills=8, seed=seed, directory=tmp_path)
+    assert (found.lost, found.dead_letters, found.timed_out) == (0, 0, 0)
+    assert len(found.replay_secs) == 8
+    # Far above what is promised: the machine that runs tests has other things to do.
+    assert sorted(found.replay_secs)[4] < 2.0

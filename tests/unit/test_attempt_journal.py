@@ -1,0 +1,149 @@
+"""The journal of attempts: what was appended is there after a death; torn, foreign and ended files are recognised."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import scheduler.attempt_journal
+from engine.attempts import Attempts, Changes, Limits, Remembered, Tries
+from engine.failure import EXCEPTION, WORKER_DIED, Failure
+from scheduler.attempt_journal import AttemptJournal
+
+NOTHING = Changes([], [], {}, ())
+
+
+class Files:
+    """Journals of one file, one after another."""
+
+    def __init__(self, directory: Path) -> None:
+        self.path = directory / "state" / "numbers-0"
+        self.complaints: list[str] = []
+        self._open: list[AttemptJournal] = []
+
+    def journal(self, topology_id: str = "t-1") -> AttemptJournal:
+        journal = AttemptJournal(self.path, topology_id, self.complaints.append)
+        self._open.append(journal)
+        return journal
+
+    def begin(self, everything: Changes = NOTHING) -> AttemptJournal:
+        journal = self.journal()
+        journal.append(NOTHING, lambda: everything)
+        return journal
+
+    def loaded(self, topology_id: str = "t-1") -> Remembered:
+        return self.journal(topology_id).load()
+
+    def close(self) -> None:
+        for journal in self._open:
+            journal.end()
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> Any:
+    made = Files(tmp_path)
+    yield made
+    made.close()
+
+
+def test_nothing_is_remembered_before_there_was_anything(files: Files) -> None:
+    assert files.loaded() == Remembered()
+
+
+def test_what_was_appended_is_there_after_a_death(files: Files) -> None:
+    journal = files.begin()
+    journal.append(Changes([(1, "a"), (2, "b"), (3, "c")], [], {"b": Tries(1)}, (2,)), lambda: NOTHING)
+    journal.append(Changes([], [1], {"b": Tries(2), "c": Tries(1)}, ()), lambda: NOTHING)
+    journal.append(Changes([], [], {"c": None}, (3,)), lambda: NOTHING)
+    assert files.loaded() == Remembered({"b": Tries(2)}, {2: "b", 3: "c"}, (3,), unclean=True)
+
+
+def test_an_end_in_order_is_recognised(files: Files) -> None:
+    journal = files.begin(Changes([(1, "a")], [], {"a": Tries(1)}, ()))
+    journal.end()
+    left = files.loaded()
+    assert (left.unclean, left.tries) == (False, {"a": Tries(1)})
+
+
+def test_another_topologys_journal_says_nothing(files: Files) -> None:
+    files.begin(Changes([(1, "a")], [], {"a": Tries(1)}, ()))
+    assert files.loaded("t-2") == Remembered()
+
+
+@pytest.mark.parametrize("cut", [1, 3, 10])
+def test_a_torn_record_is_left_out(files: Files, cut: int) -> None:
+    journal = files.begin()
+    journal.append(Changes([], [], {"a": Tries(1)}, ()), lambda: NOTHING)
+    journal.append(Changes([], [], {"b": Tries(1)}, ()), lambda: NOTHING)
+    files.path.write_bytes(files.path.read_bytes()[:-cut])
+    assert files.loaded().tries == {"a": Tries(1)}
+
+
+def test_the_file_is_bounded_by_what_it_stands_for(files: Files, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(scheduler.attempt_journal, "_REWRITE_MIN_BYTES", 2000)
+    journal = files.begin()
+    for number in range(2000):
+        snapshot = Changes([(number, f"m{number}")], [], {}, ())
+        journal.append(Changes([(number, f"m{number}")], [number - 1], {}, ()), lambda now=snapshot: now)
+        assert files.path.stat().st_size < 3000
+    assert len(files.loaded().under_way) == 1
+
+
+def test_an_id_that_cannot_be_pickled_is_told_once_and_costs_the_others_nothing(files: Files) -> None:
+    journal = files.begin()
+    for _ in range(2):
+        journal.append(Changes([], [], {(lambda: 0): Tries(1), "good": Tries(2)}, ()), lambda: NOTHING)
+    assert files.loaded().tries == {"good": Tries(2)}
+    assert len(files.complaints) == 1
+    assert "will not survive this worker" in files.complaints[0]
+
+
+def test_from_one_incarnation_to_the_next(files: Files) -> None:
+    """The whole life of a poison tuple that kills its spout's own worker."""
+    limits = Limits(max_crashes=5)
+    deaths = 0
+    while True:
+        attempts = Attempts(limits, files.journal())
+        attempts.resume()
+        if attempts.condemned("poison"):
+            break
+        trees = {deaths * 10 + 1: ("poison",), deaths * 10 + 2: (f"innocent {deaths}",)}
+        for root, (message_id,) in trees.items():
+            if attempts.alert:
+                attempts.emitted(root, message_id)
+            if message_id in attempts.held_back:
+                attempts.begin_trial({root: message_id})
+        attempts.flush(trees)
+        deaths += 1
+    # Once nobody watched, twice it was one of two, three times it was alone.
+    assert deaths == 6
+    assert attempts.last_failure("poison").reason == WORKER_DIED
+    assert attempts.held_back == {"poison"}
+
+
+def test_exceptions_are_remembered_with_their_text(files: Files) -> None:
+    first = Attempts(Limits(max_crashes=5), files.journal())
+    first.resume()
+    first.failed("m", Failure(EXCEPTION, "bolt", 3, "node-1:6700", "ValueError: no"))
+    first.end({})
+    second = Attempts(Limits(max_crashes=5), files.journal())
+    second.resume()
+    assert second.last_failure("m") == Failure(EXCEPTION, "bolt", 3, "node-1:6700", "ValueError: no", 1)
+    assert not second.watching
+
+
+def test_a_full_disk_is_told_once_and_ends_nothing(files: Files, monkeypatch: pytest.MonkeyPatch) -> None:
+    journal = files.begin()
+
+    def full(fd: int, data: bytes) -> int:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as broken:
+        broken.setattr(scheduler.attempt_journal.os, "write", full)
+        for _ in range(3):
+            journal.append(Changes([], [], {"a": Tries(1)}, ()), lambda: NOTHING)
+    assert len(files.complaints) == 1
+    assert "No space left on device" in files.complaints[0]
+    assert files.loaded().tries == {}

@@ -1,0 +1,206 @@
+"""What failures say about a message: attempts, strikes, suspects, limits; and what a restart remembers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+import engine.attempts
+from engine.attempts import Attempts, Changes, Limits, Remembered, Tries, Verdict
+from engine.failure import ANOTHER_TUPLE, EXCEPTION, FAILED, TIMEOUT, WORKER_DIED, Failure
+
+REFUSED, RAISED, DIED, LATE = Failure(FAILED), Failure(EXCEPTION), Failure(WORKER_DIED), Failure(TIMEOUT)
+BYSTANDER = Failure(WORKER_DIED, error=ANOTHER_TUPLE)
+
+
+class Notebook:
+    """A journal in memory: what it was given, and what it will say of an earlier incarnation."""
+
+    def __init__(self, left: Remembered | None = None) -> None:
+        self.left = left or Remembered()
+        self.written: list[Changes] = []
+        self.ended = False
+
+    def load(self) -> Remembered:
+        return self.left
+
+    def append(self, changes: Changes, snapshot: Callable[[], Changes]) -> None:
+        self.written.append(changes)
+
+    def end(self) -> None:
+        self.ended = True
+
+
+def after(limits: Limits, *failures: Failure, trials: bool = False) -> Attempts:
+    attempts = Attempts(limits)
+    for failure in failures:
+        attempts.failed("m", failure, alone=trials)
+    return attempts
+
+
+def test_attempts_count_every_kind_of_failure() -> None:
+    attempts = Attempts()
+    told = [attempts.failed("m", failure).attempt for failure in (REFUSED, DIED, LATE, RAISED, BYSTANDER)]
+    assert told == [1, 2, 3, 4, 5]
+    attempts.forget("m")
+    assert attempts.failed("m", REFUSED).attempt == 1
+
+
+@pytest.mark.parametrize(("failures", "suspect"), [
+    ((DIED,), False),
+    ((DIED, DIED), True),
+    ((DIED, REFUSED, DIED), False),
+    ((DIED, BYSTANDER, DIED), True),
+    ((BYSTANDER, BYSTANDER, BYSTANDER), False),
+    ((DIED, DIED, REFUSED), False),
+    ((RAISED, RAISED), False),
+])
+def test_two_deaths_in_a_row_make_a_suspect(failures: tuple[Failure, ...], suspect: bool) -> None:
+    attempts = after(Limits(max_crashes=5), *failures)
+    assert ("m" in attempts.held_back) is suspect
+    assert attempts.verdict("m", ()) is (Verdict.SUSPECT if suspect else Verdict.FREE)
+
+
+def test_deaths_in_the_common_flow_condemn_nobody() -> None:
+    attempts = after(Limits(max_attempts=1, max_crashes=1), *[DIED] * 50)
+    assert not attempts.condemned("m")
+    assert attempts.crashes == 0
+
+
+@pytest.mark.parametrize("limit", [2, 3, 5])
+def test_who_kills_on_trial_is_condemned_with_all_deaths_before(limit: int) -> None:
+    attempts = after(Limits(max_crashes=limit), DIED, DIED)
+    trials = 0
+    while not attempts.condemned("m"):
+        attempts.failed("m", DIED, alone=True)
+        trials += 1
+    assert trials == max(2, limit - 2)
+    assert attempts.verdict("m", ()) is Verdict.CONDEMNED
+    assert attempts.crashes == trials
+
+
+@pytest.mark.parametrize(("limits", "failure", "condemned_after"), [
+    (Limits(max_crashes=5), RAISED, 5),
+    (Limits(max_crashes=5, exceptions_crash=False), RAISED, None),
+    (Limits(max_attempts=3, exceptions_crash=False), RAISED, 3),
+    (Limits(max_attempts=3), REFUSED, 3),
+    (Limits(max_attempts=3), LATE, 3),
+    (Limits(max_attempts=3, max_crashes=2), RAISED, 2),
+    (Limits(max_crashes=5), REFUSED, None),
+    (Limits(max_crashes=5), LATE, None),
+    (Limits(), RAISED, None),
+])
+def test_limits(limits: Limits, failure: Failure, condemned_after: int | None) -> None:
+    attempts = Attempts(limits)
+    for number in range(1, 20):
+        attempts.failed("m", failure)
+        assert attempts.condemned("m") is (condemned_after is not None and number >= condemned_after)
+
+
+def test_a_crash_brings_a_dead_letter_nearer_only_where_there_is_a_limit() -> None:
+    assert after(Limits(max_crashes=5), RAISED, RAISED).crashes == 2
+    assert after(Limits(max_attempts=5), RAISED).crashes == 1
+    assert after(Limits(), RAISED).crashes == 0
+
+
+def test_the_healthy_path_is_not_looked_at() -> None:
+    notebook = Notebook()
+    attempts = Attempts(Limits(max_crashes=5), notebook)
+    attempts.resume()
+    assert not attempts.alert
+    notebook.written.clear()
+    attempts.flush({1: ("m",)})
+    assert notebook.written == []
+    attempts.failed("m", REFUSED)
+    assert attempts.alert
+    attempts.forget("m")
+    assert not attempts.alert
+
+
+def test_what_changed_is_written_once() -> None:
+    notebook = Notebook()
+    attempts = Attempts(Limits(max_crashes=5), notebook)
+    attempts.resume()
+    notebook.written.clear()
+    attempts.failed("m", REFUSED)
+    attempts.failed("n", REFUSED)
+    attempts.forget("n")
+    attempts.flush({})
+    attempts.flush({})
+    (changes,) = notebook.written
+    assert set(changes.tries) == {"m", "n"}
+    assert changes.tries["n"] is None
+    attempts.end({})
+    assert notebook.ended
+
+
+def test_after_a_death_without_a_word_everything_under_way_gets_a_strike_and_is_watched_from_then_on() -> None:
+    left = Remembered({"m": Tries(attempts=1, strikes=1)}, {7: "m", 8: "n"}, unclean=True)
+    notebook = Notebook(left)
+    attempts = Attempts(Limits(max_crashes=5), notebook)
+    attempts.resume()
+    assert (attempts.tries["m"].strikes, attempts.tries["n"].strikes) == (2, 1)
+    assert attempts.held_back == {"m"}
+    notebook.written.clear()
+    attempts.emitted(20, "other")
+    attempts.emitted(21, "third")
+    attempts.answered(20)
+    attempts.flush({21: ("third",)})
+    (changes,) = notebook.written
+    assert (changes.out, changes.answered) == ([(20, "other"), (21, "third")], [20])
+
+
+def test_who_was_on_trial_when_its_spouts_worker_died_is_charged() -> None:
+    left = Remembered({"m": Tries(strikes=2)}, {7: "m", 8: "n"}, group=(7,), unclean=True)
+    attempts = Attempts(Limits(max_crashes=5), Notebook(left))
+    attempts.resume()
+    assert (attempts.tries["m"].trials, attempts.tries["n"].trials) == (1, 0)
+    assert attempts.crashes == 1
+
+
+def test_after_an_explained_end_nobody_is_struck() -> None:
+    left = Remembered({"m": Tries(attempts=3, exceptions=3)}, {7: "n"}, unclean=False)
+    attempts = Attempts(Limits(max_crashes=5), Notebook(left))
+    attempts.resume()
+    assert "n" not in attempts.tries
+    assert not attempts.watching
+    assert attempts.failed("m", RAISED).attempt == 4
+
+
+def test_the_source_that_reads_a_dead_letter_again_is_told_and_the_message_not_emitted() -> None:
+    first = Attempts(Limits(max_crashes=1))
+    first.failed("m", RAISED)
+    first.buried("m", (1, "x"))
+    # In the same incarnation an emit is a decision of the source: a new message.
+    assert first.verdict("m", (1, "x")) is Verdict.FREE
+    second = Attempts(Limits(max_crashes=1), Notebook(Remembered(dict(first.tries))))
+    second.resume()
+    assert second.held_back == {"m"}
+    assert second.verdict("m", (1, "x")) is Verdict.DEAD
+    # However often it is asked.
+    assert second.verdict("m", (1, "x")) is Verdict.DEAD
+    assert second.last_failure("m").reason == EXCEPTION
+    second.told_dead("m")
+    assert second.verdict("m", (1, "x")) is Verdict.FREE
+
+
+def test_another_message_under_a_dead_ones_id_goes_out() -> None:
+    first = Attempts(Limits(max_crashes=1))
+    first.failed("m", RAISED)
+    first.buried("m", (1, "x"))
+    second = Attempts(Limits(max_crashes=1), Notebook(Remembered(dict(first.tries))))
+    second.resume()
+    assert second.verdict("m", (2, "x")) is Verdict.FREE
+    second.emitted(1, "m")
+    assert "m" not in second.tries
+
+
+def test_memory_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(engine.attempts, "REMEMBERED", 10)
+    attempts = Attempts(Limits(max_crashes=5))
+    for number in range(100):
+        attempts.failed(number, DIED)
+        attempts.failed(number, DIED)
+    assert list(attempts.tries) == list(range(90, 100))
+    assert attempts.held_back == set(range(90, 100))

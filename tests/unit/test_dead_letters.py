@@ -1,0 +1,123 @@
+"""The dead-letter ledger: nothing is lost, nothing is given back twice."""
+
+from __future__ import annotations
+
+import json
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from engine.errors import ClusterError, UsageError
+from engine.failure import EXCEPTION, Failure
+from engine.lane import Routed
+from scheduler.dead_letters import LEDGER, DeadLetter, DeadLetters
+
+WHY = Failure(EXCEPTION, "bolt", 3, "node-1:6700", "ValueError: no", 5)
+
+
+@pytest.fixture
+def letters(tmp_path: Path) -> DeadLetters:
+    return DeadLetters(tmp_path / "state")
+
+
+def add(letters: DeadLetters, *ids: Any) -> list[DeadLetter]:
+    for message_id in ids:
+        letters.add("spout", 1, message_id, (message_id, b"\0"), WHY)
+    return letters.read()
+
+
+def taken(letters: DeadLetters, index: int = 1) -> list[tuple[Any, Any]]:
+    return [(letter.message_id, letter.values) for _, letter in letters.take("spout", index, (), str)]
+
+
+def test_a_letter_holds_everything(letters: DeadLetters) -> None:
+    assert letters.read() == []
+    (letter,) = add(letters, ("a", 1))
+    assert (letter.spout, letter.task_index, letter.message_id) == ("spout", 1, "('a', 1)")
+    assert letter.values == "(('a', 1), b'\\x00')"
+    assert (letter.reason, letter.component, letter.task, letter.worker, letter.error, letter.attempt) == (
+        "exception", "bolt", 3, "node-1:6700", "ValueError: no", 5,
+    )
+    assert letter.at.endswith("+00:00")
+    assert "payload" not in letter.public()
+    assert (letters.directory / LEDGER).stat().st_mode & 0o777 == 0o600
+
+
+def test_a_letter_goes_back_to_its_own_task_with_its_very_values(letters: DeadLetters) -> None:
+    add(letters, ("a", 1), "b")
+    given = letters.give_back()
+    assert len(given) == 2
+    assert taken(letters, index=0) == []
+    assert taken(letters) == [(("a", 1), (("a", 1), b"\0")), ("b", ("b", b"\0"))]
+    assert letters.read() == []
+    assert letters.give_back() == []
+
+
+def test_a_request_stays_until_it_is_settled(letters: DeadLetters) -> None:
+    add(letters, "a")
+    letters.give_back()
+    ((name, letter),) = letters.take("spout", 1, (), str)
+    assert list(letters.take("spout", 1, {name}, str)) == []
+    # Its worker died: the next one takes it again.
+    ((_, letter),) = letters.take("spout", 1, (), str)
+    letter.settled()
+    assert list(letters.take("spout", 1, (), str)) == []
+
+
+def test_single_letters_can_be_named(letters: DeadLetters) -> None:
+    first, second = add(letters, "a", "b")
+    assert letters.give_back([second.id]) == [second]
+    assert letters.read() == [first]
+    with pytest.raises(UsageError, match=f"there is no dead letter '{second.id}'"):
+        letters.give_back([first.id, second.id])
+    assert letters.read() == [first]
+
+
+def test_two_who_ask_at_once_do_not_get_it_twice(letters: DeadLetters) -> None:
+    add(letters, *range(50))
+    got: list[DeadLetter] = []
+    askers = [threading.Thread(target=lambda: got.extend(letters.give_back())) for _ in range(4)]
+    for asker in askers:
+        asker.start()
+    for asker in askers:
+        asker.join()
+    assert len({letter.id for letter in got}) == len(got) == 50
+
+
+def test_streams_survive(letters: DeadLetters) -> None:
+    letters.add("spout", 1, "a", Routed.on("pair", 7, (1, 2)), WHY)
+    letters.give_back()
+    ((_, values),) = taken(letters)
+    assert (values, values.stream, values.direct) == ((1, 2), "pair", 7)
+
+
+def test_what_cannot_be_pickled_is_listed_but_not_given_back(letters: DeadLetters) -> None:
+    letters.add("spout", 1, "a", (lambda: 0,), WHY)
+    (letter,) = letters.read()
+    assert letter.why_no_payload
+    assert letters.give_back() == []
+    with pytest.raises(UsageError, match="cannot be given back"):
+        letters.give_back([letter.id])
+    assert letters.read() == [letter]
+
+
+def test_damage_is_named(letters: DeadLetters) -> None:
+    add(letters, "a")
+    with (letters.directory / LEDGER).open("a") as ledger:
+        ledger.write(json.dumps({"id": 1}) + "\n")
+    with pytest.raises(ClusterError, match=r"line 2 is no dead letter"):
+        letters.read()
+
+
+def test_what_the_topology_cannot_read_stays_in_the_ledger(letters: DeadLetters) -> None:
+    (letter,) = add(letters, "a")
+    letters.give_back()
+    request = letters.directory / ".given-back" / "spout-1" / letter.id
+    request.write_text("bm90IGEgcGlja2xl")
+    told: list[str] = []
+    assert list(letters.take("spout", 1, (), told.append)) == []
+    assert "cannot be read by this topology" in told[0]
+    assert letters.read() == [letter]
+    assert letters.give_back() == [letter]

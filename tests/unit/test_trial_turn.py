@@ -1,0 +1,113 @@
+"""Turns among workers to try a suspect: one at a time, the earliest first, and only when everybody is ready."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import scheduler.trial_turn
+from ipc.board import DEAD, READY, SLOT_EXPLAINED, Board
+from scheduler.trial_turn import BoardTrialTurn
+
+
+@pytest.fixture
+def board(tmp_path: Path) -> Iterator[Board]:
+    made = Board.create(str(tmp_path / "board"), 3, 1)
+    for slot in range(3):
+        made.set_slot(slot, 1, READY, 100 + slot)
+    yield made
+    made.close()
+
+
+class Clock:
+    now_ns = 1_000_000_000
+
+    def monotonic_ns(self) -> int:
+        return self.now_ns
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    clock = Clock()
+    monkeypatch.setattr(scheduler.trial_turn, "time", clock)
+    return clock
+
+
+def turns(board: Board) -> list[BoardTrialTurn]:
+    return [BoardTrialTurn(board, slot, bounded=True) for slot in range(3)]
+
+
+def test_one_at_a_time_and_the_earliest_first(board: Board, clock: Clock) -> None:
+    first, second, third = turns(board)
+    assert not second.begin()
+    clock.now_ns += 10
+    assert not first.begin()
+    # A request that was made a moment ago may not be the earliest: others may not be visible yet.
+    assert not second.begin()
+    clock.now_ns += 2_000_000
+    assert not first.begin()
+    assert second.begin()
+    assert not second.begin()
+    assert not third.begin()
+    clock.now_ns += 2_000_000
+    assert not third.begin()
+    second.end()
+    assert not second.begin()  # asks anew, behind the others
+    clock.now_ns += 2_000_000
+    assert not second.begin()
+    assert not third.begin()
+    assert first.begin()
+
+
+def test_who_is_alone_keeps_the_turn(board: Board, clock: Clock) -> None:
+    first = turns(board)[0]
+    first.begin()
+    clock.now_ns += 2_000_000
+    for _ in range(5):
+        assert first.begin()
+        first.end()
+
+
+def test_nobody_is_tried_while_a_worker_is_not_ready(board: Board, clock: Clock) -> None:
+    first = turns(board)[0]
+    first.begin()
+    clock.now_ns += 2_000_000
+    board.set_slot(2, 1, DEAD, 0)
+    assert not first.begin()
+    board.set_slot(2, 2, READY, 103)
+    assert first.begin()
+
+
+def test_a_turn_that_is_not_used_is_left(board: Board, clock: Clock) -> None:
+    first, second, _ = turns(board)
+    first.begin()
+    first.leave()
+    second.begin()
+    clock.now_ns += 2_000_000
+    assert second.begin()
+    second.leave()  # not while its suspect is under way
+    assert board.excused(0, 1)
+
+
+@pytest.mark.parametrize("bounded", [True, False])
+def test_a_death_during_a_trial_is_excused_where_trials_end_in_the_ledger(
+    board: Board, clock: Clock, bounded: bool
+) -> None:
+    assert not board.excused(1, 1)
+    BoardTrialTurn(board, 0, bounded).begin()
+    assert board.excused(1, 1) is bounded
+    # The next incarnation has nothing on trial.
+    BoardTrialTurn(board, 0, bounded)
+    assert not board.excused(1, 1)
+
+
+def test_a_death_by_a_known_tuple_is_excused_for_that_incarnation(board: Board) -> None:
+    word = board.slot_at(1) + SLOT_EXPLAINED
+    board.words[word] = 4 << 1 | 1
+    assert [board.excused(1, incarnation) for incarnation in (3, 4, 5)] == [False, True, False]
+    assert [board.explained(1, incarnation) for incarnation in (3, 4, 5)] == [False, True, False]
+    board.words[word] = 4 << 1
+    assert (board.excused(1, 4), board.explained(1, 4)) == (False, True)
+    assert not board.explained(0, 0)
