@@ -78,7 +78,7 @@ def _words(client: NimbusClient, state: TopologyState) -> str:
     fewer = len(state.assignment.workers)
     executors = sum(len(worker) for worker in state.assignment.executors)
     if fewer < min(wanted, executors):
-        text += f"\n{wanted} were asked for: when there are more slots, `squall rebalance {name} -n {wanted}` uses them"
+        text += f"\n{wanted} were asked for: it spreads out by itself when there are more slots"
     elif fewer < wanted:
         text += f"\n{wanted} were asked for, but it has only {plural(executors, 'executor')}"
     return text
