@@ -68,11 +68,11 @@ def _words(client: NimbusClient, state: TopologyState) -> str:
     """What happens now, and when."""
     name, wanted = state.topology.name, state.topology.conf["workers"]
     if state.assignment is None:
-        cluster = client.get_cluster()
-        slots = sum(len(ports) for ports in cluster.supervisors.values())
-        others = ", ".join(record.name for record in cluster.topologies if record.name != name)
-        taken = f"all {plural(slots, 'slot')} are taken by {others}" if slots and others else "there is no slot"
-        return f"{name} waits: {taken}; it starts by itself when a topology is killed or a supervisor comes"
+        slots = sum(len(ports) for ports in client.get_cluster().supervisors.values())
+        return (
+            f"{name} waits: none of the cluster's {plural(slots, 'slot')} is free; "
+            f"it starts by itself when a topology is killed or a supervisor comes"
+        )
     slots_text = ", ".join(str(slot) for slot in state.assignment.workers)
     text = f"{name} runs on {plural(len(state.assignment.workers), 'worker')}: {slots_text}"
     fewer = len(state.assignment.workers)

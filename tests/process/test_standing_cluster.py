@@ -113,7 +113,7 @@ def test_more_workers_than_slots_and_no_slot_at_all(cluster: Standing) -> None:
     )
     text = cluster.ok("submit", ENDLESS, "--name", "late")
     assert text == (
-        "late waits: all 2 slots are taken by wide; "
+        "late waits: none of the cluster's 2 slots is free; "
         "it starts by itself when a topology is killed or a supervisor comes\n"
     )
     assert cluster.ok("status", "late") == "late is ACTIVE and waits for a free slot\n"
