@@ -230,9 +230,9 @@ class RunDir:
         return self.boards / _file_name(topology_id if version == 1 else f"{topology_id}.{version}")
 
     def state_dir(self, topology_name: str, component: str, task: int) -> Path:
-        return self.state_of(topology_name) / f"{_file_name(component)}-{task}"
+        return self.topology_state(topology_name) / f"{_file_name(component)}-{task}"
 
-    def state_of(self, topology_name: str) -> Path:
+    def topology_state(self, topology_name: str) -> Path:
         """Everything that the tasks of topologies of that name have kept. Outlives them."""
         return self.path / "state" / _file_name(topology_name)
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import click
 
 from engine.config import Config
 from engine.errors import UsageError
 from ipc.run_parent import remove_tree
+from ipc.rundir import RunDir
 from scheduler.client import NimbusClient
 from scheduler.messages import TopologyState
 from scheduler.topology_code import submit
@@ -46,15 +49,17 @@ def submit_command(
         if any(record.name == name for record in client.get_cluster().topologies):
             raise UsageError(f"a topology named {name!r} is there already: choose another name, or kill it first")
         code = load_apart(target, list(arguments), config, load_secs)
-        left = run_dir.state_of(name)
+        left = _task_directories(run_dir, name)
         if fresh:
-            remove_tree(left)
-        takes_up = left.exists()
+            for path in left:
+                remove_tree(path)
+        takes_up = bool(left) and not fresh
         submit(client, run_dir, name, config, code, active=not inactive)
         state = client.get_topology(name)
         text = _words(client, state)
         if takes_up:
-            text += f"\nit takes up the state that an earlier {name} left in {left}; --fresh would have begun anew"
+            where = run_dir.topology_state(name)
+            text += f"\nit takes up the state that an earlier {name} left in {where}; --fresh would have begun anew"
     assignment = state.assignment
     document = {
         "name": name, "id": state.topology.id, "status": state.topology.status, "workers_wanted": config.workers,
@@ -62,6 +67,12 @@ def submit_command(
         "workers": [] if assignment is None else [str(slot) for slot in assignment.workers],
     }
     show(as_json, document, text)
+
+
+def _task_directories(run_dir: RunDir, name: str) -> list[Path]:
+    """What tasks of earlier topologies of that name have kept. Files beside them, as dead letters, are not theirs."""
+    state = run_dir.topology_state(name)
+    return [path for path in state.iterdir() if path.is_dir()] if state.is_dir() else []
 
 
 def _words(client: NimbusClient, state: TopologyState) -> str:
