@@ -240,14 +240,14 @@ class RunDir:
         return self.path / "metrics" / _file_name(topology_id)
 
     def state_dir(self, topology_name: str, component: str, task: int) -> Path:
-        return self.state_of(topology_name) / f"{_file_name(component)}-{task}"
+        return self.topology_state(topology_name) / f"{_file_name(component)}-{task}"
 
-    def state_of(self, topology_name: str) -> Path:
+    def topology_state(self, topology_name: str) -> Path:
         """Everything that topologies of that name and their tasks have kept. Outlives them."""
         return self.path / "state" / _file_name(topology_name)
 
     def attempts(self, topology_name: str, component: str, task_index: int) -> Path:
-        return self.state_of(topology_name) / ".attempts" / f"{_file_name(component)}-{task_index}"
+        return self.topology_state(topology_name) / ".attempts" / f"{_file_name(component)}-{task_index}"
 
     def failures(self, topology_id: str) -> Path:
         return self.path / "failures" / _file_name(topology_id)

@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
-from engine.errors import ClusterError
+from engine.errors import ClusterError, UsageError
 from engine.failure_log import ComponentFailures
 from engine.report import Restart, RunReport, TaskReading, build_report
 from engine.user_metrics import MetricReading
@@ -74,7 +74,10 @@ class Job:
         """What Nimbus knows, or knew when the topology was removed. Raises ClusterError if Nimbus does not answer."""
         if self.removed and self._last_state is not None:
             return self._last_state
-        state = self._client.get_topology(self.name)
+        try:
+            state = self._client.get_topology(self.name)
+        except UsageError:
+            raise ClusterError(f"topology {self.id} is gone") from None
         if state.topology.id != self.id:
             raise ClusterError(f"topology {self.id} is gone; {self.name!r} is another one by now")
         self.record = state.topology

@@ -29,7 +29,7 @@ def kept_parents() -> list[Path]:
 def keep_dead_letters(run_dir: RunDir, topology_name: str, copy: bool) -> tuple[Path, int] | None:
     """Where the dead letters of a topology are from now on, and how many; None if it has none. With `copy` its state is
     copied to a directory of its own."""
-    state = run_dir.state_of(topology_name)
+    state = run_dir.topology_state(topology_name)
     count = len(DeadLetters(state).read())
     if not count:
         return None
@@ -41,7 +41,7 @@ def keep_dead_letters(run_dir: RunDir, topology_name: str, copy: bool) -> tuple[
         kept = RunDir.create(first / name)
     except UsageError:
         kept = RunDir.create(second / name)
-    shutil.copytree(state, kept.state_of(topology_name))
+    shutil.copytree(state, kept.topology_state(topology_name))
     return kept.path, count
 
 
@@ -50,7 +50,7 @@ def find_dead_letters(topology_name: str) -> RunDir | None:
     found = []
     for parent in (default_parent(), *kept_parents()):
         for path in parent.glob("*/"):
-            ledger = RunDir(path).state_of(topology_name) / LEDGER
+            ledger = RunDir(path).topology_state(topology_name) / LEDGER
             if ledger.exists():
                 found.append((ledger.stat().st_mtime_ns, path))
     return RunDir(max(found)[1]) if found else None

@@ -332,7 +332,7 @@ class Nimbus:
 
     def _leave_if_due(self, life: TopologyLife, now: float) -> Instructions:
         """Empty the slots of a topology whose time on them is up."""
-        if not life.is_draining or life.stop_at is None or now < life.stop_at:
+        if not life.is_draining or life.stop_at is None or (now < life.stop_at and not life.is_given_up):
             return []
         life.gone_at = now + STOP_PATIENCE_SECS
         return [*(SendAssignNode(node) for node in life.nodes), *self._finish_if_empty(life, now)]

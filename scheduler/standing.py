@@ -27,6 +27,7 @@ from ipc.rundir import RunDir
 from scheduler.client import Interrupted, NimbusClient
 from scheduler.daemons import Daemons, processes_of
 from scheduler.job import Job
+from scheduler.topology_view import TopologyView
 
 STOP_GRACE_SECS = 5.0
 """How long workers may take for `close` and `cleanup` before they are killed."""
@@ -89,8 +90,8 @@ def stop_cluster(run_dir: RunDir, drain_secs: float, on_wait: Callable[[], bool 
         return Stopped(killed=_end_processes(run_dir))
     with NimbusClient(run_dir) as client:
         jobs = [Job(client, record, run_dir) for record in client.get_cluster().topologies]
-        views = [(job, view) for job in jobs if (view := job.view()) is not None]
         try:
+            views = _views(jobs)
             client.shutdown(STOP_GRACE_SECS, drain_secs)
             limit = drain_secs + STOP_GRACE_SECS + _STOP_MARGIN_SECS
             try:
@@ -105,6 +106,17 @@ def stop_cluster(run_dir: RunDir, drain_secs: float, on_wait: Callable[[], bool 
     # A forking parent ends a moment after its supervisor.
     _await_none(run_dir, _STOP_MARGIN_SECS)
     return Stopped(pending, _end_processes(run_dir))
+
+
+def _views(jobs: list[Job]) -> list[tuple[Job, TopologyView]]:
+    """The boards of what runs; a topology that has gone meanwhile has none."""
+    views = []
+    for job in jobs:
+        with contextlib.suppress(UsageError, ClusterError):
+            view = job.view()
+            if view is not None:
+                views.append((job, view))
+    return views
 
 
 def _end_processes(run_dir: RunDir) -> int:

@@ -52,7 +52,9 @@ class Topologies:
         """UsageError if it is on its way to somewhere already."""
         life = self.named(name)
         if life.record.status not in ("ACTIVE", "INACTIVE"):
-            raise UsageError(f"topology {name!r} is {life.record.status}: only ACTIVE and INACTIVE ones can change")
+            status = life.record.status
+            then = "; try again when it has moved" if status == "REBALANCING" else ""
+            raise UsageError(f"topology {name!r} is {status}: only ACTIVE and INACTIVE ones can change{then}")
         return life
 
     def check_free(self, name: str) -> None:

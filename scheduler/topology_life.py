@@ -112,6 +112,11 @@ class TopologyLife:
         """Whether its slots will be emptied as soon as nothing is pending."""
         return self.stop_at is not None and self.gone_at is None
 
+    @property
+    def is_given_up(self) -> bool:
+        """Whether no worker of it will ever run again by itself: there is nothing to wait for."""
+        return bool(self.slots) and all(self._state_of(slot) == "failed" for slot in self.slots)
+
     def moved_record(self) -> TopologyRecord:
         """The record as the move under way leaves it."""
         move = self.record.rebalance

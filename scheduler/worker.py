@@ -132,7 +132,7 @@ class Worker:
             worker=self._name,
             attempt=boot.incarnation,
             now_ns=time.monotonic_ns,
-            state_root=str(self._run_dir.state_of(boot.topology.name)),
+            state_root=str(self._run_dir.topology_state(boot.topology.name)),
             report_error=self._report_error,
             dead_letter=self._dead_letter,
             note_failure=self._files.note_failure,

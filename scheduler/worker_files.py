@@ -36,7 +36,7 @@ class WorkerFiles:
         self._topology_name = boot.topology.name
         self._plan = plan
         self._report = report
-        self._letters = DeadLetters(run_dir.state_of(boot.topology.name))
+        self._letters = DeadLetters(run_dir.topology_state(boot.topology.name))
         self._failures = FailureFile(run_dir, boot.topology.id, boot.slot_index)
         self._taken: dict[int, set[str]] = {}
         self._requests_at_ns = 0

@@ -33,7 +33,7 @@ def dead_letters(topology: str, directory: str | None, replay: bool, ids: tuple[
     is held against it any more.
     """
     run_dir = _run_dir(topology, directory)
-    ledger = DeadLetters(run_dir.state_of(topology))
+    ledger = DeadLetters(run_dir.topology_state(topology))
     if replay:
         letters = ledger.give_back(ids)
     else:
@@ -60,7 +60,7 @@ def _run_dir(topology: str, directory: str | None) -> RunDir:
             raise UsageError(f"no run directory holds dead letters of {topology!r}; name one with --dir")
         return found
     run_dir = RunDir.open(directory)
-    state = run_dir.state_of(topology)
+    state = run_dir.topology_state(topology)
     if not state.is_dir():
         known = sorted(entry.name for entry in Path(state.parent).iterdir()) if state.parent.is_dir() else []
         raise UsageError(f"{run_dir.path} knows no topology {topology!r}; it knows {', '.join(known) or 'none'}")

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import click
 
 from engine.config import Config
 from engine.errors import UsageError
 from ipc.run_parent import remove_tree
+from ipc.rundir import RunDir
 from scheduler.client import NimbusClient
 from scheduler.messages import TopologyState
 from scheduler.topology_code import submit
@@ -46,15 +49,17 @@ def submit_command(
         if any(record.name == name for record in client.get_cluster().topologies):
             raise UsageError(f"a topology named {name!r} is there already: choose another name, or kill it first")
         code = load_apart(target, list(arguments), config, load_secs)
-        left = run_dir.state_of(name)
+        left = _task_directories(run_dir, name)
         if fresh:
-            remove_tree(left)
-        takes_up = left.exists()
+            for path in left:
+                remove_tree(path)
+        takes_up = bool(left) and not fresh
         submit(client, run_dir, name, config, code, active=not inactive)
         state = client.get_topology(name)
         text = _words(client, state)
         if takes_up:
-            text += f"\nit takes up the state that an earlier {name} left in {left}; --fresh would have begun anew"
+            where = run_dir.topology_state(name)
+            text += f"\nit takes up the state that an earlier {name} left in {where}; --fresh would have begun anew"
     assignment = state.assignment
     document = {
         "name": name, "id": state.topology.id, "status": state.topology.status, "workers_wanted": config.workers,
@@ -64,21 +69,27 @@ def submit_command(
     show(as_json, document, text)
 
 
+def _task_directories(run_dir: RunDir, name: str) -> list[Path]:
+    """What tasks of earlier topologies of that name have kept. Files beside them, as dead letters, are not theirs."""
+    state = run_dir.topology_state(name)
+    return [path for path in state.iterdir() if path.is_dir()] if state.is_dir() else []
+
+
 def _words(client: NimbusClient, state: TopologyState) -> str:
     """What happens now, and when."""
     name, wanted = state.topology.name, state.topology.conf["workers"]
     if state.assignment is None:
-        cluster = client.get_cluster()
-        slots = sum(len(ports) for ports in cluster.supervisors.values())
-        others = ", ".join(record.name for record in cluster.topologies if record.name != name)
-        taken = f"all {plural(slots, 'slot')} are taken by {others}" if slots and others else "there is no slot"
-        return f"{name} waits: {taken}; it starts by itself when a topology is killed or a supervisor comes"
+        slots = sum(len(ports) for ports in client.get_cluster().supervisors.values())
+        return (
+            f"{name} waits: none of the cluster's {plural(slots, 'slot')} is free; "
+            f"it starts by itself when a topology is killed or a supervisor comes"
+        )
     slots_text = ", ".join(str(slot) for slot in state.assignment.workers)
     text = f"{name} runs on {plural(len(state.assignment.workers), 'worker')}: {slots_text}"
     fewer = len(state.assignment.workers)
     executors = sum(len(worker) for worker in state.assignment.executors)
     if fewer < min(wanted, executors):
-        text += f"\n{wanted} were asked for: when there are more slots, `squall rebalance {name} -n {wanted}` uses them"
+        text += f"\n{wanted} were asked for: it spreads out by itself when there are more slots"
     elif fewer < wanted:
         text += f"\n{wanted} were asked for, but it has only {plural(executors, 'executor')}"
     return text

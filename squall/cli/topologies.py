@@ -6,6 +6,7 @@ from typing import Any
 
 import click
 
+from engine.errors import UsageError
 from squall.cli.standing import directory_option, json_option, nimbus_of, show, uptime_secs
 from squall.cli.tables import table
 
@@ -18,7 +19,11 @@ def list_command(directory: str | None, as_json: bool) -> None:
     rows: list[dict[str, Any]] = []
     with nimbus_of(directory) as (_, client):
         for record in client.get_cluster().topologies:
-            assignment = client.get_topology(record.name).assignment
+            try:
+                assignment = client.get_topology(record.name).assignment
+            except UsageError:
+                # It has gone between the two questions.
+                continue
             rows.append({
                 "name": record.name, "id": record.id, "status": record.status,
                 "tasks": sum(component.tasks for component in record.components),

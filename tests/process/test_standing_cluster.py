@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from scheduler.daemons import processes_of
 from tests.process.cli import command, environment, start
 from tests.process.standing_tools import ENDLESS, Standing, directory
 from tests.process.test_examples import read_counts
@@ -108,11 +109,11 @@ def test_more_workers_than_slots_and_no_slot_at_all(cluster: Standing) -> None:
     text = cluster.ok("submit", ENDLESS, "--name", "wide", "--workers", "4")
     assert text == (
         "wide runs on 2 workers: node-1:6700, node-1:6701\n"
-        "4 were asked for: when there are more slots, `squall rebalance wide -n 4` uses them\n"
+        "4 were asked for: it spreads out by itself when there are more slots\n"
     )
     text = cluster.ok("submit", ENDLESS, "--name", "late")
     assert text == (
-        "late waits: all 2 slots are taken by wide; "
+        "late waits: none of the cluster's 2 slots is free; "
         "it starts by itself when a topology is killed or a supervisor comes\n"
     )
     assert cluster.ok("status", "late") == "late is ACTIVE and waits for a free slot\n"
@@ -229,3 +230,15 @@ def test_down_ends_a_cluster_whose_nimbus_was_killed(cluster: Standing) -> None:
     assert (done["pending"], done["killed"]) == ({}, 3)
     cluster.up()
     wait_for("acks again", lambda: cluster.described("one")["rates"]["acked_per_sec"] > 0)
+
+
+def test_a_killed_launcher_in_the_foreground_leaves_nothing(cluster: Standing) -> None:
+    with start("up", "--slots", "1", SQUALL_DIR=str(cluster.path)) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        cluster.ok("submit", ENDLESS, "--name", "one")
+        wait_for("the worker", lambda: worker_of(cluster, "one")["state"] == "ready")
+        assert len(processes_of(cluster.run_dir)) >= 4
+        process.kill()
+        process.communicate()
+    wait_for("every process to end", lambda: not processes_of(cluster.run_dir))

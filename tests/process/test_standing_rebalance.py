@@ -96,6 +96,8 @@ def test_a_job_of_a_topology_that_was_replaced_says_so(cluster: LocalCluster) ->
     former.wait_until_ready(timeout=20)
     cluster.client.kill_topology("endless")
     cluster.client.await_removed(former.id, 20.0)
+    with pytest.raises(ClusterError, match=f"topology {former.id} is gone"):
+        former.state()
     cluster.submit("endless", endless(), Config(workers=1)).wait_until_ready(timeout=20)
     with pytest.raises(ClusterError, match="is gone; 'endless' is another one by now"):
         former.state()

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from scheduler.daemons import processes_of
-from tests.process.cli import ROOT, command, environment
+from tests.process.cli import ROOT, command, environment, start
 from tests.process.standing_tools import ENDLESS, Standing, directory
 from tests.process.waiting import wait_for
 
@@ -115,6 +115,32 @@ def limited(resource_name: str, limit: int, *arguments: str | Path) -> list[str]
         "os.execv(sys.argv[1], sys.argv[1:])\n"
     )
     return [sys.executable, "-c", program, *command(*arguments)]
+
+
+def test_a_disk_that_fills_up_costs_no_accepted_topology(cluster: Standing) -> None:
+    """Nimbus ends rather than go on with a memory that is not on disk; workers run on, and the next one knows all."""
+    variables = environment(SQUALL_DIR=str(cluster.path))
+    line = limited("RLIMIT_FSIZE", 60 * 1024, "up", "--slots", "1", "--detach")
+    subprocess.run(line, env=variables, cwd=ROOT, check=True, capture_output=True, timeout=50)
+    accepted = []
+    for number in range(20):
+        done = cluster.run("submit", ENDLESS, "--name", f"t{number}")
+        if done.returncode:
+            break
+        accepted.append(f"t{number}")
+    assert done.returncode == 1
+    assert done.stderr.startswith(f"squall: store {cluster.path}/nimbus.db: ")
+    assert accepted
+    wait_for("the end of Nimbus", lambda: cluster.run_dir.lock_holder() is None)
+    workers = [process for process in processes_of(cluster.run_dir) if process.children() == []]
+    assert workers
+    with start("nimbus", SQUALL_DIR=str(cluster.path)) as nimbus:
+        wait_for("the next Nimbus", lambda: cluster.run("status").returncode == 0)
+        assert [row["name"] for row in cluster.json("list")] == accepted
+        wait_for("its node", lambda: cluster.json("status")["nodes"])
+        assert cluster.described("t0")["workers"][0]["pid"] in {process.pid for process in workers}
+        cluster.ok("down", "-w", "0")
+        nimbus.communicate(timeout=20)
 
 
 def test_a_full_disk_and_no_descriptors(cluster: Standing) -> None:

@@ -739,3 +739,15 @@ def test_a_new_nimbus_gives_nodes_time_to_register() -> None:
     assert again.nimbus.missing(again.now) == []
     silent_after(again, "node-1")
     assert [missing for _, _, missing in again.nimbus.missing(again.now)] == [[1]]
+
+
+def test_a_topology_that_was_given_up_is_not_drained() -> None:
+    cluster = Cluster()
+    cluster.submit()
+    first, second = cluster.slots()
+    cluster.slot(first, "failed")
+    assert kinds(cluster.kill(wait_secs=30)) == [StoreStatus, SendAssignNode, SendAssignNode]
+    assert cluster.names() == ["x"]
+    cluster.slot(second, "failed")
+    cluster.nimbus.tick(cluster.now)
+    assert cluster.names() == []

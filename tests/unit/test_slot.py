@@ -693,7 +693,7 @@ def test_whether_a_death_is_excused_is_asked_before_the_board_says_that_it_happe
         return True
 
     policy = RestartPolicy(RestartPolicyOptions(jitter_ratio=0.0), random.Random(1))
-    slot = Slot(SlotPlace("/run", "node-1", PORT, "/run/log"), SlotOptions(), policy, lambda work: 0, excused)
+    slot = Slot(SlotPlace("/run", "node-1", PORT), SlotOptions(), policy, lambda work: 0, excused)
     slot.assign(work(), 0.0)
     now = 0.0
     for pid in range(100):
