@@ -67,9 +67,9 @@ def test_nothing_is_lost_and_only_what_was_pending_is_emitted_again(
     assert (report.pending, report.timed_out) == (0, 0)
     assert {n for _, n in notes(directory, "seen")} == set(range(COUNT))
     assert set(notes(directory, "acked")) == set(range(COUNT))
-    opened = len(notes(directory, "opened"))
     again = sum(count - 1 for count in Counter(notes(directory, "read")).values())
-    assert again <= PENDING * (opened - 1)
+    # What failed because the other worker died waits for its back-off, and is unanswered beside what is pending.
+    assert again <= PENDING * len(report.restarts)
 
 
 def test_many_random_kills_lose_nothing_and_replay_at_once(tmp_path: Path, seed: int) -> None:
