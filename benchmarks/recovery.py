@@ -1,4 +1,5 @@
-"""From a worker's SIGKILL to the first emit that replays what it held, over many kills; and that nothing is lost.
+"""From a worker's SIGKILL to the first emit that replays what it held, and to its replacement being at work, over many
+kills; and that nothing is lost.
 
 A spout numbers its messages for ever; when it has seen enough kills it stops, and everything must be acked. The spout
 that lived notes when it first emits again a message that failed; one that died, when its successor first emits.
@@ -32,8 +33,9 @@ from squall import (
 )
 
 _WORKERS = 2
-_BETWEEN_SECS = (0.05, 0.3)
-"""Between a replacement being ready and the next kill."""
+BETWEEN_SECS = (1.0, 1.1)
+"""Between a replacement being at work and the next kill. A slot is given up after 31 deaths within a minute, and a
+worker that dies within a second of its start, four times in a row, is replaced later and later."""
 _PATIENCE_SECS = 20.0
 
 
@@ -118,6 +120,8 @@ class Recovery:
 
     replay_secs: list[float]
     """From each kill to the first replayed emit after it."""
+    working_secs: list[float]
+    """From each kill to the replacement being seen to emit or execute tuples; it looks once in a millisecond."""
     lost: int
     """Messages that were read and never acked."""
     dead_letters: int
@@ -132,13 +136,15 @@ def topology(directory: str) -> Topology:
     return builder.build()
 
 
-def measure_recovery(kills: int, seed: int, directory: Path) -> Recovery:
+def measure_recovery(
+    kills: int, seed: int, directory: Path, between_secs: tuple[float, float] = BETWEEN_SECS
+) -> Recovery:
     """Kill workers at random moments of one run."""
     rng = random.Random(seed)
     killed_ns: list[int] = []
-    # Shared out evenly: a slot is given up after 31 deaths within a minute.
+    # In turn: see BETWEEN_SECS.
     victims = [number % _WORKERS for number in range(kills)]
-    rng.shuffle(victims)
+    working_secs: list[float] = []
     with LocalCluster(slots_per_node=_WORKERS, run_dir=directory / "run", logs=False) as cluster:
         config = Config(workers=_WORKERS, message_timeout_secs=3600, max_spout_pending=1000)
         job = cluster.submit("recovery", topology(str(directory)), config)
@@ -146,10 +152,12 @@ def measure_recovery(kills: int, seed: int, directory: Path) -> Recovery:
         for number in range(kills):
             before = job.stats()
             _until(lambda a=before.acked: job.stats().acked > a + 2000, job, "acks")
-            time.sleep(rng.uniform(*_BETWEEN_SECS))
+            time.sleep(rng.uniform(*between_secs))
             killed_ns.append(time.monotonic_ns())
             cluster.inject("kill", f"node-1:{6700 + victims[number]}")
-            _until(lambda n=number: len(_ready(job)) > n, job, "the replacement")
+            slot, life = victims[number], 2 + number // _WORKERS
+            _until(lambda s=slot, n=life: _working_secs(job, s, n) is not None, job, "the replacement at work")
+            working_secs.append((_working_secs(job, slot, life) or 0.0) - killed_ns[-1] / 1e9)
         (directory / "enough").touch()
         report = job.wait_until_drained(timeout=120)
         positions = [
@@ -161,11 +169,12 @@ def measure_recovery(kills: int, seed: int, directory: Path) -> Recovery:
     firsts = (min((at for at in replays if at > killed), default=None) for killed in killed_ns)
     secs = [(first - killed) / 1e9 for first, killed in zip(firsts, killed_ns, strict=True) if first is not None]
     lost = sum(end - position for end, position in zip(ends, positions, strict=True))
-    return Recovery(secs, lost, report.dead_letters, report.timed_out)
+    return Recovery(secs, working_secs, lost, report.dead_letters, report.timed_out)
 
 
-def _ready(job: Job) -> list[Any]:
-    return [restart for restart in job.state().restarts if restart.ready_after_secs is not None]
+def _working_secs(job: Job, slot: int, incarnation: int) -> float | None:
+    view = job.view()
+    return None if view is None else view.working_secs(f"node-1:{6700 + slot}", incarnation)
 
 
 def _until(condition: Any, job: Job, what: str) -> None:

@@ -38,6 +38,9 @@ class Restart:
     """What it said before, or its Python stacks where it crashed or hung."""
     rss_bytes: int = 0
     """Memory it occupied shortly before; 0 if unknown."""
+    working_after_secs: float | None = None
+    """Seconds from the death to the replacement being seen to emit or execute tuples (it looks once in a millisecond);
+    None if it was not yet."""
 
 
 @dataclass(frozen=True)

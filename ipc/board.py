@@ -47,6 +47,8 @@ SLOT_EXPLAINED = 10
 SLOT_LINKS = 11
 """First of the words of LINK_COUNTERS: frames that came wrongly or not at all, over all incarnations."""
 LINK_COUNTERS = ("lost", "repeated", "refused", "reconnects")
+SLOT_WORKING_NS = 15
+"""When the present worker was first seen to have emitted or executed a tuple, 0 = not yet."""
 SLOT_WORDS = 16
 
 TASK_WORDS = len(TASK_COUNTERS) + HISTOGRAM_BUCKETS

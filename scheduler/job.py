@@ -22,7 +22,7 @@ from ipc.metric_file import read_metrics
 from ipc.rundir import RunDir
 from scheduler.client import Interrupted
 from scheduler.failure_file import read_failures
-from scheduler.messages import Assignment, TopologyRecord, TopologyState
+from scheduler.messages import Assignment, RestartRecord, TopologyRecord, TopologyState
 from scheduler.topology_view import TopologyView
 
 if TYPE_CHECKING:
@@ -107,12 +107,14 @@ class Job:
     def stats(self) -> RunReport:
         """The report as of now."""
         until = self.ended if self.ended is not None else time.monotonic()
+        deaths = self.state().restarts
+        view = self.view()
         restarts = [
             Restart(
-                r.slot, r.reason, round(r.at_monotonic_secs - self._started, 6), r.ready_after_secs, r.error,
-                r.rss_bytes,
+                death.slot, death.reason, round(death.at_monotonic_secs - self._started, 6), death.ready_after_secs,
+                death.error, death.rss_bytes, _working_after(death, view),
             )
-            for r in self.state().restarts
+            for death in deaths
         ]
         return build_report(
             self.name, self.readings(), until - self._started, restarts, self.ended is not None, self._failures(),
@@ -321,3 +323,11 @@ class Job:
 def moved(state: TopologyState, version: int) -> bool:
     """Whether the topology runs on another assignment than the one of that version."""
     return state.assignment is not None and state.assignment.version > version
+
+
+def _working_after(death: RestartRecord, view: TopologyView | None) -> float | None:
+    """Seconds until the replacement worked: from Nimbus, or, while it lives, from the board."""
+    if death.working_after_secs is not None or view is None:
+        return death.working_after_secs
+    working_secs = view.working_secs(death.slot, death.incarnation + 1)
+    return None if working_secs is None else round(working_secs - death.at_monotonic_secs, 6)

@@ -144,7 +144,9 @@ class SlotChanged(Wire):
     """For "died": the error the worker reported before it died, if any (one line, then traceback), or the Python stacks
     of one that crashed or hung."""
     rss_bytes: int = 0
-    """For "died": the memory it occupied shortly before; 0 if unknown."""
+    """Of one that ended: the memory it occupied shortly before; 0 if unknown."""
+    working_secs: float = 0.0
+    """Of one that ended: when it was first seen to work, by the monotonic clock; 0.0 if it never was."""
 
 
 class SupervisorHeartbeat(Wire):
@@ -257,6 +259,8 @@ class RestartRecord(Wire):
     ready_after_secs: float | None
     """None while the replacement is not ready yet."""
     rss_bytes: int = 0
+    working_after_secs: float | None = None
+    """When the replacement was first seen to work; None until that is known to Nimbus, which is when it has ended."""
 
 
 class TopologyState(Wire):

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from engine.errors import ClusterError
-from ipc.board import SLOT_HEARTBEAT_NS, SLOT_RSS_BYTES, Board, SlotCell
+from ipc.board import SLOT_HEARTBEAT_NS, SLOT_RSS_BYTES, SLOT_WORKING_NS, Board, SlotCell
 from ipc.rundir import RunDir
 from scheduler.instruction import SetBoard
 from scheduler.messages import SlotAssignment
@@ -58,6 +58,10 @@ class NodeBoards:
     def rss_bytes(self, work: SlotAssignment) -> int:
         """Memory of the slot's worker, when it last looked."""
         return self._word(work, SLOT_RSS_BYTES)
+
+    def working_secs(self, work: SlotAssignment) -> float:
+        """When the slot's worker was first seen to work, by the monotonic clock; 0.0 if it never was."""
+        return self._word(work, SLOT_WORKING_NS) / 1e9
 
     def _word(self, work: SlotAssignment, word: int) -> int:
         board = self._boards[work.topology.id, work.assignment.version]

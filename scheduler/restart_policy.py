@@ -25,7 +25,8 @@ class RestartPolicyOptions:
     max_delay_secs: float = 1.0
     """Small enough that a worker which dies at once exceeds `max_deaths` within `period_secs`."""
     jitter_ratio: float = 0.2
-    probation_secs: float = 10.0
+    probation_secs: float = 1.0
+    """A worker that was killed now and then is replaced at once; the intensity still bounds how often."""
     max_deaths: int = 30
     period_secs: float = 60.0
 

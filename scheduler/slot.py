@@ -34,7 +34,9 @@ from scheduler.process import describe_status
 from scheduler.restart_policy import GiveUp, RestartPolicy
 from scheduler.worker_life import (
     ALIVE,
+    NOTHING_LEFT,
     IllegalTransition,
+    Remains,
     SlotOptions,
     SlotPlace,
     SlotState,
@@ -175,13 +177,13 @@ class Slot:
         state = STOPPED if self.life.stopping else DEAD
         return [self._board(state), sweep, self._arm(now + self._options.status_wait_secs)]
 
-    def exited(self, status: int, now: float, stack: str = "", rss_bytes: int = 0) -> list[Instruction]:
+    def exited(self, status: int, now: float, remains: Remains = NOTHING_LEFT) -> list[Instruction]:
         """The exit status of the worker that was lost, and what is left of it."""
         is_news = self.state is SlotState.EXITED and self.life.exit_status is None
         self._expect(is_news, describe_status(status), now)
         self.life.exit_status = status
-        self.life.error = self.life.error or stack
-        self.life.rss_bytes = rss_bytes
+        self.life.error = self.life.error or remains.stack
+        self.life.remains = remains
         if self.life.is_explained():
             return self._conclude(now)
         return [self._arm(now + self._options.last_words_wait_secs)]

@@ -15,7 +15,7 @@ from typing import NamedTuple
 from scheduler.instruction import Instruction, SendStop
 from scheduler.messages import SlotAssignment, SlotChanged, WorkerBoot, WorkerFailed, WorkerReady
 from scheduler.slot import Slot
-from scheduler.worker_life import SlotState
+from scheduler.worker_life import NOTHING_LEFT, Remains, SlotState
 
 _EVENT_OF_STATE = {SlotState.STARTING: "started", SlotState.RUNNING: "ready", SlotState.FAILED: "failed"}
 
@@ -112,7 +112,7 @@ class Supervisor:
         """The worker has not turned its loop for so long."""
         return self._after(port, self.slots[port].stuck(secs, now), now)
 
-    def exited(self, pid: int, status: int, now: float, stack: str = "", rss_bytes: int = 0) -> list[Order]:
+    def exited(self, pid: int, status: int, now: float, remains: Remains = NOTHING_LEFT) -> list[Order]:
         """An exit status, and what is left of the worker. Before the pidfd is looked at it means the same."""
         port = self.port_of(pid)
         if port is None:
@@ -120,7 +120,7 @@ class Supervisor:
         slot = self.slots[port]
         steps = [] if slot.state is SlotState.EXITED else slot.lost(now)
         if slot.life.exit_status is None:
-            steps += slot.exited(status, now, stack, rss_bytes)
+            steps += slot.exited(status, now, remains)
         return self._after(port, steps, now)
 
     def ready(self, message: WorkerReady, now: float) -> list[Order]:

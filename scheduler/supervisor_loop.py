@@ -34,7 +34,7 @@ from scheduler.progress_watch import ProgressWatch
 from scheduler.python_stacks import CRASH_SIGNALS
 from scheduler.supervisor import Order, Supervisor
 from scheduler.worker_ledger import Survivor, WorkerLedger
-from scheduler.worker_life import SlotState
+from scheduler.worker_life import Remains, SlotState
 from scheduler.worker_watch import WorkerWatch
 from scheduler.zygote_client import ForkedChild, ZygoteEnded, ZygoteEvent
 from scheduler.zygote_wire import ChildExited, ForkRefused
@@ -159,8 +159,13 @@ class SupervisorLoop:
         slot = self._supervisor.slots[port]
         crashed = os.WIFSIGNALED(status) and os.WTERMSIG(status) in CRASH_SIGNALS
         stack = self._dispatcher.stack_of(port) if crashed or slot.life.remark else ""
-        rss_bytes = self._boards.rss_bytes(slot.work) if slot.work is not None else 0
-        return self._supervisor.exited(pid, status, now, stack, rss_bytes)
+        remains = Remains(stack)
+        if slot.work is not None:
+            working_secs = self._boards.working_secs(slot.work)
+            # One that ended before it was open has left its predecessor's word as it was.
+            working_secs = working_secs if working_secs > slot.life.forked_at else 0.0
+            remains = Remains(stack, self._boards.rss_bytes(slot.work), working_secs)
+        return self._supervisor.exited(pid, status, now, remains)
 
     def _take_forking_parent(self, now: float) -> None:
         for event in self._forking_parent.events(now):

@@ -153,11 +153,21 @@ class TopologyLife:
             return []
         if event.incarnation >= self._slots.get(slot, (0, ""))[0]:
             self._slots[slot] = (event.incarnation, _STATE_OF_EVENT.get(event.event, event.event))
-        if event.event == "died":
-            return self._died(str(slot), event)
+        if event.event in ("died", "stopped"):
+            worked = self._worked(str(slot), event)
+            return worked + (self._died(str(slot), event) if event.event == "died" else [])
         if event.event == "ready":
             return self._ready(str(slot), event)
         return []
+
+    def _worked(self, slot: str, event: SlotChanged) -> list[RestartRecord]:
+        """A replacement that has ended: when it had first worked, counted from the death before it."""
+        death = self._restarts.get((slot, event.incarnation - 1))
+        if death is None or not event.working_secs or death.working_after_secs is not None:
+            return []
+        known = replace(death, working_after_secs=event.working_secs - death.at_monotonic_secs)
+        self._restarts[slot, death.incarnation] = known
+        return [known]
 
     def _state_of(self, slot: SlotRef) -> str:
         return self._slots.get(slot, (0, "starting"))[1]

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from engine.report import TaskReading
-from ipc.board import READY, SLOT_ACTIVE, SLOT_HEARTBEAT_NS, SLOT_PROGRESS, SLOT_QUIET, Board
+from ipc.board import READY, SLOT_ACTIVE, SLOT_HEARTBEAT_NS, SLOT_PROGRESS, SLOT_QUIET, SLOT_WORKING_NS, Board
 from scheduler.messages import Assignment, TopologyRecord
 
 
@@ -50,6 +50,15 @@ class TopologyView:
     def all_ready(self) -> bool:
         """Whether every worker has opened its tasks."""
         return all(self.board.slot(slot).state == READY for slot in range(self.board.n_slots))
+
+    def working_secs(self, worker: str, incarnation: int) -> float | None:
+        """When an incarnation of a worker was first seen to work, by the monotonic clock; None if it is not known."""
+        for index, slot in enumerate(self.assignment.workers):
+            cell = self.board.slot(index)
+            # Before it is ready, the word may still be its predecessor's.
+            if str(slot) == worker and cell.incarnation == incarnation and cell.state == READY:
+                return self.board.words[self.board.slot_at(index) + SLOT_WORKING_NS] / 1e9 or None
+        return None
 
     def is_heard_of(self, slot: int, now: float, within_secs: float) -> bool:
         """Whether a worker has published anything lately. `now`: seconds on the monotonic clock."""

@@ -24,6 +24,7 @@ from ipc.board import (
     SLOT_PROGRESS,
     SLOT_QUIET,
     SLOT_RSS_BYTES,
+    SLOT_WORKING_NS,
     STARTING,
     Board,
 )
@@ -50,6 +51,8 @@ class WorkerBoard:
             self._base[task] = [counters[name] for name in TASK_COUNTERS[:FIRST_GAUGE]]
             stats.histogram = board.task_histogram(task)
         self._progress = self._words[self._at + SLOT_PROGRESS]
+        self._words[self._at + SLOT_WORKING_NS] = 0
+        self._is_working = False
         self._link_base = list(board.link_counts(me).values())
         self._met: set[int] = set()
         self._reconnects = 0
@@ -104,6 +107,9 @@ class WorkerBoard:
         words[at + SLOT_ACTIVE] = core.active
         self._publish_tasks()
         self._publish_links()
+        if not self._is_working and any(stats.emitted or stats.executed for stats in core.stats.values()):
+            self._is_working = True
+            words[at + SLOT_WORKING_NS] = time.monotonic_ns()
         # Last, so that who sees "quiet" sees the counters and link positions that belong to it.
         words[at + SLOT_QUIET] = quiet
         words[at + SLOT_HEARTBEAT_NS] = time.monotonic_ns()

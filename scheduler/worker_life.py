@@ -5,6 +5,7 @@ from __future__ import annotations
 import enum
 import os
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from engine.errors import SquallError
 from ipc.rundir import RunDir
@@ -45,6 +46,19 @@ class SlotOptions:
     """How long a WorkerFailed may take to arrive after a status other than 0 that no signal caused."""
 
 
+class Remains(NamedTuple):
+    """What is left of a worker that ended."""
+
+    stack: str = ""
+    """Its Python stacks, if it crashed or hung."""
+    rss_bytes: int = 0
+    working_secs: float = 0.0
+    """When it was first seen to work, by the monotonic clock; 0.0 if it never was."""
+
+
+NOTHING_LEFT = Remains()
+
+
 @dataclass
 class WorkerLife:
     """One incarnation, from the fork request to the explained death."""
@@ -63,7 +77,7 @@ class WorkerLife:
     remark: str = ""
     error: str = ""
     exit_status: int | None = None
-    rss_bytes: int = 0
+    remains: Remains = NOTHING_LEFT
     excused: bool = False
     """Its death brought a dead letter nearer, so it says nothing against the slot."""
 
@@ -115,7 +129,8 @@ class SlotPlace:
             at_monotonic_secs=now,
             reason=reason,
             error=error,
-            rss_bytes=life.rss_bytes if event == "died" else 0,
+            rss_bytes=life.remains.rss_bytes,
+            working_secs=life.remains.working_secs,
         )
 
 

@@ -45,6 +45,8 @@ def print_summary(report: RunReport) -> None:
         again = "not ready again"
         if restart.ready_after_secs is not None:
             again = f"ready again after {restart.ready_after_secs * 1000:.1f} ms"
+        if restart.working_after_secs is not None:
+            again += f", at work after {restart.working_after_secs * 1000:.1f} ms"
         memory = f" (it held {restart.rss_bytes / 2**20:,.0f} MiB)" if restart.rss_bytes else ""
         console.print(f"worker {restart.slot} died at {restart.at_secs:.2f} s: {restart.reason}{memory}; {again}")
         if restart.error:

@@ -49,8 +49,8 @@ def test_with_the_defaults_a_crash_loop_is_given_up_within_the_period(options: R
 def test_a_worker_that_lived_through_its_probation_starts_from_zero_delay() -> None:
     subject = policy()
     crash_loop(subject, 7)
-    assert subject.died(100.0, lived_secs=9.99) == Restart(1.0)
-    assert subject.died(200.0, lived_secs=10.0) == Restart(0.0)
+    assert subject.died(100.0, lived_secs=0.99) == Restart(1.0)
+    assert subject.died(200.0, lived_secs=1.0) == Restart(0.0)
     assert delays([subject.died(200.0, lived_secs=0.0) for _ in range(3)]) == [0, 0, 0.1]
 
 

@@ -35,7 +35,7 @@ from scheduler.messages import (
 from scheduler.restart_policy import RestartPolicy, RestartPolicyOptions
 from scheduler.slot import Slot
 from scheduler.supervisor import Order, Supervisor
-from scheduler.worker_life import IllegalTransition, SlotOptions, SlotPlace, SlotState, same_work
+from scheduler.worker_life import IllegalTransition, Remains, SlotOptions, SlotPlace, SlotState, same_work
 
 EXIT_1, KILLED = 1 << 8, int(signal.SIGKILL)
 PORT = 6700
@@ -274,7 +274,7 @@ def test_a_stuck_worker_says_where_it_is_and_is_killed_and_replaced() -> None:
     assert bench.do(lambda slot: slot.stuck(32.0, bench.now)) == []  # once is enough
     assert bench.after(0.2) == ["signal 11 SIGKILL"]
     assert bench.lost()[0] == f"board 1 {DEAD} 11"
-    steps = bench.do(lambda slot: slot.exited(KILLED, bench.now, "hung at x.py\nmore", 5 << 20))
+    steps = bench.do(lambda slot: slot.exited(KILLED, bench.now, Remains("hung at x.py\nmore", 5 << 20)))
     assert steps[:2] == ["report 1 died: no progress for 31 s: killed by SIGKILL", "board 2 1 0"]
     assert bench.slot.life.incarnation == 2
 
@@ -294,7 +294,7 @@ def test_only_a_running_worker_can_be_stuck(state: str) -> None:
 def test_what_is_left_of_a_dead_worker_is_in_the_report() -> None:
     bench = Bench().run()
     bench.lost()
-    (died,) = [step for step in bench.slot.exited(int(signal.SIGSEGV), 101.0, "Fatal Python error: x", 7 << 20)
+    (died,) = [step for step in bench.slot.exited(int(signal.SIGSEGV), 101.0, Remains("Fatal Python error: x", 7 << 20))
                if isinstance(step, Report) and step.changed.event == "died"]
     assert (died.changed.error, died.changed.rss_bytes) == ("Fatal Python error: x", 7 << 20)
 
