@@ -50,7 +50,9 @@ def test_killed_workers_lose_nothing(text: list[str], tmp_path: Path, victims: l
     assert [restart.reason for restart in report.restarts] == ["killed by SIGKILL"] * len(victims)
     assert [restart.slot for restart in report.restarts] == victims
     for restart in report.restarts:
-        assert 0 < (restart.ready_after_secs or 0) < (restart.working_after_secs or 0) < 20
+        # A worker may be at work before its supervisor has taken note that it is ready.
+        assert 0 < (restart.ready_after_secs or 0) < 20
+        assert 0 < (restart.working_after_secs or 0) < 20
     assert report.pending == 0
     assert read_counts(out) == Counter(" ".join(LINES).split())
     assert read_ledger(out) == {
