@@ -17,6 +17,7 @@ Storm's test -> ours; "both" means simulated and on real processes. Deliberate d
 | testAcking | acking | both |
 | testAckBranching | ack_branching | both |
 | testAckingSelfAnchor | acking_self_anchor | both |
+| testHooks | hooks | both; messages to the acker do not pass the emit hook |
 | testSubmitInactiveTopology | process/test_storm_life | tasks are opened at once, so that `open` fails at submission |
 | testComponentSpecificConfig | unit/test_core, unit/test_config | |
 | TestingTest (simulated time, clusters) | unit/test_simulated_cluster | |
