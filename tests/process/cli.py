@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from importlib.metadata import entry_points
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -31,3 +32,8 @@ def start(*arguments: str | Path, **extra: str) -> subprocess.Popen[str]:
         command(*arguments), cwd=ROOT, env=environment(**extra), stdout=subprocess.PIPE, stderr=subprocess.PIPE,
         text=True,
     )
+
+
+def plugin_arguments() -> list[str]:
+    """For pytest runs of their own: where Squall is installed, pytest finds the plugin by itself, and not twice."""
+    return [] if entry_points(group="pytest11", name="squall") else ["-p", "squall.testing.plugin"]

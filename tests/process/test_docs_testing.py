@@ -7,7 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tests.process.cli import ROOT, environment
+from tests.process.cli import ROOT, environment, plugin_arguments
 
 TEXT = (ROOT / "docs/testing.md").read_text()
 BLOCKS = re.findall(r"^```python\n# (\S+\.py)\n(.*?)^```$", TEXT, re.DOTALL | re.MULTILINE)
@@ -21,7 +21,7 @@ def test_every_file_it_shows_passes(tmp_path: Path) -> None:
         tests += len(re.findall(r"^def test_", text, re.MULTILINE))
     assert tests >= 9
     done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "squall.testing.plugin", "-W", "error"],
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *plugin_arguments(), "-W", "error"],
         cwd=tmp_path, env=environment(), capture_output=True, text=True, timeout=55,
     )
     assert done.returncode == 0, done.stdout + done.stderr

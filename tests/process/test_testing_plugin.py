@@ -5,12 +5,11 @@ from __future__ import annotations
 import subprocess
 import sys
 import tomllib
-from importlib.metadata import entry_points
 from pathlib import Path
 
 import pytest
 
-from tests.process.cli import ROOT, environment
+from tests.process.cli import ROOT, environment, plugin_arguments
 
 TOPOLOGY = '''
 import subprocess
@@ -63,9 +62,7 @@ def run_pytest(
 ) -> subprocess.CompletedProcess[str]:
     (directory / "test_mine.py").write_text(text)
     (directory / "pytest.ini").write_text("[pytest]\naddopts = --strict-markers\n")
-    # Where Squall is installed, pytest finds it by itself, and does not take it twice.
-    installed = bool(entry_points(group="pytest11", name="squall"))
-    named = ["-p", "squall.testing.plugin"] if plugin and not installed else []
+    named = plugin_arguments() if plugin else []
     paths = f"{ROOT}:{path}" if path is not None else str(ROOT)
     return subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *named, *arguments], cwd=directory,
