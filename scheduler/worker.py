@@ -61,8 +61,8 @@ _FEW_BUSY_TURNS = 2
 """So many turns after an idle one a worker still counts as one that has time (see `Worker._has_time`)."""
 _LOOK_NS = 1_000_000
 """How often a worker publishes its counters; a busy one looks for control events as often."""
-_GAUGES_NS = 1_000_000_000
-"""How often users' gauges are read."""
+_SAMPLES_NS = 1_000_000_000
+"""How often users' gauges and the worker's memory are read."""
 _GC_THRESHOLD = 50_000
 """Tuples come and go by reference count; the cycle collector only costs the tuple path (4 % at its default of 700)."""
 
@@ -111,7 +111,9 @@ class Worker:
         self._active = boot.topology.status == "ACTIVE"
         self._idle_wait_ms = _IDLE_WAIT_MIN_MS
         self._next_rotation_ns = 0
-        self._gauges_at_ns = 0
+        self._samples_at_ns = 0
+        self._rests = False
+        """Nothing was done since users' gauges were read."""
         self._metric_file = MetricFile(
             self._run_dir.metrics(boot.topology.id), boot.slot_index, boot.incarnation
         )
@@ -181,14 +183,16 @@ class Worker:
             self._pass("worker.credit", worked)
             now_ns = time.monotonic_ns()
             due = now_ns >= self._look_at_ns
-            if worked and not due:
-                continue
+            if worked:
+                self._rests = False
+                if not due:
+                    continue
             if due if self._idle_turns <= _IDLE_TURNS_PUBLISHED else self._idle_turns % _IDLE_TURNS_PER_HEARTBEAT == 0:
+                self._sample(worked, now_ns)
                 shared.publish(worked, self._blocked)
                 self._look_at_ns = now_ns + _LOOK_NS
                 self._pass("worker.publish", worked)
                 self._rotate()
-                self._sample_gauges(now_ns)
             self._files.turn(core)
             self._wait(worked)
 
@@ -249,12 +253,15 @@ class Worker:
             self._core.tracking.rotate()
             self._plane.probe()
 
-    def _sample_gauges(self, now_ns: int) -> None:
-        """Now and then, and when the worker comes to rest: a drained topology shows its last values."""
-        if now_ns >= self._gauges_at_ns or self._idle_turns == _IDLE_TURNS_PUBLISHED:
-            self._gauges_at_ns = now_ns + _GAUGES_NS
-            self._shared.publish_memory(process.rss_bytes(os.getpid()))
+    def _sample(self, worked: bool, now_ns: int) -> None:
+        """Read users' gauges now and then, and before the worker says that it rests: drained, it shows the last values."""
+        due = now_ns >= self._samples_at_ns
+        if due or not (worked or self._rests):
             self._metrics.sample(lambda component, task, error: self._report_error(component, task, describe(error)))
+            self._rests = not worked
+        if due:
+            self._samples_at_ns = now_ns + _SAMPLES_NS
+            self._shared.publish_memory(process.rss_bytes(os.getpid()))
 
     def _wait(self, worked: bool) -> None:
         """Take in control events; when the turn did nothing, sleep until something happens or may happen."""
