@@ -254,7 +254,7 @@ class Worker:
             self._plane.probe()
 
     def _sample(self, worked: bool, now_ns: int) -> None:
-        """Read users' gauges now and then, and before the worker says that it rests: drained, it shows the last values."""
+        """Read users' gauges now and then, and before the worker says that it rests: drained, it shows the last."""
         due = now_ns >= self._samples_at_ns
         if due or not (worked or self._rests):
             self._metrics.sample(lambda component, task, error: self._report_error(component, task, describe(error)))
