@@ -18,6 +18,13 @@ def with_given_up(record: TopologyRecord, slot: SlotRef) -> TopologyRecord:
     return record if slot in record.given_up else replace(record, given_up=[*record.given_up, slot])
 
 
+def with_tried(record: TopologyRecord, slot: SlotRef) -> TopologyRecord:
+    """The record of a topology that a slot runs again, whatever was heard of it before."""
+    if slot not in record.given_up:
+        return record
+    return replace(record, given_up=[other for other in record.given_up if other != slot])
+
+
 def with_reset(record: TopologyRecord) -> TopologyRecord:
     """The record after the operator said: try again."""
     return replace(record, given_up=[], resets=record.resets + 1)

@@ -8,6 +8,8 @@ Guarantees
     * Slots are offered only by nodes that were heard from within NODE_TIMEOUT_SECS. Topologies that found no slot wait
       and are placed in the order of their submission.
 
+    * A slot that gave a topology up gets none of its work again while there is another one, until an operator's reset.
+
 Relies on: `scheduler.nimbus_main` to carry out the instructions in order.
 """
 
@@ -18,7 +20,7 @@ from collections.abc import Iterable
 from msgspec.structs import replace
 
 from engine.errors import UsageError
-from scheduler.given_up import untried, usable, with_given_up, with_reset
+from scheduler.given_up import untried, usable, with_given_up, with_reset, with_tried
 from scheduler.messages import (
     Assignment,
     AssignNode,
@@ -95,14 +97,18 @@ class Nimbus:
         life = self._topologies.by_id(event.topology_id)
         if life is None:
             return []
-        known_deaths = life.restarts_total
+        known_deaths, slot = life.restarts_total, SlotRef(event.node, event.port)
         out: Instructions = [StoreRestart(event.topology_id, restart) for restart in life.slot_changed(event)]
         if life.restarts_total > known_deaths or event.event == "failed":
             where = f"{event.node}:{event.port} incarnation {event.incarnation} of {life.record.name}"
             out.append(Note(f"{where} {event.event}: {event.reason}"))
         if event.event == "failed" and event.incarnation > 0:
             # Incarnation 0: the supervisor refused the work, its workers have not failed.
-            out += self._given_up(life, SlotRef(event.node, event.port), now)
+            out += self._given_up(life, slot, now)
+        if event.event == "started" and slot in life.slots and slot in life.record.given_up:
+            # A report from before a reset may have come after it.
+            life.record = with_tried(life.record, slot)
+            out.append(StoreTopology(life.record))
         return out + self._finish_if_empty(life, now)
 
     def _given_up(self, life: TopologyLife, slot: SlotRef, now: float) -> Instructions:

@@ -134,7 +134,7 @@ def stop_cluster(run_dir: RunDir, drain_secs: float, on_wait: Callable[[], bool 
         raise UsageError(f"the wait is {drain_secs}, allowed is a number of seconds from 0 up")
     if not _await_kept_nimbus(run_dir):
         return Stopped(killed=_end_processes(run_dir))
-    with NimbusClient(run_dir) as client:
+    with NimbusClient(run_dir, patience_secs=AWAY_PATIENCE_SECS) as client:
         jobs = [Job(client, record, run_dir) for record in client.get_cluster().topologies]
         views = [(job, view) for job in jobs if (view := job.view()) is not None]
         try:

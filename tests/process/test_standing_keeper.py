@@ -10,6 +10,7 @@ import psutil
 import pytest
 
 from scheduler.history import read_history
+from squall.cli.standing import job_of
 from tests.process.cli import start
 from tests.process.history_check import broken_rules
 from tests.process.standing_tools import ENDLESS, Standing, directory
@@ -125,3 +126,19 @@ def test_a_daemon_that_cannot_run_is_not_tried_for_ever(cluster: Standing) -> No
     assert "at once" in log.read_text()
     cluster.run_dir.nimbus_db.write_bytes(store)
     wait_for("Nimbus, when it can run again", lambda: cluster.run("list").returncode == 0)
+
+
+def test_what_changed_while_the_supervisor_was_away_is_told_to_its_workers(cluster: Standing) -> None:
+    cluster.up(slots=2)
+    before = submit_two_workers(cluster)
+    cluster.supervisor("node-1").kill()
+    cluster.ok("deactivate", "one")
+
+    def at_rest() -> bool:
+        with job_of(str(cluster.path), "one") as job:
+            view = job.view()
+            return view is not None and view.is_at_rest()
+
+    wait_for("both workers to have heard of it", at_rest)
+    assert workers(cluster) == before
+    assert cluster.described("one")["restarts_total"] == 0

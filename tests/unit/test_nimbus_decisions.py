@@ -813,6 +813,16 @@ def test_a_reset_lets_given_up_slots_be_tried_again() -> None:
     assert cluster.nimbus.assign_node("node-1").slots[6700].topology == record
 
 
+def test_a_slot_that_starts_again_is_not_given_up_whatever_came_late() -> None:
+    cluster = Cluster(nodes=1, ports=1)
+    cluster.submit(workers=1)
+    (slot,) = cluster.slots()
+    cluster.nimbus.reset("x", cluster.now)
+    cluster.slot(slot, "failed", 31)
+    assert kinds(cluster.slot(slot, "started", 32)) == [StoreTopology]
+    assert cluster.nimbus.topology("x").topology.given_up == []
+
+
 def test_what_is_killed_cannot_be_reset() -> None:
     cluster = Cluster()
     cluster.submit()
