@@ -6,6 +6,7 @@
 
 VENV := $(or $(VENV),.venv)
 WORKERS ?= 2
+ROUNDS ?= 200
 export VENV PYTHON
 MAKEFLAGS += --no-print-directory
 
@@ -17,7 +18,7 @@ SUITES := $(wildcard $(addprefix tests/,unit sim process spark chaos))
 quoted = '$(subst ','\'',$(1))'
 
 .DEFAULT_GOAL := help
-.PHONY: help install run test prove lint type bench clean
+.PHONY: help install run test prove chaos lint type bench clean
 
 help: ## This list
 	@awk 'BEGIN { FS = ":.*## " } /^[a-z]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' Makefile
@@ -46,6 +47,11 @@ prove: EXTRAS ?= test
 prove: ## Model check of the tracking: every schedule of small trees, a million random ones, negative controls [ARGS="--help"]
 	$(BOOTSTRAP) install $(EXTRAS)
 	$(BIN)/python -m tests.sim $(ARGS)
+
+chaos: EXTRAS ?= test
+chaos: ## Who dies, what happens: every row on a real cluster, again and again, until one breaks [ROUNDS=200] [SEED=N]
+	$(BOOTSTRAP) install $(EXTRAS)
+	$(BIN)/python -m tests.chaos --rounds $(ROUNDS) $(if $(SEED),--seed $(SEED))
 
 lint: EXTRAS ?= all,dev
 lint: ## Style and likely bugs

@@ -58,6 +58,10 @@ class ControlError(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     message: str
 
 
+class NoAnswer(ClusterError):
+    """A request was not answered in time. It may or may not have been carried out."""
+
+
 @dataclass(frozen=True, slots=True)
 class Incoming:
     """A frame that was believed."""
@@ -201,7 +205,7 @@ class ControlClient:
         self.socket.connect(f"ipc://{self.path}")
 
     def call(self, method: str, body: msgspec.Struct, reply_type: type[M], timeout_secs: float) -> M:
-        """Ask and wait for the answer. UsageError or ClusterError as the server says; ClusterError on timeout."""
+        """Ask and wait for the answer. UsageError or ClusterError as the server says; NoAnswer on timeout."""
         deadline = time.monotonic() + timeout_secs
         self._last_id += 1
         if not self._send(self._sealer.seal("request", self._last_id, method, body)):
@@ -211,7 +215,7 @@ class ControlClient:
             if incoming is None:
                 remaining_secs = deadline - time.monotonic()
                 if remaining_secs <= 0:
-                    raise ClusterError(f"{method}: no answer on {self.path} within {timeout_secs:g} s")
+                    raise NoAnswer(f"{method}: no answer on {self.path} within {timeout_secs:g} s")
                 self.socket.poll(math.ceil(remaining_secs * 1000))
             elif incoming.kind == "event":
                 self._keep(incoming)

@@ -1,8 +1,11 @@
 """How programs talk to Nimbus: one typed method per request.
 
-Guarantees: UsageError and ClusterError arrive as Nimbus raised them; without a Nimbus, ClusterError says so at once; no
-call waits longer than `timeout_secs`. Requests are not repeated: after a timeout it is not known whether one was
-carried out.
+Guarantees
+    * UsageError and ClusterError arrive as Nimbus raised them. No call waits for an answer longer than `timeout_secs`.
+    * Without a Nimbus, ClusterError says so: at once, or after `patience_secs` if other processes of the cluster run,
+      because then somebody may be starting it again.
+    * Requests that change something are not repeated: after a timeout it is not known whether one was carried out.
+      Questions are, so that they survive a Nimbus which dies before it has answered.
 
 Relies on: the run directory's key, which only the cluster's owner can read. One owner thread.
 """
@@ -16,8 +19,9 @@ from types import TracebackType
 from typing import Any, TypeVar
 
 from engine.errors import ClusterError
-from ipc.control import ControlClient
+from ipc.control import ControlClient, NoAnswer
 from ipc.rundir import RunDir
+from scheduler.daemons import processes_of
 from scheduler.messages import (
     ClusterState,
     ComponentSummary,
@@ -35,6 +39,10 @@ from scheduler.messages import (
 TIMEOUT_SECS = 10.0
 """Nimbus answers in milliseconds; this is for a machine that is busy with something else."""
 POLL_SECS = 0.01
+AWAY_PATIENCE_SECS = 5.0
+"""How long a command waits for a Nimbus that is being started again."""
+_QUESTION_SECS = 1.0
+"""After so long a question is asked again: Nimbus may have died before it had answered."""
 
 W = TypeVar("W", bound=Wire)
 
@@ -46,9 +54,18 @@ class Interrupted(ClusterError):
 class NimbusClient:
     """A connection to the Nimbus of one run directory. A context manager."""
 
-    def __init__(self, run_dir: RunDir, timeout_secs: float = TIMEOUT_SECS) -> None:
+    def __init__(
+        self,
+        run_dir: RunDir,
+        timeout_secs: float = TIMEOUT_SECS,
+        patience_secs: float = 0.0,
+        on_away: Callable[[], None] = lambda: None,
+    ) -> None:
+        """`on_away` is called when Nimbus is not there and is waited for."""
         self.run_dir = run_dir
         self._timeout_secs = timeout_secs
+        self._patience_secs = patience_secs
+        self._on_away = on_away
         self._require_nimbus()
         self._control = ControlClient(run_dir.nimbus_socket, run_dir.key(), f"client:{os.urandom(8).hex()}")
 
@@ -81,7 +98,7 @@ class NimbusClient:
 
     def get_topology(self, name: str) -> TopologyState:
         """Record, assignment, workers and deaths of a topology."""
-        return self._call("get_topology", NamedTopology(name), TopologyState)
+        return self._ask("get_topology", NamedTopology(name), TopologyState)
 
     def activate(self, name: str) -> TopologyRecord:
         """Let the spouts emit."""
@@ -98,6 +115,10 @@ class NimbusClient:
     def rebalance(self, name: str, workers: int | None, executors: dict[str, int], wait_secs: float) -> TopologyRecord:
         """Stop the spouts, and move once drained, at most `wait_secs` later. Returns at once."""
         return self._call("rebalance", RebalanceTopology(name, workers, executors, wait_secs), TopologyRecord)
+
+    def reset(self, name: str) -> TopologyRecord:
+        """Have slots that were given up start anew."""
+        return self._call("reset", NamedTopology(name), TopologyRecord)
 
     def await_removed(
         self, topology_id: str, timeout_secs: float, on_wait: Callable[[], bool | None] | None = None
@@ -118,7 +139,7 @@ class NimbusClient:
 
     def get_cluster(self) -> ClusterState:
         """Supervisors, topologies and free slots."""
-        return self._call("get_cluster", GetCluster(), ClusterState)
+        return self._ask("get_cluster", GetCluster(), ClusterState)
 
     def shutdown(self, grace_secs: float, drain_secs: float = 0.0) -> None:
         """Stop all: spouts, workers once drained (at most `drain_secs` later) within `grace_secs`, then the daemons.
@@ -140,8 +161,32 @@ class NimbusClient:
     # ---- parts ----
 
     def _require_nimbus(self) -> None:
-        if self.run_dir.lock_holder() is None:
-            raise ClusterError(f"no cluster runs in {self.run_dir.path}: start one with `squall up`")
+        path = self.run_dir.path
+        if self.run_dir.lock_holder() is not None:
+            return
+        if not self._patience_secs or not processes_of(self.run_dir):
+            raise ClusterError(f"no cluster runs in {path}: start one with `squall up`")
+        self._on_away()
+        deadline = time.monotonic() + self._patience_secs
+        while self.run_dir.lock_holder() is None:
+            if time.monotonic() >= deadline:
+                raise ClusterError(
+                    f"Nimbus of the cluster in {path} is away, and did not come back within {self._patience_secs:g} s: "
+                    f"workers run on, `squall nimbus` starts it again"
+                )
+            time.sleep(POLL_SECS)
+
+    def _ask(self, method: str, body: Wire, reply_type: type[W]) -> W:
+        """A question: it changes nothing, so it may be repeated."""
+        deadline = time.monotonic() + self._timeout_secs
+        while True:
+            self._require_nimbus()
+            remaining_secs = deadline - time.monotonic()
+            try:
+                return self._control.call(method, body, reply_type, min(_QUESTION_SECS, max(0.0, remaining_secs)))
+            except NoAnswer:
+                if remaining_secs <= _QUESTION_SECS:
+                    raise
 
     def _call(self, method: str, body: Wire, reply_type: type[W]) -> W:
         self._require_nimbus()

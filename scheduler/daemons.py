@@ -4,6 +4,7 @@ Guarantees
     * `start` returns when Nimbus takes requests and every supervisor has registered; otherwise it raises with the last
       words of the daemon that failed.
     * Daemons started with a lifeline stop when this process ends, however it ends; those started without one stay.
+    * One that has died can be started again, with the arguments and the lifeline that it had.
 
 Relies on: every process of a cluster carrying the name of its run directory in its environment.
 
@@ -13,12 +14,15 @@ The launcher's main thread.
 from __future__ import annotations
 
 import contextlib
+import math
 import os
+import select
 import signal
 import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import NamedTuple
 
 import psutil
 
@@ -51,31 +55,41 @@ def ports_of(slots: int) -> str:
     return ",".join(str(FIRST_PORT + slot) for slot in range(slots))
 
 
+class Ended(NamedTuple):
+    """A daemon that has ended."""
+
+    name: str
+    """ "nimbus", "supervisor-node-1"."""
+    code: int
+    """As of `Popen.returncode`; 0: it was told to."""
+    words: str
+    """How it ended, and its last words."""
+
+
 class Daemons:
     """The daemons that this process starts."""
 
     def __init__(self, run_dir: RunDir) -> None:
         self._run_dir = run_dir
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
-        self._lifeline = -1
+        self._commands: dict[str, tuple[str, tuple[str, ...]]] = {}
+        """Module and arguments of each daemon, to start it again."""
+        self._lifeline, self._lifeline_read = -1, -1
 
     def start(self, nodes: int, slots: int, *, bound: bool, remove_dir: bool = False) -> None:
         """Start Nimbus and the supervisors; `bound` to the life of this process, or to nobody's."""
         ready_read, ready_write = os.pipe2(os.O_CLOEXEC)
         fds = [ready_read, ready_write]
-        common = ["--ready-fd", str(ready_write)]
-        passed = [ready_write]
         try:
             if bound:
-                read_end, self._lifeline = os.pipe2(os.O_CLOEXEC)
-                fds.append(read_end)
-                passed.append(read_end)
-                common += ["--lifeline", str(read_end)]
-            self._spawn("nimbus", "scheduler.nimbus_main", passed, *common, *(["--remove-dir"] if remove_dir else []))
+                self._lifeline_read, self._lifeline = os.pipe2(os.O_CLOEXEC)
+            self._commands["nimbus"] = "scheduler.nimbus_main", ("--remove-dir",) if remove_dir else ()
             for number in range(1, nodes + 1):
                 node = f"node-{number}"
-                arguments = ["--node", node, "--ports", ports_of(slots)]
-                self._spawn(f"supervisor-{node}", "scheduler.supervisor_main", passed, *common, *arguments)
+                arguments = ("--node", node, "--ports", ports_of(slots))
+                self._commands[f"supervisor-{node}"] = "scheduler.supervisor_main", arguments
+            for name in self._commands:
+                self._spawn(name, ready_write)
             fds.remove(ready_write)
             os.close(ready_write)
             self._await_ready(ready_read, nodes + 1)
@@ -89,28 +103,38 @@ class Daemons:
             if (words := self._ending(name, process)) is not None:
                 raise ClusterError(words)
 
-    def ended(self) -> list[str]:
-        """Forget those that have ended; how those ended that nobody told to."""
-        words = []
+    def ended(self) -> list[Ended]:
+        """Those that have ended; they are forgotten."""
+        found = []
         for name, process in list(self._processes.items()):
-            ending = self._ending(name, process)
-            if ending is not None:
+            words = self._ending(name, process)
+            if words is not None:
                 del self._processes[name]
-                if process.returncode != 0:
-                    words.append(ending)
-        return words
+                found.append(Ended(name, process.returncode, words))
+        return found
+
+    def start_again(self, name: str) -> None:
+        """Start one that has ended. ClusterError if the machine refuses."""
+        self._spawn(name)
+
+    def await_end(self, timeout_secs: float | None) -> None:
+        """Return as soon as one of them ends, at the latest after `timeout_secs`."""
+        poll = select.poll()
+        pidfds = []
+        try:
+            for process in self._processes.values():
+                # Nobody else reaps our children, so the number is still theirs.
+                pidfds.append(os.pidfd_open(process.pid))
+                poll.register(pidfds[-1], select.POLLIN)
+            poll.poll(None if timeout_secs is None else math.ceil(timeout_secs * 1000))
+        finally:
+            for pidfd in pidfds:
+                os.close(pidfd)
 
     @property
     def count(self) -> int:
         """Those that have not been seen to end."""
         return len(self._processes)
-
-    def disown(self) -> None:
-        """They go on when this process ends."""
-        for process in self._processes.values():
-            # Its destructor would complain of a child that still runs.
-            process.returncode = 0
-        self._processes.clear()
 
     def terminate(self) -> None:
         """Ask all to stop."""
@@ -121,7 +145,8 @@ class Daemons:
         """Cut the lifeline: the daemons stop by themselves. May be called again."""
         if self._lifeline >= 0:
             os.close(self._lifeline)
-            self._lifeline = -1
+            os.close(self._lifeline_read)
+            self._lifeline, self._lifeline_read = -1, -1
 
     def reap(self, deadline: float) -> None:
         """Wait until all have ended, by force after `deadline`; what a killed one left running is killed as well."""
@@ -144,11 +169,17 @@ class Daemons:
         code = process.poll()
         if code is None:
             return None
-        words = _last_line(self._run_dir.logs / f"{name}.log")
+        words = last_line(self._run_dir.logs / f"{name}.log")
         how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"exited with code {code}"
         return f"{name} {how}{': ' + words if words else ''}"
 
-    def _spawn(self, name: str, module: str, passed: list[int], *arguments: str) -> None:
+    def _spawn(self, name: str, ready_fd: int | None = None) -> None:
+        module, arguments = self._commands[name]
+        passed = []
+        for option, fd in (("--ready-fd", ready_fd), ("--lifeline", self._lifeline_read)):
+            if fd is not None and fd >= 0:
+                passed.append(fd)
+                arguments = (*arguments, option, str(fd))
         try:
             with open(self._run_dir.logs / f"{name}.log", "ab") as log:
                 self._processes[name] = subprocess.Popen(
@@ -184,7 +215,8 @@ def processes_of(run_dir: RunDir) -> list[psutil.Process]:
     return found
 
 
-def _last_line(path: Path) -> str:
+def last_line(path: Path) -> str:
+    """Of a log; "" if there is none."""
     try:
         lines = path.read_text(errors="replace").strip().splitlines()
     except FileNotFoundError:

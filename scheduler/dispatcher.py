@@ -3,8 +3,9 @@
 Guarantees
     * Orders are carried out in sequence, those that an order leads to after the ones already given.
     * None of them waits for anybody.
-    * A worker that cannot be told something is ended by SIGTERM instead: its replacement will know what it was to hear.
-      That happens to a worker which an earlier supervisor forked and which has not spoken to this one.
+    * A worker that an earlier supervisor forked can be told nothing before it has spoken to this one: it hears then
+      what it was to hear. If it does not speak within HEAR_PATIENCE_SECS, it is ended by SIGTERM: its replacement will
+      know.
 
 Relies on: `scheduler.supervisor` for every decision. Owner: the supervisor's loop.
 """
@@ -15,6 +16,7 @@ import logging
 import signal
 import time
 from collections import deque
+from typing import NamedTuple
 
 import msgspec
 
@@ -42,7 +44,16 @@ from scheduler.supervisor import Order, Supervisor
 from scheduler.worker_ledger import WorkerLedger
 from scheduler.worker_watch import WorkerWatch
 
+HEAR_PATIENCE_SECS = 2.0
+"""Four times what a worker takes at most to find its new supervisor."""
+
 log = logging.getLogger(__name__)
+
+
+class _Untold(NamedTuple):
+    incarnation: int
+    message: SetStatus | StopWorker
+    until_secs: float
 
 
 class Dispatcher:
@@ -75,6 +86,8 @@ class Dispatcher:
         """port -> where in the worker's log its stacks would begin."""
         self.timers: dict[int, float] = {}
         """port -> when its slot wants to be ticked."""
+        self._untold: dict[int, _Untold] = {}
+        """port -> what its worker is to hear as soon as it speaks."""
 
     def carry_out(self, orders: list[Order]) -> None:
         queue = deque(orders)
@@ -111,8 +124,7 @@ class Dispatcher:
             case SendStop(incarnation):
                 self._send(port, incarnation, StopWorker())
             case SendStatus(incarnation, status):
-                if self._send(port, incarnation, SetStatus(status)):
-                    self._note_status(port, status)
+                self._send(port, incarnation, SetStatus(status))
             case ArmTimer(at_secs):
                 self.timers[port] = at_secs
             case ReplaceForkingParent(reason):
@@ -147,14 +159,37 @@ class Dispatcher:
             return self._supervisor.fork_refused(boot.port, boot.incarnation, str(error), time.monotonic())
         return []
 
-    def _send(self, port: int, incarnation: int, message: SetStatus | StopWorker) -> bool:
+    def heard(self, port: int, incarnation: int) -> None:
+        """A worker has spoken: it can be reached from now on."""
+        untold = self._untold.get(port)
+        if untold is not None and untold.incarnation == incarnation:
+            self._send(port, incarnation, untold.message)
+
+    def give_up_silent(self, now: float) -> None:
+        """End the workers that should have spoken by now."""
+        for port, untold in list(self._untold.items()):
+            if now < untold.until_secs:
+                continue
+            del self._untold[port]
+            if self._is_present(port, untold.incarnation):
+                log.warning("port %d incarnation %d cannot be reached: SIGTERM instead", port, untold.incarnation)
+                self._watch.send_signal(self._supervisor.slots[port].life.pid, signal.SIGTERM)
+
+    def next_deadline(self) -> float | None:
+        """When `give_up_silent` may have something to do."""
+        return min((untold.until_secs for untold in self._untold.values()), default=None)
+
+    def _send(self, port: int, incarnation: int, message: SetStatus | StopWorker) -> None:
+        self._untold.pop(port, None)
         if self._server.send_event(f"worker:{self._node}:{port}:{incarnation}", message):
-            return True
+            if isinstance(message, SetStatus):
+                self._note_status(port, message.status)
+        elif self._is_present(port, incarnation):
+            self._untold[port] = _Untold(incarnation, message, time.monotonic() + HEAR_PATIENCE_SECS)
+
+    def _is_present(self, port: int, incarnation: int) -> bool:
         slot = self._supervisor.slots.get(port)
-        if slot is not None and slot.has_process and slot.life.incarnation == incarnation:
-            log.warning("port %d incarnation %d cannot be reached: SIGTERM instead", port, incarnation)
-            self._watch.send_signal(slot.life.pid, signal.SIGTERM)
-        return False
+        return slot is not None and slot.has_process and slot.life.incarnation == incarnation
 
     def _note_status(self, port: int, status: str) -> None:
         """A successor must know which status the worker has heard of last."""

@@ -90,6 +90,10 @@ class TopologyRecord(Wire):
     created_unix_secs: float
     rebalance: Rebalance | None = None
     """The move under way, while the status is "REBALANCING"."""
+    given_up: list[SlotRef] = []
+    """Slots whose workers died too often: not used for this topology again until an operator resets it."""
+    resets: int = 0
+    """How often that was done. A slot that hears of a new one starts anew."""
 
 
 class SlotAssignment(Wire):

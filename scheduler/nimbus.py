@@ -8,6 +8,8 @@ Guarantees
     * Slots are offered only by nodes that were heard from within NODE_TIMEOUT_SECS. Topologies that found no slot wait
       and are placed in the order of their submission.
 
+    * A slot that gave a topology up gets none of its work again while there is another one, until an operator's reset.
+
 Relies on: `scheduler.nimbus_main` to carry out the instructions in order.
 """
 
@@ -17,6 +19,8 @@ from collections.abc import Iterable
 
 from msgspec.structs import replace
 
+from engine.errors import UsageError
+from scheduler.given_up import untried, usable, with_given_up, with_reset, with_tried
 from scheduler.messages import (
     Assignment,
     AssignNode,
@@ -93,12 +97,31 @@ class Nimbus:
         life = self._topologies.by_id(event.topology_id)
         if life is None:
             return []
-        known_deaths = life.restarts_total
+        known_deaths, slot = life.restarts_total, SlotRef(event.node, event.port)
         out: Instructions = [StoreRestart(event.topology_id, restart) for restart in life.slot_changed(event)]
         if life.restarts_total > known_deaths or event.event == "failed":
             where = f"{event.node}:{event.port} incarnation {event.incarnation} of {life.record.name}"
             out.append(Note(f"{where} {event.event}: {event.reason}"))
+        if event.event == "failed" and event.incarnation > 0:
+            # Incarnation 0: the supervisor refused the work, its workers have not failed.
+            out += self._given_up(life, slot, now)
+        if event.event == "started" and slot in life.slots and slot in life.record.given_up:
+            # A report from before a reset may have come after it.
+            life.record = with_tried(life.record, slot)
+            out.append(StoreTopology(life.record))
         return out + self._finish_if_empty(life, now)
+
+    def _given_up(self, life: TopologyLife, slot: SlotRef, now: float) -> Instructions:
+        """A slot has given its work up: remember, and move it to another one if there is any."""
+        before, life.record = life.record, with_given_up(life.record, slot)
+        stored: Instructions = [StoreTopology(life.record)] if life.record is not before else []
+        return stored + self._leave_failed(life, now)
+
+    def _leave_failed(self, life: TopologyLife, now: float) -> Instructions:
+        if life.stop_at is not None or not life.failed_slots or not untried(life.record, self._free_slots()):
+            return []
+        where = ", ".join(map(str, life.failed_slots))
+        return [Note(f"{life.record.id} leaves {where}, given up"), *self._move_off(life, now)]
 
     # ---- topologies ----
 
@@ -162,6 +185,16 @@ class Nimbus:
         steps = self._begin_move(life, move, now)
         return life.record, steps
 
+    def reset(self, name: str, now: float) -> tuple[TopologyRecord, Instructions]:
+        """An operator says, try again: slots that were given up start anew and may be used again."""
+        life = self._topologies.named(name)
+        if life.record.status == "KILLED":
+            raise UsageError(f"topology {name!r} is KILLED: there is nothing to try again")
+        life.record = with_reset(life.record)
+        steps: Instructions = [StoreTopology(life.record), Note(f"{life.record.id} is reset")]
+        sends = [SendAssignNode(node) for node in life.nodes]
+        return life.record, [*steps, *sends, *self._use_free_slots(now)]
+
     def _begin_move(self, life: TopologyLife, move: Rebalance, now: float) -> Instructions:
         life.record = record = replace(life.record, status="REBALANCING", rebalance=move)
         life.stop_at = now + move.wait_secs
@@ -186,8 +219,12 @@ class Nimbus:
         life = self._topologies.by_id(topology_id)
         if life is None or life.stop_at is not None:
             return []
+        return [Note(f"{topology_id} has lost workers with their nodes"), *self._move_off(life, now)]
+
+    def _move_off(self, life: TopologyLife, now: float) -> Instructions:
+        """Work whose slots are of no use goes elsewhere, at once; the rest stays where it is."""
         move = Rebalance(life.record.conf["workers"], {}, 0.0, life.record.status, keep=True)
-        return [Note(f"{topology_id} has lost workers with their nodes"), *self._begin_move(life, move, now)]
+        return self._begin_move(life, move, now)
 
     @property
     def has_topologies(self) -> bool:
@@ -292,13 +329,14 @@ class Nimbus:
         return out
 
     def _use_free_slots(self, now: float) -> Instructions:
-        """For topologies that wait for a slot; then for those that have fewer workers than they asked for."""
+        """For topologies that wait for a slot; then for those with FAILED slots, or fewer workers than they want."""
         out = self._place_waiting()
         for life in self._topologies:
             record = life.record
             executors = sum(min(component.executors, component.tasks) for component in record.components)
             squeezed = life.assignment is not None and len(life.slots) < min(record.conf["workers"], executors)
-            if squeezed and life.stop_at is None and self._free_slots():
+            out += self._leave_failed(life, now)
+            if squeezed and life.stop_at is None and untried(record, self._free_slots()):
                 wait_secs = float(record.conf.get("message_timeout_secs", 0.0))
                 out += self._begin_move(life, Rebalance(record.conf["workers"], {}, wait_secs, record.status), now)
         return out
@@ -308,9 +346,9 @@ class Nimbus:
         record, former = life.moved_record(), life.version
         kinds = {component.id: component.kind for component in record.components}
         executors = task_layout(record.components)
-        own = set(life.slots)
-        free = {*self._free_slots(), *(slot for slot in self._nodes.offered() if slot in own)}
         move = life.record.rebalance
+        own = set(life.slots) & set(self._nodes.offered())
+        free = usable(record, own, self._free_slots(), keep=move is not None and move.keep)
         if move is not None and move.keep and life.assignment is not None:
             before = life.assignment
             placed = replace_lost(before.workers, before.executors, record.conf["workers"], free, kinds)

@@ -5,7 +5,7 @@ Guarantees
     * Registration waits for an answer at most REGISTER_TIMEOUT_SECS, and only when Nimbus has just been reached or the
       supervisor has just started.
 
-Relies on: the socket's monitor, which tells when the connection comes and goes. Owner: the supervisor's loop.
+Owner: the supervisor's loop.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ import logging
 from collections.abc import Callable
 
 import zmq
-from zmq.utils.monitor import recv_monitor_message
 
 from engine.errors import ClusterError
+from ipc.connection_watch import ConnectionWatch
 from ipc.control import ControlClient, Incoming
 from scheduler.messages import AssignNode, RegisterSupervisor, SlotChanged, SupervisorHeartbeat
 
@@ -33,7 +33,7 @@ class NimbusLink:
     def __init__(self, client: ControlClient, registration: RegisterSupervisor) -> None:
         self._client = client
         self._registration = registration
-        self._monitor = client.socket.get_monitor_socket(zmq.EVENT_HANDSHAKE_SUCCEEDED | zmq.EVENT_DISCONNECTED)
+        self._connection = ConnectionWatch(client.socket)
         self._registered = False
         self._times_registered = 0
         self._register_at: float | None = 0.0
@@ -42,7 +42,7 @@ class NimbusLink:
     @property
     def sources(self) -> tuple[zmq.Socket[bytes], zmq.Socket[bytes]]:
         """What to poll."""
-        return self._client.socket, self._monitor
+        return self._client.socket, self._connection.source
 
     def next_deadline(self) -> float:
         return self._heartbeat_at if self._register_at is None else min(self._heartbeat_at, self._register_at)
@@ -68,8 +68,7 @@ class NimbusLink:
 
     def close(self) -> None:
         """Hang up, after what was reported has left."""
-        self._client.socket.disable_monitor()
-        self._monitor.close(linger=0)
+        self._connection.close()
         self._client.close()
 
     def _register(self, now: float, standing: Callable[[], list[SlotChanged]]) -> AssignNode | None:
@@ -90,11 +89,10 @@ class NimbusLink:
         return wanted
 
     def _follow_connection(self, now: float) -> None:
-        while self._monitor.poll(0):
-            event = recv_monitor_message(self._monitor)["event"]
-            if event == zmq.EVENT_DISCONNECTED:
+        for connected in self._connection.changes():
+            if not connected:
                 log.warning("Nimbus has gone; the workers run on")
                 self._registered = False
                 self._register_at = None
-            elif event == zmq.EVENT_HANDSHAKE_SUCCEEDED and not self._registered:
+            elif not self._registered:
                 self._register_at = now

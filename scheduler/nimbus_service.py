@@ -58,7 +58,7 @@ from scheduler.topology_life import TopologyLife
 FRAMES_PER_TURN = 1000
 """Frames handled before the loop looks after signals and deadlines again."""
 
-_CHANGES = frozenset({"submit_topology", "activate", "deactivate", "rebalance"})
+_CHANGES = frozenset({"submit_topology", "activate", "deactivate", "rebalance", "reset"})
 """Requests that make no sense once the cluster is about to stop."""
 
 log = logging.getLogger(__name__)
@@ -93,6 +93,7 @@ class NimbusService:
             "deactivate": self._deactivate,
             "kill_topology": self._kill,
             "rebalance": self._rebalance,
+            "reset": self._reset,
             "shutdown": self._shutdown,
             "register_supervisor": self._register,
         }
@@ -218,6 +219,11 @@ class NimbusService:
 
     def _rebalance(self, incoming: Incoming, now: float) -> TopologyRecord:
         record, steps = self.nimbus.rebalance(incoming.decode(RebalanceTopology), now)
+        self._carry_out(steps)
+        return record
+
+    def _reset(self, incoming: Incoming, now: float) -> TopologyRecord:
+        record, steps = self.nimbus.reset(incoming.decode(NamedTopology).name, now)
         self._carry_out(steps)
         return record
 

@@ -87,7 +87,7 @@ class Slot:
         if self.state is SlotState.EMPTY:
             return self._begin(now)
         if same_work(self.work, work):
-            return self._follow_status()
+            return self._follow_record(now)
         return self._leave(self._options.stop_grace_secs, now)
 
     def stop(self, grace_secs: float, now: float) -> list[Instruction]:
@@ -214,7 +214,16 @@ class Slot:
             return []
         self._policy.reset()
         self.life = WorkerLife(incarnation=0, status="")
-        return self._fork(now)
+        return self._stay_failed(now) if self.place.gave_up(self.target) else self._fork(now)
+
+    def _stay_failed(self, now: float) -> list[Instruction]:
+        """Nimbus remembers that this slot gave the work up, under an earlier supervisor or assignment."""
+        work = self.work = self.target
+        if work is None:
+            raise self._illegal("failure without work", now)
+        self.life.incarnation = self._last_incarnation(work) + 1
+        self.state = SlotState.FAILED
+        return [self._report("failed", now, "it was given up before")]
 
     def _fork(self, now: float) -> list[Instruction]:
         work = self.work = self.target
@@ -225,6 +234,14 @@ class Slot:
         self.state = SlotState.STARTING
         boot = self.place.boot(work, incarnation)
         return [self._board(STARTING), do.Fork(boot), self._arm(now + self._options.fork_timeout_secs)]
+
+    def _follow_record(self, now: float) -> list[Instruction]:
+        """The work stays, what else is said of its topology may be new: an operator's reset, the status."""
+        if self.work is None or self.target is None or self.work.topology.resets == self.target.topology.resets:
+            return self._follow_status()
+        self._policy.reset()
+        follow = self._follow_status()
+        return self._vacate(now) if self.state in (SlotState.BACKOFF, SlotState.FAILED) else follow
 
     def _follow_status(self) -> list[Instruction]:
         """The work stays; pass on the topology's status if the worker does not know it yet."""

@@ -188,9 +188,9 @@ class Supervisor:
 def _standing(slot: Slot, now: float) -> SlotChanged | None:
     """None if the slot's next event will bring a report anyway."""
     event = _EVENT_OF_STATE.get(slot.state)
-    if event is None or slot.work is None or slot.life.pid == 0:
+    if event is None or slot.work is None or (slot.life.pid == 0 and event != "failed"):
         return None
-    reason = slot.life.ending() if event == "failed" else ""
+    reason = slot.life.ending() if event == "failed" and slot.life.pid else ""
     return slot.place.changed(slot.work, slot.life, event, now, reason, slot.life.error)
 
 

@@ -201,7 +201,9 @@ class SupervisorLoop:
                 return
             try:
                 if incoming.method == "WorkerReady":
-                    self._dispatcher.carry_out(self._supervisor.ready(incoming.decode(WorkerReady), now))
+                    ready = incoming.decode(WorkerReady)
+                    self._dispatcher.carry_out(self._supervisor.ready(ready, now))
+                    self._dispatcher.heard(ready.port, ready.incarnation)
                 elif incoming.method == "WorkerFailed":
                     self._dispatcher.carry_out(self._supervisor.failed(incoming.decode(WorkerFailed), now))
                 else:
@@ -254,6 +256,7 @@ class SupervisorLoop:
             if now >= at_secs:
                 del self._dispatcher.timers[port]
                 self._dispatcher.carry_out(self._supervisor.tick(port, now))
+        self._dispatcher.give_up_silent(now)
         if now >= self._sweep_at:
             self._sweep_at = now + SWEEP_SECS
             self._boards.keep_only(self._supervisor.assignments())
@@ -274,5 +277,6 @@ class SupervisorLoop:
 
     def _timeout_ms(self) -> int:
         deadlines = [self._sweep_at, self._nimbus.next_deadline(), *self._dispatcher.timers.values()]
-        deadlines += [at for at in (self._forking_parent.next_deadline, self._leave_at) if at is not None]
+        others = (self._forking_parent.next_deadline, self._dispatcher.next_deadline(), self._leave_at)
+        deadlines += [at for at in others if at is not None]
         return max(0, math.ceil((min(deadlines) - time.monotonic()) * 1000))

@@ -68,7 +68,7 @@ class SupervisorProcess:
             Slot(
                 SlotPlace(str(run_dir.path), node, port),
                 SlotOptions(),
-                RestartPolicy(RestartPolicyOptions(), rng),
+                RestartPolicy(RestartPolicyOptions(max_deaths=options.max_deaths), rng),
                 self._boards.last_incarnation,
                 self._boards.excused,
             )
@@ -140,6 +140,7 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--lifeline", type=int, help="descriptor whose end of file means: stop everything")
     parser.add_argument("--ready-fd", type=int, help="descriptor that gets one byte when the node is registered")
     parser.add_argument("--interruptible", action="store_true", help="SIGINT means what SIGTERM means")
+    parser.add_argument("--max-deaths", type=int, default=RestartPolicyOptions.max_deaths, help="see squall supervisor")
     parser.add_argument("--entry", default=WORKER_ENTRY, help="module:function that a worker runs")
     options = parser.parse_args(arguments)
     options.ports = parse_ports(options.ports)

@@ -72,6 +72,11 @@ class TopologyLife:
         return [] if self.assignment is None else self.assignment.workers
 
     @property
+    def failed_slots(self) -> list[SlotRef]:
+        """The slots that have given its work up."""
+        return [slot for slot in self.slots if self._state_of(slot) == "failed" and slot in self.record.given_up]
+
+    @property
     def present_assignment(self) -> Assignment:
         """Where it runs. Called when it has just been placed."""
         if self.assignment is None:

@@ -33,6 +33,7 @@ from engine.peers import Peers
 from engine.plan import ExecutorPlan, Plan
 from engine.user_metrics import UserMetrics
 from ipc.board import READY, Board
+from ipc.connection_watch import ConnectionWatch
 from ipc.control import ControlClient
 from ipc.data_plane import DataPlane
 from ipc.metric_file import MetricFile
@@ -99,7 +100,9 @@ class Worker:
             f"worker:{boot.node}:{boot.port}:{boot.incarnation}", self._context,
         )
         self._poller = zmq.Poller()
-        for source in (self._plane.inbound, self._control.socket, self._wake_fd):
+        self._supervisor = ConnectionWatch(self._control.socket)
+        self._supervisor_gone = False
+        for source in (self._plane.inbound, self._control.socket, self._supervisor.source, self._wake_fd):
             self._poller.register(source, zmq.POLLIN)
         self._bounded = self._config.max_crashes is not None or self._config.max_attempts is not None
         self._files = WorkerFiles(self._run_dir, boot, self._plan, self._report_error)
@@ -154,7 +157,7 @@ class Worker:
         gc.collect()
         gc.freeze()
         gc.set_threshold(_GC_THRESHOLD, 20, 50)
-        self._control.send_event(WorkerReady(boot.port, boot.incarnation, os.getpid()))
+        self._say_ready()
         self._pass("worker.ready")
         self._core.set_active(self._active)
 
@@ -279,6 +282,18 @@ class Worker:
                 os.eventfd_read(self._wake_fd)
             elif source is self._control.socket:
                 self._take_control()
+            elif source is self._supervisor.source:
+                self._follow_supervisor()
+
+    def _follow_supervisor(self) -> None:
+        """A new supervisor can only answer whom it has heard of."""
+        for connected in self._supervisor.changes():
+            if connected and self._supervisor_gone:
+                self._say_ready()
+            self._supervisor_gone = not connected
+
+    def _say_ready(self) -> None:
+        self._control.send_event(WorkerReady(self._boot.port, self._boot.incarnation, os.getpid()))
 
     def _take_control(self) -> None:
         while (event := self._control.recv_event()) is not None:
@@ -335,6 +350,7 @@ class Worker:
 
     def close(self) -> None:
         """Close sockets; waits briefly for what was sent."""
+        self._supervisor.close()
         self._control.close()
         self._plane.close()
         self._context.term()

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from engine.errors import SquallError
 from ipc.rundir import RunDir
-from scheduler.messages import SlotAssignment, SlotChanged, WorkerBoot
+from scheduler.messages import SlotAssignment, SlotChanged, SlotRef, WorkerBoot
 from scheduler.process import describe_status
 
 
@@ -103,6 +103,10 @@ class SlotPlace:
 
     def __str__(self) -> str:
         return f"{self.node}:{self.port}"
+
+    def gave_up(self, work: SlotAssignment) -> bool:
+        """Whether Nimbus knows this slot as one that gave the topology up."""
+        return SlotRef(self.node, self.port) in work.topology.given_up
 
     def boot(self, work: SlotAssignment, incarnation: int) -> WorkerBoot:
         return WorkerBoot(

@@ -22,6 +22,7 @@ from squall.cli.down import down_command
 from squall.cli.kill import kill_command
 from squall.cli.logs import logs_command
 from squall.cli.rebalance import rebalance_command
+from squall.cli.reset import reset_command
 from squall.cli.run import run_command
 from squall.cli.spark import prepare, verify
 from squall.cli.status import status_command
@@ -43,7 +44,8 @@ def cli(context: click.Context, debug: bool) -> None:
 
 STANDING = (
     up_command, down_command, nimbus_command, supervisor_command, submit_command, list_command, status_command,
-    activate_command, deactivate_command, rebalance_command, kill_command, logs_command,
+    activate_command, deactivate_command, rebalance_command, reset_command, kill_command,
+    logs_command,
 )
 for command in (run_command, *STANDING, dead_letters, config_command, prepare, verify):
     cli.add_command(command)

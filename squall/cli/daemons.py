@@ -11,6 +11,7 @@ from engine.errors import UsageError
 from ipc.rundir import RunDir
 from scheduler.daemons import daemon_command, daemon_environment, ports_of
 from scheduler.nodes import check_node_name
+from scheduler.restart_policy import RestartPolicyOptions
 from squall.cli.standing import cluster_path, directory_option
 from squall.cli.up import DEFAULT_SLOTS
 
@@ -25,13 +26,17 @@ def nimbus_command(directory: str | None) -> None:
 @click.command("supervisor")
 @click.option("--node", required=True, help="Name of the node.")
 @click.option("--slots", type=int, default=DEFAULT_SLOTS, show_default=True, help="Worker slots.")
+@click.option("--max-deaths", type=click.IntRange(0), default=RestartPolicyOptions.max_deaths, show_default=True,
+              help=f"Deaths of one worker within {RestartPolicyOptions.period_secs:g} s that lead to a restart.")
 @directory_option
-def supervisor_command(node: str, slots: int, directory: str | None) -> None:
+def supervisor_command(node: str, slots: int, max_deaths: int, directory: str | None) -> None:
     """Run the supervisor of one node until Ctrl-C, which stops its workers too. Nimbus may come before or after it."""
     if slots < 1:
         raise UsageError(f"--slots is {slots}; allowed: an integer from 1 up")
     check_node_name(node)
-    _become("scheduler.supervisor_main", directory, "--node", node, "--ports", ports_of(slots), "--interruptible")
+    RestartPolicyOptions(max_deaths=max_deaths)
+    arguments = ("--node", node, "--ports", ports_of(slots), "--max-deaths", str(max_deaths), "--interruptible")
+    _become("scheduler.supervisor_main", directory, *arguments)
 
 
 def _become(module: str, directory: str | None, *arguments: str) -> NoReturn:

@@ -15,7 +15,7 @@ import click
 
 from engine.errors import UsageError
 from ipc.rundir import RunDir, standing_directory
-from scheduler.client import NimbusClient
+from scheduler.client import AWAY_PATIENCE_SECS, NimbusClient
 from scheduler.job import Job
 from scheduler.messages import TopologyRecord
 
@@ -59,8 +59,14 @@ def open_cluster(directory: str | None) -> RunDir:
 def nimbus_of(directory: str | None) -> Iterator[tuple[RunDir, NimbusClient]]:
     """The running cluster that the user means."""
     run_dir = open_cluster(directory)
-    with NimbusClient(run_dir) as client:
+    with patient_client(run_dir) as client:
         yield run_dir, client
+
+
+def patient_client(run_dir: RunDir) -> NimbusClient:
+    """Nimbus, waited for a moment where it is away; the user hears of it."""
+    text = f"Nimbus is away, waiting for it for up to {AWAY_PATIENCE_SECS:g} s"
+    return NimbusClient(run_dir, patience_secs=AWAY_PATIENCE_SECS, on_away=lambda: click.echo(text, err=True))
 
 
 @contextlib.contextmanager

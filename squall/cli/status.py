@@ -18,6 +18,7 @@ from squall.cli.standing import directory_option, job_of, json_option, nimbus_of
 from squall.cli.status_text import cluster_text, topology_text
 
 ERRORS_SHOWN = 10
+FAILED = "FAILED"
 
 
 @click.command("status")
@@ -75,6 +76,8 @@ def describe(job: Job, over_secs: float) -> dict[str, Any]:
         "executors": executors,
         "workers": _workers(job, state),
         "restarts_total": state.restarts_total,
+        "given_up": [str(slot) for slot in state.topology.given_up],
+        "deaths": [_death(restart) for restart in state.restarts][-ERRORS_SHOWN:],
         "errors": [_error(restart) for restart in state.restarts if restart.error][-ERRORS_SHOWN:],
     }
 
@@ -118,7 +121,7 @@ def _workers(job: Job, state: TopologyState) -> list[dict[str, Any]]:
 
 def _state(said: str, seen: str) -> str:
     """What the board shows; but only the supervisor knows that a slot was given up."""
-    return said if said == "failed" else seen
+    return FAILED if said == "failed" else seen
 
 
 def _age_secs(pid: int) -> float | None:
@@ -129,6 +132,14 @@ def _age_secs(pid: int) -> float | None:
         return round(process.age_secs(pid), 1)
     except ClusterError:
         return None
+
+
+def _death(restart: RestartRecord) -> dict[str, Any]:
+    """How a worker ended, and the first line of what it said or of where it was."""
+    return {
+        "worker": restart.slot, "incarnation": restart.incarnation, "reason": restart.reason,
+        "rss_bytes": restart.rss_bytes, "error": restart.error.partition("\n")[0],
+    }
 
 
 def _error(restart: RestartRecord) -> dict[str, Any]:

@@ -27,11 +27,20 @@ def topology_text(document: dict[str, Any]) -> str:
     if not document["workers"]:
         return f"{document['name']} is {document['status']} and waits for a free slot"
     parts = [_headline(document), _components(document), _workers(document)]
-    errors = [
-        f"{row['worker']} incarnation {row['incarnation']}: {row['error'].splitlines()[0]}"
-        for row in document["errors"]
-    ]
-    return "\n\n".join([*parts, *(["\n".join(["errors:", *errors])] if errors else [])])
+    deaths = [_death(row) for row in document["deaths"]]
+    if deaths:
+        parts.append("\n".join(["last deaths:", *deaths]))
+    if document["given_up"]:
+        slots = ", ".join(document["given_up"])
+        parts.append(f"given up: {slots}; `squall reset {document['name']}` tries again")
+    return "\n\n".join(parts)
+
+
+def _death(row: dict[str, Any]) -> str:
+    """ "node-1:6700 incarnation 3: killed by SIGSEGV, 31 MiB: Fatal Python error: Segmentation fault"."""
+    memory = f", {row['rss_bytes'] >> 20} MiB" if row["rss_bytes"] else ""
+    error = f": {row['error']}" if row["error"] else ""
+    return f"{row['worker']} incarnation {row['incarnation']}: {row['reason']}{memory}{error}"
 
 
 def _headline(document: dict[str, Any]) -> str:

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import random
 import time
 
 import click
 
 from ipc.rundir import RunDir
-from scheduler.client import NimbusClient
 from scheduler.daemons import Daemons
-from scheduler.standing import Stopped, start_cluster, stop_cluster
+from scheduler.keeper import Keeper
+from scheduler.standing import Stopped, start_cluster, start_kept, stop_cluster
 from squall.cli.interrupts import Interrupts
-from squall.cli.standing import cluster_path, directory_option, json_option, left_pending, plural, show
+from squall.cli.standing import cluster_path, directory_option, json_option, left_pending, patient_client, plural, show
 
 DEFAULT_SLOTS = 4
 """As Storm's supervisor.slots.ports."""
@@ -33,11 +34,17 @@ def up_command(
     """Start a standing cluster: Nimbus and supervisors.
 
     In the foreground it runs until Ctrl-C, which drains and stops it; a second Ctrl-C does not wait. What topologies a
-    cluster in this directory was running when it was stopped go on.
+    cluster in this directory was running when it was stopped go on. A daemon that dies is started again: by this
+    command, or by the keeper process that --detach leaves behind.
     """
     with Interrupts() as interrupts:
-        run_dir, daemons = start_cluster(cluster_path(directory), nodes, slots, bound=not detach)
-        with NimbusClient(run_dir) as client:
+        path = cluster_path(directory)
+        daemons = None
+        if detach:
+            run_dir = start_kept(path, nodes, slots)
+        else:
+            run_dir, daemons = start_cluster(path, nodes, slots, bound=True)
+        with patient_client(run_dir) as client:
             kept = [record.name for record in client.get_cluster().topologies]
         text = f"cluster of {plural(nodes, 'node')} with {plural(slots, 'slot')} each runs in {run_dir.path}"
         if kept:
@@ -45,20 +52,19 @@ def up_command(
         text += "\nsquall down stops it" if detach else "\nCtrl-C stops it"
         document = {"dir": str(run_dir.path), "nodes": nodes, "slots": slots, "topologies": kept}
         show(as_json, document, text)
-        if detach and not interrupts.count:
-            daemons.disown()
-            return
-        _follow(run_dir, daemons, drain_secs, interrupts)
+        if daemons is not None:
+            _follow(run_dir, daemons, drain_secs, interrupts)
+        elif interrupts.count:
+            stop_cluster(run_dir, 0.0)
     raise click.exceptions.Exit(interrupts.exit_code if interrupts.count else 0)
 
 
 def _follow(run_dir: RunDir, daemons: Daemons, drain_secs: float, interrupts: Interrupts) -> None:
     """Until interrupted, or until somebody else has stopped the cluster."""
-    while not interrupts.count and daemons.count:
-        for ending in daemons.ended():
-            again = "squall nimbus" if ending.startswith("nimbus") else "squall supervisor"
-            click.echo(f"{ending}\nwhat it looked after runs on; `{again}` starts it again", err=True)
-        time.sleep(_POLL_SECS)
+    keeper = Keeper(daemons, random.Random(), lambda line: click.echo(line, err=True))
+    while not interrupts.count and not keeper.is_done:
+        keeper.turn(time.monotonic())
+        daemons.await_end(_POLL_SECS)
     if interrupts.count and daemons.count:
         click.echo(f"draining for up to {drain_secs:g} s; interrupt again to stop at once", err=True)
         tell(stop_cluster(run_dir, drain_secs, lambda: interrupts.count > 1), drain_secs)

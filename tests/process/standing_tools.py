@@ -11,7 +11,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import psutil
+
 from ipc.rundir import RunDir
+from scheduler.daemons import processes_of
 from squall.cli import main
 from squall.cli.standing import job_of
 from squall.cli.status import describe
@@ -77,6 +80,13 @@ class Standing:
         assert done.stderr.startswith("squall: "), done.stderr
         assert done.stderr.count("\n") == 1, done.stderr
         return done.stderr.removeprefix("squall: ").rstrip()
+
+    def keeper(self) -> psutil.Process:
+        """The process that starts the daemons again."""
+        return next(process for process in processes_of(self.run_dir) if "scheduler.keeper_main" in process.cmdline())
+
+    def supervisor(self, node: str) -> psutil.Process:
+        return next(process for process in processes_of(self.run_dir) if node in process.cmdline())
 
     def up(self, nodes: int = 1, slots: int = 2) -> None:
         self.ok("up", "--nodes", str(nodes), "--slots", str(slots), "--detach")

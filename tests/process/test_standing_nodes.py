@@ -11,7 +11,6 @@ from pathlib import Path
 import psutil
 import pytest
 
-from scheduler.daemons import processes_of
 from tests.process.standing_tools import ENDLESS, Standing, directory
 from tests.process.test_examples import read_counts
 from tests.process.waiting import wait_for
@@ -27,10 +26,6 @@ def slots(cluster: Standing, name: str) -> list[str]:
     return [row["worker"] for row in cluster.described(name)["workers"] if row["state"] == "ready"]
 
 
-def supervisor_of(cluster: Standing, node: str) -> psutil.Process:
-    return next(process for process in processes_of(cluster.run_dir) if node in process.cmdline())
-
-
 def test_a_lost_node_and_its_return(cluster: Standing, tmp_path: Path) -> None:
     text, out = tmp_path / "some.txt", tmp_path / "result"
     text.write_text("".join(f"w{n % 97} same w{n % 7}\n" for n in range(20_000)))
@@ -38,7 +33,8 @@ def test_a_lost_node_and_its_return(cluster: Standing, tmp_path: Path) -> None:
     cluster.ok("submit", "examples/word_count.py", "--name", "count", "--workers", "2", "--", text, "--out", out)
     wait_for("both workers", lambda: slots(cluster, "count") == ["node-1:6700", "node-2:6700"])
     lost = cluster.described("count")["workers"][1]["pid"]
-    supervisor_of(cluster, "node-2").kill()
+    cluster.keeper().kill()
+    cluster.supervisor("node-2").kill()
     os.kill(lost, signal.SIGKILL)
     wait_for("all on one node", lambda: len(cluster.described("count")["workers"]) == 1)
     # By the supervisor's own command, in place of the one that was killed.
@@ -64,7 +60,8 @@ def test_workers_of_a_killed_supervisor_stay(cluster: Standing) -> None:
     cluster.ok("submit", ENDLESS, "--name", "one", "--workers", "2")
     wait_for("both workers", lambda: len(slots(cluster, "one")) == 2)
     before = [row["pid"] for row in cluster.described("one")["workers"]]
-    supervisor_of(cluster, "node-2").kill()
+    cluster.keeper().kill()
+    cluster.supervisor("node-2").kill()
     wait_for("the node to be gone", lambda: cluster.json("status")["gone"] == ["node-2"])
     acked = cluster.described("one")["acked"]
     wait_for("more acks", lambda: cluster.described("one")["acked"] > acked)

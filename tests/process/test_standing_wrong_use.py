@@ -18,7 +18,7 @@ from tests.process.waiting import wait_for
 
 COMMANDS = [
     ("submit", ENDLESS, "--name", "x"), ("list",), ("status",), ("status", "x"), ("activate", "x"), ("deactivate", "x"),
-    ("rebalance", "x", "-n", "1"), ("kill", "x"),
+    ("rebalance", "x", "-n", "1"), ("reset", "x"), ("kill", "x"),
 ]
 
 
@@ -47,15 +47,16 @@ def test_the_default_directory_is_one_per_user() -> None:
 
 def test_a_directory_whose_daemons_are_dead(cluster: Standing) -> None:
     cluster.up(slots=1)
+    cluster.keeper().kill()
     holder = cluster.run_dir.lock_holder()
     assert holder is not None
     os.kill(int(holder), signal.SIGKILL)
     wait_for("the end of Nimbus", lambda: cluster.run_dir.lock_holder() is None)
-    for arguments in COMMANDS:
-        assert cluster.refused(1, *arguments) == f"no cluster runs in {cluster.path}: start one with `squall up`"
     message = cluster.refused(2, "up", "--detach")
     assert message.startswith(f"2 processes of an earlier cluster still run in {cluster.path}, without Nimbus")
     cluster.ok("down")
+    for arguments in COMMANDS:
+        assert cluster.refused(1, *arguments) == f"no cluster runs in {cluster.path}: start one with `squall up`"
     cluster.up(slots=1)
     assert cluster.json("list") == []
 

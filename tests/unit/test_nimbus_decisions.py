@@ -346,7 +346,7 @@ def test_a_slot_that_never_says_it_is_empty_is_waited_for_within_bounds() -> Non
 
 
 def test_slots_that_have_no_process_are_not_waited_for() -> None:
-    cluster = Cluster()
+    cluster = Cluster(ports=1)
     cluster.submit()
     first, second = cluster.slots()
     cluster.slot(first, "failed")
@@ -751,3 +751,106 @@ def test_a_topology_that_was_given_up_is_not_drained() -> None:
     cluster.slot(second, "failed")
     cluster.nimbus.tick(cluster.now)
     assert cluster.names() == []
+
+
+# ---- slots that give up ----
+
+
+def empty_all(cluster: Cluster, incarnation: int) -> None:
+    for slot in cluster.slots():
+        cluster.slot(slot, "stopped", incarnation)
+
+
+def test_work_of_a_slot_that_gave_up_moves_and_not_back() -> None:
+    cluster = Cluster(nodes=1, ports=3)
+    cluster.submit(workers=2)
+    first, second = cluster.slots()
+    before = cluster.nimbus.topology("x").assignment
+    assert before is not None
+    cluster.slot(first, "ready")
+    assert StoreTopology in kinds(cluster.slot(second, "failed", 31))
+    cluster.slot(first, "stopped")
+    third = SlotRef("node-1", 6702)
+    state = cluster.nimbus.topology("x")
+    assert state.assignment is not None
+    assert (state.assignment.workers, state.assignment.executors) == ([first, third], before.executors)
+    assert state.topology.given_up == [second]
+    # The slot is free, for others only.
+    assert str(second) in cluster.free()
+    cluster.rebalance(workers=3, wait_secs=0)
+    empty_all(cluster, 40)
+    assert set(cluster.slots()) == {first, third}
+    assert cluster.nimbus.topology("x").topology.status == "ACTIVE"
+    assert cluster.slot(first, "ready", 50) == []
+
+
+def test_without_another_slot_it_stays_failed_until_there_is_one() -> None:
+    cluster = Cluster(nodes=1, ports=1)
+    cluster.submit(workers=1)
+    (slot,) = cluster.slots()
+    assert kinds(cluster.slot(slot, "failed", 31)) == [StoreTopology]
+    assert cluster.slot(slot, "failed", 31)[:-1] == []
+    assert cluster.nimbus.topology("x").workers == {"node-1:6700": "failed"}
+    assert cluster.nimbus.topology("x").topology.status == "ACTIVE"
+    assert StoreTopology in kinds(cluster.register("node-2", 6700))
+    cluster.slot(slot, "stopped", 31)
+    assert cluster.slots() == [SlotRef("node-2", 6700)]
+
+
+def test_a_move_without_another_slot_leaves_a_failed_one_where_it_is() -> None:
+    cluster = Cluster(nodes=1, ports=1)
+    cluster.submit(workers=1)
+    cluster.slot(cluster.slots()[0], "failed", 31)
+    cluster.rebalance(workers=1, executors={"count": 1}, wait_secs=0)
+    cluster.slot(SlotRef("node-1", 6700), "stopped", 31)
+    work = cluster.nimbus.assign_node("node-1").slots[6700]
+    # Its supervisor reads there that it is not to try.
+    assert work.topology.given_up == [SlotRef("node-1", 6700)]
+
+
+def test_work_that_was_refused_was_not_given_up() -> None:
+    cluster = Cluster()
+    cluster.submit()
+    assert kinds(cluster.slot(cluster.slots()[0], "failed", 0)) == []
+    assert cluster.nimbus.topology("x").topology.given_up == []
+
+
+def test_a_reset_lets_given_up_slots_be_tried_again() -> None:
+    cluster = Cluster(nodes=1, ports=1)
+    cluster.submit(workers=1)
+    cluster.slot(cluster.slots()[0], "failed", 31)
+    record, steps = cluster.nimbus.reset("x", cluster.now)
+    assert (record.given_up, record.resets) == ([], 1)
+    assert kinds(steps) == [StoreTopology, SendAssignNode]
+    assert cluster.nimbus.assign_node("node-1").slots[6700].topology == record
+
+
+def test_a_slot_that_starts_again_is_not_given_up_whatever_came_late() -> None:
+    cluster = Cluster(nodes=1, ports=1)
+    cluster.submit(workers=1)
+    (slot,) = cluster.slots()
+    cluster.nimbus.reset("x", cluster.now)
+    cluster.slot(slot, "failed", 31)
+    assert kinds(cluster.slot(slot, "started", 32)) == [StoreTopology]
+    assert cluster.nimbus.topology("x").topology.given_up == []
+
+
+def test_what_is_killed_cannot_be_reset() -> None:
+    cluster = Cluster()
+    cluster.submit()
+    cluster.kill(wait_secs=5)
+    with pytest.raises(UsageError, match="topology 'x' is KILLED: there is nothing to try again"):
+        cluster.nimbus.reset("x", cluster.now)
+
+
+def test_a_new_nimbus_remembers_which_slots_gave_up() -> None:
+    cluster = Cluster(nodes=1, ports=1)
+    cluster.submit(workers=1)
+    cluster.slot(cluster.slots()[0], "failed", 31)
+    state = cluster.nimbus.topology("x")
+    again = Cluster(nodes=0, topologies=(TopologyLife(state.topology, state.assignment),))
+    again.register("node-1", 6700, 6701)
+    # The supervisor says where its slots stand: only now is it known that there is something to move.
+    again.slot(SlotRef("node-1", 6700), "failed", 31)
+    again.slot(SlotRef("node-1", 6700), "stopped", 31)
+    assert again.slots() == [SlotRef("node-1", 6701)]

@@ -42,9 +42,12 @@ PORT = 6700
 
 
 def work(
-    topology: str = "words-1", index: int = 0, version: int = 1, status: str = "ACTIVE", n_slots: int = 2
+    topology: str = "words-1", index: int = 0, version: int = 1, status: str = "ACTIVE", n_slots: int = 2,
+    resets: int = 0, given_up: list[SlotRef] | None = None,
 ) -> SlotAssignment:
-    record = TopologyRecord(topology, topology, status, {}, [], "blob", [], 0.0)
+    record = TopologyRecord(
+        topology, topology, status, {}, [], "blob", [], 0.0, given_up=given_up or [], resets=resets
+    )
     slots = [SlotRef("node-1", PORT + n) for n in range(n_slots)]
     return SlotAssignment(record, Assignment(topology, version, slots, [[] for _ in slots]), index)
 
@@ -399,6 +402,49 @@ def test_work_taken_away_during_back_off() -> None:
     bench.fork_failed("no")
     assert bench.assign(None) == ["report 1 stopped"]
     assert bench.after(10) == []
+
+
+def fail_for_good(bench: Bench) -> None:
+    """Let its worker die until it is given up."""
+    bench.assign(work())
+    pid = 10
+    while bench.slot.state is not SlotState.FAILED:
+        if bench.slot.state is SlotState.BACKOFF:
+            bench.after(2.0)
+        pid += 1
+        bench.forked(pid)
+        bench.die()
+
+
+def test_a_reset_starts_a_failed_slot_anew_with_a_fresh_policy() -> None:
+    bench = Bench()
+    fail_for_good(bench)
+    assert bench.assign(work(status="INACTIVE")) == []
+    died = bench.slot.life.incarnation
+    done = bench.assign(work(resets=1))
+    assert done[:3] == [f"report {died} stopped", f"board {died + 1} {STARTING} 0", f"fork {died + 1}"]
+    bench.forked(99)
+    assert f"fork {died + 2}" in bench.die()
+    assert bench.assign(work(resets=1)) == []
+
+
+def test_a_reset_ends_a_back_off_and_leaves_a_running_worker_alone() -> None:
+    bench = Bench()
+    bench.assign(work())
+    bench.fork_failed("no")
+    assert bench.assign(work(resets=1))[-2] == "fork 2"
+    bench.forked(11)
+    bench.ready()
+    assert bench.assign(work(status="INACTIVE", resets=2)) == ["send 2 INACTIVE"]
+
+
+def test_a_slot_that_is_known_to_have_given_up_does_not_try_until_it_is_reset() -> None:
+    bench = Bench(cells={("words-1", 0): 7})
+    known = [SlotRef("node-1", PORT)]
+    assert bench.assign(work(given_up=known)) == ["report 8 failed: it was given up before"]
+    assert [changed.event for changed in Supervisor([bench.slot]).standing(bench.now)] == ["failed"]
+    assert bench.assign(work(given_up=known)) == []
+    assert bench.assign(work(resets=1))[-2] == "fork 8"
 
 
 def test_same_work() -> None:

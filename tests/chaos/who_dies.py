@@ -1,0 +1,256 @@
+"""Who dies, what happens: one row of the table each, on a real cluster under load, with an exact account at the end.
+
+Guarantees of `run_row`: every number was acked, and was seen by the last bolt; nothing is pending; each fault was done
+while numbers were under way; the history of all slots obeys its rules. What a row promises beyond that (same pids, what
+the report says) it checks itself.
+
+Relies on: the keeper that `squall up --detach` leaves behind.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import psutil
+
+from scheduler.daemons import processes_of
+from scheduler.history import BEGIN, History, Step, read_history
+from tests.process.cli import start
+from tests.process.history_check import broken_rules
+from tests.process.parts import notes
+from tests.process.standing_tools import ENDLESS, Standing
+from tests.process.waiting import wait_for
+
+TOPOLOGY = "tests/chaos/numbers.py"
+COUNT = 1500
+SETTINGS = ("--set", "worker_timeout_secs=1", "--set", "message_timeout_secs=10", "--set", "batch_tuples=16")
+PATIENCE_SECS = 40.0
+
+
+class Scene:
+    """A cluster of two nodes that runs numbers on a worker each."""
+
+    def __init__(self, cluster: Standing, out: Path, rng: random.Random) -> None:
+        self.cluster = cluster
+        self.out = out
+        self.rng = rng
+
+    def begin(self) -> None:
+        self.cluster.up(nodes=2, slots=2)
+        arguments = ("--", str(self.out), str(COUNT), "0.001")
+        self.cluster.ok("submit", TOPOLOGY, "--name", "numbers", "--workers", "2", *SETTINGS, *arguments)
+        wait_for("the first acks", lambda: len(notes(self.out, "acked")) > 20)
+
+    def under_way(self) -> bool:
+        return len(notes(self.out, "acked")) < COUNT
+
+    def workers(self) -> dict[str, int]:
+        """Pids of the workers that are ready, by slot."""
+        rows = self.cluster.described("numbers")["workers"]
+        return {row["worker"]: row["pid"] for row in rows if row["state"] == "ready"}
+
+    def some_worker(self) -> int:
+        """Of a worker that is ready; another fault may be under way."""
+        found = wait_for("a worker", self.workers)
+        return found[self.rng.choice(sorted(found))]
+
+    def some_node(self) -> str:
+        return self.rng.choice(["node-1", "node-2"])
+
+    def forking_parent(self) -> psutil.Process:
+        """Its workers have its command line; it is the one whose parent is the supervisor of a node and that has led
+        no worker's life."""
+        supervisor = wait_for("a supervisor", lambda: self.supervisor(self.some_node()))
+        workers = set(self.workers().values())
+        return wait_for("a forking parent", lambda: next(
+            (child for child in supervisor.children() if child.pid not in workers), None))
+
+    def supervisor(self, node: str) -> psutil.Process | None:
+        found = [process for process in processes_of(self.cluster.run_dir) if node in process.cmdline()]
+        return found[0] if found else None
+
+    def nimbus(self) -> int:
+        def pid() -> int:
+            holder = self.cluster.run_dir.lock_holder()
+            return int(holder) if holder is not None and holder.isdecimal() else 0
+
+        return wait_for("Nimbus", pid)
+
+    def history(self) -> list[Step]:
+        return read_history(self.cluster.run_dir.logs)
+
+    def await_drained(self) -> None:
+        wait_for("the end", lambda: self.cluster.described("numbers")["drained"], PATIENCE_SECS)
+
+    def finish(self) -> None:
+        """The exact account."""
+        self.await_drained()
+        found = self.cluster.described("numbers")
+        assert found["pending"] == 0
+        assert set(notes(self.out, "acked")) == set(range(COUNT))
+        assert {n for _, n in notes(self.out, "seen")} == set(range(COUNT))
+        assert self.cluster.json("kill", "numbers")["pending"] == 0
+        assert broken_rules(self.cluster.run_dir) == []
+
+
+def kill_hard(pid: int) -> None:
+    """SIGKILL; two faults at once may have the same victim."""
+    try:
+        os.kill(pid, signal.SIGKILL)
+    except ProcessLookupError:
+        return
+
+
+def raise_in_executor(scene: Scene) -> None:
+    (scene.out / "raise").touch()
+    wait_for("an executor to raise", lambda: not (scene.out / "raise").exists())
+
+
+def kill_worker(scene: Scene) -> None:
+    kill_hard(scene.some_worker())
+
+
+def kill_forking_parent(scene: Scene) -> None:
+    kill_hard(scene.forking_parent().pid)
+
+
+def kill_supervisor(scene: Scene) -> None:
+    node = scene.some_node()
+    kill_hard(wait_for("the supervisor", lambda: scene.supervisor(node)).pid)
+
+
+def kill_nimbus(scene: Scene) -> None:
+    kill_hard(scene.nimbus())
+
+
+def kill_node(scene: Scene, node: str = "") -> None:
+    """Supervisor, forking parent and worker of a node; the keeper brings the node back."""
+    node = node or scene.some_node()
+    supervisor = wait_for("the supervisor", lambda: scene.supervisor(node))
+    victims = [supervisor.pid, *(child.pid for child in supervisor.children(recursive=True))]
+    victims += [pid for slot, pid in scene.workers().items() if slot.startswith(node)]
+    for pid in victims:
+        kill_hard(pid)
+
+
+def stop_worker(scene: Scene) -> None:
+    try:
+        os.kill(scene.some_worker(), signal.SIGSTOP)
+    except ProcessLookupError:
+        return
+
+
+def hang_worker(scene: Scene) -> None:
+    (scene.out / "hang").touch()
+    wait_for("an executor to hang", lambda: not (scene.out / "hang").exists())
+
+
+FAULTS: dict[str, Callable[[Scene], None]] = {
+    "executor": raise_in_executor,
+    "worker": kill_worker,
+    "forking parent": kill_forking_parent,
+    "supervisor": kill_supervisor,
+    "nimbus": kill_nimbus,
+    "node": kill_node,
+    "stopped": stop_worker,
+    "hung": hang_worker,
+}
+"""What the keeper, the supervisors and Nimbus make good, whatever else happens at the same time."""
+REASONS = {
+    "executor": "exited with code 1", "worker": "killed by SIGKILL", "stopped": "no progress for",
+    "hung": "no progress for",
+}
+"""What the report says of the one death of a row."""
+RUN_ON = ("forking parent", "supervisor", "nimbus")
+"""Rows in which no worker dies."""
+
+
+def lose_node(cluster: Standing, out: Path, seed: int) -> None:
+    """A node dies for good: its work goes to the other one."""
+    scene = Scene(cluster, out, random.Random(seed))
+    scene.begin()
+    wait_for("both workers", lambda: len(scene.workers()) == 2)
+    cluster.keeper().kill()
+    lost = scene.some_node()
+    kill_node(scene, lost)
+    # Its supervisor would have put its workers' end on record; nobody but this test saw it.
+    end_of_watch(scene.cluster, lost)
+    wait_for("the move", lambda: len(found := scene.workers()) == 2 and not any(lost in slot for slot in found))
+    scene.finish()
+
+
+def end_of_watch(cluster: Standing, node: str) -> None:
+    history = History(cluster.run_dir.history(node))
+    history.append(Step(time.monotonic(), node, 0, BEGIN))
+    history.close()
+
+
+def run_row(cluster: Standing, out: Path, names: list[str], seed: int) -> None:
+    """Do these faults, at once, at a seeded moment of a run."""
+    scene = Scene(cluster, out, random.Random(seed))
+    scene.begin()
+    before = wait_for("both workers", lambda: len(found := scene.workers()) == 2 and found)
+    moment = scene.rng.randrange(20, COUNT // 3)
+    wait_for("the moment", lambda: len(notes(out, "acked")) >= moment)
+    assert scene.under_way()
+    for name in names:
+        FAULTS[name](scene)
+    if len(names) == 1:
+        check_row(scene, names[0], before)
+    scene.finish()
+
+
+def after_third_begin(scene: Scene) -> bool:
+    """Whether the supervisor that came after the first two has a worker that is ready."""
+    steps = scene.history()
+    begins = [number for number, step in enumerate(steps) if step.event == BEGIN]
+    if len(begins) < 3:
+        return False
+    node = steps[begins[2]].node
+    return any(step.node == node and step.event == "ready" for step in steps[begins[2] :])
+
+
+def check_row(scene: Scene, name: str, before: dict[str, int]) -> None:
+    """What a row promises beside the account."""
+    if name == "nimbus":
+        # A submission waits for the next one, and runs.
+        scene.cluster.ok("submit", ENDLESS, "--name", "late")
+        wait_for("it to run", lambda: scene.cluster.described("late")["acked"] > 0)
+    if name == "supervisor":
+        wait_for("the next supervisor to know its worker", lambda: after_third_begin(scene))
+    if name in RUN_ON:
+        scene.await_drained()
+        assert scene.workers() == before
+        assert scene.cluster.described("numbers")["restarts_total"] == 0
+        started = [step for step in scene.history() if step.event == "started" and step.topology_id[:7] == "numbers"]
+        assert {step.pid for step in started} == set(before.values())
+    elif name in REASONS:
+        wait_for("the replacement", lambda: scene.cluster.described("numbers")["restarts_total"] == 1, PATIENCE_SECS)
+        (death,) = scene.cluster.described("numbers")["deaths"]
+        assert death["reason"].startswith(REASONS[name]), death
+        if name == "hung":
+            assert "in execute" in death["error"] or "hung at" in death["error"]
+
+
+def lose_launcher(out: Path, rng: random.Random) -> None:
+    """The launcher of `squall run` dies: nothing is left behind, and what was acked had been seen."""
+    settings = ("--workers", "2", "--interval", "0.1", "--", str(out), "1000000", "0.001")
+    with start("run", TOPOLOGY, *settings) as process:
+        try:
+            moment = rng.randrange(1, 500)
+            wait_for("the moment", lambda: len(notes(out, "acked")) >= moment)
+            everyone = psutil.Process(process.pid).children(recursive=True)
+            run_dir = Path(everyone[0].environ()["SQUALL_RUN_DIR"])
+            os.kill(process.pid, signal.SIGKILL)
+            process.communicate()
+        finally:
+            process.kill()
+    assert len(everyone) >= 5  # Nimbus, supervisor, forking parent, two workers
+    wait_for("every process to end", lambda: not any(one.is_running() for one in everyone))
+    wait_for("the run directory to go", lambda: not run_dir.exists())
+    assert set(notes(out, "acked")) <= {n for _, n in notes(out, "seen")}

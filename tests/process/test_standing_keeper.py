@@ -1,0 +1,144 @@
+"""Daemons of a standing cluster that are killed: another one at once, and nothing that ran notices."""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections.abc import Callable, Iterator
+
+import psutil
+import pytest
+
+from scheduler.history import read_history
+from squall.cli.standing import job_of
+from tests.process.cli import start
+from tests.process.history_check import broken_rules
+from tests.process.standing_tools import ENDLESS, Standing, directory
+from tests.process.waiting import wait_for
+
+
+@pytest.fixture
+def cluster() -> Iterator[Standing]:
+    with directory() as made:
+        yield made
+
+
+def nimbus(cluster: Standing) -> psutil.Process:
+    def pid() -> int:
+        holder = cluster.run_dir.lock_holder()
+        return int(holder) if holder is not None and holder.isdecimal() else 0
+
+    return psutil.Process(wait_for("Nimbus", pid))
+
+
+def workers(cluster: Standing) -> list[int]:
+    return [row["pid"] for row in cluster.described("one")["workers"] if row["state"] == "ready"]
+
+
+def submit_two_workers(cluster: Standing) -> list[int]:
+    cluster.ok("submit", ENDLESS, "--name", "one", "--workers", "2")
+    return wait_for("both workers", lambda: len(found := workers(cluster)) == 2 and found)
+
+
+def test_a_killed_nimbus_comes_back_and_commands_wait_for_it(cluster: Standing) -> None:
+    cluster.up(slots=2)
+    before = submit_two_workers(cluster)
+    killed = nimbus(cluster)
+    killed.kill()
+    wait_for("the end of Nimbus", lambda: not killed.is_running())
+    done = cluster.run("deactivate", "one")
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == "Nimbus is away, waiting for it for up to 5 s\n"
+    assert nimbus(cluster).pid != killed.pid
+    assert workers(cluster) == before
+    cluster.ok("activate", "one")
+    acked = cluster.described("one")["acked"]
+    wait_for("more acks", lambda: cluster.described("one")["acked"] > acked)
+    assert cluster.json("down")["killed"] == 0
+
+
+def test_a_killed_supervisors_workers_are_adopted_and_can_be_told_things(
+    cluster: Standing, record_property: Callable[[str, object], None]
+) -> None:
+    cluster.up(slots=2)
+    before = submit_two_workers(cluster)
+    killed_at = time.monotonic()
+    cluster.supervisor("node-1").kill()
+
+    def adopted() -> list[float]:
+        steps = [step for step in read_history(cluster.run_dir.logs) if step.at_secs > killed_at]
+        return [step.at_secs for step in steps if step.event == "ready"]
+
+    wait_for("both adopted", lambda: len(adopted()) == 2)
+    millis = (max(adopted()) - killed_at) * 1000
+    record_property("supervisor_death_to_adopted_ms", millis)
+    print(f"from the death of the supervisor to all workers adopted: {millis:.0f} ms")
+    cluster.ok("deactivate", "one")
+    # At rest only if every worker has heard of it.
+    assert cluster.json("kill", "one")["pending"] == 0
+    steps = read_history(cluster.run_dir.logs)
+    assert "cannot be reached" not in cluster.run_dir.supervisor_log("node-1").read_text()
+    assert {step.pid for step in steps if step.event in ("started", "stopped")} == set(before)
+    assert broken_rules(cluster.run_dir) == []
+
+
+def test_in_the_foreground_the_command_replaces_them(cluster: Standing) -> None:
+    with start("up", "--slots", "2", SQUALL_DIR=str(cluster.path)) as process:
+        try:
+            assert process.stdout is not None
+            process.stdout.readline()
+            before = submit_two_workers(cluster)
+            first, supervisor = nimbus(cluster), cluster.supervisor("node-1")
+            for daemon in (first, supervisor):
+                daemon.kill()
+            wait_for("another Nimbus", lambda: nimbus(cluster).pid != first.pid)
+            wait_for("the node", lambda: cluster.json("status")["nodes"])
+            assert cluster.supervisor("node-1").pid != supervisor.pid
+            assert workers(cluster) == before
+            process.send_signal(signal.SIGINT)
+            _, err = process.communicate(timeout=30)
+        finally:
+            process.kill()
+    assert process.returncode == 130
+    assert "nimbus was killed by SIGKILL" in err
+    assert "supervisor-node-1 was killed by SIGKILL" in err
+    assert "it is started again at once" in err
+    assert broken_rules(cluster.run_dir) == []
+
+
+def test_a_killed_keeper_takes_nothing_with_it(cluster: Standing) -> None:
+    cluster.up(slots=2)
+    before = submit_two_workers(cluster)
+    cluster.keeper().kill()
+    assert workers(cluster) == before
+    assert cluster.json("down")["pending"] == {"one": 0}
+
+
+def test_a_daemon_that_cannot_run_is_not_tried_for_ever(cluster: Standing) -> None:
+    cluster.up(slots=2)
+    # Somebody's file where the store should be: every new Nimbus refuses it.
+    killed = nimbus(cluster)
+    store = cluster.run_dir.nimbus_db.read_bytes()
+    cluster.run_dir.nimbus_db.write_bytes(b"no store")
+    killed.kill()
+    log = cluster.run_dir.logs / "keeper.log"
+    wait_for("a back-off", lambda: "it is started again in 0." in log.read_text())
+    assert "at once" in log.read_text()
+    cluster.run_dir.nimbus_db.write_bytes(store)
+    wait_for("Nimbus, when it can run again", lambda: cluster.run("list").returncode == 0)
+
+
+def test_what_changed_while_the_supervisor_was_away_is_told_to_its_workers(cluster: Standing) -> None:
+    cluster.up(slots=2)
+    before = submit_two_workers(cluster)
+    cluster.supervisor("node-1").kill()
+    cluster.ok("deactivate", "one")
+
+    def at_rest() -> bool:
+        with job_of(str(cluster.path), "one") as job:
+            view = job.view()
+            return view is not None and view.is_at_rest()
+
+    wait_for("both workers to have heard of it", at_rest)
+    assert workers(cluster) == before
+    assert cluster.described("one")["restarts_total"] == 0

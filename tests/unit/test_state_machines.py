@@ -1,0 +1,246 @@
+"""docs/state-machines.md against the code: each machine is driven through every state and event of its table."""
+
+from __future__ import annotations
+
+import random
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from engine.errors import UsageError
+from scheduler.messages import SlotRef
+from scheduler.restart_policy import GiveUp, Restart, RestartPolicy, RestartPolicyOptions
+from scheduler.slot import Slot
+from scheduler.worker_life import IllegalTransition, SlotState
+from tests.unit.test_nimbus_decisions import Cluster
+from tests.unit.test_slot import KILLED, Bench, work
+
+PAGE = Path(__file__).parents[2] / "docs" / "state-machines.md"
+ILLEGAL, NOTHING = "illegal", "–"
+
+
+def table(heading: str) -> dict[tuple[str, str], str]:
+    """(row, column) -> cell of the first table below a heading."""
+    text = PAGE.read_text(encoding="utf-8").split(f"\n## {heading}\n", 1)[1]
+    lines = re.findall(r"^\|(.*)\|$", text.split("\n## ", 1)[0], re.MULTILINE)
+    header, _, *rows = [[cell.strip().strip("`") for cell in line.split("|")] for line in lines]
+    return {(row[0], column): cell for row in rows for column, cell in zip(header[1:], row[1:], strict=True)}
+
+
+def same(heading: str, found: dict[tuple[str, str], str]) -> None:
+    """The table says what was found, no more and no less."""
+    written = table(heading)
+    assert {key: cell for key, cell in found.items() if written.get(key) != cell} == {}
+    assert written.keys() == found.keys()
+
+
+# ---- slot ----
+
+
+def slot_in(state: str) -> Bench:
+    bench = Bench()
+    if state == "EMPTY":
+        return bench
+    bench.assign(work())
+    if state == "STARTING, not forked":
+        return bench
+    if state == "BACKOFF":
+        bench.fork_failed("no memory")
+        return bench
+    bench.forked(11)
+    if state == "STARTING":
+        return bench
+    bench.ready()
+    if state == "STOPPING":
+        bench.assign(None)
+    elif state == "EXITED":
+        bench.lost()
+    elif state == "FAILED":
+        pid = 11
+        while bench.slot.state is not SlotState.FAILED:
+            if bench.slot.state is SlotState.BACKOFF:
+                bench.after(2.0)
+            if bench.slot.life.pid == 0:
+                pid += 1
+                bench.forked(pid)
+            bench.die()
+    return bench
+
+
+SLOT_STATES = ("EMPTY", "STARTING, not forked", "STARTING", "RUNNING", "STOPPING", "EXITED", "BACKOFF", "FAILED")
+SLOT_EVENTS: dict[str, Callable[[Bench], object]] = {
+    "work": lambda bench: bench.assign(work()),
+    "other work": lambda bench: bench.assign(work(version=2)),
+    "no work": lambda bench: bench.assign(None),
+    "reset": lambda bench: bench.assign(work(resets=1)),
+    "forked": lambda bench: bench.forked(99),
+    "fork failed": lambda bench: bench.fork_failed("no"),
+    "ready": lambda bench: bench.ready(),
+    "last words": lambda bench: bench.worker_failed("ValueError: no"),
+    "stuck": lambda bench: bench.do(lambda slot: slot.stuck(31.0, bench.now)),
+    "lost": lambda bench: bench.lost(),
+    "exit status": lambda bench: bench.exited(KILLED),
+    "deadline": lambda bench: bench.after(3600.0),
+}
+
+
+def name_of(slot: Slot) -> str:
+    forking = slot.state is SlotState.STARTING and slot.life.pid == 0
+    return "STARTING, not forked" if forking else slot.state.name
+
+
+def outcome(bench: Bench, event: Callable[[Bench], object]) -> str:
+    before = name_of(bench.slot)
+    try:
+        done = event(bench)
+    except IllegalTransition:
+        return ILLEGAL
+    after = name_of(bench.slot)
+    return NOTHING if not done and after == before else after
+
+
+def test_slot() -> None:
+    found = {}
+    for state in SLOT_STATES:
+        for name, event in SLOT_EVENTS.items():
+            bench = slot_in(state)
+            assert name_of(bench.slot) == state
+            found[state, name] = outcome(bench, event)
+    same("Slot", found)
+
+
+# ---- topology ----
+
+
+def topology_in(state: str) -> Cluster:
+    """One worker, a free slot beside it; "moving" and "ending" are the stages in which slots are being emptied."""
+    cluster = Cluster(nodes=1, ports=2)
+    cluster.submit(workers=1)
+    cluster.slot(cluster.slots()[0], "ready")
+    if state == "INACTIVE":
+        cluster.nimbus.deactivate("x")
+    elif state.startswith("REBALANCING"):
+        cluster.rebalance(workers=1, wait_secs=0.0 if "moving" in state else 10.0)
+    elif state.startswith("KILLED"):
+        cluster.kill(wait_secs=0.0 if "ending" in state else 10.0)
+    return cluster
+
+
+def pass_time(cluster: Cluster) -> None:
+    """The limit of the drain passes; nodes are heard from."""
+    for _ in range(4):
+        cluster.now += 2.6
+        cluster.heartbeat("node-1")
+    cluster.nimbus.tick(cluster.now)
+
+
+TOPOLOGY_STATES = (
+    "ACTIVE", "INACTIVE", "REBALANCING, draining", "REBALANCING, moving", "KILLED, draining", "KILLED, ending",
+)
+TOPOLOGY_EVENTS: dict[str, Callable[[Cluster], object]] = {
+    "activate": lambda cluster: cluster.nimbus.activate("x"),
+    "deactivate": lambda cluster: cluster.nimbus.deactivate("x"),
+    "rebalance": lambda cluster: cluster.rebalance(workers=1),
+    "kill": lambda cluster: cluster.kill(wait_secs=30),
+    "reset": lambda cluster: cluster.nimbus.reset("x", cluster.now),
+    "slot given up": lambda cluster: cluster.slot(cluster.slots()[0], "failed", 31),
+    "node lost": lambda cluster: cluster.nimbus.lost(cluster.id(), cluster.now),
+    "drained": lambda cluster: cluster.nimbus.drained(cluster.id(), cluster.now),
+    "limit": pass_time,
+    "slots empty": lambda cluster: cluster.slot(cluster.slots()[0], "stopped"),
+}
+
+
+def status_of(cluster: Cluster) -> str:
+    if "x" not in cluster.names():
+        return "gone"
+    status = cluster.nimbus.topology("x").topology.status
+    if status not in ("REBALANCING", "KILLED"):
+        return status
+    stage = "draining" if cluster.nimbus.draining() else ("moving" if status == "REBALANCING" else "ending")
+    return f"{status}, {stage}"
+
+
+def version_of(cluster: Cluster) -> int:
+    if "x" not in cluster.names():
+        return 0
+    assignment = cluster.nimbus.topology("x").assignment
+    return 0 if assignment is None else assignment.version
+
+
+def test_topology() -> None:
+    found = {}
+    for state in TOPOLOGY_STATES:
+        for name, event in TOPOLOGY_EVENTS.items():
+            cluster = topology_in(state)
+            assert status_of(cluster) == state
+            version = version_of(cluster)
+            try:
+                event(cluster)
+            except UsageError:
+                found[state, name] = "refused"
+                continue
+            after = status_of(cluster)
+            moved = f"{after}, moved" if version_of(cluster) > version else after
+            found[state, name] = NOTHING if moved == state else moved
+    same("Topology", found)
+
+
+def test_a_topology_that_finds_no_slot_stays_where_it_is() -> None:
+    """What the page says below the table."""
+    cluster = Cluster(nodes=1, ports=1)
+    cluster.submit(workers=1)
+    cluster.slot(SlotRef("node-1", 6700), "failed", 31)
+    assert status_of(cluster) == "ACTIVE"
+
+
+# ---- restart policy ----
+
+OPTIONS = RestartPolicyOptions(jitter_ratio=0.0)
+SPACING_SECS = 60.0 / 35
+"""So that 31 deaths fall within the period."""
+
+
+def policy_after(deaths: int) -> tuple[RestartPolicy, float]:
+    policy, now = RestartPolicy(OPTIONS, random.Random(1)), 100.0
+    for _ in range(deaths):
+        policy.died(now, lived_secs=0.0)
+        now += SPACING_SECS
+    return policy, now
+
+
+def verdict_text(verdict: Restart | GiveUp) -> str:
+    if isinstance(verdict, GiveUp):
+        return "given up"
+    return f"after {verdict.delay_secs:g} s" if verdict.delay_secs else "at once"
+
+
+def die_after_reset(policy: RestartPolicy, now: float) -> Restart | GiveUp:
+    policy.reset()
+    return policy.died(now, lived_secs=0.0)
+
+
+POLICY_EVENTS: dict[str, Callable[[RestartPolicy, float], Restart | GiveUp]] = {
+    "dies young": lambda policy, now: policy.died(now, lived_secs=OPTIONS.probation_secs - 0.1),
+    "dies after its probation": lambda policy, now: policy.died(now, lived_secs=OPTIONS.probation_secs),
+    "dies young, a period later": lambda policy, now: policy.died(now + OPTIONS.period_secs, lived_secs=0.0),
+    "dies young, after a reset": die_after_reset,
+    "fork refused": lambda policy, now: policy.fork_refused(),
+}
+
+
+def test_restart_policy() -> None:
+    found = {}
+    for deaths in (0, 1, 2, 3, 4, 5, 6, 7, 29, 30):
+        for name, event in POLICY_EVENTS.items():
+            found[str(deaths), name] = verdict_text(event(*policy_after(deaths)))
+    same("Restart policy", found)
+
+
+@pytest.mark.parametrize("heading", ["Slot", "Topology", "Restart policy"])
+def test_no_row_is_written_twice(heading: str) -> None:
+    text = PAGE.read_text(encoding="utf-8").split(f"\n## {heading}\n", 1)[1].split("\n## ", 1)[0]
+    rows = [line.split("|")[1].strip() for line in text.splitlines() if line.startswith("|")]
+    assert len(rows) == len(set(rows))
