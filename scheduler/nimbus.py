@@ -332,10 +332,10 @@ class Nimbus:
         """For topologies that wait for a slot; then for those with FAILED slots, or fewer workers than they want."""
         out = self._place_waiting()
         for life in self._topologies:
+            out += self._leave_failed(life, now)
             record = life.record
             executors = sum(min(component.executors, component.tasks) for component in record.components)
             squeezed = life.assignment is not None and len(life.slots) < min(record.conf["workers"], executors)
-            out += self._leave_failed(life, now)
             if squeezed and life.stop_at is None and untried(record, self._free_slots()):
                 wait_secs = float(record.conf.get("message_timeout_secs", 0.0))
                 out += self._begin_move(life, Rebalance(record.conf["workers"], {}, wait_secs, record.status), now)

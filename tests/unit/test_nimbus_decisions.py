@@ -854,3 +854,15 @@ def test_a_new_nimbus_remembers_which_slots_gave_up() -> None:
     again.slot(SlotRef("node-1", 6700), "failed", 31)
     again.slot(SlotRef("node-1", 6700), "stopped", 31)
     assert again.slots() == [SlotRef("node-1", 6701)]
+
+
+def test_a_move_off_a_failed_slot_that_fills_the_topology_is_the_only_one() -> None:
+    """Squeezed and failed at once: the slot that comes takes the failed work, and nothing moves twice."""
+    cluster = Cluster(nodes=1, ports=1)
+    cluster.submit(workers=2)
+    cluster.slot(cluster.slots()[0], "failed", 31)
+    cluster.register("node-2", 6700)
+    assert cluster.slots() == [SlotRef("node-2", 6700)]
+    state = cluster.nimbus.topology("x")
+    assert (state.topology.status, state.assignment and state.assignment.version) == ("ACTIVE", 2)
+    assert cluster.heartbeat("node-1", "node-2") == []
