@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from squall.cli.account_text import failure_lines, metric_lines
 from squall.cli.standing import plural
 from squall.cli.tables import table
 
@@ -27,6 +28,7 @@ def topology_text(document: dict[str, Any]) -> str:
     if not document["workers"]:
         return f"{document['name']} is {document['status']} and waits for a free slot"
     parts = [_headline(document), _components(document), _workers(document)]
+    parts += ["\n".join(lines) for lines in (list(metric_lines(document)), list(failure_lines(document))) if lines]
     deaths = [_death(row) for row in document["deaths"]]
     if deaths:
         parts.append("\n".join(["last deaths:", *deaths]))

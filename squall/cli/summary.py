@@ -7,6 +7,7 @@ from rich.console import Console
 from rich.table import Table
 
 from engine.report import RunReport
+from squall.cli.account_text import failure_lines, metric_lines
 
 _PLAIN_WIDTH = 120
 """Columns where nobody knows how wide the reader's window is: enough for every figure in full."""
@@ -38,9 +39,9 @@ def print_summary(report: RunReport) -> None:
             f"{row.execute_latency_ms:.4f}", f"{row.capacity:.2f}",
         )
     console.print(table)
-    for component, metrics in report.metrics.items():
-        for name, value in metrics.items():
-            console.print(f"{component}: {name} = {_shown(value)}", markup=False)
+    document = report.to_dict()
+    for line in metric_lines(document):
+        console.print(line, markup=False)
     for restart in report.restarts:
         again = "not ready again"
         if restart.ready_after_secs is not None:
@@ -51,28 +52,5 @@ def print_summary(report: RunReport) -> None:
         console.print(f"worker {restart.slot} died at {restart.at_secs:.2f} s: {restart.reason}{memory}; {again}")
         if restart.error:
             console.print(f"    {restart.error.splitlines()[0]}", markup=False)
-    _print_failures(console, report)
-    if any(report.links.values()):
-        console.print("links: " + ", ".join(f"{count:,} {name}" for name, count in report.links.items()))
-
-
-def _print_failures(console: Console, report: RunReport) -> None:
-    """Counts by reason of each component, and its last failure."""
-    for name, failures in report.failures.items():
-        counts = ", ".join(f"{count:,} {reason}" for reason, count in failures.counts.items())
-        last = failures.last[-1]
-        where = f" in {last.component}[{last.task}]" if last.component else ""
-        on = f" on {last.worker}" if last.worker else ""
-        error = f": {last.error}" if last.error else ""
-        console.print(
-            f"failures of {name}: {counts}; the last at {last.at_secs:.2f} s was message {last.message_id} of "
-            f"{last.spout}, {last.reason}{where}{on}{error} (attempt {last.attempt})",
-            markup=False,
-        )
-
-
-def _shown(value: object) -> str:
-    """A user's metric: a counter, a gauge per task, or a histogram."""
-    if not isinstance(value, dict):
-        return f"{value:,}"
-    return ", ".join(f"{key if isinstance(key, str) else f'task {key}'} {number:,.6g}" for key, number in value.items())
+    for line in failure_lines(document):
+        console.print(line, markup=False)
