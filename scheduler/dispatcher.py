@@ -144,7 +144,7 @@ class Dispatcher:
             self._history.append(
                 Step(
                     changed.at_monotonic_secs, changed.node, changed.port, changed.event, changed.topology_id, index,
-                    changed.incarnation, changed.pid, changed.reason,
+                    changed.incarnation, changed.pid, changed.reason, changed.excused,
                 )
             )
         except OSError as error:

@@ -35,6 +35,8 @@ class Step:
     incarnation: int = 0
     pid: int = 0
     reason: str = ""
+    excused: bool = False
+    """A death that the restart policy does not count."""
 
     @property
     def place(self) -> str:
@@ -146,7 +148,7 @@ class _Check:
         # A fork that was refused ends a life that never began (pid 0).
         if living is not None and step.pid and living.pid != step.pid:
             self._say(step, f"pid {living.pid} lives there")
-        if step.event == "died" and step.pid:
+        if step.event == "died" and step.pid and not step.excused:
             self._deaths.setdefault((step.place, step.work), []).append(step.at_secs)
         if step.event == "stopped":
             self._deaths.pop((step.place, step.work), None)

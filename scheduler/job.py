@@ -21,6 +21,7 @@ from ipc.board import LINK_COUNTERS, Board
 from ipc.metric_file import read_metrics
 from ipc.rundir import RunDir
 from scheduler.client import Interrupted
+from scheduler.crash_streak import CrashStreak
 from scheduler.failure_file import read_failures
 from scheduler.messages import Assignment, RestartRecord, TopologyRecord, TopologyState
 from scheduler.topology_view import TopologyView
@@ -61,6 +62,7 @@ class Job:
         self._deaths_without_progress = 0
         self._errors_without_progress = 0
         self._progress_at_death = 0
+        self._streak = CrashStreak()
         self._nimbus_asked = 0.0
         self._last_state: TopologyState | None = None
         self._last_metrics: list[MetricReading] = []
@@ -198,8 +200,8 @@ class Job:
         last = state.restarts[-1] if state.restarts else None
         deaths = state.restarts_total
         if deaths > self._deaths_seen:
-            progress = self._progress()
-            if progress > self._progress_at_death:
+            progress, leads_anywhere = self._progress()
+            if progress > self._progress_at_death and leads_anywhere:
                 # However many deaths there were since the last look: it went on.
                 self._deaths_without_progress = self._errors_without_progress = 0
             else:
@@ -219,13 +221,13 @@ class Job:
             f"at last with: {why}"
         )
 
-    def _progress(self) -> int:
-        """Messages that were answered for good, and deaths that brought one nearer to that."""
-        return sum(
-            reading.counters[name]
-            for reading in self.readings() if reading.kind == "spout"
+    def _progress(self) -> tuple[int, bool]:
+        """Messages answered for good, with the deaths that brought one nearer to it; whether that leads anywhere."""
+        acked, letters, crashes = (
+            sum(reading.counters[name] for reading in self.readings() if reading.kind == "spout")
             for name in ("acked", "dead_letters", "crashes")
         )
+        return acked + letters + crashes, self._streak.leads_anywhere(acked, crashes)
 
     # ---- commands ----
 

@@ -151,6 +151,8 @@ class SlotChanged(Wire):
     """Of one that ended: the memory it occupied shortly before; 0 if unknown."""
     working_secs: float = 0.0
     """Of one that ended: when it was first seen to work, by the monotonic clock; 0.0 if it never was."""
+    excused: bool = False
+    """Of one that died: that brought a dead letter nearer, so it says nothing against the slot."""
 
 
 class SupervisorHeartbeat(Wire):

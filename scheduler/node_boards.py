@@ -13,6 +13,7 @@ from collections.abc import Collection
 from engine.errors import ClusterError
 from ipc.board import SLOT_HEARTBEAT_NS, SLOT_RSS_BYTES, SLOT_WORKING_NS, Board, SlotCell
 from ipc.rundir import RunDir
+from scheduler.crash_streak import CrashStreak
 from scheduler.instruction import SetBoard
 from scheduler.messages import SlotAssignment
 
@@ -23,6 +24,7 @@ class NodeBoards:
     def __init__(self, run_dir: RunDir) -> None:
         self._run_dir = run_dir
         self._boards: dict[tuple[str, int], Board] = {}
+        self._streaks: dict[tuple[str, int], CrashStreak] = {}
 
     def admit(self, work: SlotAssignment) -> SlotCell:
         """Map the board that `work` needs; its slot's cell. ClusterError if there is none or it has no such slot."""
@@ -41,7 +43,12 @@ class NodeBoards:
     def excused(self, work: SlotAssignment) -> bool:
         """Whether the death of the slot's worker is a step towards a dead letter, not towards giving the slot up."""
         board = self._boards[work.topology.id, work.assignment.version]
-        return board.excused(work.slot_index, board.slot(work.slot_index).incarnation)
+        streak = self._streaks.setdefault((work.topology.id, work.slot_index), CrashStreak())
+        totals = [board.task_counters(task) for task in _spout_tasks(work)]
+        leads = streak.leads_anywhere(
+            sum(counters["acked"] for counters in totals), sum(counters["crashes"] for counters in totals)
+        )
+        return leads and board.excused(work.slot_index, board.slot(work.slot_index).incarnation)
 
     def write(self, cell: SetBoard) -> bool:
         """Write a slot's cell. False if a later incarnation is there: the slot is another node's by now."""
@@ -71,3 +78,16 @@ class NodeBoards:
         """Unmap the boards of other assignments."""
         for key in self._boards.keys() - set(assignments):
             self._boards.pop(key).close()
+        topologies = {topology_id for topology_id, _ in assignments}
+        self._streaks = {key: streak for key, streak in self._streaks.items() if key[0] in topologies}
+
+
+def _spout_tasks(work: SlotAssignment) -> list[int]:
+    spouts = {component.id for component in work.topology.components if component.kind == "spout"}
+    return [
+        task
+        for executors in work.assignment.executors
+        for executor in executors
+        if executor.component in spouts
+        for task in range(executor.first_task, executor.last_task + 1)
+    ]

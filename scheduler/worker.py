@@ -260,6 +260,7 @@ class Worker:
         """Read users' gauges now and then, and before the worker says that it rests: drained, it shows the last."""
         due = now_ns >= self._samples_at_ns
         if due or not (worked or self._rests):
+            self._files.flush()
             self._metrics.sample(lambda component, task, error: self._report_error(component, task, describe(error)))
             self._rests = not worked
         if due:
@@ -335,13 +336,13 @@ class Worker:
         self._shared.explain(bool(fails) and self._bounded)
         self._send()
         self._shared.publish(worked=True, congested=False)
-        self._files.close()
+        self._files.flush()
 
     def close_tasks(self) -> int:
         """Call `close` and `cleanup`; the exit code."""
         self._pass("worker.stop")
         self._core.end_attempts()
-        self._files.close()
+        self._files.flush()
         code = EXIT_OK
         for crash in self._core.close():
             code = EXIT_CRASHED

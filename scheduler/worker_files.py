@@ -75,7 +75,7 @@ class WorkerFiles:
                 taken.add(name)
                 executor.give_back(spout, letter)
 
-    def close(self) -> None:
+    def flush(self) -> None:
         """Write what has not been written yet."""
         self._publish(time.monotonic_ns(), at_once=True)
 

@@ -135,6 +135,7 @@ class SlotPlace:
             error=error,
             rss_bytes=life.remains.rss_bytes,
             working_secs=life.remains.working_secs,
+            excused=life.excused and event == "died",
         )
 
 

@@ -195,3 +195,10 @@ def test_wrong_use(arguments: tuple[str, ...], says: str) -> None:
     wrong = squall("dead-letters", *arguments)
     assert wrong.returncode == 2
     assert says in wrong.stderr or "must" in wrong.stderr
+
+
+def test_a_bolt_that_fails_on_everything_is_no_stream_of_poison(tmp_path: Path) -> None:
+    """Nothing is ever acked between the dead letters: the run ends, and says why, long before the stream does."""
+    with pytest.raises(ClusterError, match=r"makes no progress: worker \S+ died \d+ times in a row, .*cannot digest"):
+        run(tmp_path / "run", poisoned(tmp_path, tuple(range(COUNT)), "exception"), workers=2)
+    assert 15 <= len(notes(tmp_path, "poisonings")) < 100

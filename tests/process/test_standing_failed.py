@@ -62,7 +62,7 @@ def crashing(path: Path) -> Path:
 
 def test_a_slot_is_given_up_its_work_moves_and_a_reset_tries_again(cluster: Standing, tmp_path: Path) -> None:
     wait_for("the node", lambda: cluster.json("status")["free_slots"])
-    cluster.ok("submit", crashing(tmp_path), "--name", "x")
+    cluster.ok("submit", crashing(tmp_path), "--name", "x", "--set", "max_crashes=none")
     wait_for("the slot to be given up", lambda: cluster.described("x")["given_up"] == ["node-1:6700"])
     found = cluster.described("x")
     assert [(row["worker"], row["state"]) for row in found["workers"]] == [("node-1:6700", "FAILED")]
@@ -90,7 +90,7 @@ def test_a_slot_is_given_up_its_work_moves_and_a_reset_tries_again(cluster: Stan
 def test_a_new_supervisor_does_not_try_what_was_given_up(cluster: Standing, tmp_path: Path) -> None:
     with supervisor(cluster, "node-2") as second:
         wait_for("the nodes", lambda: len(cluster.json("status")["free_slots"]) == 2)
-        cluster.ok("submit", crashing(tmp_path), "--name", "x")
+        cluster.ok("submit", crashing(tmp_path), "--name", "x", "--set", "max_crashes=none")
         wait_for("both to be given up", lambda: len(cluster.described("x")["given_up"]) == 2)
         second.kill()
         second.wait()

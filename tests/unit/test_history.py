@@ -60,6 +60,8 @@ def test_more_restarts_than_allowed_are_named() -> None:
         "6 deaths within 60 s; allowed: 5"
     ]
     assert found(*steps[:-1], replace(steps[-1], at_secs=61.6), max_deaths=5) == []
+    excused = [replace(step, excused=step.event == "died") for step in steps]
+    assert found(*excused, max_deaths=5) == []
 
 
 def test_adoption_is_the_same_life_and_deaths_without_a_supervisor_are_unknown() -> None:
