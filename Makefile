@@ -49,8 +49,9 @@ prove: ## Model check of the tracking: every schedule of small trees, a million 
 	$(BIN)/python -m tests.sim $(ARGS)
 
 chaos: EXTRAS ?= test
-chaos: ## Who dies, what happens: every row on a real cluster, again and again, until one breaks [ROUNDS=200] [SEED=N]
+chaos: ## Slow tests, then who dies, what happens: every row on a real cluster, again and again, until one breaks [ROUNDS=200] [SEED=N]
 	$(BOOTSTRAP) install $(EXTRAS)
+	$(BIN)/pytest -m slow tests
 	$(BIN)/python -m tests.chaos --rounds $(ROUNDS) $(if $(SEED),--seed $(SEED))
 
 lint: EXTRAS ?= all,dev

@@ -147,6 +147,7 @@ def test_down_drains_keeps_and_up_goes_on_exactly(cluster: Standing, tmp_path: P
     wait_for("the end", lambda: cluster.described("count")["drained"])
 
 
+@pytest.mark.slow
 def test_limits_act_and_say_what_was_pending(cluster: Standing) -> None:
     cluster.up()
     cluster.ok("submit", f"{ENDLESS}:stuck", "--name", "stuck")

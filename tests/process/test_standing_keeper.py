@@ -114,6 +114,7 @@ def test_a_killed_keeper_takes_nothing_with_it(cluster: Standing) -> None:
     assert cluster.json("down")["pending"] == {"one": 0}
 
 
+@pytest.mark.slow
 def test_a_daemon_that_cannot_run_is_not_tried_for_ever(cluster: Standing) -> None:
     cluster.up(slots=2)
     # Somebody's file where the store should be: every new Nimbus refuses it.

@@ -26,6 +26,7 @@ def slots(cluster: Standing, name: str) -> list[str]:
     return [row["worker"] for row in cluster.described(name)["workers"] if row["state"] == "ready"]
 
 
+@pytest.mark.slow
 def test_a_lost_node_and_its_return(cluster: Standing, tmp_path: Path) -> None:
     text, out = tmp_path / "some.txt", tmp_path / "result"
     text.write_text("".join(f"w{n % 97} same w{n % 7}\n" for n in range(20_000)))
@@ -55,6 +56,7 @@ def test_a_lost_node_and_its_return(cluster: Standing, tmp_path: Path) -> None:
             returned.wait()
 
 
+@pytest.mark.slow
 def test_workers_of_a_killed_supervisor_stay(cluster: Standing) -> None:
     cluster.up(nodes=2, slots=1)
     cluster.ok("submit", ENDLESS, "--name", "one", "--workers", "2")
@@ -68,6 +70,7 @@ def test_workers_of_a_killed_supervisor_stay(cluster: Standing) -> None:
     assert [row["pid"] for row in cluster.described("one")["workers"]] == before
 
 
+@pytest.mark.slow
 def test_up_with_fewer_nodes_than_before(cluster: Standing) -> None:
     cluster.up(nodes=2, slots=1)
     cluster.ok("submit", ENDLESS, "--name", "one", "--workers", "2")

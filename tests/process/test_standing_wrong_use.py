@@ -118,6 +118,7 @@ def limited(resource_name: str, limit: int, *arguments: str | Path) -> list[str]
     return [sys.executable, "-c", program, *command(*arguments)]
 
 
+@pytest.mark.slow
 def test_a_disk_that_fills_up_costs_no_accepted_topology(cluster: Standing) -> None:
     """Nimbus ends rather than go on with a memory that is not on disk; workers run on, and the next one knows all."""
     variables = environment(SQUALL_DIR=str(cluster.path))
