@@ -332,4 +332,6 @@ def _working_after(death: RestartRecord, view: TopologyView | None) -> float | N
     if death.working_after_secs is not None or view is None:
         return death.working_after_secs
     working_secs = view.working_secs(death.slot, death.incarnation + 1)
-    return None if working_secs is None else round(working_secs - death.at_monotonic_secs, 6)
+    if working_secs is None or working_secs < death.at_monotonic_secs:
+        return None
+    return round(working_secs - death.at_monotonic_secs, 6)

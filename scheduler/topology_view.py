@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from engine.report import TaskReading
-from ipc.board import READY, SLOT_ACTIVE, SLOT_HEARTBEAT_NS, SLOT_PROGRESS, SLOT_QUIET, SLOT_WORKING_NS, Board
+from ipc.board import READY, SLOT_ACTIVE, SLOT_HEARTBEAT_NS, SLOT_PROGRESS, SLOT_QUIET, SLOT_WORKING_NS, STOPPED, Board
 from scheduler.messages import Assignment, TopologyRecord
 
 
@@ -56,7 +56,7 @@ class TopologyView:
         for index, slot in enumerate(self.assignment.workers):
             cell = self.board.slot(index)
             # Before it is ready, the word may still be its predecessor's.
-            if str(slot) == worker and cell.incarnation == incarnation and cell.state == READY:
+            if str(slot) == worker and cell.incarnation == incarnation and cell.state in (READY, STOPPED):
                 return self.board.words[self.board.slot_at(index) + SLOT_WORKING_NS] / 1e9 or None
         return None
 
