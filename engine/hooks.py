@@ -125,9 +125,7 @@ class Hooks:
 
     def emitted(self, stream: str, values: Any, tasks: list[int]) -> list[int]:
         """Tell of an emit; the tasks."""
-        info = EmitInfo(self.task, stream, values, tasks)
-        for hook in self._hooks:
-            hook.emit(info)
+        self.tell("emit", EmitInfo(self.task, stream, values, tasks))
         return tasks
 
     def tell(self, method: str, info: tuple[Any, ...]) -> None:

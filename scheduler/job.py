@@ -223,10 +223,10 @@ class Job:
 
     def _progress(self) -> tuple[int, bool]:
         """Messages answered for good, with the deaths that brought one nearer to it; whether that leads anywhere."""
-        acked, letters, crashes = (
-            sum(reading.counters[name] for reading in self.readings() if reading.kind == "spout")
-            for name in ("acked", "dead_letters", "crashes")
-        )
+        view = self.view()
+        if view is None:
+            return 0, True
+        acked, letters, crashes = map(view.spout_total, ("acked", "dead_letters", "crashes"))
         return acked + letters + crashes, self._streak.leads_anywhere(acked, crashes)
 
     # ---- commands ----

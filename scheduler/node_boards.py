@@ -16,6 +16,7 @@ from ipc.rundir import RunDir
 from scheduler.crash_streak import CrashStreak
 from scheduler.instruction import SetBoard
 from scheduler.messages import SlotAssignment
+from scheduler.topology_view import TopologyView
 
 
 class NodeBoards:
@@ -44,10 +45,8 @@ class NodeBoards:
         """Whether the death of the slot's worker is a step towards a dead letter, not towards giving the slot up."""
         board = self._boards[work.topology.id, work.assignment.version]
         streak = self._streaks.setdefault((work.topology.id, work.slot_index), CrashStreak())
-        totals = [board.task_counters(task) for task in _spout_tasks(work)]
-        leads = streak.leads_anywhere(
-            sum(counters["acked"] for counters in totals), sum(counters["crashes"] for counters in totals)
-        )
+        view = TopologyView(board, work.assignment, work.topology)
+        leads = streak.leads_anywhere(view.spout_total("acked"), view.spout_total("crashes"))
         return leads and board.excused(work.slot_index, board.slot(work.slot_index).incarnation)
 
     def write(self, cell: SetBoard) -> bool:
@@ -80,14 +79,3 @@ class NodeBoards:
             self._boards.pop(key).close()
         topologies = {topology_id for topology_id, _ in assignments}
         self._streaks = {key: streak for key, streak in self._streaks.items() if key[0] in topologies}
-
-
-def _spout_tasks(work: SlotAssignment) -> list[int]:
-    spouts = {component.id for component in work.topology.components if component.kind == "spout"}
-    return [
-        task
-        for executors in work.assignment.executors
-        for executor in executors
-        if executor.component in spouts
-        for task in range(executor.first_task, executor.last_task + 1)
-    ]

@@ -45,7 +45,11 @@ class TopologyView:
 
     def pending(self) -> int:
         """Messages that spouts have emitted and that are neither acked nor failed. What was last said by dead ones."""
-        return sum(self.board.task_counters(task)["pending"] for task in self._spout_tasks)
+        return self.spout_total("pending")
+
+    def spout_total(self, counter: str) -> int:
+        """One counter of `engine.metrics.TASK_COUNTERS`, over all tasks of spouts."""
+        return sum(self.board.task_counters(task)[counter] for task in self._spout_tasks)
 
     def all_ready(self) -> bool:
         """Whether every worker has opened its tasks."""

@@ -33,7 +33,6 @@ class Positioned(ReplayingSpout):
     def start(self, conf: Mapping[str, Any], context: TopologyContext) -> None:
         self.file = Path(context.state_dir) / "position"
         self.prefix = AckedPrefix(*json.loads(self.file.read_text())) if self.file.exists() else AckedPrefix()
-        note(self.directory, "opened", [context.attempt, self.prefix.committable])
 
     def read(self) -> Iterator[tuple[Any, Any]]:
         for n in range(self.prefix.committable, self.count):
