@@ -58,6 +58,12 @@ class Endpoint:
         self.plane.send_credit(at_least=1)
         return came
 
+    def await_parcels(self, count: int) -> None:
+        """Take in what comes until so many parcels are there, without giving credit for them."""
+        while len(self.parcels) < count:
+            assert self.plane.inbound.poll(round(DEADLINE_SECS * 1000)), f"{len(self.parcels)} of {count} parcels"
+            self.plane.receive(self.take_in, _FRAMES_PER_TURN)
+
     def finish_work(self) -> None:
         for done in self.at_work:
             done()

@@ -153,9 +153,7 @@ def test_credit_waits_until_it_is_worth_a_frame(make: Make) -> None:
     one, other = pair(make)
     for n in range(3):
         one.plane.send(1, parcel(n))
-    while len(other.parcels) < 3:
-        assert other.plane.inbound.poll(20_000)
-        other.plane.receive(other.take_in, 64)
+    other.await_parcels(3)
     sent = other.plane.counts["frames sent"]
     other.plane.send_credit(at_least=4)
     assert other.plane.counts["frames sent"] == sent
@@ -169,9 +167,7 @@ def test_credit_travels_on_frames_that_go_the_other_way(make: Make) -> None:
     one, other = pair(make)
     for n in range(3):
         one.plane.send(1, parcel(n))
-    while len(other.parcels) < 3:
-        assert other.plane.inbound.poll(20_000)
-        other.plane.receive(other.take_in, 64)
+    other.await_parcels(3)
     other.plane.send(0, parcel("back"))
     sent = other.plane.counts["frames sent"]
     turn_until(lambda: one.values == ["back"] and settled(one), [one])
@@ -183,9 +179,7 @@ def test_credit_travels_on_frames_that_go_the_other_way(make: Make) -> None:
 def test_much_data_is_credited_before_many_frames_have_come(make: Make) -> None:
     one, other = pair(make)
     one.plane.send(1, parcel("x" * (WINDOW_BYTES // 3)))
-    while not other.parcels:
-        assert other.plane.inbound.poll(20_000)
-        other.plane.receive(other.take_in, 64)
+    other.await_parcels(1)
     other.plane.send_credit(at_least=1000)
     turn_until(lambda: settled(one), [one])
 
