@@ -97,6 +97,9 @@ class Assembler:
                 self._spout_executor(spec, executor)
             else:
                 self._bolt_executor(spec, executor)
+        # A tuple then passes several bolts of this worker in one round.
+        order = self.topology.downstream()
+        self.core.bolts.sort(key=lambda bolt: order.index(bolt.tasks[0].component))
         for runner in self.core.blocking:
             runner.start()
         return self.core

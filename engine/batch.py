@@ -27,6 +27,13 @@ class Batch:
         self.edges: list[int] = []
         self.others: dict[int, tuple[tuple[int, int], ...]] | None = None
 
+    @classmethod
+    def untracked(cls, source: int, stream: str, target: int, values: tuple[Any, ...]) -> Batch:
+        """One tuple that belongs to no tree."""
+        batch = Batch(source, stream, target)
+        batch.rows, batch.starts, batch.roots, batch.edges = [values], [0], [0], [0]
+        return batch
+
 
 class OpenBatch(Batch):
     """What one task has emitted to another since the last flush. Lives as long as the sending task, which is the only

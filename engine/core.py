@@ -19,12 +19,13 @@ another worker, a parcel; the order of one sender's tuples to one task is kept.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any
 
 from engine.batch import Batch
 from engine.blocking import BlockingExecutor, Handover
 from engine.component import BasicBolt
+from engine.countdown import Countdown
 from engine.emitter import Emitter
 from engine.executor import BoltExecutor, BoltTask, TaskCrashed
 from engine.failure import ANOTHER_TUPLE, WORKER_DIED, Failure
@@ -138,6 +139,29 @@ class WorkerCore:
             dry = dry and spout.ran_dry
         # Spouts that had nothing to say in `next_tuple` may have emitted while they were told of an answer.
         self._flush_here()
+        self.ran_dry = dry
+        worked = self._run_bolts() or worked
+        worked = self._settle() or worked
+        if self.adapts:
+            self._adapt(self._now_ns() - began_ns)
+        return worked
+
+    def attend(self) -> None:
+        """Execute what other workers have sent, and take in their answers, before the spouts here say more: whoever
+        sent it waits for what comes of it. Raises TaskCrashed."""
+        self._run_bolts()
+        self._settle()
+
+    def _settle(self) -> bool:
+        if not self.tracking.settle():
+            return False
+        for spout in self.spouts:
+            spout.write_journal()
+        return True
+
+    def _run_bolts(self) -> bool:
+        """Let the bolts work until they have nothing left to do, or for `_MAX_TURNS` rounds."""
+        worked = False
         for _ in range(_MAX_TURNS):
             busy = False
             for bolt in self.bolts:
@@ -145,14 +169,9 @@ class WorkerCore:
                     busy = True
                     self._flush_here()
             if not busy:
-                break
+                return worked
             worked = True
-        else:
-            dry = False
-        self.ran_dry = dry
-        worked = self.tracking.settle() or worked
-        if self.adapts:
-            self._adapt(self._now_ns() - began_ns)
+        self.ran_dry = False
         return worked
 
     def _adapt(self, turn_ns: int) -> None:
@@ -163,10 +182,9 @@ class WorkerCore:
             self._turn_emits = min(MAX_TURN_EMITS, 2 * self._turn_emits)
 
     def _flush_here(self) -> None:
-        opened = self.outbox.opened_here
-        for batch in opened:
+        for batch in self.outbox.opened_here:
             self._deliver_here(batch.take())
-        opened.clear()
+        self.outbox.opened_here.clear()
 
     def _deliver_here(self, batch: Batch) -> None:
         self._count(batch)
@@ -184,12 +202,7 @@ class WorkerCore:
                 continue
             # A tick that came late is not made up for: the next is one period from now.
             task.ticks_at_ns = now + task.tick_ns
-            batch = Batch(-1, TICK_STREAM, task.task)
-            batch.rows.append((task.tick_ns / 1e9,))
-            batch.starts.append(0)
-            batch.roots.append(0)
-            batch.edges.append(0)
-            self._put(task, batch, None)
+            self._put(task, Batch.untracked(-1, TICK_STREAM, task.task, (task.tick_ns / 1e9,)), None)
 
     def _put(self, task: BoltTask, batch: Batch, done: Callable[[], None] | None) -> None:
         task.received += len(batch.rows)
@@ -232,13 +245,18 @@ class WorkerCore:
             waiting += parcel.weight
         return waiting
 
-    def close_parcels(self) -> dict[int, Parcel]:
-        """Everything for other workers that is not taken yet, by slot; the caller takes it with `take_parcel`."""
-        opened = self.outbox.opened_there
-        for batch in opened:
-            self._pack(batch.take())
-        opened.clear()
-        return self._parcels
+    def close_parcels(self, slots: Collection[int] | None = None) -> list[int]:
+        """Make everything for these workers (by default all) ready to be taken with `take_parcel`; the slots of those
+        that there is something for."""
+        outbox, worker_of = self.outbox, self.plan.task_worker
+        stay = []
+        for batch in outbox.opened_there:
+            if slots is None or worker_of[batch.target] in slots:
+                self._pack(batch.take())
+            else:
+                stay.append(batch)
+        outbox.opened_there[:] = stay
+        return [slot for slot, parcel in self._parcels.items() if parcel and (slots is None or slot in slots)]
 
     def _pack(self, batch: Batch) -> None:
         self._count(batch)
@@ -251,7 +269,7 @@ class WorkerCore:
 
     def receive(self, parcel: Parcel, done: Callable[[], None]) -> None:
         """Take in what another worker sent; `done` is called when all of it has been processed."""
-        left = _Countdown(len(parcel.batches) + 1, done)
+        left = Countdown(len(parcel.batches) + 1, done)
         for batch in parcel.batches:
             self._put(self.bolt_tasks[batch.target], batch, left.step)
         self.tracking.receive(parcel)
@@ -380,18 +398,3 @@ class WorkerCore:
             except Exception as error:
                 crashes.append(TaskCrashed(component, hooks.task, "cleanup of a hook", error))
         return crashes
-
-
-class _Countdown:
-    """Calls `done` when `step` has been called `count` times."""
-
-    __slots__ = ("_count", "_done")
-
-    def __init__(self, count: int, done: Callable[[], None]) -> None:
-        self._count = count
-        self._done = done
-
-    def step(self) -> None:
-        self._count -= 1
-        if not self._count:
-            self._done()

@@ -28,8 +28,8 @@ class PendingTable:
     """Trees of one spout task."""
 
     __slots__ = (
-        "_init", "_stats", "_task", "_timeout_ns", "attempts", "forget", "give_up", "lane", "note", "now_ns", "spout",
-        "trees",
+        "_init", "_stats", "_task", "_timeout_ns", "attempts", "due_ns", "forget", "give_up", "lane", "note", "now_ns",
+        "spout", "trees",
     )
 
     def __init__(
@@ -55,6 +55,9 @@ class PendingTable:
         self.trees: dict[int, tuple[Any, int, int, Any]] = {}
         """root -> (message id, emitted at, timeout counted from, values). Insertion order is deadline order: the
         timeout is the same for all, and a reset moves a tree to the end."""
+
+        self.due_ns = 0
+        """No tree is to expire before this; what is added later expires later."""
 
     def __len__(self) -> int:
         """Messages that wait for an answer, or to be emitted."""
@@ -166,10 +169,13 @@ class PendingTable:
 
     def expire(self) -> int:
         """Fail every tree whose time is up; how many."""
-        limit = self.now_ns() - self._timeout_ns
+        now = self.now_ns()
+        limit = now - self._timeout_ns
+        self.due_ns = now + self._timeout_ns
         expired = []
         for root, tree in self.trees.items():
             if tree[2] > limit:
+                self.due_ns = tree[2] + self._timeout_ns
                 break
             expired.append(root)
         for root in expired:

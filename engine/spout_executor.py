@@ -72,14 +72,19 @@ class SpoutExecutor:
         self.ran_dry = True
         for task in self.tasks:
             pending = task.pending
-            if pending and self._expire(task):
+            if pending.trees and pending.now_ns() >= pending.due_ns and self._expire(task):
                 worked = True
             if emits and task.active and self._emit(task, emits):
                 worked = True
-            if may_send and pending.lane and self._send_held(task):
+            if may_send and (pending.lane.held or pending.lane.waiting) and self._send_held(task):
                 worked = True
-            pending.attempts.flush(pending.trees)
+        self.write_journal()
         return worked
+
+    def write_journal(self) -> None:
+        """After anything that may have made a spout emit, and before the tuples leave."""
+        for task in self.tasks:
+            task.pending.attempts.flush(task.pending.trees)
 
     def _send_held(self, task: SpoutTask) -> bool:
         pending = task.pending

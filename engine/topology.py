@@ -75,6 +75,15 @@ class Topology:
             if (subscription.source, subscription.stream) == (source, stream)
         ]
 
+    def downstream(self) -> list[str]:
+        """Ids of all components, those with fewer hops from a spout first; those that no spout reaches last."""
+        order = [spec.id for spec in self.spouts]
+        for component in order:
+            for spec in self.components.values():
+                if spec.id not in order and any(component == one.source for one in spec.subscriptions):
+                    order.append(spec.id)
+        return order + [name for name in self.components if name not in order]
+
     def layout(self, ackers: int) -> list[tuple[str, str, int, int]]:
         """(id, kind, tasks, executors) of every component, the ackers included: what a scheduler needs to know."""
         rows = [(spec.id, spec.kind, spec.tasks, spec.executors) for spec in self.components.values()]

@@ -69,6 +69,7 @@ class DataPlane:
         self._outbound: dict[int, tuple[zmq.Socket[bytes], LinkSender, int]] = {}
         self._receivers: dict[int, LinkReceiver] = {}
         self._fence: dict[int, int] = {}
+        self._heard: set[int] = set()
 
     def _socket(self, kind: int) -> zmq.Socket[bytes]:
         socket: zmq.Socket[bytes] = self._context.socket(kind)
@@ -111,6 +112,16 @@ class DataPlane:
         """Whether data may be sent to a peer now."""
         link = self._outbound.get(slot)
         return link is not None and link[1].has_credit
+
+    @property
+    def rested(self) -> set[int]:
+        """Connected peers that have processed everything they were sent."""
+        return {slot for slot, (_, sender, _) in self._outbound.items() if not sender.under_way_bytes}
+
+    def take_heard(self) -> set[int]:
+        """Peers that data has come from since the last call."""
+        heard, self._heard = self._heard, set()
+        return heard
 
     # ---- sending ----
 
@@ -259,6 +270,7 @@ class DataPlane:
                 f"frame {sequence} of slot {header.sender} cannot be decoded: {type(error).__name__}: {error}"
             ) from error
         self.counts["frames received"] += 1
+        self._heard.add(header.sender)
         deliver(parcel, lambda: link.done(sequence))
 
     def close(self) -> None:

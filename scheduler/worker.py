@@ -2,7 +2,8 @@
 
 ::
 
-    receive frames ─► read board ─► core.step ─► send parcels, credit ─► publish ─► (nothing done? wait for an event)
+    receive frames ─► read board ─► execute and answer them ─► core.step ─► send parcels, credit ─► publish
+                                                                         (nothing done? wait for an event)
 
 Guarantees
     * A worker serves one topology, as one incarnation of one slot. It ends with code 0 only when told to stop.
@@ -43,6 +44,7 @@ from scheduler.code_store import CodeStore
 from scheduler.fault_points import from_environment, link_shim_from_environment
 from scheduler.last_words import read_last_words, write_last_words
 from scheduler.messages import Assignment, SetStatus, WorkerBoot, WorkerFailed, WorkerReady
+from scheduler.sending import Sending
 from scheduler.trial_turn import BoardTrialTurn
 from scheduler.worker_board import WorkerBoard
 from scheduler.worker_files import WorkerFiles
@@ -58,9 +60,7 @@ _CREDIT_FRAMES = 16
 """A busy worker with nothing to send returns credit for so many frames at once; one that idles for each."""
 _IDLE_TURNS_PUBLISHED, _IDLE_TURNS_PER_HEARTBEAT = 3, 10
 """An idle worker publishes its first turns, which settle what is drained, then every tenth: five times a second."""
-_FEW_BUSY_TURNS = 2
-"""So many turns after an idle one a worker still counts as one that has time (see `Worker._has_time`)."""
-_LOOK_NS = 1_000_000
+_LOOK_NS = 2_000_000
 """How often a worker publishes its counters; a busy one looks for control events as often."""
 _SAMPLES_NS = 1_000_000_000
 """How often users' gauges and the worker's memory are read."""
@@ -109,8 +109,6 @@ class Worker:
         self._stopping = False
         self._blocked = False
         self._look_at_ns = 0
-        self._idle_turns = 0
-        self._busy_turns = 0
         self._active = boot.topology.status == "ACTIVE"
         self._idle_wait_ms = _IDLE_WAIT_MIN_MS
         self._next_rotation_ns = 0
@@ -122,6 +120,7 @@ class Worker:
         )
         self._metrics = UserMetrics(self._metric_file.allocate)
         self._core: WorkerCore
+        self._sending: Sending
         self._shared: WorkerBoard
 
     # ---- start ----
@@ -148,6 +147,7 @@ class Worker:
             metrics=self._metrics,
         )
         self._core = Assembler(topology, self._plan, self._config, boot.slot_index, self._peers, around).build()
+        self._sending = Sending(self._core, self._plane, self._config.batch_tuples)
         self._shared = WorkerBoard(self._board, self._core, self._plane, boot.slot_index, boot.incarnation)
         self._follow_peers()
         self._shared.publish_memory(process.rss_bytes(os.getpid()))
@@ -166,31 +166,31 @@ class Worker:
     def run(self) -> None:
         """Turn until told to stop. Raises TaskCrashed."""
         core, plane, shared = self._core, self._plane, self._shared
-        batch_tuples = self._config.batch_tuples
+        sending = self._sending
         while not self._stopping:
             came = plane.receive(core.receive, _FRAMES_PER_TURN)
             # After receiving: a peer that has sent to an acker's replacement knows of it, so this worker must too
             # before it acks what came, or the acks would go to the dead one.
             self._follow_peers()
             self._pass("worker.receive", came)
+            if came:
+                core.attend()
+                self._send(sending.answer())
             worked = core.step() or came > 0
             self._pass("worker.step", worked)
-            # D2: send when there is enough, or nothing better to do; never wait for more with idle hands.
-            if not worked or self._blocked or core.for_others >= batch_tuples or self._has_time():
-                self._blocked = self._send()
-                core.congested = self._blocked or shared.others_congested()
-            self._busy_turns = self._busy_turns + 1 if worked else 0
-            self._idle_turns = 0 if worked else self._idle_turns + 1
-            # One idle turn may be the wait for an answer, which would have brought the credit with it.
-            plane.send_credit(at_least=1 if self._idle_turns > 1 else _CREDIT_FRAMES)
-            self._pass("worker.credit", worked)
             now_ns = time.monotonic_ns()
             due = now_ns >= self._look_at_ns
+            slots = sending.end_of_turn(worked, due)
+            self._send(None if self._blocked else slots)
+            # One idle turn may be the wait for an answer, which would have brought the credit with it.
+            plane.send_credit(at_least=1 if sending.idle_turns > 1 else _CREDIT_FRAMES)
+            self._pass("worker.credit", worked)
             if worked:
                 self._rests = False
                 if not due:
                     continue
-            if due if self._idle_turns <= _IDLE_TURNS_PUBLISHED else self._idle_turns % _IDLE_TURNS_PER_HEARTBEAT == 0:
+            idle = sending.idle_turns
+            if due if idle <= _IDLE_TURNS_PUBLISHED else idle % _IDLE_TURNS_PER_HEARTBEAT == 0:
                 self._sample(worked, now_ns)
                 shared.publish(worked, self._blocked)
                 self._look_at_ns = now_ns + _LOOK_NS
@@ -199,34 +199,25 @@ class Worker:
             self._files.turn(core)
             self._wait(worked)
 
-    def _has_time(self) -> bool:
-        """After a turn that did something: whether the next would find nothing to do, as far as one can tell.
-
-        A worker that had no idle turn lately does better to fill its frames: each costs as much as a turn.
-        """
-        return self._busy_turns < _FEW_BUSY_TURNS and self._core.ran_dry and not self._plane.has_input
-
     def _pass(self, point: str, worked: object = True) -> None:
         """Pass a fault point, unless the turn did nothing."""
         if self._faults is not None and worked:
             self._faults.hit(point)
 
-    def _send(self) -> bool:
-        """Send every parcel whose link has credit; whether any had none."""
+    def _send(self, slots: set[int] | None = None) -> None:
+        """Send to these peers, by default all, what there is for them and their links have credit for."""
+        if slots is not None and not slots:
+            return
         core, plane = self._core, self._plane
-        parcels = core.close_parcels()
-        if not parcels:
-            return False
-        blocked = False
-        for slot in list(parcels):
-            if not plane.has_credit(slot):
-                blocked = True
-                continue
-            parcel = core.take_parcel(slot)
-            if parcel:
-                plane.send(slot, parcel)
+        blocked = self._blocked and slots is not None
+        for slot in core.close_parcels(slots):
+            if plane.has_credit(slot):
+                plane.send(slot, core.take_parcel(slot))
                 self._pass("worker.send")
-        return blocked
+            else:
+                blocked = True
+        self._blocked = blocked
+        core.congested = blocked or self._shared.others_congested()
 
     def _follow_peers(self) -> None:
         """Act on what the board says of other workers: connect to the ready, replay what the dead held."""
@@ -301,7 +292,7 @@ class Worker:
             if event.method == "SetStatus":
                 self._core.set_active(event.decode(SetStatus).status == "ACTIVE")
                 # Who waits for the spouts to rest hears of it at once.
-                self._idle_turns = 0
+                self._sending.idle_turns = 0
             elif event.method == "StopWorker":
                 self._stopping = True
 

@@ -120,6 +120,8 @@ class Turn:
         """As `Worker.run` turns."""
         came = self.plane.receive(self.core.receive, most)
         self.follow()
+        if came:
+            self.core.attend()
         worked = self.core.step() or came > 0
         blocked = False
         for slot in list(self.core.close_parcels()):

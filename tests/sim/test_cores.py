@@ -9,7 +9,7 @@ from tests.sim.cores import ALL_FAULTS, Cluster
 from tests.sim.invariants import ACKED_EARLY
 
 CASES = 20
-MUTANT_SEEDS = 200
+MUTANT_SEEDS = 400
 
 
 @pytest.mark.parametrize("actions", [(), ("duplicate",), ALL_FAULTS], ids=["whole links", "repeats", "all faults"])
