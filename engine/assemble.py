@@ -21,7 +21,7 @@ from engine.config import Config
 from engine.context import TopologyContext
 from engine.core import WorkerCore
 from engine.emitter import Emitter
-from engine.executor import BoltExecutor, BoltTask, TaskCrashed, describe
+from engine.executor import AtHand, BoltExecutor, BoltTask, TaskCrashed, describe
 from engine.failure import Failure
 from engine.hooks import Hooks, watch_bolt, watch_spout
 from engine.ids import root_ids
@@ -67,6 +67,8 @@ class Surroundings:
     """(spout, task index): where attempts outlive this worker."""
     trial_turn: TrialTurn = field(default_factory=OwnTurn)
     """When a message under suspicion may be tried."""
+    at_hand: AtHand = field(default_factory=lambda: [0])
+    """Where the loop says whose code it is in."""
 
 
 class Assembler:
@@ -119,7 +121,7 @@ class Assembler:
             if hooks := self._hooks(spec, context):
                 watch_spout(hooks, collector, pending)
             tasks.append(SpoutTask(spec.id, task, user, collector, pending, stats, limit))
-        self.core.add_spout_executor(SpoutExecutor(tasks))
+        self.core.add_spout_executor(SpoutExecutor(tasks, self.around.at_hand))
 
     def _pending(self, spec: ComponentSpec, task: int, user: Spout, stats: TaskStats, index: int) -> PendingTable:
         around, tracking, config = self.around, self.core.tracking, self.config
@@ -157,11 +159,13 @@ class Assembler:
                 made_task.execute = watch_bolt(hooks, collector, user.execute)
         made = BoltExecutor(
             tasks, collectors, outbox, self.around.now_ns, self.core.source, self.around.worker,
-            crash=self.config.on_error == "crash",
+            crash=self.config.on_error == "crash", at_hand=None if own_thread else self.around.at_hand,
         )
         runner = None
         if own_thread:
-            runner = BlockingExecutor(made, f"{spec.id}[{executor.first_task}]", self._post)
+            runner = BlockingExecutor(
+                made, f"{spec.id}[{executor.first_task}]", self._post, self.config.execute_timeout_of(spec.config)
+            )
         self.core.add_bolt_executor(made, runner)
 
     def _post(self, handover: Any) -> None:

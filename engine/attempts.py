@@ -5,8 +5,8 @@ Three numbers are kept per message until it is acked:
     attempts    failures of any kind; what `Failure.attempt` says
     charged     those that were its own: refused, raised, timed out, or its worker died while it was on trial. The limit
                 is `max_attempts`.
-    crashes     exceptions that ended a worker; and, once it has killed on trial, every death in a row that it was
-                under way at. The limit is `max_crashes`.
+    crashes     exceptions and hangs that ended a worker; and, once it has killed on trial, every death in a row that it
+                was under way at. The limit is `max_crashes`.
 
 A worker that dies without a word takes up to `max_spout_pending` messages with it, and nobody knows whose fault it was:
 each gets a *strike*, which accuses nobody. A message with two strikes in a row is a *suspect* and goes out only on
@@ -28,7 +28,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
-from engine.failure import ANOTHER_TUPLE, EXCEPTION, WORKER_DIED, Failure
+from engine.failure import ANOTHER_TUPLE, EXCEPTION, HUNG, WORKER_DIED, Failure
 
 SUSPECT_STRIKES = 2
 GUILTY_TRIALS = 2
@@ -43,7 +43,7 @@ class Tries(NamedTuple):
     attempts: int = 0
     charged: int = 0
     exceptions: int = 0
-    """Exceptions that ended a worker."""
+    """Exceptions and hangs that ended a worker."""
     strikes: int = 0
     """Deaths in a row that it was under way at."""
     trials: int = 0
@@ -104,6 +104,10 @@ class Limits(NamedTuple):
     max_crashes: int | None = None
     exceptions_crash: bool = True
     """`on_error` is "crash"."""
+
+    def is_crash(self, failure: Failure) -> bool:
+        """Whether the failure is known to have ended a worker by this very message."""
+        return failure.reason == HUNG or (failure.reason == EXCEPTION and self.exceptions_crash)
 
     def condemn(self, tries: Tries) -> bool:
         if self.max_attempts is not None and tries.charged >= self.max_attempts:
@@ -184,15 +188,32 @@ class Attempts:
             charged += blamed
             strikes += failure.error != ANOTHER_TUPLE
         else:
-            blamed = failure.reason == EXCEPTION and self._limits.exceptions_crash
+            blamed = self._limits.is_crash(failure)
             strikes = trials = 0
             exceptions += blamed
             charged += 1
-        if blamed and self._limits != (None, None, self._limits.exceptions_crash):
-            self.crashes += 1
+        if blamed:
+            self._count_crash()
         failure = failure.as_attempt(tries.attempts + 1)
-        self._keep(message_id, Tries(tries.attempts + 1, charged, exceptions, strikes, trials, failure))
+        # Of one that is condemned the ledger shows what it was condemned for.
+        last = tries.last if failure.error == ANOTHER_TUPLE and tries.last is not None else failure
+        self._keep(message_id, Tries(tries.attempts + 1, charged, exceptions, strikes, trials, last))
         return failure
+
+    def charge_late(self, message_id: Any, failure: Failure) -> Failure | None:
+        """An attempt that has timed out, and was counted, has ended a worker after all. None if that says nothing
+        against the message any more."""
+        tries = self.tries.get(message_id)
+        if tries is None or tries.dead or not self._limits.is_crash(failure):
+            return None
+        self._count_crash()
+        failure = failure.as_attempt(tries.attempts)
+        self._keep(message_id, tries._replace(exceptions=tries.exceptions + 1, last=failure))
+        return failure
+
+    def _count_crash(self) -> None:
+        if self._limits != (None, None, self._limits.exceptions_crash):
+            self.crashes += 1
 
     def condemned(self, message_id: Any) -> bool:
         """Whether the message has failed too often."""

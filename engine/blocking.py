@@ -3,18 +3,24 @@
 Guarantees: the bolt's tasks still see one call at a time, in order. Everything the thread touches (outbox, emitters,
 collectors) is its own; what it produced is handed to the worker's loop as one `Handover` when its queue is empty or the
 batch is done, so that no lock is needed on the tuple path.
+
+Whoever turns the loop can see whether the thread is getting on (`at_hand`), and may give it up: a thread cannot be
+ended, so the worker ends in its stead, and the tuple at hand is known.
 """
 
 from __future__ import annotations
 
+import sys
 import threading
+import traceback
 from collections.abc import Callable
 from queue import SimpleQueue
 
 from engine.batch import Batch
-from engine.executor import BoltExecutor, BoltTask, TaskCrashed
-from engine.failure import Failure
+from engine.executor import BoltExecutor, BoltTask, TaskCrashed, TaskHung
+from engine.failure import HUNG, Failure
 from engine.outbox import Outbox
+from engine.tuple import Run, Tuple
 
 Work = tuple[BoltTask, Batch, Callable[[], None] | None]
 
@@ -42,9 +48,12 @@ class Handover:
 
 
 class BlockingExecutor:
-    """Runs a BoltExecutor on a thread. `put` and `stop` are the loop's, the rest is the thread's."""
+    """Runs a BoltExecutor on a thread. What begins with an underscore is the thread's, the rest is the loop's."""
 
-    def __init__(self, executor: BoltExecutor, name: str, post: Callable[[Handover], None]) -> None:
+    def __init__(
+        self, executor: BoltExecutor, name: str, post: Callable[[Handover], None],
+        execute_timeout_secs: float | None = None,
+    ) -> None:
         self.executor = executor
         self._post = post
         self._queue: SimpleQueue[Work | None] = SimpleQueue()
@@ -52,9 +61,48 @@ class BlockingExecutor:
         self._finished = 0
         self._stopping = False
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self.execute_timeout_secs = execute_timeout_secs
+        """How long one tuple may be in `execute`; None = for ever."""
+        self._calls = 0
+        self._doing: tuple[BoltTask, Run] | None = None
 
     def start(self) -> None:
+        if self.execute_timeout_secs is not None:
+            for task in self.executor.tasks:
+                task.execute = self._noted(task, task.execute)
         self._thread.start()
+
+    def _noted(self, task: BoltTask, execute: Callable[..., None]) -> Callable[..., None]:
+        """`execute`, which says of each tuple that it is at hand."""
+
+        def noted(tup: Tuple, *collector: object) -> None:
+            self._calls += 1
+            self._doing = task, tup._run
+            try:
+                execute(tup, *collector)
+            finally:
+                self._doing = None
+
+        return noted
+
+    @property
+    def at_hand(self) -> int:
+        """A number for the call of `execute` that the thread is in, another for each; 0 = it is in none."""
+        return self._calls if self._doing is not None else 0
+
+    def give_up(self, secs: float, outbox: Outbox) -> TaskHung | None:
+        """The thread is in one call for so long: fail the trees of that tuple in `outbox`, the loop's; what the worker
+        is to end by. None if the call has just come back."""
+        doing = self._doing
+        frame = sys._current_frames().get(self._thread.ident or 0)
+        if doing is None or frame is None or self.execute_timeout_secs is None:
+            return None
+        task, run = doing
+        stack = f"Thread {self._thread.name} (most recent call last):\n" + "".join(traceback.format_stack(frame))
+        hung = TaskHung(task.component, task.task, secs, self.execute_timeout_secs, stack)
+        outbox.fail_run(run, self.executor.failure(task, HUNG, hung.error_text))
+        task.stats.errors += 1
+        return hung
 
     def put(self, task: BoltTask, batch: Batch, done: Callable[[], None] | None) -> None:
         self._put += 1

@@ -42,7 +42,7 @@ class Declarer:
         self._subscriptions: list[Subscription] = []
 
     def set_config(self, **settings: Any) -> Any:
-        """Override settings for this component: tick_tuple_freq_secs, max_spout_pending, debug."""
+        """Override settings for this component: those of `config.COMPONENT_SETTINGS`."""
         self._config.update(settings)
         return self
 

@@ -68,7 +68,8 @@ class Bolt(Component):
     """A consumer of tuples that acks each itself."""
 
     blocking: bool = False
-    """True: this component's executors get a thread of their own, so that waiting in `execute` holds up nobody else."""
+    """True: this component's executors get a thread of their own, so that waiting in `execute` holds up nobody else.
+    How long one tuple may take is limited by the setting `execute_timeout_secs`."""
 
     def prepare(self, conf: Mapping[str, Any], context: TopologyContext, collector: BoltCollector) -> None:
         """Called once before anything else, in the worker."""

@@ -70,6 +70,19 @@ def _choice(*allowed: str) -> Callable[[Any], str]:
     return check
 
 
+AS_MESSAGE_TIMEOUT = "message_timeout_secs"
+
+
+def _execute_timeout(value: Any) -> float | str | None:
+    if value == AS_MESSAGE_TIMEOUT:
+        return AS_MESSAGE_TIMEOUT
+    try:
+        limit: float | None = _seconds(0.05, 86400, none="never")(value)
+    except ValueError as allowed:
+        raise ValueError(f"{allowed}, or {AS_MESSAGE_TIMEOUT!r} (as long as that)") from None
+    return limit
+
+
 _ARENA_MIN_BYTES, _ARENA_MAX_BYTES = 64 * 1024, 4 << 30
 
 
@@ -110,6 +123,13 @@ class Config:
         "topology.worker.timeout.secs",
         _seconds(1, 86400, none="never"),
         "a worker that lives but does not turn its loop for this long (stopped, or hung in user code) is replaced",
+    )
+    execute_timeout_secs: float | str | None = _setting(
+        AS_MESSAGE_TIMEOUT,
+        "squall.execute.timeout.secs",
+        _execute_timeout,
+        "a worker in which one tuple is in `execute` of a blocking bolt for this long is replaced, and the tuple fails "
+        "as 'hung'; by default message_timeout_secs, when its tree has failed anyway; also per component",
     )
     max_spout_pending: int | None = _setting(
         2048,
@@ -180,6 +200,11 @@ class Config:
         """Acker executors in effect."""
         return self.workers if self.ackers is None else self.ackers
 
+    def execute_timeout_of(self, component: Mapping[str, Any]) -> float | None:
+        """The limit for one tuple in `execute` of a blocking bolt with these settings of its own; None = none."""
+        limit = component.get("execute_timeout_secs", self.execute_timeout_secs)
+        return self.message_timeout_secs if limit == AS_MESSAGE_TIMEOUT else limit
+
     def replace(self, **changes: Any) -> Config:
         """A copy with some settings changed."""
         return Config(**{**self.settings(), **self.extra, **changes})
@@ -207,7 +232,7 @@ SETTINGS: dict[str, Setting] = {
     f.name: f.metadata["setting"] for f in dataclasses.fields(Config) if "setting" in f.metadata
 }
 _BY_STORM_KEY = {setting.storm_key: name for name, setting in SETTINGS.items()}
-COMPONENT_SETTINGS = ("tick_tuple_freq_secs", "max_spout_pending", "debug")
+COMPONENT_SETTINGS = ("tick_tuple_freq_secs", "execute_timeout_secs", "max_spout_pending", "debug")
 """Settings that a single component may override."""
 
 

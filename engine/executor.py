@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import traceback
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, MutableSequence
 from itertools import islice
 from sys import getrefcount
 from typing import Any
@@ -38,6 +38,8 @@ def _refcount_of_unshared() -> int:
 _NO_SOURCE = Source("", 0, "", Stream())
 _UNSHARED = _refcount_of_unshared()
 SourceOf = Callable[[int, str], Source]
+AtHand = MutableSequence[int] | memoryview
+"""One word: the task whose code a loop is in, 0 = none. Read by who finds the loop hung."""
 
 
 class TaskCrashed(SquallError):
@@ -49,6 +51,17 @@ class TaskCrashed(SquallError):
         self.error_text = describe(error)
         self.traceback_text = "".join(traceback.format_exception(error))
         super().__init__(f"{component}[{task}] raised {self.error_text} in {doing}")
+
+
+class TaskHung(TaskCrashed):
+    """User code did not come back, and only the end of its worker ends it."""
+
+    def __init__(self, component: str, task: int, secs: float, limit_secs: float, stack: str) -> None:
+        self.component = component
+        self.task = task
+        self.error_text = f"in execute for {secs:g} s, execute_timeout_secs is {limit_secs:g}"
+        self.traceback_text = stack
+        SquallError.__init__(self, f"{component}[{task}] hung {self.error_text}")
 
 
 def describe(error: BaseException) -> str:
@@ -85,7 +98,7 @@ class BoltExecutor:
 
     def __init__(
         self, tasks: list[BoltTask], collectors: dict[int, Any], outbox: Outbox, now_ns: Callable[[], int],
-        source_of: SourceOf, worker: str, crash: bool,
+        source_of: SourceOf, worker: str, crash: bool, at_hand: AtHand | None = None,
     ) -> None:
         self.tasks = tasks
         self.outbox = outbox
@@ -93,6 +106,7 @@ class BoltExecutor:
         self._source_of = source_of
         self._worker = worker
         self._crash = crash
+        self._at_hand: AtHand = [0] if at_hand is None else at_hand
         self.collectors = collectors
         self._process = {
             task.task: self._process_basic if isinstance(task.user, BasicBolt) else self._process_plain
@@ -117,9 +131,11 @@ class BoltExecutor:
         """Execute one batch."""
         count = len(batch.rows)
         begin = self._now_ns()
+        self._at_hand[0] = task.task
         try:
             self._process[task.task](task, batch)
         finally:
+            self._at_hand[0] = 0
             stats = task.stats
             task.processed += count
             if batch.stream != TICK_STREAM:
@@ -158,7 +174,7 @@ class BoltExecutor:
                         task.stats.failed += 1
                     if isinstance(error, FailedTuple):
                         # The tree is lost, but its other tuples are executed all the same, as in Storm.
-                        self.outbox.fail_run(run, self._failure(task, FAILED, str(error)))
+                        self.outbox.fail_run(run, self.failure(task, FAILED, str(error)))
                     else:
                         self._raised(task, run, error)
                 # The bolt may have kept this one before it raised.
@@ -194,7 +210,7 @@ class BoltExecutor:
                     execute(tup)
                 except FailedTuple as failed:
                     self._finish(task, tup)
-                    self.outbox.fail_run(run, self._failure(task, FAILED, str(failed)))
+                    self.outbox.fail_run(run, self.failure(task, FAILED, str(failed)))
                 except Exception as error:
                     self._finish(task, tup)
                     self._raised(task, run, error)
@@ -211,11 +227,12 @@ class BoltExecutor:
 
     def _raised(self, task: BoltTask, run: Run, error: Exception) -> None:
         """User code raised something: fail the trees at hand, then die of it or carry on, as configured."""
-        self.outbox.fail_run(run, self._failure(task, EXCEPTION, describe(error)))
+        self.outbox.fail_run(run, self.failure(task, EXCEPTION, describe(error)))
         if self._crash:
             task.stats.errors += 1
             raise TaskCrashed(task.component, task.task, "execute", error) from error
         self.collectors[task.task].report_error(error)
 
-    def _failure(self, task: BoltTask, reason: str, error: str) -> Failure:
+    def failure(self, task: BoltTask, reason: str, error: str) -> Failure:
+        """A failure in one of the tasks."""
         return Failure(reason, task.component, task.task, self._worker, error)

@@ -8,6 +8,8 @@ FAILED = "failed"
 EXCEPTION = "exception"
 TIMEOUT = "timeout"
 WORKER_DIED = "worker died"
+HUNG = "hung"
+"""`execute`, on a thread of its own, did not come back; the worker was ended for it."""
 ANOTHER_TUPLE = "the worker ended by an exception in another tuple"
 """Error text of a "worker died" that is known not to be this message's doing."""
 
@@ -17,7 +19,7 @@ class Failure:
     """One failure of one attempt."""
 
     reason: str
-    """"failed" (a bolt said so), "exception", "timeout" or "worker died"."""
+    """"failed" (a bolt said so), "exception", "timeout", "hung" or "worker died"."""
     component: str = ""
     """Component it failed in; empty where nobody can know (a timeout)."""
     task: int = 0

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from engine.attempts import Attempts
+from engine.attempts import REMEMBERED, Attempts
 from engine.component import Spout
 from engine.failure import TIMEOUT, WORKER_DIED, Failure
 from engine.lane import Held, Lane, Letter, OwnTurn
@@ -28,8 +28,8 @@ class PendingTable:
     """Trees of one spout task."""
 
     __slots__ = (
-        "_init", "_stats", "_task", "_timeout_ns", "attempts", "due_ns", "forget", "give_up", "lane", "note", "now_ns",
-        "spout", "trees",
+        "_init", "_late", "_stats", "_task", "_timeout_ns", "attempts", "due_ns", "forget", "give_up", "lane", "note",
+        "now_ns", "spout", "trees",
     )
 
     def __init__(
@@ -46,6 +46,8 @@ class PendingTable:
         self._stats = stats
         self._init = init
         self.forget = forget
+        self._late: dict[int, Any] = {}
+        """root -> message id of trees that timed out: a worker may yet end by one of them."""
         self.give_up = give_up
         """Called with (message id, values, failure) of each new dead letter."""
         self.attempts = attempts or Attempts()
@@ -123,7 +125,7 @@ class PendingTable:
         message_id, values = tree[0], tree[3]
         failure, letter = self._count(root, message_id, failure)
         if self.attempts.condemned(message_id):
-            self.bury(message_id, values, failure, letter)
+            self.bury(message_id, values, self.attempts.last_failure(message_id).as_attempt(failure.attempt), letter)
         elif letter is not None:
             self.lane.wait(letter, failure.attempt, self.now_ns())
         else:
@@ -145,6 +147,17 @@ class PendingTable:
         tree = self.trees.pop(root, None)
         if tree is not None:
             self._count(root, tree[0], failure)
+        else:
+            self.charge_late(root, failure)
+
+    def charge_late(self, root: int, failure: Failure) -> None:
+        """A worker has ended by an error in this tree, which may have timed out before: the spout was told then."""
+        if root not in self._late:
+            return
+        message_id = self._late.pop(root)
+        charged = self.attempts.charge_late(message_id, failure)
+        if charged is not None:
+            self.note(message_id, charged)
 
     def bury(self, message_id: Any, values: Any, failure: Failure, letter: Letter | None) -> None:
         """Over the limit: to the ledger with it."""
@@ -181,7 +194,10 @@ class PendingTable:
         for root in expired:
             self._stats.timed_out += 1
             self.forget(root)
+            self._late[root] = self.trees[root][0]
             self.failed(root, Failure(TIMEOUT))
+        while len(self._late) > REMEMBERED:
+            del self._late[next(iter(self._late))]
         return len(expired)
 
     @property

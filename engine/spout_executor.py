@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 from engine.collectors import SpoutCollector
 from engine.component import Spout
-from engine.executor import TaskCrashed
+from engine.executor import AtHand, TaskCrashed
 from engine.failure import Failure
 from engine.lane import Letter
 from engine.metrics import TaskStats
@@ -46,8 +46,9 @@ class SpoutTask:
 class SpoutExecutor:
     """Runs spout tasks that share an executor."""
 
-    def __init__(self, tasks: list[SpoutTask]) -> None:
+    def __init__(self, tasks: list[SpoutTask], at_hand: AtHand | None = None) -> None:
         self.tasks = tasks
+        self._at_hand: AtHand = [0] if at_hand is None else at_hand
         self.ran_dry = True
         """In their last turn the spouts emitted less than they might have: they have no more, or wait for answers."""
 
@@ -72,12 +73,14 @@ class SpoutExecutor:
         self.ran_dry = True
         for task in self.tasks:
             pending = task.pending
+            self._at_hand[0] = task.task
             if pending.trees and pending.now_ns() >= pending.due_ns and self._expire(task):
                 worked = True
             if emits and task.active and self._emit(task, emits):
                 worked = True
             if may_send and (pending.lane.held or pending.lane.waiting) and self._send_held(task):
                 worked = True
+        self._at_hand[0] = 0
         self.write_journal()
         return worked
 

@@ -167,6 +167,8 @@ class Tracking:
             for executor, task in self.spout_tasks.values():
                 if root in task.pending.trees:
                     executor.answer(task, root, failure)
+                else:
+                    task.pending.charge_late(root, failure)
 
     def worker_died(self, slot: int, failure: Failure) -> None:
         """Fail exactly the trees that the dead worker held a part of, and those whose acker died with it."""

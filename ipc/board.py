@@ -27,7 +27,7 @@ from engine.errors import ClusterError
 from engine.metrics import HISTOGRAM_BUCKETS, TASK_COUNTERS
 
 MAGIC = 0x5351_5541_4C4C_0001
-VERSION = 2
+VERSION = 3
 HEADER_WORDS = 8
 WORD_BYTES = 8
 _HEADER = struct.Struct("=4Q")
@@ -49,7 +49,9 @@ SLOT_LINKS = 11
 LINK_COUNTERS = ("lost", "repeated", "refused", "reconnects")
 SLOT_WORKING_NS = 15
 """When the present worker was first seen to have emitted or executed a tuple, 0 = not yet."""
-SLOT_WORDS = 16
+SLOT_AT_HAND = 16
+"""The task whose code the worker's loop is in, 0 = none."""
+SLOT_WORDS = 17
 
 TASK_WORDS = len(TASK_COUNTERS) + HISTOGRAM_BUCKETS
 
@@ -155,6 +157,11 @@ class Board:
         was on trial."""
         mine = self.words[self.slot_at(index) + SLOT_EXPLAINED] == incarnation << 1 | 1
         return mine or any(self.words[self.slot_at(slot) + SLOT_TRIAL] & 1 for slot in range(self.n_slots))
+
+    def at_hand(self, index: int) -> memoryview[int]:
+        """The word in which a worker says whose code its loop is in."""
+        at = self.slot_at(index) + SLOT_AT_HAND
+        return self.words[at : at + 1]
 
     def link_counts(self, index: int) -> dict[str, int]:
         """What went wrong on the links to a worker."""

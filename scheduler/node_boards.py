@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from engine.errors import ClusterError
-from ipc.board import SLOT_HEARTBEAT_NS, SLOT_RSS_BYTES, SLOT_WORKING_NS, Board, SlotCell
+from ipc.board import SLOT_AT_HAND, SLOT_HEARTBEAT_NS, SLOT_RSS_BYTES, SLOT_WORKING_NS, Board, SlotCell
 from ipc.rundir import RunDir
 from scheduler.crash_streak import CrashStreak
 from scheduler.instruction import SetBoard
@@ -60,6 +60,14 @@ class NodeBoards:
     def heartbeat_ns(self, work: SlotAssignment) -> int:
         """When the worker of a slot last published anything, by the monotonic clock."""
         return self._word(work, SLOT_HEARTBEAT_NS)
+
+    def at_hand(self, work: SlotAssignment) -> str:
+        """Component and task whose code the loop of the slot's worker is in; "" if in none."""
+        task = self._word(work, SLOT_AT_HAND)
+        for executor in work.assignment.executors[work.slot_index]:
+            if executor.first_task <= task <= executor.last_task:
+                return f"{executor.component}[{task}]"
+        return ""
 
     def rss_bytes(self, work: SlotAssignment) -> int:
         """Memory of the slot's worker, when it last looked."""

@@ -1,4 +1,4 @@
-"""How long each worker's heartbeat has stood still, by an observer who may himself have been away.
+"""How long each worker's heartbeat, or thread's sign of life, has stood still, by an observer who may have been away.
 
 Guarantees: only time in which the observer was awake counts. When the whole machine, or the supervisor, was stopped for
 a minute, nobody is taken for dead because of it.
@@ -25,16 +25,16 @@ class ProgressWatch:
         self._longest_gap_secs = longest_gap_secs
         self._seen: dict[int, _Seen] = {}
 
-    def still_secs(self, port: int, value: int, now: float) -> float:
+    def still_secs(self, key: int, value: int, now: float) -> float:
         """For how long the value has not changed, as far as was observed."""
-        seen = self._seen.get(port)
+        seen = self._seen.get(key)
         if seen is None or seen.value != value:
-            self._seen[port] = _Seen(value, now)
+            self._seen[key] = _Seen(value, now)
             return 0.0
         seen.still_secs += min(now - seen.at, self._longest_gap_secs)
         seen.at = now
         return seen.still_secs
 
-    def forget(self, port: int) -> None:
-        """The slot has no worker that should make progress."""
-        self._seen.pop(port, None)
+    def forget(self, key: int) -> None:
+        """There is nobody who should make progress."""
+        self._seen.pop(key, None)

@@ -157,12 +157,12 @@ class Slot:
             return [self._arm(now + limit)]
         return []
 
-    def stuck(self, secs: float, now: float) -> list[Instruction]:
-        """The worker has not turned its loop for so long: have it say where it is, then kill it."""
+    def stuck(self, secs: float, now: float, place: str = "") -> list[Instruction]:
+        """The worker has not turned its loop for so long, in the code of `place`: have it say where, then kill it."""
         if self.state is not SlotState.RUNNING or self._deadline is not None:
             return []
         self._note(now, f"stuck for {secs:g} s")
-        self.life.overdue = f"no progress for {secs:g} s"
+        self.life.overdue = f"no progress for {secs:g} s" + (f" in {place}" if place else "")
         return [do.DumpStacks(self.life.pid), self._arm(now + self._options.stack_wait_secs)]
 
     def lost(self, now: float) -> list[Instruction]:

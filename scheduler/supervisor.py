@@ -108,9 +108,9 @@ class Supervisor:
         """The worker's pidfd spoke."""
         return self._after(port, self.slots[port].lost(now), now)
 
-    def stuck(self, port: int, secs: float, now: float) -> list[Order]:
-        """The worker has not turned its loop for so long."""
-        return self._after(port, self.slots[port].stuck(secs, now), now)
+    def stuck(self, port: int, secs: float, now: float, place: str = "") -> list[Order]:
+        """The worker has not turned its loop for so long; `place`: whose code it is in."""
+        return self._after(port, self.slots[port].stuck(secs, now, place), now)
 
     def exited(self, pid: int, status: int, now: float, remains: Remains = NOTHING_LEFT) -> list[Order]:
         """An exit status, and what is left of the worker. Before the pidfd is looked at it means the same."""

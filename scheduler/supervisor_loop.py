@@ -273,7 +273,8 @@ class SupervisorLoop:
             limit = slot.work.topology.conf.get("worker_timeout_secs")
             still = self._progress.still_secs(port, self._boards.heartbeat_ns(slot.work), now)
             if limit is not None and still > limit:
-                self._dispatcher.carry_out(self._supervisor.stuck(port, round(still, 1), now))
+                place = self._boards.at_hand(slot.work)
+                self._dispatcher.carry_out(self._supervisor.stuck(port, round(still, 1), now, place))
 
     def _timeout_ms(self) -> int:
         deadlines = [self._sweep_at, self._nimbus.next_deadline(), *self._dispatcher.timers.values()]

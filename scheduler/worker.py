@@ -41,6 +41,7 @@ from ipc.metric_file import MetricFile
 from ipc.rundir import RunDir
 from scheduler import blob, process
 from scheduler.code_store import CodeStore
+from scheduler.executor_watch import ExecutorWatch
 from scheduler.fault_points import from_environment, link_shim_from_environment
 from scheduler.last_words import read_last_words, write_last_words
 from scheduler.messages import Assignment, SetStatus, WorkerBoot, WorkerFailed, WorkerReady
@@ -115,9 +116,7 @@ class Worker:
         self._samples_at_ns = 0
         self._rests = False
         """Nothing was done since users' gauges were read."""
-        self._metric_file = MetricFile(
-            self._run_dir.metrics(boot.topology.id), boot.slot_index, boot.incarnation
-        )
+        self._metric_file = MetricFile(self._run_dir.metrics(boot.topology.id), boot.slot_index, boot.incarnation)
         self._metrics = UserMetrics(self._metric_file.allocate)
         self._core: WorkerCore
         self._sending: Sending
@@ -145,9 +144,11 @@ class Worker:
             wake=self._wake,
             copy=blob.copy_component,
             metrics=self._metrics,
+            at_hand=self._board.at_hand(boot.slot_index),
         )
         self._core = Assembler(topology, self._plan, self._config, boot.slot_index, self._peers, around).build()
         self._sending = Sending(self._core, self._plane, self._config.batch_tuples)
+        self._threads = ExecutorWatch(self._core)
         self._shared = WorkerBoard(self._board, self._core, self._plane, boot.slot_index, boot.incarnation)
         self._follow_peers()
         self._shared.publish_memory(process.rss_bytes(os.getpid()))
@@ -249,6 +250,7 @@ class Worker:
 
     def _sample(self, worked: bool, now_ns: int) -> None:
         """Read users' gauges now and then, and before the worker says that it rests: drained, it shows the last."""
+        self._threads.look(now_ns / 1e9)
         due = now_ns >= self._samples_at_ns
         if due or not (worked or self._rests):
             self._files.flush()

@@ -16,6 +16,7 @@ from engine.metrics import FIRST_GAUGE, TASK_COUNTERS
 from ipc.board import (
     READY,
     SLOT_ACTIVE,
+    SLOT_AT_HAND,
     SLOT_BACKLOG,
     SLOT_CONGESTED,
     SLOT_EXPLAINED,
@@ -52,6 +53,7 @@ class WorkerBoard:
             stats.histogram = board.task_histogram(task)
         self._progress = self._words[self._at + SLOT_PROGRESS]
         self._words[self._at + SLOT_WORKING_NS] = 0
+        self._words[self._at + SLOT_AT_HAND] = 0
         self._is_working = False
         self._link_base = list(board.link_counts(me).values())
         self._met: set[int] = set()

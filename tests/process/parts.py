@@ -158,6 +158,27 @@ class Misbehaves(BasicBolt):
         note(self.directory, "behaved", tup["n"])
 
 
+class Hangs(BasicBolt):
+    """On a thread of its own: takes `secs` over each tuple, and does not come back from `victim`, the first `times` it
+    comes."""
+
+    outputs = ("n",)
+    blocking = True
+
+    def __init__(self, directory: str, secs: float = 0.0, victim: int = -1, times: int = 1) -> None:
+        self.directory = directory
+        self.secs = secs
+        self.victim = victim
+        self.times = times
+
+    def execute(self, tup: Tuple, collector: BasicCollector) -> None:
+        if tup["n"] == self.victim and len(notes(self.directory, "hung")) < self.times:
+            note(self.directory, "hung", os.getpid())
+            threading.Event().wait()
+        time.sleep(self.secs)
+        collector.emit((tup["n"],))
+
+
 class Pairs(Bolt):
     """Emits the sum of two inputs anchored to both, then acks both."""
 

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
+from typing import Any
+
+import pytest
 
 from squall import Config, LocalCluster, RunReport, TopologyBuilder
 from tests.process import parts
 
 COUNT = 400
+VICTIM = 100
 
 
 def run_with(tmp_path: Path, how: str) -> RunReport:
@@ -27,8 +32,7 @@ def run_with(tmp_path: Path, how: str) -> RunReport:
 
 def test_worker_that_hangs_in_user_code_is_replaced_and_the_report_says_where(tmp_path: Path) -> None:
     death = run_with(tmp_path, "hang").restarts[0]
-    assert death.reason.startswith("no progress for ")
-    assert death.reason.endswith(" s: killed by SIGKILL")
+    assert re.fullmatch(r"no progress for [\d.]+ s in bolt\[\d\]: killed by SIGKILL", death.reason)
     first, *stack = death.error.splitlines()
     assert first.startswith("hung at File ")
     assert any("in execute" in line and "parts.py" in line for line in stack)
@@ -45,3 +49,51 @@ def test_crash_is_in_the_report_with_its_python_stack(tmp_path: Path) -> None:
     first, *stack = death.error.splitlines()
     assert first == "Fatal Python error: Segmentation fault"
     assert any("in execute" in line and "parts.py" in line for line in stack)
+
+
+def run_threads(tmp_path: Path, bolt: parts.Hangs, count: int, workers: int = 2, **settings: Any) -> RunReport:
+    """The bolt has a thread of its own, in another worker than the source if there are two."""
+    builder = TopologyBuilder()
+    builder.set_spout("source", parts.Numbers(str(tmp_path), count))
+    builder.set_bolt("waits", bolt).shuffle_grouping("source")
+    config = Config(**{"workers": workers, "message_timeout_secs": 600, **settings})
+    with LocalCluster(nodes=1, slots_per_node=2) as cluster:
+        return cluster.submit("threads", builder.build(), config).wait_until_drained(timeout=60)
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_hung_thread_of_a_blocking_bolt_ends_its_worker_and_fails_the_one_tuple(tmp_path: Path, workers: int) -> None:
+    bolt = parts.Hangs(str(tmp_path), victim=VICTIM)
+    report = run_threads(tmp_path, bolt, COUNT, workers, execute_timeout_secs=1)
+    assert set(parts.notes(tmp_path, "acked")) == set(range(COUNT))
+    (death,) = report.restarts
+    assert death.reason == "exited with code 1"
+    first, *stack = death.error.splitlines()
+    assert re.search(r"waits\[(\d)\] hung in execute for [\d.]+ s, execute_timeout_secs is 1$", first)
+    assert stack[0].startswith("Thread waits[")
+    assert any("in execute" in line and "parts.py" in line for line in stack)
+    assert dict(report.failures["waits"].counts) == {"hung": 1}
+    assert report.failures["waits"].last[0].message_id == str(VICTIM)
+
+
+def test_blocking_bolt_that_is_slow_but_below_its_limit_is_left_alone(tmp_path: Path) -> None:
+    """The limit is one tuple's: the batch takes longer than that."""
+    bolt = parts.Hangs(str(tmp_path), secs=0.3)
+    report = run_threads(tmp_path, bolt, 10, worker_timeout_secs=1, execute_timeout_secs=2)
+    assert (report.acked, report.failed, report.restarts) == (10, 0, [])
+
+
+@pytest.mark.parametrize(("workers", "message_timeout_secs"), [(1, 600), (2, 0.7)])
+def test_what_hangs_a_thread_every_time_is_a_dead_letter(
+    tmp_path: Path, workers: int, message_timeout_secs: float
+) -> None:
+    """Also where its tree has timed out by the time that the thread is given up."""
+    bolt = parts.Hangs(str(tmp_path), victim=VICTIM, times=1000)
+    report = run_threads(
+        tmp_path, bolt, COUNT, workers, execute_timeout_secs=1, max_crashes=3, message_timeout_secs=message_timeout_secs
+    )
+    assert set(parts.notes(tmp_path, "acked")) == set(range(COUNT)) - {VICTIM}
+    assert report.dead_letters == 1
+    (dead,) = parts.notes(tmp_path, "dead")
+    assert dead[:2] == [VICTIM, "hung"]
+    assert len(report.restarts) == 3

@@ -8,9 +8,10 @@ import pytest
 
 import engine.attempts
 from engine.attempts import Attempts, Changes, Limits, Remembered, Tries, Verdict
-from engine.failure import ANOTHER_TUPLE, EXCEPTION, FAILED, TIMEOUT, WORKER_DIED, Failure
+from engine.failure import ANOTHER_TUPLE, EXCEPTION, FAILED, HUNG, TIMEOUT, WORKER_DIED, Failure
 
 REFUSED, RAISED, DIED, LATE = Failure(FAILED), Failure(EXCEPTION), Failure(WORKER_DIED), Failure(TIMEOUT)
+STUCK = Failure(HUNG, "bolt", 2)
 BYSTANDER = Failure(WORKER_DIED, error=ANOTHER_TUPLE)
 
 
@@ -84,6 +85,7 @@ def test_who_kills_on_trial_is_condemned_with_all_deaths_before(limit: int) -> N
     (Limits(max_crashes=5), RAISED, 5),
     (Limits(max_crashes=5, exceptions_crash=False), RAISED, None),
     (Limits(max_attempts=3, exceptions_crash=False), RAISED, 3),
+    (Limits(max_crashes=5, exceptions_crash=False), STUCK, 5),
     (Limits(max_attempts=3), REFUSED, 3),
     (Limits(max_attempts=3), LATE, 3),
     (Limits(max_attempts=3, max_crashes=2), RAISED, 2),
@@ -204,3 +206,25 @@ def test_memory_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
         attempts.failed(number, DIED)
     assert list(attempts.tries) == list(range(90, 100))
     assert attempts.held_back == set(range(90, 100))
+
+
+def test_an_attempt_that_timed_out_and_then_ended_a_worker_counts_as_a_crash_once() -> None:
+    attempts = Attempts(Limits(max_crashes=2))
+    for crashes in (1, 2):
+        attempts.failed("m", LATE)
+        charged = attempts.charge_late("m", STUCK)
+        assert charged is not None
+        assert (charged.attempt, attempts.crashes, attempts.condemned("m")) == (crashes, crashes, crashes == 2)
+    attempts.failed("m", BYSTANDER)
+    assert attempts.verdict("m", ()) is Verdict.CONDEMNED
+    assert attempts.last_failure("m").reason == HUNG
+
+
+def test_an_attempt_that_timed_out_is_not_charged_after_another_was_acked_or_for_what_ended_no_worker() -> None:
+    attempts = Attempts(Limits(max_crashes=2))
+    assert attempts.charge_late("m", STUCK) is None
+    attempts.failed("m", LATE)
+    assert attempts.charge_late("m", REFUSED) is None
+    attempts.buried("m", ())
+    assert attempts.charge_late("m", STUCK) is None
+    assert attempts.crashes == 0

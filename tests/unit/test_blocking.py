@@ -240,3 +240,43 @@ def test_what_is_handed_over_while_the_loop_looks_is_not_overlooked() -> None:
     rig = Rig(chain(Feeder(), Does(acks)))
     rig.core.blocking.append(PostsWhenAsked(rig))  # type: ignore[arg-type]
     assert not rig.core.quiet
+
+
+def test_a_call_that_does_not_come_back_is_given_up_with_its_tuple_and_where_it_is(rigs: Rigs) -> None:
+    gate = Gate()
+
+    def waits(bolt: Does, tup: Tuple) -> None:
+        if tup[0] == "hangs":
+            gate.wait()
+        bolt.collector.ack(tup)
+
+    spout = Feeder()
+    rig = threaded(rigs, chain(spout, Does(waits, blocking=True)), execute_timeout_secs=5)
+    (runner,) = rig.core.blocking
+    assert runner.at_hand == 0
+    assert runner.give_up(6, rig.core.outbox) is None
+    for number, value in enumerate(("before", "hangs", "behind")):
+        spout.feed(value, id=number)
+    rig.settle()
+    gate.await_reached()
+    assert runner.at_hand == 2
+    hung = runner.give_up(6, rig.core.outbox)
+    gate.open()
+    assert str(hung) == "bolt-1[2] hung in execute for 6 s, execute_timeout_secs is 5"
+    assert hung is not None
+    assert "in waits" in hung.traceback_text
+    rig.core.tracking.settle()
+    assert [(number, str(failure)) for number, failure in spout.failures] == [
+        (1, "hung in bolt-1[2] on node-1:6700: in execute for 6 s, execute_timeout_secs is 5 (attempt 1)")
+    ]
+
+
+def test_a_thread_without_a_limit_is_never_at_hand(rigs: Rigs) -> None:
+    gate = Gate()
+    spout = Feeder()
+    rig = threaded(rigs, chain(spout, Does(lambda bolt, tup: gate.wait(), blocking=True)), execute_timeout_secs=None)
+    spout.feed(1, id=1)
+    rig.settle()
+    gate.await_reached()
+    assert rig.core.blocking[0].at_hand == 0
+    gate.open()

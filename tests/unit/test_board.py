@@ -23,6 +23,7 @@ from ipc.board import (
     STATE_NAMES,
     STOPPED,
     TASK_WORDS,
+    VERSION,
     Board,
 )
 from ipc.board import SlotCell as Cell
@@ -155,8 +156,9 @@ def test_file_with_other_content(path: str, content: bytes) -> None:
 
 
 def test_board_of_another_version(board: Board) -> None:
-    board.words[1] = 3
-    with pytest.raises(ClusterError, match=f"status board {board.path} has version 3; this is version 2"):
+    board.words[1] = version = VERSION + 1
+    says = f"status board {board.path} has version {version}; this is version {VERSION}"
+    with pytest.raises(ClusterError, match=says):
         Board.attach(board.path)
 
 

@@ -54,6 +54,8 @@ def test_there_are_as_many_ackers_as_workers_unless_told(settings: dict[str, Any
         ("message_timeout_secs", float("nan"), "a number of seconds"),
         ("message_timeout_secs", float("inf"), "a number of seconds"),
         ("tick_tuple_freq_secs", 0, "None"),
+        ("execute_timeout_secs", 0, "0.05 to 86400, or None (never), or 'message_timeout_secs'"),
+        ("execute_timeout_secs", "forever", "'message_timeout_secs'"),
         ("max_attempts", 0, "None"),
         ("on_error", "ignore", "'crash' or 'fail'"),
         ("debug", 1, "True or False"),
@@ -68,6 +70,17 @@ def test_what_is_out_of_range_is_refused_with_what_is_allowed(key: str, value: A
     assert repr(value) in text
     assert allowed in text
     assert isinstance(refused.value, UsageError)
+
+
+@pytest.mark.parametrize(("settings", "component", "limit"), [
+    ({}, {}, 30), ({"message_timeout_secs": 5}, {}, 5), ({"execute_timeout_secs": None}, {}, None),
+    ({"execute_timeout_secs": 7}, {}, 7), ({"execute_timeout_secs": 7}, {"execute_timeout_secs": None}, None),
+    ({"execute_timeout_secs": 7}, {"execute_timeout_secs": "message_timeout_secs"}, 30),
+])
+def test_a_tuple_may_be_executed_as_long_as_its_tree_may_take_unless_told(
+    settings: dict[str, Any], component: dict[str, Any], limit: float | None
+) -> None:
+    assert Config(**settings).execute_timeout_of(component) == limit
 
 
 def test_whole_numbers_may_be_written_as_floats() -> None:
