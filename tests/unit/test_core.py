@@ -131,6 +131,43 @@ def test_batches_of_one_sender_arrive_in_order_and_done_comes_at_the_end() -> No
     assert sink.seen == [(number,) for number in range(30)]
 
 
+def test_what_came_is_executed_and_answered_before_the_spouts_here_say_more() -> None:
+    spout, sink = Feeder(), Does(acks)
+    builder = TopologyBuilder()
+    builder.set_spout("spout", spout, parallelism=2)
+    builder.set_bolt("bolt", sink).shuffle_grouping("spout")
+    net = placed(builder, "spout __acker", "spout bolt")
+    here, there = net.core(0), net.core(1)
+    spout.feed("from here", id=1)
+    here.step()
+    here.close_parcels()
+    spout.feed("from there", id=2)
+    there.receive(here.take_parcel(1), lambda: None)
+    there.attend()
+    assert sink.seen == [("from here",)]
+    assert there.close_parcels() == [0]
+    here.receive(there.take_parcel(0), lambda: None)
+    here.attend()
+    assert spout.acked == [1]
+
+
+def test_parcels_are_closed_for_whom_they_are_asked_for() -> None:
+    spout, near, far = Feeder(), Does(acks), Does(acks)
+    builder = TopologyBuilder()
+    builder.set_spout("spout", spout)
+    builder.set_bolt("near", near).all_grouping("spout")
+    builder.set_bolt("far", far).all_grouping("spout")
+    net = placed(builder, "spout __acker", "near", "far")
+    sender = net.core(0)
+    spout.feed("x", id=1)
+    sender.step()
+    assert sender.close_parcels({2}) == [2]
+    assert [batch.target for batch in sender.take_parcel(2).batches] == net.plan.tasks_of("far")
+    assert sender.for_others == 1
+    assert sender.close_parcels(set()) == []
+    assert sender.close_parcels() == [1]
+
+
 def test_a_parcel_without_tuples_is_done_at_once() -> None:
     spout, sink = Feeder(), Does(acks)
     net = placed(chain(spout, sink), "spout", "bolt-1 __acker")

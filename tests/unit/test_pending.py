@@ -132,6 +132,24 @@ def test_remembered_attempts_are_bounded(monkeypatch: pytest.MonkeyPatch) -> Non
     assert len(table.attempts.tries) == 10
 
 
+def test_it_says_before_when_nothing_can_time_out() -> None:
+    table = Table()
+    assert table.expire() == 0
+    began = table.clock.now_ns()
+    table.clock.advance(1)
+    table.emit(1, "a")
+    table.clock.advance(1)
+    table.emit(2, "b")
+    # Nobody looked since: too early is harmless, too late is not.
+    assert table.due_ns == began + TIMEOUT_SECS * 10**9
+    table.clock.advance(TIMEOUT_SECS - 2)
+    assert table.expire() == 0
+    assert table.due_ns == table.next_deadline_ns
+    table.clock.advance(1)
+    assert table.expire() == 1
+    assert table.due_ns == table.next_deadline_ns
+
+
 def test_a_tree_times_out_when_its_time_is_up_and_not_before() -> None:
     table = Table()
     table.emit(1, "a")
