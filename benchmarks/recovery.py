@@ -11,11 +11,12 @@ import json
 import os
 import random
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ipc.rundir import RunDir
 from squall import (
     AckedPrefix,
     BasicBolt,
@@ -128,12 +129,21 @@ class Recovery:
     timed_out: int
 
 
-def topology(directory: str) -> Topology:
+def topology(directory: str, workers: int) -> Topology:
     builder = TopologyBuilder()
-    builder.set_spout("numbers", Endless(directory), _WORKERS)
-    builder.set_bolt("double", Double(), _WORKERS).shuffle_grouping("numbers")
-    builder.set_bolt("drop", Drop(), _WORKERS).shuffle_grouping("double")
+    builder.set_spout("numbers", Endless(directory), workers)
+    builder.set_bolt("double", Double(), workers).shuffle_grouping("numbers")
+    builder.set_bolt("drop", Drop(), workers).shuffle_grouping("double")
     return builder.build()
+
+
+def messages_lost(directory: Path, run_dir: RunDir, name: str, workers: int) -> int:
+    """Messages that the spouts of a drained topology read and that were never acked."""
+    lost = 0
+    for index in range(workers):
+        read = int((directory / f"end-numbers-{index}").read_text().split()[-1])
+        lost += read - int((run_dir.state_dir(name, "numbers", index) / "position").read_text())
+    return lost
 
 
 def measure_recovery(
@@ -147,28 +157,23 @@ def measure_recovery(
     working_secs: list[float] = []
     with LocalCluster(slots_per_node=_WORKERS, run_dir=directory / "run", logs=False) as cluster:
         config = Config(workers=_WORKERS, message_timeout_secs=3600, max_spout_pending=1000)
-        job = cluster.submit("recovery", topology(str(directory)), config)
+        job = cluster.submit("recovery", topology(str(directory), _WORKERS), config)
         job.wait_until_ready(_PATIENCE_SECS)
         for number in range(kills):
             before = job.stats()
-            _until(lambda a=before.acked: job.stats().acked > a + 2000, job, "acks")
+            until(lambda a=before.acked: job.stats().acked > a + 2000, job, "acks")
             time.sleep(rng.uniform(*between_secs))
             killed_ns.append(time.monotonic_ns())
             cluster.inject("kill", f"node-1:{6700 + victims[number]}")
             slot, life = victims[number], 2 + number // _WORKERS
-            _until(lambda s=slot, n=life: _working_secs(job, s, n) is not None, job, "the replacement at work")
+            until(lambda s=slot, n=life: _working_secs(job, s, n) is not None, job, "the replacement at work")
             working_secs.append((_working_secs(job, slot, life) or 0.0) - killed_ns[-1] / 1e9)
         (directory / "enough").touch()
         report = job.wait_until_drained(timeout=120)
-        positions = [
-            int((directory / "run" / "state" / "recovery" / f"numbers-{index}" / "position").read_text())
-            for index in range(_WORKERS)
-        ]
-    ends = [int((directory / f"end-numbers-{index}").read_text().split()[-1]) for index in range(_WORKERS)]
+        lost = messages_lost(directory, cluster.run_dir, job.name, _WORKERS)
     replays = sorted(map(int, (directory / "replays").read_text().split()))
     firsts = (min((at for at in replays if at > killed), default=None) for killed in killed_ns)
     secs = [(first - killed) / 1e9 for first, killed in zip(firsts, killed_ns, strict=True) if first is not None]
-    lost = sum(end - position for end, position in zip(ends, positions, strict=True))
     return Recovery(secs, working_secs, lost, report.dead_letters, report.timed_out)
 
 
@@ -177,7 +182,8 @@ def _working_secs(job: Job, slot: int, incarnation: int) -> float | None:
     return None if view is None else view.working_secs(f"node-1:{6700 + slot}", incarnation)
 
 
-def _until(condition: Any, job: Job, what: str) -> None:
+def until(condition: Callable[[], object], job: Job, what: str) -> None:
+    """Wait for it. ClusterError after _PATIENCE_SECS."""
     deadline = time.monotonic() + _PATIENCE_SECS
     while not condition():
         if time.monotonic() > deadline:

@@ -64,7 +64,9 @@ class LocalCluster:
         if holder is not None:
             self._anonymous = False
             raise UsageError(f"run directory {self.run_dir.path} is in use by pid {holder}")
-        self._daemons.start(nodes, slots_per_node, bound=True, remove_dir=self._anonymous)
+        # Executed, not forked: a program may have threads, or a ZeroMQ context.
+        self._daemons.bind()
+        self._daemons.start(nodes, slots_per_node, remove_dir=self._anonymous)
         self._client = NimbusClient(self.run_dir)
 
     def check_daemons(self) -> None:

@@ -1,9 +1,12 @@
 """Starting a cluster's daemons, each a process of its own, and finding those that run.
 
+A daemon is executed (`execute`), or forked where that is safe (`scheduler.forked_daemon`).
+
 Guarantees
     * `start` returns when Nimbus takes requests and every supervisor has registered; otherwise it raises with the last
       words of the daemon that failed.
-    * Daemons started with a lifeline stop when this process ends, however it ends; those started without one stay.
+    * Daemons started with a lifeline stop when the process at its other end ends, however it ends; those started
+      without one stay.
     * One that has died can be started again, with the arguments and the lifeline that it had.
 
 Relies on: every process of a cluster carrying the name of its run directory in its environment.
@@ -21,8 +24,9 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import psutil
 
@@ -30,6 +34,7 @@ from engine.errors import ClusterError
 from ipc.rundir import RunDir
 
 FIRST_PORT = 6700
+SUPERVISOR = "scheduler.supervisor_main"
 RUN_DIR_MARK = "SQUALL_RUN_DIR"
 """Environment variable that every process of a cluster carries, so that strays can be told from others'."""
 _START_TIMEOUT_SECS = 20.0
@@ -55,6 +60,51 @@ def ports_of(slots: int) -> str:
     return ",".join(str(FIRST_PORT + slot) for slot in range(slots))
 
 
+def supervisor_arguments(node: str, slots: int) -> tuple[str, ...]:
+    """Of one that a cluster is started with, but for directory and descriptors."""
+    return "--node", node, "--ports", ports_of(slots)
+
+
+class Launch(NamedTuple):
+    """What is started, and how."""
+
+    run_dir: RunDir
+    module: str
+    arguments: tuple[str, ...]
+    """Those of the module's `main`."""
+    log_path: Path
+    keep: tuple[int, ...]
+    """Descriptors that it is to have, by the numbers they have here."""
+
+    @property
+    def command(self) -> list[str]:
+        return [sys.executable, "-m", self.module, *self.arguments]
+
+
+class DaemonProcess(Protocol):
+    """A child of this process, as far as `subprocess.Popen` is needed."""
+
+    @property
+    def pid(self) -> int: ...
+
+    def poll(self) -> int | None: ...
+
+    def wait(self, timeout: float | None = None) -> int: ...
+
+    def terminate(self) -> None: ...
+
+    def kill(self) -> None: ...
+
+
+def execute(launch: Launch) -> subprocess.Popen[bytes]:
+    """Start a daemon as a new interpreter; whatever this process has: threads, a ZeroMQ context."""
+    with open(launch.log_path, "ab") as log:
+        return subprocess.Popen(
+            launch.command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, pass_fds=launch.keep,
+            start_new_session=True, env=daemon_environment(launch.run_dir),
+        )
+
+
 class Ended(NamedTuple):
     """A daemon that has ended."""
 
@@ -69,25 +119,29 @@ class Ended(NamedTuple):
 class Daemons:
     """The daemons that this process starts."""
 
-    def __init__(self, run_dir: RunDir) -> None:
+    def __init__(self, run_dir: RunDir, start_one: Callable[[Launch], DaemonProcess] = execute) -> None:
         self._run_dir = run_dir
-        self._processes: dict[str, subprocess.Popen[bytes]] = {}
+        self._start_one = start_one
+        self._processes: dict[str, DaemonProcess] = {}
         self._commands: dict[str, tuple[str, tuple[str, ...]]] = {}
         """Module and arguments of each daemon, to start it again."""
         self._lifeline, self._lifeline_read = -1, -1
 
-    def start(self, nodes: int, slots: int, *, bound: bool, remove_dir: bool = False) -> None:
-        """Start Nimbus and the supervisors; `bound` to the life of this process, or to nobody's."""
+    def bind(self, lifeline: int | None = None) -> None:
+        """Bind them to the life of this process, or of whoever holds the other end of `lifeline`. Before `start`."""
+        if lifeline is None:
+            self._lifeline_read, self._lifeline = os.pipe2(os.O_CLOEXEC)
+        else:
+            self._lifeline_read = lifeline
+
+    def start(self, nodes: int, slots: int, *, remove_dir: bool = False) -> None:
+        """Start Nimbus and the supervisors."""
         ready_read, ready_write = os.pipe2(os.O_CLOEXEC)
         fds = [ready_read, ready_write]
         try:
-            if bound:
-                self._lifeline_read, self._lifeline = os.pipe2(os.O_CLOEXEC)
             self._commands["nimbus"] = "scheduler.nimbus_main", ("--remove-dir",) if remove_dir else ()
             for number in range(1, nodes + 1):
-                node = f"node-{number}"
-                arguments = ("--node", node, "--ports", ports_of(slots))
-                self._commands[f"supervisor-{node}"] = "scheduler.supervisor_main", arguments
+                self._commands[f"supervisor-node-{number}"] = SUPERVISOR, supervisor_arguments(f"node-{number}", slots)
             for name in self._commands:
                 self._spawn(name, ready_write)
             fds.remove(ready_write)
@@ -100,17 +154,17 @@ class Daemons:
     def check(self) -> None:
         """Raise ClusterError if Nimbus or a supervisor has died."""
         for name, process in self._processes.items():
-            if (words := self._ending(name, process)) is not None:
-                raise ClusterError(words)
+            if (code := process.poll()) is not None:
+                raise ClusterError(self._ending(name, code))
 
     def ended(self) -> list[Ended]:
         """Those that have ended; they are forgotten."""
         found = []
         for name, process in list(self._processes.items()):
-            words = self._ending(name, process)
-            if words is not None:
+            code = process.poll()
+            if code is not None:
                 del self._processes[name]
-                found.append(Ended(name, process.returncode, words))
+                found.append(Ended(name, code, self._ending(name, code)))
         return found
 
     def start_again(self, name: str) -> None:
@@ -143,10 +197,10 @@ class Daemons:
 
     def release(self) -> None:
         """Cut the lifeline: the daemons stop by themselves. May be called again."""
-        if self._lifeline >= 0:
-            os.close(self._lifeline)
-            os.close(self._lifeline_read)
-            self._lifeline, self._lifeline_read = -1, -1
+        for fd in (self._lifeline, self._lifeline_read):
+            if fd >= 0:
+                os.close(fd)
+        self._lifeline, self._lifeline_read = -1, -1
 
     def reap(self, deadline: float) -> None:
         """Wait until all have ended, by force after `deadline`; what a killed one left running is killed as well."""
@@ -165,29 +219,26 @@ class Daemons:
                 with contextlib.suppress(psutil.Error):
                     stray.kill()
 
-    def _ending(self, name: str, process: subprocess.Popen[bytes]) -> str | None:
-        code = process.poll()
-        if code is None:
-            return None
+    def _ending(self, name: str, code: int) -> str:
         words = last_line(self._run_dir.logs / f"{name}.log")
         how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"exited with code {code}"
         return f"{name} {how}{': ' + words if words else ''}"
 
     def _spawn(self, name: str, ready_fd: int | None = None) -> None:
         module, arguments = self._commands[name]
-        passed = []
+        arguments = ("--dir", str(self._run_dir.path), *arguments)
+        keep: tuple[int, ...] = ()
         for option, fd in (("--ready-fd", ready_fd), ("--lifeline", self._lifeline_read)):
             if fd is not None and fd >= 0:
-                passed.append(fd)
+                keep = (*keep, fd)
                 arguments = (*arguments, option, str(fd))
+        log_path = self._run_dir.logs / f"{name}.log"
         try:
-            with open(self._run_dir.logs / f"{name}.log", "ab") as log:
-                self._processes[name] = subprocess.Popen(
-                    daemon_command(module, self._run_dir, *arguments), stdin=subprocess.DEVNULL, stdout=log, stderr=log,
-                    pass_fds=passed, start_new_session=True, env=daemon_environment(self._run_dir),
-                )
+            self._processes[name] = self._start_one(Launch(self._run_dir, module, arguments, log_path, keep))
         except OSError as error:
             raise ClusterError(f"cannot start {name}: {error.strerror}") from error
+        except ClusterError as error:
+            raise ClusterError(f"cannot start {name}: {error}") from error
 
     def _await_ready(self, fd: int, count: int) -> None:
         deadline = time.monotonic() + _START_TIMEOUT_SECS

@@ -1,14 +1,19 @@
-"""The process that `squall up --detach` leaves behind: parent of the cluster's daemons, it starts those again that die.
+"""The process that keeps a standing cluster: parent of the cluster's daemons, it starts those again that die.
 
-Guarantees: it reports the start, good or bad, once, on `--report-fd`, and ends when no daemon is left. When it is
-killed, nothing else ends; nobody starts daemons again then.
+Guarantees
+    * It reports the start, good or bad, once, on `--report-fd`, and ends when no daemon is left. When it is killed,
+      nothing else ends; nobody starts daemons again then.
+    * Daemons are forked from it, with all they need imported already: what an interpreter takes to start, and to import
+      it, is most of what a daemon that died would be away. So they run the code that was on disk when it was started.
 
-Relies on: being a session of its own, and `scheduler.standing.stop_cluster` to end it where it would be in the way.
+Relies on: being a session of its own, having one thread and never a ZeroMQ context (daemons make theirs after the
+fork), and `scheduler.standing.stop_cluster` to end it where it would be in the way.
 """
 
 from __future__ import annotations
 
 import argparse
+import gc
 import os
 import random
 import sys
@@ -18,8 +23,15 @@ from collections.abc import Sequence
 import msgspec
 
 from engine.errors import SquallError, UsageError
+from ipc.rundir import RunDir
+from scheduler import nimbus_main, supervisor_main
 from scheduler.keeper import Keeper
-from scheduler.standing import Began, start_cluster
+from scheduler.keeper_process import Began
+from scheduler.process_title import set_title
+from scheduler.standing import start_cluster
+
+PRELOADED = (nimbus_main, supervisor_main)
+"""Imported for the daemons."""
 
 
 def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
@@ -28,15 +40,22 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--nodes", type=int, required=True, help="supervisors")
     parser.add_argument("--slots", type=int, required=True, help="worker slots of each")
     parser.add_argument("--report-fd", type=int, required=True, help="descriptor that is told how the start went")
+    parser.add_argument("--lifeline", type=int, help="descriptor whose end of file means to daemons: stop everything")
+    parser.add_argument("--room", help="blanks: room for the daemons' command lines (see scheduler.process_title)")
     return parser.parse_args(arguments)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     options = parse(arguments)
-    os.set_inheritable(options.report_fd, False)
+    if options.room is not None:
+        # The last two arguments.
+        set_title(sys.orig_argv[:-2])
     os.umask(0o077)
+    # Out of the garbage collector's sight, so that daemons share its memory.
+    gc.collect()
+    gc.freeze()
     try:
-        _, daemons = start_cluster(options.dir, options.nodes, options.slots, bound=False)
+        daemons = start_cluster(RunDir.open(options.dir), options.nodes, options.slots, options.lifeline)
     except (SquallError, OSError) as error:
         _report(options.report_fd, Began(str(error), isinstance(error, UsageError)))
         return 1

@@ -15,23 +15,22 @@ from __future__ import annotations
 import contextlib
 import math
 import os
-import subprocess
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from pathlib import Path
 
-import msgspec
 import psutil
 
 from engine.errors import ClusterError, UsageError
 from ipc.run_parent import try_flock
 from ipc.rundir import RunDir
 from scheduler.client import AWAY_PATIENCE_SECS, Interrupted, NimbusClient
-from scheduler.daemons import Daemons, daemon_command, daemon_environment, last_line, processes_of
+from scheduler.daemons import SUPERVISOR, Daemons, processes_of
+from scheduler.forked_daemon import fork_daemon
 from scheduler.job import Job
 from scheduler.topology_view import TopologyView
 
+KEEPER = "scheduler.keeper_main"
 STOP_GRACE_SECS = 5.0
 """How long workers may take for `close` and `cleanup` before they are killed."""
 _STOP_MARGIN_SECS = 5.0
@@ -48,68 +47,29 @@ class Stopped:
     """Processes that had to be ended without Nimbus."""
 
 
-def start_cluster(path: str | Path, nodes: int, slots: int, *, bound: bool) -> tuple[RunDir, Daemons]:
-    """Start Nimbus and supervisors in `path`; `bound` to the life of this process, or to nobody's."""
-    _check_numbers(nodes, slots)
-    run_dir = RunDir.create(path)
+def start_cluster(run_dir: RunDir, nodes: int, slots: int, lifeline: int | None) -> Daemons:
+    """Fork Nimbus and supervisors, bound to whoever holds the other end of `lifeline`, or to nobody. Called by the
+    keeper."""
     starting = try_flock(run_dir.path / "starting")
     if starting is None:
         raise UsageError(f"a cluster is being started in {run_dir.path} by another command")
     try:
         _check_nothing_runs(run_dir)
-        daemons = Daemons(run_dir)
+        daemons = Daemons(run_dir, fork_daemon)
+        if lifeline is not None:
+            daemons.bind(lifeline)
         try:
-            daemons.start(nodes, slots, bound=bound)
+            daemons.start(nodes, slots)
         except BaseException:
             daemons.terminate()
             daemons.reap(time.monotonic() + STOP_GRACE_SECS)
             raise
-        return run_dir, daemons
+        return daemons
     finally:
         os.close(starting)
 
 
-class Began(msgspec.Struct):
-    """What a keeper says of the start: "" or an error, and whose fault it was."""
-
-    error: str = ""
-    wrong_use: bool = False
-
-
-def start_kept(path: str | Path, nodes: int, slots: int) -> RunDir:
-    """Start a cluster with a keeper (`scheduler.keeper_main`), which stays behind; returns when the cluster answers."""
-    _check_numbers(nodes, slots)
-    run_dir = RunDir.create(path)
-    log_path = run_dir.logs / "keeper.log"
-    read_end, write_end = os.pipe2(os.O_CLOEXEC)
-    arguments = ("--nodes", str(nodes), "--slots", str(slots), "--report-fd", str(write_end))
-    try:
-        with open(log_path, "ab") as log:
-            keeper = subprocess.Popen(
-                daemon_command("scheduler.keeper_main", run_dir, *arguments), stdin=subprocess.DEVNULL, stdout=log,
-                stderr=log, pass_fds=[write_end], start_new_session=True, env=daemon_environment(run_dir),
-            )
-        os.close(write_end)
-        write_end = -1
-        with open(read_end, "rb", closefd=False) as pipe:
-            said = pipe.read()
-    finally:
-        os.close(read_end)
-        if write_end >= 0:
-            os.close(write_end)
-    if not said:
-        code = keeper.wait()
-        raise ClusterError(f"the cluster's keeper exited with code {code}: {last_line(log_path)}")
-    began = msgspec.json.decode(said, type=Began)
-    if began.error:
-        keeper.wait()
-        raise UsageError(began.error) if began.wrong_use else ClusterError(began.error)
-    # It stays: its destructor would complain of a child that still runs.
-    keeper.returncode = 0
-    return run_dir
-
-
-def _check_numbers(nodes: int, slots: int) -> None:
+def check_numbers(nodes: int, slots: int) -> None:
     if nodes < 1 or slots < 1:
         raise UsageError(f"a cluster needs nodes and slots from 1 up, not {nodes} and {slots}")
 
@@ -170,7 +130,7 @@ def _await_kept_nimbus(run_dir: RunDir) -> bool:
     """Whether there is a Nimbus, or a keeper brings it back while we wait."""
     deadline = time.monotonic() + AWAY_PATIENCE_SECS
     while run_dir.lock_holder() is None:
-        kept = any(_runs(process, "scheduler.keeper_main") for process in processes_of(run_dir))
+        kept = any(_runs(process, KEEPER) for process in processes_of(run_dir))
         if not kept or time.monotonic() >= deadline:
             return False
         time.sleep(_POLL_SECS)
@@ -181,11 +141,11 @@ def _end_processes(run_dir: RunDir) -> int:
     """End what runs without a Nimbus: politely, because supervisors stop their workers, then by force. How many."""
     for process in processes_of(run_dir):
         # First, or it would start again what is being ended.
-        if _runs(process, "scheduler.keeper_main"):
+        if _runs(process, KEEPER):
             with contextlib.suppress(psutil.Error):
                 process.kill()
     found = processes_of(run_dir)
-    supervisors = [process for process in found if _runs(process, "scheduler.supervisor_main")]
+    supervisors = [process for process in found if _runs(process, SUPERVISOR)]
     for process in supervisors:
         with contextlib.suppress(psutil.Error):
             process.terminate()

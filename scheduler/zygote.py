@@ -27,7 +27,9 @@ import socket
 import sys
 from collections.abc import Sequence
 
+from engine.errors import ClusterError
 from scheduler import process
+from scheduler.forked_process import fork
 from scheduler.messages import WorkerBoot
 from scheduler.worker_child import run_child
 from scheduler.zygote_wire import ChildExited, Forked, ForkRefused, ForkRequest, ZygoteChannel
@@ -88,21 +90,11 @@ class Zygote:
     def _fork(self, request: ForkRequest) -> None:
         boot = request.boot
         self._reap()
-        threads = process.thread_count()
-        if threads != 1:
-            self._refuse(boot, f"the forking parent has {threads} threads, must have 1: does an import start one?")
-            return
-        # A signal between the fork and the child's own settings would be handled the parent's way.
-        blocked_before = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
         try:
-            pid = os.fork()
-            if pid == 0:
-                run_child(boot, request.entry)
-        except OSError as error:
-            self._refuse(boot, f"cannot fork: {error.strerror}")
+            pid = fork(lambda: run_child(boot, request.entry))
+        except ClusterError as error:
+            self._refuse(boot, str(error))
             return
-        finally:
-            signal.pthread_sigmask(signal.SIG_SETMASK, blocked_before)
         self._announce(boot, pid)
 
     def _announce(self, boot: WorkerBoot, pid: int) -> None:

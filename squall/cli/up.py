@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import random
 import time
 
 import click
 
-from ipc.rundir import RunDir
-from scheduler.daemons import Daemons
-from scheduler.keeper import Keeper
-from scheduler.standing import Stopped, start_cluster, start_kept, stop_cluster
+from scheduler.keeper_process import BoundKeeper, start_kept
+from scheduler.standing import Stopped, stop_cluster
 from squall.cli.interrupts import Interrupts
 from squall.cli.standing import cluster_path, directory_option, json_option, left_pending, patient_client, plural, show
 
@@ -34,16 +31,13 @@ def up_command(
     """Start a standing cluster: Nimbus and supervisors.
 
     In the foreground it runs until Ctrl-C, which drains and stops it; a second Ctrl-C does not wait. What topologies a
-    cluster in this directory was running when it was stopped go on. A daemon that dies is started again: by this
-    command, or by the keeper process that --detach leaves behind.
+    cluster in this directory was running when it was stopped go on. A daemon that dies is started again by the
+    cluster's keeper, a process that --detach leaves behind.
     """
     with Interrupts() as interrupts:
         path = cluster_path(directory)
-        daemons = None
-        if detach:
-            run_dir = start_kept(path, nodes, slots)
-        else:
-            run_dir, daemons = start_cluster(path, nodes, slots, bound=True)
+        keeper = None if detach else BoundKeeper(path, nodes, slots)
+        run_dir = start_kept(path, nodes, slots) if keeper is None else keeper.run_dir
         with patient_client(run_dir) as client:
             kept = [record.name for record in client.get_cluster().topologies]
         text = f"cluster of {plural(nodes, 'node')} with {plural(slots, 'slot')} each runs in {run_dir.path}"
@@ -52,23 +46,26 @@ def up_command(
         text += "\nsquall down stops it" if detach else "\nCtrl-C stops it"
         document = {"dir": str(run_dir.path), "nodes": nodes, "slots": slots, "topologies": kept}
         show(as_json, document, text)
-        if daemons is not None:
-            _follow(run_dir, daemons, drain_secs, interrupts)
+        if keeper is not None:
+            _follow(keeper, drain_secs, interrupts)
         elif interrupts.count:
             stop_cluster(run_dir, 0.0)
     raise click.exceptions.Exit(interrupts.exit_code if interrupts.count else 0)
 
 
-def _follow(run_dir: RunDir, daemons: Daemons, drain_secs: float, interrupts: Interrupts) -> None:
+def _follow(keeper: BoundKeeper, drain_secs: float, interrupts: Interrupts) -> None:
     """Until interrupted, or until somebody else has stopped the cluster."""
-    keeper = Keeper(daemons, random.Random(), lambda line: click.echo(line, err=True))
-    while not interrupts.count and not keeper.is_done:
-        keeper.turn(time.monotonic())
-        daemons.await_end(_POLL_SECS)
-    if interrupts.count and daemons.count:
+    code = None
+    while not interrupts.count and code is None:
+        code = keeper.await_end(_POLL_SECS)
+    if code:
+        click.echo("the cluster's keeper was killed: daemons that die are not started again", err=True)
+        while not interrupts.count and keeper.run_dir.lock_holder() is not None:
+            time.sleep(_POLL_SECS)
+    if interrupts.count and code != 0:
         click.echo(f"draining for up to {drain_secs:g} s; interrupt again to stop at once", err=True)
-        tell(stop_cluster(run_dir, drain_secs, lambda: interrupts.count > 1), drain_secs)
-    daemons.reap(time.monotonic() + 1.0)
+        tell(stop_cluster(keeper.run_dir, drain_secs, lambda: interrupts.count > 1), drain_secs)
+    keeper.close()
 
 
 def tell(stopped: Stopped, drain_secs: float) -> None:

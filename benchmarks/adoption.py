@@ -1,0 +1,182 @@
+"""What runs on while daemons die: from a supervisor's SIGKILL to all its workers adopted, from Nimbus's SIGKILL to an
+answer of the next one, and that nothing is lost; and what an idle worker costs.
+
+Relies on: the keeper's restart policy, which the kills keep to, and the supervisor's history, which says when a worker
+was adopted.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import random
+import select
+import signal
+import time
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+
+from benchmarks.recovery import messages_lost, topology, until
+from engine.errors import ClusterError
+from ipc.rundir import RunDir
+from scheduler.client import NimbusClient
+from scheduler.history import BEGIN, read_history
+from scheduler.job import Job
+from scheduler.keeper import OPTIONS
+from scheduler.keeper_process import start_kept
+from scheduler.standing import stop_cluster
+from scheduler.topology_code import pack, submit
+from squall import BasicBolt, BasicCollector, Config, Spout, Topology, TopologyBuilder, Tuple
+
+WORKERS = 4
+_BETWEEN_SECS = (1.2, 1.6)
+"""Between a daemon being back and its next death: it has lived through its probation."""
+_PATIENCE_SECS = 20.0
+
+
+@dataclass(frozen=True)
+class Adoption:
+    """What was found."""
+
+    adopted_secs: list[float]
+    """From each SIGKILL of the supervisor to the last worker being ready in its successor's record."""
+    answer_secs: list[float]
+    """From each SIGKILL of Nimbus to an answer of its successor."""
+    lost: int
+    """Messages that were read and never acked."""
+    dead_letters: int
+    workers_died: int
+
+
+class Paced:
+    """Kills of one daemon, no more of them than its keeper answers."""
+
+    def __init__(self, rng: random.Random) -> None:
+        self._rng = rng
+        self._at: deque[float] = deque(maxlen=OPTIONS.max_deaths)
+
+    def kill(self, pid: int) -> float:
+        """When it was killed, by the monotonic clock. Returns when it has ended."""
+        time.sleep(self._rng.uniform(*_BETWEEN_SECS))
+        if len(self._at) == OPTIONS.max_deaths:
+            time.sleep(max(0.0, self._at[0] + OPTIONS.period_secs + 1.0 - time.monotonic()))
+        pidfd = os.pidfd_open(pid)
+        try:
+            self._at.append(time.monotonic())
+            signal.pidfd_send_signal(pidfd, signal.SIGKILL)
+            if not select.select([pidfd], [], [], _PATIENCE_SECS)[0]:
+                raise ClusterError(f"process {pid} does not end by SIGKILL")
+        finally:
+            os.close(pidfd)
+        return self._at[-1]
+
+
+class Idle(Spout):
+    """A spout that never has anything to emit."""
+
+    outputs = ("n",)
+
+    def next_tuple(self) -> None:
+        """Nothing."""
+
+
+class Nothing(BasicBolt):
+    """Never called."""
+
+    def execute(self, tup: Tuple, collector: BasicCollector) -> None:
+        """Nothing."""
+
+
+def measure_adoption(kills: int, seed: int, directory: Path) -> Adoption:
+    """Kill the supervisor of four busy workers, and Nimbus, `kills` times each, in turn."""
+    rng = random.Random(seed)
+    supervisors, nimbuses = Paced(rng), Paced(rng)
+    adopted_secs, answer_secs = [], []
+    with _standing(directory / "run") as run_dir, NimbusClient(run_dir, patience_secs=_PATIENCE_SECS) as client:
+        config = Config(workers=WORKERS, message_timeout_secs=3600, max_spout_pending=1000)
+        job = _submit(client, run_dir, topology(str(directory), WORKERS), config)
+        try:
+            pids = _ready_pids(job)
+            for _ in range(kills):
+                before = job.stats().acked
+                until(lambda a=before: job.stats().acked > a + 2000, job, "acks")
+                killed_at = supervisors.kill(_supervisor(run_dir))
+                adopted_secs.append(_adopted_at(job, run_dir, killed_at, pids) - killed_at)
+                killed_at = nimbuses.kill(int(run_dir.lock_holder() or 0))
+                with NimbusClient(run_dir, patience_secs=_PATIENCE_SECS) as fresh:
+                    fresh.get_cluster()
+                answer_secs.append(time.monotonic() - killed_at)
+            (directory / "enough").touch()
+            report = job.wait_until_drained(timeout=120)
+            lost = messages_lost(directory, run_dir, job.name, WORKERS)
+        finally:
+            job.close()
+    return Adoption(adopted_secs, answer_secs, lost, report.dead_letters, len(report.restarts))
+
+
+def measure_idle(secs: float, directory: Path) -> list[float]:
+    """Share of a processor that each of four workers with nothing to do takes."""
+    builder = TopologyBuilder()
+    builder.set_spout("idle", Idle(), WORKERS)
+    builder.set_bolt("nothing", Nothing(), WORKERS).shuffle_grouping("idle")
+    with _standing(directory / "idle") as run_dir, NimbusClient(run_dir) as client:
+        job = _submit(client, run_dir, builder.build(), Config(workers=WORKERS))
+        try:
+            workers = [psutil.Process(pid) for pid in _ready_pids(job)]
+            # Opening and the first heartbeats are not idleness.
+            time.sleep(2.0)
+            before = [_cpu_secs(worker) for worker in workers]
+            time.sleep(secs)
+            return [(_cpu_secs(worker) - spent) / secs for worker, spent in zip(workers, before, strict=True)]
+        finally:
+            job.close()
+
+
+@contextlib.contextmanager
+def _standing(path: Path) -> Iterator[RunDir]:
+    run_dir = start_kept(path, nodes=1, slots=WORKERS)
+    try:
+        yield run_dir
+    finally:
+        stop_cluster(run_dir, 0.0)
+
+
+def _submit(client: NimbusClient, run_dir: RunDir, made: Topology, config: Config) -> Job:
+    record = submit(client, run_dir, "adoption", config, pack(made, config))
+    return Job(client, record, run_dir)
+
+
+def _ready_pids(job: Job) -> list[int]:
+    job.wait_until_ready(_PATIENCE_SECS)
+    view = job.view()
+    if view is None:
+        raise ClusterError(f"topology {job.name!r} has no workers")
+    return sorted(view.board.slot(index).pid for index in range(WORKERS))
+
+
+def _supervisor(run_dir: RunDir) -> int:
+    """Pid of the last one that began."""
+    return next(step.pid for step in reversed(read_history(run_dir.logs)) if step.event == BEGIN)
+
+
+def _adopted_at(job: Job, run_dir: RunDir, killed_at: float, pids: list[int]) -> float:
+    """When the last of the workers was ready in the record of a supervisor that began after `killed_at`."""
+
+    def ready() -> dict[int, float]:
+        steps = [step for step in read_history(run_dir.logs) if step.at_secs > killed_at]
+        return {step.pid: step.at_secs for step in steps if step.event == "ready"}
+
+    until(lambda: len(ready()) == WORKERS, job, "all workers to be adopted")
+    found = ready()
+    if sorted(found) != pids:
+        raise ClusterError(f"adopted are {sorted(found)}, to be adopted were {pids}")
+    return max(found.values())
+
+
+def _cpu_secs(process: psutil.Process) -> float:
+    times = process.cpu_times()
+    return float(times.user + times.system)

@@ -1,0 +1,139 @@
+"""Daemons that the keeper forks: each as if it had been executed, and holding nothing of the others."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from scheduler.daemons import processes_of
+from tests.process.cli import ROOT, start
+from tests.process.standing_tools import ENDLESS, Standing, directory
+from tests.process.waiting import wait_for
+
+
+@pytest.fixture
+def cluster() -> Iterator[Standing]:
+    with directory() as made:
+        yield made
+
+
+def command_line(process: psutil.Process) -> list[str]:
+    """Without the room that is left."""
+    return [argument for argument in process.cmdline() if argument]
+
+
+def open_files(process: psutil.Process) -> dict[int, str]:
+    fds = Path(f"/proc/{process.pid}/fd")
+    return {int(fd.name): os.readlink(fd) for fd in fds.iterdir()}
+
+
+def status_field(process: psutil.Process, name: str) -> str:
+    lines = Path(f"/proc/{process.pid}/status").read_text().splitlines()
+    return next(line.partition(":")[2].strip() for line in lines if line.startswith(f"{name}:"))
+
+
+def replaced(cluster: Standing, node: str) -> psutil.Process:
+    """The supervisor that the keeper started in place of one that was killed; it is registered."""
+    killed = cluster.supervisor(node)
+    killed.kill()
+    wait_for("its end", lambda: not killed.is_running())
+
+    def begun() -> bool:
+        return cluster.run_dir.supervisor_log(node).read_text().count("registered with Nimbus") == 2
+
+    wait_for("the next one", begun)
+    return cluster.supervisor(node)
+
+
+def test_a_forked_daemon_looks_executed_and_holds_nothing_of_others(cluster: Standing) -> None:
+    cluster.up(nodes=2, slots=1)
+    forked = replaced(cluster, "node-1")
+    keeper = cluster.keeper()
+    assert forked.ppid() == keeper.pid
+    assert command_line(forked) == [
+        sys.executable, "-m", "scheduler.supervisor_main", "--dir", str(cluster.path), "--node", "node-1",
+        "--ports", "6700",
+    ]
+    assert (os.getsid(forked.pid), os.getpgid(forked.pid)) == (forked.pid, forked.pid)
+    assert int(status_field(forked, "SigBlk"), 16) == 0
+
+    files = open_files(forked)
+    log = str(cluster.run_dir.supervisor_log("node-1"))
+    assert [files[fd] for fd in (0, 1, 2)] == ["/dev/null", log, log]
+    of_others = {*open_files(keeper).values(), *open_files(cluster.supervisor("node-2")).values()}
+    shared = {file for file in files.values() if file.startswith(("/", "pipe", "socket"))} & of_others
+    assert shared == {"/dev/null"}
+    assert {file for fd, file in open_files(keeper).items() if fd > 2} == {"anon_inode:[pidfd]"}
+    assert keeper.num_threads() == 1
+
+
+def test_a_forked_daemon_survives_the_keeper_and_ends_by_sigterm(cluster: Standing) -> None:
+    cluster.up(nodes=1, slots=1)
+    cluster.ok("submit", ENDLESS, "--name", "one")
+    forked = replaced(cluster, "node-1")
+    keeper = cluster.keeper()
+    keeper.kill()
+    wait_for("its end", lambda: not keeper.is_running())
+    acked = cluster.described("one")["acked"]
+    wait_for("more acks", lambda: cluster.described("one")["acked"] > acked)
+    (worker,) = [psutil.Process(row["pid"]) for row in cluster.described("one")["workers"]]
+    forked.terminate()
+    wait_for("its end and its worker's", lambda: not forked.is_running() and not worker.is_running())
+    assert "told to stop: leaving" in cluster.run_dir.supervisor_log("node-1").read_text()
+
+
+def test_a_forked_daemon_that_was_told_to_end_is_not_started_again(cluster: Standing) -> None:
+    cluster.up(nodes=2, slots=1)
+    forked = replaced(cluster, "node-1")
+    forked.terminate()
+    wait_for("its end", lambda: not forked.is_running())
+    cluster.supervisor("node-2").kill()
+    keeper_log = cluster.run_dir.logs / "keeper.log"
+    # The keeper has looked at everybody's end before it says so.
+    wait_for("node-2 to be replaced", lambda: "supervisor-node-2 was killed" in keeper_log.read_text())
+    assert not any("node-1" in process.cmdline() for process in processes_of(cluster.run_dir))
+
+
+def test_in_the_foreground_a_killed_keeper_is_told_of(cluster: Standing) -> None:
+    with start("up", "--slots", "1", SQUALL_DIR=str(cluster.path)) as process:
+        try:
+            assert process.stdout is not None
+            assert process.stderr is not None
+            process.stdout.readline()
+            cluster.keeper().kill()
+            said = "the cluster's keeper was killed: daemons that die are not started again\n"
+            assert process.stderr.readline() == said
+            cluster.ok("submit", ENDLESS, "--name", "one")
+            wait_for("acks", lambda: cluster.described("one")["acked"] > 0)
+            process.send_signal(signal.SIGINT)
+            _, err = process.communicate(timeout=30)
+        finally:
+            process.kill()
+    assert process.returncode == 130
+    assert "draining" in err
+    assert not processes_of(cluster.run_dir)
+
+
+SHOW = """
+import os, sys
+from scheduler.process_title import set_title
+set_title(sys.argv[2:])
+print(open("/proc/self/cmdline").read().rstrip("\\0").replace("\\0", "|"))
+set_title(["x" * 100_000])
+print(len(open("/proc/self/cmdline").read().rstrip("\\0")) < 10_000, open("/proc/self/environ").read().count("MARK=1"))
+"""
+
+
+def test_a_title_is_shown_and_one_that_is_too_long_is_cut() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", SHOW, "room" * 10, "python", "-m", "some module", "--node", "näme"],
+        capture_output=True, text=True, check=True, cwd=ROOT, env={**os.environ, "MARK": "1"},
+    )
+    assert done.stdout.splitlines() == ["python|-m|some module|--node|näme", "True 1"]
