@@ -28,7 +28,7 @@ from engine.errors import ClusterError, UsageError
 from ipc.run_parent import try_flock
 from ipc.rundir import RunDir
 from scheduler.client import AWAY_PATIENCE_SECS, Interrupted, NimbusClient
-from scheduler.daemons import Daemons, daemon_command, daemon_environment, last_line, processes_of
+from scheduler.daemons import Daemons, daemon_command, daemon_environment, last_line, processes_of, runs
 from scheduler.job import Job
 from scheduler.topology_view import TopologyView
 
@@ -56,7 +56,7 @@ def start_cluster(path: str | Path, nodes: int, slots: int, *, bound: bool) -> t
     if starting is None:
         raise UsageError(f"a cluster is being started in {run_dir.path} by another command")
     try:
-        _check_nothing_runs(run_dir)
+        _check_nothingruns(run_dir)
         daemons = Daemons(run_dir)
         try:
             daemons.start(nodes, slots, bound=bound)
@@ -114,7 +114,7 @@ def _check_numbers(nodes: int, slots: int) -> None:
         raise UsageError(f"a cluster needs nodes and slots from 1 up, not {nodes} and {slots}")
 
 
-def _check_nothing_runs(run_dir: RunDir) -> None:
+def _check_nothingruns(run_dir: RunDir) -> None:
     holder = run_dir.lock_holder()
     if holder is not None:
         raise UsageError(
@@ -170,7 +170,7 @@ def _await_kept_nimbus(run_dir: RunDir) -> bool:
     """Whether there is a Nimbus, or a keeper brings it back while we wait."""
     deadline = time.monotonic() + AWAY_PATIENCE_SECS
     while run_dir.lock_holder() is None:
-        kept = any(_runs(process, "scheduler.keeper_main") for process in processes_of(run_dir))
+        kept = any(runs(process, "scheduler.keeper_main") for process in processes_of(run_dir))
         if not kept or time.monotonic() >= deadline:
             return False
         time.sleep(_POLL_SECS)
@@ -181,11 +181,11 @@ def _end_processes(run_dir: RunDir) -> int:
     """End what runs without a Nimbus: politely, because supervisors stop their workers, then by force. How many."""
     for process in processes_of(run_dir):
         # First, or it would start again what is being ended.
-        if _runs(process, "scheduler.keeper_main"):
+        if runs(process, "scheduler.keeper_main"):
             with contextlib.suppress(psutil.Error):
                 process.kill()
     found = processes_of(run_dir)
-    supervisors = [process for process in found if _runs(process, "scheduler.supervisor_main")]
+    supervisors = [process for process in found if runs(process, "scheduler.supervisor_main")]
     for process in supervisors:
         with contextlib.suppress(psutil.Error):
             process.terminate()
@@ -206,10 +206,3 @@ def _await_none(run_dir: RunDir, secs: float) -> list[psutil.Process]:
     while (left := processes_of(run_dir)) and time.monotonic() < deadline:
         time.sleep(_POLL_SECS)
     return left
-
-
-def _runs(process: psutil.Process, module: str) -> bool:
-    try:
-        return module in process.cmdline()
-    except psutil.Error:
-        return False
