@@ -7,6 +7,7 @@
 VENV := $(or $(VENV),.venv)
 WORKERS ?= 2
 ROUNDS ?= 200
+JOBS ?= 2
 export VENV PYTHON
 MAKEFLAGS += --no-print-directory
 
@@ -49,10 +50,10 @@ prove: ## Model check of the tracking: every schedule of small trees, a million 
 	$(BIN)/python -m tests.sim $(ARGS)
 
 chaos: EXTRAS ?= test
-chaos: ## Slow tests, then who dies, what happens: every row on a real cluster, again and again, until one breaks [ROUNDS=200] [SEED=N]
+chaos: ## Slow tests, then who dies, what happens, on real clusters until a row breaks [ROUNDS=200] [JOBS=2] [SEED=N] [ROW="supervisor+nimbus", no slow tests]
 	$(BOOTSTRAP) install $(EXTRAS)
-	$(BIN)/pytest -m slow tests
-	$(BIN)/python -m tests.chaos --rounds $(ROUNDS) $(if $(SEED),--seed $(SEED))
+	$(if $(ROW),,$(BIN)/pytest -m slow tests)
+	$(BIN)/python -m tests.chaos --rounds $(ROUNDS) --jobs $(JOBS) $(if $(SEED),--seed $(SEED)) $(if $(ROW),--row $(call quoted,$(ROW)))
 
 lint: EXTRAS ?= all,dev
 lint: ## Style and likely bugs

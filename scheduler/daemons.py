@@ -266,6 +266,14 @@ def processes_of(run_dir: RunDir) -> list[psutil.Process]:
     return found
 
 
+def runs(process: psutil.Process, word: str) -> bool:
+    """Whether the word, a module or a node, is in the process's command line; not if it has ended meanwhile."""
+    try:
+        return word in process.cmdline()
+    except psutil.Error:
+        return False
+
+
 def last_line(path: Path) -> str:
     """Of a log; "" if there is none."""
     try:

@@ -25,7 +25,7 @@ from engine.errors import ClusterError, UsageError
 from ipc.run_parent import try_flock
 from ipc.rundir import RunDir
 from scheduler.client import AWAY_PATIENCE_SECS, Interrupted, NimbusClient
-from scheduler.daemons import SUPERVISOR, Daemons, processes_of
+from scheduler.daemons import SUPERVISOR, Daemons, processes_of, runs
 from scheduler.forked_daemon import fork_daemon
 from scheduler.job import Job
 from scheduler.topology_view import TopologyView
@@ -130,7 +130,7 @@ def _await_kept_nimbus(run_dir: RunDir) -> bool:
     """Whether there is a Nimbus, or a keeper brings it back while we wait."""
     deadline = time.monotonic() + AWAY_PATIENCE_SECS
     while run_dir.lock_holder() is None:
-        kept = any(_runs(process, KEEPER) for process in processes_of(run_dir))
+        kept = any(runs(process, KEEPER) for process in processes_of(run_dir))
         if not kept or time.monotonic() >= deadline:
             return False
         time.sleep(_POLL_SECS)
@@ -141,11 +141,11 @@ def _end_processes(run_dir: RunDir) -> int:
     """End what runs without a Nimbus: politely, because supervisors stop their workers, then by force. How many."""
     for process in processes_of(run_dir):
         # First, or it would start again what is being ended.
-        if _runs(process, KEEPER):
+        if runs(process, KEEPER):
             with contextlib.suppress(psutil.Error):
                 process.kill()
     found = processes_of(run_dir)
-    supervisors = [process for process in found if _runs(process, SUPERVISOR)]
+    supervisors = [process for process in found if runs(process, SUPERVISOR)]
     for process in supervisors:
         with contextlib.suppress(psutil.Error):
             process.terminate()
@@ -166,10 +166,3 @@ def _await_none(run_dir: RunDir, secs: float) -> list[psutil.Process]:
     while (left := processes_of(run_dir)) and time.monotonic() < deadline:
         time.sleep(_POLL_SECS)
     return left
-
-
-def _runs(process: psutil.Process, module: str) -> bool:
-    try:
-        return module in process.cmdline()
-    except psutil.Error:
-        return False

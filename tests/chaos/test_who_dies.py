@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.chaos.store_crash import crash_nimbus_at_random
-from tests.chaos.who_dies import FAULTS, lose_launcher, lose_node, run_row
+from tests.chaos.who_dies import FAULTS, lose_launcher, lose_node, run_row, start_cluster
 from tests.process.standing_tools import Standing, directory
 
 PAIRS = 2
@@ -20,6 +20,7 @@ PAIRS = 2
 @pytest.fixture
 def cluster() -> Iterator[Standing]:
     with directory() as made:
+        start_cluster(made)
         yield made
 
 

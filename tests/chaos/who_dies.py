@@ -1,8 +1,9 @@
 """Who dies, what happens: one row of the table each, on a real cluster under load, with an exact account at the end.
 
 Guarantees of `run_row`: every number was acked, and was seen by the last bolt; nothing is pending; each fault was done
-while numbers were under way; the history of all slots obeys its rules. What a row promises beyond that (same pids, what
-the report says) it checks itself.
+while numbers were under way; the history of all slots, since the cluster was started, obeys its rules; the cluster is
+whole again. What a row promises beyond that (same pids, what the report says) it checks itself. So a cluster may live
+through any number of rows. `lose_node` is the last that it lives through.
 
 Relies on: the keeper that `squall up --detach` leaves behind.
 """
@@ -18,7 +19,7 @@ from pathlib import Path
 
 import psutil
 
-from scheduler.daemons import processes_of
+from scheduler.daemons import processes_of, runs
 from scheduler.history import BEGIN, History, Step, read_history
 from tests.process.cli import start
 from tests.process.history_check import broken_rules
@@ -28,22 +29,33 @@ from tests.process.waiting import wait_for
 
 TOPOLOGY = "tests/chaos/numbers.py"
 COUNT = 1500
+NODES = ("node-1", "node-2")
+SLOTS = 2
 SETTINGS = ("--set", "worker_timeout_secs=1", "--set", "message_timeout_secs=10", "--set", "batch_tuples=16")
 PATIENCE_SECS = 40.0
 
 
+def start_cluster(cluster: Standing) -> None:
+    """As the rows want it."""
+    cluster.up(nodes=len(NODES), slots=SLOTS)
+
+
 class Scene:
-    """A cluster of two nodes that runs numbers on a worker each."""
+    """A whole cluster of two nodes, that nothing runs on; and the numbers of one row, on a worker of each node."""
 
     def __init__(self, cluster: Standing, out: Path, rng: random.Random) -> None:
         self.cluster = cluster
         self.out = out
         self.rng = rng
+        self.topology_id = ""
+        self.steps_before = 0
+        """Of the history: what earlier rows left there."""
 
     def begin(self) -> None:
-        self.cluster.up(nodes=2, slots=2)
+        self.steps_before = len(self.history())
         arguments = ("--", str(self.out), str(COUNT), "0.001")
         self.cluster.ok("submit", TOPOLOGY, "--name", "numbers", "--workers", "2", *SETTINGS, *arguments)
+        self.topology_id = self.cluster.described("numbers")["id"]
         wait_for("the first acks", lambda: len(notes(self.out, "acked")) > 20)
 
     def under_way(self) -> bool:
@@ -60,7 +72,7 @@ class Scene:
         return found[self.rng.choice(sorted(found))]
 
     def some_node(self) -> str:
-        return self.rng.choice(["node-1", "node-2"])
+        return self.rng.choice(NODES)
 
     def forking_parent(self) -> psutil.Process:
         """Its workers have its command line; it is the one whose parent is the supervisor of a node and that has led
@@ -71,8 +83,7 @@ class Scene:
             (child for child in supervisor.children() if child.pid not in workers), None))
 
     def supervisor(self, node: str) -> psutil.Process | None:
-        found = [process for process in processes_of(self.cluster.run_dir) if node in process.cmdline()]
-        return found[0] if found else None
+        return next((process for process in processes_of(self.cluster.run_dir) if runs(process, node)), None)
 
     def nimbus(self) -> int:
         def pid() -> int:
@@ -83,6 +94,19 @@ class Scene:
 
     def history(self) -> list[Step]:
         return read_history(self.cluster.run_dir.logs)
+
+    def steps(self) -> list[Step]:
+        """The history since the row began."""
+        return self.history()[self.steps_before :]
+
+    def is_whole(self) -> bool:
+        """Whether every daemon is at work again and every slot is free."""
+        begun = {step.node: step.pid for step in self.history() if step.event == BEGIN}
+        supervisors = [self.supervisor(node) for node in NODES]
+        if [begun[node] for node in NODES] != [one.pid if one is not None else 0 for one in supervisors]:
+            return False
+        found = self.cluster.json("status")
+        return not found["topologies"] and not found["gone"] and len(found["free_slots"]) == len(NODES) * SLOTS
 
     def await_drained(self) -> None:
         wait_for("the end", lambda: self.cluster.described("numbers")["drained"], PATIENCE_SECS)
@@ -171,7 +195,7 @@ RUN_ON = ("forking parent", "supervisor", "nimbus")
 
 
 def lose_node(cluster: Standing, out: Path, seed: int) -> None:
-    """A node dies for good: its work goes to the other one."""
+    """A node dies for good: its work goes to the other one. Nobody brings the cluster's daemons back any more."""
     scene = Scene(cluster, out, random.Random(seed))
     scene.begin()
     wait_for("both workers", lambda: len(scene.workers()) == 2)
@@ -191,7 +215,7 @@ def end_of_watch(cluster: Standing, node: str) -> None:
 
 
 def run_row(cluster: Standing, out: Path, names: list[str], seed: int) -> None:
-    """Do these faults, at once, at a seeded moment of a run."""
+    """Do these faults, at once, at a seeded moment of a run. The cluster is whole before and after."""
     scene = Scene(cluster, out, random.Random(seed))
     scene.begin()
     before = wait_for("both workers", lambda: len(found := scene.workers()) == 2 and found)
@@ -203,32 +227,35 @@ def run_row(cluster: Standing, out: Path, names: list[str], seed: int) -> None:
     if len(names) == 1:
         check_row(scene, names[0], before)
     scene.finish()
+    wait_for("the cluster to be whole again", scene.is_whole, PATIENCE_SECS)
 
 
-def after_third_begin(scene: Scene) -> bool:
-    """Whether the supervisor that came after the first two has a worker that is ready."""
-    steps = scene.history()
-    begins = [number for number, step in enumerate(steps) if step.event == BEGIN]
-    if len(begins) < 3:
-        return False
-    node = steps[begins[2]].node
-    return any(step.node == node and step.event == "ready" for step in steps[begins[2] :])
+def is_adopted(scene: Scene) -> bool:
+    """Whether a supervisor that has come since the row began has a worker of the row that is ready."""
+    steps = scene.steps()
+    for number, begin in enumerate(steps):
+        if begin.event == BEGIN:
+            later = [step for step in steps[number:] if step.node == begin.node and step.event == "ready"]
+            return any(step.topology_id == scene.topology_id for step in later)
+    return False
 
 
 def check_row(scene: Scene, name: str, before: dict[str, int]) -> None:
     """What a row promises beside the account."""
+    topology_id = scene.topology_id
     if name == "nimbus":
         # A submission waits for the next one, and runs.
         scene.cluster.ok("submit", ENDLESS, "--name", "late")
         wait_for("it to run", lambda: scene.cluster.described("late")["acked"] > 0)
+        scene.cluster.ok("kill", "late", "-w", "0")
     if name == "supervisor":
-        wait_for("the next supervisor to know its worker", lambda: after_third_begin(scene))
+        wait_for("the next supervisor to know its worker", lambda: is_adopted(scene))
     if name in RUN_ON:
         scene.await_drained()
         assert scene.workers() == before
         assert scene.cluster.described("numbers")["restarts_total"] == 0
-        started = [step for step in scene.history() if step.event == "started" and step.topology_id[:7] == "numbers"]
-        assert {step.pid for step in started} == set(before.values())
+        started = {step.pid for step in scene.steps() if step.event == "started" and step.topology_id == topology_id}
+        assert started == set(before.values())
     elif name in REASONS:
         wait_for("the replacement", lambda: scene.cluster.described("numbers")["restarts_total"] == 1, PATIENCE_SECS)
         (death,) = scene.cluster.described("numbers")["deaths"]
@@ -243,7 +270,8 @@ def lose_launcher(out: Path, rng: random.Random) -> None:
     with start("run", TOPOLOGY, *settings) as process:
         try:
             moment = rng.randrange(1, 500)
-            wait_for("the moment", lambda: len(notes(out, "acked")) >= moment)
+            # A whole cluster starts first.
+            wait_for("the moment", lambda: len(notes(out, "acked")) >= moment, PATIENCE_SECS)
             everyone = psutil.Process(process.pid).children(recursive=True)
             run_dir = Path(everyone[0].environ()["SQUALL_RUN_DIR"])
             os.kill(process.pid, signal.SIGKILL)

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import psutil
 
 from ipc.rundir import RunDir
-from scheduler.daemons import processes_of
+from scheduler.daemons import processes_of, runs
 from squall.cli import main
 from squall.cli.standing import job_of
 from squall.cli.status import describe
@@ -83,10 +83,10 @@ class Standing:
 
     def keeper(self) -> psutil.Process:
         """The process that starts the daemons again."""
-        return next(process for process in processes_of(self.run_dir) if "scheduler.keeper_main" in process.cmdline())
+        return next(process for process in processes_of(self.run_dir) if runs(process, "scheduler.keeper_main"))
 
     def supervisor(self, node: str) -> psutil.Process:
-        return next(process for process in processes_of(self.run_dir) if node in process.cmdline())
+        return next(process for process in processes_of(self.run_dir) if runs(process, node))
 
     def up(self, nodes: int = 1, slots: int = 2) -> None:
         self.ok("up", "--nodes", str(nodes), "--slots", str(slots), "--detach")
