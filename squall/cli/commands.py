@@ -1,0 +1,78 @@
+"""The `squall` command.
+
+Guarantees: an error is one readable line on stderr and a non-zero exit (2 = wrong use, 1 = failure); `--debug` adds the
+traceback. Commands that need Spark import it only when they are called.
+"""
+
+from __future__ import annotations
+
+import sys
+import traceback
+
+import click
+import zmq
+
+from engine.errors import SquallError, UsageError
+from squall import __version__
+from squall.cli.activate import activate_command, deactivate_command
+from squall.cli.config import config_command
+from squall.cli.daemons import nimbus_command, supervisor_command
+from squall.cli.dead_letters import dead_letters
+from squall.cli.down import down_command
+from squall.cli.kill import kill_command
+from squall.cli.logs import logs_command
+from squall.cli.rebalance import rebalance_command
+from squall.cli.reset import reset_command
+from squall.cli.run import run_command
+from squall.cli.spark import prepare, verify
+from squall.cli.status import status_command
+from squall.cli.submit import submit_command
+from squall.cli.topologies import list_command
+from squall.cli.up import up_command
+
+EXIT_FAILURE, EXIT_USAGE = 1, 2
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.option("--debug", is_flag=True, help="Show the traceback of an error.")
+@click.version_option(__version__, prog_name="squall")
+@click.pass_context
+def cli(context: click.Context, debug: bool) -> None:
+    """Squall runs stream-processing topologies on the cores of this machine; every record at least once."""
+    context.obj = {"debug": debug}
+
+
+STANDING = (
+    up_command, down_command, nimbus_command, supervisor_command, submit_command, list_command, status_command,
+    activate_command, deactivate_command, rebalance_command, reset_command, kill_command,
+    logs_command,
+)
+for command in (run_command, *STANDING, dead_letters, config_command, prepare, verify):
+    cli.add_command(command)
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Entry point of the console script."""
+    arguments = sys.argv[1:] if arguments is None else arguments
+    try:
+        code = cli.main(arguments, prog_name="squall", standalone_mode=False)
+    except click.exceptions.Exit as exit_:
+        code = exit_.exit_code
+    except click.Abort:
+        click.echo("interrupted", err=True)
+        code = 130
+    except click.ClickException as error:
+        error.show()
+        code = error.exit_code
+    except SquallError as error:
+        if "--debug" in arguments:
+            traceback.print_exc()
+        click.echo(f"squall: {error}", err=True)
+        code = EXIT_USAGE if isinstance(error, UsageError) else EXIT_FAILURE
+    except (OSError, zmq.ZMQError) as error:
+        # The machine's refusals: no descriptor left, a full disk, a file that cannot be read.
+        if "--debug" in arguments:
+            traceback.print_exc()
+        click.echo(f"squall: {error}", err=True)
+        code = EXIT_FAILURE
+    sys.exit(code if isinstance(code, int) else 0)
