@@ -14,6 +14,7 @@ from engine.report import RunReport
 from scheduler.blob import copy_component
 from scheduler.cluster import LocalCluster
 from scheduler.job import Job
+from scheduler.submission import check_topology_name
 from squall.cli.interrupts import Interrupts
 from squall.cli.loader import load_topology
 from squall.cli.progress import Progress
@@ -47,6 +48,9 @@ def run_command(
     NAME is a Topology, or a function that takes ARGS and returns one (default: topology). Exit code 0: all acked; 1:
     failure; 2: wrong use; 3: finished, with dead letters; 130: interrupted.
     """
+    if name is None:
+        name = target.rpartition("/")[2].partition(":")[0].removesuffix(".py").replace(".", "-")
+    check_topology_name(name)
     given = parse_settings(settings)
     if workers is not None:
         given["workers"] = workers
@@ -55,7 +59,6 @@ def run_command(
         raise UsageError(f"--nodes is {nodes}; allowed: an integer from 1 up")
     for_secs = parse_duration_secs(duration) if duration is not None else None
     topology, module = load_topology(target, list(arguments))
-    name = name or target.rpartition("/")[2].partition(":")[0].removesuffix(".py").replace(".", "-")
     with Interrupts() as interrupts:
         if local:
             report = _run_local(topology, config, name, for_secs, interrupts)

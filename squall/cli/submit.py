@@ -12,6 +12,7 @@ from ipc.run_parent import remove_tree
 from ipc.rundir import RunDir
 from scheduler.client import NimbusClient
 from scheduler.messages import TopologyState
+from scheduler.submission import check_topology_name
 from scheduler.topology_code import submit
 from squall.cli.load_limits import TIME_SECS, load_apart
 from squall.cli.settings import parse_settings
@@ -40,6 +41,7 @@ def submit_command(
     of its own first; nothing of a bad file reaches the cluster. Its tasks find the state directories that an earlier
     topology of the same name left, and so go on where that one stopped, unless --fresh is given.
     """
+    check_topology_name(name)
     given = parse_settings(settings)
     if workers is not None:
         given["workers"] = workers

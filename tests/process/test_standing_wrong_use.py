@@ -95,6 +95,46 @@ def test_names_and_numbers_that_cannot_be(cluster: Standing) -> None:
     assert cluster.json("status", "word-count")["status"] == "ACTIVE"
 
 
+def kept_files(path: Path) -> dict[str, bytes]:
+    """What is in the folders of a run directory that a name may lead to."""
+    folders = ("boards", "code", "logs", "n", "s", "state")
+    files = (file for folder in folders for file in (path / folder).rglob("*") if file.is_file())
+    return {str(file.relative_to(path)): file.read_bytes() for file in files}
+
+
+BAD_NAMES = [
+    ("", "is not allowed"), (".", "is not allowed"), ("..", "is not allowed"), ("a/b", "is not allowed"),
+    ("n" * 300, "is too long: allowed are 64 characters and 200 bytes"),
+    ("__x", "begins with '__'; such names are the system's"),
+]
+
+
+def test_a_bad_name_destroys_nothing(cluster: Standing, tmp_path: Path) -> None:
+    cluster.up(slots=1)
+    position = cluster.run_dir.state_dir("kept", "spout", 0) / "position"
+    position.parent.mkdir(parents=True)
+    position.write_text("12")
+    before = kept_files(cluster.path)
+    assert before
+    touching = tmp_path / "touching.py"
+    touching.write_text(f"open({str(tmp_path / 'touched')!r}, 'w')\n")
+    for name, message in BAD_NAMES:
+        for line in (
+            ("submit", touching, "--fresh", "--name", name),
+            ("submit", touching, "--name", name),
+            ("run", touching, "--name", name),
+            ("run", touching, "--local", "--name", name),
+        ):
+            assert message in cluster.refused(2, *line)
+    for name, _ in BAD_NAMES:
+        for line in (("logs",), ("dead-letters", "--dir", cluster.path), ("status",), ("kill",), ("reset",)):
+            cluster.refused(2, *line, "--", name)
+    cluster.refused(2, "dead-letters", "--replay", "--dir", cluster.path, "--", "..")
+    after = kept_files(cluster.path)
+    assert [name for name, content in before.items() if not after.get(name, b"").startswith(content)] == []
+    assert not (tmp_path / "touched").exists()
+
+
 def test_a_path_too_long_for_sockets(cluster: Standing) -> None:
     message = cluster.refused(2, "up", "--detach", "--dir", cluster.path.parent / ("x" * 100))
     assert "choose a run directory with a shorter path" in message
