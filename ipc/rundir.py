@@ -19,6 +19,7 @@ Layout::
     RUN/state/<topology name>/<component>-<task>/     tasks' own files
     RUN/state/<topology name>/                        dead letters (see scheduler.dead_letters)
     RUN/state/<topology name>/.attempts/              what failed how often, one file per spout task
+    RUN/state/<topology name>/.set-aside-<topology id>/   until that topology is stored (see scheduler.task_state)
     RUN/failures/<topology id>/                       the last failures, one file per worker slot; last words
     RUN/logs/*.log                                    daemons
     RUN/logs/<topology id>/<node>-<port>.log          workers
@@ -52,6 +53,9 @@ KEY_BYTES = 32
 SOCKET_PATH_MAX_BYTES = 107
 """`sun_path` of a Unix socket address has 108 bytes, the last one is NUL."""
 FILE_NAME_MAX_BYTES = 255
+SET_ASIDE = ".set-aside-"
+LETTER_REQUESTS = ".given-back"
+"""What is asked back of the dead letters of a topology, in its state directory."""
 LOCK_PATIENCE_SECS = 0.25
 """How long `lock` retries: a sweep or `lock_holder` touches the lock for microseconds, a real holder keeps it."""
 
@@ -247,6 +251,10 @@ class RunDir:
     def topology_state(self, topology_name: str) -> Path:
         """Everything that topologies of that name and their tasks have kept. Outlives them."""
         return self.path / "state" / _file_name(topology_name)
+
+    def set_aside(self, topology_name: str, topology_id: str) -> Path:
+        """What a topology that begins anew has found of its name's state."""
+        return self.topology_state(topology_name) / _file_name(SET_ASIDE + topology_id)
 
     def attempts(self, topology_name: str, component: str, task_index: int) -> Path:
         return self.topology_state(topology_name) / ".attempts" / _file_name(f"{component}-{task_index}")

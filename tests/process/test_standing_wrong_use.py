@@ -203,7 +203,11 @@ def test_a_full_disk_and_no_descriptors(cluster: Standing) -> None:
     refused(*limited("RLIMIT_NOFILE", 8, "up", "--detach"))
     assert processes_of(cluster.run_dir) == []
     cluster.up(slots=1)
-    message = refused(*limited("RLIMIT_FSIZE", 1000, "submit", ENDLESS, "--name", "x"))
+    position = cluster.run_dir.state_dir("x", "numbers", 0) / "position"
+    position.parent.mkdir(parents=True)
+    position.write_text("12")
+    message = refused(*limited("RLIMIT_FSIZE", 1000, "submit", ENDLESS, "--fresh", "--name", "x"))
+    assert position.read_text() == "12"
     assert message.startswith(f"squall: cannot store code {cluster.path}/code/")
     for descriptors in (8, 10, 12, 14):
         refused(*limited("RLIMIT_NOFILE", descriptors, "submit", ENDLESS, "--name", "x"))
