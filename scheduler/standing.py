@@ -1,7 +1,7 @@
 """A cluster that outlives the program that starts it: starting it in a directory, and stopping it.
 
 Guarantees
-    * One cluster per directory. A start that fails leaves no process behind.
+    * One cluster per directory, of a size that the machine has room for. A start that fails leaves no process behind.
     * A stop drains first: spouts rest, then it waits until nothing is pending, or the limit. Topologies are kept, and
       go on when a cluster is started in the directory again.
     * A cluster whose Nimbus is gone can be stopped as well; nobody drains it then. One whose Nimbus is about to be
@@ -28,6 +28,7 @@ from engine.errors import ClusterError, UsageError
 from ipc.run_parent import try_flock
 from ipc.rundir import RunDir
 from scheduler.client import AWAY_PATIENCE_SECS, Interrupted, NimbusClient
+from scheduler.cluster_size import check_cluster, this_machine
 from scheduler.daemons import Daemons, daemon_command, daemon_environment, last_line, processes_of
 from scheduler.job import Job
 from scheduler.topology_view import TopologyView
@@ -50,7 +51,7 @@ class Stopped:
 
 def start_cluster(path: str | Path, nodes: int, slots: int, *, bound: bool) -> tuple[RunDir, Daemons]:
     """Start Nimbus and supervisors in `path`; `bound` to the life of this process, or to nobody's."""
-    _check_numbers(nodes, slots)
+    check_cluster(nodes, slots, this_machine())
     run_dir = RunDir.create(path)
     starting = try_flock(run_dir.path / "starting")
     if starting is None:
@@ -78,7 +79,7 @@ class Began(msgspec.Struct):
 
 def start_kept(path: str | Path, nodes: int, slots: int) -> RunDir:
     """Start a cluster with a keeper (`scheduler.keeper_main`), which stays behind; returns when the cluster answers."""
-    _check_numbers(nodes, slots)
+    check_cluster(nodes, slots, this_machine())
     run_dir = RunDir.create(path)
     log_path = run_dir.logs / "keeper.log"
     read_end, write_end = os.pipe2(os.O_CLOEXEC)
@@ -107,11 +108,6 @@ def start_kept(path: str | Path, nodes: int, slots: int) -> RunDir:
     # It stays: its destructor would complain of a child that still runs.
     keeper.returncode = 0
     return run_dir
-
-
-def _check_numbers(nodes: int, slots: int) -> None:
-    if nodes < 1 or slots < 1:
-        raise UsageError(f"a cluster needs nodes and slots from 1 up, not {nodes} and {slots}")
 
 
 def _check_nothing_runs(run_dir: RunDir) -> None:

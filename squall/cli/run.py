@@ -13,6 +13,7 @@ from engine.local import LocalRunner
 from engine.report import RunReport
 from scheduler.blob import copy_component
 from scheduler.cluster import LocalCluster
+from scheduler.cluster_size import check_workers, this_machine
 from scheduler.job import Job
 from scheduler.submission import check_topology_name
 from squall.cli.interrupts import Interrupts
@@ -57,6 +58,8 @@ def run_command(
     config = Config(**given)
     if nodes < 1:
         raise UsageError(f"--nodes is {nodes}; allowed: an integer from 1 up")
+    if not local:
+        check_workers(config.workers, nodes, this_machine())
     for_secs = parse_duration_secs(duration) if duration is not None else None
     topology, module = load_topology(target, list(arguments))
     with Interrupts() as interrupts:

@@ -8,13 +8,14 @@ import time
 import click
 
 from ipc.rundir import RunDir
+from scheduler.cluster_size import SMALLEST_SLOTS
 from scheduler.daemons import Daemons
 from scheduler.keeper import Keeper
 from scheduler.standing import Stopped, start_cluster, start_kept, stop_cluster
 from squall.cli.interrupts import Interrupts
 from squall.cli.standing import cluster_path, directory_option, json_option, left_pending, patient_client, plural, show
 
-DEFAULT_SLOTS = 4
+DEFAULT_SLOTS = SMALLEST_SLOTS
 """As Storm's supervisor.slots.ports."""
 DRAIN_SECS = 30.0
 _POLL_SECS = 0.05

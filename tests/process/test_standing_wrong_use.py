@@ -78,6 +78,14 @@ def test_names_and_numbers_that_cannot_be(cluster: Standing) -> None:
         (("supervisor", "--node", "a", "--slots", "0"), "--slots is 0; allowed: an integer from 1 up"),
     ):
         assert cluster.refused(2, *arguments) == message
+    for arguments, what in (
+        (("up", "--nodes", "1000000000"), "nodes"), (("up", "--slots", "1000000000"), "slots"),
+        (("up", "--detach", "--nodes", "1000000000"), "nodes"),
+        (("supervisor", "--node", "a", "--slots", "1000000000"), "slots"),
+        (("run", ENDLESS, "--nodes", "1000000000"), "nodes"),
+    ):
+        assert cluster.refused(2, *arguments).startswith(f"{what}: 1000000000 are too many, allowed are 1 to ")
+    assert not cluster.path.exists()
     cluster.up(slots=1)
     assert cluster.refused(2, "status", "one") == "there is no topology named 'one'; running: none"
     cluster.ok("submit", ENDLESS, "--name", "word-count")
