@@ -4,6 +4,7 @@ Guarantees
     * A `RunDir` that was created or opened is a real directory of ours (0700) and holds the cluster's key (0600).
     * `lock()` is held by one process at a time and ends with that process, however it dies.
     * Every socket path it hands out fits into a Unix socket address; one that does not is refused by name.
+    * A name leads to a path below the folder of its kind, never to the folder itself or out of it, or is refused.
 
 Relies on: `ipc.run_parent` for anonymous directories and their sweep; flock, which the kernel drops with its holder.
 
@@ -18,6 +19,7 @@ Layout::
     RUN/state/<topology name>/<component>-<task>/     tasks' own files
     RUN/state/<topology name>/                        dead letters (see scheduler.dead_letters)
     RUN/state/<topology name>/.attempts/              what failed how often, one file per spout task
+    RUN/state/<topology name>/.set-aside-<topology id>/   until that topology is stored (see scheduler.task_state)
     RUN/failures/<topology id>/                       the last failures, one file per worker slot; last words
     RUN/logs/*.log                                    daemons
     RUN/logs/<topology id>/<node>-<port>.log          workers
@@ -50,6 +52,10 @@ __all__ = ["RunDir", "RunLock", "check_socket_path", "default_parent", "standing
 KEY_BYTES = 32
 SOCKET_PATH_MAX_BYTES = 107
 """`sun_path` of a Unix socket address has 108 bytes, the last one is NUL."""
+FILE_NAME_MAX_BYTES = 255
+SET_ASIDE = ".set-aside-"
+LETTER_REQUESTS = ".given-back"
+"""What is asked back of the dead letters of a topology, in its state directory."""
 LOCK_PATIENCE_SECS = 0.25
 """How long `lock` retries: a sweep or `lock_holder` touches the lock for microseconds, a real holder keeps it."""
 
@@ -215,22 +221,22 @@ class RunDir:
         return self.logs / "nimbus.log"
 
     def supervisor_log(self, node: str) -> Path:
-        return self.logs / f"supervisor-{node}.log"
+        return self.logs / _file_name(f"supervisor-{node}.log")
 
     def worker_logs(self, topology_id: str) -> Path:
         return self.logs / _file_name(topology_id)
 
     def worker_log(self, topology_id: str, node: str, port: int) -> Path:
-        return self.worker_logs(topology_id) / f"{node}-{port}.log"
+        return self.worker_logs(topology_id) / _file_name(f"{node}-{port}.log")
 
     def history(self, node: str) -> Path:
-        return self.logs / f"history-{node}.jsonl"
+        return self.logs / _file_name(f"history-{node}.jsonl")
 
     def node_socket(self, node: str) -> Path:
-        return check_socket_path(self.path / "n" / f"{node}.sock")
+        return check_socket_path(self.path / "n" / _file_name(f"{node}.sock"))
 
     def worker_socket(self, node: str, port: int, incarnation: int) -> Path:
-        return check_socket_path(self.path / "s" / f"{node}-{port}-{incarnation}")
+        return check_socket_path(self.path / "s" / _file_name(f"{node}-{port}-{incarnation}"))
 
     def board(self, topology_id: str, version: int = 1) -> Path:
         """The status board of one assignment of a topology: a board is made for a number of workers."""
@@ -240,14 +246,18 @@ class RunDir:
         return self.path / "metrics" / _file_name(topology_id)
 
     def state_dir(self, topology_name: str, component: str, task: int) -> Path:
-        return self.topology_state(topology_name) / f"{_file_name(component)}-{task}"
+        return self.topology_state(topology_name) / _file_name(f"{component}-{task}")
 
     def topology_state(self, topology_name: str) -> Path:
         """Everything that topologies of that name and their tasks have kept. Outlives them."""
         return self.path / "state" / _file_name(topology_name)
 
+    def set_aside(self, topology_name: str, topology_id: str) -> Path:
+        """What a topology that begins anew has found of its name's state."""
+        return self.topology_state(topology_name) / _file_name(SET_ASIDE + topology_id)
+
     def attempts(self, topology_name: str, component: str, task_index: int) -> Path:
-        return self.topology_state(topology_name) / ".attempts" / f"{_file_name(component)}-{task_index}"
+        return self.topology_state(topology_name) / ".attempts" / _file_name(f"{component}-{task_index}")
 
     def failures(self, topology_id: str) -> Path:
         return self.path / "failures" / _file_name(topology_id)
@@ -299,4 +309,12 @@ def _make_key(path: Path) -> None:
 
 
 def _file_name(text: str) -> str:
-    return _UNSAFE_IN_FILE_NAMES.sub(lambda match: f"%{ord(match[0]):02x}", text)
+    """One component of a path. UsageError where the file system means another place by it, or has no room for it."""
+    if text in ("", ".", ".."):
+        raise UsageError(f"{text!r} cannot be a name: it would mean a whole directory of the cluster")
+    name = _UNSAFE_IN_FILE_NAMES.sub(lambda match: f"%{ord(match[0]):02x}", text)
+    size = len(os.fsencode(name))
+    if size > FILE_NAME_MAX_BYTES:
+        limit = FILE_NAME_MAX_BYTES
+        raise UsageError(f"name {text!r:.80} is too long: as a file name it takes {size} bytes, of {limit}")
+    return name

@@ -91,9 +91,10 @@ class NimbusClient:
         blob: str,
         sys_path: list[str],
         status: str = "ACTIVE",
+        fresh: bool = False,
     ) -> TopologyRecord:
-        """Start a topology whose code is in the code store under `blob`."""
-        request = SubmitTopology(name, conf, components, blob, sys_path, status)
+        """Start a topology whose code is in the code store under `blob`; `fresh`: without an earlier one's state."""
+        request = SubmitTopology(name, conf, components, blob, sys_path, status, fresh)
         return self._call("submit_topology", request, TopologyRecord)
 
     def get_topology(self, name: str) -> TopologyState:

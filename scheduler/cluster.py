@@ -25,6 +25,7 @@ from engine.report import RunReport
 from engine.topology import Topology
 from ipc.rundir import RunDir, default_parent, sweep_stale
 from scheduler.client import NimbusClient
+from scheduler.cluster_size import check_cluster, this_machine
 from scheduler.daemons import Daemons
 from scheduler.job import Job
 from scheduler.kept_state import keep_dead_letters
@@ -41,8 +42,7 @@ class LocalCluster:
     def __init__(
         self, nodes: int = 1, slots_per_node: int = 2, run_dir: str | Path | None = None, logs: bool = True
     ) -> None:
-        if nodes < 1 or slots_per_node < 1:
-            raise UsageError(f"a cluster needs nodes and slots from 1 up, not {nodes} and {slots_per_node}")
+        check_cluster(nodes, slots_per_node, this_machine())
         self._anonymous = run_dir is None
         if run_dir is None:
             sweep_stale(default_parent())
@@ -183,7 +183,7 @@ def run(
     when it returns True the run ends early.
     """
     config = config or Config()
-    slots = -(-config.workers // nodes)
+    slots = -(-config.workers // max(1, nodes))
     with LocalCluster(nodes, slots) as cluster:
         job = cluster.submit(name, topology, config, by_value)
 

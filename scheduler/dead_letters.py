@@ -35,10 +35,10 @@ from engine.errors import ClusterError, UsageError
 from engine.executor import describe
 from engine.failure import Failure
 from engine.lane import Letter, Routed
+from ipc.rundir import LETTER_REQUESTS
 
 LEDGER = "dead-letters.jsonl"
 _GIVEN_BACK = "dead-letters.given-back"
-_REQUESTS = ".given-back"
 
 
 @dataclass(frozen=True)
@@ -168,7 +168,7 @@ class DeadLetters:
         _append(self.directory / _GIVEN_BACK, letter.id)
 
     def _requests(self, spout: str, task_index: int) -> Path:
-        return self.directory / _REQUESTS / f"{spout}-{task_index}"
+        return self.directory / LETTER_REQUESTS / f"{spout}-{task_index}"
 
     @contextmanager
     def _locked(self) -> Iterator[None]:

@@ -20,9 +20,10 @@ import msgspec
 
 from engine.errors import ClusterError, UsageError
 from ipc.rundir import RunDir
+from scheduler.cluster_size import check_cluster, this_machine
 from scheduler.daemons import SUPERVISOR, daemon_command, daemon_environment, last_line, supervisor_arguments
 from scheduler.process_title import size_bytes
-from scheduler.standing import KEEPER, check_numbers
+from scheduler.standing import KEEPER
 
 END_PATIENCE_SECS = 10.0
 """What a keeper gets to end when its cluster is told to: twice the workers' grace."""
@@ -82,7 +83,7 @@ class BoundKeeper:
 
 
 def _make(path: str | Path, nodes: int, slots: int) -> RunDir:
-    check_numbers(nodes, slots)
+    check_cluster(nodes, slots, this_machine())
     return RunDir.create(path)
 
 

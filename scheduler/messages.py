@@ -225,6 +225,8 @@ class SubmitTopology(Wire):
     blob: str
     sys_path: list[str]
     status: str = "ACTIVE"
+    fresh: bool = False
+    """Once it is accepted, remove the state that tasks of an earlier topology of this name have left."""
 
 
 class NamedTopology(Wire):

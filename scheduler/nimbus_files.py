@@ -1,4 +1,4 @@
-"""What Nimbus keeps in files: status boards and code. Its rows are in `scheduler.store`.
+"""What Nimbus has in files: status boards, code, tasks' state to be removed. Its rows are in `scheduler.store`.
 
 Guarantees: what no topology uses is removed, also what a Nimbus that was killed in the middle of something left behind.
 
@@ -14,6 +14,7 @@ from pathlib import Path
 
 from ipc.board import Board
 from ipc.rundir import RunDir
+from scheduler import task_state
 from scheduler.code_store import CodeStore
 from scheduler.messages import Assignment, TopologyRecord
 from scheduler.nimbus_instruction import CreateBoard
@@ -51,6 +52,20 @@ class NimbusFiles:
         """What its workers wrote down for the report: metrics, the last failures. Its dead letters stay."""
         for path in (self._run_dir.metrics(topology_id), self._run_dir.failures(topology_id)):
             shutil.rmtree(path, ignore_errors=True)
+
+    def set_state_aside(self, record: TopologyRecord) -> None:
+        """ClusterError if it cannot be. To be followed by one of the next two."""
+        task_state.set_aside(self._run_dir, record)
+
+    def put_state_back(self, record: TopologyRecord) -> None:
+        task_state.put_back(self._run_dir.set_aside(record.name, record.id))
+
+    def discard_state(self, record: TopologyRecord) -> None:
+        task_state.discard(self._run_dir.set_aside(record.name, record.id))
+
+    def settle_state(self, records: Iterable[TopologyRecord]) -> None:
+        """What an earlier Nimbus had set aside when it ended."""
+        task_state.settle(self._run_dir, records)
 
     @contextlib.contextmanager
     def view(self, record: TopologyRecord, assignment: Assignment) -> Iterator[TopologyView]:

@@ -2,6 +2,8 @@
 
 Guarantees
     * A request is answered after its consequences are on disk, and once. A submission is carried out whole or refused.
+    * Tasks' state of an earlier topology is removed only when the topology that begins anew is stored, and is out of
+      the way before any worker starts.
     * A frame that makes no sense, from whomever, is answered with an error or dropped, and changes nothing.
     * If the store fails, the client at hand is told, and the error leaves `serve`: Nimbus ends, and its next life
       begins from what is on disk.
@@ -84,6 +86,7 @@ class NimbusService:
         self.nimbus = Nimbus(lives, store.next_number(), time.monotonic())
         self._watch = BoardWatch(self.nimbus, self._files)
         self._files.keep_boards((life.record.id, life.version) for life in lives)
+        self._files.settle_state(life.record for life in lives)
         self._discard_unused_code()
         self._requests: dict[str, Callable[[Incoming, float], msgspec.Struct]] = {
             "submit_topology": self._submit,
@@ -185,14 +188,20 @@ class NimbusService:
 
     def _accept(self, request: SubmitTopology, now: float) -> TopologyRecord:
         record, steps = self.nimbus.submit(request, now, time.time(), os.urandom(4).hex())
+        boards = [step for step in steps if isinstance(step, CreateBoard)]
         try:
-            boards = [step for step in steps if isinstance(step, CreateBoard)]
+            if request.fresh:
+                self._files.set_state_aside(record)
             for step in boards:
                 self._files.make_board(step)
         except ClusterError:
+            self._files.put_state_back(record)
             self.nimbus.withdraw(record.name)
             raise
+        # If the store fails, Nimbus ends, and the next one sees there whether the state is to be put back.
         self._carry_out(step for step in steps if step not in boards)
+        if request.fresh:
+            self._files.discard_state(record)
         return record
 
     def _get_topology(self, incoming: Incoming, now: float) -> TopologyState:

@@ -1,7 +1,7 @@
 """A cluster that outlives the program that starts it: starting it in a directory, and stopping it.
 
 Guarantees
-    * One cluster per directory. A start that fails leaves no process behind.
+    * One cluster per directory, of a size that the machine has room for. A start that fails leaves no process behind.
     * A stop drains first: spouts rest, then it waits until nothing is pending, or the limit. Topologies are kept, and
       go on when a cluster is started in the directory again.
     * A cluster whose Nimbus is gone can be stopped as well; nobody drains it then. One whose Nimbus is about to be
@@ -67,11 +67,6 @@ def start_cluster(run_dir: RunDir, nodes: int, slots: int, lifeline: int | None)
         return daemons
     finally:
         os.close(starting)
-
-
-def check_numbers(nodes: int, slots: int) -> None:
-    if nodes < 1 or slots < 1:
-        raise UsageError(f"a cluster needs nodes and slots from 1 up, not {nodes} and {slots}")
 
 
 def _check_nothing_runs(run_dir: RunDir) -> None:

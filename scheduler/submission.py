@@ -7,6 +7,7 @@ import re
 import msgspec
 
 from engine.errors import TopologyError, UsageError
+from engine.stream import SYSTEM_PREFIX
 from scheduler.messages import ComponentSummary, RebalanceTopology, SubmitTopology
 
 NAME_MAX_CHARS = 64
@@ -34,6 +35,12 @@ def check_submission(request: SubmitTopology) -> None:
         mistakes.append(f"configuration and components take {size} bytes, allowed are {SUBMISSION_MAX_BYTES}")
     if mistakes:
         raise TopologyError(mistakes)
+
+
+def check_topology_name(name: str) -> None:
+    """UsageError unless a topology may be called that."""
+    if mistakes := _name_mistakes(name):
+        raise UsageError("; ".join(mistakes))
 
 
 def check_rebalance(request: RebalanceTopology, components: list[ComponentSummary]) -> None:
@@ -71,6 +78,8 @@ def _name_mistakes(name: str) -> list[str]:
     if len(name) > NAME_MAX_CHARS or len(name.encode()) > NAME_MAX_BYTES:
         limits = f"{NAME_MAX_CHARS} characters and {NAME_MAX_BYTES} bytes"
         return [f"topology name {name!r:.80} is too long: allowed are {limits}"]
+    if name.startswith(SYSTEM_PREFIX):
+        return [f"topology name {name!r} begins with {SYSTEM_PREFIX!r}; such names are the system's"]
     return []
 
 

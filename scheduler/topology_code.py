@@ -59,9 +59,10 @@ def pack(
 
 
 def submit(
-    client: NimbusClient, run_dir: RunDir, name: str, config: Config, code: TopologyCode, active: bool = True
+    client: NimbusClient, run_dir: RunDir, name: str, config: Config, code: TopologyCode, active: bool = True,
+    fresh: bool = False,
 ) -> TopologyRecord:
-    """Hand a topology to Nimbus."""
+    """Hand a topology to Nimbus; `fresh`: without the state of an earlier one."""
     store = CodeStore(run_dir.code)
     for last_try in (False, True):
         digest = store.put(code.blob)
@@ -70,7 +71,7 @@ def submit(
             sys_path = [str(store.path(store.put(code.archive))), *sys_path]
         try:
             return client.submit_topology(
-                name, config.to_dict(), code.components, digest, sys_path, "ACTIVE" if active else "INACTIVE"
+                name, config.to_dict(), code.components, digest, sys_path, "ACTIVE" if active else "INACTIVE", fresh
             )
         except UsageError:
             # The end of another topology may have swept the store between the two steps.

@@ -9,6 +9,7 @@ import click
 
 from engine.errors import UsageError
 from ipc.rundir import RunDir
+from scheduler.cluster_size import check_cluster, this_machine
 from scheduler.daemons import daemon_command, daemon_environment, ports_of
 from scheduler.nodes import check_node_name
 from scheduler.restart_policy import RestartPolicyOptions
@@ -33,6 +34,7 @@ def supervisor_command(node: str, slots: int, max_deaths: int, directory: str | 
     """Run the supervisor of one node until Ctrl-C, which stops its workers too. Nimbus may come before or after it."""
     if slots < 1:
         raise UsageError(f"--slots is {slots}; allowed: an integer from 1 up")
+    check_cluster(1, slots, this_machine())
     check_node_name(node)
     RestartPolicyOptions(max_deaths=max_deaths)
     arguments = ("--node", node, "--ports", ports_of(slots), "--max-deaths", str(max_deaths), "--interruptible")

@@ -13,7 +13,9 @@ from engine.local import LocalRunner
 from engine.report import RunReport
 from scheduler.blob import copy_component
 from scheduler.cluster import LocalCluster
+from scheduler.cluster_size import check_workers, this_machine
 from scheduler.job import Job
+from scheduler.submission import check_topology_name
 from squall.cli.interrupts import Interrupts
 from squall.cli.loader import load_topology
 from squall.cli.progress import Progress
@@ -47,15 +49,19 @@ def run_command(
     NAME is a Topology, or a function that takes ARGS and returns one (default: topology). Exit code 0: all acked; 1:
     failure; 2: wrong use; 3: finished, with dead letters; 130: interrupted.
     """
+    if name is None:
+        name = target.rpartition("/")[2].partition(":")[0].removesuffix(".py").replace(".", "-")
+    check_topology_name(name)
     given = parse_settings(settings)
     if workers is not None:
         given["workers"] = workers
     config = Config(**given)
     if nodes < 1:
         raise UsageError(f"--nodes is {nodes}; allowed: an integer from 1 up")
+    if not local:
+        check_workers(config.workers, nodes, this_machine())
     for_secs = parse_duration_secs(duration) if duration is not None else None
     topology, module = load_topology(target, list(arguments))
-    name = name or target.rpartition("/")[2].partition(":")[0].removesuffix(".py").replace(".", "-")
     with Interrupts() as interrupts:
         if local:
             report = _run_local(topology, config, name, for_secs, interrupts)

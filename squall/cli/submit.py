@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import click
 
 from engine.config import Config
 from engine.errors import UsageError
-from ipc.run_parent import remove_tree
-from ipc.rundir import RunDir
 from scheduler.client import NimbusClient
 from scheduler.messages import TopologyState
+from scheduler.submission import check_topology_name
+from scheduler.task_state import kept
 from scheduler.topology_code import submit
 from squall.cli.load_limits import TIME_SECS, load_apart
 from squall.cli.settings import parse_settings
@@ -40,6 +38,7 @@ def submit_command(
     of its own first; nothing of a bad file reaches the cluster. Its tasks find the state directories that an earlier
     topology of the same name left, and so go on where that one stopped, unless --fresh is given.
     """
+    check_topology_name(name)
     given = parse_settings(settings)
     if workers is not None:
         given["workers"] = workers
@@ -49,12 +48,8 @@ def submit_command(
         if any(record.name == name for record in client.get_cluster().topologies):
             raise UsageError(f"a topology named {name!r} is there already: choose another name, or kill it first")
         code = load_apart(target, list(arguments), config, load_secs)
-        left = _task_directories(run_dir, name)
-        if fresh:
-            for path in left:
-                remove_tree(path)
-        takes_up = bool(left) and not fresh
-        submit(client, run_dir, name, config, code, active=not inactive)
+        takes_up = bool(kept(run_dir, name)) and not fresh
+        submit(client, run_dir, name, config, code, active=not inactive, fresh=fresh)
         state = client.get_topology(name)
         text = _words(client, state)
         if takes_up:
@@ -67,12 +62,6 @@ def submit_command(
         "workers": [] if assignment is None else [str(slot) for slot in assignment.workers],
     }
     show(as_json, document, text)
-
-
-def _task_directories(run_dir: RunDir, name: str) -> list[Path]:
-    """What tasks of earlier topologies of that name have kept. Files beside them, as dead letters, are not theirs."""
-    state = run_dir.topology_state(name)
-    return [path for path in state.iterdir() if path.is_dir()] if state.is_dir() else []
 
 
 def _words(client: NimbusClient, state: TopologyState) -> str:

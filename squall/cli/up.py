@@ -6,12 +6,13 @@ import time
 
 import click
 
+from scheduler.cluster_size import SMALLEST_SLOTS
 from scheduler.keeper_process import BoundKeeper, start_kept
 from scheduler.standing import Stopped, stop_cluster
 from squall.cli.interrupts import Interrupts
 from squall.cli.standing import cluster_path, directory_option, json_option, left_pending, patient_client, plural, show
 
-DEFAULT_SLOTS = 4
+DEFAULT_SLOTS = SMALLEST_SLOTS
 """As Storm's supervisor.slots.ports."""
 DRAIN_SECS = 30.0
 _POLL_SECS = 0.05

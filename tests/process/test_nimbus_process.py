@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import resource
 import signal
 import socket
 import subprocess
@@ -11,6 +12,7 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -249,6 +251,74 @@ def test_a_board_that_cannot_be_made_refuses_the_submission(
     run_dir.boards.mkdir()
     submit(client, run_dir)
     assert len(supervisor.next_assignment()) == 2
+
+
+# ---- beginning anew ----
+
+
+def keep_state(run_dir: RunDir, name: str = "x") -> Path:
+    position = run_dir.state_dir(name, "lines", 0) / "position"
+    position.parent.mkdir(parents=True)
+    position.write_text("12")
+    return position
+
+
+def submit_fresh(client: NimbusClient, run_dir: RunDir, **changes: Any) -> TopologyRecord:
+    wanted = {"name": "x", "conf": {"workers": 1}, "components": COMPONENTS, "sys_path": ["lib"], **changes}
+    return client.submit_topology(blob=CodeStore(run_dir.code).put(b"code"), fresh=True, **wanted)
+
+
+def test_state_is_out_of_the_way_when_a_worker_may_start_and_then_gone(
+    client: NimbusClient, supervisor: FakeSupervisor, run_dir: RunDir
+) -> None:
+    supervisor.register()
+    position = keep_state(run_dir)
+    other = keep_state(run_dir, "y")
+    record = submit_fresh(client, run_dir)
+    supervisor.next_assignment()
+    assert not position.parent.exists()
+    assert not run_dir.set_aside("x", record.id).exists()
+    assert other.read_text() == "12"
+
+
+def test_a_refused_submission_loses_no_state(
+    client: NimbusClient, supervisor: FakeSupervisor, run_dir: RunDir
+) -> None:
+    supervisor.register()
+    position = keep_state(run_dir)
+    for changes, message in (
+        ({"conf": {"workers": 0}}, "workers is 0"), ({"status": "KILLED"}, "status is 'KILLED'"),
+        ({"components": []}, "the topology has 0 tasks"), ({"name": ".."}, "is not allowed"),
+    ):
+        with pytest.raises(UsageError, match=message):
+            submit_fresh(client, run_dir, **changes)
+    run_dir.boards.rmdir()
+    with pytest.raises(ClusterError, match="cannot create status board"):
+        submit_fresh(client, run_dir)
+    run_dir.boards.mkdir()
+    assert position.read_text() == "12"
+    assert [path.name for path in run_dir.topology_state("x").iterdir()] == ["lines-0"]
+    submit(client, run_dir, workers=1)
+    with pytest.raises(UsageError, match="a topology named 'x' is already running"):
+        submit_fresh(client, run_dir)
+    assert position.read_text() == "12"
+
+
+def test_a_submission_that_could_not_be_stored_loses_no_state(run_dir: RunDir) -> None:
+    """The store fails at the last moment: the state is aside then, and the next Nimbus puts it back."""
+    position = keep_state(run_dir)
+    first = NimbusDaemon(run_dir)
+    with NimbusClient(run_dir) as client:
+        # A limit on the size of files stands for a full disk.
+        resource.prlimit(first.process.pid, resource.RLIMIT_FSIZE, (0, 0))
+        with pytest.raises(ClusterError, match=r"nimbus\.db"):
+            submit_fresh(client, run_dir)
+        assert first.end() == 1
+        assert not position.exists()
+    first.cut_lifeline()
+    with contextlib.closing(NimbusDaemon(run_dir)), NimbusClient(run_dir) as client:
+        assert position.read_text() == "12"
+        assert client.get_cluster().topologies == []
 
 
 # ---- who is believed ----

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from scheduler.daemons import processes_of
-from tests.process.cli import ROOT, command, environment, start
+from tests.process.cli import ROOT, command, environment
 from tests.process.standing_tools import ENDLESS, Standing, directory
 from tests.process.waiting import wait_for
 
@@ -56,7 +56,8 @@ def test_a_directory_whose_daemons_are_dead(cluster: Standing) -> None:
     assert message.startswith(f"2 processes of an earlier cluster still run in {cluster.path}, without Nimbus")
     cluster.ok("down")
     for arguments in COMMANDS:
-        assert cluster.refused(1, *arguments) == f"no cluster runs in {cluster.path}: start one with `squall up`"
+        hint = f"start one with `squall up --dir {cluster.path}`"
+        assert cluster.refused(2, *arguments) == f"no cluster runs in {cluster.path}: {hint}"
     cluster.up(slots=1)
     assert cluster.json("list") == []
 
@@ -78,12 +79,26 @@ def test_names_and_numbers_that_cannot_be(cluster: Standing) -> None:
         (("supervisor", "--node", "a", "--slots", "0"), "--slots is 0; allowed: an integer from 1 up"),
     ):
         assert cluster.refused(2, *arguments) == message
+    for arguments, what in (
+        (("up", "--nodes", "1000000000"), "nodes"), (("up", "--slots", "1000000000"), "slots"),
+        (("up", "--detach", "--nodes", "1000000000"), "nodes"),
+        (("supervisor", "--node", "a", "--slots", "1000000000"), "slots"),
+        (("run", ENDLESS, "--nodes", "1000000000"), "nodes"),
+    ):
+        assert cluster.refused(2, *arguments).startswith(f"{what}: 1000000000 are too many, allowed are 1 to ")
+    assert not cluster.path.exists()
     cluster.up(slots=1)
     assert cluster.refused(2, "status", "one") == "there is no topology named 'one'; running: none"
     cluster.ok("submit", ENDLESS, "--name", "word-count")
     near = "there is no topology named 'word_count'; did you mean 'word-count'? Running: 'word-count'"
-    for arguments in (("status",), ("activate",), ("deactivate",), ("kill",), ("rebalance", "-n", "1")):
+    alone = [(word,) for word in ("status", "activate", "deactivate", "kill", "reset", "rebalance")]
+    for arguments in (*alone, ("rebalance", "-n", "1")):
         assert cluster.refused(2, *arguments, "word_count") == near
+        assert cluster.refused(2, *arguments, "WORD-COUNT") == near.replace("word_count", "WORD-COUNT")
+    cluster.run_dir.topology_state("word-count").mkdir(exist_ok=True)
+    wait_for("its logs", lambda: any(path.is_dir() for path in cluster.run_dir.logs.iterdir()))
+    for arguments in (("logs",), ("dead-letters", "--dir", cluster.path)):
+        assert "; did you mean 'word-count'? " in cluster.refused(2, *arguments, "WORD-Count")
     move = ("rebalance", "word-count")
     for arguments, message in (
         ((*move, "-e", "nothing"), "-e 'nothing' is not understood; write COMPONENT=N, e.g. -e count=2"),
@@ -93,6 +108,46 @@ def test_names_and_numbers_that_cannot_be(cluster: Standing) -> None:
     ):
         assert message in cluster.refused(2, *arguments)
     assert cluster.json("status", "word-count")["status"] == "ACTIVE"
+
+
+def kept_files(path: Path) -> dict[str, bytes]:
+    """What is in the folders of a run directory that a name may lead to."""
+    folders = ("boards", "code", "logs", "n", "s", "state")
+    files = (file for folder in folders for file in (path / folder).rglob("*") if file.is_file())
+    return {str(file.relative_to(path)): file.read_bytes() for file in files}
+
+
+BAD_NAMES = [
+    ("", "is not allowed"), (".", "is not allowed"), ("..", "is not allowed"), ("a/b", "is not allowed"),
+    ("n" * 300, "is too long: allowed are 64 characters and 200 bytes"),
+    ("__x", "begins with '__'; such names are the system's"),
+]
+
+
+def test_a_bad_name_destroys_nothing(cluster: Standing, tmp_path: Path) -> None:
+    cluster.up(slots=1)
+    position = cluster.run_dir.state_dir("kept", "spout", 0) / "position"
+    position.parent.mkdir(parents=True)
+    position.write_text("12")
+    before = kept_files(cluster.path)
+    assert before
+    touching = tmp_path / "touching.py"
+    touching.write_text(f"open({str(tmp_path / 'touched')!r}, 'w')\n")
+    for name, message in BAD_NAMES:
+        for line in (
+            ("submit", touching, "--fresh", "--name", name),
+            ("submit", touching, "--name", name),
+            ("run", touching, "--name", name),
+            ("run", touching, "--local", "--name", name),
+        ):
+            assert message in cluster.refused(2, *line)
+    for name, _ in BAD_NAMES:
+        for line in (("logs",), ("dead-letters", "--dir", cluster.path), ("status",), ("kill",), ("reset",)):
+            cluster.refused(2, *line, "--", name)
+    cluster.refused(2, "dead-letters", "--replay", "--dir", cluster.path, "--", "..")
+    after = kept_files(cluster.path)
+    assert [name for name, content in before.items() if not after.get(name, b"").startswith(content)] == []
+    assert not (tmp_path / "touched").exists()
 
 
 def test_a_path_too_long_for_sockets(cluster: Standing) -> None:
@@ -133,16 +188,16 @@ def test_a_disk_that_fills_up_costs_no_accepted_topology(cluster: Standing) -> N
     assert done.returncode == 1
     assert done.stderr.startswith(f"squall: store {cluster.path}/nimbus.db: ")
     assert accepted
-    wait_for("the end of Nimbus", lambda: cluster.run_dir.lock_holder() is None)
+    log = cluster.run_dir.logs / "keeper.log"
+    wait_for("the end of Nimbus", lambda: "nimbus exited with code 1" in log.read_text())
     workers = [process for process in processes_of(cluster.run_dir) if process.children() == []]
     assert workers
-    with start("nimbus", SQUALL_DIR=str(cluster.path)) as nimbus:
-        wait_for("the next Nimbus", lambda: cluster.run("status").returncode == 0)
-        assert [row["name"] for row in cluster.json("list")] == accepted
-        wait_for("its node", lambda: cluster.json("status")["nodes"])
-        assert cluster.described("t0")["workers"][0]["pid"] in {process.pid for process in workers}
-        cluster.ok("down", "-w", "0")
-        nimbus.communicate(timeout=20)
+    # The keeper brings the next one.
+    wait_for("the next Nimbus", lambda: cluster.run("status").returncode == 0)
+    assert [row["name"] for row in cluster.json("list")] == accepted
+    wait_for("its node", lambda: cluster.json("status")["nodes"])
+    assert cluster.described("t0")["workers"][0]["pid"] in {process.pid for process in workers}
+    cluster.ok("down", "-w", "0")
 
 
 def test_a_full_disk_and_no_descriptors(cluster: Standing) -> None:
@@ -163,7 +218,11 @@ def test_a_full_disk_and_no_descriptors(cluster: Standing) -> None:
     refused(*limited("RLIMIT_NOFILE", 8, "up", "--detach"))
     assert processes_of(cluster.run_dir) == []
     cluster.up(slots=1)
-    message = refused(*limited("RLIMIT_FSIZE", 1000, "submit", ENDLESS, "--name", "x"))
+    position = cluster.run_dir.state_dir("x", "numbers", 0) / "position"
+    position.parent.mkdir(parents=True)
+    position.write_text("12")
+    message = refused(*limited("RLIMIT_FSIZE", 1000, "submit", ENDLESS, "--fresh", "--name", "x"))
+    assert position.read_text() == "12"
     assert message.startswith(f"squall: cannot store code {cluster.path}/code/")
     for descriptors in (8, 10, 12, 14):
         refused(*limited("RLIMIT_NOFILE", descriptors, "submit", ENDLESS, "--name", "x"))

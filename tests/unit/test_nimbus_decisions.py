@@ -190,6 +190,7 @@ def test_a_taken_name_is_refused() -> None:
     [
         ({"name": "test/aaa"}, "'test/aaa' is not allowed"),
         ({"name": "a.b"}, "not allowed"),
+        ({"name": "__x"}, "topology name '__x' begins with '__'; such names are the system's"),
         ({"name": "a:b"}, "not allowed"),
         ({"name": "a\\b"}, "not allowed"),
         ({"name": ""}, "not allowed"),

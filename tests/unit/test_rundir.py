@@ -120,6 +120,28 @@ def test_no_name_leads_out_of_the_directory() -> None:
     assert run_dir.state_dir("x", "../../a\0b%", 3) == Path("/r/state/x/..%2f..%2fa%00b%25-3")
     assert run_dir.state_dir("x", "wörter", 3) == Path("/r/state/x/wörter-3")
     assert run_dir.board("x-1-00000000") == Path("/r/boards/x-1-00000000")
+    assert run_dir.state_dir("x", "..", 3) == Path("/r/state/x/..-3")
+    assert run_dir.history("../x") == Path("/r/logs/history-..%2fx.jsonl")
+    assert run_dir.worker_log("x-1-00000000", "../a", 6700).parent == run_dir.worker_logs("x-1-00000000")
+    assert run_dir.node_socket("../a").parent == Path("/r/n")
+    assert run_dir.worker_socket("../a", 6700, 1).parent == Path("/r/s")
+
+
+@pytest.mark.parametrize("name", ["", ".", ".."])
+def test_a_name_that_means_a_whole_directory_is_refused(name: str) -> None:
+    run_dir = RunDir("/r")
+    for path_of in (
+        run_dir.topology_state, run_dir.board, run_dir.metrics, run_dir.failures, run_dir.worker_logs,
+        lambda text: run_dir.state_dir(text, "c", 1), lambda text: run_dir.attempts(text, "c", 1),
+    ):
+        with pytest.raises(UsageError, match="cannot be a name: it would mean a whole directory of the cluster"):
+            path_of(name)
+
+
+def test_a_name_that_no_file_can_have_is_refused() -> None:
+    assert len(RunDir("/r").topology_state("n" * 255).name) == 255
+    with pytest.raises(UsageError, match="is too long: as a file name it takes 765 bytes, of 255"):
+        RunDir("/r").topology_state("/" * 255)
 
 
 # ---- sweep ----

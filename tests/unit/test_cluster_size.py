@@ -1,0 +1,89 @@
+"""Room for a cluster, by numbers: nothing is started here."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from engine.errors import UsageError
+from scheduler.cluster import LocalCluster
+from scheduler.cluster_size import Machine, check_cluster, check_workers, node_limit, slot_limit, this_machine
+from scheduler.keeper_process import BoundKeeper, start_kept
+
+GB = 1 << 30
+ROOMY = Machine(16 * GB, 100_000, 100_000)
+
+
+def test_memory_bounds_nodes_and_slots() -> None:
+    assert node_limit(ROOMY).most == 16 * 1024 // 96
+    assert slot_limit(ROOMY, 1).most == (16 * 1024 - 64) // 32
+    assert slot_limit(ROOMY, 2).most == (16 * 1024 - 128) // 64
+    check_cluster(170, 1, ROOMY)
+    with pytest.raises(UsageError) as caught:
+        check_cluster(100_000, 4, ROOMY)
+    assert str(caught.value) == (
+        "nodes: 100000 are too many, allowed are 1 to 170: 16384 MB of memory are available for them, "
+        "a node with one worker takes 96 MB"
+    )
+    with pytest.raises(UsageError) as caught:
+        check_cluster(2, 1_000_000, ROOMY)
+    assert str(caught.value) == (
+        "slots of each of 2 nodes: 1000000 are too many, allowed are 1 to 254: 16256 MB of memory are available for "
+        "them, a worker on each of 2 nodes takes 64 MB"
+    )
+
+
+@pytest.mark.parametrize(
+    ("machine", "nodes", "slots", "reason"),
+    [
+        (ROOMY._replace(threads=88), 10, 19, "threads are allowed for them, a"),
+        (ROOMY._replace(descriptors=72), 10, 10, "a process may open 72 files, a"),
+        (Machine(1 << 50, 1 << 30, 1 << 30), 11184810, 58836, ""),
+    ],
+)
+def test_other_limits_bound_them_too(machine: Machine, nodes: int, slots: int, reason: str) -> None:
+    assert (node_limit(machine).most, slot_limit(machine, 1).most) == (nodes, slots)
+    check_cluster(1, slots, machine)
+    with pytest.raises(UsageError, match=reason or "ports are numbered from 6700 to 65535"):
+        check_cluster(1, slots + 1, machine)
+    with pytest.raises(UsageError, match=reason or "of memory"):
+        check_cluster(nodes + 1, 1, machine)
+
+
+def test_workers_are_bounded_over_all_nodes() -> None:
+    check_workers(508, 2, ROOMY)
+    with pytest.raises(UsageError, match="workers: 509 are too many, allowed are 1 to 508: 16256 MB of memory"):
+        check_workers(509, 2, ROOMY)
+    with pytest.raises(UsageError, match="nodes: 171 are too many, allowed are 1 to 170"):
+        check_workers(1, 171, ROOMY)
+
+
+@pytest.mark.parametrize("full", [Machine(0, 1, 1), Machine(1 << 20, 0, 0)])
+def test_the_default_cluster_is_never_refused(full: Machine) -> None:
+    check_cluster(1, 4, full)
+    for nodes, slots in ((2, 1), (1, 5)):
+        with pytest.raises(UsageError, match="are too many, allowed are 1 to "):
+            check_cluster(nodes, slots, full)
+
+
+@pytest.mark.parametrize(("nodes", "slots"), [(0, 4), (1, 0), (-1, -1)])
+def test_less_than_one_is_none(nodes: int, slots: int) -> None:
+    with pytest.raises(UsageError, match=f"a cluster needs nodes and slots from 1 up, not {nodes} and {slots}"):
+        check_cluster(nodes, slots, ROOMY)
+
+
+def test_this_machine_has_room_for_a_small_one() -> None:
+    check_cluster(1, 4, this_machine())
+    assert min(this_machine()) > 0
+
+
+def test_whatever_starts_a_cluster_asks_first(tmp_path: Path) -> None:
+    for nodes, slots in ((10**8, 1), (1, 10**8), (0, 1)):
+        with pytest.raises(UsageError, match=r"nodes|slots"):
+            LocalCluster(nodes, slots, tmp_path / "run")
+        with pytest.raises(UsageError, match=r"nodes|slots"):
+            BoundKeeper(tmp_path / "run", nodes, slots)
+        with pytest.raises(UsageError, match=r"nodes|slots"):
+            start_kept(tmp_path / "run", nodes, slots)
+    assert list(tmp_path.iterdir()) == []

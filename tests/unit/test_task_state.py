@@ -1,0 +1,93 @@
+"""State that a topology casts off: aside, then gone, or back as it was."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from engine.errors import ClusterError
+from ipc.rundir import RunDir
+from scheduler.messages import TopologyRecord
+from scheduler.task_state import discard, kept, put_back, set_aside, settle
+
+RECORD = TopologyRecord("x-1-00000000", "x", "ACTIVE", {}, [], "", [], 0.0)
+
+
+@pytest.fixture
+def run_dir(tmp_path: Path) -> RunDir:
+    made = RunDir(tmp_path)
+    for task in (0, 1):
+        made.state_dir("x", "spout", task).mkdir(parents=True)
+        (made.state_dir("x", "spout", task) / "position").write_text(str(task))
+    made.attempts("x", "spout", 0).mkdir(parents=True)
+    (made.topology_state("x") / ".given-back").mkdir()
+    (made.topology_state("x") / "dead-letters.jsonl").write_text("letters")
+    return made
+
+
+def files(run_dir: RunDir) -> dict[str, str]:
+    state = run_dir.path / "state"
+    return {str(path.relative_to(state)): path.read_text() if path.is_file() else "" for path in state.rglob("*")}
+
+
+LETTERS = {"x": "", "x/.given-back": "", "x/dead-letters.jsonl": "letters"}
+
+
+def test_it_is_aside_and_then_gone(run_dir: RunDir) -> None:
+    aside = run_dir.set_aside("x", RECORD.id)
+    assert {path.name for path in kept(run_dir, "x")} == {"spout-0", "spout-1", ".attempts"}
+    set_aside(run_dir, RECORD)
+    assert kept(run_dir, "x") == []
+    assert (aside / "spout-1" / "position").read_text() == "1"
+    discard(aside)
+    discard(aside)
+    assert files(run_dir) == LETTERS
+
+
+def test_it_is_put_back_as_it_was(run_dir: RunDir) -> None:
+    before = files(run_dir)
+    set_aside(run_dir, RECORD)
+    assert files(run_dir) != before
+    for _ in range(2):
+        put_back(run_dir.set_aside("x", RECORD.id))
+        assert files(run_dir) == before
+
+
+def test_the_next_nimbus_sees_in_the_store_what_to_do(run_dir: RunDir) -> None:
+    before = files(run_dir)
+    other = TopologyRecord("x-2-00000000", "x", "ACTIVE", {}, [], "", [], 0.0)
+    set_aside(run_dir, RECORD)
+    settle(run_dir, [other])
+    assert files(run_dir) == before
+    set_aside(run_dir, RECORD)
+    settle(run_dir, [other, RECORD])
+    assert files(run_dir) == LETTERS
+
+
+def test_what_has_come_meanwhile_is_not_overwritten(run_dir: RunDir, caplog: pytest.LogCaptureFixture) -> None:
+    set_aside(run_dir, RECORD)
+    newer = run_dir.state_dir("x", "spout", 0) / "position"
+    newer.parent.mkdir()
+    newer.write_text("newer")
+    settle(run_dir, [])
+    assert newer.read_text() == "newer"
+    aside = run_dir.set_aside("x", RECORD.id)
+    assert (aside / "spout-0" / "position").read_text() == "0"
+    assert f"the state in {aside} cannot be put back" in caplog.text
+
+
+def test_what_cannot_be_set_aside_stays(run_dir: RunDir) -> None:
+    run_dir.set_aside("x", RECORD.id).write_text("in the way")
+    before = files(run_dir)
+    with pytest.raises(ClusterError, match="cannot set aside the state of an earlier x: "):
+        set_aside(run_dir, RECORD)
+    assert files(run_dir) == before
+
+
+def test_no_state_is_nothing_to_do(tmp_path: Path) -> None:
+    run_dir = RunDir(tmp_path)
+    assert kept(run_dir, "x") == []
+    set_aside(run_dir, RECORD)
+    settle(run_dir, [RECORD])
+    assert list(tmp_path.iterdir()) == []
