@@ -56,7 +56,8 @@ def test_a_directory_whose_daemons_are_dead(cluster: Standing) -> None:
     assert message.startswith(f"2 processes of an earlier cluster still run in {cluster.path}, without Nimbus")
     cluster.ok("down")
     for arguments in COMMANDS:
-        assert cluster.refused(1, *arguments) == f"no cluster runs in {cluster.path}: start one with `squall up`"
+        hint = f"start one with `squall up --dir {cluster.path}`"
+        assert cluster.refused(2, *arguments) == f"no cluster runs in {cluster.path}: {hint}"
     cluster.up(slots=1)
     assert cluster.json("list") == []
 
@@ -90,8 +91,14 @@ def test_names_and_numbers_that_cannot_be(cluster: Standing) -> None:
     assert cluster.refused(2, "status", "one") == "there is no topology named 'one'; running: none"
     cluster.ok("submit", ENDLESS, "--name", "word-count")
     near = "there is no topology named 'word_count'; did you mean 'word-count'? Running: 'word-count'"
-    for arguments in (("status",), ("activate",), ("deactivate",), ("kill",), ("rebalance", "-n", "1")):
+    alone = [(word,) for word in ("status", "activate", "deactivate", "kill", "reset", "rebalance")]
+    for arguments in (*alone, ("rebalance", "-n", "1")):
         assert cluster.refused(2, *arguments, "word_count") == near
+        assert cluster.refused(2, *arguments, "WORD-COUNT") == near.replace("word_count", "WORD-COUNT")
+    cluster.run_dir.topology_state("word-count").mkdir(exist_ok=True)
+    wait_for("its logs", lambda: any(path.is_dir() for path in cluster.run_dir.logs.iterdir()))
+    for arguments in (("logs",), ("dead-letters", "--dir", cluster.path)):
+        assert "; did you mean 'word-count'? " in cluster.refused(2, *arguments, "WORD-Count")
     move = ("rebalance", "word-count")
     for arguments, message in (
         ((*move, "-e", "nothing"), "-e 'nothing' is not understood; write COMPONENT=N, e.g. -e count=2"),
