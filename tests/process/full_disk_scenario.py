@@ -40,8 +40,9 @@ def scenario(cluster: Standing, filler: Path) -> None:
     wait_for("acks", lambda: cluster.described("first")["acked"] > 0)
     fill(filler)
     message = cluster.refused(1, "submit", ENDLESS, "--name", "x", "--fresh")
-    assert message.startswith(f"cannot store code {cluster.path}/code/"), message
-    assert position.read_text() == "12"
+    # Whichever of the two finds no page left. If it is the store, Nimbus ends and its next life puts the state back.
+    assert message.startswith((f"cannot store code {cluster.path}/code/", f"store {cluster.path}/nimbus.db: ")), message
+    wait_for("the state, where it was", lambda: position.exists() and position.read_text() == "12")
     before = cluster.described("first")["acked"]
     wait_for("more acks", lambda: cluster.described("first")["acked"] > before)
     assert [row["name"] for row in cluster.json("list")] == ["first"]
