@@ -51,6 +51,10 @@ class Interrupted(ClusterError):
     """The caller did not want to wait any longer."""
 
 
+class NoCluster(ClusterError):
+    """Nothing of the cluster runs."""
+
+
 class NimbusClient:
     """A connection to the Nimbus of one run directory. A context manager."""
 
@@ -166,14 +170,14 @@ class NimbusClient:
         if self.run_dir.lock_holder() is not None:
             return
         if not self._patience_secs or not processes_of(self.run_dir):
-            raise ClusterError(f"no cluster runs in {path}: start one with `squall up`")
+            raise NoCluster(f"no cluster runs in {path}: start one with `squall up --dir {path}`")
         self._on_away()
         deadline = time.monotonic() + self._patience_secs
         while self.run_dir.lock_holder() is None:
             if time.monotonic() >= deadline:
                 raise ClusterError(
                     f"Nimbus of the cluster in {path} is away, and did not come back within {self._patience_secs:g} s: "
-                    f"workers run on, `squall nimbus` starts it again"
+                    f"workers run on, `squall nimbus --dir {path}` starts it again"
                 )
             time.sleep(POLL_SECS)
 

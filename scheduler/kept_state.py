@@ -48,9 +48,19 @@ def keep_dead_letters(run_dir: RunDir, topology_name: str, copy: bool) -> tuple[
 def find_dead_letters(topology_name: str) -> RunDir | None:
     """Of the run directories in the usual places, the one whose ledger of this topology was written last."""
     found = []
-    for parent in (default_parent(), *kept_parents()):
+    for parent in _usual_places():
         for path in parent.glob("*/"):
             ledger = RunDir(path).topology_state(topology_name) / LEDGER
             if ledger.exists():
                 found.append((ledger.stat().st_mtime_ns, path))
     return RunDir(max(found)[1]) if found else None
+
+
+def names_with_dead_letters() -> list[str]:
+    """Of the topologies that `find_dead_letters` would find, as their directories are called."""
+    found = (ledger for parent in _usual_places() for ledger in parent.glob(f"*/state/*/{LEDGER}"))
+    return sorted({ledger.parent.name for ledger in found})
+
+
+def _usual_places() -> list[Path]:
+    return [default_parent(), *kept_parents()]

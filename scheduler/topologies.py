@@ -15,6 +15,13 @@ from scheduler.messages import SlotRef
 from scheduler.topology_life import TopologyLife
 
 
+def with_near_name(name: str, known: Iterable[str], rest: str) -> str:
+    """`rest`, and before it which of `known` may have been meant, big and small letters being the same."""
+    by_letters = {other.casefold(): other for other in known}
+    near = difflib.get_close_matches(name.casefold(), by_letters, n=1)
+    return f"did you mean {by_letters[near[0]]!r}? {rest[:1].upper()}{rest[1:]}" if near else rest
+
+
 class Topologies:
     """In the order of their submission."""
 
@@ -42,9 +49,8 @@ class Topologies:
         """UsageError if there is none of that name."""
         life = self._lives.get(name)
         if life is None:
-            near = difflib.get_close_matches(name, self._lives, n=1)
             running = ", ".join(repr(other) for other in self._lives) or "none"
-            hint = f"did you mean {near[0]!r}? Running: {running}" if near else f"running: {running}"
+            hint = with_near_name(name, self._lives, f"running: {running}")
             raise UsageError(f"there is no topology named {name!r:.80}; {hint}")
         return life
 

@@ -14,7 +14,8 @@ from rich.table import Table
 from engine.errors import UsageError
 from ipc.rundir import RunDir
 from scheduler.dead_letters import DeadLetter, DeadLetters
-from scheduler.kept_state import find_dead_letters
+from scheduler.kept_state import find_dead_letters, names_with_dead_letters
+from scheduler.topologies import with_near_name
 
 _PLAIN_WIDTH = 160
 _SHOWN_CHARACTERS = 60
@@ -57,13 +58,15 @@ def _run_dir(topology: str, directory: str | None) -> RunDir:
     if directory is None:
         found = find_dead_letters(topology)
         if found is None:
-            raise UsageError(f"no run directory holds dead letters of {topology!r}; name one with --dir")
+            hint = with_near_name(topology, names_with_dead_letters(), "name one with --dir")
+            raise UsageError(f"no run directory holds dead letters of {topology!r:.80}; {hint}")
         return found
     run_dir = RunDir.open(directory)
     state = run_dir.topology_state(topology)
     if not state.is_dir():
         known = sorted(entry.name for entry in Path(state.parent).iterdir()) if state.parent.is_dir() else []
-        raise UsageError(f"{run_dir.path} knows no topology {topology!r}; it knows {', '.join(known) or 'none'}")
+        hint = with_near_name(topology, known, f"it knows {', '.join(known) or 'none'}")
+        raise UsageError(f"{run_dir.path} knows no topology {topology!r:.80}; {hint}")
     return run_dir
 
 

@@ -11,6 +11,7 @@ import click
 from engine.errors import UsageError
 from ipc.rundir import RunDir
 from scheduler.log_tail import LogTail
+from scheduler.topologies import with_near_name
 from squall.cli.interrupts import Interrupts
 from squall.cli.standing import directory_option, json_option, open_cluster, show
 
@@ -61,5 +62,6 @@ def _logs_of(run_dir: RunDir, name: str) -> Path:
     if not found:
         folders = (path.name for path in run_dir.logs.iterdir() if path.is_dir())
         names = sorted({folder.rsplit("-", 2)[0] for folder in folders})
-        raise UsageError(f"there are no logs of a topology named {name!r}; there are of {', '.join(names) or 'none'}")
+        hint = with_near_name(name, names, f"there are of {', '.join(names) or 'none'}")
+        raise UsageError(f"there are no logs of a topology named {name!r:.80}; {hint}")
     return found[max(found)]

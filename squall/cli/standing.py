@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import shlex
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -15,7 +16,7 @@ import click
 
 from engine.errors import UsageError
 from ipc.rundir import RunDir, standing_directory
-from scheduler.client import AWAY_PATIENCE_SECS, NimbusClient
+from scheduler.client import AWAY_PATIENCE_SECS, NimbusClient, NoCluster
 from scheduler.job import Job
 from scheduler.messages import TopologyRecord
 
@@ -50,16 +51,24 @@ def open_cluster(directory: str | None) -> RunDir:
     """The run directory of a cluster that is or was there."""
     path = cluster_path(directory)
     if not path.exists():
-        where = "" if directory is None else f" --dir {directory}"
-        raise UsageError(f"there is no cluster at {path}: start one with `squall up{where}`")
+        raise UsageError(f"there is no cluster at {path}: {_start_hint(directory)}")
     return RunDir.open(path)
+
+
+def _start_hint(directory: str | None) -> str:
+    where = "" if directory is None else f" --dir {shlex.quote(directory)}"
+    return f"start one with `squall up{where}`"
 
 
 @contextlib.contextmanager
 def nimbus_of(directory: str | None) -> Iterator[tuple[RunDir, NimbusClient]]:
     """The running cluster that the user means."""
     run_dir = open_cluster(directory)
-    with patient_client(run_dir) as client:
+    try:
+        client = patient_client(run_dir)
+    except NoCluster:
+        raise UsageError(f"no cluster runs in {run_dir.path}: {_start_hint(directory)}") from None
+    with client:
         yield run_dir, client
 
 
