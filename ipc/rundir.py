@@ -165,9 +165,12 @@ class RunDir:
 
     def _locker(self) -> str:
         try:
-            return self.lock_file.read_text(encoding="ascii").strip() or "unknown"
-        except FileNotFoundError:
+            pid = self.lock_file.read_text(encoding="ascii").strip()
+            # A holder that was killed leaves its number behind, until the next one has written its own.
+            os.kill(int(pid), 0)
+        except (FileNotFoundError, ValueError, ProcessLookupError):
             return "unknown"
+        return pid
 
     def key(self) -> bytes:
         """The secret that signs control frames."""

@@ -85,13 +85,6 @@ class Scene:
     def supervisor(self, node: str) -> psutil.Process | None:
         return next((process for process in processes_of(self.cluster.run_dir) if runs(process, node)), None)
 
-    def nimbus(self) -> int:
-        def pid() -> int:
-            holder = self.cluster.run_dir.lock_holder()
-            return int(holder) if holder is not None and holder.isdecimal() else 0
-
-        return wait_for("Nimbus", pid)
-
     def history(self) -> list[Step]:
         return read_history(self.cluster.run_dir.logs)
 
@@ -149,7 +142,7 @@ def kill_supervisor(scene: Scene) -> None:
 
 
 def kill_nimbus(scene: Scene) -> None:
-    kill_hard(scene.nimbus())
+    kill_hard(scene.cluster.nimbus().pid)
 
 
 def kill_node(scene: Scene, node: str = "") -> None:

@@ -19,6 +19,7 @@ from squall.cli import main
 from squall.cli.standing import job_of
 from squall.cli.status import describe
 from tests.process.cli import squall
+from tests.process.waiting import wait_for
 
 ENDLESS = "tests/process/standing_topologies.py"
 
@@ -84,6 +85,19 @@ class Standing:
     def keeper(self) -> psutil.Process:
         """The process that starts the daemons again."""
         return next(process for process in processes_of(self.run_dir) if runs(process, "scheduler.keeper_main"))
+
+    def nimbus(self) -> psutil.Process:
+        """The Nimbus that runs, or the next one."""
+        return wait_for("Nimbus", self._nimbus)
+
+    def _nimbus(self) -> psutil.Process | None:
+        holder = self.run_dir.lock_holder()
+        if holder is None or not holder.isdecimal():
+            return None
+        try:
+            return psutil.Process(int(holder))
+        except psutil.NoSuchProcess:
+            return None
 
     def supervisor(self, node: str) -> psutil.Process:
         return next(process for process in processes_of(self.run_dir) if runs(process, node))

@@ -6,7 +6,6 @@ import signal
 import time
 from collections.abc import Callable, Iterator
 
-import psutil
 import pytest
 
 from scheduler.history import read_history
@@ -23,14 +22,6 @@ def cluster() -> Iterator[Standing]:
         yield made
 
 
-def nimbus(cluster: Standing) -> psutil.Process:
-    def pid() -> int:
-        holder = cluster.run_dir.lock_holder()
-        return int(holder) if holder is not None and holder.isdecimal() else 0
-
-    return psutil.Process(wait_for("Nimbus", pid))
-
-
 def workers(cluster: Standing) -> list[int]:
     return [row["pid"] for row in cluster.described("one")["workers"] if row["state"] == "ready"]
 
@@ -43,13 +34,13 @@ def submit_two_workers(cluster: Standing) -> list[int]:
 def test_a_killed_nimbus_comes_back_and_commands_wait_for_it(cluster: Standing) -> None:
     cluster.up(slots=2)
     before = submit_two_workers(cluster)
-    killed = nimbus(cluster)
+    killed = cluster.nimbus()
     killed.kill()
     wait_for("the end of Nimbus", lambda: not killed.is_running())
     done = cluster.run("deactivate", "one")
     assert done.returncode == 0, done.stderr
     assert done.stderr == "Nimbus is away, waiting for it for up to 5 s\n"
-    assert nimbus(cluster).pid != killed.pid
+    assert cluster.nimbus().pid != killed.pid
     assert workers(cluster) == before
     cluster.ok("activate", "one")
     acked = cluster.described("one")["acked"]
@@ -88,10 +79,10 @@ def test_in_the_foreground_the_command_replaces_them(cluster: Standing) -> None:
             assert process.stdout is not None
             process.stdout.readline()
             before = submit_two_workers(cluster)
-            first, supervisor = nimbus(cluster), cluster.supervisor("node-1")
+            first, supervisor = cluster.nimbus(), cluster.supervisor("node-1")
             for daemon in (first, supervisor):
                 daemon.kill()
-            wait_for("another Nimbus", lambda: nimbus(cluster).pid != first.pid)
+            wait_for("another Nimbus", lambda: cluster.nimbus().pid != first.pid)
             wait_for("the node", lambda: cluster.json("status")["nodes"])
             assert cluster.supervisor("node-1").pid != supervisor.pid
             assert workers(cluster) == before
@@ -118,7 +109,7 @@ def test_a_killed_keeper_takes_nothing_with_it(cluster: Standing) -> None:
 def test_a_daemon_that_cannot_run_is_not_tried_for_ever(cluster: Standing) -> None:
     cluster.up(slots=2)
     # Somebody's file where the store should be: every new Nimbus refuses it.
-    killed = nimbus(cluster)
+    killed = cluster.nimbus()
     store = cluster.run_dir.nimbus_db.read_bytes()
     cluster.run_dir.nimbus_db.write_bytes(b"no store")
     killed.kill()

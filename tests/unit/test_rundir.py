@@ -5,6 +5,8 @@ from __future__ import annotations
 import fcntl
 import os
 import stat
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -100,6 +102,16 @@ def test_one_process_holds_the_lock(run_dir: RunDir) -> None:
     lock.release()
     assert run_dir.lock_holder() is None
     run_dir.lock().release()
+
+
+def test_a_killed_holder_is_not_taken_for_the_next_one(run_dir: RunDir) -> None:
+    killed = subprocess.Popen([sys.executable, "-c", ""])
+    killed.wait()
+    lock = run_dir.lock()
+    # As it is between the moment in which the next one has the lock, and that in which it has written who it is.
+    run_dir.lock_file.write_text(f"{killed.pid}\n")
+    assert run_dir.lock_holder() == "unknown"
+    lock.release()
 
 
 def test_paths_that_are_too_long_are_refused_early(tmp_path: Path) -> None:
