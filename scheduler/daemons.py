@@ -1,6 +1,6 @@
 """Starting a cluster's daemons, each a process of its own, and finding those that run.
 
-A daemon is executed (`execute`), or forked where that is safe (`scheduler.forked_daemon`).
+A daemon is executed, or forked from a process for which that is safe.
 
 Guarantees
     * `start` returns when Nimbus takes requests and every supervisor has registered; otherwise it raises with the last
@@ -26,12 +26,13 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import psutil
 
 from engine.errors import ClusterError
 from ipc.rundir import RunDir
+from scheduler.forked_module import ChildProcess, ForkedModule, fork_module
 
 FIRST_PORT = 6700
 SUPERVISOR = "scheduler.supervisor_main"
@@ -81,21 +82,6 @@ class Launch(NamedTuple):
         return [sys.executable, "-m", self.module, *self.arguments]
 
 
-class DaemonProcess(Protocol):
-    """A child of this process, as far as `subprocess.Popen` is needed."""
-
-    @property
-    def pid(self) -> int: ...
-
-    def poll(self) -> int | None: ...
-
-    def wait(self, timeout: float | None = None) -> int: ...
-
-    def terminate(self) -> None: ...
-
-    def kill(self) -> None: ...
-
-
 def execute(launch: Launch) -> subprocess.Popen[bytes]:
     """Start a daemon as a new interpreter; whatever this process has: threads, a ZeroMQ context."""
     with open(launch.log_path, "ab") as log:
@@ -103,6 +89,11 @@ def execute(launch: Launch) -> subprocess.Popen[bytes]:
             launch.command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, pass_fds=launch.keep,
             start_new_session=True, env=daemon_environment(launch.run_dir),
         )
+
+
+def fork(launch: Launch) -> ForkedModule:
+    """Fork a daemon from this process, which must have one thread and never have had a ZeroMQ context."""
+    return fork_module(launch.module, launch.arguments, launch.keep, launch.log_path)
 
 
 class Ended(NamedTuple):
@@ -119,10 +110,10 @@ class Ended(NamedTuple):
 class Daemons:
     """The daemons that this process starts."""
 
-    def __init__(self, run_dir: RunDir, start_one: Callable[[Launch], DaemonProcess] = execute) -> None:
+    def __init__(self, run_dir: RunDir, start_one: Callable[[Launch], ChildProcess] = execute) -> None:
         self._run_dir = run_dir
         self._start_one = start_one
-        self._processes: dict[str, DaemonProcess] = {}
+        self._processes: dict[str, ChildProcess] = {}
         self._commands: dict[str, tuple[str, tuple[str, ...]]] = {}
         """Module and arguments of each daemon, to start it again."""
         self._lifeline, self._lifeline_read = -1, -1

@@ -3,7 +3,7 @@
 Guarantees
     * Only a process with one thread forks: no lock can be held in the child by a thread that is not there.
     * The child has its own session and process group, default signals, an empty mask, no descriptor but those it is to
-      keep, its log as stdout and stderr, and /dev/null as stdin.
+      keep, its log (or what its parent has) as stdout and stderr, and /dev/null as stdin.
     * However its work ends, the child ends here, with os._exit: nothing of the parent's stack, exit handlers or locks
       runs in it.
 
@@ -44,12 +44,16 @@ def fork(child: Callable[[], NoReturn]) -> int:
     return pid
 
 
-def run_forked(work: Callable[[], object], log_path: str, keep: Collection[int] = ()) -> NoReturn:
+def run_forked(
+    work: Callable[[], object], log_path: str | os.PathLike[str] | None, keep: Collection[int] = ()
+) -> NoReturn:
     """Be the child: `work` returns its exit code (None: 0), or raises. Called right after the fork."""
     code = EXIT_EXCEPTION
     try:
         os.setsid()
-        _redirect_standard_streams(log_path)
+        os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+        if log_path is not None:
+            _redirect_output(log_path)
         _close_inherited_descriptors(keep)
         _reset_signals()
         code = _exit_code(work)
@@ -75,9 +79,7 @@ def _exit_code(work: Callable[[], object]) -> int:
     return EXIT_EXCEPTION
 
 
-def _redirect_standard_streams(log_path: str) -> None:
-    null = os.open(os.devnull, os.O_RDONLY)
-    os.dup2(null, 0)
+def _redirect_output(log_path: str | os.PathLike[str]) -> None:
     try:
         os.makedirs(os.path.dirname(log_path), mode=0o700, exist_ok=True)
         log = os.open(log_path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)

@@ -3,7 +3,9 @@
 Guarantees: a dead forking parent is replaced by the same policy as a worker; one that cannot be kept alive raises
 ClusterError, which ends the supervisor (its workers run on).
 
-Relies on: `turn` being called when `next_deadline` has come. Owner: the supervisor's loop.
+Relies on: being made before the process has a second thread or a ZeroMQ context, because the first forking parent is
+forked from it (later ones are executed); `turn` being called when `next_deadline` has come. Owner: the supervisor's
+loop.
 """
 
 from __future__ import annotations
@@ -32,7 +34,7 @@ class ForkingParent:
         self._client: ZygoteClient | None = None
         self._started_at = 0.0
         self._start_at: float | None = None
-        self._start(now)
+        self._start(now, forked=True)
 
     @property
     def fd(self) -> int:
@@ -83,9 +85,9 @@ class ForkingParent:
             self._client.close()
             self._client = None
 
-    def _start(self, now: float) -> None:
+    def _start(self, now: float, *, forked: bool = False) -> None:
         self._start_at = None
-        self._client = ZygoteClient.start()
+        self._client = ZygoteClient.start(forked=forked)
         self._started_at = now
         self._poller.register(self._client.fileno(), zmq.POLLIN)
         log.info("forking parent %d started", self._client.pid)

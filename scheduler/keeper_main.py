@@ -13,7 +13,6 @@ fork), and `scheduler.standing.stop_cluster` to end it where it would be in the 
 from __future__ import annotations
 
 import argparse
-import gc
 import os
 import random
 import sys
@@ -29,6 +28,7 @@ from scheduler.keeper import Keeper
 from scheduler.keeper_process import Began
 from scheduler.process_title import set_title
 from scheduler.standing import start_cluster
+from scheduler.zygote import preload
 
 PRELOADED = (nimbus_main, supervisor_main)
 """Imported for the daemons."""
@@ -51,15 +51,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         # The last two arguments.
         set_title(sys.orig_argv[:-2])
     os.umask(0o077)
-    # Out of the garbage collector's sight, so that daemons share its memory.
-    gc.collect()
-    gc.freeze()
     try:
         daemons = start_cluster(RunDir.open(options.dir), options.nodes, options.slots, options.lifeline)
     except (SquallError, OSError) as error:
         _report(options.report_fd, Began(str(error), isinstance(error, UsageError)))
         return 1
     _report(options.report_fd, Began())
+    # Only now, when nobody waits: daemons that are forked later have in it what their workers need as well.
+    preload()
     Keeper(daemons, random.Random(), _log).run()
     return 0
 

@@ -25,8 +25,7 @@ from engine.errors import ClusterError, UsageError
 from ipc.run_parent import try_flock
 from ipc.rundir import RunDir
 from scheduler.client import AWAY_PATIENCE_SECS, Interrupted, NimbusClient
-from scheduler.daemons import SUPERVISOR, Daemons, processes_of, runs
-from scheduler.forked_daemon import fork_daemon
+from scheduler.daemons import SUPERVISOR, Daemons, fork, processes_of, runs
 from scheduler.job import Job
 from scheduler.topology_view import TopologyView
 
@@ -55,7 +54,7 @@ def start_cluster(run_dir: RunDir, nodes: int, slots: int, lifeline: int | None)
         raise UsageError(f"a cluster is being started in {run_dir.path} by another command")
     try:
         _check_nothing_runs(run_dir)
-        daemons = Daemons(run_dir, fork_daemon)
+        daemons = Daemons(run_dir, fork)
         if lifeline is not None:
             daemons.bind(lifeline)
         try:

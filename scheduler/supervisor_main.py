@@ -62,7 +62,7 @@ class SupervisorProcess:
         self._stop_signals = {signal.SIGTERM, signal.SIGINT} if options.interruptible else {signal.SIGTERM}
         self._inbox = SignalInbox(self._poller, options.lifeline, [*self._stop_signals, signal.SIGCHLD])
         self._boards = NodeBoards(run_dir)
-        # Before anything else that takes time: the forking parent imports while this process goes on.
+        # Before there is a ZeroMQ context, with which no process may fork.
         self._forking_parent = ForkingParent(self._poller, options.entry, rng, time.monotonic())
         slots = [
             Slot(

@@ -8,7 +8,7 @@ Guarantees
 
 Relies on: being started by `scheduler.zygote_client`, with one end of a socket pair.
 
-Run as ``python -m scheduler.zygote --fd N``.
+Forked from its supervisor, or run as ``python -m scheduler.zygote --fd N``.
 """
 
 from __future__ import annotations

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import os
 import select
-import signal
 import socket
 import subprocess
 import sys
@@ -22,9 +21,11 @@ from collections import deque
 from typing import NamedTuple
 
 from engine.errors import ClusterError, ProtocolError
+from scheduler.forked_module import ChildProcess, fork_module
 from scheduler.messages import WorkerBoot
 from scheduler.zygote_wire import ChildExited, Forked, ForkRefused, ForkRequest, Received, ZygoteChannel
 
+_MODULE = "scheduler.zygote"
 WORKER_ENTRY = "scheduler.worker:worker_main"
 SEND_TIMEOUT_SECS = 5.0
 CLOSE_TIMEOUT_SECS = 5.0
@@ -51,8 +52,8 @@ ZygoteEvent = ForkedChild | ForkRefused | ChildExited | ZygoteEnded
 class ZygoteClient:
     """A running forking parent. Owner: the supervisor's loop; `start` from its main thread."""
 
-    def __init__(self, popen: subprocess.Popen[bytes], channel: ZygoteChannel) -> None:
-        self._popen = popen
+    def __init__(self, child: ChildProcess, channel: ZygoteChannel) -> None:
+        self._child = child
         self._channel = channel
         self._kept: deque[ZygoteEvent] = deque()
         self._ended = False
@@ -60,25 +61,23 @@ class ZygoteClient:
         self._poll.register(channel, select.POLLIN)
 
     @classmethod
-    def start(cls) -> ZygoteClient:
-        """Start one. Returns at once; requests wait in the socket until it has imported everything."""
+    def start(cls, *, forked: bool = False) -> ZygoteClient:
+        """Start one: as a new interpreter, or `forked` from this process while it has one thread and no ZeroMQ context
+        yet, with half of what it needs imported. Returns at once; requests wait in the socket until it has the rest."""
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
         ours.settimeout(SEND_TIMEOUT_SECS)
-        command = [sys.executable, "-m", "scheduler.zygote", "--fd", str(theirs.fileno())]
         try:
-            popen = subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, pass_fds=[theirs.fileno()], start_new_session=True
-            )
-        except OSError as error:
+            child = (_fork if forked else _execute)(theirs.fileno())
+        except (OSError, ClusterError) as error:
             ours.close()
-            raise ClusterError(f"cannot start the forking parent: {error.strerror}") from error
+            raise ClusterError(f"cannot start the forking parent: {error}") from error
         finally:
             theirs.close()
-        return cls(popen, ZygoteChannel(ours))
+        return cls(child, ZygoteChannel(ours))
 
     @property
     def pid(self) -> int:
-        return self._popen.pid
+        return self._child.pid
 
     def fileno(self) -> int:
         """Readable when `events` has something, but for what `fork` kept."""
@@ -122,7 +121,7 @@ class ZygoteClient:
 
     def kill(self) -> None:
         """End it by force; `events` will say so. Its workers live on."""
-        self._popen.send_signal(signal.SIGKILL)
+        self._child.kill()
 
     def close(self) -> None:
         """End it, by force if need be, and reap it. Its workers live on."""
@@ -132,12 +131,12 @@ class ZygoteClient:
         self._kept.clear()
         self._channel.close()
         if self._ended:
-            self._popen.kill()
+            self._child.kill()
         try:
-            self._popen.wait(CLOSE_TIMEOUT_SECS)
+            self._child.wait(CLOSE_TIMEOUT_SECS)
         except subprocess.TimeoutExpired:
-            self._popen.kill()
-            self._popen.wait()
+            self._child.kill()
+            self._child.wait()
 
     def _read(self, timeout_secs: float) -> list[ZygoteEvent]:
         """Events of the next bytes to arrive, if any do in time."""
@@ -152,6 +151,15 @@ class ZygoteClient:
             self.kill()
         self._ended = True
         return [ZygoteEnded(reason)]
+
+
+def _fork(fd: int) -> ChildProcess:
+    return fork_module(_MODULE, ("--fd", str(fd)), (fd,))
+
+
+def _execute(fd: int) -> ChildProcess:
+    command = [sys.executable, "-m", _MODULE, "--fd", str(fd)]
+    return subprocess.Popen(command, stdin=subprocess.DEVNULL, pass_fds=[fd], start_new_session=True)
 
 
 def _answers(event: ForkedChild | ForkRefused, boot: WorkerBoot) -> bool:

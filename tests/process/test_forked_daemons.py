@@ -74,6 +74,30 @@ def test_a_forked_daemon_looks_executed_and_holds_nothing_of_others(cluster: Sta
     assert keeper.num_threads() == 1
 
 
+def forking_parent(supervisor: psutil.Process) -> psutil.Process | None:
+    """It may have no name of its own yet."""
+    named = (child for child in supervisor.children() if "scheduler.zygote" in child.cmdline())
+    return next(named, None)
+
+
+def test_the_first_forking_parent_is_forked_and_the_next_one_executed(cluster: Standing) -> None:
+    cluster.up(nodes=1, slots=1)
+    supervisor = cluster.supervisor("node-1")
+    first = wait_for("the forking parent", lambda: forking_parent(supervisor))
+    assert first.num_threads() == 1
+    of_supervisor = set(open_files(supervisor).values())
+    log = str(cluster.run_dir.supervisor_log("node-1"))
+    assert {*open_files(first).values()} & of_supervisor <= {"/dev/null", log, "anon_inode:[pidfd]"}
+    cluster.ok("submit", ENDLESS, "--name", "one")
+    wait_for("acks", lambda: cluster.described("one")["acked"] > 0)
+    first.kill()
+    wait_for("the next one", lambda: (found := forking_parent(supervisor)) and found.pid != first.pid)
+    os.kill(cluster.described("one")["workers"][0]["pid"], signal.SIGKILL)
+    wait_for("a worker of its own", lambda: cluster.described("one")["workers"][0]["incarnation"] == 2)
+    acked = cluster.described("one")["acked"]
+    wait_for("more acks", lambda: cluster.described("one")["acked"] > acked)
+
+
 def test_a_forked_daemon_survives_the_keeper_and_ends_by_sigterm(cluster: Standing) -> None:
     cluster.up(nodes=1, slots=1)
     cluster.ok("submit", ENDLESS, "--name", "one")

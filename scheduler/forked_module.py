@@ -1,7 +1,7 @@
-"""A daemon that is forked from a process which has its modules imported already, instead of executed anew.
+"""A module's `main`, in a process that is forked from one that has it imported already, instead of executed anew.
 
-Guarantees: it looks as if it had been executed: session, signals, descriptors, log, command line. It holds nothing of
-its parent, and of its siblings only what `Launch.keep` names.
+Guarantees: the process looks as if it had been executed: session, signals, descriptors, command line. It holds nothing
+of its parent but what `keep` names.
 
 Relies on: `scheduler.forked_process` for what makes a fork safe; the parent having the run directory's mark in the
 environment it was executed with. The parent's only thread.
@@ -16,14 +16,30 @@ import select
 import signal
 import subprocess
 import sys
-from typing import NoReturn
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NoReturn, Protocol
 
-from scheduler.daemons import Launch
 from scheduler.forked_process import fork, run_forked
 from scheduler.process_title import set_title
 
 
-class ForkedDaemon:
+class ChildProcess(Protocol):
+    """A child of this process, forked or executed: as much of `subprocess.Popen` as is needed."""
+
+    @property
+    def pid(self) -> int: ...
+
+    def poll(self) -> int | None: ...
+
+    def wait(self, timeout: float | None = None) -> int: ...
+
+    def terminate(self) -> None: ...
+
+    def kill(self) -> None: ...
+
+
+class ForkedModule:
     """A child of this process; as `subprocess.Popen` as far as it goes."""
 
     def __init__(self, pid: int) -> None:
@@ -63,16 +79,19 @@ class ForkedDaemon:
             os.kill(self.pid, signum)
 
 
-def fork_daemon(launch: Launch) -> ForkedDaemon:
-    """Fork one. ClusterError if it cannot be."""
+def fork_module(
+    module: str, arguments: Sequence[str], keep: Sequence[int], log_path: Path | None = None
+) -> ForkedModule:
+    """Run `python -m module arguments`, as it were. Without a log it writes where this process does. ClusterError if
+    the fork fails."""
 
     def child() -> NoReturn:
-        run_forked(lambda: _run(launch), str(launch.log_path), launch.keep)
+        run_forked(lambda: _main(module, arguments), log_path, keep)
 
-    return ForkedDaemon(fork(child))
+    return ForkedModule(fork(child))
 
 
-def _run(launch: Launch) -> object:
-    set_title(launch.command)
-    sys.argv = [launch.module, *launch.arguments]
-    return importlib.import_module(launch.module).main(launch.arguments)
+def _main(module: str, arguments: Sequence[str]) -> object:
+    set_title([sys.executable, "-m", module, *arguments])
+    sys.argv = [module, *arguments]
+    return importlib.import_module(module).main(arguments)
