@@ -8,7 +8,7 @@
 Guarantees
     * A worker serves one topology, as one incarnation of one slot. It ends with code 0 only when told to stop.
     * What user code raised is told to the supervisor, and its trees are failed, before the process ends.
-    * A peer's death is acted upon within one turn of the loop, or one idle wait of at most 20 ms.
+    * A peer's death is acted upon within one turn of the loop, or one idle wait of at most 30 ms.
 
 Relies on: being forked by `scheduler.zygote` from a process that never had a ZeroMQ context or a second thread.
 """
@@ -54,13 +54,13 @@ EXIT_OK, EXIT_CRASHED = 0, 1
 
 _FRAMES_PER_TURN = 64
 """Frames taken in before the executors get their turn: bounds the work of one turn to some ten thousand tuples."""
-_IDLE_WAIT_MIN_MS, _IDLE_WAIT_MAX_MS = 1, 20
+_IDLE_WAIT_MIN_MS, _IDLE_WAIT_MAX_MS = 1, 30
 """How long an idle worker sleeps before it asks its spouts again. Doubles from the first to the second: 1 ms keeps a
-spout that just ran dry responsive, 20 ms keeps an idle worker below 1 % of a core and notices deaths in time."""
+spout that just ran dry responsive, 30 ms keeps an idle worker below 1 % of a core and notices deaths in time."""
 _CREDIT_FRAMES = 16
 """A busy worker with nothing to send returns credit for so many frames at once; one that idles for each."""
-_IDLE_TURNS_PUBLISHED, _IDLE_TURNS_PER_HEARTBEAT = 3, 10
-"""An idle worker publishes its first turns, which settle what is drained, then every tenth: five times a second."""
+_IDLE_TURNS_PUBLISHED, _IDLE_TURNS_PER_HEARTBEAT = 3, 7
+"""An idle worker publishes its first turns, which settle what is drained, then every seventh: five times a second."""
 _LOOK_NS = 2_000_000
 """How often a worker publishes its counters; a busy one looks for control events as often."""
 _SAMPLES_NS = 1_000_000_000
