@@ -17,7 +17,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from benchmarks import acker_memory
@@ -186,12 +186,10 @@ def recovery(rows: list[str], kills: int) -> None:
         raise SystemExit(f"not a valid run: {found}")
     setting = f"{kills} kills, 2 workers under load, nothing lost"
     # For Storm's limits see section 4.4 of its reference: message timeout, process monitor, heartbeat.
-    for what, secs, storm in (
-        ("first replayed emit", found.replay_secs, "when the message times out, 30 to 60 s"),
-        ("replacement at work", found.working_secs, "noticed within 3 s, or by heartbeat within 30 s"),
-    ):
-        rows.append(times_row(f"SIGKILL of a worker to the {what} ({setting})", secs, f"Storm: {storm}"))
-        say(rows[-1])
+    add_times(rows, setting, (
+        ("a worker to the first replayed emit", found.replay_secs, "when the message times out, 30 to 60 s"),
+        ("a worker to the replacement at work", found.working_secs, "noticed within 3 s, or by heartbeat within 30 s"),
+    ))
 
 
 def adoption(rows: list[str], kills: int) -> None:
@@ -202,17 +200,22 @@ def adoption(rows: list[str], kills: int) -> None:
     if found.lost or found.dead_letters or found.workers_died:
         raise SystemExit(f"not a valid run: {found}")
     setting = f"{kills} kills, {WORKERS} workers under load, nothing lost"
-    for what, secs, storm in (
+    add_times(rows, setting, (
         ("the supervisor to all workers adopted", found.adopted_secs, "missed for 60 s; others start it again"),
         ("Nimbus to an answer of the next one", found.answer_secs, "a ZooKeeper session, 20 s, with a standby"),
-    ):
-        rows.append(times_row(f"SIGKILL of {what} ({setting})", secs, f"Storm: {storm}"))
-        say(rows[-1])
+    ))
     rows.append(
         f"| an idle worker's share of a core ({WORKERS} workers, active, over {IDLE_SECS:g} s) | "
         f"median {statistics.median(shares) * 100:.1f} %, max {max(shares) * 100:.1f} % | goal: 1 % |"
     )
     say(rows[-1])
+
+
+def add_times(rows: list[str], setting: str, measured: Iterable[tuple[str, list[float], str]]) -> None:
+    """Appends a row for each (SIGKILL of what to what, its times, what Storm does)."""
+    for what, secs, storm in measured:
+        rows.append(times_row(f"SIGKILL of {what} ({setting})", secs, f"Storm: {storm}"))
+        say(rows[-1])
 
 
 def times_row(what: str, secs: list[float], beside: str) -> str:

@@ -8,9 +8,9 @@
                          ▼
                        ackers ──answers──► spouts (ack / on_failure)      ◄── parcels from other workers ──┘
 
-One thread drives it: `step()` gives every executor a turn; `receive()` takes what other workers sent; `take_parcel()`
-hands over what is for them. Who moves the parcels is the caller's business: ZeroMQ links in a worker process, plain
-method calls in `--local` mode and in simulation.
+One thread drives it: `step()` gives every executor a turn; `receive()` takes what other workers sent, `attend()`
+executes and answers it at once; `take_parcel()` hands over what is for them. Who moves the parcels is the caller's
+business: ZeroMQ links in a worker process, plain method calls in `--local` mode and in simulation.
 
 Guarantees: nothing is lost between its parts; every answer of an acker reaches its spout's table or, when that is in
 another worker, a parcel; the order of one sender's tuples to one task is kept.

@@ -57,7 +57,6 @@ class PendingTable:
         self.trees: dict[int, tuple[Any, int, int, Any]] = {}
         """root -> (message id, emitted at, timeout counted from, values). Insertion order is deadline order: the
         timeout is the same for all, and a reset moves a tree to the end."""
-
         self.due_ns = 0
         """No tree is to expire before this; what is added later expires later."""
 

@@ -124,12 +124,10 @@ class Turn:
             self.core.attend()
         worked = self.core.step() or came > 0
         blocked = False
-        for slot in list(self.core.close_parcels()):
+        for slot in self.core.close_parcels():
             if self.plane.has_credit(slot):
-                parcel = self.core.take_parcel(slot)
-                if parcel:
-                    self.plane.send(slot, parcel)
-                    worked = True
+                self.plane.send(slot, self.core.take_parcel(slot))
+                worked = True
             else:
                 blocked = True
         self.core.congested = blocked
