@@ -56,6 +56,10 @@ SLOT_WORDS = 17
 TASK_WORDS = len(TASK_COUNTERS) + HISTOGRAM_BUCKETS
 
 
+class BoardMissing(ClusterError):
+    """There is no board of that name: its topology has gone, or has moved to another."""
+
+
 class SlotCell(NamedTuple):
     """Who lives in a slot. Incarnation 0 means that nobody ever has."""
 
@@ -98,11 +102,11 @@ class Board:
 
     @classmethod
     def attach(cls, path: str) -> Board:
-        """Map an existing board; ClusterError if it is missing or not a whole one."""
+        """Map an existing board; BoardMissing if there is none, ClusterError if it is not a whole one."""
         try:
             fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
         except FileNotFoundError:
-            raise ClusterError(f"status board {path} does not exist; is the topology running?") from None
+            raise BoardMissing(f"status board {path} does not exist; is the topology running?") from None
         except OSError as error:
             raise ClusterError(f"cannot open status board {path}: {error.strerror}") from error
         try:

@@ -17,7 +17,7 @@ from engine.errors import ClusterError, UsageError
 from engine.failure_log import ComponentFailures
 from engine.report import Restart, RunReport, TaskReading, build_report
 from engine.user_metrics import MetricReading
-from ipc.board import LINK_COUNTERS, Board
+from ipc.board import LINK_COUNTERS, Board, BoardMissing
 from ipc.metric_file import read_metrics
 from ipc.rundir import RunDir
 from scheduler.client import Interrupted
@@ -76,6 +76,19 @@ class Job:
         """What Nimbus knows, or knew when the topology was removed. Raises ClusterError if Nimbus does not answer."""
         if self.removed and self._last_state is not None:
             return self._last_state
+        state = self._ask()
+        while True:
+            try:
+                self._refresh(state.assignment)
+                return state
+            except BoardMissing:
+                # It may have moved after Nimbus answered: Nimbus makes the next board, then removes this one.
+                newer = self._ask()
+                if newer.assignment == state.assignment:
+                    raise
+                state = newer
+
+    def _ask(self) -> TopologyState:
         try:
             state = self._client.get_topology(self.name)
         except UsageError:
@@ -83,7 +96,6 @@ class Job:
         if state.topology.id != self.id:
             raise ClusterError(f"topology {self.id} is gone; {self.name!r} is another one by now")
         self.record = state.topology
-        self._refresh(state.assignment)
         return state
 
     def _refresh(self, assignment: Assignment | None) -> None:
@@ -98,7 +110,7 @@ class Job:
     def view(self) -> TopologyView | None:
         """The topology's board; None while it waits for a slot. Valid until the next call of a method."""
         if self._view is None:
-            self._refresh(self.state().assignment)
+            self.state()
         return self._view
 
     def readings(self) -> list[TaskReading]:
@@ -279,7 +291,7 @@ class Job:
             time.sleep(_NIMBUS_PAUSE_SECS)
         pending = 0 if before is None else before.pending()
         self.record = state.topology
-        self._refresh(state.assignment)
+        self._refresh(None)  # The next look finds where it is by then.
         return pending
 
     def drain(self, wait_secs: float, on_wait: Callable[[], bool | None] | None = None) -> int:
