@@ -31,7 +31,7 @@ from engine.outbox import Outbox
 from engine.peers import Peers
 from engine.pending import PendingTable
 from engine.plan import ExecutorPlan, Plan
-from engine.spout_executor import SpoutExecutor, SpoutTask
+from engine.spout_executor import TURN_NS, SpoutExecutor, SpoutTask
 from engine.stream import ACKER_COMPONENT
 from engine.topology import ComponentSpec, Topology
 from engine.user_metrics import UserMetrics
@@ -121,7 +121,8 @@ class Assembler:
             if hooks := self._hooks(spec, context):
                 watch_spout(hooks, collector, pending)
             tasks.append(SpoutTask(spec.id, task, user, collector, pending, stats, limit))
-        self.core.add_spout_executor(SpoutExecutor(tasks, self.around.at_hand))
+        turn_ns = None if self.around.deterministic else TURN_NS
+        self.core.add_spout_executor(SpoutExecutor(tasks, self.around.at_hand, turn_ns))
 
     def _pending(self, spec: ComponentSpec, task: int, user: Spout, stats: TaskStats, index: int) -> PendingTable:
         around, tracking, config = self.around, self.core.tracking, self.config

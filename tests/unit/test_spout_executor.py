@@ -8,8 +8,10 @@ from typing import Any
 import pytest
 
 from engine.builder import TopologyBuilder
+from engine.clock import ManualClock
 from engine.executor import TaskCrashed
 from engine.failure import Failure
+from engine.spout_executor import MAX_TURN_EMITS
 from tests.unit.rig import Does, Feeder, Rig, acks, chain, keeps
 
 
@@ -273,3 +275,42 @@ def test_without_ackers_a_message_is_acked_as_it_is_emitted() -> None:
     rig.core.refresh_gauges()
     stats = rig.core.stats[rig.plan.tasks_of("spout")[0]]
     assert (stats.emitted, stats.acked, stats.pending) == (3, 0, 0)
+
+
+class Sleeper(Feeder):
+    """Takes a while for each tuple, as a spout that reads slowly or paces itself."""
+
+    def __init__(self, secs: float) -> None:
+        super().__init__()
+        self.secs = secs
+        self.clock: ManualClock | None = None
+
+    def next_tuple(self) -> None:
+        if self.clock is not None:
+            self.clock.advance(self.secs)
+        super().next_tuple()
+
+
+def asked_in_one_turn(secs: float, threads: bool = True) -> int:
+    spout = Sleeper(secs)
+    for number in range(1000):
+        spout.feed(number, id=number)
+    rig = Rig(chain(spout, Does(acks)), threads=threads)
+    rig.user("spout").clock = rig.clock
+    rig.core.step()
+    asked = spout.calls.count("next_tuple")
+    assert spout.acked == list(range(asked)), "what a turn emits is executed and answered in it"
+    return asked
+
+
+@pytest.mark.parametrize(("secs", "most"), [(0.2, 1), (0.002, 1), (0.001, 3), (0.0001, 31)])
+def test_a_spout_that_takes_its_time_does_not_keep_the_others_waiting(secs: float, most: int) -> None:
+    assert asked_in_one_turn(secs) == most
+
+
+def test_the_clock_ends_no_turn_where_order_must_not_depend_on_it() -> None:
+    assert asked_in_one_turn(0.2, threads=False) == MAX_TURN_EMITS
+
+
+def test_a_fast_spout_emits_as_much_as_a_turn_may() -> None:
+    assert asked_in_one_turn(0.000001) == MAX_TURN_EMITS
