@@ -80,8 +80,7 @@ class Assembler:
         self.config = config
         self.me = me
         self.around = around
-        self.core = WorkerCore(topology, plan, me, peers, around.now_ns)
-        self.core.adapts = not around.deterministic
+        self.core = WorkerCore(topology, plan, me, peers, around.now_ns, adapts=not around.deterministic)
         self._rng = random.Random(None if config.seed is None else config.seed * 1009 + me)
         self._conf = config.for_components()
         mine = sorted(self.core.ackers)
@@ -161,6 +160,7 @@ class Assembler:
         made = BoltExecutor(
             tasks, collectors, outbox, self.around.now_ns, self.core.source, self.around.worker,
             crash=self.config.on_error == "crash", at_hand=None if own_thread else self.around.at_hand,
+            slices=not self.around.deterministic,
         )
         runner = None
         if own_thread:

@@ -7,6 +7,7 @@ tree `roots[i]` (0 = untracked) and is tracked under `edges[i]`. A run that belo
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from typing import Any
 
 
@@ -33,6 +34,29 @@ class Batch:
         batch = Batch(source, stream, target)
         batch.rows, batch.starts, batch.roots, batch.edges = [values], [0], [0], [0]
         return batch
+
+    def split(self, count: int) -> Batch:
+        """Take out the first `count` rows, fewer than there are; this batch keeps the rest.
+
+        A run that this cuts in two is acked with its second part: the first goes under edge 0, so that acking it tells
+        of what was emitted from it and leaves the tree open.
+        """
+        starts, others = self.starts, self.others
+        runs = bisect_left(starts, count)
+        kept = runs if runs < len(starts) and starts[runs] == count else runs - 1
+        head = Batch(self.source, self.stream, self.target)
+        head.rows, self.rows = self.rows[:count], self.rows[count:]
+        head.starts, self.starts = starts[:runs], [max(0, start - count) for start in starts[kept:]]
+        head.roots, self.roots = self.roots[:runs], self.roots[kept:]
+        head.edges, self.edges = self.edges[:runs], self.edges[kept:]
+        if others is not None:
+            head.others = {run: pairs for run, pairs in others.items() if run < runs}
+            self.others = {run - kept: pairs for run, pairs in others.items() if run >= kept}
+        if kept < runs:
+            head.edges[kept] = 0
+            if head.others and kept in head.others:
+                head.others[kept] = tuple((root, 0) for root, _ in head.others[kept])
+        return head
 
 
 class OpenBatch(Batch):

@@ -1,8 +1,8 @@
 """An executor with a thread of its own, for bolts that wait (on a database, a file, a service) in `execute`.
 
 Guarantees: the bolt's tasks still see one call at a time, in order. Everything the thread touches (outbox, emitters,
-collectors) is its own; what it produced is handed to the worker's loop as one `Handover` when its queue is empty or the
-batch is done, so that no lock is needed on the tuple path.
+collectors) is its own; what it produced is handed to the worker's loop as one `Handover` when a batch is done, or a
+slice of one that takes long, so that no lock is needed on the tuple path.
 
 Whoever turns the loop can see whether the thread is getting on (`at_hand`), and may give it up: a thread cannot be
 ended, so the worker ends in its stead, and the tuple at hand is known.
@@ -114,7 +114,7 @@ class BlockingExecutor:
         return self._put != self._finished
 
     def stop(self) -> None:
-        """End the thread after the batch it is at; what is queued behind belongs to trees that nobody waits for."""
+        """End the thread after the slice it is at; what is queued behind belongs to trees that nobody waits for."""
         self._stopping = True
         if self._thread.is_alive():
             self._queue.put(None)
@@ -125,16 +125,21 @@ class BlockingExecutor:
             if self._stopping:
                 return
             task, batch, done = work
-            crash = None
-            try:
-                self.executor.process(task, batch)
-            except TaskCrashed as error:
-                crash = error
-            except BaseException as error:
-                # `sys.exit` in a bolt, or a fault of ours: the loop would wait for ever for a thread that just ended.
-                crash = TaskCrashed(task.component, task.task, "execute", error)
-                crash.__cause__ = error
-            self._post(Handover(self.executor.outbox, [done] if done is not None else [], crash))
+            more, crash = True, None
+            while more:
+                more = False
+                try:
+                    more = self.executor.process(task, batch)
+                except TaskCrashed as error:
+                    crash = error
+                except BaseException as error:
+                    # `sys.exit` in a bolt, or a fault of ours: the loop would wait for ever for a thread that just
+                    # ended.
+                    crash = TaskCrashed(task.component, task.task, "execute", error)
+                    crash.__cause__ = error
+                self._post(Handover(self.executor.outbox, [] if more or done is None else [done], crash))
+                if self._stopping:
+                    return
             self._finished += 1
             if crash is not None:
                 return

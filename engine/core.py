@@ -35,7 +35,7 @@ from engine.outbox import Outbox
 from engine.parcel import Parcel
 from engine.peers import Peers
 from engine.plan import Plan
-from engine.spout_executor import MAX_TURN_EMITS, SpoutExecutor, SpoutTask
+from engine.spout_executor import FIRST_TURN_EMITS, MAX_TURN_EMITS, SpoutExecutor, SpoutTask
 from engine.stream import SYSTEM_COMPONENT, TICK_FIELDS, TICK_STREAM, Stream
 from engine.topology import Topology
 from engine.tracking import Tracking
@@ -52,7 +52,10 @@ next; more would keep a step from ending when bolts feed each other in a cycle."
 class WorkerCore:
     """Executors, ackers and the ways between them, of one worker."""
 
-    def __init__(self, topology: Topology, plan: Plan, me: int, peers: Peers, now_ns: Callable[[], int]) -> None:
+    def __init__(
+        self, topology: Topology, plan: Plan, me: int, peers: Peers, now_ns: Callable[[], int], adapts: bool = True
+    ) -> None:
+        """`adapts`: the spouts' share of a turn follows the time turns take; not where order must not depend on it."""
         self.topology = topology
         self.plan = plan
         self.me = me
@@ -76,9 +79,8 @@ class WorkerCore:
         self.ackers = self.tracking.ackers
         self._handovers: deque[Handover] = deque()
         self._sources: dict[tuple[int, str], Source] = {}
-        self.adapts = True
-        """Whether the spouts' share of a turn follows the time turns take; False where order must not depend on it."""
-        self._turn_emits = MAX_TURN_EMITS
+        self._adapts = adapts
+        self._turn_emits = FIRST_TURN_EMITS if adapts else MAX_TURN_EMITS
         self.active = False
         self.congested = False
         """Set by the caller: something downstream is full, spouts must wait."""
@@ -129,7 +131,9 @@ class WorkerCore:
         """Give every executor a turn; whether anything was done. Raises TaskCrashed."""
         if self._ticking:
             self._tick()
-        worked = self._absorb_handovers() if self._handovers else False
+        worked = bool(self._handovers)
+        if worked:
+            self._absorb_handovers()
         began_ns = self._now_ns()
         emits = self._turn_emits if self.active and not self.congested else 0
         dry = True
@@ -142,7 +146,7 @@ class WorkerCore:
         self.ran_dry = dry
         worked = self._run_bolts() or worked
         worked = self._settle() or worked
-        if self.adapts:
+        if self._adapts:
             self._adapt(self._now_ns() - began_ns)
         return worked
 
@@ -212,11 +216,9 @@ class WorkerCore:
         else:
             task.inbox.append((batch, done))
 
-    def _absorb_handovers(self) -> bool:
-        worked = False
+    def _absorb_handovers(self) -> None:
         handovers = self._handovers
         while handovers:
-            worked = True
             handover = handovers.popleft()
             for batch in handover.here:
                 self._deliver_here(batch)
@@ -227,7 +229,6 @@ class WorkerCore:
                 done()
             if handover.crash is not None:
                 raise handover.crash
-        return worked
 
     # ---- other workers ----
 
@@ -344,8 +345,7 @@ class WorkerCore:
     @property
     def backlog(self) -> int:
         """Tuples in this worker that wait to be executed or sent."""
-        inside = sum(task.received - task.processed for task in self.bolt_tasks.values())
-        return inside + self.for_others
+        return self.for_others + sum(task.received - task.processed for task in self.bolt_tasks.values())
 
     @property
     def quiet(self) -> bool:

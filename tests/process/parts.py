@@ -264,6 +264,12 @@ class Waits(BasicBolt):
         collector.emit((tup["n"],))
 
 
+class Slow(Waits):
+    """Takes a while over each tuple, and its worker's loop with it."""
+
+    blocking = False
+
+
 class Ticks(BasicBolt):
     """Notes ticks."""
 

@@ -97,3 +97,15 @@ def test_what_hangs_a_thread_every_time_is_a_dead_letter(
     (dead,) = parts.notes(tmp_path, "dead")
     assert dead[:2] == [VICTIM, "hung"]
     assert len(report.restarts) == 3
+
+
+def test_a_worker_whose_bolt_is_slow_is_not_taken_for_hung(tmp_path: Path) -> None:
+    """A hundred tuples at 50 ms each: five times as long as a worker may go without progress."""
+    builder = TopologyBuilder()
+    builder.set_spout("source", parts.Numbers(str(tmp_path), 100))
+    builder.set_bolt("slow", parts.Slow(0.05)).shuffle_grouping("source")
+    config = Config(workers=1, worker_timeout_secs=1, message_timeout_secs=600)
+    with LocalCluster(nodes=1, slots_per_node=1) as cluster:
+        report = cluster.submit("slow", builder.build(), config).wait_until_drained(timeout=40)
+    assert report.restarts == []
+    assert report.acked == report.components["slow"].executed == 100

@@ -280,3 +280,22 @@ def test_a_thread_without_a_limit_is_never_at_hand(rigs: Rigs) -> None:
     gate.await_reached()
     assert rig.core.blocking[0].at_hand == 0
     gate.open()
+
+
+def test_what_a_waiting_bolt_has_done_is_acked_before_it_waits_for_the_rest(rigs: Rigs) -> None:
+    gate = Gate()
+
+    def execute(bolt: DoesBasic, tup: Tuple, collector: BasicCollector) -> None:
+        if tup[0] == 1:
+            gate.wait()
+
+    spout = Feeder()
+    rig = threaded(rigs, chain(spout, DoesBasic(execute, blocking=True)))
+    for number in range(10):
+        spout.feed(number, id=number)
+    rig.settle_until(lambda: spout.acked == [0])
+    gate.await_reached()
+    assert not rig.core.quiet
+    gate.open()
+    rig.settle_until(lambda: spout.acked == list(range(10)))
+    rig.settle_until(lambda: rig.core.quiet)

@@ -1,0 +1,163 @@
+"""Long batches are executed in slices: what a slow bolt has done is acked before it goes on."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from typing import Any
+
+import pytest
+
+from engine.batch import Batch
+from engine.collectors import BasicCollector
+from engine.executor import SLICE_NS
+from engine.stream import TICK_STREAM
+from engine.tuple import Tuple
+from tests.unit.lab import batch_of
+from tests.unit.rig import Does, DoesBasic, Feeder, Rig, chain
+
+SEEDS = range(50)
+
+
+def some_batch(dice: random.Random) -> Batch:
+    runs = [(dice.getrandbits(64), dice.getrandbits(64), dice.randrange(1, 5)) for _ in range(dice.randrange(1, 12))]
+    batch = batch_of([(number,) for number in range(sum(run[2] for run in runs))], runs, 2, 1)
+    if dice.random() < 0.5:
+        batch.others = {
+            run: tuple((dice.getrandbits(64), dice.getrandbits(64)) for _ in range(dice.randrange(1, 3)))
+            for run in range(len(runs)) if dice.random() < 0.5
+        }
+    return batch
+
+
+def row_roots(batch: Batch) -> list[tuple[Any, ...]]:
+    """(row, all roots it belongs to) of each row."""
+    found = []
+    ends = [*batch.starts[1:], len(batch.rows)]
+    for run, (begin, end) in enumerate(zip(batch.starts, ends, strict=True)):
+        others = (batch.others or {}).get(run, ())
+        found += [(row, batch.roots[run], *(root for root, _ in others)) for row in batch.rows[begin:end]]
+    return found
+
+
+def edges(batch: Batch) -> Counter[tuple[int, int]]:
+    pairs = list(zip(batch.roots, batch.edges, strict=True))
+    pairs += [pair for others in (batch.others or {}).values() for pair in others]
+    return Counter(pair for pair in pairs if pair[1])
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_slices_are_the_batch_and_ack_each_edge_once_and_last(seed: int) -> None:
+    dice = random.Random(seed)
+    batch = some_batch(dice)
+    rows, pairs = row_roots(batch), edges(batch)
+    # Where each edge may be acked at the earliest: after the last row of its run.
+    last = {}
+    ends = [*batch.starts[1:], len(batch.rows)]
+    for run, end in enumerate(ends):
+        last[batch.roots[run], batch.edges[run]] = end
+        last |= dict.fromkeys((batch.others or {}).get(run, ()), end)
+    slices = []
+    while len(batch.rows) > 1 and dice.random() < 0.9:
+        slices.append(batch.split(dice.randrange(1, len(batch.rows))))
+    slices.append(batch)
+    assert [row for piece in slices for row in row_roots(piece)] == rows
+    assert sum((edges(piece) for piece in slices), Counter()) == pairs
+    done = 0
+    for piece in slices:
+        done += len(piece.rows)
+        assert piece.starts[0] == 0
+        assert all(last[pair] <= done for pair in edges(piece))
+        assert (piece.source, piece.stream, piece.target) == (1, "default", 2)
+
+
+def slow(secs: float, basic: bool, done: list[int]) -> Does | DoesBasic:
+    """A bolt that takes so long for each tuple; `clock` is to be set."""
+
+    def plain(bolt: Any, tup: Tuple) -> None:
+        bolt.clock.advance(secs)
+        done.append(tup[0])
+        bolt.collector.ack(tup)
+
+    def simple(bolt: Any, tup: Tuple, collector: BasicCollector) -> None:
+        bolt.clock.advance(secs)
+        done.append(tup[0])
+
+    return DoesBasic(simple) if basic else Does(plain)
+
+
+@pytest.mark.parametrize("basic", [False, True])
+def test_what_a_slow_bolt_has_done_is_acked_before_it_does_the_rest(basic: bool) -> None:
+    done: list[int] = []
+    spout = Feeder()
+    rig = Rig(chain(spout, slow(0.1, basic, done)), threads=True, message_timeout_secs=600)
+    rig.user("bolt-1").clock = rig.clock
+    for number in range(40):
+        spout.feed(number, id=number)
+    steps = 0
+    while len(spout.acked) < 40:
+        before = rig.clock.now_ns()
+        assert rig.core.step(), "a worker with tuples left has something to do"
+        assert rig.clock.now_ns() - before <= 4 * 100_000_000, "a few tuples a step, however many wait"
+        assert spout.acked == done
+        assert rig.core.backlog == spout_emitted(rig) - len(done)
+        steps += 1
+    assert done == list(range(40))
+    assert steps >= 10
+    rig.settle()
+    assert rig.core.quiet
+
+
+def spout_emitted(rig: Rig) -> int:
+    return next(iter(rig.core.spout_tasks.values()))[1].collector.emitted
+
+
+def test_quick_bolts_are_given_whole_batches(monkeypatch: pytest.MonkeyPatch) -> None:
+    done: list[int] = []
+    spout = Feeder()
+    rig = Rig(chain(spout, slow(1e-6, True, done)), threads=True)
+    rig.user("bolt-1").clock = rig.clock
+    splits = []
+    split = Batch.split
+    monkeypatch.setattr(Batch, "split", lambda batch, count: splits.append(count) or split(batch, count))  # type: ignore[func-returns-value]
+    for number in range(5000):
+        spout.feed(number, id=number)
+    rig.settle()
+    assert spout.acked == list(range(5000))
+    assert splits == [1], "only before anybody knew how quick it is"
+
+
+def test_a_slow_tick_says_nothing_of_tuples() -> None:
+    def execute(bolt: Any, tup: Tuple, collector: BasicCollector) -> None:
+        bolt.clock.advance(1 if tup.source_stream == TICK_STREAM else 1e-6)
+
+    spout = Feeder()
+    rig = Rig(chain(spout, DoesBasic(execute)), threads=True, tick_tuple_freq_secs=10)
+    rig.user("bolt-1").clock = rig.clock
+    spout.feed("x", id=0)
+    rig.settle()
+    (task,) = rig.core.bolt_tasks.values()
+    before = task.slice_rows
+    assert before > 1
+    executed = task.processed
+    rig.advance(10)
+    assert task.processed == executed + 1
+    assert task.slice_rows == before
+
+
+def test_a_slice_takes_no_longer_than_it_may_when_tuples_take_as_long_as_before() -> None:
+    done: list[int] = []
+    rig = Rig(chain(Feeder(), slow(0.001, True, done)), threads=True)
+    rig.user("bolt-1").clock = rig.clock
+    (bolt,) = rig.core.bolts
+    (task,) = bolt.tasks
+    batch = batch_of([(number,) for number in range(100)], [(0, 0, 100)], task.task, rig.plan.tasks_of("spout")[0])
+    took = []
+    more = True
+    while more:
+        before = rig.clock.now_ns()
+        more = bolt.process(task, batch)
+        took.append(rig.clock.now_ns() - before)
+    assert done == list(range(100))
+    assert max(took) == SLICE_NS
+    assert took[0] == 1_000_000
