@@ -7,6 +7,8 @@ import json
 import os
 import select
 import signal
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -210,3 +212,13 @@ def test_the_forking_parent_has_one_thread(zygote: ZygoteClient, tmp_path: Path)
     process.send_signal(child.pidfd, signal.SIGKILL)
     exit_of(zygote, child.pid)
     os.close(child.pidfd)
+
+
+def test_what_topologies_import_is_there_before_a_worker_is_forked() -> None:
+    program = (
+        "import sys; from scheduler.zygote import preload; preload(); before = set(sys.modules)\n"
+        "import squall; [getattr(squall, name) for name in squall.__all__]\n"
+        "print(*sorted(set(sys.modules) - before))"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60)
+    assert done.stdout.strip() == ""
