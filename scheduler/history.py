@@ -52,6 +52,9 @@ class History:
 
     def __init__(self, path: Path) -> None:
         self._path = path
+        if path.exists():
+            # A supervisor that is killed may leave half a line behind: nobody was told of that step.
+            os.truncate(path, path.read_bytes().rfind(b"\n") + 1)
         self._fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
 
     def append(self, step: Step) -> None:
@@ -73,8 +76,10 @@ def read_history(directory: Path) -> list[Step]:
 
 def _read(directory: Path) -> Iterator[Step]:
     for name in sorted(directory.glob("history-*.old")) + sorted(directory.glob("history-*.jsonl")):
-        for line in name.read_text(encoding="utf-8").splitlines():
-            yield Step(**json.loads(line))
+        for line in name.read_bytes().splitlines(keepends=True):
+            # What is being written is seen from its beginning on, page by page.
+            if line.endswith(b"\n"):
+                yield Step(**json.loads(line))
 
 
 def violations(steps: Iterable[Step], max_deaths: int, period_secs: float) -> list[str]:
