@@ -86,6 +86,16 @@ class Standing:
         """The process that starts the daemons again."""
         return next(process for process in processes_of(self.run_dir) if runs(process, "scheduler.keeper_main"))
 
+    @contextlib.contextmanager
+    def keeper_held(self) -> Iterator[psutil.Process]:
+        """The keeper, stopped: what is killed meanwhile stays away until it is resumed, here or by the caller."""
+        keeper = self.keeper()
+        keeper.suspend()
+        try:
+            yield keeper
+        finally:
+            keeper.resume()
+
     def nimbus(self) -> psutil.Process:
         """The Nimbus that runs, or the next one."""
         return wait_for("Nimbus", self._nimbus)
