@@ -12,7 +12,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from scheduler.daemons import processes_of
+from scheduler.daemons import processes_of, runs
 from tests.process.cli import ROOT, start
 from tests.process.standing_tools import ENDLESS, Standing, directory
 from tests.process.waiting import wait_for
@@ -76,7 +76,7 @@ def test_a_forked_daemon_looks_executed_and_holds_nothing_of_others(cluster: Sta
 
 def forking_parent(supervisor: psutil.Process) -> psutil.Process | None:
     """It may have no name of its own yet."""
-    named = (child for child in supervisor.children() if "scheduler.zygote" in child.cmdline())
+    named = (child for child in supervisor.children() if runs(child, "scheduler.zygote"))
     return next(named, None)
 
 
@@ -122,7 +122,7 @@ def test_a_forked_daemon_that_was_told_to_end_is_not_started_again(cluster: Stan
     keeper_log = cluster.run_dir.logs / "keeper.log"
     # The keeper has looked at everybody's end before it says so.
     wait_for("node-2 to be replaced", lambda: "supervisor-node-2 was killed" in keeper_log.read_text())
-    assert not any("node-1" in process.cmdline() for process in processes_of(cluster.run_dir))
+    assert not any(runs(process, "node-1") for process in processes_of(cluster.run_dir))
 
 
 def test_in_the_foreground_a_killed_keeper_is_told_of(cluster: Standing) -> None:
