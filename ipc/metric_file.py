@@ -20,6 +20,7 @@ from pathlib import Path
 
 from engine.errors import ComponentError
 from engine.user_metrics import MetricReading
+from ipc.line_file import append_line, read_lines
 
 CELLS_BYTES = 4 << 20
 """Room of one worker: a thousand histograms, or half a million counters."""
@@ -48,11 +49,7 @@ class MetricFile:
         os.posix_fallocate(self._fd, at, size)
         self._used += size
         row = {"component": component, "task": task, "kind": kind, "name": name, "at": at, "size": size}
-        names = os.open(self._path("names"), os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        try:
-            os.write(names, json.dumps(row | {"born": time.monotonic_ns()}).encode() + b"\n")
-        finally:
-            os.close(names)
+        append_line(self._path("names"), json.dumps(row | {"born": time.monotonic_ns()}))
         return memoryview(mapping)[at : at + size]
 
     def _path(self, suffix: str) -> Path:
@@ -78,7 +75,7 @@ def read_metrics(directory: Path) -> Iterator[MetricReading]:
         return
     for names in sorted(directory.glob("*.names")):
         cells = names.with_suffix(".cells").read_bytes()
-        for line in names.read_bytes().splitlines():
+        for line in read_lines(names):
             row = json.loads(line)
             memory = memoryview(cells)[row["at"] : row["at"] + row["size"]]
             yield MetricReading(row["component"], row["task"], row["kind"], row["name"], memory, row["born"])

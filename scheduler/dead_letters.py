@@ -1,7 +1,7 @@
 """The dead-letter ledger of one topology: messages that were given up, with their values and their last failure.
 
 Guarantees
-    * A letter is one line, written at once: it is there whole or not at all, whatever dies.
+    * A letter is one line: it is there whole or not at all, whatever dies.
     * A letter is given back by one request at most, and the request stays until the message has been acked or is in the
       ledger again: the death of the worker that took it loses nothing.
 
@@ -35,6 +35,7 @@ from engine.errors import ClusterError, UsageError
 from engine.executor import describe
 from engine.failure import Failure
 from engine.lane import Letter, Routed
+from ipc.line_file import append_line, read_lines
 from ipc.rundir import LETTER_REQUESTS
 
 LEDGER = "dead-letters.jsonl"
@@ -92,7 +93,7 @@ class DeadLetters:
             failure.worker, failure.error, failure.attempt, payload, why_not,
         )
         self.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-        _append(self.directory / LEDGER, json.dumps(letter.__dict__))
+        append_line(self.directory / LEDGER, json.dumps(letter.__dict__))
 
     def take(
         self, spout: str, task_index: int, known: Collection[str], refuse: Callable[[str], None]
@@ -109,7 +110,7 @@ class DeadLetters:
                 try:
                     message_id, values = _unpack(Path(entry.path))
                 except ClusterError as error:
-                    _append(self.directory / _GIVEN_BACK, f"-{entry.name}")
+                    append_line(self.directory / _GIVEN_BACK, f"-{entry.name}")
                     os.unlink(entry.path)
                     refuse(str(error))
                     continue
@@ -124,18 +125,16 @@ class DeadLetters:
 
     def _all(self) -> Iterator[DeadLetter]:
         path = self.directory / LEDGER
-        if not path.exists():
-            return
-        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1):
+        for number, line in enumerate(read_lines(path), start=1):
             try:
                 yield DeadLetter(**json.loads(line))
             except (ValueError, TypeError) as error:
                 raise ClusterError(f"{path}, line {number} is no dead letter: {error}") from error
 
     def _given_back(self) -> set[str]:
-        path = self.directory / _GIVEN_BACK
         ids: set[str] = set()
-        for word in path.read_text(encoding="ascii").split() if path.exists() else ():
+        for line in read_lines(self.directory / _GIVEN_BACK):
+            word = line.decode("ascii")
             if word.startswith("-"):
                 ids.discard(word[1:])
             else:
@@ -165,7 +164,7 @@ class DeadLetters:
         temporary = directory / f"{letter.id}.new"
         temporary.write_text(letter.payload)
         os.replace(temporary, directory / letter.id)
-        _append(self.directory / _GIVEN_BACK, letter.id)
+        append_line(self.directory / _GIVEN_BACK, letter.id)
 
     def _requests(self, spout: str, task_index: int) -> Path:
         return self.directory / LETTER_REQUESTS / f"{spout}-{task_index}"
@@ -186,11 +185,3 @@ def _unpack(path: Path) -> tuple[Any, Any]:
     except Exception as error:
         raise ClusterError(f"dead letter {path} cannot be read by this topology: {describe(error)}") from error
     return message_id, values if isinstance(values, Routed) else tuple(values)
-
-
-def _append(path: Path, line: str) -> None:
-    fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    try:
-        os.write(fd, line.encode() + b"\n")
-    finally:
-        os.close(fd)

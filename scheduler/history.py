@@ -16,6 +16,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from ipc.line_file import append_line, read_lines
+
 MAX_BYTES = 4 << 20
 BEGIN = "supervisor"
 """Event: a supervisor begins. What happened to workers while there was none is in no record."""
@@ -52,21 +54,11 @@ class History:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        if path.exists():
-            # A supervisor that is killed may leave half a line behind: nobody was told of that step.
-            os.truncate(path, path.read_bytes().rfind(b"\n") + 1)
-        self._fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
 
     def append(self, step: Step) -> None:
         """OSError when the disk is full."""
-        os.write(self._fd, json.dumps(asdict(step)).encode() + b"\n")
-        if os.fstat(self._fd).st_size > MAX_BYTES:
+        if append_line(self._path, json.dumps(asdict(step))) > MAX_BYTES:
             os.rename(self._path, self._path.with_suffix(".old"))
-            os.close(self._fd)
-            self._fd = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
-
-    def close(self) -> None:
-        os.close(self._fd)
 
 
 def read_history(directory: Path) -> list[Step]:
@@ -76,10 +68,8 @@ def read_history(directory: Path) -> list[Step]:
 
 def _read(directory: Path) -> Iterator[Step]:
     for name in sorted(directory.glob("history-*.old")) + sorted(directory.glob("history-*.jsonl")):
-        for line in name.read_bytes().splitlines(keepends=True):
-            # What is being written is seen from its beginning on, page by page.
-            if line.endswith(b"\n"):
-                yield Step(**json.loads(line))
+        for line in read_lines(name):
+            yield Step(**json.loads(line))
 
 
 def violations(steps: Iterable[Step], max_deaths: int, period_secs: float) -> list[str]:

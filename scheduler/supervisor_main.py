@@ -128,7 +128,6 @@ class SupervisorProcess:
         self._server.close()
         self._context.term()
         self._boards.keep_only(())
-        self._history.close()
         self._inbox.close()
 
 

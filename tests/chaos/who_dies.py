@@ -204,7 +204,6 @@ def lose_node(cluster: Standing, out: Path, seed: int) -> None:
 def end_of_watch(cluster: Standing, node: str) -> None:
     history = History(cluster.run_dir.history(node))
     history.append(Step(time.monotonic(), node, 0, BEGIN))
-    history.close()
 
 
 def run_row(cluster: Standing, out: Path, names: list[str], seed: int) -> None:

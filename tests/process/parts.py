@@ -35,8 +35,10 @@ def note(directory: str, name: str, record: Any) -> None:
 
 
 def notes(directory: str | Path, name: str) -> list[Any]:
+    """What has been noted so far; a line that is being written is not there yet."""
     path = Path(directory) / name
-    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+    text = path.read_text() if path.exists() else ""
+    return [json.loads(line) for line in text[: text.rfind("\n") + 1].splitlines()]
 
 
 class Numbers(ReplayingSpout):

@@ -103,6 +103,19 @@ def test_what_cannot_be_pickled_is_listed_but_not_given_back(letters: DeadLetter
     assert letters.read() == [letter]
 
 
+def test_what_is_being_written_is_not_there_yet_and_what_a_death_left_of_it_spoils_nothing(letters: DeadLetters) -> None:
+    first, _ = add(letters, "a", "b")
+    letters.give_back([first.id])
+    add(letters, "c")
+    for name in (LEDGER, "dead-letters.given-back"):
+        path = letters.directory / name
+        path.write_bytes(path.read_bytes()[:-3])
+    assert [letter.message_id for letter in letters.read()] == ["'a'", "'b'"]
+    assert [letter.message_id for letter in add(letters, "d")] == ["'a'", "'b'", "'d'"]
+    letters.give_back([first.id])
+    assert [letter.message_id for letter in letters.read()] == ["'b'", "'d'"]
+
+
 def test_damage_is_named(letters: DeadLetters) -> None:
     add(letters, "a")
     with (letters.directory / LEDGER).open("a") as ledger:

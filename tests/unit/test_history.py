@@ -78,7 +78,6 @@ def test_what_is_written_is_read_again_in_order_of_time(tmp_path: Path) -> None:
         written = History(tmp_path / f"history-{node}.jsonl")
         for step in steps:
             written.append(step)
-        written.close()
     assert read_history(tmp_path) == [BORN, replace(READY, node="node-2"), DIED]
 
 
@@ -87,7 +86,6 @@ def test_the_file_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     written = History(tmp_path / "history-n.jsonl")
     for n in range(100):
         written.append(replace(BORN, at_secs=float(n)))
-    written.close()
     assert sum(path.stat().st_size for path in tmp_path.iterdir()) < 4500
     kept = [step.at_secs for step in read_history(tmp_path)]
     assert kept == [float(n) for n in range(100 - len(kept), 100)]
@@ -98,12 +96,10 @@ def test_a_line_that_is_still_being_written_is_not_read_and_one_left_half_is_cut
     history = History(path)
     history.append(Step(1.0, "n", 0, BEGIN))
     history.append(Step(2.0, "n", 6700, "started"))
-    history.close()
     whole = path.read_bytes()
     for cut in range(whole.index(b"\n") + 1, len(whole)):
         path.write_bytes(whole[:cut])
         assert [step.at_secs for step in read_history(tmp_path)] == [1.0]
     history = History(path)
     history.append(Step(3.0, "n", 0, BEGIN))
-    history.close()
     assert [step.at_secs for step in read_history(tmp_path)] == [1.0, 3.0]

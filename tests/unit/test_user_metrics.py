@@ -111,6 +111,19 @@ def test_what_was_counted_is_read_from_outside_and_outlives_its_writer(tmp_path:
     assert shown["size"]["count"] == 2  # type: ignore[index]
 
 
+def test_a_metric_that_is_being_made_is_not_there_yet(tmp_path: Path) -> None:
+    file = MetricFile(tmp_path, 0, 1)
+    metrics = UserMetrics(file.allocate)
+    for name in ("one", "other"):
+        metrics.counter("a", 1, name).inc()
+    (names,) = tmp_path.glob("*.names")
+    whole = names.read_bytes()
+    for cut in range(whole.index(b"\n") + 1, len(whole)):
+        names.write_bytes(whole[:cut])
+        assert summarise(read_metrics(tmp_path)) == {"a": {"one": 1}}
+    file.close()
+
+
 def test_worker_with_too_many_metrics_is_told(tmp_path: Path) -> None:
     file = MetricFile(tmp_path, 0, 1)
     for number in range(CELLS_BYTES // 65536):

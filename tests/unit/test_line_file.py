@@ -1,0 +1,68 @@
+"""Lines are there whole or not at all, whoever dies while writing."""
+
+from __future__ import annotations
+
+import os
+import resource
+import signal
+from pathlib import Path
+
+import pytest
+
+from ipc.line_file import append_line, read_lines
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "lines"
+
+
+def test_what_was_written_is_read_in_order(path: Path) -> None:
+    assert read_lines(path) == []
+    assert append_line(path, "one") == 4
+    assert append_line(path, "zwölf") == 11
+    assert read_lines(path) == [b"one", "zwölf".encode()]
+    assert path.stat().st_mode & 0o777 == 0o600
+
+
+def test_separators_of_other_kinds_do_not_end_a_line(path: Path) -> None:
+    append_line(path, "a\x0bb\x0cc\x1cd\x85e\u2028f\rg")
+    assert len(read_lines(path)) == 1
+
+
+@pytest.mark.parametrize("torn", [b"half", b"x" * 10_000])
+@pytest.mark.parametrize("before", [b"", b"whole\n"])
+def test_a_line_that_a_death_has_torn_is_neither_read_nor_continued(path: Path, before: bytes, torn: bytes) -> None:
+    path.write_bytes(before + torn)
+    assert read_lines(path) == before.split()
+    append_line(path, "next")
+    assert path.read_bytes() == before + b"next\n"
+
+
+def test_a_line_that_does_not_fit_leaves_nothing(path: Path) -> None:
+    append_line(path, "whole")
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    ignored = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    try:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (100, limits[1]))
+        with pytest.raises(OSError, match="File too large"):
+            append_line(path, "x" * 200)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+        signal.signal(signal.SIGXFSZ, ignored)
+    assert path.read_bytes() == b"whole\n"
+
+
+def test_writers_in_several_processes_do_not_mix_their_lines(path: Path) -> None:
+    children = []
+    for letter in "abc":
+        pid = os.fork()
+        if pid == 0:
+            for _ in range(50):
+                append_line(path, letter * 9000)
+            os._exit(0)
+        children.append(pid)
+    for pid in children:
+        assert os.waitpid(pid, 0)[1] == 0
+    lines = read_lines(path)
+    assert sorted(lines) == [letter * 9000 for letter in (b"a", b"b", b"c") for _ in range(50)]
