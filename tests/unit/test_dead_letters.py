@@ -103,7 +103,7 @@ def test_what_cannot_be_pickled_is_listed_but_not_given_back(letters: DeadLetter
     assert letters.read() == [letter]
 
 
-def test_what_is_being_written_is_not_there_yet_and_what_a_death_left_of_it_spoils_nothing(letters: DeadLetters) -> None:
+def test_what_is_being_written_is_not_there_yet_and_what_a_death_left_spoils_nothing(letters: DeadLetters) -> None:
     first, _ = add(letters, "a", "b")
     letters.give_back([first.id])
     add(letters, "c")
