@@ -15,7 +15,7 @@ def test_a_process_with_threads_does_not_fork() -> None:
     thread = threading.Thread(target=end.wait)
     thread.start()
     try:
-        with pytest.raises(ClusterError, match=r"must have 1 thread, not [2-9]"):
+        with pytest.raises(ClusterError, match=r"must have 1 thread, not \d+"):
             forked_process.fork(pytest.fail)
     finally:
         end.set()
