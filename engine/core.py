@@ -9,7 +9,7 @@
                        ackers ──answers──► spouts (ack / on_failure)      ◄── parcels from other workers ──┘
 
 One thread drives it: `step()` gives every executor a turn; `receive()` takes what other workers sent, `attend()`
-executes and answers it at once; `take_parcel()` hands over what is for them. Who moves the parcels is the caller's
+executes it at once; `take_parcel()` hands over what is for them. Who moves the parcels is the caller's
 business: ZeroMQ links in a worker process, plain method calls in `--local` mode and in simulation.
 
 Guarantees: nothing is lost between its parts; every answer of an acker reaches its spout's table or, when that is in
@@ -27,7 +27,7 @@ from engine.blocking import BlockingExecutor, Handover
 from engine.component import BasicBolt
 from engine.countdown import Countdown
 from engine.emitter import Emitter
-from engine.executor import BoltExecutor, BoltTask, TaskCrashed
+from engine.executor import BoltExecutor, BoltTask
 from engine.failure import ANOTHER_TUPLE, WORKER_DIED, Failure
 from engine.hooks import Hooks
 from engine.metrics import TaskStats
@@ -44,6 +44,8 @@ from engine.tuple import Source
 _TICK_SOURCE = Source(SYSTEM_COMPONENT, -1, TICK_STREAM, Stream(*TICK_FIELDS))
 _LONG_TURN_NS = 10_000_000
 """A turn that took longer than this makes the next ones smaller. Word count's fullest turns take 4 ms."""
+_LONG_SAY_NS = 500_000
+"""Nobody's answer waits longer than this, about as long as a frame there and back, for what could go with it."""
 _MAX_TURNS = 4
 """Rounds through the bolts in one step, so that a tuple passes several bolts of this worker without waiting for the
 next; more would keep a step from ending when bolts feed each other in a cycle."""
@@ -67,6 +69,8 @@ class WorkerCore:
         self.bits: dict[int, int] = {}
         self.spouts: list[SpoutExecutor] = []
         self.bolts: list[BoltExecutor] = []
+        self._feeders: list[BoltExecutor] = []
+        """Those of them that other bolts read from."""
         self.blocking: list[BlockingExecutor] = []
         self.spout_tasks: dict[int, tuple[SpoutExecutor, SpoutTask]] = {}
         self.bolt_tasks: dict[int, BoltTask] = {}
@@ -84,6 +88,8 @@ class WorkerCore:
         self.active = False
         self.congested = False
         """Set by the caller: something downstream is full, spouts must wait."""
+        self._said_ns = 0
+        """How long spouts and feeders took in the last turn."""
         self.ran_dry = True
         """Nothing was left to do when the last turn ended."""
         self.dropped = 0
@@ -100,6 +106,9 @@ class WorkerCore:
     def add_bolt_executor(self, executor: BoltExecutor, blocking: BlockingExecutor | None) -> None:
         if blocking is None:
             self.bolts.append(executor)
+            component = executor.tasks[0].component
+            if any(self.topology.subscribers(component, stream) for stream in self.topology[component].outputs):
+                self._feeders.append(executor)
         else:
             self.blocking.append(blocking)
         for task in executor.tasks:
@@ -127,8 +136,13 @@ class WorkerCore:
 
     # ---- the turn of the loop ----
 
-    def step(self) -> bool:
-        """Give every executor a turn; whether anything was done. Raises TaskCrashed."""
+    def step(self, answer: Callable[[], None] | None = None) -> bool:
+        """Give every executor a turn; whether anything was done. `answer` sends what other workers wait for; it is
+        called when the spouts and the bolts that feed others have said what may go along, or before them if they take
+        their time. Raises TaskCrashed."""
+        if answer is not None and self._said_ns > _LONG_SAY_NS:
+            answer()
+            answer = None
         if self._ticking:
             self._tick()
         worked = bool(self._handovers)
@@ -144,6 +158,10 @@ class WorkerCore:
         # Spouts that had nothing to say in `next_tuple` may have emitted while they were told of an answer.
         self._flush_here()
         self.ran_dry = dry
+        worked = self._run_round(self._feeders) or worked
+        self._said_ns = self._now_ns() - began_ns
+        if answer is not None:
+            answer()
         worked = self._run_bolts() or worked
         worked = self._settle() or worked
         if self._adapts:
@@ -167,16 +185,19 @@ class WorkerCore:
         """Let the bolts work until they have nothing left to do, or for `_MAX_TURNS` rounds."""
         worked = False
         for _ in range(_MAX_TURNS):
-            busy = False
-            for bolt in self.bolts:
-                if bolt.run():
-                    busy = True
-                    self._flush_here()
-            if not busy:
+            if not self._run_round(self.bolts):
                 return worked
             worked = True
         self.ran_dry = False
         return worked
+
+    def _run_round(self, bolts: list[BoltExecutor]) -> bool:
+        busy = False
+        for bolt in bolts:
+            if bolt.run():
+                busy = True
+                self._flush_here()
+        return busy
 
     def _adapt(self, turn_ns: int) -> None:
         """Emit less per turn where bolts are slow, so that answers, frames and commands are not kept waiting."""
@@ -375,26 +396,3 @@ class WorkerCore:
             yield spout.component, spout.task, spout.user
         for bolt in self.bolt_tasks.values():
             yield bolt.component, bolt.task, bolt.user
-
-    def close(self) -> list[TaskCrashed]:
-        """Call `close` and `cleanup` of every task, `deactivate` first where spouts are active; what they raised."""
-        crashes = []
-        for spout in self.spouts:
-            try:
-                spout.set_active(False)
-            except TaskCrashed as crash:
-                crashes.append(crash)
-        for runner in self.blocking:
-            runner.stop()
-        for component, task, user in self.users():
-            method = "close" if task in self.spout_tasks else "cleanup"
-            try:
-                getattr(user, method)()
-            except Exception as error:
-                crashes.append(TaskCrashed(component, task, method, error))
-        for component, hooks in self.hooks:
-            try:
-                hooks.close()
-            except Exception as error:
-                crashes.append(TaskCrashed(component, hooks.task, "cleanup of a hook", error))
-        return crashes

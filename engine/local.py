@@ -16,6 +16,7 @@ from typing import Any
 
 from engine.assemble import Assembler, Surroundings
 from engine.clock import NS_PER_SEC, Clock
+from engine.closing import close_tasks
 from engine.config import Config
 from engine.core import WorkerCore
 from engine.errors import ClusterError
@@ -143,7 +144,7 @@ class LocalRunner:
     def close(self) -> list[TaskCrashed]:
         """Close every task; what they raised."""
         try:
-            return self.core.close()
+            return close_tasks(self.core)
         finally:
             self._state.cleanup()
 

@@ -2,7 +2,7 @@
 
 ::
 
-    receive frames ─► read board ─► execute and answer them ─► core.step ─► send parcels, credit ─► publish
+    receive frames ─► read board ─► execute them ─► core.step, and answer ─► send parcels, credit ─► publish
                                                                          (nothing done? wait for an event)
 
 Guarantees
@@ -25,6 +25,7 @@ from typing import Any
 import zmq
 
 from engine.assemble import Assembler, Surroundings
+from engine.closing import close_tasks
 from engine.config import Config
 from engine.core import WorkerCore
 from engine.errors import SquallError
@@ -176,8 +177,7 @@ class Worker:
             self._pass("worker.receive", came)
             if came:
                 core.attend()
-                self._send(sending.answer())
-            worked = core.step() or came > 0
+            worked = core.step(self._answer if came else None) or came > 0
             self._pass("worker.step", worked)
             now_ns = time.monotonic_ns()
             due = now_ns >= self._look_at_ns
@@ -204,6 +204,9 @@ class Worker:
         """Pass a fault point, unless the turn did nothing."""
         if self._faults is not None and worked:
             self._faults.hit(point)
+
+    def _answer(self) -> None:
+        self._send(self._sending.answer())
 
     def _send(self, slots: set[int] | None = None) -> None:
         """Send to these peers, by default all, what there is for them and their links have credit for."""
@@ -337,7 +340,7 @@ class Worker:
         self._core.end_attempts()
         self._files.flush()
         code = EXIT_OK
-        for crash in self._core.close():
+        for crash in close_tasks(self._core):
             code = EXIT_CRASHED
             self.fail(crash.component, crash.task, str(crash), crash.traceback_text)
         return code

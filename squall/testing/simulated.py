@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from engine.clock import NS_PER_SEC, ManualClock
+from engine.closing import close_tasks
 from engine.config import Config
 from engine.core import WorkerCore
 from engine.errors import ClusterError, UsageError
@@ -243,7 +244,7 @@ class SimulatedCluster:
 
     def close(self) -> None:
         """Close every task of the living workers. Raises the first TaskCrashed of them."""
-        crashes = [crash for core in self.cores for crash in core.close()]
+        crashes = [crash for core in self.cores for crash in close_tasks(core)]
         self.workers = [None] * self.plan.n_workers
         if crashes:
             raise crashes[0]

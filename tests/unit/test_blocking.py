@@ -10,6 +10,7 @@ import pytest
 
 from engine.blocking import BlockingExecutor, Handover
 from engine.builder import TopologyBuilder
+from engine.closing import close_tasks
 from engine.collectors import BasicCollector
 from engine.errors import FailedTuple
 from engine.executor import TaskCrashed
@@ -28,7 +29,7 @@ def rigs() -> Iterator[Rigs]:
     made: Rigs = []
     yield made
     for rig in made:
-        rig.core.close()
+        close_tasks(rig.core)
         assert not any(runner._thread.is_alive() for runner in rig.core.blocking)
 
 
@@ -205,7 +206,7 @@ def test_stopping_ends_the_thread_after_the_batch_it_is_at(rigs: Rigs) -> None:
     gate.await_reached()
     spout.feed("second", id=2)
     rig.settle()
-    stopping = threading.Thread(target=rig.core.close)
+    stopping = threading.Thread(target=close_tasks, args=(rig.core,))
     stopping.start()
     gate.open()
     stopping.join(DEADLINE_SECS)

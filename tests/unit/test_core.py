@@ -151,6 +151,23 @@ def test_what_came_is_executed_and_answered_before_the_spouts_here_say_more() ->
     assert spout.acked == [1]
 
 
+def test_an_answer_takes_along_what_is_said_here_unless_that_takes_its_time() -> None:
+    def slowly(bolt: Does, tup: Tuple) -> None:
+        rig.clock.advance(tup[0])
+        bolt.collector.emit(tup.values, tup)
+        bolt.collector.ack(tup)
+
+    spout, feeder, leaf = Feeder(), Does(slowly, ("secs",)), Does(acks)
+    rig = Rig(chain(spout, feeder, leaf))
+    seen: list[tuple[int, int]] = []
+    for number, secs in enumerate((0.0, 0.001, 0.0, 0.0)):
+        spout.feed(secs, id=number)
+        rig.core.step(lambda: seen.append((len(feeder.seen), len(leaf.seen))))
+        assert len(leaf.seen) == number + 1
+    # Before those that nobody reads from; once before everybody, because the turn before took so long.
+    assert seen == [(1, 0), (2, 1), (2, 2), (4, 3)]
+
+
 def test_parcels_are_closed_for_whom_they_are_asked_for() -> None:
     spout, near, far = Feeder(), Does(acks), Does(acks)
     builder = TopologyBuilder()

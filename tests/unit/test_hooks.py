@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from engine.builder import TopologyBuilder
+from engine.closing import close_tasks
 from engine.collectors import BasicCollector, BoltCollector, SpoutCollector
 from engine.component import BasicBolt, Bolt, Spout
 from engine.errors import ComponentError, FailedTuple
@@ -116,7 +117,7 @@ def test_spout_hook_sees_emits_acks_and_failures() -> None:
     assert ("spout_fail", 2, "failed", 0.0) in log.seen
     assert feeder.acked == [4, 1]
     assert feeder.reasons == [(2, "failed")]
-    assert made.core.close() == []
+    assert close_tasks(made.core) == []
     assert log.seen[-1] == "cleanup"
 
 

@@ -9,6 +9,7 @@ import pytest
 
 from engine.builder import TopologyBuilder
 from engine.clock import ManualClock
+from engine.closing import close_tasks
 from engine.executor import TaskCrashed
 from engine.failure import Failure
 from engine.spout_executor import MAX_TURN_EMITS
@@ -27,7 +28,7 @@ def test_the_spout_is_opened_activated_and_then_asked() -> None:
     rig = Rig(chain(spout, Does(acks)))
     rig.settle()
     assert spout.calls[:3] == ["open", "activate", "next_tuple"]
-    rig.core.close()
+    close_tasks(rig.core)
     assert spout.calls[-1] == "close"
 
 
@@ -252,7 +253,7 @@ def test_what_close_raises_is_collected_and_the_others_are_closed() -> None:
             cleaned.append(self)
 
     rig = Rig(chain(spout, Cleans(acks)))
-    (crash,) = rig.core.close()
+    (crash,) = close_tasks(rig.core)
     assert str(crash) == "spout[3] raised ValueError: no close today in close"
     assert len(cleaned) == 1
 
