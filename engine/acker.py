@@ -144,9 +144,10 @@ class Acker:
         self._live[root] = state & ~_AGE
         return state >> _TASK_SHIFT & _TASK_MASK
 
-    def forget(self, root: int) -> None:
-        """The spout gave the tree up (its timeout); later messages about it are nobody's business."""
-        self._live.pop(root, None)
+    def forget(self, root: int) -> int:
+        """The spout gave the tree up (its timeout); later messages about it are nobody's business. The mask of the
+        workers that held a part of it."""
+        return self._live.pop(root, 0) >> _WORKERS_SHIFT
 
     def workers_died(self, dead: int, failure: Failure | None = None) -> None:
         """`dead` is the mask of every incarnation known to be dead: fail exactly the trees that touched one."""

@@ -28,7 +28,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
-from engine.failure import ANOTHER_TUPLE, EXCEPTION, HUNG, WORKER_DIED, Failure
+from engine.failure import ANOTHER_TUPLE, EXCEPTION, HUNG, TIMEOUT, WORKER_DIED, Failure
 
 SUSPECT_STRIKES = 2
 GUILTY_TRIALS = 2
@@ -45,7 +45,7 @@ class Tries(NamedTuple):
     exceptions: int = 0
     """Exceptions and hangs that ended a worker."""
     strikes: int = 0
-    """Deaths in a row that it was under way at."""
+    """Deaths in a row that it was under way at, timeouts between them aside."""
     trials: int = 0
     """How many of these it was on trial at, alone."""
     last: Failure | None = None
@@ -124,7 +124,7 @@ class Attempts:
 
     __slots__ = (
         "_answered", "_changes", "_journal", "_limits", "_out", "alert", "crashes", "group", "held_back", "on_trial",
-        "pins", "tries", "watching",
+        "overdue", "pins", "tries", "watching",
     )
 
     def __init__(self, limits: Limits | None = None, journal: Journal | None = None) -> None:
@@ -137,6 +137,8 @@ class Attempts:
         """Roots of the messages that were emitted for trial together; empty when all of them have been answered."""
         self.on_trial: set[int] = set()
         """Those of them that have not been answered."""
+        self.overdue = 0
+        """Root of the message that was tried last, alone, and timed out. No other has been tried since."""
         self.watching = False
         """Whether everything emitted is written down: after a death without a word, so that the next one is less of a
         riddle."""
@@ -174,7 +176,7 @@ class Attempts:
 
     def begin_trial(self, group: Mapping[int, Any]) -> None:
         """Suspects have been emitted, and no others are under way; message id by root."""
-        self.group, self.on_trial = tuple(group), set(group)
+        self.group, self.on_trial, self.overdue = tuple(group), set(group), 0
         if not self.watching:
             self._out.extend(group.items())
 
@@ -189,7 +191,9 @@ class Attempts:
             strikes += failure.error != ANOTHER_TUPLE
         else:
             blamed = self._limits.is_crash(failure)
-            strikes = trials = 0
+            if failure.reason != TIMEOUT:
+                # Who timed out is not cleared: what hangs a worker does that before the worker is found to hang.
+                strikes = trials = 0
             exceptions += blamed
             charged += 1
         if blamed:
@@ -210,6 +214,17 @@ class Attempts:
         failure = failure.as_attempt(tries.attempts)
         self._keep(message_id, tries._replace(exceptions=tries.exceptions + 1, last=failure))
         return failure
+
+    def suspect_late(self, message_id: Any, failure: Failure, alone: bool) -> None:
+        """A worker has died without a word, and held an attempt that had timed out, and was counted, before. `alone`:
+        which was the last on trial."""
+        tries = self.tries.get(message_id)
+        if tries is None or tries.dead:
+            return
+        if alone:
+            self._count_crash()
+        last = failure.as_attempt(tries.attempts)
+        self._keep(message_id, tries._replace(strikes=tries.strikes + 1, trials=tries.trials + alone, last=last))
 
     def _count_crash(self) -> None:
         if self._limits != (None, None, self._limits.exceptions_crash):

@@ -17,7 +17,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from engine.attempts import SUSPECT_STRIKES, Verdict
+from engine.attempts import SUSPECT_STRIKES, Attempts, Verdict
 from engine.clock import NS_PER_MS
 from engine.errors import ComponentError
 from engine.failure import FAILED, Failure
@@ -27,8 +27,9 @@ if TYPE_CHECKING:
 
 _SLOW_NS, _MAX_GROUP = 10 * NS_PER_MS, 1024
 """A group is one message; where trees take longer than this (bolts that ack in bulk), thousands of innocents would wait
-for hours, so each group that is acked makes the next one twice as large. After a death groups begin with one again,
-those that were in the group go first, and are not mixed with others: each death at least halves the circle."""
+for hours, so each group that is acked makes the next one twice as large. After a death or a timeout groups begin with
+one again. Those that were in a group that killed go first, and are not mixed with others: each death at least halves
+the circle."""
 _FIRST_DELAY_NS, _MAX_DELAY_NS = 10 * NS_PER_MS, 5_000 * NS_PER_MS
 """Before a letter that was given back is emitted again: as `ReplayingSpout` waits by default."""
 
@@ -76,6 +77,9 @@ class TrialTurn(Protocol):
     def leave(self) -> None:
         """Nothing more to try."""
 
+    def all_well(self) -> bool:
+        """Whether every worker gets on with its work: none is dead, or may be found to hang."""
+
 
 class OwnTurn:
     """Turns in a worker that is alone."""
@@ -93,11 +97,15 @@ class OwnTurn:
     def leave(self) -> None:
         """Nobody waits."""
 
+    def all_well(self) -> bool:
+        """A worker that is alone and asks does."""
+        return True
+
 
 class Lane:
     """What one spout task holds back."""
 
-    __slots__ = ("_killed", "_size", "_tried_ns", "_turn", "held", "letters", "waiting")
+    __slots__ = ("_size", "_tried_ns", "_turn", "_uncleared", "held", "letters", "overdue", "waiting")
 
     def __init__(self, turn: TrialTurn) -> None:
         self._turn = turn
@@ -108,7 +116,10 @@ class Lane:
         """Given back and under way, by root."""
         self._size = 1
         self._tried_ns = 0
-        self._killed = False
+        self._uncleared = False
+        self.overdue = False
+        """A suspect has timed out. What it was sent to may hang: its trial goes on until that one is dead or all is
+        well."""
 
     def __len__(self) -> int:
         return len(self.held) + len(self.waiting)
@@ -124,6 +135,7 @@ class Lane:
         """Send what may go; whether anything happened. `send(message id, values)` emits and returns the root."""
         worked = bool(self.waiting) and self._take_up(now_ns)
         attempts = table.attempts
+        self._end_overdue(attempts)
         group: dict[int, Any] = {}
         began, strikes = False, 0
         while self.held:
@@ -153,7 +165,7 @@ class Lane:
             attempts.begin_trial(group)
         elif began:
             self._turn.end()
-        if not self.held and not attempts.on_trial:
+        if not self.held and not attempts.on_trial and not self.overdue:
             self._turn.leave()
         return worked
 
@@ -180,15 +192,28 @@ class Lane:
 
     def somebody_killed(self) -> None:
         """A suspect's tree has failed because a worker died."""
-        self._killed = True
+        self._uncleared = True
+
+    def somebody_is_late(self) -> None:
+        """A suspect's tree has timed out."""
+        self._uncleared = self.overdue = True
 
     def trial_over(self, now_ns: int) -> None:
         """Every suspect on trial has been answered."""
-        if self._killed:
+        if self._uncleared:
             self._size = 1
         elif now_ns - self._tried_ns > _SLOW_NS:
             self._size = min(2 * self._size, _MAX_GROUP)
-        self._killed = False
+        self._uncleared = False
+        if not self.overdue:
+            self._end_turn()
+
+    def _end_overdue(self, attempts: Attempts) -> None:
+        if self.overdue and not attempts.on_trial and self._turn.all_well():
+            self.overdue = False
+            self._end_turn()
+
+    def _end_turn(self) -> None:
         self._turn.end()
         if not self.held:
             self._turn.leave()

@@ -34,7 +34,7 @@ class PendingTable:
 
     def __init__(
         self, task: int, spout: Spout, now_ns: Callable[[], int], timeout_ns: int, stats: TaskStats, init: Init,
-        forget: Callable[[int], None], give_up: Callable[[Any, Any, Failure], None],
+        forget: Callable[[int], int], give_up: Callable[[Any, Any, Failure], None],
         attempts: Attempts | None = None, lane: Lane | None = None,
         note: Callable[[Any, Failure], None] = lambda message_id, failure: None,
     ) -> None:
@@ -46,8 +46,9 @@ class PendingTable:
         self._stats = stats
         self._init = init
         self.forget = forget
-        self._late: dict[int, Any] = {}
-        """root -> message id of trees that timed out: a worker may yet end by one of them."""
+        """root -> mask of the workers that hold a part of the tree, -1 if nobody here knows: it is given up."""
+        self._late: dict[int, tuple[Any, int]] = {}
+        """root -> (message id, workers that held a part) of trees that timed out: a worker may yet end by one."""
         self.give_up = give_up
         """Called with (message id, values, failure) of each new dead letter."""
         self.attempts = attempts or Attempts()
@@ -153,10 +154,22 @@ class PendingTable:
         """A worker has ended by an error in this tree, which may have timed out before: the spout was told then."""
         if root not in self._late:
             return
-        message_id = self._late.pop(root)
+        message_id, _ = self._late.pop(root)
         charged = self.attempts.charge_late(message_id, failure)
         if charged is not None:
             self.note(message_id, charged)
+
+    def worker_died(self, dead: int, failure: Failure) -> None:
+        """A worker, one of those in the mask, died without a word. It may have hung in what has timed out before; what
+        has been emitted again since has a tree of its own. Called before the trees that it held fail."""
+        late = [(root, known[0]) for root, known in self._late.items() if known[1] & dead]
+        struck = {tree[0] for tree in self.trees.values()} if late else set()
+        # The newest first: of a message that timed out twice, that is the attempt that may have been on trial.
+        for root, message_id in reversed(late):
+            del self._late[root]
+            if message_id not in struck:
+                struck.add(message_id)
+                self.attempts.suspect_late(message_id, failure, root == self.attempts.overdue)
 
     def bury(self, message_id: Any, values: Any, failure: Failure, letter: Letter | None) -> None:
         """Over the limit: to the ledger with it."""
@@ -192,8 +205,11 @@ class PendingTable:
             expired.append(root)
         for root in expired:
             self._stats.timed_out += 1
-            self.forget(root)
-            self._late[root] = self.trees[root][0]
+            self._late[root] = self.trees[root][0], self.forget(root)
+            if root in self.attempts.on_trial:
+                self.lane.somebody_is_late()
+                if self.attempts.group == (root,):
+                    self.attempts.overdue = root
             self.failed(root, Failure(TIMEOUT))
         while len(self._late) > REMEMBERED:
             del self._late[next(iter(self._late))]

@@ -86,7 +86,8 @@ class SpoutExecutor:
                 worked = True
             if emits and task.active and self._emit(task, emits):
                 worked = True
-            if may_send and (pending.lane.held or pending.lane.waiting) and self._send_held(task):
+            lane = pending.lane
+            if may_send and (lane.held or lane.waiting or lane.overdue) and self._send_held(task):
                 worked = True
         self._at_hand[0] = 0
         self.write_journal()

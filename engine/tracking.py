@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from engine.acker import Acker
-from engine.failure import TIMEOUT, Failure
+from engine.failure import ANOTHER_TUPLE, TIMEOUT, Failure
 from engine.ids import ACKER_MASK
 from engine.outbox import Outbox
 from engine.parcel import Parcel
@@ -63,14 +63,14 @@ class Tracking:
             parcel = self._parcel_for(self._acker_worker[root & ACKER_MASK])
             parcel.inits.append((root, xor, spout_task, workers | self.peers.own_bit))
 
-    def forget_tree(self, root: int) -> None:
-        """A spout of this worker gave a tree up."""
+    def forget_tree(self, root: int) -> int:
+        """A spout of this worker gave a tree up: the workers that hold a part of it, -1 if the acker is elsewhere."""
         acker = self.ackers.get(root & ACKER_MASK)
         if acker is not None:
-            acker.forget(root)
-        else:
-            # The answer will find nothing; but the acker must not keep the tree for ever.
-            self._fail(root, Failure(TIMEOUT))
+            return acker.forget(root)
+        # The answer will find nothing; but the acker must not keep the tree for ever.
+        self._fail(root, Failure(TIMEOUT))
+        return -1
 
     def _send_acks(self) -> None:
         outbox = self.outbox
@@ -173,6 +173,9 @@ class Tracking:
     def worker_died(self, slot: int, failure: Failure) -> None:
         """Fail exactly the trees that the dead worker held a part of, and those whose acker died with it."""
         dead = self.peers.dead_mask
+        if failure.error != ANOTHER_TUPLE:
+            for _, task in self.spout_tasks.values():
+                task.pending.worker_died(dead, failure)
         for acker in self.ackers.values():
             acker.workers_died(dead, failure)
         its = {index for index, worker in enumerate(self._acker_worker) if worker == slot}

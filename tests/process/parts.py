@@ -181,6 +181,12 @@ class Hangs(BasicBolt):
         collector.emit((tup["n"],))
 
 
+class HangsLoop(Hangs):
+    """The same in its worker's loop."""
+
+    blocking = False
+
+
 class Pairs(Bolt):
     """Emits the sum of two inputs anchored to both, then acks both."""
 

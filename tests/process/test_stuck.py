@@ -99,6 +99,21 @@ def test_what_hangs_a_thread_every_time_is_a_dead_letter(
     assert len(report.restarts) == 3
 
 
+def test_what_hangs_a_loop_every_time_is_a_dead_letter_though_its_tree_times_out_first(tmp_path: Path) -> None:
+    """Nobody sees which tuple it is. Its tree is not under way any more when the worker is replaced; the replay is."""
+    builder = TopologyBuilder()
+    builder.set_spout("source", parts.Numbers(str(tmp_path), COUNT))
+    builder.set_bolt("waits", parts.HangsLoop(str(tmp_path), victim=VICTIM, times=1000)).shuffle_grouping("source")
+    config = Config(workers=2, worker_timeout_secs=1, message_timeout_secs=0.7, max_crashes=3)
+    with LocalCluster(nodes=1, slots_per_node=2) as cluster:
+        report = cluster.submit("loop", builder.build(), config).wait_until_drained(timeout=50)
+    assert set(parts.notes(tmp_path, "acked")) == set(range(COUNT)) - {VICTIM}
+    assert report.dead_letters == 1
+    (dead,) = parts.notes(tmp_path, "dead")
+    assert dead[:2] == [VICTIM, "worker died"]
+    assert all(death.reason.startswith("no progress for ") for death in report.restarts)
+
+
 def test_a_worker_whose_bolt_is_slow_is_not_taken_for_hung(tmp_path: Path) -> None:
     """A hundred tuples at 50 ms each: five times as long as a worker may go without progress."""
     builder = TopologyBuilder()

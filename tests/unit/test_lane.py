@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from engine.failure import WORKER_DIED, Failure
+from engine.failure import TIMEOUT, WORKER_DIED, Failure
 from engine.lane import Lane, Letter, OwnTurn, Routed
 from engine.pending import PendingTable
 from tests.unit.rig import STREAMS, Does, Feeder, Rig, acks, chain, keeps
@@ -68,6 +68,80 @@ def test_suspects_go_out_one_at_a_time_and_the_rest_flows() -> None:
     lab.ack(2)
     assert (lab.under_way, lab.spout.acked) == ([4, 5], [1, 2, 3])
     assert lab.table.attempts.held_back == set()
+
+
+class Watched(OwnTurn):
+    """Turns in a topology that has other workers."""
+
+    well = True
+
+    def all_well(self) -> bool:
+        return self.well
+
+
+def hung(**settings: Any) -> tuple[Lab, Watched]:
+    """1 and 2 are suspects, 1 is on trial and has timed out in a worker that has not been heard of since."""
+    lab, turn = Lab(message_timeout_secs=10, **settings), Watched()
+    lab.table.lane = Lane(turn)
+    lab.table.forget = lambda root: 2
+    lab.emit(1, 2)
+    lab.die()
+    lab.die()
+    assert lab.under_way == [1]
+    time_out(lab, turn)
+    return lab, turn
+
+
+def time_out(lab: Lab, turn: Watched) -> None:
+    turn.well = False
+    lab.spout.failures.clear()
+    lab.advance(11)
+    ((message_id, failure),) = lab.spout.failures
+    assert failure.reason == TIMEOUT
+    lab.bolt.kept.clear()
+    lab.emit(message_id)
+
+
+def test_nobody_else_is_tried_until_what_timed_out_on_trial_has_killed_or_not() -> None:
+    lab, turn = hung()
+    assert lab.under_way == []
+    assert lab.pending == 2
+    lab.emit(3)
+    assert lab.under_way == [3]
+    turn.well = True
+    lab.settle()
+    assert lab.under_way == [3, 2]
+
+
+def test_what_times_out_on_trial_and_then_kills_is_a_dead_letter() -> None:
+    lab, turn = hung(max_crashes=4)
+    # A worker that held no part of it says nothing.
+    lab.table.worker_died(1, DIED)
+    assert lab.table.attempts.strikes(1) == 2
+    lab.table.worker_died(2, DIED)
+    lab.table.worker_died(2, DIED)
+    assert (lab.table.attempts.strikes(1), lab.table.attempts.strikes(2)) == (3, 2)
+    turn.well = True
+    lab.settle()
+    assert lab.under_way == [2]
+    lab.ack()
+    assert lab.under_way == [1]
+    time_out(lab, turn)
+    lab.table.worker_died(2, DIED)
+    turn.well = True
+    lab.settle()
+    assert [letter[2] for letter in lab.dead_letters] == [1]
+    assert (lab.under_way, lab.pending) == ([], 0)
+
+
+def test_what_was_tried_before_another_is_not_blamed_for_a_death() -> None:
+    lab, turn = hung(max_crashes=4)
+    turn.well = True
+    lab.settle()
+    assert lab.under_way == [2]
+    lab.table.worker_died(2, DIED)
+    assert lab.table.attempts.tries[1].trials == 0
+    assert lab.table.attempts.strikes(1) == 3
 
 
 def test_only_the_one_that_kills_alone_is_a_dead_letter() -> None:

@@ -8,17 +8,8 @@ from pathlib import Path
 import pytest
 
 import scheduler.trial_turn
-from ipc.board import DEAD, READY, SLOT_EXPLAINED, Board
+from ipc.board import DEAD, READY, SLOT_EXPLAINED, SLOT_HEARTBEAT_NS, Board
 from scheduler.trial_turn import BoardTrialTurn
-
-
-@pytest.fixture
-def board(tmp_path: Path) -> Iterator[Board]:
-    made = Board.create(str(tmp_path / "board"), 3, 1)
-    for slot in range(3):
-        made.set_slot(slot, 1, READY, 100 + slot)
-    yield made
-    made.close()
 
 
 class Clock:
@@ -26,6 +17,16 @@ class Clock:
 
     def monotonic_ns(self) -> int:
         return self.now_ns
+
+
+@pytest.fixture
+def board(tmp_path: Path) -> Iterator[Board]:
+    made = Board.create(str(tmp_path / "board"), 3, 1)
+    for slot in range(3):
+        made.set_slot(slot, 1, READY, 100 + slot)
+        made.words[made.slot_at(slot) + SLOT_HEARTBEAT_NS] = Clock.now_ns
+    yield made
+    made.close()
 
 
 @pytest.fixture
@@ -78,6 +79,20 @@ def test_nobody_is_tried_while_a_worker_is_not_ready(board: Board, clock: Clock)
     assert not first.begin()
     board.set_slot(2, 2, READY, 103)
     assert first.begin()
+
+
+def test_nobody_is_tried_while_a_worker_may_hang(board: Board, clock: Clock) -> None:
+    first = turns(board)[0]
+    first.begin()
+    clock.now_ns += 600_000_000
+    for slot in (0, 2):
+        board.words[board.slot_at(slot) + SLOT_HEARTBEAT_NS] = clock.now_ns
+    assert not first.begin()
+    board.words[board.slot_at(1) + SLOT_HEARTBEAT_NS] = clock.now_ns - 300_000_000
+    assert first.begin()
+    assert first.all_well()
+    clock.now_ns += 600_000_000
+    assert not first.all_well()
 
 
 def test_a_turn_that_is_not_used_is_left(board: Board, clock: Clock) -> None:
