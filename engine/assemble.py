@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, TypeVar, cast
@@ -111,9 +111,11 @@ class Assembler:
             user: Spout = self.around.copy(spec)
             stats = self._stats(task)
             context = self._context(spec, task)
-            pending = self._pending(spec, task, user, stats, context.task_index)
+            acker = None if self._acker_turns is None else next(self._acker_turns)
+            pending = self._pending(spec, task, user, stats, context.task_index, acker)
             collector = SpoutCollector(
-                self._emitter(spec, task, self.core.outbox, context), pending, self._roots(), self._report(spec, task)
+                self._emitter(spec, task, self.core.outbox, context), pending,
+                None if acker is None else root_ids(acker), self._report(spec, task),
             )
             limit = spec.config.get("max_spout_pending", self.config.max_spout_pending)
             _guard(spec, task, "open", partial(user.open, self._conf_of(spec), context, collector))
@@ -123,14 +125,17 @@ class Assembler:
         turn_ns = None if self.around.deterministic else TURN_NS
         self.core.add_spout_executor(SpoutExecutor(tasks, self.around.at_hand, turn_ns))
 
-    def _pending(self, spec: ComponentSpec, task: int, user: Spout, stats: TaskStats, index: int) -> PendingTable:
+    def _pending(
+        self, spec: ComponentSpec, task: int, user: Spout, stats: TaskStats, index: int, acker: int | None
+    ) -> PendingTable:
         around, tracking, config = self.around, self.core.tracking, self.config
         limits = Limits(config.max_attempts, config.max_crashes, config.on_error == "crash")
         attempts = Attempts(limits, around.journal(spec.id, index))
         attempts.resume(around.worker)
         return PendingTable(
-            task, user, around.now_ns, round(config.message_timeout_secs * 1e9), stats, tracking.init_tree,
-            tracking.forget_tree, partial(around.dead_letter, spec.id, task), attempts, Lane(around.trial_turn),
+            task, user, around.now_ns, round(config.message_timeout_secs * 1e9), stats,
+            tracking.init_tree if acker is None else tracking.init_for(acker), tracking.forget_tree,
+            partial(around.dead_letter, spec.id, task), attempts, Lane(around.trial_turn),
             partial(around.note_failure, spec.id, task),
         )
 
@@ -186,9 +191,6 @@ class Assembler:
             raise TaskCrashed(spec.id, task, "prepare of a custom grouping", error) from error
         self.core.emitters[task] = emitter
         return emitter
-
-    def _roots(self) -> Iterator[int] | None:
-        return None if self._acker_turns is None else root_ids(next(self._acker_turns))
 
     def _context(self, spec: ComponentSpec, task: int) -> TopologyContext:
         around = self.around

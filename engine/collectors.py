@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from engine.emitter import Emitter, StreamOut
+from engine.emitter import Emitter, PlaceOne, StreamOut
 from engine.errors import ComponentError
 from engine.failure import FAILED, Failure
 from engine.lane import Routed
@@ -42,13 +42,33 @@ class SpoutCollector:
         self._run = Run(0, 0, 0)
         self.emitted = 0
         default = emitter.streams.get(DEFAULT_STREAM)
-        self._fast = default.fast_place() if default is not None and roots is not None else None
+        self._fast: PlaceOne | None = None
+        """Where emits to the default stream go, if it has one subscriber and that one task for each."""
+        if default is not None and roots is not None:
+            self._fast, self._check, self._width = default.fast_place(), default.check, len(default.shape.fields)
 
     def emit(self, values: Any, message_id: Any = None, stream: str = DEFAULT_STREAM) -> list[int]:
         """Emit one tuple; with a message id, its tree is tracked and answered by `ack` or `fail`.
 
         Returns the ids of the tasks it goes to; none where it waits because workers died over this message before.
         """
+        place = self._fast
+        if place is None or message_id is None or self._held_back or stream != DEFAULT_STREAM:
+            return self._emit(values, message_id, stream)
+        # What `_emit` and `StreamOut.place` do is written out here: a call costs as much as the work it does.
+        if values.__class__ is not tuple or len(values) != self._width:
+            values = self._check(values)
+        self.emitted += 1
+        run = self._run
+        run.root = root = next(self._roots)  # type: ignore[arg-type]
+        run.children = run.mask = 0
+        batch = place(values)
+        self._start_run(batch, root, run)
+        batch.rows.append(values)
+        self._pending.add(root, message_id, values, run.children, run.mask)
+        return [batch.target]
+
+    def _emit(self, values: Any, message_id: Any, stream: str) -> list[int]:
         out = self._emitter.streams.get(stream) or self._emitter.stream(stream)
         values = out.check(values)
         self.emitted += 1
@@ -58,21 +78,15 @@ class SpoutCollector:
             if message_id is not None:
                 self._pending.answer_untracked(message_id)
             return tasks
-        if self._held_back and message_id in self._held_back:
+        if message_id in self._held_back:
             self._pending.hold(message_id, values if stream == DEFAULT_STREAM else Routed.on(stream, None, values))
             return []
         run = self._run
         run.root = root = next(roots)
         run.children = run.mask = 0
-        if self._fast is not None and stream == DEFAULT_STREAM:
-            batch = self._fast(values)
-            self._start_run(batch, root, run)
-            batch.rows.append(values)
-            tasks = [batch.target]
-        else:
-            tasks = out.place(values, root, run)
-            if stream != DEFAULT_STREAM:
-                values = Routed.on(stream, None, values)
+        tasks = out.place(values, root, run)
+        if stream != DEFAULT_STREAM:
+            values = Routed.on(stream, None, values)
         self._pending.add(root, message_id, values, run.children, run.mask)
         return tasks
 

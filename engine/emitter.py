@@ -13,6 +13,7 @@ import copy
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from engine.batch import OpenBatch
@@ -24,7 +25,9 @@ from engine.stream import Stream
 from engine.topology import FIELDS, Subscription, Topology
 from engine.tuple import Run
 
-PlaceOne = Callable[[Values], OpenBatch]
+PlaceOne = ChooseOne[OpenBatch]
+Choosers = Callable[[Sequence[OpenBatch]], tuple[PlaceOne | None, ChooseMany[OpenBatch] | None]]
+"""What chooses among the open batches of a route, for one target or any number."""
 
 
 class Route:
@@ -34,13 +37,13 @@ class Route:
 
     def __init__(
         self, source: int, stream: str, subscription: Subscription, targets: Sequence[int], outbox: Outbox,
-        bits: dict[int, int], choosers: tuple[ChooseOne | None, ChooseMany | None],
+        bits: dict[int, int], choosers: Choosers,
     ) -> None:
         self.subscription = subscription
         self.targets = list(targets)
         self.batches = [OpenBatch(source, stream, target, bits) for target in targets]
         self.outbox = outbox
-        self.one, self.many = choosers
+        self.one, self.many = choosers(self.batches)
 
 
 class StreamOut:
@@ -79,10 +82,10 @@ class StreamOut:
         self.emitted += 1
         tasks: list[int] = []
         for route in self.routes:
-            indexes = (route.one(values),) if route.one is not None else route.many(values)  # type: ignore[misc]
-            for index in indexes:
-                _append(route.batches[index], values, key, run, route.outbox)
-                tasks.append(route.targets[index])
+            batches = (route.one(values),) if route.one is not None else route.many(values)  # type: ignore[misc]
+            for batch in batches:
+                _append(batch, values, key, run, route.outbox)
+                tasks.append(batch.target)
         return tasks
 
     def place_joined(self, values: Values, runs: list[Run]) -> list[int]:
@@ -92,12 +95,11 @@ class StreamOut:
         self.emitted += 1
         tasks: list[int] = []
         for route in self.routes:
-            indexes = (route.one(values),) if route.one is not None else route.many(values)  # type: ignore[misc]
-            for index in indexes:
-                batch = route.batches[index]
+            batches = (route.one(values),) if route.one is not None else route.many(values)  # type: ignore[misc]
+            for batch in batches:
                 route.outbox.start_joined_run(batch, runs)
                 batch.rows.append(values)
-                tasks.append(route.targets[index])
+                tasks.append(batch.target)
         return tasks
 
     def _needs_task(self) -> ComponentError:
@@ -121,16 +123,7 @@ class StreamOut:
 
     def fast_place(self) -> PlaceOne | None:
         """For a stream with one subscription that picks one task: the batch for given values."""
-        if len(self.routes) != 1 or self.routes[0].one is None:
-            return None
-        route = self.routes[0]
-        choose, batches = route.one, route.batches
-        assert choose is not None
-
-        def place(values: Values) -> OpenBatch:
-            return batches[choose(values)]
-
-        return place
+        return self.routes[0].one if len(self.routes) == 1 else None
 
     def fast_memo(self) -> tuple[KeyMemo[OpenBatch], int] | None:
         """As `fast_place` for a fields grouping by one field: a dict of key -> batch, and where the key stands."""
@@ -168,8 +161,9 @@ class Emitter:
                     grouping = copy.deepcopy(subscription.custom)
                     grouping.prepare(context, component, name, targets)
                     subscription = replace(subscription, custom=grouping)
-                choosers = make_chooser(
-                    subscription, shape, task, targets, plan.tasks_of(spec.id, worker), random.Random(rng.random())
+                choosers = partial(
+                    make_chooser, subscription, shape, task, targets, plan.tasks_of(spec.id, worker),
+                    random.Random(rng.random()),
                 )
                 routes.append(Route(task, name, subscription, targets, outbox, bits, choosers))
             self.streams[name] = StreamOut(f"{component}[{task}] stream {name!r}", shape, routes)

@@ -1,7 +1,8 @@
 """Groupings at run time: which of a bolt's tasks receive a tuple.
 
-A chooser is made per sending task and subscription. It picks *indexes* into the list of target tasks (sorted by id).
-`one` choosers return one index and are what the tuple path is fast for; `many` choosers return any number.
+A chooser is made per sending task and subscription. It picks among *places*, one for each target task (sorted by id);
+on the tuple path that is the batch open to it. `one` choosers return one place and are what the tuple path is fast for,
+`many` choosers any number.
 
 Relies on: being called by the sending task's thread only.
 """
@@ -21,8 +22,6 @@ from engine.stream import Stream
 from engine.topology import ALL, CUSTOM, FIELDS, GLOBAL, LOCAL_OR_SHUFFLE, NONE, PARTIAL_KEY, SHUFFLE, Subscription
 
 Values = tuple[Any, ...]
-ChooseOne = Callable[[Values], int]
-ChooseMany = Callable[[Values], Sequence[int]]
 
 # Remembered keys per sending task: hashing text costs ten times a dictionary look-up. When full the memory starts
 # afresh, which costs the same keys one hash each; 131,072 keys are about 16 MiB.
@@ -30,6 +29,8 @@ _MEMO_KEYS = 131_072
 
 
 T = TypeVar("T")
+ChooseOne = Callable[[Values], T]
+ChooseMany = Callable[[Values], Sequence[T]]
 
 
 class KeyMemo(dict[Any, T]):
@@ -56,12 +57,12 @@ def key_of(shape: Stream, fields: tuple[str, ...]) -> Callable[[Values], Any]:
     return itemgetter(*(shape.index[name] for name in fields))
 
 
-def fields_chooser(shape: Stream, fields: tuple[str, ...], n_targets: int) -> ChooseOne:
+def fields_chooser(shape: Stream, fields: tuple[str, ...], places: Sequence[T]) -> ChooseOne[T]:
     """Equal keys to the same task."""
-    memo = KeyMemo(range(n_targets))
+    memo = KeyMemo(places)
     key = key_of(shape, fields)
 
-    def choose(values: Values) -> int:
+    def choose(values: Values) -> T:
         wanted = key(values)
         try:
             return memo[wanted]
@@ -71,24 +72,25 @@ def fields_chooser(shape: Stream, fields: tuple[str, ...], n_targets: int) -> Ch
     return choose
 
 
-def shuffle_chooser(indexes: Sequence[int], rng: random.Random) -> ChooseOne:
+def shuffle_chooser(places: Sequence[T], rng: random.Random) -> ChooseOne[T]:
     """Every target once in each round, in an order shuffled at the start (as Storm's)."""
-    order = list(indexes)
+    order = list(places)
     rng.shuffle(order)
     turns = cycle(order)
 
-    def choose(values: Values) -> int:
+    def choose(values: Values) -> T:
         return next(turns)
 
     return choose
 
 
-def partial_key_chooser(shape: Stream, fields: tuple[str, ...], n_targets: int) -> ChooseOne:
+def partial_key_chooser(shape: Stream, fields: tuple[str, ...], places: Sequence[T]) -> ChooseOne[T]:
     """Two candidates per key, the one sent fewer tuples so far (Nasir et al., "The Power of Both Choices", 2015)."""
+    n_targets = len(places)
     sent = [0] * n_targets
     key = key_of(shape, fields)
 
-    def choose(values: Values) -> int:
+    def choose(values: Values) -> T:
         hashed = stable_hash(key(values))
         first = hashed % n_targets
         second = (hashed >> 32) % n_targets
@@ -96,7 +98,7 @@ def partial_key_chooser(shape: Stream, fields: tuple[str, ...], n_targets: int) 
             second = (first + 1) % n_targets
         index = first if sent[first] <= sent[second] else second
         sent[index] += 1
-        return index
+        return places[index]
 
     return choose
 
@@ -108,37 +110,41 @@ def make_chooser(
     targets: Sequence[int],
     local_targets: Sequence[int],
     rng: random.Random,
-) -> tuple[ChooseOne | None, ChooseMany | None]:
-    """The chooser of one subscription: (one, None) or (None, many). Direct grouping has neither."""
-    indexes = range(len(targets))
+    places: Sequence[T],
+) -> tuple[ChooseOne[T] | None, ChooseMany[T] | None]:
+    """The chooser of one subscription: (one, None) or (None, many). Direct grouping has neither. `places`: what to
+    choose, for each of `targets`."""
     grouping = subscription.grouping
     if grouping == FIELDS:
-        return fields_chooser(shape, subscription.fields, len(targets)), None
+        return fields_chooser(shape, subscription.fields, places), None
     if grouping == SHUFFLE:
-        return shuffle_chooser(indexes, rng), None
+        return shuffle_chooser(places, rng), None
     if grouping == LOCAL_OR_SHUFFLE:
-        local = [index for index in indexes if targets[index] in set(local_targets)]
-        return shuffle_chooser(local or indexes, rng), None
+        here = set(local_targets)
+        local = [place for target, place in zip(targets, places, strict=True) if target in here]
+        return shuffle_chooser(local or places, rng), None
     if grouping == PARTIAL_KEY:
-        return partial_key_chooser(shape, subscription.fields, len(targets)), None
+        return partial_key_chooser(shape, subscription.fields, places), None
     if grouping == GLOBAL:
-        return (lambda values: 0), None
+        return (lambda values: places[0]), None
     if grouping == NONE:
-        return (lambda values: rng.randrange(len(targets))), None
+        return (lambda values: rng.choice(places)), None
     if grouping == ALL:
-        return None, (lambda values: indexes)
+        return None, (lambda values: places)
     if grouping == CUSTOM and subscription.custom is not None:
-        return None, _custom_chooser(subscription.custom, source_task, targets)
+        return None, _custom_chooser(subscription.custom, source_task, targets, places)
     return None, None
 
 
-def _custom_chooser(grouping: CustomGrouping, source_task: int, targets: Sequence[int]) -> ChooseMany:
-    position = {task: index for index, task in enumerate(targets)}
+def _custom_chooser(
+    grouping: CustomGrouping, source_task: int, targets: Sequence[int], places: Sequence[T]
+) -> ChooseMany[T]:
+    place_of = dict(zip(targets, places, strict=True))
 
-    def choose(values: Values) -> list[int]:
+    def choose(values: Values) -> list[T]:
         chosen = grouping.choose_tasks(source_task, values)
         try:
-            return [position[task] for task in chosen]
+            return [place_of[task] for task in chosen]
         except (KeyError, TypeError):
             raise ComponentError(
                 f"{type(grouping).__name__}.choose_tasks returned {chosen!r:.80}; allowed: a list of {list(targets)}"

@@ -119,38 +119,44 @@ class SpoutExecutor:
             raise TaskCrashed(task.component, task.task, "on_failure", error) from error
 
     def _emit(self, task: SpoutTask, emits: int) -> bool:
-        next_tuple, pending, collector = task.user.next_tuple, task.pending, task.collector
-        trees, held = pending.trees, pending.lane.held
-        limit = None if task.max_pending is None else task.max_pending - len(pending.lane.waiting)
-        before = first = collector.emitted
+        """Ask for up to `emits` tuples; whether there were any."""
+        collector, now_ns = task.collector, task.pending.now_ns
+        before = collector.emitted
         # Ever longer series, so that the clock is looked at soon and yet seldom.
         series, ends_ns = emits, 0
         if self._turn_ns is not None:
-            series, ends_ns = 1, pending.now_ns() + self._turn_ns
+            series, ends_ns = 1, now_ns() + self._turn_ns
         try:
-            while True:
-                for _ in range(series):
-                    if limit is not None and len(trees) + len(held) >= limit:
-                        break
-                    next_tuple()
-                    after = collector.emitted
-                    if after == before:
-                        task.finished = not pending and bool(task.user.exhausted)
-                        break
-                    before = after
-                else:
-                    emits -= series
-                    if emits and pending.now_ns() < ends_ns:
-                        series = min(2 * series, emits)
-                        continue
+            while self._emit_series(task, series):
+                emits -= series
+                if not emits or now_ns() >= ends_ns:
                     self.ran_dry = False
-                break
+                    break
+                series = min(2 * series, emits)
         except Exception as error:
             task.stats.errors += 1
             raise TaskCrashed(task.component, task.task, "next_tuple", error) from error
-        if before == first:
+        if collector.emitted == before:
             return False
         task.finished = False
+        return True
+
+    @staticmethod
+    def _emit_series(task: SpoutTask, count: int) -> bool:
+        """Ask for `count` tuples; False if one did not come, or there is no room for it."""
+        next_tuple, pending, collector = task.user.next_tuple, task.pending, task.collector
+        trees, held = pending.trees, pending.lane.held
+        limit = None if task.max_pending is None else task.max_pending - len(pending.lane.waiting)
+        before = collector.emitted
+        for _ in range(count):
+            if limit is not None and len(trees) + len(held) >= limit:
+                return False
+            next_tuple()
+            after = collector.emitted
+            if after == before:
+                task.finished = not pending and bool(task.user.exhausted)
+                return False
+            before = after
         return True
 
     def acker_died(self, task: SpoutTask, is_its: Callable[[int], bool], failure: Failure) -> None:

@@ -16,6 +16,7 @@ from engine.ids import ACKER_MASK
 from engine.outbox import Outbox
 from engine.parcel import Parcel
 from engine.peers import Peers
+from engine.pending import Init
 from engine.plan import Plan
 from engine.spout_executor import SpoutExecutor, SpoutTask
 
@@ -53,6 +54,11 @@ class Tracking:
                 some = True
                 self._send_answers(acker)
         return some
+
+    def init_for(self, acker: int) -> Init:
+        """What tells the acker of this index of new trees: the acker itself, where it is here."""
+        here = self.ackers.get(acker)
+        return self.init_tree if here is None else here.init
 
     def init_tree(self, root: int, xor: int, spout_task: int, workers: int) -> None:
         """A spout of this worker emitted a tree: tell its acker."""

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from engine.acker import Acker, Answer
+from engine.acker import Acker
 from engine.failure import FAILED, WORKER_DIED, Failure
 from engine.ids import EdgeIds
 
@@ -27,7 +27,7 @@ def test_a_tree_is_acked_when_every_edge_was_seen_twice() -> None:
     assert acker.answers == []
     assert len(acker) == 1
     ack(acker, ROOT, 7)
-    assert acker.answers == [Answer(TASK, ROOT, None)]
+    assert acker.answers == [(TASK, ROOT, None)]
     assert len(acker) == 0
 
 
@@ -37,7 +37,7 @@ def test_init_is_idempotent() -> None:
         acker.init(ROOT, 5, TASK)
     assert acker.answers == []
     ack(acker, ROOT, 5)
-    assert acker.answers == [Answer(TASK, ROOT, None)]
+    assert acker.answers == [(TASK, ROOT, None)]
 
 
 def test_an_ack_before_init_waits() -> None:
@@ -47,7 +47,7 @@ def test_an_ack_before_init_waits() -> None:
     acker.init(ROOT, 5, TASK)
     assert (len(acker), acker.early_count, acker.answers) == (1, 0, [])
     ack(acker, ROOT, 7)
-    assert acker.answers == [Answer(TASK, ROOT, None)]
+    assert acker.answers == [(TASK, ROOT, None)]
 
 
 def test_all_acks_before_init() -> None:
@@ -56,14 +56,14 @@ def test_all_acks_before_init() -> None:
     ack(acker, ROOT, 7)
     assert acker.answers == []
     acker.init(ROOT, 5, TASK)
-    assert acker.answers == [Answer(TASK, ROOT, None)]
+    assert acker.answers == [(TASK, ROOT, None)]
     assert (len(acker), acker.early_count) == (0, 0)
 
 
 def test_a_tree_without_targets_is_acked_at_once() -> None:
     acker = Acker()
     acker.init(ROOT, 0, TASK)
-    assert acker.answers == [Answer(TASK, ROOT, None)]
+    assert acker.answers == [(TASK, ROOT, None)]
     assert len(acker) == 0
 
 
@@ -71,7 +71,7 @@ def test_a_failure_is_answered_at_once_and_once() -> None:
     acker = Acker()
     acker.init(ROOT, 5, TASK)
     acker.fail(ROOT, WHY)
-    assert acker.answers == [Answer(TASK, ROOT, WHY)]
+    assert acker.answers == [(TASK, ROOT, WHY)]
     acker.fail(ROOT, WHY)
     ack(acker, ROOT, 5)
     assert len(acker.answers) == 1
@@ -83,7 +83,7 @@ def test_a_failure_before_init_waits_with_its_reason() -> None:
     acker.fail(ROOT, WHY)
     assert acker.answers == []
     acker.init(ROOT, 5, TASK)
-    assert acker.answers == [Answer(TASK, ROOT, WHY)]
+    assert acker.answers == [(TASK, ROOT, WHY)]
     assert (len(acker), acker.early_count) == (0, 0)
 
 
@@ -93,7 +93,7 @@ def test_a_failure_between_acks_before_init() -> None:
     acker.fail(ROOT, WHY)
     ack(acker, ROOT, 7)
     acker.init(ROOT, 5 ^ 8, TASK)
-    assert acker.answers == [Answer(TASK, ROOT, WHY)]
+    assert acker.answers == [(TASK, ROOT, WHY)]
 
 
 def test_trees_do_not_touch_each_other() -> None:
@@ -102,7 +102,7 @@ def test_trees_do_not_touch_each_other() -> None:
     acker.init(ROOT, 5, TASK)
     acker.init(other, 5, TASK + 1)
     acker.ack_many([(ROOT, 5), (other, 6)], {})
-    assert acker.answers == [Answer(TASK, ROOT, None)]
+    assert acker.answers == [(TASK, ROOT, None)]
     assert acker.reset(other) == TASK + 1
     assert acker.reset(ROOT) is None
 
@@ -114,7 +114,7 @@ def test_large_numbers_keep_apart() -> None:
     ack(acker, ROOT, 1, workers << 1)
     assert acker.reset(ROOT) == task
     ack(acker, ROOT, edge ^ 1)
-    assert acker.answers == [Answer(task, ROOT, None)]
+    assert acker.answers == [(task, ROOT, None)]
 
 
 def test_what_the_spout_gave_up_is_forgotten() -> None:
@@ -135,9 +135,9 @@ def test_exactly_the_trees_that_touched_the_dead_worker_fail() -> None:
     for root, mask in masks.items():
         acker.init(root, 5, TASK, mask)
     acker.workers_died(0b010)
-    failed = {answer.root for answer in acker.answers}
+    failed = {root for _, root, _ in acker.answers}
     assert failed == {root for root, mask in masks.items() if mask & 0b010}
-    assert {answer.failure.reason for answer in acker.answers if answer.failure} == {WORKER_DIED}
+    assert {failure.reason for *_, failure in acker.answers if failure} == {WORKER_DIED}
     assert len(acker) == len(masks) - len(failed)
 
 
@@ -146,7 +146,7 @@ def test_a_mask_that_came_with_an_ack_counts() -> None:
     acker.init(ROOT, 5, TASK, 0b001)
     ack(acker, ROOT, 5 ^ 7, workers=0b100)
     acker.workers_died(0b100)
-    assert [answer.failure.reason for answer in acker.answers if answer.failure] == [WORKER_DIED]
+    assert [failure.reason for *_, failure in acker.answers if failure] == [WORKER_DIED]
 
 
 @pytest.mark.parametrize("by", ["init", "ack", "ack before init"])
@@ -161,9 +161,9 @@ def test_a_mask_that_comes_after_the_death_fails_the_tree(by: str) -> None:
     else:
         ack(acker, ROOT, 5 ^ 7, workers=0b100)
         acker.init(ROOT, 5, TASK, 0b010)
-    (answer,) = acker.answers
-    assert answer.failure is not None
-    assert answer.failure.reason == WORKER_DIED
+    ((_, _, failure),) = acker.answers
+    assert failure is not None
+    assert failure.reason == WORKER_DIED
     assert (len(acker), acker.early_count) == (0, 0)
 
 
@@ -172,12 +172,12 @@ def test_a_tree_that_was_processed_before_the_death_is_acked() -> None:
     acker.init(ROOT, 5, TASK, 0b100)
     ack(acker, ROOT, 5)
     acker.workers_died(0b100)
-    assert acker.answers == [Answer(TASK, ROOT, None)]
+    assert acker.answers == [(TASK, ROOT, None)]
     # ... and so is one of which this is learnt afterwards.
     acker.answers.clear()
     ack(acker, ROOT, 5, workers=0b100)
     acker.init(ROOT, 5, TASK, 0b100)
-    assert acker.answers == [Answer(TASK, ROOT, None)]
+    assert acker.answers == [(TASK, ROOT, None)]
 
 
 def test_workers_that_come_back_are_no_longer_dead() -> None:
@@ -211,11 +211,11 @@ def test_early_messages_survive_one_rotation() -> None:
     ack(acker, ROOT, 7)
     acker.rotate()
     acker.init(ROOT, 5 ^ 7, TASK)
-    assert acker.answers == [Answer(TASK, ROOT, None)]
+    assert acker.answers == [(TASK, ROOT, None)]
     acker.fail(ROOT, WHY)
     acker.rotate()
     acker.init(ROOT, 5, TASK)
-    assert acker.answers[-1] == Answer(TASK, ROOT, WHY)
+    assert acker.answers[-1] == (TASK, ROOT, WHY)
 
 
 def test_garbage_stays_bounded_while_messages_keep_coming() -> None:
@@ -246,7 +246,7 @@ def test_an_init_that_is_repeated_after_the_answer_is_dropped_in_time() -> None:
     for _ in range(3):
         acker.rotate()
     assert len(acker) == 0
-    assert acker.answers == [Answer(TASK, ROOT, None)]
+    assert acker.answers == [(TASK, ROOT, None)]
 
 
 def test_a_tree_outlives_its_timeout_twice() -> None:
@@ -259,7 +259,7 @@ def test_a_tree_outlives_its_timeout_twice() -> None:
     ack(acker, ROOT, 5 ^ 7, workers=0b10)
     assert len(acker) == 1
     ack(acker, ROOT, 7)
-    assert acker.answers == [Answer(TASK, ROOT, None)]
+    assert acker.answers == [(TASK, ROOT, None)]
 
 
 def test_a_tree_that_is_reset_again_and_again_is_kept() -> None:
@@ -270,7 +270,7 @@ def test_a_tree_that_is_reset_again_and_again_is_kept() -> None:
             acker.rotate()
         assert acker.reset(ROOT) == TASK
     acker.workers_died(0b100)
-    assert [answer.root for answer in acker.answers] == [ROOT]
+    assert [root for _, root, _ in acker.answers] == [ROOT]
 
 
 def test_age_touches_no_other_part_of_the_state() -> None:
@@ -281,7 +281,7 @@ def test_age_touches_no_other_part_of_the_state() -> None:
         acker.rotate()
     assert acker.reset(ROOT) == task
     ack(acker, ROOT, edge)
-    assert acker.answers == [Answer(task, ROOT, None)]
+    assert acker.answers == [(task, ROOT, None)]
 
 
 # ---- size ----
@@ -310,7 +310,7 @@ def test_a_tree_of_a_hundred_thousand_tuples_takes_no_more_room_than_one_of_two(
     assert room() == before
     assert (len(acker), acker.early_count, acker.answers) == (1, 0, [])
     ack(acker, ROOT, edge)
-    assert acker.answers == [Answer(TASK, ROOT, None)]
+    assert acker.answers == [(TASK, ROOT, None)]
 
 
 # ---- random trees ----
@@ -360,11 +360,11 @@ def run_trees(
             acker.init(root, value, TASK)
         else:
             ack(acker, root, value)
-        for answer in acker.answers:
-            complete = delivered[answer.root]["init"] and delivered[answer.root]["ack"] == trees[answer.root].acks
-            if not complete and answer.root not in acked:
-                premature.add(answer.root)
-            acked.add(answer.root)
+        for _, answered, _ in acker.answers:
+            complete = delivered[answered]["init"] and delivered[answered]["ack"] == trees[answered].acks
+            if not complete and answered not in acked:
+                premature.add(answered)
+            acked.add(answered)
         acker.answers.clear()
     return premature, set(trees) - acked
 

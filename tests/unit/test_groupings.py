@@ -28,7 +28,9 @@ def choices(
 ) -> list[tuple[int, ...]]:
     """The tasks each tuple goes to."""
     subscription = Subscription("spout", "default", grouping, fields)
-    one, many = make_chooser(subscription, SHAPE, 1, targets, local, random.Random(seed))
+    one, many = make_chooser(
+        subscription, SHAPE, 1, targets, local, random.Random(seed), range(len(targets))
+    )
     if one is not None:
         return [(targets[one(values)],) for values in tuples]
     assert many is not None
@@ -165,7 +167,7 @@ def test_global_all_and_none(seed: int) -> None:
 
 
 def test_direct_has_no_chooser() -> None:
-    assert make_chooser(Subscription("s", "d", "direct"), SHAPE, 1, [2], [], random.Random(1)) == (None, None)
+    assert make_chooser(Subscription("s", "d", "direct"), SHAPE, 1, [2], [], random.Random(1), "a") == (None, None)
 
 
 class FirstN(CustomGrouping):
@@ -228,7 +230,7 @@ class Chooses(CustomGrouping):
 @pytest.mark.parametrize("chosen", [[99], None, 7, ["x"], [[1]]])
 def test_a_custom_grouping_that_chooses_nonsense_is_named(chosen: Any) -> None:
     subscription = Subscription("spout", "default", "custom", (), Chooses(chosen))
-    _, many = make_chooser(subscription, SHAPE, 1, [7, 8], [], random.Random(1))
+    _, many = make_chooser(subscription, SHAPE, 1, [7, 8], [], random.Random(1), range(2))
     assert many is not None
     with pytest.raises(ComponentError, match=r"Chooses\.choose_tasks returned .*; allowed: a list of \[7, 8\]"):
         many(("k", 1))
