@@ -46,6 +46,11 @@ class SpoutTask:
         self.finished = False
         """The spout is exhausted, nothing of it is pending, and it had nothing to replay when asked last."""
 
+    def crashed(self, doing: str, error: Exception) -> TaskCrashed:
+        """What the worker is to die of: the spout's method raised."""
+        self.stats.errors += 1
+        return TaskCrashed(self.component, self.task, doing, error)
+
 
 class SpoutExecutor:
     """Runs spout tasks that share an executor."""
@@ -71,8 +76,7 @@ class SpoutExecutor:
         try:
             getattr(task.user, method)()
         except Exception as error:
-            task.stats.errors += 1
-            raise TaskCrashed(task.component, task.task, method, error) from error
+            raise task.crashed(method, error) from error
 
     def run(self, emits: int, may_send: bool = True) -> bool:
         """Expire what is due, send what is held back if that is allowed, and ask each task for up to `emits` tuples;
@@ -103,8 +107,7 @@ class SpoutExecutor:
         try:
             return pending.lane.run(pending, task.collector.send, pending.now_ns())
         except Exception as error:
-            task.stats.errors += 1
-            raise TaskCrashed(task.component, task.task, "on_dead_letter", error) from error
+            raise task.crashed("on_dead_letter", error) from error
 
     def give_back(self, task: SpoutTask, letter: Letter) -> None:
         """A dead letter is to be emitted again."""
@@ -115,8 +118,7 @@ class SpoutExecutor:
         try:
             return task.pending.expire() > 0
         except Exception as error:
-            task.stats.errors += 1
-            raise TaskCrashed(task.component, task.task, "on_failure", error) from error
+            raise task.crashed("on_failure", error) from error
 
     def _emit(self, task: SpoutTask, emits: int) -> bool:
         """Ask for up to `emits` tuples; whether there were any."""
@@ -134,8 +136,7 @@ class SpoutExecutor:
                     break
                 series = min(2 * series, emits)
         except Exception as error:
-            task.stats.errors += 1
-            raise TaskCrashed(task.component, task.task, "next_tuple", error) from error
+            raise task.crashed("next_tuple", error) from error
         if collector.emitted == before:
             return False
         task.finished = False
@@ -164,16 +165,4 @@ class SpoutExecutor:
         try:
             task.pending.acker_died(is_its, failure)
         except Exception as error:
-            task.stats.errors += 1
-            raise TaskCrashed(task.component, task.task, "on_failure", error) from error
-
-    def answer(self, task: SpoutTask, root: int, failure: object) -> None:
-        """The acker's answer to one tree."""
-        try:
-            if failure is None:
-                task.pending.acked(root)
-            else:
-                task.pending.failed(root, failure)  # type: ignore[arg-type]
-        except Exception as error:
-            task.stats.errors += 1
-            raise TaskCrashed(task.component, task.task, "ack" if failure is None else "on_failure", error) from error
+            raise task.crashed("on_failure", error) from error

@@ -8,9 +8,9 @@ One thread: the worker's loop.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
-from engine.acker import Acker
+from engine.acker import Acker, Answer
 from engine.failure import ANOTHER_TUPLE, TIMEOUT, Failure
 from engine.ids import ACKER_MASK
 from engine.outbox import Outbox
@@ -52,7 +52,8 @@ class Tracking:
         for acker in self.ackers.values():
             if acker.answers:
                 some = True
-                self._send_answers(acker)
+                answers, acker.answers = acker.answers, []
+                self._deliver(answers)
         return some
 
     def init_for(self, acker: int) -> Init:
@@ -125,15 +126,21 @@ class Tracking:
         else:
             self._parcel_for(self.plan.task_worker[spout_task]).resets.append((root, spout_task))
 
-    def _send_answers(self, acker: Acker) -> None:
-        answers, acker.answers = acker.answers, []
+    def _deliver(self, answers: Iterable[Answer]) -> None:
+        """Tell the spouts. Raises TaskCrashed."""
         spouts = self.spout_tasks
-        for spout_task, root, failure in answers:
-            here = spouts.get(spout_task)
-            if here is not None:
-                here[0].answer(here[1], root, failure)
-            else:
-                self._parcel_for(self.plan.task_worker[spout_task]).answers.append((spout_task, root, failure))
+        try:
+            for spout_task, root, failure in answers:
+                here = spouts.get(spout_task)
+                if here is None:
+                    self._parcel_for(self.plan.task_worker[spout_task]).answers.append((spout_task, root, failure))
+                elif failure is None:
+                    here[1].pending.acked(root)
+                else:
+                    here[1].pending.failed(root, failure)
+        except Exception as error:
+            # Only users' methods raise, those of the spout that was told last.
+            raise spouts[spout_task][1].crashed("ack" if failure is None else "on_failure", error) from error
 
     def rotate(self) -> None:
         """Called once per message timeout."""
@@ -153,9 +160,7 @@ class Tracking:
             self.outbox.absorb(parcel.acks, parcel.workers, {}, ())
         for root, failure in parcel.fails:
             self.ackers[root & ACKER_MASK].fail(root, failure)
-        for spout_task, root, answer in parcel.answers:
-            executor, task = self.spout_tasks[spout_task]
-            executor.answer(task, root, answer)
+        self._deliver(parcel.answers)
 
     def charge(self) -> None:
         """This worker is about to end by an error: what the trees of its own spouts failed of is theirs, whoever may
@@ -170,9 +175,9 @@ class Tracking:
             acker = self.ackers.get(root & ACKER_MASK)
             if acker is not None:
                 acker.fail(root, failure)
-            for executor, task in self.spout_tasks.values():
+            for _, task in self.spout_tasks.values():
                 if root in task.pending.trees:
-                    executor.answer(task, root, failure)
+                    self._deliver([(task.task, root, failure)])
                 else:
                     task.pending.charge_late(root, failure)
 
