@@ -145,13 +145,16 @@ class Acker:
         workers that held a part of it."""
         return self._live.pop(root, 0) >> _WORKERS_SHIFT
 
+    def touched(self, workers: int) -> list[int]:
+        """Roots of the trees that one of these workers (bit mask) holds a part of."""
+        return [root for root, state in self._live.items() if state >> _WORKERS_SHIFT & workers]
+
     def workers_died(self, dead: int, failure: Failure | None = None) -> None:
         """`dead` is the mask of every incarnation known to be dead: fail exactly the trees that touched one."""
         self._dead = dead
         if not dead:
             return
-        touched = [root for root, state in self._live.items() if state >> _WORKERS_SHIFT & dead]
-        for root in touched:
+        for root in self.touched(dead):
             self.fail(root, failure or _died())
 
     def rotate(self) -> None:

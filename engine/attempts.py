@@ -123,8 +123,8 @@ class Attempts:
     """The messages of one spout task that have failed and are not acked yet."""
 
     __slots__ = (
-        "_answered", "_changes", "_journal", "_limits", "_out", "alert", "crashes", "group", "held_back", "on_trial",
-        "overdue", "pins", "tries", "watching",
+        "_answered", "_changes", "_journal", "_limits", "_out", "_overdue", "_tried", "alert", "crashes", "group",
+        "held_back", "on_trial", "pins", "tries", "watching",
     )
 
     def __init__(self, limits: Limits | None = None, journal: Journal | None = None) -> None:
@@ -137,8 +137,10 @@ class Attempts:
         """Roots of the messages that were emitted for trial together; empty when all of them have been answered."""
         self.on_trial: set[int] = set()
         """Those of them that have not been answered."""
-        self.overdue = 0
-        """Root of the message that was tried last, alone, and timed out. No other has been tried since."""
+        self._tried = 0
+        """How many went on trial together last."""
+        self._overdue: dict[int, Any] = {}
+        """root -> message id of those of them that have timed out, while it is not known whether a worker hangs."""
         self.watching = False
         """Whether everything emitted is written down: after a death without a word, so that the next one is less of a
         riddle."""
@@ -176,7 +178,8 @@ class Attempts:
 
     def begin_trial(self, group: Mapping[int, Any]) -> None:
         """Suspects have been emitted, and no others are under way; message id by root."""
-        self.group, self.on_trial, self.overdue = tuple(group), set(group), 0
+        self.group, self.on_trial = tuple(group), set(group)
+        self._tried, self._overdue = len(group), {}
         if not self.watching:
             self._out.extend(group.items())
 
@@ -192,7 +195,7 @@ class Attempts:
         else:
             blamed = self._limits.is_crash(failure)
             if failure.reason != TIMEOUT:
-                # Who timed out is not cleared: what hangs a worker does that before the worker is found to hang.
+                # Who timed out is not cleared yet: what hangs a worker does that before the worker is found to hang.
                 strikes = trials = 0
             exceptions += blamed
             charged += 1
@@ -215,9 +218,22 @@ class Attempts:
         self._keep(message_id, tries._replace(exceptions=tries.exceptions + 1, last=failure))
         return failure
 
-    def suspect_late(self, message_id: Any, failure: Failure, alone: bool) -> None:
-        """A worker has died without a word, and held an attempt that had timed out, and was counted, before. `alone`:
-        which was the last on trial."""
+    def overdue(self, root: int, message_id: Any) -> None:
+        """A suspect on trial has timed out: it may have hung a worker."""
+        self._overdue[root] = message_id
+
+    def end_overdue(self, cleared: bool) -> None:
+        """What timed out on trial has killed nobody. `cleared`: it has hung nobody either."""
+        late, self._overdue = self._overdue, {}
+        for message_id in late.values() if cleared else ():
+            tries = self.tries.get(message_id)
+            if tries is not None and not tries.dead:
+                self._keep(message_id, tries._replace(strikes=0, trials=0))
+
+    def died_late(self, root: int, message_id: Any, failure: Failure) -> None:
+        """A worker has died without a word, and held an attempt that had timed out, and was counted, before."""
+        alone = root in self._overdue and self._tried == 1
+        self._overdue.pop(root, None)
         tries = self.tries.get(message_id)
         if tries is None or tries.dead:
             return

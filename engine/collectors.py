@@ -78,7 +78,7 @@ class SpoutCollector:
             if message_id is not None:
                 self._pending.answer_untracked(message_id)
             return tasks
-        if message_id in self._held_back:
+        if self._held_back and message_id in self._held_back:
             self._pending.hold(message_id, values if stream == DEFAULT_STREAM else Routed.on(stream, None, values))
             return []
         run = self._run

@@ -171,6 +171,8 @@ class WorkerCore:
     def attend(self) -> None:
         """Execute what other workers have sent, and take in their answers, before the spouts here say more: whoever
         sent it waits for what comes of it. Raises TaskCrashed."""
+        for spout in self.spouts:
+            spout.write_journal()  # what came may have told it of answers, and made it emit
         self._run_bolts()
         self._settle()
 

@@ -30,6 +30,8 @@ _SLOW_NS, _MAX_GROUP = 10 * NS_PER_MS, 1024
 for hours, so each group that is acked makes the next one twice as large. After a death or a timeout groups begin with
 one again. Those that were in a group that killed go first, and are not mixed with others: each death at least halves
 the circle."""
+_PATIENCE_NS = 120_000 * NS_PER_MS
+"""The others do not wait longer for a worker that neither comes round nor dies."""
 _FIRST_DELAY_NS, _MAX_DELAY_NS = 10 * NS_PER_MS, 5_000 * NS_PER_MS
 """Before a letter that was given back is emitted again: as `ReplayingSpout` waits by default."""
 
@@ -77,8 +79,8 @@ class TrialTurn(Protocol):
     def leave(self) -> None:
         """Nothing more to try."""
 
-    def all_well(self) -> bool:
-        """Whether every worker gets on with its work: none is dead, or may be found to hang."""
+    def turned_since(self, at_ns: int) -> bool:
+        """Whether every worker has come round since then, so that none hangs on what it was sent before."""
 
 
 class OwnTurn:
@@ -97,15 +99,15 @@ class OwnTurn:
     def leave(self) -> None:
         """Nobody waits."""
 
-    def all_well(self) -> bool:
-        """A worker that is alone and asks does."""
+    def turned_since(self, at_ns: int) -> bool:
+        """A worker that is alone and asks has."""
         return True
 
 
 class Lane:
     """What one spout task holds back."""
 
-    __slots__ = ("_size", "_tried_ns", "_turn", "_uncleared", "held", "letters", "overdue", "waiting")
+    __slots__ = ("_asked", "_size", "_tried_ns", "_turn", "_uncleared", "held", "letters", "overdue_ns", "waiting")
 
     def __init__(self, turn: TrialTurn) -> None:
         self._turn = turn
@@ -117,9 +119,11 @@ class Lane:
         self._size = 1
         self._tried_ns = 0
         self._uncleared = False
-        self.overdue = False
-        """A suspect has timed out. What it was sent to may hang: its trial goes on until that one is dead or all is
-        well."""
+        self.overdue_ns = 0
+        """When a suspect timed out. What it was sent to may hang: its trial goes on until that one is dead, or all
+        workers have come round."""
+        self._asked = False
+        """For a turn, which was not left since."""
 
     def __len__(self) -> int:
         return len(self.held) + len(self.waiting)
@@ -135,13 +139,14 @@ class Lane:
         """Send what may go; whether anything happened. `send(message id, values)` emits and returns the root."""
         worked = bool(self.waiting) and self._take_up(now_ns)
         attempts = table.attempts
-        self._end_overdue(attempts)
+        self._end_overdue(attempts, now_ns)
         group: dict[int, Any] = {}
         began, strikes = False, 0
         while self.held:
             head = self.held[0]
             verdict = attempts.verdict(head.message_id, head.values)
             if verdict is Verdict.SUSPECT and not began:
+                self._asked = True
                 if attempts.on_trial or not self._turn.begin():
                     break
                 began, strikes = True, attempts.strikes(head.message_id)
@@ -165,8 +170,8 @@ class Lane:
             attempts.begin_trial(group)
         elif began:
             self._turn.end()
-        if not self.held and not attempts.on_trial and not self.overdue:
-            self._turn.leave()
+        if not attempts.on_trial and not self.overdue_ns:
+            self._leave()
         return worked
 
     def _take_up(self, now_ns: int) -> bool:
@@ -194,9 +199,9 @@ class Lane:
         """A suspect's tree has failed because a worker died."""
         self._uncleared = True
 
-    def somebody_is_late(self) -> None:
+    def somebody_is_late(self, now_ns: int) -> None:
         """A suspect's tree has timed out."""
-        self._uncleared = self.overdue = True
+        self._uncleared, self.overdue_ns = True, now_ns
 
     def trial_over(self, now_ns: int) -> None:
         """Every suspect on trial has been answered."""
@@ -205,17 +210,26 @@ class Lane:
         elif now_ns - self._tried_ns > _SLOW_NS:
             self._size = min(2 * self._size, _MAX_GROUP)
         self._uncleared = False
-        if not self.overdue:
+        if not self.overdue_ns:
             self._end_turn()
 
-    def _end_overdue(self, attempts: Attempts) -> None:
-        if self.overdue and not attempts.on_trial and self._turn.all_well():
-            self.overdue = False
+    def _end_overdue(self, attempts: Attempts, now_ns: int) -> None:
+        if not self.overdue_ns or attempts.on_trial:
+            return
+        turned = self._turn.turned_since(self.overdue_ns)
+        if turned or now_ns - self.overdue_ns > _PATIENCE_NS:
+            self.overdue_ns = 0
+            attempts.end_overdue(cleared=turned)
             self._end_turn()
 
     def _end_turn(self) -> None:
         self._turn.end()
-        if not self.held:
+        self._leave()
+
+    def _leave(self) -> None:
+        """The worker's other lanes may have asked as well: who did not must not take that back."""
+        if self._asked and not self.held:
+            self._asked = False
             self._turn.leave()
 
     def wait(self, letter: Letter, attempt: int, now_ns: int) -> None:

@@ -59,6 +59,10 @@ class Peers:
         """The bit of this worker's own incarnation, for trees whose spout is here and whose acker is not."""
         return self._bit(self.me, self._incarnation[self.me])
 
+    def dead_bit(self, slot: int) -> int:
+        """The bit of a slot's newest dead incarnation."""
+        return self._bit(slot, self._newest_dead(slot))
+
     @property
     def dead_mask(self) -> int:
         """Bits of all incarnations that are dead."""

@@ -11,7 +11,7 @@ Pure but for calling the spout. One thread: the spout's.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any
 
 from engine.attempts import REMEMBERED, Attempts
@@ -159,17 +159,17 @@ class PendingTable:
         if charged is not None:
             self.note(message_id, charged)
 
-    def worker_died(self, dead: int, failure: Failure) -> None:
-        """A worker, one of those in the mask, died without a word. It may have hung in what has timed out before; what
-        has been emitted again since has a tree of its own. Called before the trees that it held fail."""
+    def worker_died(self, dead: int, failure: Failure, held: Collection[int]) -> None:
+        """The worker of that bit died without a word. It may have hung in what has timed out before; `held`: roots of
+        trees that it held and that are about to fail by its death."""
         late = [(root, known[0]) for root, known in self._late.items() if known[1] & dead]
-        struck = {tree[0] for tree in self.trees.values()} if late else set()
+        struck = {tree[0] for root, tree in self.trees.items() if root in held} if late else set()
         # The newest first: of a message that timed out twice, that is the attempt that may have been on trial.
         for root, message_id in reversed(late):
             del self._late[root]
             if message_id not in struck:
                 struck.add(message_id)
-                self.attempts.suspect_late(message_id, failure, root == self.attempts.overdue)
+                self.attempts.died_late(root, message_id, failure)
 
     def bury(self, message_id: Any, values: Any, failure: Failure, letter: Letter | None) -> None:
         """Over the limit: to the ledger with it."""
@@ -207,9 +207,8 @@ class PendingTable:
             self._stats.timed_out += 1
             self._late[root] = self.trees[root][0], self.forget(root)
             if root in self.attempts.on_trial:
-                self.lane.somebody_is_late()
-                if self.attempts.group == (root,):
-                    self.attempts.overdue = root
+                self.lane.somebody_is_late(now)
+                self.attempts.overdue(root, self._late[root][0])
             self.failed(root, Failure(TIMEOUT))
         while len(self._late) > REMEMBERED:
             del self._late[next(iter(self._late))]

@@ -91,7 +91,7 @@ class SpoutExecutor:
             if emits and task.active and self._emit(task, emits):
                 worked = True
             lane = pending.lane
-            if may_send and (lane.held or lane.waiting or lane.overdue) and self._send_held(task):
+            if may_send and (lane.held or lane.waiting or lane.overdue_ns) and self._send_held(task):
                 worked = True
         self._at_hand[0] = 0
         self.write_journal()

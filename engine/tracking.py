@@ -185,8 +185,9 @@ class Tracking:
         """Fail exactly the trees that the dead worker held a part of, and those whose acker died with it."""
         dead = self.peers.dead_mask
         if failure.error != ANOTHER_TUPLE:
+            held = {root for acker in self.ackers.values() for root in acker.touched(dead)}
             for _, task in self.spout_tasks.values():
-                task.pending.worker_died(dead, failure)
+                task.pending.worker_died(self.peers.dead_bit(slot), failure, held)
         for acker in self.ackers.values():
             acker.workers_died(dead, failure)
         its = {index for index, worker in enumerate(self._acker_worker) if worker == slot}

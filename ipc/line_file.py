@@ -36,6 +36,8 @@ def append_line(path: Path, line: str) -> int:
             raise
         return size
     finally:
+        # A process that was forked meanwhile has the same lock, and would keep it.
+        fcntl.flock(fd, fcntl.LOCK_UN)
         os.close(fd)
 
 

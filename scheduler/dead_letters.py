@@ -176,6 +176,8 @@ class DeadLetters:
             fcntl.flock(fd, fcntl.LOCK_EX)
             yield
         finally:
+            # See `append_line`.
+            fcntl.flock(fd, fcntl.LOCK_UN)
             os.close(fd)
 
 

@@ -1,8 +1,8 @@
 """Whose turn it is, among the workers of a topology, to try a message under suspicion.
 
 A worker asks by writing the time into its word of the status board. The earliest of those that ask has the turn, when
-all is well: a suspect that would wait in the queue of a worker that hangs, or for its replacement, could be blamed for
-that one's death too. Nobody else's suspect is under way then, so a death says more than that somebody is guilty.
+every worker is ready: a suspect that would wait in a queue for a worker's replacement could be blamed for that one's
+death too. Nobody else's suspect is under way then, so a death says more than that somebody is guilty.
 
 The words need no lock: a turn begins a millisecond after it was asked for, when every earlier request is visible.
 
@@ -16,8 +16,6 @@ import time
 from ipc.board import READY, SLOT_HEARTBEAT_NS, SLOT_TRIAL, Board
 
 _SETTLE_NS = 1_000_000
-_TURNING_NS = 400_000_000
-"""An idle worker publishes five times a second, a busy one more often, unless it is in a long `execute`."""
 
 
 class BoardTrialTurn:
@@ -41,21 +39,23 @@ class BoardTrialTurn:
         """Whether the turn is this worker's now; asks for it if not."""
         if self._busy:
             return False
-        words, now = self._board.words, time.monotonic_ns()
+        words, board, now = self._board.words, self._board, time.monotonic_ns()
         asked = words[self._at]
         if not asked:
             words[self._at] = now | 1 if self._bounded else now & ~1
             return False
         if now - asked < _SETTLE_NS or any(request < (asked, self._me) for request in self._others()):
             return False
-        self._busy = self.all_well()
+        self._busy = all(
+            board.slot(slot).state == READY for slot in range(board.n_slots) if slot != self._me
+        )
         return self._busy
 
-    def all_well(self) -> bool:
-        """Whether every other worker is ready, and turns its loop."""
-        board, now = self._board, time.monotonic_ns()
+    def turned_since(self, at_ns: int) -> bool:
+        """Whether every other worker is ready, and its loop has come round since then."""
+        board = self._board
         return all(
-            board.slot(slot).state == READY and now - board.words[board.slot_at(slot) + SLOT_HEARTBEAT_NS] < _TURNING_NS
+            board.slot(slot).state == READY and board.words[board.slot_at(slot) + SLOT_HEARTBEAT_NS] > at_ns
             for slot in range(board.n_slots)
             if slot != self._me
         )

@@ -81,18 +81,16 @@ def test_nobody_is_tried_while_a_worker_is_not_ready(board: Board, clock: Clock)
     assert first.begin()
 
 
-def test_nobody_is_tried_while_a_worker_may_hang(board: Board, clock: Clock) -> None:
+def test_everybody_has_come_round_when_each_has_published_once_since(board: Board, clock: Clock) -> None:
     first = turns(board)[0]
-    first.begin()
-    clock.now_ns += 600_000_000
-    for slot in (0, 2):
-        board.words[board.slot_at(slot) + SLOT_HEARTBEAT_NS] = clock.now_ns
-    assert not first.begin()
-    board.words[board.slot_at(1) + SLOT_HEARTBEAT_NS] = clock.now_ns - 300_000_000
-    assert first.begin()
-    assert first.all_well()
-    clock.now_ns += 600_000_000
-    assert not first.all_well()
+    since = clock.now_ns
+    assert not first.turned_since(since)
+    for slot, later_ns in ((1, 5), (2, 9_000_000_000)):
+        assert not first.turned_since(since)
+        board.words[board.slot_at(slot) + SLOT_HEARTBEAT_NS] = since + later_ns
+    assert first.turned_since(since)
+    board.set_slot(2, 1, DEAD, 0)
+    assert not first.turned_since(since)
 
 
 def test_a_turn_that_is_not_used_is_left(board: Board, clock: Clock) -> None:
