@@ -169,6 +169,26 @@ def test_what_the_dead_worker_holds_again_is_struck_once_and_what_another_holds_
     assert second in lab.table.trees
 
 
+def test_a_lane_leaves_only_the_turn_that_it_asked_for() -> None:
+    class Noted(OwnTurn):
+        left = 0
+
+        def leave(self) -> None:
+            self.left += 1
+
+    lab, turn = Lab(), Noted()
+    lab.table.lane = Lane(turn)
+    lab.table.lane.waiting.append(Letter(7, (7,), lambda: None, due_ns=lab.clock.now_ns() + 10**9))
+    lab.settle()
+    assert turn.left == 0
+    lab.emit(1)
+    lab.die()
+    lab.die()
+    assert (lab.under_way, turn.left) == ([1], 0)
+    lab.ack()
+    assert turn.left == 1
+
+
 def test_only_the_one_that_kills_alone_is_a_dead_letter() -> None:
     lab = Lab(max_crashes=5)
     lab.emit(1, 2, 3)

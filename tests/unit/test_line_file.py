@@ -66,3 +66,25 @@ def test_writers_in_several_processes_do_not_mix_their_lines(path: Path) -> None
         assert os.waitpid(pid, 0)[1] == 0
     lines = read_lines(path)
     assert sorted(lines) == [letter * 9000 for letter in (b"a", b"b", b"c") for _ in range(50)]
+
+
+def test_a_process_that_is_forked_in_the_middle_does_not_keep_the_lock(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write, children = os.write, []
+
+    def write_and_fork(fd: int, data: bytes) -> int:
+        if not children:
+            children.append(os.fork())
+            if not children[0]:
+                signal.pause()
+        return write(fd, data)
+
+    monkeypatch.setattr(os, "write", write_and_fork)
+    try:
+        append_line(path, "one")
+        append_line(path, "two")
+    finally:
+        os.kill(children[0], signal.SIGKILL)
+        os.waitpid(children[0], 0)
+    assert read_lines(path) == [b"one", b"two"]

@@ -54,6 +54,17 @@ def test_a_spout_that_is_not_active_is_not_asked_but_answered() -> None:
     assert spout.calls.count("activate") == 2
 
 
+@pytest.mark.parametrize("subscribers", [1, 2])
+def test_a_message_id_that_cannot_be_a_key_is_no_error_while_nothing_fails(subscribers: int) -> None:
+    spout = Feeder()
+    spout.feed("x", id=["a", "list"])
+    builder = chain(spout)
+    for number in range(subscribers):
+        builder.set_bolt(f"end-{number}", Does(acks)).shuffle_grouping("spout")
+    Rig(builder).settle()
+    assert spout.acked == [["a", "list"]]
+
+
 def test_congestion_stops_the_spouts_only() -> None:
     spout = fed(2)
     rig = Rig(chain(spout, Does(acks)))
