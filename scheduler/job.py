@@ -192,10 +192,11 @@ class Job:
                 return self.stats()
             self._give_up_if_hopeless()
             if deadline is not None and time.monotonic() >= deadline:
-                stats = self.stats()
+                view, stats = self.view(), self.stats()
+                why = "it is not placed" if view is None else view.undrained()
                 raise ClusterError(
                     f"topology {self.name!r} was not drained within {timeout:g} s: {stats.pending} messages pending, "
-                    f"{stats.acked} acked of {stats.emitted} emitted"
+                    f"{stats.acked} acked of {stats.emitted} emitted; {why}"
                 )
             time.sleep(pause_secs)
             pause_secs = min(_POLL_MAX_SECS, pause_secs * _POLL_GROWTH)

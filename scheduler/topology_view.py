@@ -74,6 +74,25 @@ class TopologyView:
         """Every spout is exhausted, nothing is pending and nothing under way."""
         return self._twice(lambda: self._at_work() or self._spouts_at_work(exhausted=True))
 
+    def undrained(self) -> str:
+        """What keeps it from being drained, for people; "" if nothing does at the moment."""
+        board, words = self.board, self.board.words
+        slots = range(board.n_slots)
+        found = [
+            f"{self.assignment.workers[slot]} is at work"
+            for slot in slots
+            if board.slot(slot).state != READY or not words[board.slot_at(slot) + SLOT_QUIET]
+        ]
+        found += [
+            f"frames are under way from {self.assignment.workers[sender]} to {self.assignment.workers[receiver]}"
+            for sender in slots
+            for receiver in slots
+            if words[board.link_at(sender, receiver)] != words[board.link_at(sender, receiver) + 1]
+        ]
+        if any(not board.task_counters(task)["exhausted"] for task in self._spout_tasks):
+            found.append("not every spout is exhausted")
+        return "; ".join(found)
+
     def is_at_rest(self) -> bool:
         """Every spout was told to stop, nothing is pending and nothing under way."""
         return self._twice(lambda: self._at_work() or self._active() or self._spouts_at_work(exhausted=False))

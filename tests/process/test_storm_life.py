@@ -7,7 +7,18 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from squall import BasicBolt, BasicCollector, Config, LocalCluster, TopologyBuilder, TopologyContext, Tuple
+import pytest
+
+from squall import (
+    BasicBolt,
+    BasicCollector,
+    ClusterError,
+    Config,
+    LocalCluster,
+    TopologyBuilder,
+    TopologyContext,
+    Tuple,
+)
 from squall.testing import FeederSpout
 from tests.process.parts import note, notes
 from tests.process.waiting import wait_for
@@ -58,6 +69,8 @@ def test_inactive_at_first(squall_cluster: LocalCluster, tmp_path: Path) -> None
     assert sorted(notes(tmp_path, "prepared")) == ["waits"] * 4 + ["works"] * 2
     wait_for("idle workers", job.is_idle)
     assert (feeder.calls, feeder.waiting) == (["open"], 1)
+    with pytest.raises(ClusterError, match=r"0 acked of 0 emitted;.* not every spout is exhausted$"):
+        job.wait_until_drained(0)
     job.activate()
     wait_for("the ack", lambda: feeder.acked == [1])
     assert feeder.calls == ["open", "activate"]
