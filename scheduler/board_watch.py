@@ -9,6 +9,7 @@ Relies on: `scheduler.nimbus` to say whom to look at, and to decide what follows
 from __future__ import annotations
 
 import logging
+import random
 
 from engine.errors import ClusterError
 from scheduler.messages import Assignment, TopologyRecord
@@ -47,7 +48,8 @@ class BoardWatch:
         """Ids of the topologies that are to stop and may; None if no look is due."""
         if now < self._drain_look_at:
             return None
-        self._drain_look_at = now + DRAIN_LOOK_SECS
+        # Never in step with bolts' ticks, which keep their workers from being quiet for a moment each.
+        self._drain_look_at = now + DRAIN_LOOK_SECS * random.uniform(0.5, 1.0)
         return [record.id for record, assignment in self._nimbus.draining() if self._is_at_rest(record, assignment)]
 
     def lost(self, now: float) -> list[str]:

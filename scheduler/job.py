@@ -9,6 +9,7 @@ Any process of the cluster's owner; one thread per Job.
 
 from __future__ import annotations
 
+import random
 import time
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
@@ -198,7 +199,8 @@ class Job:
                     f"topology {self.name!r} was not drained within {timeout:g} s: {stats.pending} messages pending, "
                     f"{stats.acked} acked of {stats.emitted} emitted; {why}"
                 )
-            time.sleep(pause_secs)
+            # Never in step with ticks, or with anything else that keeps a worker from being quiet again and again.
+            time.sleep(pause_secs * random.uniform(0.5, 1.0))
             pause_secs = min(_POLL_MAX_SECS, pause_secs * _POLL_GROWTH)
         self.ended = time.monotonic()
         return self.stats()

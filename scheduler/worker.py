@@ -188,6 +188,8 @@ class Worker:
             self._pass("worker.credit", worked)
             if worked:
                 self._rests = False
+                # Or it would sleep through the turns that say that it is quiet, up to a bolt's next tick.
+                self._idle_wait_ms = _IDLE_WAIT_MIN_MS
                 if not due:
                     continue
             idle = sending.idle_turns
@@ -266,7 +268,6 @@ class Worker:
     def _wait(self, worked: bool) -> None:
         """Take in control events; when the turn did nothing, sleep until something happens or may happen."""
         if worked:
-            self._idle_wait_ms = _IDLE_WAIT_MIN_MS
             timeout_ms = 0
         else:
             timeout_ms = self._idle_wait_ms

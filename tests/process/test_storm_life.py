@@ -126,6 +126,19 @@ def test_reported_errors_are_counted_and_in_the_log_whoever_reports_them(
     assert texts == {"ValueError: something odd": 12, "KeyError: 'from the spout'": 1}
 
 
+def test_ticks_on_threads_do_not_keep_a_topology_from_being_drained(
+    squall_cluster: LocalCluster, tmp_path: Path
+) -> None:
+    """In whatever phase the ticks are: a worker that slept on to the next one never said that it was quiet."""
+    for round_ in range(8):
+        feeder = FeederSpout(directory=tmp_path)
+        job = squall_cluster.submit(f"ticks-{round_}", topology(feeder, tmp_path).build(), Config(workers=2))
+        feeder.feed(("x",))
+        feeder.finish()
+        assert job.wait_until_drained(10).acked == 1
+        job.kill()
+
+
 def test_activate_and_deactivate_are_told_and_obeyed(squall_cluster: LocalCluster, tmp_path: Path) -> None:
     feeder = FeederSpout(directory=tmp_path)
     job = squall_cluster.submit("life", topology(feeder, tmp_path).build(), Config(workers=2))
