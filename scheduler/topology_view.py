@@ -76,20 +76,13 @@ class TopologyView:
 
     def undrained(self) -> str:
         """What keeps it from being drained, for people; "" if nothing does at the moment."""
-        board, words = self.board, self.board.words
-        slots = range(board.n_slots)
-        found = [
-            f"{self.assignment.workers[slot]} is at work"
-            for slot in slots
-            if board.slot(slot).state != READY or not words[board.slot_at(slot) + SLOT_QUIET]
-        ]
+        workers = self.assignment.workers
+        found = [f"{workers[slot]} is at work" for slot in self._slots_at_work()]
         found += [
-            f"frames are under way from {self.assignment.workers[sender]} to {self.assignment.workers[receiver]}"
-            for sender in slots
-            for receiver in slots
-            if words[board.link_at(sender, receiver)] != words[board.link_at(sender, receiver) + 1]
+            f"frames are under way from {workers[sender]} to {workers[receiver]}"
+            for sender, receiver in self._links_at_work()
         ]
-        if any(not board.task_counters(task)["exhausted"] for task in self._spout_tasks):
+        if any(not self.board.task_counters(task)["exhausted"] for task in self._spout_tasks):
             found.append("not every spout is exhausted")
         return "; ".join(found)
 
@@ -119,12 +112,22 @@ class TopologyView:
 
     def _at_work(self) -> bool:
         """Whether anything is under way in or between workers."""
+        return bool(self._slots_at_work() or self._links_at_work())
+
+    def _slots_at_work(self) -> list[int]:
+        """Workers that are not ready, or do not say that they are quiet."""
         board, words = self.board, self.board.words
-        slots = range(board.n_slots)
-        if any(board.slot(slot).state != READY or not words[board.slot_at(slot) + SLOT_QUIET] for slot in slots):
-            return True
-        links = (board.link_at(sender, receiver) for sender in slots for receiver in slots)
-        return any(words[at] != words[at + 1] for at in links)
+        return [
+            slot
+            for slot in range(board.n_slots)
+            if board.slot(slot).state != READY or not words[board.slot_at(slot) + SLOT_QUIET]
+        ]
+
+    def _links_at_work(self) -> list[tuple[int, int]]:
+        """(sender, receiver) of links with frames under way."""
+        words, at, slots = self.board.words, self.board.link_at, range(self.board.n_slots)
+        pairs = ((sender, receiver) for sender in slots for receiver in slots)
+        return [pair for pair in pairs if words[at(*pair)] != words[at(*pair) + 1]]
 
     def _active(self) -> bool:
         """Whether any worker's spouts may emit."""
