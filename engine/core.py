@@ -136,17 +136,15 @@ class WorkerCore:
 
     # ---- the turn of the loop ----
 
-    def step(self, answer: Callable[[], None] | None = None) -> bool:
-        """Give every executor a turn; whether anything was done. `answer` sends what other workers wait for; it is
-        called when the spouts and the bolts that feed others have said what may go along, or before them if they take
-        their time. Raises TaskCrashed."""
-        if answer is not None and self._said_ns > _LONG_SAY_NS:
-            answer()
-            answer = None
+    def step(self, pause: Callable[[], bool] = lambda: False) -> bool:
+        """Give every executor a turn; whether anything was done. `pause` is called when the spouts and the bolts that
+        feed others have said what they have to say, and before them too if they take their time: to send what other
+        workers wait for, and to take in what has come; whether anything has. Raises TaskCrashed."""
+        hurried = self._said_ns > _LONG_SAY_NS and pause()
         if self._ticking:
             self._tick()
-        worked = bool(self._handovers)
-        if worked:
+        worked = hurried or bool(self._handovers)
+        if self._handovers:
             self._absorb_handovers()
         began_ns = self._now_ns()
         emits = self._turn_emits if self.active and not self.congested else 0
@@ -160,10 +158,9 @@ class WorkerCore:
         self.ran_dry = dry
         worked = self._run_round(self._feeders) or worked
         self._said_ns = self._now_ns() - began_ns
-        if answer is not None:
-            answer()
+        worked = pause() or worked
         worked = self._run_bolts() or worked
-        worked = self._settle() or worked
+        worked = self.settle() or worked
         if self._adapts:
             self._adapt(self._now_ns() - began_ns)
         return worked
@@ -174,9 +171,10 @@ class WorkerCore:
         for spout in self.spouts:
             spout.write_journal()  # what came may have told it of answers, and made it emit
         self._run_bolts()
-        self._settle()
+        self.settle()
 
-    def _settle(self) -> bool:
+    def settle(self) -> bool:
+        """Bring what was acked or failed to the ackers, and their answers to the spouts. Raises TaskCrashed."""
         if not self.tracking.settle():
             return False
         for spout in self.spouts:
@@ -302,8 +300,7 @@ class WorkerCore:
     def refresh_bits(self) -> None:
         """Recompute which bit a tuple for each task carries. After every change of `peers`."""
         worker_bits = [self.peers.bit(slot) for slot in range(self.plan.n_workers)]
-        for task, worker in self.plan.task_worker.items():
-            self.bits[task] = worker_bits[worker]
+        self.bits.update((task, worker_bits[worker]) for task, worker in self.plan.task_worker.items())
 
     def peer_changed(
         self, slot: int, incarnation: int, alive: bool, last_words: Mapping[int, Failure] | None = None

@@ -9,6 +9,7 @@ Relies on: one writer per `TaskStats` (the thread that runs the task).
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from operator import attrgetter
 
 # One word each on the status board, in this order. Gauges (written, not added to) come last.
 TASK_COUNTERS = (
@@ -27,6 +28,7 @@ TASK_COUNTERS = (
     "exhausted",
     "in_queue",
 )
+_counters_of = attrgetter(*TASK_COUNTERS)
 FIRST_GAUGE = TASK_COUNTERS.index("pending")
 """Counters before this one only grow; the rest are gauges."""
 
@@ -117,4 +119,4 @@ class TaskStats:
 
     def counters(self) -> list[int]:
         """Values in the order of TASK_COUNTERS."""
-        return [getattr(self, name) for name in TASK_COUNTERS]
+        return list(_counters_of(self))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
 from engine.batch import Batch
 from engine.failure import Failure
@@ -29,13 +29,13 @@ class Parcel:
         self.answers: list[tuple[int, int, Failure | None]] = []
         """(spout task, root, failure or None), from ackers to spouts that live there."""
 
-    def add_acks(self, acks: Iterable[tuple[int, int]], workers: Mapping[int, int]) -> None:
-        """Merge (root, XOR) pairs and worker masks for ackers that live there."""
+    def add_acks(self, acks: Mapping[int, int], workers: Mapping[int, int]) -> None:
+        """Merge XORs and worker masks, by root, for ackers that live there."""
         mine = self.acks
         if not mine:
             mine.update(acks)
         else:
-            for root, value in acks:
+            for root, value in acks.items():
                 mine[root] = mine.get(root, 0) ^ value
         for root, mask in workers.items():
             self.workers[root] = self.workers.get(root, 0) | mask

@@ -20,6 +20,13 @@ from engine.pending import Init
 from engine.plan import Plan
 from engine.spout_executor import SpoutExecutor, SpoutTask
 
+Tell = Callable[[int, Mapping[int, int], Mapping[int, int]], bool]
+"""(worker, root -> XOR, root -> mask of workers) -> whether they went a shorter way than by parcel."""
+
+
+def _by_parcel(worker: int, acks: Mapping[int, int], masks: Mapping[int, int]) -> bool:
+    return False
+
 
 class Tracking:
     """The ackers of one worker and the ways to all others."""
@@ -35,6 +42,8 @@ class Tracking:
         self._parcel_for = parcel_for
         self._acker_worker = [plan.task_worker[task] for task in plan.ackers]
         self.ackers = {index: Acker() for index, worker in enumerate(self._acker_worker) if worker == peers.me}
+        self.tell: Tell = _by_parcel
+        """How acks get to other workers, where they can go by themselves. Set by who owns the ways."""
         self._all_ackers_here = len(self.ackers) == len(self._acker_worker)
 
     def settle(self) -> bool:
@@ -83,20 +92,26 @@ class Tracking:
         outbox = self.outbox
         acks, workers = outbox.acks, outbox.workers
         outbox.acks, outbox.workers = {}, {}
-        if self._all_ackers_here and len(self.ackers) == 1:
-            next(iter(self.ackers.values())).ack_many(acks.items(), workers)
+        if self._all_ackers_here:
+            self.take_acks(acks, workers)
             return
-        shares: list[list[tuple[int, int]]] = [[] for _ in self._acker_worker]
-        for item in acks.items():
-            shares[item[0] & ACKER_MASK].append(item)
-        masks: list[dict[int, int]] = [{} for _ in self._acker_worker]
-        for root, mask in workers.items():
-            masks[root & ACKER_MASK][root] = mask
-        for index, worker in enumerate(self._acker_worker):
+        for index, (share, masks) in enumerate(self._share_out(acks, workers)):
+            worker = self._acker_worker[index]
             if index in self.ackers:
-                self.ackers[index].ack_many(shares[index], masks[index])
-            elif shares[index] or masks[index]:
-                self._parcel_for(worker).add_acks(shares[index], masks[index])
+                self.ackers[index].ack_many(share.items(), masks)
+            elif (share or masks) and not self.tell(worker, share, masks):
+                self._parcel_for(worker).add_acks(share, masks)
+
+    def _share_out(
+        self, acks: Mapping[int, int], workers: Mapping[int, int]
+    ) -> list[tuple[dict[int, int], dict[int, int]]]:
+        """What is for each acker, by its index."""
+        shares: list[tuple[dict[int, int], dict[int, int]]] = [({}, {}) for _ in self._acker_worker]
+        for root, value in acks.items():
+            shares[root & ACKER_MASK][0][root] = value
+        for root, mask in workers.items():
+            shares[root & ACKER_MASK][1][root] = mask
+        return shares
 
     def _send_fails(self) -> None:
         fails, self.outbox.fails = self.outbox.fails, {}
@@ -157,10 +172,20 @@ class Tracking:
             else:
                 self._reset(root)
         if parcel.acks or parcel.workers:
-            self.outbox.absorb(parcel.acks, parcel.workers, {}, ())
+            self.take_acks(parcel.acks, parcel.workers)
         for root, failure in parcel.fails:
             self.ackers[root & ACKER_MASK].fail(root, failure)
         self._deliver(parcel.answers)
+
+    def take_acks(self, acks: Mapping[int, int], workers: Mapping[int, int]) -> None:
+        """Take in XORs and masks of workers, by root, for ackers here; the next `settle` brings the answers."""
+        if len(self.ackers) == 1:
+            (acker,) = self.ackers.values()
+            acker.ack_many(acks.items(), workers)
+            return
+        for index, (share, masks) in enumerate(self._share_out(acks, workers)):
+            if share or masks:
+                self.ackers[index].ack_many(share.items(), masks)
 
     def charge(self) -> None:
         """This worker is about to end by an error: what the trees of its own spouts failed of is theirs, whoever may

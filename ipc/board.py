@@ -13,6 +13,7 @@ Layout, in words::
     header   [magic, version, n_slots, n_tasks]                      padded to HEADER_WORDS
     slots    n_slots  x SLOT_WORDS     supervisor: identity; worker: heartbeat, progress, queues
     links    n_slots  x n_slots x 2    what slot i sent to slot j, and what j has processed of it
+    lanes    see ipc.ack_lanes         what slots tell each other's ackers
     tasks    n_tasks  x TASK_WORDS     counters, gauges, latency histogram of one task
 """
 
@@ -25,9 +26,10 @@ from typing import NamedTuple
 
 from engine.errors import ClusterError
 from engine.metrics import HISTOGRAM_BUCKETS, TASK_COUNTERS
+from ipc.ack_lanes import lanes_words
 
 MAGIC = 0x5351_5541_4C4C_0001
-VERSION = 3
+VERSION = 4
 HEADER_WORDS = 8
 WORD_BYTES = 8
 _HEADER = struct.Struct("=4Q")
@@ -78,7 +80,8 @@ class Board:
         self.n_slots = self.words[2]
         self.n_tasks = self.words[3]
         self._links_at = HEADER_WORDS + self.n_slots * SLOT_WORDS
-        self._tasks_at = self._links_at + 2 * self.n_slots * self.n_slots
+        self._lanes_at = self._links_at + 2 * self.n_slots * self.n_slots
+        self._tasks_at = self._lanes_at + lanes_words(self.n_slots)
 
     @classmethod
     def create(cls, path: str, n_slots: int, n_tasks: int) -> Board:
@@ -176,11 +179,25 @@ class Board:
         """`incarnation << 8 | state` of a slot: one word, cheap enough to poll on every turn of a loop."""
         return self.words[HEADER_WORDS + index * SLOT_WORDS]
 
+    @property
+    def identities(self) -> memoryview[int]:
+        """The identity of every slot, by index: a view, to be read again and again."""
+        return self.column(SLOT_IDENTITY)
+
+    def column(self, word: int) -> memoryview[int]:
+        """One word of every slot's row, by index: a view, to be read again and again."""
+        return self.words[HEADER_WORDS + word : self._links_at : SLOT_WORDS]
+
     # ---- links ----
 
     def link_at(self, sender: int, receiver: int) -> int:
         """First of two words: position sent (written by the sender), position processed (by the receiver)."""
         return self._links_at + 2 * (sender * self.n_slots + receiver)
+
+    @property
+    def lanes(self) -> memoryview[int]:
+        """The memory of the ack lanes."""
+        return self.words[self._lanes_at : self._tasks_at]
 
     # ---- tasks ----
 
@@ -200,7 +217,9 @@ class Board:
 
 
 def _size_bytes(n_slots: int, n_tasks: int) -> int:
-    return WORD_BYTES * (HEADER_WORDS + n_slots * SLOT_WORDS + 2 * n_slots * n_slots + n_tasks * TASK_WORDS)
+    return WORD_BYTES * (
+        HEADER_WORDS + n_slots * SLOT_WORDS + 2 * n_slots * n_slots + lanes_words(n_slots) + n_tasks * TASK_WORDS
+    )
 
 
 def _check(path: str, header: bytes, size: int) -> None:

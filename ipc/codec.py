@@ -60,8 +60,8 @@ def encode(parcel: Parcel) -> tuple[bytes, Buffers]:
 
     content = (
         [_pack_batch(batch) for batch in parcel.batches],
-        _pack_ids(parcel.acks.keys()),
-        _pack_ids(parcel.acks.values()),
+        _pack_ids(parcel.acks.keys()) if parcel.acks else b"",
+        _pack_ids(parcel.acks.values()) if parcel.acks else b"",
         parcel.workers,
         parcel.inits,
         parcel.resets,
@@ -82,12 +82,15 @@ def decode(data: bytes | memoryview, buffers: Sequence[Any] = ()) -> Parcel:
         batch = _unpack_batch(packed)
         parcel.batches.append(batch)
         parcel.rows += len(batch.rows)
-    parcel.acks = dict(zip(_unpack_ids(ack_roots), _unpack_ids(ack_values), strict=True))
+    if ack_roots or ack_values:
+        parcel.acks = dict(zip(_unpack_ids(ack_roots), _unpack_ids(ack_values), strict=True))
     parcel.workers = workers
     parcel.inits = inits
     parcel.resets = resets
-    parcel.fails = [(root, Failure(*failure)) for root, failure in fails]
-    parcel.answers = [(task, root, failure and Failure(*failure)) for task, root, failure in answers]
+    if fails:
+        parcel.fails = [(root, Failure(*failure)) for root, failure in fails]
+    if answers:
+        parcel.answers = [(task, root, failure and Failure(*failure)) for task, root, failure in answers]
     return parcel
 
 

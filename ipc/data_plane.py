@@ -7,6 +7,8 @@
           credit, on DATA frames back ┘ when processed             ▼
     core.receive ◄───── decode ◄── LinkReceiver ◄─────── check ◄── PULL
 
+    core.tracking ─► tell_acks ─► lane in shared memory ─► take_acks ─► core.tracking    (see `ipc.ack_lanes`)
+
 Guarantees: see `ipc.link`; a send never blocks (the credit window bounds what ZeroMQ queues); a bad frame is counted
 and dropped, it never raises. The path of a socket holds node, port and incarnation, so a frame can only reach the
 incarnation it was meant for.
@@ -19,7 +21,7 @@ from __future__ import annotations
 import contextlib
 import os
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +30,7 @@ import zmq
 from engine.errors import ClusterError, ProtocolError
 from engine.parcel import Parcel
 from ipc import codec
+from ipc.ack_lanes import AckLanes
 from ipc.frame import CREDIT, DATA, HEADER_BYTES, HELLO, KINDS, Header, seal, unseal
 from ipc.link import LinkReceiver, LinkSender
 from ipc.payloads import Payloads
@@ -40,6 +43,8 @@ _POLLIN, _EVENTS, _RCVMORE, _NOBLOCK = int(zmq.POLLIN), int(zmq.EVENTS), int(zmq
 """As integers: an operation on two members of pyzmq's enumerations makes a third, at a microsecond each."""
 
 Deliver = Callable[[Parcel, Callable[[], None]], None]
+Absorb = Callable[[Mapping[int, int], Mapping[int, int]], None]
+"""Called with XORs and masks of workers, both by root."""
 Body = list[bytes | memoryview]
 
 
@@ -48,13 +53,15 @@ class DataPlane:
 
     def __init__(
         self, context: zmq.Context[zmq.Socket[bytes]], me: int, incarnation: int, path: Path | str, window_bytes: int,
-        arena_bytes: int, shim: LinkShim | None = None,
+        arena_bytes: int, shim: LinkShim | None = None, lanes: AckLanes | None = None,
     ) -> None:
+        """Without `lanes`, acks travel in frames only."""
         self.me = me
         self.incarnation = incarnation
         self._path = str(path)
         self._window_bytes = window_bytes
         self._shim = shim
+        self._lanes = lanes
         self.counts: Counter[str] = Counter()
         """Frames sent, received, repeated, refused; buffers by way."""
         self.last_refusal = ""
@@ -140,11 +147,9 @@ class DataPlane:
 
     def _put(self, slot: int, kind: int, sequence: int, body: Sequence[Any]) -> None:
         socket, _, incarnation = self._outbound[slot]
-        receiver = self._receivers.get(slot)
-        # Every frame tells what has been processed of the other direction; what an incarnation sent before the board
-        # told of it is owed to it, not to the one before.
-        known = receiver is not None and receiver.incarnation == incarnation
-        processed = receiver.credit() if known else 0  # type: ignore[union-attr]
+        receiver = self._owed(slot, incarnation)
+        # Every frame tells what has been processed of the other direction.
+        processed = receiver.credit() if receiver is not None else 0
         head = seal(Header(kind, self.me, slot, self.incarnation, incarnation, sequence, processed), body)
         # Header and first part travel as one message part: ZeroMQ's cost is per part, copying 36 bytes is nothing.
         first = head + body[0] if body else head
@@ -156,6 +161,12 @@ class DataPlane:
             socket.send(first, _NOBLOCK)
         else:
             socket.send_multipart([first, *body[1:]], _NOBLOCK, copy=True)
+
+    def _owed(self, slot: int, incarnation: int) -> LinkReceiver | None:
+        """What this incarnation of a peer is owed credit by: what one sent before the board told of it is owed to it,
+        not to the one before."""
+        receiver = self._receivers.get(slot)
+        return receiver if receiver is not None and receiver.incarnation == incarnation else None
 
     def send_credit(self, at_least: int) -> None:
         """Tell each peer what has been processed of what it sent, where that is `at_least` so many frames more than it
@@ -178,6 +189,8 @@ class DataPlane:
         for slot, (_, sender, _) in self._outbound.items():
             if sender.under_way_bytes:
                 self._put(slot, HELLO, sender.sequence, [])
+        for slot in self._lanes.pass_over() if self._lanes is not None else ():
+            self._refuse(ProtocolError(f"acks of slot {slot} that did not become whole in a message timeout"))
 
     def positions(self) -> Iterator[tuple[int, int, int, int]]:
         """(peer, its incarnation, frames sent to it, frames of it processed), for the board."""
@@ -216,8 +229,7 @@ class DataPlane:
             try:
                 self._take(parts, deliver)
             except ProtocolError as error:
-                self.counts["frames refused"] += 1
-                self.last_refusal = str(error)
+                self._refuse(error)
         return came
 
     def _take(self, parts: list[bytes], deliver: Deliver) -> None:
@@ -273,12 +285,65 @@ class DataPlane:
         self._heard.add(header.sender)
         deliver(parcel, lambda: link.done(sequence))
 
+    # ---- acks that need no frame ----
+
+    def tell_acks(self, slot: int, acks: Mapping[int, int], masks: Mapping[int, int]) -> bool:
+        """Tell a peer's ackers XORs and masks of workers, by root, in its lane; False if a frame must carry them."""
+        link = self._outbound.get(slot)
+        if link is None or self._lanes is None:
+            return False
+        incarnation = link[2]
+        receiver = self._owed(slot, incarnation)
+        processed = receiver.processed if receiver is not None else 0
+        if not self._lanes.tell(slot, incarnation, processed, acks, masks):
+            return False
+        if receiver is not None:
+            receiver.credit()
+        self.counts["acks told"] += len(acks)
+        return True
+
+    def take_acks(self, absorb: Absorb) -> int:
+        """Take in what peers told by their lanes; how many turns of theirs it came from."""
+        lanes = self._lanes
+        if lanes is None or not lanes.waiting:
+            return 0
+        came = lanes.take()
+        for sender, incarnation, processed, acks, masks in came:
+            try:
+                if incarnation < self._fence.get(sender, 0):
+                    raise ProtocolError(f"acks of slot {sender}'s dead incarnation {incarnation}")
+                self._take_credit(sender, incarnation, processed)
+            except ProtocolError as error:
+                self._refuse(error)
+                continue
+            link = self._outbound.get(sender)
+            if link is not None and not link[1].under_way_bytes:
+                self._heard.add(sender)
+            absorb(acks, masks)
+        return len(came)
+
+    @property
+    def has_acks(self) -> bool:
+        """Whether a peer has told something that is not taken in yet."""
+        return self._lanes is not None and self._lanes.waiting
+
+    def set_awake(self, awake: bool) -> None:
+        """Say whether this worker looks at its lanes. After False, ask `has_acks` before sleeping."""
+        if self._lanes is not None:
+            self._lanes.set_awake(awake)
+
+    def _refuse(self, error: ProtocolError) -> None:
+        self.counts["frames refused"] += 1
+        self.last_refusal = str(error)
+
     def close(self) -> None:
         """Close every socket (waiting briefly for what was sent) and remove the path."""
         for socket, sender, _ in self._outbound.values():
             socket.close()
             sender.close()
         self._outbound.clear()
+        if self._lanes is not None:
+            self._lanes.close()
         self.inbound.close(linger=0)
         self._payloads.close()
         with contextlib.suppress(FileNotFoundError):  # ZeroMQ removes it too, in its own time

@@ -20,6 +20,7 @@ POINTS = {
     "worker.open": "before the tasks are opened",
     "worker.ready": "after the supervisor was told that the worker is ready",
     "worker.receive": "after frames were taken in, before they are executed",
+    "worker.acks": "after another worker's ackers were told of acks through shared memory",
     "worker.step": "after executors had their turn, before anything is sent",
     "worker.send": "after frames were sent",
     "worker.credit": "after credit was returned",

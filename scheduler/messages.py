@@ -201,7 +201,7 @@ class StopWorker(Wire):
 
 
 class WorkerBoot(Wire):
-    """Everything a forked worker needs to start; handed to `scheduler.worker.worker_main`."""
+    """Everything a forked worker needs to start; handed to `scheduler.worker_main`."""
 
     run_dir: str
     node: str

@@ -2,7 +2,7 @@
 
 ::
 
-    receive frames ─► read board ─► execute them ─► core.step, and answer ─► send parcels, credit ─► publish
+    receive frames and acks ─► read board ─► execute ─► core.step, and answer ─► send parcels, credit ─► publish
                                                                          (nothing done? wait for an event)
 
 Guarantees
@@ -19,7 +19,7 @@ import gc
 import os
 import sys
 import time
-import traceback
+from collections.abc import Mapping
 from typing import Any
 
 import zmq
@@ -28,12 +28,12 @@ from engine.assemble import Assembler, Surroundings
 from engine.closing import close_tasks
 from engine.config import Config
 from engine.core import WorkerCore
-from engine.errors import SquallError
-from engine.executor import TaskCrashed, describe
+from engine.executor import describe
 from engine.failure import Failure
 from engine.peers import Peers
 from engine.plan import ExecutorPlan, Plan
 from engine.user_metrics import UserMetrics
+from ipc.ack_lanes import AckLanes
 from ipc.board import READY, Board
 from ipc.connection_watch import ConnectionWatch
 from ipc.control import ControlClient
@@ -92,10 +92,14 @@ class Worker:
         self._board = Board.attach(str(self._run_dir.board(boot.topology.id, boot.assignment.version)))
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
         self._wake_fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        shim = link_shim_from_environment(boot.slot_index)
+        lanes = AckLanes(self._board.lanes, self._board.n_slots, boot.slot_index, boot.incarnation)
         self._plane = DataPlane(
             self._context, boot.slot_index, boot.incarnation,
             self._run_dir.worker_socket(boot.node, boot.port, boot.incarnation), self._config.link_window_bytes,
-            self._config.arena_bytes, link_shim_from_environment(boot.slot_index),
+            self._config.arena_bytes, shim,
+            # Who breaks links on purpose wants to see what becomes of the acks.
+            lanes if shim is None else None,
         )
         self._control = ControlClient(
             self._run_dir.node_socket(boot.node), self._run_dir.key(),
@@ -110,6 +114,7 @@ class Worker:
         self._files = WorkerFiles(self._run_dir, boot, self._plan, self._report_error)
         self._stopping = False
         self._blocked = False
+        self._owes_answers = False
         self._look_at_ns = 0
         self._active = boot.topology.status == "ACTIVE"
         self._idle_wait_ms = _IDLE_WAIT_MIN_MS
@@ -148,6 +153,7 @@ class Worker:
             at_hand=self._board.at_hand(boot.slot_index),
         )
         self._core = Assembler(topology, self._plan, self._config, boot.slot_index, self._peers, around).build()
+        self._core.tracking.tell = self._tell_acks
         self._sending = Sending(self._core, self._plane, self._config.batch_tuples)
         self._threads = ExecutorWatch(self._core)
         self._shared = WorkerBoard(self._board, self._core, self._plane, boot.slot_index, boot.incarnation)
@@ -169,15 +175,10 @@ class Worker:
         """Turn until told to stop. Raises TaskCrashed."""
         core, plane, shared = self._core, self._plane, self._shared
         sending = self._sending
+        plane.set_awake(True)
         while not self._stopping:
-            came = plane.receive(core.receive, _FRAMES_PER_TURN)
-            # After receiving: a peer that has sent to an acker's replacement knows of it, so this worker must too
-            # before it acks what came, or the acks would go to the dead one.
-            self._follow_peers()
-            self._pass("worker.receive", came)
-            if came:
-                core.attend()
-            worked = core.step(self._answer if came else None) or came > 0
+            came = self._take_in()
+            worked = core.step(self._pause) or came
             self._pass("worker.step", worked)
             now_ns = time.monotonic_ns()
             due = now_ns >= self._look_at_ns
@@ -207,8 +208,30 @@ class Worker:
         if self._faults is not None and worked:
             self._faults.hit(point)
 
-    def _answer(self) -> None:
-        self._send(self._sending.answer())
+    def _take_in(self) -> bool:
+        """Take in frames and acks and execute them; whether there were any. Raises TaskCrashed."""
+        core, plane = self._core, self._plane
+        came = plane.receive(core.receive, _FRAMES_PER_TURN) + plane.take_acks(core.tracking.take_acks) > 0
+        # After receiving: a peer that has sent to an acker's replacement knows of it, so this worker must too
+        # before it acks what came, or the acks would go to the dead one.
+        self._follow_peers()
+        self._pass("worker.receive", came)
+        if came:
+            self._owes_answers = True
+            core.attend()
+        return came
+
+    def _pause(self) -> bool:
+        """The middle of a turn: answer, and look whether there is anything new."""
+        if self._owes_answers:
+            self._owes_answers = False
+            self._send(self._sending.answer())
+        return self._take_in()
+
+    def _tell_acks(self, slot: int, acks: Mapping[int, int], masks: Mapping[int, int]) -> bool:
+        told = self._plane.tell_acks(slot, acks, masks)
+        self._pass("worker.acks", told)
+        return told
 
     def _send(self, slots: set[int] | None = None) -> None:
         """Send to these peers, by default all, what there is for them and their links have credit for."""
@@ -219,6 +242,9 @@ class Worker:
         for slot in core.close_parcels(slots):
             if plane.has_credit(slot):
                 plane.send(slot, core.take_parcel(slot))
+                # ZeroMQ's thread has been woken to send it on. Where this one does not step aside, Linux may have it
+                # wait for as long as a slice of time lasts, some milliseconds.
+                os.sched_yield()
                 self._pass("worker.send")
             else:
                 blocked = True
@@ -275,13 +301,24 @@ class Worker:
             deadline = self._core.next_deadline_ns
             if deadline is not None:
                 timeout_ms = max(0, min(timeout_ms, -(-(deadline - time.monotonic_ns()) // 1_000_000)))
-        for source, _ in self._poller.poll(timeout_ms):
+        for source, _ in self._poll(timeout_ms):
             if source == self._wake_fd:
                 os.eventfd_read(self._wake_fd)
             elif source is self._control.socket:
                 self._take_control()
             elif source is self._supervisor.source:
                 self._follow_supervisor()
+
+    def _poll(self, timeout_ms: int) -> list[tuple[Any, int]]:
+        """What is there, now or before the time is up. Frames wake a sleeper and acks in its lanes do not, so others
+        have to know that it sleeps."""
+        if not timeout_ms:
+            return self._poller.poll(0)
+        plane = self._plane
+        plane.set_awake(False)
+        events = self._poller.poll(0 if plane.has_acks else timeout_ms)
+        plane.set_awake(True)
+        return events
 
     def _follow_supervisor(self) -> None:
         """A new supervisor can only answer whom it has heard of."""
@@ -359,37 +396,3 @@ class Worker:
 def _log(text: str) -> None:
     sys.stderr.write(text + "\n")
     sys.stderr.flush()
-
-
-def _internal(error: Exception) -> str:
-    """What to say of an error that is not the user code's: Squall's own errors speak for themselves."""
-    if isinstance(error, SquallError):
-        return str(error)
-    return f"internal error of the worker, a bug in Squall: {describe(error)}"
-
-
-def worker_main(boot: WorkerBoot) -> int:
-    """Entry point after the fork; the exit code."""
-    worker = Worker(boot)
-    try:
-        worker.open()
-    except TaskCrashed as crash:
-        worker.fail(crash.component, crash.task, str(crash), crash.traceback_text)
-        worker.close()
-        return EXIT_CRASHED
-    except Exception as error:
-        worker.fail("", 0, _internal(error), traceback.format_exc())
-        worker.close()
-        return EXIT_CRASHED
-    try:
-        worker.run()
-        code = worker.close_tasks()
-    except TaskCrashed as crash:
-        worker.fail(crash.component, crash.task, str(crash), crash.traceback_text)
-        worker.send_last()
-        code = EXIT_CRASHED
-    except Exception as error:
-        worker.fail("", 0, _internal(error), traceback.format_exc())
-        code = EXIT_CRASHED
-    worker.close()
-    return code

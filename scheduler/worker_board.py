@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import time
 from array import array
+from operator import add
 
 from engine.core import WorkerCore
 from engine.metrics import FIRST_GAUGE, TASK_COUNTERS
@@ -46,10 +47,13 @@ class WorkerBoard:
         self._incarnation = incarnation
         self._at = board.slot_at(me)
         self._seen = [0] * board.n_slots
+        self._identities = board.identities
+        self._congested = board.column(SLOT_CONGESTED)
         self._base: dict[int, list[int]] = {}
         for task, stats in core.stats.items():
             counters = board.task_counters(task)
-            self._base[task] = [counters[name] for name in TASK_COUNTERS[:FIRST_GAUGE]]
+            grown = [counters[name] for name in TASK_COUNTERS[:FIRST_GAUGE]]
+            self._base[task] = grown + [0] * (_COUNTERS - FIRST_GAUGE)
             stats.histogram = board.task_histogram(task)
         self._progress = self._words[self._at + SLOT_PROGRESS]
         self._words[self._at + SLOT_WORKING_NS] = 0
@@ -62,15 +66,11 @@ class WorkerBoard:
 
     def changed_peers(self) -> list[tuple[int, int, int]]:
         """(slot, incarnation, state) of every other worker that is not as it was at the last call."""
-        changed = []
-        identity = self._board.identity
-        for slot in range(len(self._seen)):
-            now = identity(slot)
-            if now != self._seen[slot]:
-                self._seen[slot] = now
-                if slot != self._me:
-                    changed.append((slot, now >> 8, now & 0xFF))
-        return changed
+        before, self._seen = self._seen, self._identities.tolist()
+        if before == self._seen:
+            return []
+        pairs = enumerate(zip(before, self._seen, strict=True))
+        return [(slot, now >> 8, now & 0xFF) for slot, (was, now) in pairs if now != was and slot != self._me]
 
     @staticmethod
     def is_alive(state: int) -> bool:
@@ -92,8 +92,9 @@ class WorkerBoard:
 
     def others_congested(self) -> bool:
         """Whether any other worker asks the spouts to wait."""
-        words, board = self._words, self._board
-        return any(words[board.slot_at(slot) + SLOT_CONGESTED] for slot in range(board.n_slots) if slot != self._me)
+        congested = self._congested.tolist()
+        congested[self._me] = 0
+        return any(congested)
 
     def publish(self, worked: bool, congested: bool) -> None:
         """Write everything that may have changed."""
@@ -126,9 +127,8 @@ class WorkerBoard:
         for task, stats in core.stats.items():
             at = board.task_at(task)
             counters = stats.counters()
-            for index, base in enumerate(self._base[task]):
-                counters[index] += base
-            words[at : at + _COUNTERS] = array("Q", counters)
+            base = self._base[task]
+            words[at : at + _COUNTERS] = array("Q", map(add, counters, base))
             touched = stats.touched
             if touched:
                 histogram, at = stats.histogram, at + _COUNTERS

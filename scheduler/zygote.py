@@ -34,7 +34,7 @@ from scheduler.messages import WorkerBoot
 from scheduler.worker_child import run_child
 from scheduler.zygote_wire import ChildExited, Forked, ForkRefused, ForkRequest, ZygoteChannel
 
-PRELOADED_MODULES = ("zmq", "msgspec", "cloudpickle", "scheduler.worker", "scheduler.cluster", "squall")
+PRELOADED_MODULES = ("zmq", "msgspec", "cloudpickle", "scheduler.worker_main", "scheduler.cluster", "squall")
 """With what files of topologies import, be it only for their main program: it took each new worker up to 30 ms, half
 of the time to replace one."""
 PRELOADED_PACKAGES = ("engine", "ipc")

@@ -26,7 +26,7 @@ from scheduler.messages import WorkerBoot
 from scheduler.zygote_wire import ChildExited, Forked, ForkRefused, ForkRequest, Received, ZygoteChannel
 
 _MODULE = "scheduler.zygote"
-WORKER_ENTRY = "scheduler.worker:worker_main"
+WORKER_ENTRY = "scheduler.worker_main:worker_main"
 SEND_TIMEOUT_SECS = 5.0
 CLOSE_TIMEOUT_SECS = 5.0
 

@@ -51,7 +51,8 @@ def test_faulty_links_lose_nothing(
 
 # A worker publishes once in a millisecond, so a short run passes there less often.
 @pytest.mark.parametrize(
-    ("point", "passes"), [*product(("receive", "step", "send", "credit"), (1, 7)), ("publish", 1), ("publish", 3)]
+    ("point", "passes"),
+    [*product(("receive", "acks", "step", "send", "credit"), (1, 7)), ("publish", 1), ("publish", 3)],
 )
 def test_workers_that_die_at_a_point_lose_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, point: str, passes: int

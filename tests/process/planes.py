@@ -14,6 +14,7 @@ from typing import Any
 import zmq
 
 from engine.parcel import Parcel
+from ipc.ack_lanes import AckLanes
 from ipc.arena import MEMFD_NAME
 from ipc.data_plane import DataPlane
 from ipc.shim import LinkShim
@@ -33,11 +34,12 @@ class Endpoint:
     def __init__(
         self, context: zmq.Context[zmq.Socket[bytes]], directory: Path, slot: int, incarnation: int = 1,
         window_bytes: int = WINDOW_BYTES, arena_bytes: int = 16 * MIB, shim: LinkShim | None = None,
+        lanes: AckLanes | None = None,
     ) -> None:  # fmt: skip
         self.slot = slot
         self.incarnation = incarnation
         self.path = directory / f"{slot}-{incarnation}"
-        self.plane = DataPlane(context, slot, incarnation, self.path, window_bytes, arena_bytes, shim)
+        self.plane = DataPlane(context, slot, incarnation, self.path, window_bytes, arena_bytes, shim, lanes)
         self.parcels: list[Parcel] = []
         self.at_work: list[Callable[[], None]] = []
         self.works = True

@@ -1,4 +1,4 @@
-"""What test workers do instead of `scheduler.worker.worker_main`: take a WorkerBoot, return an exit code."""
+"""What test workers do instead of `scheduler.worker_main`: take a WorkerBoot, return an exit code."""
 
 from __future__ import annotations
 

@@ -11,10 +11,17 @@ from unittest.mock import patch
 import engine.ids
 import engine.tracking
 import ipc.data_plane
-from tests.sim import invariants
+from tests.sim import cores, invariants
 from tests.sim.cores import Cluster
 from tests.sim.invariants import InvariantBrokenError
-from tests.sim.mutants import BlindAcker, CredulousReceiver, HoardingAcker, LiteralStormAcker
+from tests.sim.mutants import (
+    BlindAcker,
+    CredulousReceiver,
+    HoardingAcker,
+    LiteralStormAcker,
+    MasklessLanes,
+    RepeatingLanes,
+)
 
 
 class SameBytes:
@@ -34,6 +41,8 @@ class CoreMutant:
     breaks: str
     actions: tuple[str, ...] = ()
     deaths: bool = True
+    chained: bool = False
+    faulty_turns: int = 250
 
     @contextlib.contextmanager
     def applied(self) -> Iterator[None]:
@@ -47,7 +56,7 @@ class CoreMutant:
         with self.applied():
             for seed in range(most):
                 try:
-                    Cluster(seed, self.actions, self.deaths).run()
+                    Cluster(seed, self.actions, self.deaths, self.chained, self.faulty_turns).run()
                 except InvariantBrokenError as error:
                     if error.invariant == self.breaks:
                         return seed, error.invariant
@@ -62,5 +71,12 @@ CORE_MUTANTS = (
     CoreMutant("link dedupe", (NO_DEDUPE,), invariants.WAITED_FOR_TIMEOUT, ("duplicate",), deaths=False),
     CoreMutant("link dedupe and INIT guard", (NO_DEDUPE, LITERAL), invariants.ACKED_EARLY, ("duplicate",), False),
     CoreMutant("dead mask", ((engine.tracking, "Acker", BlindAcker),), invariants.WAITED_FOR_TIMEOUT),
-    CoreMutant("rotation of trees", ((engine.tracking, "Acker", HoardingAcker),), invariants.STATE_LEFT, ("drop",)),
+    CoreMutant(
+        "rotation of trees", ((engine.tracking, "Acker", HoardingAcker),), invariants.STATE_LEFT, ("drop",), False
+    ),
+    CoreMutant(
+        "masks in ack lanes", ((cores, "AckLanes", MasklessLanes),), invariants.WAITED_FOR_TIMEOUT, chained=True,
+        faulty_turns=30,
+    ),
+    CoreMutant("taking from ack lanes once", ((cores, "AckLanes", RepeatingLanes),), invariants.WAITED_FOR_TIMEOUT),
 )

@@ -16,6 +16,9 @@ from engine.clock import ManualClock
 from engine.config import Config
 from engine.ids import EdgeIds
 from engine.peers import Peers
+from engine.plan import ExecutorPlan, Plan
+from engine.topology import ACKER_COMPONENT, Topology
+from ipc.ack_lanes import AckLanes, lanes_words
 from ipc.data_plane import DataPlane
 from ipc.shim import LinkRule, LinkShim
 from tests.sim.invariants import (
@@ -84,12 +87,14 @@ class Turn:
         self.shim = LinkShim(cluster.rules, cluster.rng.getrandbits(32))
         self.plane = DataPlane(
             cluster.wire, me, incarnation, cluster.path(me, incarnation), 4096, 0, self.shim,  # type: ignore[arg-type]
+            cluster.lanes_of(me, incarnation),
         )
         around = Surroundings(
             "sim", cluster.plan.worker_names[me], incarnation, cluster.clock.now_ns, None, cluster.report,
             cluster.give_up, copy=copy_component, deterministic=True,
         )
         self.core = Assembler(cluster.topology, cluster.plan, cluster.config, me, self.peers, around).build()
+        self.core.tracking.tell = self.plane.tell_acks
         self._record_ids()
         self.follow()
         self.core.set_active(True)
@@ -118,11 +123,9 @@ class Turn:
 
     def turn(self, most: int) -> bool:
         """As `Worker.run` turns."""
-        came = self.plane.receive(self.core.receive, most)
-        self.follow()
-        if came:
-            self.core.attend()
-        worked = self.core.step() or came > 0
+        self.plane.set_awake(True)
+        came = self._take_in(most)
+        worked = self.core.step(lambda: self._take_in(self.cluster.rng.randrange(3))) or came
         blocked = False
         for slot in self.core.close_parcels():
             if self.plane.has_credit(slot):
@@ -137,7 +140,16 @@ class Turn:
             self.rotates_at_ns = now_ns + TIMEOUT_SECS * 1_000_000_000
             self.core.tracking.rotate()
             self.plane.probe()
+        self.plane.set_awake(self.cluster.rng.random() < 0.8)
         return worked
+
+    def _take_in(self, most: int) -> bool:
+        """As `Worker._take_in`."""
+        came = self.plane.receive(self.core.receive, most) + self.plane.take_acks(self.core.tracking.take_acks) > 0
+        self.follow()
+        if came:
+            self.core.attend()
+        return came
 
 
 class _Recorder:
@@ -161,15 +173,33 @@ class _Recorder:
         self._add(root, message_id, values, xor, workers)
 
 
+def _chain(topology: Topology) -> Plan:
+    """Spouts and their acker, what they feed, and all the rest: a worker each."""
+    executors: list[list[ExecutorPlan]] = [[], [], []]
+    task = 1
+    for component, _, tasks, _ in sorted(topology.layout(1)):
+        link = {"numbers": 0, ACKER_COMPONENT: 0, "fan": 1}.get(component, 2)
+        executors[link].append(ExecutorPlan(component, task, task + tasks - 1))
+        task += tasks
+    return Plan(executors, [f"node-1:{6700 + worker}" for worker in range(3)])
+
+
 class Cluster:
     """The workers of one case."""
 
-    def __init__(self, seed: int, actions: tuple[str, ...] = (), deaths: bool = True) -> None:
-        """`actions` are the link faults to draw from; with none, links are whole."""
+    def __init__(
+        self, seed: int, actions: tuple[str, ...] = (), deaths: bool = True, chained: bool = False,
+        faulty_turns: int = _FAULTY_TURNS,
+    ) -> None:
+        """`actions` are the link faults to draw from; with none, links are whole. `chained`: no worker executes what
+        the one before has emitted, and all acks go to the first."""
         self.rng = rng = random.Random(seed)
+        self.faulty_turns = faulty_turns
         self.ledger = TellingLedger(MESSAGES, rng, failing=rng.choice((0, 0.1)))
         self.topology = topology_of(self.ledger)
         self.plan = scatter(self.topology, rng, n_workers=rng.choice((2, 3)), ackers=rng.choice((1, 2, 3)))
+        if chained:
+            self.plan = _chain(self.topology)
         self.config = Config(
             seed=rng.getrandbits(30), max_spout_pending=rng.choice((3, 10, None)), message_timeout_secs=TIMEOUT_SECS
         )
@@ -179,6 +209,8 @@ class Cluster:
         self.lossy = any(rule.action in _LOSSY for rule in self.rules)
         self.deaths = deaths
         self.board = [(1, True)] * self.plan.n_workers
+        self.lanes = memoryview(bytearray(8 * lanes_words(self.plan.n_workers))).cast("Q")
+        self.uses_lanes = rng.random() < 0.7
         self.roots: set[int] = set()
         self.edges: set[int] = set()
         self.nodes: list[Turn | None] = [None] * self.plan.n_workers
@@ -187,6 +219,9 @@ class Cluster:
 
     def path(self, slot: int, incarnation: int) -> str:
         return f"/nowhere/{slot}.{incarnation}"
+
+    def lanes_of(self, slot: int, incarnation: int) -> AckLanes | None:
+        return AckLanes(self.lanes[:], self.plan.n_workers, slot, incarnation) if self.uses_lanes else None
 
     def report(self, component: str, task: int, text: str) -> None:
         raise AssertionError(f"{component}[{task}] reported {text}")
@@ -220,7 +255,7 @@ class Cluster:
 
     def run(self) -> None:
         """One case. Raises InvariantBrokenError."""
-        for _ in range(_FAULTY_TURNS):
+        for _ in range(self.faulty_turns):
             self.turn()
             if self.deaths and self.rng.random() < 0.02:
                 slot = self.rng.randrange(self.plan.n_workers)
@@ -268,7 +303,8 @@ class Cluster:
 
     @property
     def _quiet(self) -> bool:
-        return not self.wire.under_way() and all(node.core.quiet for node in self._living)
+        told = any(node.plane.has_acks for node in self._living)
+        return not (told or self.wire.under_way()) and all(node.core.quiet for node in self._living)
 
     def _left(self) -> list[str]:
         left: list[tuple[int, str]] = []
@@ -289,6 +325,6 @@ ALL_FAULTS = ("drop", "duplicate", "delay", "reorder", "corrupt", "truncate")
 
 
 def run_case(seed: int) -> None:
-    """A third of the cases with whole links, one with repeats only, one with everything."""
+    """A third of the cases with whole links, one with repeats only, one with everything; a fifth of each in a chain."""
     actions: tuple[tuple[str, ...], ...] = ((), ("duplicate",), ALL_FAULTS)
-    Cluster(seed, actions[seed % 3]).run()
+    Cluster(seed, actions[seed % 3], chained=seed % 5 == 0).run()

@@ -34,7 +34,7 @@ SEARCHES = (
     *((shape, faults) for shape in _TWO_WORKERS for faults in (_LINKS, _LATE, _DEATH)),
     *((shape, _LOSS_AND_DEATH) for shape in ("edge", "chain, acker apart", "sent on")),
     ("edge", _AGE),
-    *(("join", faults) for faults in ("repeat", "drop", "overtake")),
+    *((shape, faults) for shape in ("join", "the last first") for faults in ("repeat", "drop", "overtake")),
     *(("acker in a third worker", faults) for faults in ("repeat", "drop", "repeat_init")),
     ("branches apart", ""),
 )
@@ -42,6 +42,7 @@ SEARCHES = (
 SHORT_SEARCHES = (
     *((shape, "repeat drop") for shape in _TWO_WORKERS if shape != "failing bolt"), ("failing bolt", "repeat"),
     ("edge", "kill"), ("chain, acker apart", "kill"), ("edge", "overtake wait wait"), ("join", ""),
+    ("the last first", ""),
     ("acker in a third worker", ""),
 )
 """Those that a test run has time for."""

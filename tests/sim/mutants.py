@@ -19,6 +19,7 @@ from engine.pending import PendingTable
 from engine.prefix import AckedPrefix
 from engine.tracking import Tracking
 from engine.tuple import Run
+from ipc.ack_lanes import AckLanes, Told
 from ipc.link import LinkReceiver
 from tests.sim import invariants
 from tests.sim.parts import REGISTRY, Parts
@@ -97,6 +98,23 @@ class TrashKeepingAcker(Acker):
         early = {**self._early_old, **self._early}
         super().rotate()
         self._early = early
+
+
+class MasklessLanes(AckLanes):
+    """Acks in lanes do not say where their trees went on to."""
+
+    def tell(
+        self, slot: int, incarnation: int, processed: int, acks: Mapping[int, int], masks: Mapping[int, int]
+    ) -> bool:
+        return super().tell(slot, incarnation, processed, acks, {})
+
+
+class RepeatingLanes(AckLanes):
+    """What was taken first is taken again with the next."""
+
+    def take(self) -> list[Told]:
+        told = super().take()
+        return told + told[:1]
 
 
 class CredulousReceiver(LinkReceiver):
@@ -226,7 +244,7 @@ _APART = "chain, acker apart"
 MUTANTS = (
     _mutant("INIT guard", invariants.ACKED_EARLY, "edge", "repeat_init", acker=LiteralStormAcker),
     _mutant("link dedupe", invariants.EXECUTED_TWICE, "edge", "repeat", receiver=CredulousReceiver),
-    _mutant("prefix commit", invariants.COMMITTED_TOO_FAR, "join", prefix=HighestPrefix),
+    _mutant("prefix commit", invariants.COMMITTED_TOO_FAR, "the last first", prefix=HighestPrefix),
     _mutant("new root per attempt", invariants.FAILED_WITHOUT_CAUSE, _APART, "wait", root_per_attempt=False),
     _mutant("ids of each worker's own", invariants.ACKED_EARLY, "branches apart", ids_per_worker=False),
     _mutant("children in acks", invariants.ACKED_EARLY, "sent on", outbox=HastyOutbox),

@@ -93,6 +93,7 @@ SHAPES = {shape.name: shape for shape in (
     Shape("two branches", "acker@0 spout@0>a,b a@0>c b@1>d c@1 d@0"),
     Shape("branches apart", "acker@0 spout@0>a,b a@1>c b@2>d c@2 d@1"),
     Shape("join", "acker@0 spout@0>a a@1:join>b b@0", messages=2),
+    Shape("the last first", "acker@0 spout@0>a a@1:join", messages=2),
     Shape("self anchor", "acker@0 spout@0>a a@1:self-anchor>b b@0"),
     Shape("no bolts", "acker@1 spout@0"),
     Shape("failing bolt", "acker@0 spout@0>a a@1:fails-first"),

@@ -15,7 +15,7 @@ MUTANT_SEEDS = 400
 @pytest.mark.parametrize("actions", [(), ("duplicate",), ALL_FAULTS], ids=["whole links", "repeats", "all faults"])
 def test_everything_is_acked_in_the_end_and_nothing_is_left(seed: int, actions: tuple[str, ...]) -> None:
     for number in range(CASES):
-        Cluster(seed + number, actions).run()
+        Cluster(seed + number, actions, chained=number % 5 == 0).run()
 
 
 def test_the_faults_really_happen() -> None:

@@ -13,6 +13,7 @@ import pytest
 
 from engine.errors import ClusterError
 from engine.metrics import HISTOGRAM_BUCKETS, TASK_COUNTERS
+from ipc.ack_lanes import lanes_words
 from ipc.board import (
     DEAD,
     HEADER_WORDS,
@@ -56,7 +57,7 @@ def test_new_board_is_empty(board: Board) -> None:
 def test_file_is_private_and_as_large_as_the_layout_says(board: Board) -> None:
     status = os.stat(board.path)
     assert status.st_mode & 0o777 == 0o600
-    assert status.st_size == 8 * (HEADER_WORDS + 3 * SLOT_WORDS + 2 * 3 * 3 + 5 * TASK_WORDS)
+    assert status.st_size == 8 * (HEADER_WORDS + 3 * SLOT_WORDS + 2 * 3 * 3 + lanes_words(3) + 5 * TASK_WORDS)
     assert status.st_blocks * 512 >= status.st_size  # no hole that a full disk could turn into SIGBUS
     assert os.listdir(os.path.dirname(board.path)) == ["board"]
 
@@ -65,6 +66,10 @@ def test_rows_do_not_overlap(board: Board) -> None:
     """Every word that has a name, named once: writing a different number into each shows every clash."""
     places = [board.slot_at(i) + word for i in range(3) for word in range(SLOT_WORDS)]
     places += [board.link_at(i, j) + end for i in range(3) for j in range(3) for end in range(2)]
+    lanes_at = board.link_at(2, 2) + 2
+    board.lanes[0], board.lanes[-1] = 1, 2
+    assert (board.words[lanes_at], board.words[lanes_at + lanes_words(3) - 1]) == (1, 2)
+    places += range(lanes_at, lanes_at + lanes_words(3))
     places += [board.task_at(task) + word for task in range(1, 6) for word in range(TASK_WORDS)]
     assert len(set(places)) == len(places)
     assert sorted(places) == list(range(HEADER_WORDS, len(board.words)))

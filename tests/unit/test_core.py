@@ -151,7 +151,7 @@ def test_what_came_is_executed_and_answered_before_the_spouts_here_say_more() ->
     assert spout.acked == [1]
 
 
-def test_an_answer_takes_along_what_is_said_here_unless_that_takes_its_time() -> None:
+def test_a_turn_pauses_when_spouts_and_feeders_have_said_what_they_have_unless_that_takes_its_time() -> None:
     def slowly(bolt: Does, tup: Tuple) -> None:
         rig.clock.advance(tup[0])
         bolt.collector.emit(tup.values, tup)
@@ -160,12 +160,24 @@ def test_an_answer_takes_along_what_is_said_here_unless_that_takes_its_time() ->
     spout, feeder, leaf = Feeder(), Does(slowly, ("secs",)), Does(acks)
     rig = Rig(chain(spout, feeder, leaf))
     seen: list[tuple[int, int]] = []
+
+    def pause() -> bool:
+        seen.append((len(feeder.seen), len(leaf.seen)))
+        return False
+
     for number, secs in enumerate((0.0, 0.001, 0.0, 0.0)):
         spout.feed(secs, id=number)
-        rig.core.step(lambda: seen.append((len(feeder.seen), len(leaf.seen))))
+        rig.core.step(pause)
         assert len(leaf.seen) == number + 1
-    # Before those that nobody reads from; once before everybody, because the turn before took so long.
-    assert seen == [(1, 0), (2, 1), (2, 2), (4, 3)]
+    # Before those that nobody reads from; once before everybody too, because the turn before took so long.
+    assert seen == [(1, 0), (2, 1), (2, 2), (3, 2), (4, 3)]
+
+
+def test_what_comes_in_the_middle_of_a_turn_is_work() -> None:
+    rig = Rig(chain(Feeder(), Does(acks)))
+    assert not rig.core.step()
+    assert not rig.core.step(lambda: False)
+    assert rig.core.step(lambda: True)
 
 
 def test_parcels_are_closed_for_whom_they_are_asked_for() -> None:

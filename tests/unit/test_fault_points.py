@@ -86,8 +86,8 @@ def test_entry_that_is_not_understood_is_quoted(entry: str) -> None:
         FaultPoints(f"worker.step:1,{entry}", 1)
     assert str(caught.value) == (
         f"fault point {entry!r} is not understood; write point:n or point:n:always, point being one of "
-        "worker.open, worker.ready, worker.receive, worker.step, worker.send, worker.credit, worker.publish, "
-        "worker.stop"
+        "worker.open, worker.ready, worker.receive, worker.acks, worker.step, worker.send, worker.credit, "
+        "worker.publish, worker.stop"
     )
 
 

@@ -1,0 +1,194 @@
+"""Ack lanes: how a worker tells another's ackers what is acked, past the frames of their link.
+
+A frame costs both ends a tenth of a millisecond of processor time and passes two threads of ZeroMQ; what it brings is
+executed before anything is said of it. Acks are a few words, and a tree waits for nothing else. So between every two
+workers there is a ring in shared memory, which one writes and the other looks at several times a turn. Tuples never
+take it.
+
+Guarantees
+    * What was told is taken once, in the order it was told, by the incarnation it was meant for, or by nobody.
+    * `tell` never waits. It refuses where there is no room, and where the other sleeps: a frame must carry it then,
+      and wakes the sleeper.
+    * A chunk is taken whole or not at all. The position that makes it visible is written after it; and its checksum,
+      which covers its place too, proves it where memory shows writes in another order than they were made (arm64).
+    * Who dies in the middle of a write leaves nothing behind that anybody would read.
+
+Relies on: one living incarnation per slot; aligned 64-bit words being written in one piece.
+
+Layout, in words, for n slots (the part `lanes` of the status board)::
+
+    awake    n             1 while slot j looks at its lanes; j writes it
+    heads    n x n         [j, i]: how many words slot i has ever told slot j; i writes it
+    tails    n x n         [j, i]: how many of them j has taken, or passed over; j writes it
+    rings    n x n x size  [j, i]: what i tells j; i writes it
+
+A chunk is: checksum << 32 | words that follow; receiver incarnation << 32 | sender incarnation; frames processed (as
+in a frame's header); words of a mask << 48 | masks << 24 | acks; then roots, XORs, roots with masks, masks. Where no
+room is left at the end of a ring, its place << 32 | 1 << 31 stands there, and the next is at the beginning.
+"""
+
+from __future__ import annotations
+
+import zlib
+from array import array
+from collections.abc import Mapping
+
+_BUDGET_WORDS = 1 << 18
+_SMALLEST_WORDS, _LARGEST_WORDS = 64, 2048
+"""A turn of word count tells some 16 trees, 36 words; a full frame 256, after which a second one may follow."""
+_HEAD_WORDS = 3
+_LOW = 0xFFFF_FFFF
+_SKIP = 1 << 31
+"""In place of a number of words: the next chunk is at the beginning of the ring."""
+_COUNT = 0xFF_FFFF
+
+
+def ring_words(n_slots: int) -> int:
+    """Size of one ring: what a budget of 2 MiB allows, within bounds."""
+    return max(_SMALLEST_WORDS, min(_LARGEST_WORDS, _BUDGET_WORDS // max(1, n_slots * n_slots)))
+
+
+def lanes_words(n_slots: int) -> int:
+    """Size of all lanes among so many slots."""
+    return n_slots + n_slots * n_slots * (2 + ring_words(n_slots))
+
+
+Told = tuple[int, int, int, dict[int, int], dict[int, int]]
+"""A chunk that was taken: (sender, its incarnation, frames of the receiver that it has processed, root -> XOR, root ->
+mask of the workers its tuples were sent to). Plain, because there are thousands in a second."""
+
+
+class AckLanes:
+    """The lanes to and from one incarnation of one worker. Its loop thread."""
+
+    def __init__(self, words: memoryview[int], n_slots: int, me: int, incarnation: int) -> None:
+        """`words`: the memory of all lanes. What a former life of this worker has not taken is passed over."""
+        self._words = words
+        self._bytes = words.cast("B")
+        self._me = me
+        self._incarnation = incarnation
+        self._size = ring_words(n_slots)
+        self._n = n_slots
+        self._tails_at = n_slots + n_slots * n_slots
+        self._rings_at = self._tails_at + n_slots * n_slots
+        heads_at = n_slots + me * n_slots
+        self._heads = words[heads_at : heads_at + n_slots]
+        self._taken = self._heads.tolist()
+        for sender, taken in enumerate(self._taken):
+            words[self._tails_at + me * n_slots + sender] = taken
+        self._torn: dict[int, int] = {}
+        """Sender -> position of its chunk that was not whole when `pass_over` was called last."""
+        self.set_awake(False)
+
+    def close(self) -> None:
+        """Let go of the memory."""
+        self._heads.release()
+        self._bytes.release()
+        self._words.release()
+
+    def set_awake(self, awake: bool) -> None:
+        """Say whether this worker looks at its lanes. After False, look once more before sleeping."""
+        self._words[self._me] = awake
+
+    @property
+    def waiting(self) -> bool:
+        """Whether there is anything to take."""
+        return self._heads.tolist() != self._taken
+
+    # ---- telling ----
+
+    def tell(
+        self, slot: int, incarnation: int, processed: int, acks: Mapping[int, int], masks: Mapping[int, int]
+    ) -> bool:
+        """Tell an incarnation of another worker; False if it sleeps or has no room."""
+        words, n = self._words, self._n
+        if not words[slot]:
+            return False
+        chunk = array("Q", (incarnation << 32 | self._incarnation, processed, len(acks)))
+        chunk.extend(acks)
+        chunk.extend(acks.values())
+        if masks:
+            _add_masks(chunk, masks)
+        pair = slot * n + self._me
+        head_at = n + pair
+        head = words[head_at]
+        size = self._size
+        place, length = head % size, len(chunk)
+        unused = size - place if place + 1 + length > size else 0
+        if head + unused + 1 + length - words[self._tails_at + pair] > size:
+            return False
+        ring_at = self._rings_at + pair * size
+        if unused:
+            words[ring_at + place] = (head & _LOW) << 32 | _SKIP
+            head += unused
+            place = 0
+        at = ring_at + place + 1
+        words[at : at + length] = chunk
+        words[at - 1] = zlib.crc32(chunk, head & _LOW) << 32 | length
+        words[head_at] = head + 1 + length
+        return True
+
+    # ---- taking ----
+
+    def take(self) -> list[Told]:
+        """What others have told since the last call."""
+        told: list[Told] = []
+        for sender, head in enumerate(self._heads.tolist()):
+            if head != self._taken[sender]:
+                self._take_from(sender, head, told)
+        return told
+
+    def _take_from(self, sender: int, head: int, told: list[Told]) -> None:
+        size, pair = self._size, self._me * self._n + sender
+        ring_at = self._rings_at + pair * size
+        taken = self._taken[sender]
+        while taken != head:
+            place = taken % size
+            proof, length = divmod(self._words[ring_at + place], 1 << 32)
+            # A copy is proved and read: memory may change its mind.
+            chunk = array("Q")
+            chunk.frombytes(self._bytes[8 * (ring_at + place + 1) : 8 * (ring_at + min(place + 1 + length, size))])
+            if length == _SKIP and proof == taken & _LOW:
+                taken += size - place
+                continue
+            if len(chunk) != length or not length or zlib.crc32(chunk, taken & _LOW) != proof:
+                break  # not all of it is to be seen yet
+            taken += 1 + length
+            if chunk[0] >> 32 == self._incarnation:
+                told.append(_read(sender, chunk))
+        self._taken[sender] = taken
+        self._words[self._tails_at + pair] = taken
+
+    def pass_over(self) -> list[int]:
+        """Give up what was not whole at the last call and is not yet, with all behind it; the senders of such. Their
+        trees time out. To be called after `take`, every now and then."""
+        heads = self._heads.tolist()
+        torn = {sender: taken for sender, taken in enumerate(self._taken) if taken != heads[sender]}
+        given_up = [sender for sender, taken in torn.items() if self._torn.get(sender) == taken]
+        for sender in given_up:
+            self._taken[sender] = heads[sender]
+            self._words[self._tails_at + self._me * self._n + sender] = heads[sender]
+        self._torn = torn
+        return given_up
+
+
+def _add_masks(chunk: array[int], masks: Mapping[int, int]) -> None:
+    width = -(-max(masks.values()).bit_length() // 64)
+    chunk[_HEAD_WORDS - 1] |= width << 48 | len(masks) << 24
+    chunk.extend(masks)
+    for mask in masks.values():
+        chunk.frombytes(mask.to_bytes(8 * width, "little"))
+
+
+def _read(sender: int, chunk: array[int]) -> Told:
+    lives, processed, counts = chunk[:_HEAD_WORDS]
+    acks, masks, width = counts & _COUNT, counts >> 24 & _COUNT, counts >> 48
+    xors_at = _HEAD_WORDS + acks
+    marked_at = xors_at + acks
+    told = dict(zip(chunk[_HEAD_WORDS:xors_at], chunk[xors_at:marked_at], strict=True))
+    if not masks:
+        return sender, lives & _LOW, processed, told, {}
+    masks_at = marked_at + masks
+    data = chunk[masks_at:].tobytes()
+    values = [int.from_bytes(data[at : at + 8 * width], "little") for at in range(0, len(data), 8 * width)]
+    return sender, lives & _LOW, processed, told, dict(zip(chunk[marked_at:masks_at], values, strict=True))

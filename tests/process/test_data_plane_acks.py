@@ -1,0 +1,138 @@
+"""Acks past the frames: what a data plane tells by its lanes, what it takes from them, what it leaves to a frame."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from ipc.ack_lanes import AckLanes, lanes_words
+from tests.process.planes import Endpoint, Make, endpoints, parcel, settled, turn_until
+
+Absorbed = list[tuple[dict[int, int], dict[int, int]]]
+
+
+class Lanes:
+    """Endpoints that share the memory of their lanes, and what each has been told."""
+
+    def __init__(self, make: Make) -> None:
+        self._make = make
+        self.words = memoryview(bytearray(8 * lanes_words(2))).cast("Q")
+        self.told: Absorbed = []
+
+    def endpoint(self, slot: int, incarnation: int = 1) -> Endpoint:
+        made = self._make(slot, incarnation, lanes=AckLanes(self.words[:], 2, slot, incarnation))
+        made.plane.set_awake(True)
+        return made
+
+    def pair(self) -> tuple[Endpoint, Endpoint]:
+        one, other = self.endpoint(0), self.endpoint(1)
+        one.connect(other)
+        other.connect(one)
+        return one, other
+
+    def take(self, endpoint: Endpoint) -> int:
+        return endpoint.plane.take_acks(lambda acks, masks: self.told.append((dict(acks), dict(masks))))
+
+
+@pytest.fixture
+def lanes() -> Iterator[Lanes]:
+    with endpoints() as make:
+        yield Lanes(make)
+
+
+def test_acks_are_there_at_once_and_without_a_frame(lanes: Lanes) -> None:
+    one, other = lanes.pair()
+    sent = one.plane.counts["frames sent"]
+    assert not other.plane.has_acks
+    assert one.plane.tell_acks(1, {5: 6, 7: 8}, {7: 1 << 70})
+    assert other.plane.has_acks
+    assert lanes.take(other) == 1
+    assert lanes.told == [({5: 6, 7: 8}, {7: 1 << 70})]
+    assert lanes.take(other) == 0
+    assert one.plane.counts["acks told"] == 2
+    assert one.plane.counts["frames sent"] == sent
+
+
+def test_acks_bring_credit_along(lanes: Lanes) -> None:
+    one, other = lanes.pair()
+    one.plane.send(1, parcel("x"))
+    other.await_parcels(1)
+    assert not settled(one)
+    assert other.plane.tell_acks(0, {1: 1}, {})
+    lanes.take(one)
+    assert settled(one)
+    # It has been told, and need not be told again.
+    sent = other.plane.counts["frames sent"]
+    other.plane.send_credit(at_least=1)
+    assert other.plane.counts["frames sent"] == sent
+
+
+def test_a_peer_that_has_done_all_is_heard_by_its_acks(lanes: Lanes) -> None:
+    """So that the next frame goes to it at once, in topologies where nothing flows back."""
+    one, other = lanes.pair()
+    other.works = False
+    one.plane.send(1, parcel("x"))
+    one.plane.send(1, parcel("y"))
+    other.await_parcels(2)
+    other.at_work.pop(0)()
+    assert other.plane.tell_acks(0, {1: 1}, {})
+    lanes.take(one)
+    assert one.plane.take_heard() == set()
+    other.finish_work()
+    assert other.plane.tell_acks(0, {2: 2}, {})
+    lanes.take(one)
+    assert one.plane.take_heard() == {1}
+
+
+@pytest.mark.parametrize("why", ["asleep", "not connected", "no lanes", "no room"])
+def test_what_only_a_frame_can_bring(lanes: Lanes, why: str) -> None:
+    one, other = lanes.pair()
+    if why == "asleep":
+        other.plane.set_awake(False)
+    elif why == "not connected":
+        one.plane.disconnect(1)
+    elif why == "no lanes":
+        one.plane._lanes = None
+    many = dict.fromkeys(range(5000), 1) if why == "no room" else {1: 1}
+    assert not one.plane.tell_acks(1, many, {})
+    assert lanes.take(other) == 0
+
+
+def assert_refused(lanes: Lanes, other: Endpoint, reason: str) -> None:
+    assert lanes.take(other) == 1
+    assert lanes.told == []
+    assert other.plane.counts["frames refused"] == 1
+    assert other.plane.last_refusal == reason
+
+
+def test_acks_of_the_dead_are_refused(lanes: Lanes) -> None:
+    one, other = lanes.pair()
+    assert one.plane.tell_acks(1, {1: 1}, {})
+    other.plane.disconnect(0)
+    other.plane.fence(0, 2)
+    assert_refused(lanes, other, "acks of slot 0's dead incarnation 1")
+
+
+def test_acks_with_credit_for_what_was_never_sent_are_refused(lanes: Lanes) -> None:
+    one, other = lanes.pair()
+    other.plane.send(0, parcel("x"))
+    turn_until(lambda: one.parcels, [one])
+    assert one.plane.tell_acks(1, {1: 1}, {})
+    other.connect(one)  # a link that has sent nothing yet
+    assert_refused(lanes, other, "credit for frame 1; only 0 were sent")
+
+
+def test_a_lane_that_is_stuck_is_given_up_at_the_second_probe(lanes: Lanes) -> None:
+    one, other = lanes.pair()
+    assert one.plane.tell_acks(1, {1: 1}, {})
+    at = 2 + 2 * 4 + 2 * 2048  # the first word of the ring from 0 to 1
+    lanes.words[at + 1] ^= 1
+    assert lanes.take(other) == 0
+    other.plane.probe()
+    assert other.plane.counts["frames refused"] == 0
+    other.plane.probe()
+    assert other.plane.last_refusal == "acks of slot 0 that did not become whole in a message timeout"
+    assert one.plane.tell_acks(1, {2: 2}, {})
+    assert lanes.take(other) == 1
+    assert lanes.told == [({2: 2}, {})]

@@ -1,0 +1,225 @@
+"""Ack lanes: what one worker tells another is taken once, whole and in order, by the life it was meant for."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from ipc.ack_lanes import AckLanes, Told, lanes_words, ring_words
+
+BIG = (1 << 64) - 1
+
+
+@pytest.fixture
+def words() -> memoryview:
+    return memory(3)
+
+
+def memory(n_slots: int) -> memoryview:
+    return memoryview(bytearray(8 * lanes_words(n_slots))).cast("Q")
+
+
+def lanes(words: memoryview, me: int, incarnation: int = 1, n_slots: int = 3) -> AckLanes:
+    made = AckLanes(words[:], n_slots, me, incarnation)
+    made.set_awake(True)
+    return made
+
+
+def test_what_is_told_is_taken_once_and_in_order(words: memoryview) -> None:
+    one, other, third = (lanes(words, me, incarnation=me + 5) for me in range(3))
+    assert one.tell(1, 6, 17, {BIG: 1, 2: BIG}, {})
+    assert one.tell(1, 6, 18, {3: 4}, {})
+    assert third.tell(1, 6, 0, {9: 9}, {})
+    assert other.waiting
+    assert other.take() == [(0, 5, 17, {BIG: 1, 2: BIG}, {}), (0, 5, 18, {3: 4}, {}), (2, 7, 0, {9: 9}, {})]
+    assert not other.waiting
+    assert other.take() == []
+    assert not one.waiting
+    assert not third.waiting
+
+
+@pytest.mark.parametrize("masks", [{7: 1}, {7: BIG}, {7: 1 << 64, 8: 3}, {1: (1 << 400) - 1, 2: 1, BIG: 1 << 399}])
+def test_masks_have_as_many_bits_as_they_need(words: memoryview, masks: dict[int, int]) -> None:
+    one, other = lanes(words, 0), lanes(words, 1)
+    assert one.tell(1, 1, 0, {7: 7, 8: 8}, masks)
+    assert one.tell(1, 1, 0, {}, masks)
+    assert other.take() == [(0, 1, 0, {7: 7, 8: 8}, masks), (0, 1, 0, {}, masks)]
+
+
+def test_a_sleeper_is_told_nothing(words: memoryview) -> None:
+    one, other = lanes(words, 0), lanes(words, 1)
+    other.set_awake(False)
+    assert not one.tell(1, 1, 0, {1: 1}, {})
+    assert not other.waiting
+    other.set_awake(True)
+    assert one.tell(1, 1, 0, {1: 1}, {})
+
+
+def test_nobody_who_has_not_begun_is_told_anything(words: memoryview) -> None:
+    one = lanes(words, 0)
+    AckLanes(words[:], 3, 1, 1)
+    assert not one.tell(1, 1, 0, {1: 1}, {})
+    assert not one.tell(2, 1, 0, {1: 1}, {})
+
+
+def test_a_full_lane_refuses_until_something_was_taken(words: memoryview) -> None:
+    one, other = lanes(words, 0), lanes(words, 1)
+    told = 0
+    while one.tell(1, 1, told, {told: told}, {}):
+        told += 1
+    assert told == ring_words(3) // 6  # a chunk of one ack: its proof, three words and a pair
+    assert [chunk[2] for chunk in other.take()] == list(range(told))
+    assert one.tell(1, 1, 0, {1: 1}, {})
+
+
+def test_more_than_a_lane_holds_is_refused(words: memoryview) -> None:
+    one, other = lanes(words, 0), lanes(words, 1)
+    most = (ring_words(3) - 4) // 2
+    assert not one.tell(1, 1, 0, dict.fromkeys(range(most + 1), 1), {})
+    assert one.tell(1, 1, 0, dict.fromkeys(range(most), 1), {})
+    assert other.take() == [(0, 1, 0, dict.fromkeys(range(most), 1), {})]
+
+
+def test_any_sizes_in_any_turns(seed: int) -> None:
+    """Rings go round many times, with ends of every length left over."""
+    rng = random.Random(seed)
+    n_slots = 20
+    words = memory(n_slots)
+    one, other = lanes(words, 3, 1, n_slots), lanes(words, 11, 2, n_slots)
+    told: list[Told] = []
+    taken: list[Told] = []
+    refused = 0
+    for number in range(4000):
+        acks = {rng.getrandbits(64): rng.getrandbits(64) for _ in range(rng.randrange(60))}
+        masks = {rng.getrandbits(64): 1 << rng.randrange(320) for _ in range(rng.choice((0, 0, 3)))}
+        if one.tell(11, 2, number, acks, masks):
+            told.append((3, 1, number, acks, masks))
+        else:
+            refused += 1
+        if rng.random() < 0.3:
+            taken += other.take()
+    assert taken + other.take() == told
+    assert refused > 100
+    assert len(told) > 1000
+    assert other.pass_over() == []
+
+
+def test_numbers_of_a_lane_that_has_been_used_for_years(words: memoryview) -> None:
+    """Positions count words for ever; checksums take their lower half."""
+    one = lanes(words, 0)
+    start = (1 << 32) - 700
+    words[3 + 3 * 1 + 0] = start  # the head of lane [1, 0]
+    other = lanes(words, 1)
+    for number in range(500):
+        assert one.tell(1, 1, number, {number: number}, {})
+        assert other.take() == [(0, 1, number, {number: number}, {})]
+    assert words[3 + 3 * 1 + 0] > 1 << 32
+
+
+# Deaths
+
+
+def test_a_new_life_does_not_take_what_the_former_was_told(words: memoryview) -> None:
+    one, _ = lanes(words, 0), lanes(words, 1)
+    assert one.tell(1, 1, 0, {1: 1}, {})
+    after = AckLanes(words[:], 3, 1, 2)
+    assert not after.waiting
+    assert not one.tell(1, 1, 0, {2: 2}, {})  # it has not begun, whatever its former life said
+    after.set_awake(True)
+    assert one.tell(1, 1, 0, {3: 3}, {})  # one that has not looked at the board yet
+    assert one.tell(1, 2, 0, {4: 4}, {})
+    assert after.take() == [(0, 1, 0, {4: 4}, {})]
+
+
+def test_a_new_life_tells_after_what_the_former_has_told(words: memoryview) -> None:
+    before, other = lanes(words, 0), lanes(words, 1)
+    assert before.tell(1, 1, 0, {1: 1}, {})
+    after = lanes(words, 0, incarnation=2)
+    assert after.tell(1, 1, 0, {2: 2}, {})
+    assert other.take() == [(0, 1, 0, {1: 1}, {}), (0, 2, 0, {2: 2}, {})]
+
+
+def test_who_dies_while_writing_has_told_nothing(words: memoryview) -> None:
+    before, other = lanes(words, 0), lanes(words, 1)
+    head = words[3 + 3 * 1 + 0]
+    assert before.tell(1, 1, 0, {1: 1, 2: 2}, {})
+    words[3 + 3 * 1 + 0] = head  # all but the last word of it was written
+    assert not other.waiting
+    after = lanes(words, 0, incarnation=2)
+    assert after.tell(1, 1, 0, {3: 3}, {})
+    assert other.take() == [(0, 2, 0, {3: 3}, {})]
+
+
+# Memory that shows writes in another order
+
+
+def ring_at(words: memoryview, receiver: int, sender: int) -> int:
+    return 3 + 2 * 9 + (3 * receiver + sender) * ring_words(3)
+
+
+@pytest.mark.parametrize("late", range(6))
+def test_a_chunk_of_which_a_word_is_not_to_be_seen_yet_waits(words: memoryview, late: int) -> None:
+    one, other = lanes(words, 0), lanes(words, 1)
+    assert one.tell(1, 1, 3, {1: 1}, {})
+    place = ring_at(words, 1, 0) + late
+    whole = words[place]
+    words[place] = 0
+    assert other.take() == []
+    assert other.take() == []
+    assert other.waiting
+    assert other.pass_over() == []
+    assert one.tell(1, 1, 4, {2: 2}, {})
+    words[place] = whole
+    assert [chunk[2] for chunk in other.take()] == [3, 4]
+    assert other.pass_over() == []
+
+
+def test_a_chunk_of_the_round_before_is_no_chunk_of_this(words: memoryview) -> None:
+    """What stood in the same place is whole, and has been taken already."""
+    one, other = lanes(words, 0), lanes(words, 1)
+    per_chunk = 4 + 2 * ((ring_words(3) - 4) // 2)
+    assert per_chunk == ring_words(3)
+    most = dict.fromkeys(range((ring_words(3) - 4) // 2), 5)
+    assert one.tell(1, 1, 1, most, {})
+    before = bytes(words[ring_at(words, 1, 0) : ring_at(words, 1, 0) + ring_words(3)])
+    assert [chunk[2] for chunk in other.take()] == [1]
+    assert one.tell(1, 1, 2, most, {})
+    now = bytes(words[ring_at(words, 1, 0) : ring_at(words, 1, 0) + ring_words(3)])
+    show = words.cast("B")
+    at = 8 * ring_at(words, 1, 0)
+    show[at : at + len(before)] = before
+    assert other.take() == []
+    show[at : at + len(now)] = now
+    assert [chunk[2] for chunk in other.take()] == [2]
+
+
+def test_a_chunk_that_never_comes_whole_stops_its_lane_until_it_is_passed_over(words: memoryview) -> None:
+    one, other, third = (lanes(words, me) for me in range(3))
+    assert one.tell(1, 1, 0, {1: 1}, {})
+    words[ring_at(words, 1, 0) + 1] ^= 1
+    while one.tell(1, 1, 0, {1: 1}, {}):
+        assert other.take() == []
+    assert third.tell(1, 1, 0, {7: 7}, {})
+    assert other.take() == [(2, 1, 0, {7: 7}, {})]
+    assert other.pass_over() == []
+    assert other.waiting
+    assert other.pass_over() == [0]
+    assert not other.waiting
+    assert other.pass_over() == []
+    assert one.tell(1, 1, 9, {1: 1}, {})
+    assert [chunk[2] for chunk in other.take()] == [9]
+
+
+def test_only_what_was_there_the_last_time_too_is_passed_over(words: memoryview) -> None:
+    one, other = lanes(words, 0), lanes(words, 1)
+    for number in range(5):
+        assert one.tell(1, 1, number, {1: 1}, {})
+        assert other.pass_over() == []
+        assert [chunk[2] for chunk in other.take()] == [number]
+
+
+@pytest.mark.parametrize(("n_slots", "words_each"), [(1, 2048), (2, 2048), (11, 2048), (16, 1024), (64, 64), (200, 64)])
+def test_size_of_a_ring(n_slots: int, words_each: int) -> None:
+    assert ring_words(n_slots) == words_each
+    assert lanes_words(n_slots) == n_slots + n_slots * n_slots * (2 + words_each)
