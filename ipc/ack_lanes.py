@@ -19,7 +19,7 @@ Layout, in words, for n slots (the part `lanes` of the status board)::
 
     awake    n             1 while slot j looks at its lanes; j writes it
     heads    n x n         [j, i]: how many words slot i has ever told slot j; i writes it
-    tails    n x n         [j, i]: how many of them j has taken, or passed over; j writes it
+    tails    n x n         [j, i]: how many of them j has taken, or passed over, and published so; j writes it
     rings    n x n x size  [j, i]: what i tells j; i writes it
 
 A chunk is: checksum << 32 | words that follow; receiver incarnation << 32 | sender incarnation; frames processed (as
@@ -58,6 +58,14 @@ Told = tuple[int, int, int, dict[int, int], dict[int, int]]
 mask of the workers its tuples were sent to). Plain, because there are thousands in a second."""
 
 
+def untaken(words: memoryview[int], n_slots: int) -> list[tuple[int, int]]:
+    """(sender, receiver) of the lanes that hold something which the receiver has not published that it took."""
+    pairs = n_slots * n_slots
+    heads = words[n_slots : n_slots + pairs].tolist()
+    tails = words[n_slots + pairs : n_slots + 2 * pairs].tolist()
+    return [divmod(place, n_slots)[::-1] for place in range(pairs) if heads[place] != tails[place]]
+
+
 class AckLanes:
     """The lanes to and from one incarnation of one worker. Its loop thread."""
 
@@ -71,11 +79,11 @@ class AckLanes:
         self._n = n_slots
         self._tails_at = n_slots + n_slots * n_slots
         self._rings_at = self._tails_at + n_slots * n_slots
-        heads_at = n_slots + me * n_slots
-        self._heads = words[heads_at : heads_at + n_slots]
+        mine = n_slots + me * n_slots
+        self._heads = words[mine : mine + n_slots]
+        self._tails = words[mine + n_slots * n_slots : mine + n_slots * n_slots + n_slots]
         self._taken = self._heads.tolist()
-        for sender, taken in enumerate(self._taken):
-            words[self._tails_at + me * n_slots + sender] = taken
+        self.confirm()
         self._torn: dict[int, int] = {}
         """Sender -> position of its chunk that was not whole when `pass_over` was called last."""
         self.set_awake(False)
@@ -83,6 +91,7 @@ class AckLanes:
     def close(self) -> None:
         """Let go of the memory."""
         self._heads.release()
+        self._tails.release()
         self._bytes.release()
         self._words.release()
 
@@ -157,7 +166,11 @@ class AckLanes:
             if chunk[0] >> 32 == self._incarnation:
                 told.append(_read(sender, chunk))
         self._taken[sender] = taken
-        self._words[self._tails_at + pair] = taken
+
+    def confirm(self) -> None:
+        """Give back the room of what was taken. Not before this worker has published that it is at work on it: who
+        looks whether anything is under way sees it here or there."""
+        self._tails[:] = array("Q", self._taken)
 
     def pass_over(self) -> list[int]:
         """Give up what was not whole at the last call and is not yet, with all behind it; the senders of such. Their
@@ -167,7 +180,6 @@ class AckLanes:
         given_up = [sender for sender, taken in torn.items() if self._torn.get(sender) == taken]
         for sender in given_up:
             self._taken[sender] = heads[sender]
-            self._words[self._tails_at + self._me * self._n + sender] = heads[sender]
         self._torn = torn
         return given_up
 

@@ -327,6 +327,11 @@ class DataPlane:
         """Whether a peer has told something that is not taken in yet."""
         return self._lanes is not None and self._lanes.waiting
 
+    def confirm_acks(self) -> None:
+        """This worker has published that it is at work on what it took in from its lanes."""
+        if self._lanes is not None:
+            self._lanes.confirm()
+
     def set_awake(self, awake: bool) -> None:
         """Say whether this worker looks at its lanes. After False, ask `has_acks` before sleeping."""
         if self._lanes is not None:

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from engine.report import TaskReading
+from ipc.ack_lanes import untaken
 from ipc.board import READY, SLOT_ACTIVE, SLOT_HEARTBEAT_NS, SLOT_PROGRESS, SLOT_QUIET, SLOT_WORKING_NS, STOPPED, Board
 from scheduler.messages import Assignment, TopologyRecord
 
@@ -82,6 +83,10 @@ class TopologyView:
             f"frames are under way from {workers[sender]} to {workers[receiver]}"
             for sender, receiver in self._links_at_work()
         ]
+        found += [
+            f"acks are under way from {workers[sender]} to {workers[receiver]}"
+            for sender, receiver in self._lanes_at_work()
+        ]
         if any(not self.board.task_counters(task)["exhausted"] for task in self._spout_tasks):
             found.append("not every spout is exhausted")
         return "; ".join(found)
@@ -112,7 +117,7 @@ class TopologyView:
 
     def _at_work(self) -> bool:
         """Whether anything is under way in or between workers."""
-        return bool(self._slots_at_work() or self._links_at_work())
+        return bool(self._slots_at_work() or self._links_at_work() or self._lanes_at_work())
 
     def _slots_at_work(self) -> list[int]:
         """Workers that are not ready, or do not say that they are quiet."""
@@ -128,6 +133,10 @@ class TopologyView:
         words, at, slots = self.board.words, self.board.link_at, range(self.board.n_slots)
         pairs = ((sender, receiver) for sender in slots for receiver in slots)
         return [pair for pair in pairs if words[at(*pair)] != words[at(*pair) + 1]]
+
+    def _lanes_at_work(self) -> list[tuple[int, int]]:
+        """(sender, receiver) of ack lanes with something under way."""
+        return untaken(self.board.lanes, self.board.n_slots)
 
     def _active(self) -> bool:
         """Whether any worker's spouts may emit."""

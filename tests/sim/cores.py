@@ -140,6 +140,7 @@ class Turn:
             self.rotates_at_ns = now_ns + TIMEOUT_SECS * 1_000_000_000
             self.core.tracking.rotate()
             self.plane.probe()
+        self.plane.confirm_acks()
         self.plane.set_awake(self.cluster.rng.random() < 0.8)
         return worked
 

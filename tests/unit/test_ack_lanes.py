@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from ipc.ack_lanes import AckLanes, Told, lanes_words, ring_words
+from ipc.ack_lanes import AckLanes, Told, lanes_words, ring_words, untaken
 
 BIG = (1 << 64) - 1
 
@@ -70,6 +70,8 @@ def test_a_full_lane_refuses_until_something_was_taken(words: memoryview) -> Non
         told += 1
     assert told == ring_words(3) // 6  # a chunk of one ack: its proof, three words and a pair
     assert [chunk[2] for chunk in other.take()] == list(range(told))
+    assert not one.tell(1, 1, 0, {1: 1}, {})
+    other.confirm()
     assert one.tell(1, 1, 0, {1: 1}, {})
 
 
@@ -99,6 +101,7 @@ def test_any_sizes_in_any_turns(seed: int) -> None:
             refused += 1
         if rng.random() < 0.3:
             taken += other.take()
+            other.confirm()
     assert taken + other.take() == told
     assert refused > 100
     assert len(told) > 1000
@@ -114,7 +117,22 @@ def test_numbers_of_a_lane_that_has_been_used_for_years(words: memoryview) -> No
     for number in range(500):
         assert one.tell(1, 1, number, {number: number}, {})
         assert other.take() == [(0, 1, number, {number: number}, {})]
+        other.confirm()
     assert words[3 + 3 * 1 + 0] > 1 << 32
+
+
+def test_what_is_under_way_is_seen_until_its_receiver_has_published_that_it_took_it(words: memoryview) -> None:
+    lives = [lanes(words, me) for me in range(3)]
+    assert untaken(words, 3) == []
+    assert lives[0].tell(2, 1, 0, {1: 1}, {})
+    assert lives[2].tell(1, 1, 0, {1: 1}, {})
+    assert sorted(untaken(words, 3)) == [(0, 2), (2, 1)]
+    lives[1].take()
+    assert sorted(untaken(words, 3)) == [(0, 2), (2, 1)]
+    lives[1].confirm()
+    assert untaken(words, 3) == [(0, 2)]
+    AckLanes(words[:], 3, 2, incarnation=2)  # whom it was for has died
+    assert untaken(words, 3) == []
 
 
 # Deaths
@@ -184,6 +202,7 @@ def test_a_chunk_of_the_round_before_is_no_chunk_of_this(words: memoryview) -> N
     assert one.tell(1, 1, 1, most, {})
     before = bytes(words[ring_at(words, 1, 0) : ring_at(words, 1, 0) + ring_words(3)])
     assert [chunk[2] for chunk in other.take()] == [1]
+    other.confirm()
     assert one.tell(1, 1, 2, most, {})
     now = bytes(words[ring_at(words, 1, 0) : ring_at(words, 1, 0) + ring_words(3)])
     show = words.cast("B")
@@ -206,6 +225,7 @@ def test_a_chunk_that_never_comes_whole_stops_its_lane_until_it_is_passed_over(w
     assert other.waiting
     assert other.pass_over() == [0]
     assert not other.waiting
+    other.confirm()
     assert other.pass_over() == []
     assert one.tell(1, 1, 9, {1: 1}, {})
     assert [chunk[2] for chunk in other.take()] == [9]
