@@ -8,6 +8,7 @@ tree `roots[i]` (0 = untracked) and is tracked under `edges[i]`. A run that belo
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections.abc import Callable
 from typing import Any
 
 
@@ -35,11 +36,12 @@ class Batch:
         batch.rows, batch.starts, batch.roots, batch.edges = [values], [0], [0], [0]
         return batch
 
-    def split(self, count: int) -> Batch:
+    def split(self, count: int, new_edge: Callable[[], int]) -> Batch:
         """Take out the first `count` rows, fewer than there are; this batch keeps the rest.
 
-        A run that this cuts in two is acked with its second part: the first goes under edge 0, so that acking it tells
-        of what was emitted from it and leaves the tree open.
+        A run that this cuts in two is two from then on. The first goes under an edge that `new_edge` draws, the second
+        under what is left of theirs: what the sender told of the run is the XOR of both, so its tree is open until each
+        is acked, in whatever order.
         """
         starts, others = self.starts, self.others
         runs = bisect_left(starts, count)
@@ -53,10 +55,19 @@ class Batch:
             head.others = {run: pairs for run, pairs in others.items() if run < runs}
             self.others = {run - kept: pairs for run, pairs in others.items() if run >= kept}
         if kept < runs:
-            head.edges[kept] = 0
-            if head.others and kept in head.others:
-                head.others[kept] = tuple((root, 0) for root, _ in head.others[kept])
+            self._share_edge(head, kept, new_edge)
         return head
+
+    def _share_edge(self, head: Batch, cut: int, new_edge: Callable[[], int]) -> None:
+        """Run `cut` of `head` and the first of this batch were one."""
+        if not head.roots[cut]:
+            return
+        edge = new_edge()
+        head.edges[cut] = edge
+        self.edges[0] ^= edge
+        if self.others and 0 in self.others and head.others:
+            head.others[cut] = tuple((root, edge) for root, _ in self.others[0])
+            self.others[0] = tuple((root, rest ^ edge) for root, rest in self.others[0])
 
 
 class OpenBatch(Batch):

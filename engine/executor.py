@@ -155,7 +155,7 @@ class BoltExecutor:
         more = self._slices and count > task.slice_rows
         if more:
             count = task.slice_rows
-            batch = batch.split(count)
+            batch = batch.split(count, self.outbox.edges.next)
         begin = self._now_ns()
         self._at_hand[0] = task.task
         try:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 from unittest.mock import patch
@@ -11,6 +11,7 @@ from unittest.mock import patch
 import engine.ids
 import engine.tracking
 import ipc.data_plane
+from engine.batch import Batch
 from tests.sim import cores, invariants
 from tests.sim.cores import Cluster
 from tests.sim.invariants import InvariantBrokenError
@@ -66,7 +67,17 @@ class CoreMutant:
 LITERAL = (engine.tracking, "Acker", LiteralStormAcker)
 NO_DEDUPE = (ipc.data_plane, "LinkReceiver", CredulousReceiver)
 
+
+
+def split_under_edge_0(batch: Batch, count: int, new_edge: Callable[[], int]) -> Batch:
+    """The first part of a run that is cut is acked under no edge: nothing waits for it."""
+    return split(batch, count, lambda: 0)
+
+
+split = Batch.split
+
 CORE_MUTANTS = (
+    CoreMutant("edges of both parts of a run", ((Batch, "split", split_under_edge_0),), invariants.ACKED_EARLY),
     CoreMutant("ids of each worker's own", ((engine.ids, "os", SameBytes),), invariants.ID_REPEATED),
     CoreMutant("link dedupe", (NO_DEDUPE,), invariants.WAITED_FOR_TIMEOUT, ("duplicate",), deaths=False),
     CoreMutant("link dedupe and INIT guard", (NO_DEDUPE, LITERAL), invariants.ACKED_EARLY, ("duplicate",), False),

@@ -95,6 +95,8 @@ class Turn:
         )
         self.core = Assembler(cluster.topology, cluster.plan, cluster.config, me, self.peers, around).build()
         self.core.tracking.tell = self.plane.tell_acks
+        for bolt in self.core.bolts:
+            bolt._slices = True
         self._record_ids()
         self.follow()
         self.core.set_active(True)
@@ -124,6 +126,8 @@ class Turn:
     def turn(self, most: int) -> bool:
         """As `Worker.run` turns."""
         self.plane.set_awake(True)
+        for bolt in self.core.bolt_tasks.values():
+            bolt.slice_rows = self.cluster.rng.choice((1, 2, 1000))
         came = self._take_in(most)
         worked = self.core.step(lambda: self._take_in(self.cluster.rng.randrange(3))) or came
         blocked = False
@@ -146,11 +150,13 @@ class Turn:
 
     def _take_in(self, most: int) -> bool:
         """As `Worker._take_in`."""
-        came = self.plane.receive(self.core.receive, most) + self.plane.take_acks(self.core.tracking.take_acks) > 0
+        frames, acks = self.plane.receive(self.core.receive, most), self.plane.take_acks(self.core.tracking.take_acks)
         self.follow()
-        if came:
+        if frames:
             self.core.attend()
-        return came
+        elif acks:
+            self.core.settle()
+        return frames + acks > 0
 
 
 class _Recorder:

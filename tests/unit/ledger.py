@@ -147,6 +147,8 @@ class Join(Bolt):
             self.collector.ack(tup)
         if len(self.kept) >= 4 or (tup.is_tick and self.kept):
             kept, self.kept = self.kept, []
+            if len(kept) > 1 and self.ledger.rng.random() < 0.3:
+                self.kept.append(kept.pop(0))  # what came first is not always done first
             self.ledger.rng.shuffle(kept)
             alone, joined = kept[:1], kept[1:]
             for each in alone:

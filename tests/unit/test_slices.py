@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import random
-from collections import Counter
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from engine.batch import Batch
 from engine.collectors import BasicCollector
+from engine.errors import FailedTuple
 from engine.executor import SLICE_NS
 from engine.stream import TICK_STREAM
 from engine.tuple import Tuple
 from tests.unit.lab import batch_of
-from tests.unit.rig import Does, DoesBasic, Feeder, Rig, chain
+from tests.unit.rig import Does, DoesBasic, Feeder, Rig, chain, emits
 
 SEEDS = range(50)
 
@@ -40,35 +41,77 @@ def row_roots(batch: Batch) -> list[tuple[Any, ...]]:
     return found
 
 
-def edges(batch: Batch) -> Counter[tuple[int, int]]:
-    pairs = list(zip(batch.roots, batch.edges, strict=True))
-    pairs += [pair for others in (batch.others or {}).values() for pair in others]
-    return Counter(pair for pair in pairs if pair[1])
+def xors(*batches: Batch) -> dict[int, int]:
+    """root -> XOR of the edges it is tracked under."""
+    found: dict[int, int] = {}
+    for batch in batches:
+        pairs = list(zip(batch.roots, batch.edges, strict=True))
+        pairs += [pair for others in (batch.others or {}).values() for pair in others]
+        for root, edge in pairs:
+            found[root] = found.get(root, 0) ^ edge
+    return found
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_slices_are_the_batch_and_ack_each_edge_once_and_last(seed: int) -> None:
+def test_slices_are_the_batch_and_each_has_a_share_of_its_edges(seed: int) -> None:
+    """A tree is processed when all slices are acked, whichever is acked last, and not before."""
     dice = random.Random(seed)
     batch = some_batch(dice)
-    rows, pairs = row_roots(batch), edges(batch)
-    # Where each edge may be acked at the earliest: after the last row of its run.
-    last = {}
-    ends = [*batch.starts[1:], len(batch.rows)]
-    for run, end in enumerate(ends):
-        last[batch.roots[run], batch.edges[run]] = end
-        last |= dict.fromkeys((batch.others or {}).get(run, ()), end)
+    rows, whole = row_roots(batch), xors(batch)
     slices = []
     while len(batch.rows) > 1 and dice.random() < 0.9:
-        slices.append(batch.split(dice.randrange(1, len(batch.rows))))
+        slices.append(batch.split(dice.randrange(1, len(batch.rows)), lambda: dice.getrandbits(64)))
     slices.append(batch)
     assert [row for piece in slices for row in row_roots(piece)] == rows
-    assert sum((edges(piece) for piece in slices), Counter()) == pairs
-    done = 0
+    assert xors(*slices) == whole
     for piece in slices:
-        done += len(piece.rows)
+        assert all(xors(piece).values())
         assert piece.starts[0] == 0
-        assert all(last[pair] <= done for pair in edges(piece))
         assert (piece.source, piece.stream, piece.target) == (1, "default", 2)
+
+
+def test_an_untracked_run_needs_no_edges() -> None:
+    batch = batch_of([(number,) for number in range(4)], [(0, 0, 4)], 2, 1)
+    head = batch.split(1, lambda: pytest.fail("drew an edge"))
+    assert (head.edges, batch.edges) == ([0], [0])
+
+
+def fails_first(bolt: Does, tup: Tuple) -> None:
+    (bolt.collector.fail if len(bolt.seen) == 1 else bolt.collector.ack)(tup)
+
+
+def raises_first(bolt: DoesBasic, tup: Tuple, collector: BasicCollector) -> None:
+    if len(bolt.seen) == 1:
+        raise FailedTuple("the first")
+
+
+@pytest.mark.parametrize("bolt", [Does(fails_first), DoesBasic(raises_first)], ids=["plain", "basic"])
+def test_a_message_of_which_one_slice_failed_fails(bolt: Does | DoesBasic) -> None:
+    spout = Feeder()
+    rig = Rig(chain(spout, Does(emits(3), ("value",)), bolt), threads=True)
+    spout.feed("x", id=1)
+    rig.settle()
+    assert spout.acked == []
+    assert [message_id for message_id, _ in spout.failures] == [1]
+
+
+def test_a_message_of_which_a_tuple_of_an_early_slice_is_kept_is_not_acked() -> None:
+    def keeps_first(bolt: Does, tup: Tuple) -> None:
+        if len(bolt.seen) == 1:
+            bolt.kept.append(tup)
+        else:
+            bolt.collector.ack(tup)
+
+    spout = Feeder()
+    rig = Rig(chain(spout, Does(emits(3), ("value",)), Does(keeps_first)), threads=True)
+    spout.feed("x", id=1)
+    rig.settle()
+    assert spout.acked == []
+    leaf = rig.user("bolt-2")
+    assert len(leaf.seen) == 3
+    leaf.collector.ack(leaf.kept[0])
+    rig.settle()
+    assert spout.acked == [1]
 
 
 def slow(secs: float, basic: bool, done: list[int]) -> Does | DoesBasic:
@@ -119,7 +162,12 @@ def test_quick_bolts_are_given_whole_batches(monkeypatch: pytest.MonkeyPatch) ->
     rig.user("bolt-1").clock = rig.clock
     splits = []
     split = Batch.split
-    monkeypatch.setattr(Batch, "split", lambda batch, count: splits.append(count) or split(batch, count))  # type: ignore[func-returns-value]
+
+    def counted(batch: Batch, count: int, new_edge: Callable[[], int]) -> Batch:
+        splits.append(count)
+        return split(batch, count, new_edge)
+
+    monkeypatch.setattr(Batch, "split", counted)
     for number in range(5000):
         spout.feed(number, id=number)
     rig.settle()
