@@ -318,6 +318,8 @@ class WorkerCore:
             explanation = ANOTHER_TUPLE
             self.tracking.last_words(last_words)
         self.tracking.worker_died(slot, Failure(WORKER_DIED, worker=name, error=explanation))
+        for spout in self.spouts:
+            spout.write_journal()
 
     def _drop_for(self, slot: int) -> None:
         """What was to go to a worker that died belongs to trees that fail now."""

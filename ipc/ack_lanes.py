@@ -36,6 +36,8 @@ from collections.abc import Mapping
 _BUDGET_WORDS = 1 << 18
 _SMALLEST_WORDS, _LARGEST_WORDS = 64, 2048
 """A turn of word count tells some 16 trees, 36 words; a full frame 256, after which a second one may follow."""
+_MOST_SLOTS = 128
+"""Their smallest rings take 8 MiB."""
 _HEAD_WORDS = 3
 _LOW = 0xFFFF_FFFF
 _SKIP = 1 << 31
@@ -44,7 +46,9 @@ _COUNT = 0xFF_FFFF
 
 
 def ring_words(n_slots: int) -> int:
-    """Size of one ring: what a budget of 2 MiB allows, within bounds."""
+    """Size of one ring: what a budget of 2 MiB allows, within bounds. 0 among very many slots, who have no lanes."""
+    if n_slots > _MOST_SLOTS:
+        return 0
     return max(_SMALLEST_WORDS, min(_LARGEST_WORDS, _BUDGET_WORDS // max(1, n_slots * n_slots)))
 
 
@@ -99,6 +103,11 @@ class AckLanes:
         """Say whether this worker looks at its lanes. After False, look once more before sleeping."""
         self._words[self._me] = awake
 
+    def is_awake(self, slot: int) -> bool:
+        """Whether another looks at its lanes. Ask again after telling it: it may have looked for the last time just
+        before."""
+        return bool(self._words[slot])
+
     @property
     def waiting(self) -> bool:
         """Whether there is anything to take."""
@@ -110,8 +119,8 @@ class AckLanes:
         self, slot: int, incarnation: int, processed: int, acks: Mapping[int, int], masks: Mapping[int, int]
     ) -> bool:
         """Tell an incarnation of another worker; False if it sleeps or has no room."""
-        words, n = self._words, self._n
-        if not words[slot]:
+        words, n, size = self._words, self._n, self._size
+        if not words[slot] or not size:
             return False
         chunk = array("Q", (incarnation << 32 | self._incarnation, processed, len(acks)))
         chunk.extend(acks)
@@ -120,17 +129,16 @@ class AckLanes:
             _add_masks(chunk, masks)
         pair = slot * n + self._me
         head_at = n + pair
-        head = words[head_at]
-        size = self._size
+        head, tail = words[head_at], words[self._tails_at + pair]
         place, length = head % size, len(chunk)
-        unused = size - place if place + 1 + length > size else 0
-        if head + unused + 1 + length - words[self._tails_at + pair] > size:
-            return False
         ring_at = self._rings_at + pair * size
-        if unused:
+        if place + 1 + length > size > length and head + size - place - tail <= size:
             words[ring_at + place] = (head & _LOW) << 32 | _SKIP
-            head += unused
+            head += size - place
+            words[head_at] = head
             place = 0
+        if place + 1 + length > size or head + 1 + length - tail > size:
+            return False
         at = ring_at + place + 1
         words[at : at + length] = chunk
         words[at - 1] = zlib.crc32(chunk, head & _LOW) << 32 | length
@@ -185,7 +193,7 @@ class AckLanes:
 
 
 def _add_masks(chunk: array[int], masks: Mapping[int, int]) -> None:
-    width = -(-max(masks.values()).bit_length() // 64)
+    width = -(-max(masks.values()).bit_length() // 64) or 1
     chunk[_HEAD_WORDS - 1] |= width << 48 | len(masks) << 24
     chunk.extend(masks)
     for mask in masks.values():

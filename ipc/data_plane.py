@@ -299,6 +299,8 @@ class DataPlane:
             return False
         if receiver is not None:
             receiver.credit()
+        if not self._lanes.is_awake(slot):
+            self._put(slot, CREDIT, 0, [])  # it went to sleep meanwhile: any frame wakes it
         self.counts["acks told"] += len(acks)
         return True
 

@@ -19,7 +19,7 @@ from ipc.shim import LinkShim, parse_rules
 POINTS = {
     "worker.open": "before the tasks are opened",
     "worker.ready": "after the supervisor was told that the worker is ready",
-    "worker.receive": "after frames were taken in, before they are executed",
+    "worker.receive": "after frames or acks were taken in, before they are acted upon",
     "worker.acks": "after another worker's ackers were told of acks through shared memory",
     "worker.step": "after executors had their turn, before anything is sent",
     "worker.send": "after frames were sent",

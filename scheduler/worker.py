@@ -47,6 +47,7 @@ from scheduler.fault_points import from_environment, link_shim_from_environment
 from scheduler.last_words import read_last_words, write_last_words
 from scheduler.messages import Assignment, SetStatus, WorkerBoot, WorkerFailed, WorkerReady
 from scheduler.sending import Sending
+from scheduler.step_aside import StepAside
 from scheduler.trial_turn import BoardTrialTurn
 from scheduler.worker_board import WorkerBoard
 from scheduler.worker_files import WorkerFiles
@@ -115,6 +116,8 @@ class Worker:
         self._stopping = False
         self._blocked = False
         self._owes_answers = False
+        self._step_aside = StepAside()
+        self._turn_ns = 0
         self._look_at_ns = 0
         self._active = boot.topology.status == "ACTIVE"
         self._idle_wait_ms = _IDLE_WAIT_MIN_MS
@@ -177,6 +180,7 @@ class Worker:
         sending = self._sending
         plane.set_awake(True)
         while not self._stopping:
+            self._turn_ns = time.monotonic_ns()
             came = self._take_in()
             worked = core.step(self._pause) or came
             self._pass("worker.step", worked)
@@ -211,22 +215,22 @@ class Worker:
     def _take_in(self) -> bool:
         """Take in frames and acks and execute them; whether there were any. Raises TaskCrashed."""
         core, plane = self._core, self._plane
-        came = plane.receive(core.receive, _FRAMES_PER_TURN) + plane.take_acks(core.tracking.take_acks) > 0
+        frames, acks = plane.receive(core.receive, _FRAMES_PER_TURN), plane.take_acks(core.tracking.take_acks)
         # After receiving: a peer that has sent to an acker's replacement knows of it, so this worker must too
         # before it acks what came, or the acks would go to the dead one.
         self._follow_peers()
-        self._pass("worker.receive", came)
-        if came:
+        self._pass("worker.receive", frames + acks)
+        if frames or acks:
             self._owes_answers = True
-            core.attend()
-        return came
+            (core.attend if frames else core.settle)()
+        return frames + acks > 0
 
     def _pause(self) -> bool:
-        """The middle of a turn: answer, and look whether there is anything new."""
+        """The middle of a turn: answer, and, unless the turn is a long one already, look whether there is news."""
         if self._owes_answers:
             self._owes_answers = False
             self._send(self._sending.answer())
-        return self._take_in()
+        return time.monotonic_ns() - self._turn_ns < _LOOK_NS and self._take_in()
 
     def _tell_acks(self, slot: int, acks: Mapping[int, int], masks: Mapping[int, int]) -> bool:
         told = self._plane.tell_acks(slot, acks, masks)
@@ -242,9 +246,7 @@ class Worker:
         for slot in core.close_parcels(slots):
             if plane.has_credit(slot):
                 plane.send(slot, core.take_parcel(slot))
-                # ZeroMQ's thread has been woken to send it on. Where this one does not step aside, Linux may have it
-                # wait for as long as a slice of time lasts, some milliseconds.
-                os.sched_yield()
+                self._step_aside()
                 self._pass("worker.send")
             else:
                 blocked = True

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import pytest
 
@@ -97,6 +97,27 @@ def test_what_only_a_frame_can_bring(lanes: Lanes, why: str) -> None:
     many = dict.fromkeys(range(5000), 1) if why == "no room" else {1: 1}
     assert not one.plane.tell_acks(1, many, {})
     assert lanes.take(other) == 0
+
+
+class DozesOff(AckLanes):
+    """Tells somebody who looks at its lanes for the last time just before."""
+
+    def tell(
+        self, slot: int, incarnation: int, processed: int, acks: Mapping[int, int], masks: Mapping[int, int]
+    ) -> bool:
+        told = super().tell(slot, incarnation, processed, acks, masks)
+        self._words[slot] = 0
+        return told
+
+
+def test_who_falls_asleep_while_it_is_told_is_woken(lanes: Lanes) -> None:
+    one, other = lanes.pair()
+    turn_until(lambda: not other.plane.has_input, [other])
+    one.plane._lanes = DozesOff(lanes.words[:], 2, 0, 1)
+    one.plane.set_awake(True)
+    assert one.plane.tell_acks(1, {1: 1}, {})
+    assert other.plane.inbound.poll(20_000)
+    assert lanes.take(other) == 1
 
 
 def assert_refused(lanes: Lanes, other: Endpoint, reason: str) -> None:

@@ -39,7 +39,9 @@ def test_what_is_told_is_taken_once_and_in_order(words: memoryview) -> None:
     assert not third.waiting
 
 
-@pytest.mark.parametrize("masks", [{7: 1}, {7: BIG}, {7: 1 << 64, 8: 3}, {1: (1 << 400) - 1, 2: 1, BIG: 1 << 399}])
+@pytest.mark.parametrize(
+    "masks", [{7: 0}, {7: 1}, {7: BIG}, {7: 1 << 64, 8: 3}, {1: (1 << 400) - 1, 2: 1, BIG: 1 << 399}]
+)
 def test_masks_have_as_many_bits_as_they_need(words: memoryview, masks: dict[int, int]) -> None:
     one, other = lanes(words, 0), lanes(words, 1)
     assert one.tell(1, 1, 0, {7: 7, 8: 8}, masks)
@@ -133,6 +135,28 @@ def test_what_is_under_way_is_seen_until_its_receiver_has_published_that_it_took
     assert untaken(words, 3) == [(0, 2)]
     AckLanes(words[:], 3, 2, incarnation=2)  # whom it was for has died
     assert untaken(words, 3) == []
+
+
+def test_a_chunk_that_fits_an_empty_ring_passes_wherever_the_last_one_ended(words: memoryview) -> None:
+    one, other = lanes(words, 0), lanes(words, 1)
+    acks = dict.fromkeys(range(ring_words(3) // 2 - 2), 1)  # with its head exactly as long as the ring
+    assert one.tell(1, 1, 1, {1: 1}, {})
+    other.take()
+    other.confirm()
+    assert not one.tell(1, 1, 2, acks, {})  # the room at the end is in the way
+    other.take()
+    other.confirm()
+    assert one.tell(1, 1, 3, acks, {})
+    assert [chunk[2] for chunk in other.take()] == [3]
+
+
+def test_very_many_workers_have_no_lanes() -> None:
+    words = memory(129)
+    one, other = lanes(words, 0, 1, 129), lanes(words, 128, 1, 129)
+    assert not one.tell(128, 1, 0, {1: 1}, {})
+    assert other.take() == []
+    assert other.pass_over() == []
+    assert untaken(words, 129) == []
 
 
 # Deaths
@@ -239,7 +263,9 @@ def test_only_what_was_there_the_last_time_too_is_passed_over(words: memoryview)
         assert [chunk[2] for chunk in other.take()] == [number]
 
 
-@pytest.mark.parametrize(("n_slots", "words_each"), [(1, 2048), (2, 2048), (11, 2048), (16, 1024), (64, 64), (200, 64)])
+@pytest.mark.parametrize(
+    ("n_slots", "words_each"), [(1, 2048), (2, 2048), (11, 2048), (16, 1024), (64, 64), (128, 64), (129, 0)]
+)
 def test_size_of_a_ring(n_slots: int, words_each: int) -> None:
     assert ring_words(n_slots) == words_each
     assert lanes_words(n_slots) == n_slots + n_slots * n_slots * (2 + words_each)

@@ -11,6 +11,7 @@ from engine.collectors import BasicCollector
 from engine.component import CustomGrouping
 from engine.executor import TaskCrashed
 from engine.failure import Failure
+from engine.spout_executor import SpoutExecutor
 from engine.stream import Stream
 from engine.tuple import Tuple
 from tests.unit.net import counted, pending, placed, tracked
@@ -195,3 +196,24 @@ def test_a_spout_that_raises_when_it_is_told_of_a_death_is_named(places: tuple[s
     net.kill(1)
     with pytest.raises(TaskCrashed, match=r"^spout\[3\] raised ValueError: not now in on_failure"):
         net.settle()
+
+
+def test_what_a_death_does_to_spouts_is_in_the_journal_before_anything_is_executed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It may be noticed in the middle of a turn."""
+    happened: list[str] = []
+
+    class Notes(Feeder):
+        def on_failure(self, message_id: Any, failure: Failure) -> None:
+            happened.append("told")
+
+    spout = Notes()
+    net = placed(chain(spout, Does(acks)), "spout __acker", "bolt-1")
+    core = net.core(0)
+    monkeypatch.setattr(SpoutExecutor, "write_journal", lambda executor: happened.append("journal"))
+    spout.feed("x", id=1)
+    core.step()
+    happened.clear()
+    core.peer_changed(1, 1, False)
+    assert happened == ["told", "journal"]
