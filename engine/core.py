@@ -153,6 +153,7 @@ class WorkerCore:
             if spout.run(emits, not self.congested):
                 worked = True
             dry = dry and spout.ran_dry
+        worked = self.settle() or worked
         # Spouts that had nothing to say in `next_tuple` may have emitted while they were told of an answer.
         self._flush_here()
         self.ran_dry = dry

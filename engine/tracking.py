@@ -44,12 +44,14 @@ class Tracking:
         self.ackers = {index: Acker() for index, worker in enumerate(self._acker_worker) if worker == peers.me}
         self.tell: Tell = _by_parcel
         """How acks get to other workers, where they can go by themselves. Set by who owns the ways."""
+        self.hear: Callable[[], int] = int
+        """Gives `take_acks` what has come that way; how much. Set likewise."""
         self._all_ackers_here = len(self.ackers) == len(self._acker_worker)
 
     def settle(self) -> bool:
         """Bring acks, fails and resets to their ackers, and answers to their spouts; whether there were any."""
         outbox = self.outbox
-        some = bool(outbox.acks or outbox.fails or outbox.resets)
+        some = bool(self.hear() or outbox.acks or outbox.fails or outbox.resets)
         if outbox.acks:
             self._send_acks()
         if outbox.fails:

@@ -20,6 +20,7 @@ import os
 import sys
 import time
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 import zmq
@@ -157,6 +158,7 @@ class Worker:
         )
         self._core = Assembler(topology, self._plan, self._config, boot.slot_index, self._peers, around).build()
         self._core.tracking.tell = self._tell_acks
+        self._core.tracking.hear = partial(self._plane.take_acks, self._core.tracking.take_acks)
         self._sending = Sending(self._core, self._plane, self._config.batch_tuples)
         self._threads = ExecutorWatch(self._core)
         self._shared = WorkerBoard(self._board, self._core, self._plane, boot.slot_index, boot.incarnation)
@@ -214,8 +216,8 @@ class Worker:
 
     def _take_in(self) -> bool:
         """Take in frames and acks and execute them; whether there were any. Raises TaskCrashed."""
-        core, plane = self._core, self._plane
-        frames, acks = plane.receive(core.receive, _FRAMES_PER_TURN), plane.take_acks(core.tracking.take_acks)
+        core = self._core
+        frames, acks = self._plane.receive(core.receive, _FRAMES_PER_TURN), core.tracking.hear()
         # After receiving: a peer that has sent to an acker's replacement knows of it, so this worker must too
         # before it acks what came, or the acks would go to the dead one.
         self._follow_peers()
@@ -312,14 +314,12 @@ class Worker:
                 self._follow_supervisor()
 
     def _poll(self, timeout_ms: int) -> list[tuple[Any, int]]:
-        """What is there, now or before the time is up. Frames wake a sleeper and acks in its lanes do not, so others
-        have to know that it sleeps."""
+        """What is there, now or before the time is up. Others must know of a sleeper: acks in lanes do not wake it."""
         if not timeout_ms:
             return self._poller.poll(0)
-        plane = self._plane
-        plane.set_awake(False)
-        events = self._poller.poll(0 if plane.has_acks else timeout_ms)
-        plane.set_awake(True)
+        self._plane.set_awake(False)
+        events = self._poller.poll(0 if self._plane.has_acks else timeout_ms)
+        self._plane.set_awake(True)
         return events
 
     def _follow_supervisor(self) -> None:

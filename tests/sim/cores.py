@@ -95,6 +95,7 @@ class Turn:
         )
         self.core = Assembler(cluster.topology, cluster.plan, cluster.config, me, self.peers, around).build()
         self.core.tracking.tell = self.plane.tell_acks
+        self.core.tracking.hear = self._hear
         for bolt in self.core.bolts:
             bolt._slices = True
         self._record_ids()
@@ -148,9 +149,12 @@ class Turn:
         self.plane.set_awake(self.cluster.rng.random() < 0.8)
         return worked
 
+    def _hear(self) -> int:
+        return self.plane.take_acks(self.core.tracking.take_acks)
+
     def _take_in(self, most: int) -> bool:
         """As `Worker._take_in`."""
-        frames, acks = self.plane.receive(self.core.receive, most), self.plane.take_acks(self.core.tracking.take_acks)
+        frames, acks = self.plane.receive(self.core.receive, most), self._hear()
         self.follow()
         if frames:
             self.core.attend()

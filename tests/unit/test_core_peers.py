@@ -217,3 +217,29 @@ def test_what_a_death_does_to_spouts_is_in_the_journal_before_anything_is_execut
     happened.clear()
     core.peer_changed(1, 1, False)
     assert happened == ["told", "journal"]
+
+
+def test_acks_that_come_another_way_are_heard_before_the_middle_of_a_turn() -> None:
+    spout = Feeder()
+    core = placed(chain(spout, Does(acks)), "spout __acker", "bolt-1").core(0)
+    spout.feed("x", id=1)
+    core.step()
+    ((root, state),) = core.ackers[0]._live.items()
+    told = [{root: state & (1 << 64) - 1}]
+
+    def hear() -> int:
+        if not told:
+            return 0
+        core.tracking.take_acks(told.pop(), {})
+        return 1
+
+    acked: list[int] = []
+
+    def pause() -> bool:
+        acked.extend(spout.acked)
+        return False
+
+    core.tracking.hear = hear
+    assert core.step(pause)
+    assert acked == [1]
+    assert not core.step()
