@@ -71,6 +71,7 @@ def test_at_the_limit_it_moves_all_the_same_and_says_what_was_pending(cluster: L
     wait_for("messages that are pending", lambda: job.stats().pending == 200)
     assert 0 < job.rebalance(workers=2, wait_secs=0.1) <= 200
     job.wait_until_ready(timeout=20)
+    wait_for("messages that are pending again", lambda: job.stats().pending > 0)
     assert 0 < job.kill(0.1) <= 200
 
 

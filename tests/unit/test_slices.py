@@ -209,3 +209,18 @@ def test_a_slice_takes_no_longer_than_it_may_when_tuples_take_as_long_as_before(
     assert done == list(range(100))
     assert max(took) == SLICE_NS
     assert took[0] == 1_000_000
+
+
+def test_slow_bolts_end_their_turn_before_they_have_had_all_their_rounds() -> None:
+    """What is asked of the worker, and its sign of life, wait for the end of a turn."""
+    done: list[int] = []
+    spout = Feeder()
+    rig = Rig(chain(spout, slow(0.02, True, done)), threads=True)
+    rig.user("bolt-1").clock = rig.clock
+    for number in range(20):
+        spout.feed(number, id=number)
+    while len(done) < 20:
+        before = len(done)
+        assert rig.core.step()
+        assert len(done) == before + 1
+        assert not rig.core.ran_dry or len(done) == 20
