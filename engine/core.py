@@ -140,11 +140,11 @@ class WorkerCore:
         """Give every executor a turn; whether anything was done. `pause` is called when the spouts and the bolts that
         feed others have said what they have to say, and before them too if they take their time: to send what other
         workers wait for, and to take in what has come; whether anything has. Raises TaskCrashed."""
-        hurried = self._said_ns > _LONG_SAY_NS and pause()
+        worked = self._said_ns > _LONG_SAY_NS and pause()
         if self._ticking:
             self._tick()
-        worked = hurried or bool(self._handovers)
         if self._handovers:
+            worked = True
             self._absorb_handovers()
         began_ns = self._now_ns()
         emits = self._turn_emits if self.active and not self.congested else 0
@@ -169,8 +169,7 @@ class WorkerCore:
     def attend(self) -> None:
         """Execute what other workers have sent, and take in their answers, before the spouts here say more: whoever
         sent it waits for what comes of it. Raises TaskCrashed."""
-        for spout in self.spouts:
-            spout.write_journal()  # what came may have told it of answers, and made it emit
+        self._write_journals()  # what came may have told spouts of answers, and made them emit
         self._run_bolts()
         self.settle()
 
@@ -178,9 +177,12 @@ class WorkerCore:
         """Bring what was acked or failed to the ackers, and their answers to the spouts. Raises TaskCrashed."""
         if not self.tracking.settle():
             return False
+        self._write_journals()
+        return True
+
+    def _write_journals(self) -> None:
         for spout in self.spouts:
             spout.write_journal()
-        return True
 
     def _run_bolts(self) -> bool:
         """Let the bolts work until they have nothing left to do, or for `_MAX_TURNS` rounds; slow ones for fewer."""
@@ -313,14 +315,12 @@ class WorkerCore:
         if not died:
             return
         self._drop_for(slot)
-        name = self.plan.worker_names[slot]
         explanation = ""
         if last_words is not None:
             explanation = ANOTHER_TUPLE
             self.tracking.last_words(last_words)
-        self.tracking.worker_died(slot, Failure(WORKER_DIED, worker=name, error=explanation))
-        for spout in self.spouts:
-            spout.write_journal()
+        self.tracking.worker_died(slot, Failure(WORKER_DIED, worker=self.plan.worker_names[slot], error=explanation))
+        self._write_journals()  # it may be noticed in the middle of a turn, with bolts to come
 
     def _drop_for(self, slot: int) -> None:
         """What was to go to a worker that died belongs to trees that fail now."""

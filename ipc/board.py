@@ -179,11 +179,6 @@ class Board:
         """`incarnation << 8 | state` of a slot: one word, cheap enough to poll on every turn of a loop."""
         return self.words[HEADER_WORDS + index * SLOT_WORDS]
 
-    @property
-    def identities(self) -> memoryview[int]:
-        """The identity of every slot, by index: a view, to be read again and again."""
-        return self.column(SLOT_IDENTITY)
-
     def column(self, word: int) -> memoryview[int]:
         """One word of every slot's row, by index: a view, to be read again and again."""
         return self.words[HEADER_WORDS + word : self._links_at : SLOT_WORDS]

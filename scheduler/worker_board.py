@@ -22,6 +22,7 @@ from ipc.board import (
     SLOT_CONGESTED,
     SLOT_EXPLAINED,
     SLOT_HEARTBEAT_NS,
+    SLOT_IDENTITY,
     SLOT_LINKS,
     SLOT_PROGRESS,
     SLOT_QUIET,
@@ -47,7 +48,7 @@ class WorkerBoard:
         self._incarnation = incarnation
         self._at = board.slot_at(me)
         self._seen = [0] * board.n_slots
-        self._identities = board.identities
+        self._identities = board.column(SLOT_IDENTITY)
         self._congested = board.column(SLOT_CONGESTED)
         self._base: dict[int, list[int]] = {}
         for task, stats in core.stats.items():
