@@ -19,13 +19,13 @@ SUITES := $(wildcard $(addprefix tests/,unit sim process spark chaos))
 quoted = '$(subst ','\'',$(1))'
 
 .DEFAULT_GOAL := help
-.PHONY: help install run test prove chaos lint type bench clean
+.PHONY: help install run test prove chaos lint type package bench clean
 
 help: ## This list
 	@awk 'BEGIN { FS = ":.*## " } /^[a-z]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' Makefile
 
 install: EXTRAS ?= all
-install: ## Squall and all its extras in .venv [EXTRAS=spark,ui]
+install: ## Squall and all its extras in .venv [EXTRAS=spark]
 	$(BOOTSTRAP) install $(EXTRAS)
 
 run: EXTRAS ?= spark
@@ -37,11 +37,13 @@ run: ## Prepare text with Spark, count its words with Squall, check the counts w
 	$(BIN)/squall verify build/feed build/result
 
 test: EXTRAS ?= all,dev
-test: ## Lint, types and every test that is not marked slow (what CI runs)
+test: ## Lint, types, the wheel and every test that is not marked slow (what CI runs)
 	$(BOOTSTRAP) java
 	$(BOOTSTRAP) install $(EXTRAS)
 	$(BIN)/ruff check .
+	.ci/link_packages.sh
 	$(BIN)/mypy
+	.ci/check_package.sh
 	$(BIN)/pytest -m "not slow" $(SUITES)
 
 prove: EXTRAS ?= test
@@ -63,7 +65,13 @@ lint: ## Style and likely bugs
 type: EXTRAS ?= all,dev
 type: ## Types, strictly
 	$(BOOTSTRAP) install $(EXTRAS)
+	.ci/link_packages.sh
 	$(BIN)/mypy
+
+package: EXTRAS ?= all,dev
+package: ## sdist and wheel, and the wheel used in empty environments of the interpreters that are there
+	$(BOOTSTRAP) install $(EXTRAS)
+	.ci/check_package.sh
 
 bench: EXTRAS ?= bench
 bench: ## Measure Squall beside its yardsticks on this machine [ARGS="--help"]

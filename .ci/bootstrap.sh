@@ -124,7 +124,7 @@ install() { # EXTRAS
     fi
     for extra in "$extras" ${extras//,/ }; do
         printf '%s\n' "$wanted" >"$(stamp_of "$extra")"
-        [ "$extra" != all ] || printf '%s\n' "$wanted" | tee "$(stamp_of spark)" "$(stamp_of ui)" "$(stamp_of yaml)" >/dev/null
+        [ "$extra" != all ] || printf '%s\n' "$wanted" >"$(stamp_of spark)"
     done
     rm -f "$BUSY"
 }

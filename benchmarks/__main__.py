@@ -25,8 +25,8 @@ from benchmarks.adoption import WORKERS, measure_adoption, measure_idle
 from benchmarks.corpus import count_words, library_lines, rewrapped
 from benchmarks.recovery import measure_recovery
 from benchmarks.word_count import TextSpout, word_count
-from engine.metrics import merge, percentile_ms
 from squall import Config, Job, LocalCluster, RunReport
+from squall.engine.metrics import merge, percentile_ms
 
 HERE = Path(__file__).resolve().parent
 RESULTS = HERE / "RESULTS.md"

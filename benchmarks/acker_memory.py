@@ -11,11 +11,11 @@ import tracemalloc
 from collections.abc import Callable
 from itertools import islice
 
-from engine.acker import Acker
-from engine.component import Spout
-from engine.ids import EdgeIds, root_ids
-from engine.metrics import TaskStats
-from engine.pending import PendingTable
+from squall.engine.acker import Acker
+from squall.engine.component import Spout
+from squall.engine.ids import EdgeIds, root_ids
+from squall.engine.metrics import SpoutStats
+from squall.engine.pending import PendingTable
 
 # A dict of 2**17 slots is enlarged at two thirds of them: just before and just after, it is at its best and its worst.
 _BEST, _WORST = 87_380, 87_400
@@ -63,7 +63,7 @@ def pending_bytes(trees: int) -> float:
     def fill() -> PendingTable:
         clock = iter(range(10**15, 10**15 + trees)).__next__
         table = PendingTable(
-            _TASK, Spout(), clock, 10**9, TaskStats(), lambda *init: None, lambda root: None, lambda *letter: None
+            _TASK, Spout(), clock, 10**9, SpoutStats(), lambda *init: None, lambda root: None, lambda *letter: None
         )
         for root in roots:
             table.add(root, None, None, 1, 0)

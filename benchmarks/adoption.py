@@ -21,16 +21,16 @@ from pathlib import Path
 import psutil
 
 from benchmarks.recovery import messages_lost, topology, until
-from engine.errors import ClusterError
-from ipc.rundir import RunDir
-from scheduler.client import NimbusClient
-from scheduler.history import BEGIN, read_history
-from scheduler.job import Job
-from scheduler.keeper import OPTIONS
-from scheduler.keeper_process import start_kept
-from scheduler.standing import stop_cluster
-from scheduler.topology_code import pack, submit
 from squall import BasicBolt, BasicCollector, Config, Spout, Topology, TopologyBuilder, Tuple
+from squall.engine.errors import ClusterError
+from squall.ipc.rundir import RunDir
+from squall.scheduler.client import NimbusClient
+from squall.scheduler.history import BEGIN, read_history
+from squall.scheduler.job import Job
+from squall.scheduler.keeper import OPTIONS
+from squall.scheduler.keeper_process import start_kept
+from squall.scheduler.standing import stop_cluster
+from squall.scheduler.topology_code import pack, submit
 
 WORKERS = 4
 _BETWEEN_SECS = (1.2, 1.6)

@@ -16,7 +16,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ipc.rundir import RunDir
 from squall import (
     AckedPrefix,
     BasicBolt,
@@ -32,6 +31,7 @@ from squall import (
     TopologyContext,
     Tuple,
 )
+from squall.ipc.rundir import RunDir
 
 _WORKERS = 2
 BETWEEN_SECS = (1.0, 1.1)

@@ -24,7 +24,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from engine.failure import WORKER_DIED, Failure
+from squall.engine.failure import WORKER_DIED, Failure
 
 # A tree's state is one int:  workers << 97 | spout_task << 66 | age << 64 | xor
 _XOR = (1 << 64) - 1

@@ -8,33 +8,40 @@ from __future__ import annotations
 
 import itertools
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, TypeVar, cast
 
-from engine.attempts import Attempts, Journal, Limits
-from engine.blocking import BlockingExecutor
-from engine.collectors import BasicCollector, BoltCollector, SpoutCollector
-from engine.component import BasicBolt, Bolt, Spout
-from engine.config import Config
-from engine.context import TopologyContext
-from engine.core import WorkerCore
-from engine.emitter import Emitter
-from engine.executor import AtHand, BoltExecutor, BoltTask, TaskCrashed, describe
-from engine.failure import Failure
-from engine.hooks import Hooks, watch_bolt, watch_spout
-from engine.ids import root_ids
-from engine.lane import Lane, OwnTurn, TrialTurn
-from engine.metrics import TaskStats
-from engine.outbox import Outbox
-from engine.peers import Peers
-from engine.pending import PendingTable
-from engine.plan import ExecutorPlan, Plan
-from engine.spout_executor import TURN_NS, SpoutExecutor, SpoutTask
-from engine.stream import ACKER_COMPONENT
-from engine.topology import ComponentSpec, Topology
-from engine.user_metrics import UserMetrics
+from squall.engine.account import ACCOUNT_COLUMNS, Words
+from squall.engine.attempts import Attempts, Journal, Limits
+from squall.engine.backpressure import SPOUT_TURNS_PER_LIMIT
+from squall.engine.blocking import BlockingExecutor
+from squall.engine.blocking_spout import BlockingSpoutExecutor
+from squall.engine.collectors import BasicCollector, BoltCollector, SpoutCollector
+from squall.engine.component import BasicBolt, Bolt, Spout
+from squall.engine.config import Config
+from squall.engine.context import TopologyContext
+from squall.engine.core import WorkerCore
+from squall.engine.emitter import Emitter
+from squall.engine.errors import ComponentError, SquallError
+from squall.engine.executor import AtHand, BoltExecutor, BoltTask, TaskCrashed
+from squall.engine.failure import Failure
+from squall.engine.hooks import Hooks, watch_bolt, watch_spout
+from squall.engine.ids import root_ids
+from squall.engine.lane import Lane, OwnTurn, TrialTurn
+from squall.engine.metrics import SpoutStats, TaskStats
+from squall.engine.outbox import Outbox
+from squall.engine.peers import Peers
+from squall.engine.pending import PendingTable
+from squall.engine.plain_methods import Returned, checked
+from squall.engine.plan import ExecutorPlan, Plan
+from squall.engine.spout_executor import TURN_NS, SpoutExecutor, SpoutTask
+from squall.engine.spout_gate import BlockingSpoutCollector, BlockingSpoutTask, Emits, Gate
+from squall.engine.stream import ACKER_COMPONENT
+from squall.engine.topology import ComponentSpec, Topology
+from squall.engine.user_metrics import UserMetrics
+from squall.engine.user_text import text_of_error
 
 T = TypeVar("T")
 
@@ -61,6 +68,8 @@ class Surroundings:
     """What the components measure themselves."""
     deterministic: bool = False
     """No threads for blocking bolts, and nothing that depends on how long things take."""
+    interrupts: bool = False
+    """A KeyboardInterrupt in a component may be the operator's."""
     note_failure: Callable[[str, int, Any, Failure], None] = lambda component, task, message_id, failure: None
     """(spout, task, message id, failure): every failure of a tree, for the operator."""
     journal: Callable[[str, int], Journal | None] = lambda component, index: None
@@ -69,6 +78,8 @@ class Surroundings:
     """When a message under suspicion may be tried."""
     at_hand: AtHand = field(default_factory=lambda: [0])
     """Where the loop says whose code it is in."""
+    account: Callable[[int], Words] = lambda task: [0] * len(ACCOUNT_COLUMNS)
+    """Where the account of a spout task lies, which its incarnations go on with."""
 
 
 class Assembler:
@@ -80,7 +91,14 @@ class Assembler:
         self.config = config
         self.me = me
         self.around = around
-        self.core = WorkerCore(topology, plan, me, peers, around.now_ns, adapts=not around.deterministic)
+        self.core = WorkerCore(
+            topology, plan, me, peers, around.now_ns, adapts=not around.deterministic,
+            limit_bytes=config.link_window_bytes,
+        )
+        self.core.report_error = around.report_error
+        self._warned: set[tuple[str, str]] = set()
+        self._blocking_spouts: list[BlockingSpoutExecutor] = []
+        self._turn_bytes = config.link_window_bytes // SPOUT_TURNS_PER_LIMIT
         self._rng = random.Random(None if config.seed is None else config.seed * 1009 + me)
         self._conf = config.for_components()
         mine = sorted(self.core.ackers)
@@ -94,7 +112,9 @@ class Assembler:
             if executor.component == ACKER_COMPONENT:
                 continue
             spec = self.topology[executor.component]
-            if spec.is_spout:
+            if spec.is_spout and spec.component.blocking and not self.around.deterministic:
+                self._blocking_spout_executor(spec, executor)
+            elif spec.is_spout:
                 self._spout_executor(spec, executor)
             else:
                 self._bolt_executor(spec, executor)
@@ -103,34 +123,81 @@ class Assembler:
         self.core.bolts.sort(key=lambda bolt: order.index(bolt.tasks[0].component))
         for runner in self.core.blocking:
             runner.start()
+        for spout in self._blocking_spouts:
+            spout.start()
         return self.core
 
     def _spout_executor(self, spec: ComponentSpec, executor: ExecutorPlan) -> None:
         tasks = []
         for task in executor.tasks:
-            user: Spout = self.around.copy(spec)
-            stats = self._stats(task)
-            context = self._context(spec, task)
-            acker = None if self._acker_turns is None else next(self._acker_turns)
-            pending = self._pending(spec, task, user, stats, context.task_index, acker)
+            user, context, pending, stats, roots = self._spout_parts(spec, task)
             collector = SpoutCollector(
-                self._emitter(spec, task, self.core.outbox, context), pending,
-                None if acker is None else root_ids(acker), self._report(spec, task),
+                self._emitter(spec, task, self.core.outbox, context), pending, roots(), self._report(spec, task)
             )
-            limit = spec.config.get("max_spout_pending", self.config.max_spout_pending)
             _guard(spec, task, "open", partial(user.open, self._conf_of(spec), context, collector))
             if hooks := self._hooks(spec, context):
                 watch_spout(hooks, collector, pending)
-            tasks.append(SpoutTask(spec.id, task, user, collector, pending, stats, limit))
+            tasks.append(SpoutTask(spec.id, task, user, collector, pending, stats, self._max_pending(spec)))
         turn_ns = None if self.around.deterministic else TURN_NS
-        self.core.add_spout_executor(SpoutExecutor(tasks, self.around.at_hand, turn_ns))
+        for made in tasks:
+            made.returned = Returned(spec.id, made.task, "next_tuple", self._warn(spec, made.task, "returned"))
+        self.core.add_spout_executor(
+            SpoutExecutor(
+                tasks, self.around.at_hand, turn_ns, lambda task, secs: self._slow_spout(spec, task, secs),
+                self._turn_bytes,
+            )
+        )
+
+    def _slow_spout(self, spec: ComponentSpec, task: SpoutTask, secs: float) -> None:
+        self._warn(spec, task.task, "slow")(
+            f"next_tuple of {spec.id}[{task.task}] took {secs:.1f} s; nothing else ran in worker {self.around.worker} "
+            "meanwhile; a spout that waits says blocking = True"
+        )
+
+    def _blocking_spout_executor(self, spec: ComponentSpec, executor: ExecutorPlan) -> None:
+        gate, outbox, tasks = Gate(self.around.wake), Outbox(), []
+        for task in executor.tasks:
+            user, context, pending, stats, roots = self._spout_parts(spec, task)
+            report = self._report(spec, task)
+            # The loop emits by itself what was held back, so it has an emitter of its own.
+            collector = SpoutCollector(self._emitter(spec, task, self.core.outbox, context), pending, roots(), report)
+            made = BlockingSpoutTask(spec.id, task, user, collector, pending, stats, self._max_pending(spec))
+            made.returned = Returned(spec.id, task, "next_tuple", self._warn(spec, task, "returned"))
+            emits = Emits(pending)
+            own = BlockingSpoutCollector(self._emitter(spec, task, outbox, context), emits, roots(), report)
+            made.join(gate, own, emits)
+            tasks.append(made)
+            _guard(spec, task, "open", partial(user.open, self._conf_of(spec), context, own))
+            if hooks := self._hooks(spec, context):
+                watch_spout(hooks, own, emits)
+        name = f"{spec.id}[{executor.first_task}]"
+        runner = BlockingSpoutExecutor(tasks, gate, outbox, name, self.core.absorb, self._turn_bytes)
+        self._blocking_spouts.append(runner)
+        self.core.add_spout_executor(runner)
+
+    def _spout_parts(
+        self, spec: ComponentSpec, task: int
+    ) -> tuple[Spout, TopologyContext, PendingTable, SpoutStats, Callable[[], Iterator[int] | None]]:
+        """What every spout task has: the user's object, its context, its pending table, its counters, and what makes
+        sources of root ids for it."""
+        user: Spout = self._copy(spec, task)
+        stats = self.core.stats[task] = SpoutStats(self.around.account(task))
+        context = self._context(spec, task)
+        acker = None if self._acker_turns is None else next(self._acker_turns)
+        pending = self._pending(spec, task, user, stats, context.task_index, acker)
+        return user, context, pending, stats, lambda: None if acker is None else root_ids(acker)
+
+    def _max_pending(self, spec: ComponentSpec) -> int | None:
+        limit: int | None = spec.config.get("max_spout_pending", self.config.max_spout_pending)
+        return limit
 
     def _pending(
-        self, spec: ComponentSpec, task: int, user: Spout, stats: TaskStats, index: int, acker: int | None
+        self, spec: ComponentSpec, task: int, user: Spout, stats: SpoutStats, index: int, acker: int | None
     ) -> PendingTable:
         around, tracking, config = self.around, self.core.tracking, self.config
-        limits = Limits(config.max_attempts, config.max_crashes, config.on_error == "crash")
+        limits = Limits(config.max_attempts, config.max_crashes, config.on_error == "crash", spec.id)
         attempts = Attempts(limits, around.journal(spec.id, index))
+        attempts.forgot = partial(around.report_error, spec.id, task)
         attempts.resume(around.worker)
         return PendingTable(
             task, user, around.now_ns, round(config.message_timeout_secs * 1e9), stats,
@@ -146,7 +213,7 @@ class Assembler:
         outbox = Outbox() if own_thread else self.core.outbox
         tasks, collectors = [], {}
         for task in executor.tasks:
-            user: Any = self.around.copy(spec)
+            user: Any = self._copy(spec, task)
             context = self._context(spec, task)
             emitter = self._emitter(spec, task, outbox, context)
             made_task = BoltTask(spec.id, task, user, self._stats(task), tick_secs)
@@ -160,22 +227,41 @@ class Assembler:
             arguments = (self._conf_of(spec), context) + (() if isinstance(user, BasicBolt) else (collector,))
             _guard(spec, task, "prepare", partial(user.prepare, *arguments))
             made_task.execute = user.execute  # what `prepare` may have put there
+            made_task.returned = Returned(spec.id, task, "execute", self._warn(spec, task, "returned"))
             if hooks := self._hooks(spec, context):
-                made_task.execute = watch_bolt(hooks, collector, user.execute)
+                made_task.execute = watch_bolt(hooks, collector, checked(user.execute, made_task.returned))
         made = BoltExecutor(
             tasks, collectors, outbox, self.around.now_ns, self.core.source, self.around.worker,
             crash=self.config.on_error == "crash", at_hand=None if own_thread else self.around.at_hand,
-            slices=not self.around.deterministic,
+            slices=not self.around.deterministic, interrupts=self.around.interrupts,
+            emitted_bytes=self._emitted_bytes if self.around.deterministic else None, most_bytes=self._turn_bytes,
         )
         runner = None
         if own_thread:
             runner = BlockingExecutor(
-                made, f"{spec.id}[{executor.first_task}]", self._post, self.config.execute_timeout_of(spec.config)
+                made, f"{spec.id}[{executor.first_task}]", self._post, self.config.execute_timeout_of(spec.config),
+                self._post_resets, self.core.pressure.limit_bytes,
             )
         self.core.add_bolt_executor(made, runner)
 
+    def _copy(self, spec: ComponentSpec, task: int) -> Any:
+        try:
+            return self.around.copy(spec)
+        except SquallError:
+            raise  # it names the component and what to do
+        except BaseException as error:
+            raise TaskCrashed(spec.id, task, "its copying", error) from error
+
+    def _emitted_bytes(self, task: int) -> int:
+        """What a task has emitted that was not flushed."""
+        return self.core.emitters[task].open_bytes()
+
     def _post(self, handover: Any) -> None:
         self.core.post(handover)
+        self.around.wake()
+
+    def _post_resets(self, roots: Iterable[int]) -> None:
+        self.core.post_resets(roots)
         self.around.wake()
 
     def _stats(self, task: int) -> TaskStats:
@@ -185,9 +271,10 @@ class Assembler:
     def _emitter(self, spec: ComponentSpec, task: int, outbox: Outbox, context: TopologyContext) -> Emitter:
         try:
             emitter = Emitter(
-                spec.id, task, self.me, self.topology, self.plan, outbox, self.core.bits, self._rng, context
+                spec.id, task, self.me, self.topology, self.plan, outbox, self.core.bits, self._rng, context,
+                spec.config.get("debug", self.config.debug),
             )
-        except Exception as error:
+        except BaseException as error:
             raise TaskCrashed(spec.id, task, "prepare of a custom grouping", error) from error
         self.core.emitters[task] = emitter
         return emitter
@@ -213,12 +300,23 @@ class Assembler:
     def _conf_of(self, spec: ComponentSpec) -> dict[str, Any]:
         return {**self._conf, **spec.config}
 
+    def _warn(self, spec: ComponentSpec, task: int, about: str) -> Callable[[str], None]:
+        """Tells the operator of something that is wrong and can go on, once per component."""
+        report = self._report(spec, task)
+
+        def warn(text: str) -> None:
+            if (spec.id, about) not in self._warned:
+                self._warned.add((spec.id, about))
+                report(ComponentError(text))
+
+        return warn
+
     def _report(self, spec: ComponentSpec, task: int) -> Callable[[BaseException], None]:
         stats = self.core.stats[task]
 
         def report(error: BaseException) -> None:
             stats.errors += 1
-            self.around.report_error(spec.id, task, describe(error))
+            self.around.report_error(spec.id, task, text_of_error(error))
 
         return report
 
@@ -226,5 +324,5 @@ class Assembler:
 def _guard(spec: ComponentSpec, task: int, doing: str, call: Callable[[], T]) -> T:
     try:
         return call()
-    except Exception as error:
+    except BaseException as error:
         raise TaskCrashed(spec.id, task, doing, error) from error

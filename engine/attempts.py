@@ -16,25 +16,32 @@ again, is guilty.
 Guarantees: deaths alone never condemn a message that was not on trial at two of them. What earlier incarnations of the
 task knew is taken over by `resume`.
 
+Messages are named here by their keys (`engine.identity`), which take the place of ids that cannot be hashed.
+
 Pure: what must survive goes to a journal that is handed in. One thread: the spout's.
 """
 
 from __future__ import annotations
 
 import enum
-import hashlib
-import pickle
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from itertools import islice
 from typing import Any, NamedTuple, Protocol
 
-from engine.failure import ANOTHER_TUPLE, EXCEPTION, HUNG, TIMEOUT, WORKER_DIED, Failure
+from squall.engine.failure import ANOTHER_TUPLE, EXCEPTION, HUNG, TIMEOUT, WORKER_DIED, Failure
+from squall.engine.identity import digest_of, key_of
 
 SUSPECT_STRIKES = 2
 GUILTY_TRIALS = 2
 """A single death on trial may be a coincidence: someone killed the worker in that very millisecond."""
-REMEMBERED = 100_000
-"""Messages whose failures are remembered; about 30 MiB. A spout that never replays would let it grow for ever."""
+REMEMBERED = 1_500_000
+"""Messages whose failures are remembered; some 100 bytes each beside their ids. A spout that never replays would let it
+grow for ever: then the oldest are forgotten, and the operator is told. More than a `ReplayingSpout` keeps, and few
+enough for `resume`, which the worker's start waits for: 0.5 to 7 s for a million, by ids and length of the journal."""
+_WITH_TEXT = 10_000
+"""So many of them are remembered with the whole text of their last failure, the others with its first word."""
 
 
 class Tries(NamedTuple):
@@ -51,13 +58,20 @@ class Tries(NamedTuple):
     last: Failure | None = None
     dead: bytes = b""
     """Digest of its values when it became a dead letter."""
+    inherited: bool = False
+    """Only an earlier incarnation of the task saw it failing: it may have been acked since."""
+
+    @property
+    def is_open(self) -> bool:
+        """This incarnation saw it failing, and it is no dead letter."""
+        return not (self.dead or self.inherited)
 
 
 class Changes(NamedTuple):
     """What the journal is told of one turn, or, as a snapshot, of everything."""
 
     out: list[tuple[int, Any]]
-    """(root, message id) of what was emitted."""
+    """(root, message's key) of what was emitted."""
     answered: list[int]
     tries: dict[Any, Tries | None]
     """None: forgotten."""
@@ -104,10 +118,13 @@ class Limits(NamedTuple):
     max_crashes: int | None = None
     exceptions_crash: bool = True
     """`on_error` is "crash"."""
+    spout: str | None = None
+    """The component whose messages these are: its own exceptions end its worker whatever `on_error` says."""
 
     def is_crash(self, failure: Failure) -> bool:
         """Whether the failure is known to have ended a worker by this very message."""
-        return failure.reason == HUNG or (failure.reason == EXCEPTION and self.exceptions_crash)
+        ends = self.exceptions_crash or failure.component == self.spout
+        return failure.reason == HUNG or (failure.reason == EXCEPTION and ends)
 
     def condemn(self, tries: Tries) -> bool:
         if self.max_attempts is not None and tries.charged >= self.max_attempts:
@@ -117,14 +134,21 @@ class Limits(NamedTuple):
 
 
 _NONE = Tries()
+_NEVER = Tries(inherited=True)
+
+
+@lru_cache(maxsize=4096)
+def _shared(tries: Tries) -> Tries:
+    """What is known against many messages is kept once."""
+    return tries
 
 
 class Attempts:
     """The messages of one spout task that have failed and are not acked yet."""
 
     __slots__ = (
-        "_answered", "_changes", "_journal", "_limits", "_out", "_overdue", "_tried", "alert", "crashes", "group",
-        "held_back", "on_trial", "pins", "tries", "watching",
+        "_answered", "_changes", "_journal", "_limits", "_out", "_overdue", "_tried",
+        "alert", "crashes", "failed_here", "forgot", "group", "held_back", "on_trial", "pins", "tries", "watching",
     )
 
     def __init__(self, limits: Limits | None = None, journal: Journal | None = None) -> None:
@@ -150,6 +174,10 @@ class Attempts:
         """Whether emits and acks need a look at all. False on the healthy path."""
         self.crashes = 0
         """Ends of workers that are known to be some message's doing, as far as they bring a dead letter nearer."""
+        self.failed_here = 0
+        """Messages that this incarnation of the task saw failing, and that are neither acked nor dead letters."""
+        self.forgot: Callable[[str], None] | None = None
+        """Told, once, that there were too many to remember."""
         self._changes: dict[Any, Tries | None] = {}
         self._out: list[tuple[int, Any]] = []
         self._answered: list[int] = []
@@ -243,7 +271,7 @@ class Attempts:
         self._keep(message_id, tries._replace(strikes=tries.strikes + 1, trials=tries.trials + alone, last=last))
 
     def _count_crash(self) -> None:
-        if self._limits != (None, None, self._limits.exceptions_crash):
+        if (self._limits.max_attempts, self._limits.max_crashes) != (None, None):
             self.crashes += 1
 
     def condemned(self, message_id: Any) -> bool:
@@ -258,7 +286,8 @@ class Attempts:
 
     def forget(self, message_id: Any) -> None:
         """Nothing is held against the message any more."""
-        if self.tries.pop(message_id, None) is not None:
+        if (former := self.tries.pop(message_id, None)) is not None:
+            self.failed_here -= former.is_open
             self._changes[message_id] = None
             self.held_back.discard(message_id)
             self._look()
@@ -286,15 +315,37 @@ class Attempts:
 
     def _keep(self, message_id: Any, tries: Tries) -> None:
         # Taken out first, so that the order of the table is that of the failures.
-        self.tries.pop(message_id, None)
-        self.tries[message_id] = self._changes[message_id] = tries
+        self.failed_here += tries.is_open - self.tries.pop(message_id, _NEVER).is_open
+        self._changes[message_id] = tries = self._compact(tries)
+        self._enter(message_id, tries)
+        if len(self.tries) > REMEMBERED:
+            self._forget_oldest()
+
+    def _enter(self, message_id: Any, tries: Tries) -> None:
+        self.tries[message_id] = tries
         if tries.strikes >= SUSPECT_STRIKES or self._limits.condemn(tries):
             self.held_back.add(message_id)
         else:
             self.held_back.discard(message_id)
         self.alert = True
-        if len(self.tries) > REMEMBERED:
-            self.forget(next(iter(self.tries)))
+
+    def _compact(self, tries: Tries) -> Tries:
+        """The same, once for all messages of which the same is known."""
+        last = tries.last
+        if last is not None and last.error and len(self.tries) >= _WITH_TEXT:
+            tries = tries._replace(last=replace(last, error=last.error.partition(":")[0]))
+        return _shared(tries)
+
+    def _forget_oldest(self) -> None:
+        # Many at once: to find the first entry of a table takes as long as there are gaps before it.
+        for message_id in list(islice(self.tries, REMEMBERED // 10 or 1)):
+            self.forget(message_id)
+        if self.forgot is not None:
+            tell, self.forgot = self.forgot, None
+            tell(
+                f"more than {REMEMBERED:,} messages have failed and are not acked: the oldest failures are forgotten, "
+                "and count neither for max_attempts nor for max_crashes; does the spout emit again what has failed?"
+            )
 
     def pin(self, change: int) -> None:
         """Someone wants to hear of `change` more trees (or fewer)."""
@@ -311,17 +362,31 @@ class Attempts:
         if self._journal is None:
             return
         left = self._journal.load()
-        for message_id, tries in left.tries.items():
-            self._keep(message_id, tries)
-            if tries.dead:
-                self.held_back.add(message_id)
+        self._inherit(left.tries)
         if left.unclean:
             self.watching = True
             for root, message_id in left.under_way.items():
                 self.failed(message_id, Failure(WORKER_DIED, worker=worker), alone=left.group == (root,))
+                self.tries[message_id] = _shared(self.tries[message_id]._replace(inherited=True))
+        self.failed_here = 0
         self._changes.clear()
         self._look()
         self._journal.append(self._snapshot({}), lambda: self._snapshot({}))
+
+    def _inherit(self, left: dict[Any, Tries]) -> None:
+        """Up to `REMEMBERED` entries, before the worker is ready: what is known against many of them is one object,
+        also as it comes from the journal, and is looked at once."""
+        told: dict[int, tuple[Tries, bool]] = {}
+        mine, held_back = self.tries, self.held_back
+        for message_id, tries in left.items():
+            known = told.get(id(tries))
+            if known is None:
+                held = bool(tries.dead) or tries.strikes >= SUSPECT_STRIKES or self._limits.condemn(tries)
+                known = told[id(tries)] = _shared(tries._replace(inherited=True)), held
+            mine[message_id] = known[0]
+            if known[1]:
+                held_back.add(message_id)
+        self.alert = self.alert or bool(mine)
 
     def flush(self, trees: Mapping[int, tuple[Any, ...]]) -> None:
         """Write down what has changed since the last time, before what was emitted can do harm. Once a turn."""
@@ -333,7 +398,8 @@ class Attempts:
             self._journal.append(changes, lambda: self._snapshot(trees))
 
     def _snapshot(self, trees: Mapping[int, tuple[Any, ...]]) -> Changes:
-        out = [(root, tree[0]) for root, tree in trees.items() if self.watching or root in self.on_trial]
+        told = trees.items() if self.watching else [(root, trees[root]) for root in self.on_trial if root in trees]
+        out = [(root, key_of(tree[0], tree[3])) for root, tree in told]
         return Changes(out, [], dict(self.tries), self.group)
 
     def end(self, trees: Mapping[int, tuple[Any, ...]]) -> None:
@@ -341,12 +407,3 @@ class Attempts:
         self.flush(trees)
         if self._journal is not None:
             self._journal.end()
-
-
-def digest_of(values: Any) -> bytes:
-    """Equal for a message that a source reads again."""
-    try:
-        data = pickle.dumps(tuple(values), 5)
-    except (pickle.PicklingError, TypeError, AttributeError):
-        data = repr(values).encode()
-    return hashlib.blake2b(data, digest_size=16).digest()

@@ -8,14 +8,21 @@ tree `roots[i]` (0 = untracked) and is tracked under `edges[i]`. A run that belo
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Collection
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from squall.engine.picklable import PickleCheck
+
+from squall.engine.sizes import estimate, rows_bytes
 
 
 class Batch:
     """A batch on its way; one thread owns it at a time."""
 
-    __slots__ = ("edges", "others", "roots", "rows", "source", "starts", "stream", "target")
+    __slots__ = (
+        "bytes", "edges", "loose", "measured", "others", "roots", "rows", "source", "starts", "stream", "target",
+    )
 
     def __init__(self, source: int, stream: str, target: int) -> None:
         self.source = source
@@ -28,6 +35,29 @@ class Batch:
         self.roots: list[int] = []
         self.edges: list[int] = []
         self.others: dict[int, tuple[tuple[int, int], ...]] | None = None
+        self.loose = False
+        """Some tuples belong to no tree. Known to the sender only."""
+        self.bytes = 0
+        """About how much memory it holds; 0 = nobody has asked yet."""
+        self.measured = False
+        """`bytes` was found by a look at every row, not at a few."""
+
+    def untracked_rows(self) -> int:
+        """How many tuples belong to no tree."""
+        ends = [*self.starts[1:], len(self.rows)]
+        return sum(end - begin for root, begin, end in zip(self.roots, self.starts, ends, strict=True) if not root)
+
+    def weigh(self) -> int:
+        """Find `bytes` by a look at a few rows."""
+        self.bytes = size = estimate(self.rows, len(self.starts))
+        return size
+
+    def measure(self) -> int:
+        """Find `bytes` by a look at every row, once; by how much it grew."""
+        if self.measured:
+            return 0
+        before, self.bytes, self.measured = self.bytes, rows_bytes(self.rows, len(self.starts)), True
+        return self.bytes - before
 
     @classmethod
     def untracked(cls, source: int, stream: str, target: int, values: tuple[Any, ...]) -> Batch:
@@ -47,6 +77,9 @@ class Batch:
         runs = bisect_left(starts, count)
         kept = runs if runs < len(starts) and starts[runs] == count else runs - 1
         head = Batch(self.source, self.stream, self.target)
+        head.bytes = self.bytes * count // len(self.rows)
+        self.bytes -= head.bytes
+        head.measured, head.loose = self.measured, self.loose
         head.rows, self.rows = self.rows[:count], self.rows[count:]
         head.starts, self.starts = starts[:runs], [max(0, start - count) for start in starts[kept:]]
         head.roots, self.roots = self.roots[:runs], self.roots[kept:]
@@ -57,6 +90,34 @@ class Batch:
         if kept < runs:
             self._share_edge(head, kept, new_edge)
         return head
+
+    def take_out(self, indices: Collection[int]) -> dict[int, Batch]:
+        """Take out these rows, each as a batch of its own, by index; this batch keeps the rest.
+
+        Whoever takes them out must fail their trees: the edge of a run stays with what is left of it, and a run of
+        which nothing is left goes unacked. All rows of a run belong to the same trees, so no other tree is touched.
+        """
+        taken: dict[int, Batch] = {}
+        rows, starts, roots, edges, others = self.rows, self.starts, self.roots, self.edges, self.others or {}
+        self.rows, self.starts, self.roots, self.edges = [], [], [], []
+        self.others = None
+        for run, (begin, end) in enumerate(zip(starts, [*starts[1:], len(rows)], strict=True)):
+            stay = [row for index, row in enumerate(rows[begin:end], begin) if index not in indices]
+            for index in range(begin, end) if len(stay) < end - begin else ():
+                if index in indices:
+                    one = Batch(self.source, self.stream, self.target)
+                    one.rows, one.starts, one.roots, one.edges = [rows[index]], [0], [roots[run]], [edges[run]]
+                    one.others = {0: others[run]} if run in others else None
+                    one.loose = not roots[run]
+                    taken[index] = one
+            if stay:
+                if run in others:
+                    self.others = {**(self.others or {}), len(self.starts): others[run]}
+                self.starts.append(len(self.rows))
+                self.roots.append(roots[run])
+                self.edges.append(edges[run])
+                self.rows += stay
+        return taken
 
     def _share_edge(self, head: Batch, cut: int, new_edge: Callable[[], int]) -> None:
         """Run `cut` of `head` and the first of this batch were one."""
@@ -74,10 +135,14 @@ class OpenBatch(Batch):
     """What one task has emitted to another since the last flush. Lives as long as the sending task, which is the only
     one to touch it; `take` moves the content out."""
 
-    __slots__ = ("bits", "last", "mask")
+    __slots__ = ("bits", "check", "last", "mask")
 
-    def __init__(self, source: int, stream: str, target: int, bits: dict[int, int]) -> None:
+    def __init__(
+        self, source: int, stream: str, target: int, bits: dict[int, int], check: PickleCheck | None = None
+    ) -> None:
         super().__init__(source, stream, target)
+        self.check = check
+        """Looks at the first tuple of each batch."""
         self.bits = bits
         """Target task -> bit of its worker's present incarnation, 0 if it is in this worker. Shared, kept current."""
         self.mask = 0
@@ -90,6 +155,7 @@ class OpenBatch(Batch):
         batch = Batch(self.source, self.stream, self.target)
         batch.rows, batch.starts, batch.roots, batch.edges = self.rows, self.starts, self.roots, self.edges
         batch.others, self.others = self.others, None
+        batch.loose, self.loose = self.loose, False
         self.rows, self.starts, self.roots, self.edges = [], [], [], []
         self.last = None
         return batch

@@ -10,11 +10,14 @@ import difflib
 from collections.abc import Iterable
 from typing import Any
 
-from engine.component import BasicBolt, Bolt, Component, CustomGrouping, Spout
-from engine.config import COMPONENT_SETTINGS, check_setting
-from engine.errors import ConfigError, TopologyError
-from engine.stream import DEFAULT_STREAM, SYSTEM_PREFIX, Stream, parse_outputs
-from engine.topology import (
+from squall.engine.component import BasicBolt, Bolt, Component, CustomGrouping, Spout
+from squall.engine.config import COMPONENT_SETTINGS, check_setting
+from squall.engine.errors import ConfigError, TopologyError
+from squall.engine.names import name_mistake
+from squall.engine.plain_methods import BOLT_METHODS, GROUPING_METHODS, SPOUT_METHODS, call_mistake, deferred_kind
+from squall.engine.replaying import ReplayingSpout
+from squall.engine.stream import DEFAULT_STREAM, SYSTEM_PREFIX, Stream, parse_outputs
+from squall.engine.topology import (
     ALL,
     CUSTOM,
     DIRECT,
@@ -28,6 +31,7 @@ from engine.topology import (
     Subscription,
     Topology,
 )
+from squall.engine.user_text import message_of, repr_of
 
 
 class Declarer:
@@ -141,13 +145,22 @@ def _check_component(declarer: Declarer, mistakes: list[str]) -> ComponentSpec:
         hint = "; pass an instance, not the class" if isinstance(component, type) else ""
         shown = component.__name__ if isinstance(component, type) else type(component).__name__
         mistakes.append(f"component {id_!r} must be {what}, not {shown}{hint}")
+    else:
+        who = f"component {id_!r:.80}"
+        _check_methods(who, component, BOLT_METHODS if wants_bolt else SPOUT_METHODS, mistakes)
+        if wants_bolt:
+            _check_call(who, component, "execute", 2 if isinstance(component, BasicBolt) else 1, mistakes)
+        else:
+            _check_call(who, component, "next_tuple", 0, mistakes)
+        if not isinstance(blocking := component.blocking, bool):
+            mistakes.append(f"component {id_!r} has blocking = {repr_of(blocking)}; allowed: True or False")
     executors, tasks = _check_parallelism(id_, declarer._parallelism, declarer._tasks, mistakes)
     outputs: dict[str, Stream] = {}
     if isinstance(component, Component):
         try:
             outputs = parse_outputs(component.outputs)
-        except (ValueError, TypeError) as error:
-            mistakes.append(f"component {id_!r} declares bad outputs: {error}")
+        except Exception as error:  # a property's own, too
+            mistakes.append(f"component {id_!r} declares bad outputs: {message_of(error)}")
     mistakes.extend(
         f"component {id_!r} declares a stream {name!r}; names that begin with {SYSTEM_PREFIX!r} are the system's"
         for name in outputs
@@ -158,12 +171,37 @@ def _check_component(declarer: Declarer, mistakes: list[str]) -> ComponentSpec:
 
 
 def _check_id(id_: Any, mistakes: list[str]) -> None:
-    if not isinstance(id_, str) or not id_:
-        mistakes.append(f"a component id must be a non-empty string, not {id_!r}")
+    if mistake := name_mistake(id_):
+        mistakes.append(f"a component id {mistake}")
     elif id_.startswith(SYSTEM_PREFIX):
         mistakes.append(f"component id {id_!r} begins with {SYSTEM_PREFIX!r}; such names are the system's")
     elif set(id_) & set("/\\\0") or id_ in (".", ".."):
         mistakes.append(f"component id {id_!r} may not hold a path separator (it names a directory)")
+
+
+def _check_methods(who: str, found: Any, methods: Iterable[str], mistakes: list[str]) -> None:
+    """Methods that would do nothing when they are called."""
+    for method in methods:
+        kind = deferred_kind(getattr(found, method, None))
+        if kind is not None:
+            mistakes.append(
+                f"{who} ({type(found).__name__}) defines {method} as {kind}: a call would do nothing; allowed is "
+                "a plain def (and blocking = True for what waits in it)"
+            )
+    if isinstance(found, ReplayingSpout):
+        # `read` is a generator by rights.
+        kinds = {"start": deferred_kind(found.start), "read": deferred_kind(found.read)}
+        mistakes.extend(
+            f"{who} ({type(found).__name__}) defines {method} as {kind}; allowed is a plain def, for read with yield"
+            for method, kind in kinds.items()
+            if kind is not None and (method != "read" or kind.startswith("async"))
+        )
+
+
+def _check_call(who: str, found: Any, method: str, arguments: int, mistakes: list[str]) -> None:
+    """The method that every tuple needs."""
+    if mistake := call_mistake(getattr(found, method, None), arguments):
+        mistakes.append(f"{who} ({type(found).__name__}) defines {method} {mistake}")
 
 
 def _check_parallelism(id_: Any, executors: Any, tasks: Any, mistakes: list[str]) -> tuple[int, int]:
@@ -206,6 +244,9 @@ def _check_inputs(spec: ComponentSpec, specs: dict[str, ComponentSpec], mistakes
     if not spec.is_spout and not spec.subscriptions:
         mistakes.append(f"bolt {spec.id!r} has no input; subscribe it to a stream with one of the groupings")
     for subscription in spec.subscriptions:
+        if isinstance(subscription.custom, CustomGrouping):
+            who = f"the custom grouping of bolt {spec.id!r:.80}"
+            _check_methods(who, subscription.custom, GROUPING_METHODS, mistakes)
         mistake = _input_mistake(spec, subscription, specs)
         if mistake:
             mistakes.append(f"bolt {spec.id!r} {mistake}")

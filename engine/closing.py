@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from engine.executor import TaskCrashed
+from squall.engine.executor import TaskCrashed
 
 if TYPE_CHECKING:
-    from engine.core import WorkerCore
+    from squall.engine.core import WorkerCore
 
 
 def close_tasks(core: WorkerCore) -> list[TaskCrashed]:
@@ -21,17 +21,21 @@ def close_tasks(core: WorkerCore) -> list[TaskCrashed]:
             spout.set_active(False)
         except TaskCrashed as crash:
             crashes.append(crash)
+    for spout in core.spouts:
+        spout.end()
     for runner in core.blocking:
         runner.stop()
+    for spout in core.spouts:
+        spout.stop()
     for component, task, user in core.users():
         method = "close" if task in core.spout_tasks else "cleanup"
         try:
             getattr(user, method)()
-        except Exception as error:
+        except BaseException as error:
             crashes.append(TaskCrashed(component, task, method, error))
     for component, hooks in core.hooks:
         try:
             hooks.close()
-        except Exception as error:
+        except BaseException as error:
             crashes.append(TaskCrashed(component, hooks.task, "cleanup of a hook", error))
     return crashes

@@ -9,18 +9,20 @@ A collector belongs to one task and is used by that task's thread.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
-from engine.emitter import Emitter, PlaceOne, StreamOut
-from engine.errors import ComponentError
-from engine.failure import FAILED, Failure
-from engine.lane import Routed
-from engine.metrics import TaskStats
-from engine.stream import DEFAULT_STREAM
-from engine.tuple import Anchors, Run, Tuple
+from squall.engine.emitter import Emitter, PlaceOne, StreamOut
+from squall.engine.errors import ComponentError
+from squall.engine.failure import EXCEPTION, FAILED, Failure
+from squall.engine.identity import key_of
+from squall.engine.lane import Routed
+from squall.engine.metrics import TaskStats
+from squall.engine.stream import DEFAULT_STREAM
+from squall.engine.tuple import Anchors, Run, Tuple
+from squall.engine.user_text import repr_of, text_of_error
 
 if TYPE_CHECKING:
-    from engine.pending import PendingTable
+    from squall.engine.attempts import Attempts
 
 UNTRACKED = Run(0, 0, 0)
 """The anchor of everything that is not tracked. Shared: a run with root 0 is never written to."""
@@ -28,10 +30,21 @@ UNTRACKED = Run(0, 0, 0)
 Report = Callable[[BaseException], None]
 
 
+class OpenTrees(Protocol):
+    """Where a spout's collector enters the trees that it begins: see `engine.pending`."""
+
+    attempts: Attempts
+
+    def __len__(self) -> int: ...
+    def add(self, root: int, message_id: Any, values: Any, xor: int, workers: int) -> None: ...
+    def hold(self, message_id: Any, values: Any) -> None: ...
+    def answer_untracked(self, message_id: Any) -> None: ...
+
+
 class SpoutCollector:
     """For spouts."""
 
-    def __init__(self, emitter: Emitter, pending: PendingTable, roots: Iterator[int] | None, report: Report) -> None:
+    def __init__(self, emitter: Emitter, pending: OpenTrees, roots: Iterator[int] | None, report: Report) -> None:
         self._emitter = emitter
         self._pending = pending
         self._roots = roots
@@ -41,6 +54,8 @@ class SpoutCollector:
         # The anchor of the tree being emitted; one object serves all, its fields are read before the next emit.
         self._run = Run(0, 0, 0)
         self.emitted = 0
+        self.untracked = 0
+        """Those of them that no tree was begun for."""
         default = emitter.streams.get(DEFAULT_STREAM)
         self._fast: PlaceOne | None = None
         """Where emits to the default stream go, if it has one subscriber and that one task for each."""
@@ -62,8 +77,12 @@ class SpoutCollector:
         run = self._run
         run.root = root = next(self._roots)  # type: ignore[arg-type]
         run.children = run.mask = 0
-        batch = place(values)
-        self._start_run(batch, root, run)
+        try:
+            batch = place(values)
+        except BaseException as error:
+            self._refused(root, message_id, values, error)
+            raise
+        self._start_run(batch, root, run, values)
         batch.rows.append(values)
         self._pending.add(root, message_id, values, run.children, run.mask)
         return [batch.target]
@@ -74,21 +93,37 @@ class SpoutCollector:
         self.emitted += 1
         roots = self._roots
         if message_id is None or roots is None:
+            self.untracked += 1
             tasks = out.place(values, 0, UNTRACKED)
             if message_id is not None:
                 self._pending.answer_untracked(message_id)
             return tasks
-        if self._held_back and message_id in self._held_back:
+        if self._held_back and key_of(message_id, values) in self._held_back:
             self._pending.hold(message_id, values if stream == DEFAULT_STREAM else Routed.on(stream, None, values))
             return []
         run = self._run
         run.root = root = next(roots)
         run.children = run.mask = 0
-        tasks = out.place(values, root, run)
-        if stream != DEFAULT_STREAM:
-            values = Routed.on(stream, None, values)
-        self._pending.add(root, message_id, values, run.children, run.mask)
+        routed = values if stream == DEFAULT_STREAM else Routed.on(stream, None, values)
+        try:
+            tasks = out.place(values, root, run)
+        except BaseException as error:
+            if out.shape.direct:
+                self.emitted -= 1  # the component is wrong, whatever it emits: nothing was begun
+            else:
+                self._refused(root, message_id, routed, error)
+            raise
+        self._pending.add(root, message_id, routed, run.children, run.mask)
         return tasks
+
+    def _refused(self, root: int, message_id: Any, values: Any, error: BaseException) -> None:
+        """A key's own code, or a grouping, raised: that is this message's failure, and counts against it."""
+        emitter, run = self._emitter, self._run
+        # With an edge that nobody has: a tree of which nothing was sent would be as good as processed.
+        xor = run.children ^ emitter.outbox.edges.next()
+        self._pending.add(root, message_id, values, xor, run.mask)
+        failure = Failure(EXCEPTION, emitter.component, emitter.task, error=text_of_error(error))
+        emitter.outbox.fails.setdefault(root, failure)
 
     def emit_direct(
         self, task: int, values: Any, message_id: Any = None, stream: str = DEFAULT_STREAM
@@ -98,26 +133,38 @@ class SpoutCollector:
         values = out.check(values)
         self.emitted += 1
         if message_id is None or self._roots is None:
+            self.untracked += 1
             tasks = out.place_direct(task, values, [UNTRACKED])
             if message_id is not None:
                 self._pending.answer_untracked(message_id)
             return tasks
         routed = Routed.on(stream, task, values)
-        if self._held_back and message_id in self._held_back:
+        if self._held_back and key_of(message_id, values) in self._held_back:
             self._pending.hold(message_id, routed)
             return []
         run = self._run
         run.root = root = next(self._roots)
         run.children = run.mask = 0
-        tasks = out.place_direct(task, values, [run])
+        try:
+            tasks = out.place_direct(task, values, [run])
+        except BaseException as error:
+            if out.takes(task):
+                self._refused(root, message_id, routed, error)
+            else:
+                self.emitted -= 1
+            raise
         self._pending.add(root, message_id, routed, run.children, run.mask)
         return tasks
 
     def send(self, message_id: Any, values: Any) -> int:
-        """Emit what was held back, `Routed` or plain; the root of its tree. Called by the engine."""
+        """Emit what was held back, `Routed` or plain; the root of its tree. Called by the engine.
+
+        What a key's own code raises fails the message, and ends nothing: no code of the spout's waits for this emit.
+        Raises ComponentError if the stream, its fields or the task are not there.
+        """
         if self._roots is None:
             raise ComponentError(
-                f"{self._emitter.component}[{self._emitter.task}] cannot emit message {message_id!r:.80} again: the "
+                f"{self._emitter.component}[{self._emitter.task}] cannot emit message {repr_of(message_id)} again: the "
                 "topology has no ackers"
             )
         stream, direct = (values.stream, values.direct) if isinstance(values, Routed) else (DEFAULT_STREAM, None)
@@ -126,16 +173,26 @@ class SpoutCollector:
         run = self._run
         run.root = root = next(self._roots)
         run.children = run.mask = 0
-        if direct is None:
-            out.place(row, root, run)
-        else:
-            out.place_direct(direct, row, [run])
+        try:
+            if direct is None:
+                out.place(row, root, run)
+            else:
+                out.place_direct(direct, row, [run])
+        except BaseException as error:
+            if out.shape.direct if direct is None else not out.takes(direct):
+                raise
+            self._refused(root, message_id, values, error)
+            return root
         self._pending.add(root, message_id, values, run.children, run.mask)
         return root
 
     def report_error(self, error: BaseException) -> None:
         """Tell the operator; nothing else happens."""
         self._report(error)
+
+    def newest_row_bytes(self) -> int:
+        """See `Emitter.newest_row_bytes`."""
+        return self._emitter.newest_row_bytes()
 
     @property
     def pending_count(self) -> int:
@@ -186,6 +243,8 @@ class BoltCollector:
         run = tup._run
         run.remaining -= 1
         if not run.remaining:
+            if not run.root and tup.is_tick:
+                self._stats.acked -= 1  # Ticks are in no count; they come alone in their run.
             self._outbox.ack_run(run)
 
     def fail(self, tup: Tuple) -> None:
@@ -193,7 +252,7 @@ class BoltCollector:
         if tup._done:
             raise self._done_twice(tup, "failed")
         tup._done = True
-        self._stats.failed += 1
+        self._stats.failed += not tup.is_tick
         run = tup._run
         run.remaining -= 1
         emitter = self._emitter
@@ -217,7 +276,7 @@ class BoltCollector:
         for anchor in anchors:
             if not isinstance(anchor, Tuple):
                 raise ComponentError(
-                    f"{self._emitter.component}[{self._emitter.task}] gave {anchor!r:.80} as an anchor; allowed: an "
+                    f"{self._emitter.component}[{self._emitter.task}] gave {repr_of(anchor)} as an anchor; allowed: an "
                     "input tuple, or several"
                 )
             if anchor._done:
@@ -279,7 +338,7 @@ class BasicCollector:
                 batch = memo.of(values[at])
             key = self.key
             if batch.last is not key:
-                start_run(batch, key, self.run)
+                start_run(batch, key, self.run, values)
             batch.rows.append(values)
             return [batch.target]
 
@@ -291,7 +350,7 @@ class BasicCollector:
             batch = place(values)  # type: ignore[misc]
             key = self.key
             if batch.last is not key:
-                start_run(batch, key, self.run)
+                start_run(batch, key, self.run, values)
             batch.rows.append(values)
             return [batch.target]
 

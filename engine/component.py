@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from engine.stream import Outputs
+from squall.engine.stream import Outputs
 
 if TYPE_CHECKING:
-    from engine.collectors import BasicCollector, BoltCollector, SpoutCollector
-    from engine.context import TopologyContext
-    from engine.failure import Failure
-    from engine.tuple import Tuple
+    from squall.engine.collectors import BasicCollector, BoltCollector, SpoutCollector
+    from squall.engine.context import TopologyContext
+    from squall.engine.failure import Failure
+    from squall.engine.tuple import Tuple
 
 
 class Component:
@@ -32,11 +32,23 @@ class Spout(Component):
     """True = a finite source has nothing more to emit, now or later on its own account. Failed records may still be
     replayed: while a spout holds some back for later it must say False. May be a property."""
 
+    blocking: bool = False
+    """True: this spout's executors get a thread of their own, and `next_tuple` may wait for as long as it likes.
+    Answers, `activate` and `deactivate` are told between two calls of it."""
+
+    @property
+    def waiting_count(self) -> int:
+        """How many failed messages this spout holds to emit them again later. The account shows them as waiting: a
+        spout that holds some and says 0 is shown with that many failed. An integer from 0 to 2**63 - 1. The thread
+        that calls `next_tuple` asks."""
+        return 0
+
     def open(self, conf: Mapping[str, Any], context: TopologyContext, collector: SpoutCollector) -> None:
         """Called once before anything else, in the worker."""
 
     def next_tuple(self) -> None:
-        """Emit nothing, one or several tuples. Must not block: the worker's other executors wait meanwhile."""
+        """Emit nothing, one or several tuples. Unless `blocking` is True it must not wait: the worker's other executors
+        wait meanwhile."""
         raise TypeError(f"{type(self).__name__} must define next_tuple")
 
     def ack(self, message_id: Any) -> None:
@@ -61,7 +73,8 @@ class Spout(Component):
         """The topology has been deactivated; `next_tuple` will not be called until it is activated again."""
 
     def close(self) -> None:
-        """Called at an orderly end. Not called when the worker is killed."""
+        """Called at an orderly end. Not called when the worker is killed. A spout with `blocking = True` that still
+        sits in `next_tuple` a second later is closed all the same: close what it waits for."""
 
 
 class Bolt(Component):

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from engine.errors import ConfigError
+from squall.engine.errors import ConfigError
 
 
 @dataclass(frozen=True)
@@ -128,7 +128,8 @@ class Config:
         AS_MESSAGE_TIMEOUT,
         "squall.execute.timeout.secs",
         _execute_timeout,
-        "a worker in which one tuple is in `execute` of a blocking bolt for this long is replaced, and the tuple fails "
+        "a worker in which one tuple is in `execute` of a blocking bolt for this long (or so long after its last "
+        "`reset_timeout`) is replaced, and the tuple fails "
         "as 'hung'; by default message_timeout_secs, when its tree has failed anyway; also per component",
     )
     max_spout_pending: int | None = _setting(
@@ -161,7 +162,9 @@ class Config:
         _choice("crash", "fail"),
         "an exception in execute: 'crash' fails its tuples and restarts the worker, 'fail' only fails the tuple",
     )
-    debug: bool = _setting(False, "topology.debug", _flag, "log every emit, ack and fail")
+    debug: bool = _setting(
+        False, "topology.debug", _flag, "pickle every value that is emitted, to see that it could go to another worker"
+    )
     batch_tuples: int = _setting(
         64,
         "topology.producer.batch.size",
@@ -173,6 +176,12 @@ class Config:
         "squall.link.window.bytes",
         _integer(64 * 1024),
         "bytes one worker may have under way to another before the receiver has processed them",
+    )
+    max_frame_bytes: int = _setting(
+        1 << 30,
+        "squall.max.frame.bytes",
+        _integer(16 << 20),
+        "longest frame between two workers, without what travels in the arena: a single bigger value is an error",
     )
     arena_bytes: int = _setting(
         64 * 1024 * 1024,

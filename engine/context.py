@@ -9,11 +9,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from engine.plan import Plan
-from engine.user_metrics import Counter, Histogram, UserMetrics
+from squall.engine.plan import Plan
+from squall.engine.user_metrics import Counter, Histogram, UserMetrics
 
 if TYPE_CHECKING:
-    from engine.hooks import Hooks, TaskHook
+    from squall.engine.hooks import Hooks, TaskHook
 
 
 @dataclass(frozen=True)

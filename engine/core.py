@@ -19,27 +19,31 @@ another worker, a parcel; the order of one sender's tuples to one task is kept.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Any
 
-from engine.batch import Batch
-from engine.blocking import BlockingExecutor, Handover
-from engine.component import BasicBolt
-from engine.countdown import Countdown
-from engine.emitter import Emitter
-from engine.executor import BoltExecutor, BoltTask
-from engine.failure import ANOTHER_TUPLE, WORKER_DIED, Failure
-from engine.hooks import Hooks
-from engine.metrics import TaskStats
-from engine.outbox import Outbox
-from engine.parcel import Parcel
-from engine.peers import Peers
-from engine.plan import Plan
-from engine.spout_executor import FIRST_TURN_EMITS, MAX_TURN_EMITS, SpoutExecutor, SpoutTask
-from engine.stream import SYSTEM_COMPONENT, TICK_FIELDS, TICK_STREAM, Stream
-from engine.topology import Topology
-from engine.tracking import Tracking
-from engine.tuple import Source
+from squall.engine.account import Words
+from squall.engine.backpressure import FRAMES_PER_WINDOW, Backpressure
+from squall.engine.batch import Batch
+from squall.engine.blocking import BlockingExecutor, Handover
+from squall.engine.component import BasicBolt
+from squall.engine.countdown import Countdown
+from squall.engine.emitter import Emitter
+from squall.engine.errors import ComponentError
+from squall.engine.executor import BoltExecutor, BoltTask, TaskCrashed
+from squall.engine.failure import ANOTHER_TUPLE, EXCEPTION, WORKER_DIED, Failure
+from squall.engine.hooks import Hooks
+from squall.engine.metrics import TaskStats
+from squall.engine.outbox import Outbox
+from squall.engine.parcel import Parcel
+from squall.engine.peers import Peers
+from squall.engine.picklable import PickleCheck
+from squall.engine.plan import Plan
+from squall.engine.spout_executor import FIRST_TURN_EMITS, MAX_TURN_EMITS, SpoutExecutor, SpoutTask
+from squall.engine.stream import SYSTEM_COMPONENT, TICK_FIELDS, TICK_STREAM, Stream
+from squall.engine.topology import Topology
+from squall.engine.tracking import Tracking
+from squall.engine.tuple import Source
 
 _TICK_SOURCE = Source(SYSTEM_COMPONENT, -1, TICK_STREAM, Stream(*TICK_FIELDS))
 _LONG_TURN_NS = 10_000_000
@@ -55,9 +59,11 @@ class WorkerCore:
     """Executors, ackers and the ways between them, of one worker."""
 
     def __init__(
-        self, topology: Topology, plan: Plan, me: int, peers: Peers, now_ns: Callable[[], int], adapts: bool = True
+        self, topology: Topology, plan: Plan, me: int, peers: Peers, now_ns: Callable[[], int], adapts: bool = True,
+        limit_bytes: int = 8 << 20,
     ) -> None:
-        """`adapts`: the spouts' share of a turn follows the time turns take; not where order must not depend on it."""
+        """`adapts`: the spouts' share of a turn follows the time turns take; not where order must not depend on it.
+        `limit_bytes`: so much the queue of a bolt task may hold before those that feed it must wait."""
         self.topology = topology
         self.plan = plan
         self.me = me
@@ -79,21 +85,33 @@ class WorkerCore:
         """(component, hooks) of the tasks that have some."""
         self._ticking: list[BoltTask] = []
         self._parcels: dict[int, Parcel] = {}
+        self.pressure = Backpressure(topology, plan, me, limit_bytes)
+        self._kept: dict[int, Parcel] = {}
+        """What is for tasks of other workers whose queues are full, by task: it waits beside the parcels."""
         self.tracking = Tracking(plan, peers, self.outbox, self.spout_tasks, self._parcel)
         self.ackers = self.tracking.ackers
         self._handovers: deque[Handover] = deque()
+        self._resets: deque[int] = deque()
+        """Roots whose timeout a thread wants to start afresh."""
         self._sources: dict[tuple[int, str], Source] = {}
         self._adapts = adapts
         self._turn_emits = FIRST_TURN_EMITS if adapts else MAX_TURN_EMITS
         self.active = False
         self.congested = False
         """Set by the caller: something downstream is full, spouts must wait."""
+        self.report_error: Callable[[str, int, str], None] = lambda component, task, text: None
+        """Tells the operator of an error in a task."""
         self._said_ns = 0
         """How long spouts and feeders took in the last turn."""
         self.ran_dry = True
         """Nothing was left to do when the last turn ended."""
         self.dropped = 0
         """Tuples that were for a worker that died before they left."""
+        self.untracked: Words = [0] * (2 * max(plan.task_worker, default=0))
+        """Per receiving task, from 1: tuples without a tree that were sent to it from here; those of them that were
+        dropped, because its worker had died before they left. Written as it happens, before they leave."""
+        self.said_quiet: Words = [0]
+        """See `take_back_quiet_in`."""
         self.refresh_bits()
 
     # ---- set-up (see engine.assemble) ----
@@ -104,9 +122,10 @@ class WorkerCore:
             self.spout_tasks[task.task] = (executor, task)
 
     def add_bolt_executor(self, executor: BoltExecutor, blocking: BlockingExecutor | None) -> None:
+        component = executor.tasks[0].component
+        self.pressure.add(component, executor.tasks, blocking or executor)
         if blocking is None:
             self.bolts.append(executor)
-            component = executor.tasks[0].component
             if any(self.topology.subscribers(component, stream) for stream in self.topology[component].outputs):
                 self._feeders.append(executor)
         else:
@@ -118,6 +137,13 @@ class WorkerCore:
             if task.tick_ns:
                 task.ticks_at_ns = self._now_ns() + task.tick_ns
                 self._ticking.append(task)
+
+    def take_back_quiet_in(self, words: Words) -> None:
+        """Set the first of `words` to 0 before any emit shows in an account or in `untracked`: others read those while
+        this worker works, and must not take what they read for the figures of one that has said that it is quiet."""
+        self.said_quiet = words
+        for _, spout in self.spout_tasks.values():
+            spout.said_quiet = words
 
     def source(self, task: int, stream: str) -> Source:
         """What the tuples of one sender's stream have in common. Any thread."""
@@ -134,6 +160,10 @@ class WorkerCore:
         """What an executor with a thread of its own has produced. Any thread; the caller wakes the loop."""
         self._handovers.append(handover)
 
+    def post_resets(self, roots: Iterable[int]) -> None:
+        """A bolt with a thread of its own has reset timeouts. Any thread; the caller wakes the loop."""
+        self._resets.extend(roots)
+
     # ---- the turn of the loop ----
 
     def step(self, pause: Callable[[], bool] = lambda: False) -> bool:
@@ -146,11 +176,15 @@ class WorkerCore:
         if self._handovers:
             worked = True
             self._absorb_handovers()
+        if self._resets:
+            worked = True
+            self._absorb_resets()
         began_ns = self._now_ns()
-        emits = self._turn_emits if self.active and not self.congested else 0
+        may_emit = not (self.congested or self.pressure.congested)
+        emits = self._turn_emits if self.active and may_emit else 0
         dry = True
         for spout in self.spouts:
-            if spout.run(emits, not self.congested):
+            if spout.run(emits, may_emit):
                 worked = True
             dry = dry and spout.ran_dry
         worked = self.settle() or worked
@@ -164,6 +198,7 @@ class WorkerCore:
         worked = self.settle() or worked
         if self._adapts:
             self._adapt(self._now_ns() - began_ns)
+        self.pressure.end_turn()
         return worked
 
     def attend(self) -> None:
@@ -199,7 +234,7 @@ class WorkerCore:
     def _run_round(self, bolts: list[BoltExecutor]) -> bool:
         busy = False
         for bolt in bolts:
-            if bolt.run():
+            if not bolt.held and bolt.run():
                 busy = True
                 self._flush_here()
         return busy
@@ -224,35 +259,58 @@ class WorkerCore:
         rows = len(batch.rows)
         self.stats[batch.source].transferred += rows
         self.emitters[batch.source].count_batch(batch.stream, rows)
+        self._count_untracked(batch)
+
+    def _count_untracked(self, batch: Batch) -> None:
+        if batch.loose:
+            self.said_quiet[0] = 0
+            self.untracked[2 * batch.target - 2] += batch.untracked_rows()
 
     def _tick(self) -> None:
         now = self._now_ns()
         for task in self._ticking:
             if now >= task.ticks_at_ns:
-                # A tick that came late is not made up for: the next is one period from now.
+                # A tick that came late is not made up for: the next is one period from now. Nor is one for which there
+                # is no room.
                 task.ticks_at_ns = now + task.tick_ns
+                if task.task in self.pressure.full:
+                    continue
+                task.ticks_put += 1
                 self._put(task, Batch.untracked(-1, TICK_STREAM, task.task, (task.tick_ns / 1e9,)), None)
 
     def _put(self, task: BoltTask, batch: Batch, done: Callable[[], None] | None) -> None:
         task.received += len(batch.rows)
         if (blocking := self._blocking_of.get(task.task)) is not None:
+            batch.measure()  # now, because it is the thread's as soon as it is put
+            self.pressure.put(task, batch)
             blocking.put(task, batch, done)
         else:
+            self.pressure.put(task, batch)
             task.inbox.append((batch, done))
+
+    def _absorb_resets(self) -> None:
+        """Before the spouts look which trees are too late."""
+        resets = self._resets
+        while resets:
+            self.outbox.resets.add(resets.popleft())
+        self.settle()
 
     def _absorb_handovers(self) -> None:
         handovers = self._handovers
         while handovers:
-            handover = handovers.popleft()
-            for batch in handover.here:
-                self._deliver_here(batch)
-            for batch in handover.there:
-                self._pack(batch)
-            self.outbox.absorb(handover.acks, handover.workers, handover.fails, handover.resets)
-            for done in handover.done:
-                done()
-            if handover.crash is not None:
-                raise handover.crash
+            self.absorb(handovers.popleft())
+
+    def absorb(self, handover: Handover) -> None:
+        """Bring what a thread has produced on its way. Raises TaskCrashed if the thread has."""
+        for batch in handover.here:
+            self._deliver_here(batch)
+        for batch in handover.there:
+            self._pack(batch)
+        self.outbox.absorb(handover.acks, handover.workers, handover.fails)
+        for done in handover.done:
+            done()
+        if handover.crash is not None:
+            raise handover.crash
 
     # ---- other workers ----
 
@@ -285,12 +343,98 @@ class WorkerCore:
 
     def _pack(self, batch: Batch) -> None:
         self._count(batch)
-        parcel = self._parcel(self.plan.task_worker[batch.target])
-        parcel.batches.append(batch)
-        parcel.rows += len(batch.rows)
+        self.pressure.waits(batch.target, batch.bytes or batch.weigh())
+        kept = self._kept.get(batch.target)
+        (self._parcel(self.plan.task_worker[batch.target]) if kept is None else kept).add(batch)
 
     def take_parcel(self, worker: int) -> Parcel:
-        return self._parcels.pop(worker)
+        """What there is for a worker, but no more than a frame is to hold. `has_parcel` says whether there is more."""
+        parcel = self._parcels[worker]
+        if parcel.bytes > self.frame_bytes:
+            parcel = parcel.cut(self.frame_bytes, self.outbox.edges.next)
+        else:
+            del self._parcels[worker]
+        for batch in parcel.batches:
+            self.pressure.waits(batch.target, -batch.bytes)
+        return parcel
+
+    def has_parcel(self, worker: int) -> bool:
+        """Whether there is something for a worker that may be sent now."""
+        return bool(self._parcels.get(worker))
+
+    def put_back(self, worker: int, parcel: Parcel, size_bytes: int) -> None:
+        """A parcel that was taken has `size_bytes` when it is encoded, too many for a frame: take it again, in smaller
+        pieces."""
+        waiting = self._parcel(worker)
+        waiting.put_back(parcel.batches, size_bytes, parcel.rows)
+        for batch in parcel.batches:
+            self.pressure.waits(batch.target, batch.bytes)
+        waiting.take_tracking(parcel)
+
+    def not_sent(self, worker: int, parcel: Parcel, error: BaseException) -> TaskCrashed | None:
+        """A parcel with tuples that was taken cannot be encoded or sent. None: take it again, in halves, until the one
+        is found that cannot. Else that one's trees have been failed, everything else waits to be taken, and its task
+        has crashed of it."""
+        if parcel.rows > 1:
+            self.put_back(worker, parcel, 2 * self.frame_bytes)
+            return None
+        self._parcel(worker).take_tracking(parcel)
+        [batch] = parcel.batches
+        component = self.plan.task_component[batch.source]
+        error = self._naming_field(batch, error)
+        crash = TaskCrashed(component, batch.source, f"an emit to {self.plan.task_component[batch.target]}", error)
+        failure = Failure(
+            EXCEPTION, component, batch.source, self.plan.worker_names[self.me], crash.error_text
+        )
+        self._fail_tuple(batch, batch.source, failure)
+        return crash
+
+    def _naming_field(self, batch: Batch, error: BaseException) -> BaseException:
+        """The error with component, stream and field, if one value of the batch's only tuple is what cannot be sent."""
+        if isinstance(error, MemoryError):
+            return error
+        source = self.source(batch.source, batch.stream)
+        check = PickleCheck(f"{source.component}[{source.task}] stream {source.stream!r}", source.fields)
+        try:
+            check.test(batch.rows[0])
+        except (ComponentError, MemoryError) as named:
+            return named
+        return error
+
+    def _fail_tuple(self, batch: Batch, task: int, failure: Failure) -> None:
+        """The only tuple of a batch goes no further, by an error of this task: that fails its trees and no others."""
+        for root in (batch.roots[0], *(other for other, _ in (batch.others or {}).get(0, ()))):
+            if root:
+                self.outbox.fails.setdefault(root, failure)
+        self.stats[task].errors += 1
+        self._drop(batch)
+
+    @property
+    def frame_bytes(self) -> int:
+        """A parcel holds about so much, unless one tuple alone is bigger."""
+        return self.pressure.limit_bytes // FRAMES_PER_WINDOW
+
+    def measure_waiting(self) -> None:
+        """Everything that may be sent has been taken: see how much is left."""
+        self.pressure.measure_waiting([*self._parcels.values(), *self._kept.values()])
+
+    @property
+    def keeps_back(self) -> bool:
+        """Something is for tasks of other workers whose queues are full."""
+        return any(self._kept.values())
+
+    def others_are_full(self, tasks: frozenset[int]) -> None:
+        """The queues of these tasks of other workers are full: keep what is for them, and for no others."""
+        if tasks == self.pressure.full_elsewhere:
+            return
+        newly, no_longer = self.pressure.others_are_full(tasks)
+        for task in newly:
+            parcel = self._parcels.get(self.plan.task_worker[task])
+            self._kept[task] = Parcel() if parcel is None else parcel.take_for(task)
+        for task in no_longer:
+            parcel = self._parcel(self.plan.task_worker[task])
+            for batch in self._kept.pop(task).batches:
+                parcel.add(batch)
 
     def receive(self, parcel: Parcel, done: Callable[[], None]) -> None:
         """Take in what another worker sent; `done` is called when all of it has been processed."""
@@ -298,7 +442,22 @@ class WorkerCore:
         for batch in parcel.batches:
             self._put(self.bolt_tasks[batch.target], batch, left.step)
         self.tracking.receive(parcel)
+        # Last: a tree whose beginning came in the same frame is known by now.
+        for batch, position, why in parcel.unread:
+            self._not_read(batch, position, why)
         left.step()
+
+    def _not_read(self, batch: Batch, position: int, why: str) -> None:
+        """What another worker sent holds a value whose class raises here: a failure of that message alone, counted as
+        if `execute` had raised. No worker ends by it: nothing of the user's is half done."""
+        plan, source = self.plan, self.source(batch.source, batch.stream)
+        component, fields = plan.task_component[batch.target], source.fields
+        field = fields[position] if position < len(fields) else str(position)
+        text = f"{why} (reading field {field} of stream {batch.stream} of {source.component}[{source.task}])"
+        self._fail_tuple(
+            batch, batch.target, Failure(EXCEPTION, component, batch.target, plan.worker_names[self.me], text)
+        )
+        self.report_error(component, batch.target, text)
 
     def refresh_bits(self) -> None:
         """Recompute which bit a tuple for each task carries. After every change of `peers`."""
@@ -327,32 +486,53 @@ class WorkerCore:
         keep = []
         for batch in self.outbox.opened_there:
             if self.plan.task_worker[batch.target] == slot:
-                rows = len(batch.take().rows)
-                self.dropped += rows
-                self.emitters[batch.source].count_batch(batch.stream, rows)
+                taken = batch.take()
+                self.emitters[batch.source].count_batch(batch.stream, len(taken.rows))
+                self._count_untracked(taken)
+                self._drop(taken)
             else:
                 keep.append(batch)
         self.outbox.opened_there[:] = keep
         parcel = self._parcels.pop(slot, None)
-        if parcel is not None:
-            self.dropped += parcel.rows
+        dropped = [] if parcel is None else [parcel]
+        for task in self._kept:
+            if self.plan.task_worker[task] == slot:
+                dropped.append(self._kept[task])
+                self._kept[task] = Parcel()
+        for lost in (batch for each in dropped for batch in each.batches):
+            self.pressure.waits(lost.target, -lost.bytes)
+            self._drop(lost)
+
+    def _drop(self, batch: Batch) -> None:
+        self.dropped += len(batch.rows)
+        if batch.loose:
+            self.untracked[2 * batch.target - 1] += batch.untracked_rows()
 
     # ---- what the caller wants to know ----
 
     def refresh_gauges(self) -> None:
         """Bring the gauges and derived counters in `stats` up to date."""
-        for task, emitter in self.emitters.items():
-            self.stats[task].emitted = emitter.emitted
+        for task in self.bolt_tasks:
+            self.stats[task].emitted = self.emitters[task].emitted
         for _, spout in self.spout_tasks.values():
             stats = spout.stats
-            stats.emitted = spout.collector.emitted
+            spout.count_emits()
             stats.pending = len(spout.pending)
+            stats.waiting = spout.held_for_retry
+            stats.unreplayed = spout.pending.unreplayed(stats.waiting)
             stats.exhausted = spout.finished
             stats.crashes = spout.pending.attempts.crashes
         for bolt in self.bolt_tasks.values():
-            bolt.stats.in_queue = bolt.received - bolt.processed
+            bolt.stats.in_queue = bolt.in_queue
             if isinstance(bolt.user, BasicBolt):
                 bolt.stats.acked = bolt.stats.executed - bolt.stats.failed
+
+    @property
+    def has_worked(self) -> bool:
+        """Whether a tuple was emitted or executed here."""
+        return any(spout.emitted for _, spout in self.spout_tasks.values()) or any(
+            bolt.stats.executed for bolt in self.bolt_tasks.values()
+        )
 
     def set_active(self, active: bool) -> None:
         """Activate or deactivate the spouts."""
@@ -363,12 +543,14 @@ class WorkerCore:
     def end_attempts(self) -> None:
         """The worker ends in order, or by an error that has been charged to its trees."""
         for _, spout in self.spout_tasks.values():
+            spout.count_emits()
             spout.pending.attempts.end(spout.pending.trees)
 
     @property
     def backlog(self) -> int:
         """Tuples in this worker that wait to be executed or sent."""
-        return self.for_others + sum(task.received - task.processed for task in self.bolt_tasks.values())
+        kept = sum(parcel.rows for parcel in self._kept.values())
+        return self.for_others + kept + sum(task.received - task.processed for task in self.bolt_tasks.values())
 
     @property
     def quiet(self) -> bool:
@@ -377,8 +559,9 @@ class WorkerCore:
         # Threads first: one that is no longer busy has handed over what it had, so that it is seen below.
         return not (
             any(runner.busy for runner in self.blocking)
+            or any(spout.busy for spout in self.spouts)
             or self._handovers or outbox.acks or outbox.fails or outbox.opened_here or outbox.opened_there
-            or any(map(bool, self._parcels.values()))
+            or any(map(bool, self._parcels.values())) or self.keeps_back
             or any(task.received != task.processed for task in self.bolt_tasks.values())
         )
 

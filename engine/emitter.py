@@ -16,14 +16,17 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from engine.batch import OpenBatch
-from engine.errors import ComponentError
-from engine.groupings import ChooseMany, ChooseOne, KeyMemo, Values, make_chooser
-from engine.outbox import Outbox
-from engine.plan import Plan
-from engine.stream import Stream
-from engine.topology import FIELDS, Subscription, Topology
-from engine.tuple import Run
+from squall.engine.batch import OpenBatch
+from squall.engine.errors import ComponentError
+from squall.engine.groupings import ChooseMany, ChooseOne, KeyHash, KeyMemo, Values, make_chooser
+from squall.engine.outbox import Outbox
+from squall.engine.picklable import PickleCheck
+from squall.engine.plan import Plan
+from squall.engine.sizes import row_bytes
+from squall.engine.stream import Stream
+from squall.engine.topology import FIELDS, Subscription, Topology
+from squall.engine.tuple import Run
+from squall.engine.user_text import repr_of
 
 PlaceOne = ChooseOne[OpenBatch]
 Choosers = Callable[[Sequence[OpenBatch]], tuple[PlaceOne | None, ChooseMany[OpenBatch] | None]]
@@ -37,11 +40,11 @@ class Route:
 
     def __init__(
         self, source: int, stream: str, subscription: Subscription, targets: Sequence[int], outbox: Outbox,
-        bits: dict[int, int], choosers: Choosers,
+        bits: dict[int, int], choosers: Choosers, check: PickleCheck,
     ) -> None:
         self.subscription = subscription
         self.targets = list(targets)
-        self.batches = [OpenBatch(source, stream, target, bits) for target in targets]
+        self.batches = [OpenBatch(source, stream, target, bits, check) for target in targets]
         self.outbox = outbox
         self.one, self.many = choosers(self.batches)
 
@@ -65,12 +68,12 @@ class StreamOut:
             if not isinstance(values, tuple | list):
                 raise ComponentError(
                     f"{self.who} must emit a tuple or list of values for ({', '.join(self.shape.fields)}), "
-                    f"not {values!r:.80}"
+                    f"not {repr_of(values)}"
                 )
             values = tuple(values)
         if len(values) != len(self.shape.fields):
             raise ComponentError(
-                f"{self.who} emitted {len(values)} values {values!r:.80}, but its fields are "
+                f"{self.who} emitted {len(values)} values {repr_of(values)}, but its fields are "
                 f"({', '.join(self.shape.fields)})"
             )
         return values  # type: ignore[no-any-return]
@@ -97,7 +100,7 @@ class StreamOut:
         for route in self.routes:
             batches = (route.one(values),) if route.one is not None else route.many(values)  # type: ignore[misc]
             for batch in batches:
-                route.outbox.start_joined_run(batch, runs)
+                route.outbox.start_joined_run(batch, runs, values)
                 batch.rows.append(values)
                 tasks.append(batch.target)
         return tasks
@@ -113,13 +116,17 @@ class StreamOut:
         for route in self.routes:
             if task in route.targets:
                 batch = route.batches[route.targets.index(task)]
-                route.outbox.start_joined_run(batch, runs)
+                route.outbox.start_joined_run(batch, runs, values)
                 batch.rows.append(values)
                 return [task]
         known = sorted(task for route in self.routes for task in route.targets)
         if known:
-            raise ComponentError(f"{self.who} cannot send to task {task!r}; its subscribers' tasks are {known}")
+            raise ComponentError(f"{self.who} cannot send to task {repr_of(task)}; its subscribers' tasks are {known}")
         return []
+
+    def takes(self, task: int) -> bool:
+        """Whether a direct emit may name this task: if it fails all the same, that is its values' doing."""
+        return self.shape.direct and (not self.routes or any(task in route.targets for route in self.routes))
 
     def fast_place(self) -> PlaceOne | None:
         """For a stream with one subscription that picks one task: the batch for given values."""
@@ -132,12 +139,32 @@ class StreamOut:
         subscription = self.routes[0].subscription
         if subscription.grouping != FIELDS or len(subscription.fields) != 1:
             return None
-        return KeyMemo(self.routes[0].batches), self.shape.index[subscription.fields[0]]
+        hash_of = KeyHash(self.who, subscription.fields)
+        return KeyMemo(self.routes[0].batches, hash_of), self.shape.index[subscription.fields[0]]
+
+
+class PickledStreamOut(StreamOut):
+    """The same for `debug`: every value is pickled."""
+
+    __slots__ = ("_pickles",)
+
+    def __init__(self, who: str, shape: Stream, routes: list[Route]) -> None:
+        super().__init__(who, shape, routes)
+        self._pickles = PickleCheck(who, shape.fields)
+
+    def check(self, values: Any) -> Values:
+        checked = super().check(values)
+        self._pickles.test(checked)
+        return checked
+
+    def fast_place(self) -> PlaceOne | None:
+        """The short cuts check nothing."""
+        return None
 
 
 def _append(batch: OpenBatch, values: Values, key: object, run: Run, outbox: Outbox) -> None:
     if batch.last is not key:
-        outbox.start_run(batch, key, run)
+        outbox.start_run(batch, key, run, values)
     batch.rows.append(values)
 
 
@@ -146,14 +173,17 @@ class Emitter:
 
     def __init__(
         self, component: str, task: int, worker: int, topology: Topology, plan: Plan, outbox: Outbox,
-        bits: dict[int, int], rng: random.Random, context: Any = None,
+        bits: dict[int, int], rng: random.Random, context: Any = None, debug: bool = False,
     ) -> None:
+        """`debug`: whether each value is pickled to see that it can be; else the first of their kinds are."""
         self.component = component
         self.task = task
         self.outbox = outbox
         self.streams: dict[str, StreamOut] = {}
         for name, shape in topology[component].outputs.items():
             routes = []
+            who = f"{component}[{task}] stream {name!r}"
+            check = PickleCheck(who, shape.fields)
             for spec, subscription in topology.subscribers(component, name):
                 targets = plan.tasks_of(spec.id)
                 if subscription.custom is not None:
@@ -164,9 +194,10 @@ class Emitter:
                 choosers = partial(
                     make_chooser, subscription, shape, task, targets, plan.tasks_of(spec.id, worker),
                     random.Random(rng.random()),
+                    hash_of=KeyHash(who, subscription.fields),
                 )
-                routes.append(Route(task, name, subscription, targets, outbox, bits, choosers))
-            self.streams[name] = StreamOut(f"{component}[{task}] stream {name!r}", shape, routes)
+                routes.append(Route(task, name, subscription, targets, outbox, bits, choosers, check))
+            self.streams[name] = (PickledStreamOut if debug else StreamOut)(who, shape, routes)
 
     def stream(self, name: str) -> StreamOut:
         """A declared stream, or ComponentError."""
@@ -175,7 +206,7 @@ class Emitter:
         except KeyError:
             declared = ", ".join(map(repr, self.streams)) or "none"
             raise ComponentError(
-                f"{self.component}[{self.task}] emitted to undeclared stream {name!r}; declared: {declared}"
+                f"{self.component}[{self.task}] emitted to undeclared stream {repr_of(name)}; declared: {declared}"
             ) from None
 
     def count_batch(self, stream: str, rows: int) -> None:
@@ -183,6 +214,20 @@ class Emitter:
         out = self.streams[stream]
         if out.counted_by_batch:
             out.emitted += rows
+
+    def newest_row_bytes(self) -> int:
+        """About how much memory what was emitted last to each stream holds; 0 if nothing is there to be looked at."""
+        return sum(
+            next((row_bytes(batch.rows[-1]) for batch in route.batches if batch.rows), 0)
+            for stream in self.streams.values() for route in stream.routes
+        )
+
+    def open_bytes(self) -> int:
+        """About how much memory what was emitted since the last flush holds."""
+        return sum(
+            len(batch.rows) * row_bytes(batch.rows[-1])
+            for stream in self.streams.values() for route in stream.routes for batch in route.batches if batch.rows
+        )
 
     @property
     def emitted(self) -> int:

@@ -11,22 +11,23 @@ No I/O: time comes from a clock, tuples come in batches, results go to an outbox
 
 from __future__ import annotations
 
-import traceback
 from collections import deque
 from collections.abc import Callable, MutableSequence
 from itertools import islice
 from sys import getrefcount
 from typing import Any
 
-from engine.batch import Batch
-from engine.collectors import BasicCollector
-from engine.component import BasicBolt, Bolt
-from engine.errors import FailedTuple, SquallError
-from engine.failure import EXCEPTION, FAILED, Failure
-from engine.metrics import TaskStats
-from engine.outbox import Outbox
-from engine.stream import TICK_STREAM, Stream
-from engine.tuple import Run, Source, Tuple
+from squall.engine.batch import Batch
+from squall.engine.collectors import BasicCollector
+from squall.engine.component import BasicBolt, Bolt
+from squall.engine.errors import FailedTuple, SquallError
+from squall.engine.failure import EXCEPTION, FAILED, Failure
+from squall.engine.metrics import TaskStats
+from squall.engine.outbox import Outbox
+from squall.engine.plain_methods import Returned
+from squall.engine.stream import TICK_STREAM, Stream
+from squall.engine.tuple import Run, Source, Tuple
+from squall.engine.user_text import line_of_error, text_of_error, traceback_of
 
 
 def _refcount_of_unshared() -> int:
@@ -49,14 +50,19 @@ many tuples that is follows from what the last ones took: a limit on their numbe
 count's throughput."""
 
 
+_FIRST_SLICE_ROWS = 16
+"""Where bytes and not time end a slice: so many tuples a task executes before it is known how much it emits for
+each."""
+
+
 class TaskCrashed(SquallError):
     """User code raised, and the policy is to let the worker die of it."""
 
     def __init__(self, component: str, task: int, doing: str, error: BaseException) -> None:
         self.component = component
         self.task = task
-        self.error_text = describe(error)
-        self.traceback_text = "".join(traceback.format_exception(error))
+        self.error_text = text_of_error(error)
+        self.traceback_text = traceback_of(error)
         super().__init__(f"{component}[{task}] raised {self.error_text} in {doing}")
 
 
@@ -71,36 +77,47 @@ class TaskHung(TaskCrashed):
         SquallError.__init__(self, f"{component}[{task}] hung {self.error_text}")
 
 
-def describe(error: BaseException) -> str:
-    """One line: type and message."""
-    text = str(error).strip().split("\n", 1)[0]
-    return f"{type(error).__name__}: {text}" if text else type(error).__name__
-
-
 class BoltTask:
     """One task of a bolt, whichever kind: its queue, its counters, its user object."""
 
     __slots__ = (
-        "component", "execute", "inbox", "processed", "received", "slice_rows", "stats", "task", "tick_ns",
-        "ticks_at_ns", "user",
+        "component", "execute", "inbox", "processed", "processed_bytes", "received", "received_bytes", "returned",
+        "slice_rows", "stats", "task", "tick_ns", "ticks_at_ns", "ticks_done", "ticks_put", "user",
     )
 
     def __init__(self, component: str, task: int, user: Bolt | BasicBolt, stats: TaskStats, tick_secs: float | None):
         self.component = component
         self.task = task
         self.user = user
-        self.execute: Callable[..., None] = user.execute
+        self.execute: Callable[..., Any] = user.execute
         """The user's method, or what stands before it (see `engine.hooks`)."""
+        self.returned: Callable[[Any], None] = Returned(component, task, "execute")
+        """Is given what `execute` returns, unless it is None."""
         self.stats = stats
         self.inbox: deque[tuple[Batch, Callable[[], None] | None]] = deque()
         self.received = 0
         """Tuples put in the inbox so far (counted by the thread that puts them)."""
         self.processed = 0
         """Tuples taken out and done (counted by the thread that executes them)."""
+        self.received_bytes = 0
+        self.processed_bytes = 0
+        """About how much memory these held, counted likewise."""
         self.slice_rows = 1
         """So many it is expected to execute in SLICE_NS; one at first, nobody knows how long it takes."""
         self.tick_ns = round(tick_secs * 1e9) if tick_secs else 0
         self.ticks_at_ns = 0
+        self.ticks_put = self.ticks_done = 0
+        """As `received` and `processed`, which count them too; no counter that anybody is shown does."""
+
+    @property
+    def in_queue(self) -> int:
+        """Tuples that wait to be executed."""
+        return self.received - self.processed - (self.ticks_put - self.ticks_done)
+
+    @property
+    def queued_bytes(self) -> int:
+        """About how much memory its queue holds."""
+        return self.received_bytes - self.processed_bytes
 
 
 class BoltExecutor:
@@ -109,21 +126,36 @@ class BoltExecutor:
     def __init__(
         self, tasks: list[BoltTask], collectors: dict[int, Any], outbox: Outbox, now_ns: Callable[[], int],
         source_of: SourceOf, worker: str, crash: bool, at_hand: AtHand | None = None, slices: bool = True,
+        interrupts: bool = False, emitted_bytes: Callable[[int], int] | None = None, most_bytes: int = 0,
     ) -> None:
-        """`slices`: whether a long batch may be interrupted; False where order must not depend on the time."""
+        """`slices`: whether a long batch may be interrupted by time; False where order must not depend on it. Then it
+        is interrupted when what a task has emitted, `emitted_bytes(task)`, comes to `most_bytes`, if that is given.
+        `interrupts`: whether a KeyboardInterrupt may be the operator's, which ends the run whatever `crash` says."""
         self.tasks = tasks
         self.outbox = outbox
         self._now_ns = now_ns
         self._source_of = source_of
         self._worker = worker
         self._crash = crash
+        self._interrupts = interrupts
         self._at_hand: AtHand = [0] if at_hand is None else at_hand
         self.collectors = collectors
         self._slices = slices
+        self._emitted_bytes = emitted_bytes
+        self._most_bytes = most_bytes
+        if emitted_bytes is not None:
+            for task in tasks:
+                task.slice_rows = _FIRST_SLICE_ROWS
+        self.held = 0
+        """How many of the tasks it can send to are full. While there are any, it is not to be run."""
         self._process = {
             task.task: self._process_basic if isinstance(task.user, BasicBolt) else self._process_plain
             for task in tasks
         }
+
+    def hold(self, step: int) -> None:
+        """One more of its targets is full (1), or one fewer (-1)."""
+        self.held += step
 
     def run(self) -> bool:
         """Process what is in the tasks' inboxes now; whether there was anything."""
@@ -145,17 +177,22 @@ class BoltExecutor:
                     left -= 1
                     if done is not None:
                         done()
-                if self._slices and stats.execute_ns >= until_ns:
+                if self._slices:
+                    if stats.execute_ns >= until_ns:
+                        break
+                elif self._emitted_bytes is not None and self._emitted_bytes(task.task) >= self._most_bytes:
                     break
         return worked
 
     def process(self, task: BoltTask, batch: Batch) -> bool:
         """Execute a batch, or as much of it as fits a slice; whether there is more, left in it."""
         count = len(batch.rows)
-        more = self._slices and count > task.slice_rows
+        emitted_bytes = self._emitted_bytes
+        more = (self._slices or emitted_bytes is not None) and count > task.slice_rows
         if more:
             count = task.slice_rows
             batch = batch.split(count, self.outbox.edges.next)
+        before_bytes = 0 if emitted_bytes is None else emitted_bytes(task.task)
         begin = self._now_ns()
         self._at_hand[0] = task.task
         try:
@@ -165,10 +202,17 @@ class BoltExecutor:
             stats = task.stats
             spent_ns = self._now_ns() - begin
             task.processed += count
+            task.processed_bytes += batch.bytes
             stats.execute_ns += spent_ns
             if batch.stream != TICK_STREAM:
                 stats.executed += count
-                task.slice_rows = count * SLICE_NS // (spent_ns or 1) or 1
+                if emitted_bytes is None or self._slices:
+                    task.slice_rows = count * SLICE_NS // (spent_ns or 1) or 1
+                else:
+                    grown = emitted_bytes(task.task) - before_bytes
+                    task.slice_rows = max(1, count * self._most_bytes // max(1, grown))
+            else:
+                task.ticks_done += count
         return more
 
     def _process_basic(self, task: BoltTask, batch: Batch) -> None:
@@ -193,19 +237,15 @@ class BoltExecutor:
             while True:
                 try:
                     for tup.values in values:
-                        execute(tup, collector)
+                        if (value := execute(tup, collector)) is not None:
+                            task.returned(value)
                         if getrefcount(tup) != _UNSHARED:
                             # The bolt kept it: the next one gets an object of its own.
                             tup = Tuple((), tup._source, run)
                     break
-                except Exception as error:
-                    if batch.stream != TICK_STREAM:
-                        task.stats.failed += 1
-                    if isinstance(error, FailedTuple):
-                        # The tree is lost, but its other tuples are executed all the same, as in Storm.
-                        self.outbox.fail_run(run, self.failure(task, FAILED, str(error)))
-                    else:
-                        self._raised(task, run, error)
+                except BaseException as error:
+                    # `sys.exit` in a bolt ends no worker by itself, least of all in silence.
+                    self._raised_basic(task, batch, run, error)
                 # The bolt may have kept this one before it raised.
                 tup = Tuple((), tup._source, run)
             if root:
@@ -216,6 +256,17 @@ class BoltExecutor:
                 acks[root] = acks.get(root, 0) ^ edge ^ run.children
                 if run.mask:
                     workers[root] = workers.get(root, 0) | run.mask
+            elif batch.stream != TICK_STREAM:
+                task.stats.untracked_executed += end - begin
+
+    def _raised_basic(self, task: BoltTask, batch: Batch, run: Run, error: BaseException) -> None:
+        if batch.stream != TICK_STREAM:
+            task.stats.failed += 1
+        if issubclass(type(error), FailedTuple):
+            # The tree is lost, but its other tuples are executed all the same, as in Storm.
+            self.outbox.fail_run(run, self.failure(task, FAILED, line_of_error(error)))
+        else:
+            self._raised(task, run, error)
 
     @staticmethod
     def _join(collector: BasicCollector, others: tuple[tuple[int, int], ...]) -> None:
@@ -236,13 +287,16 @@ class BoltExecutor:
             for row in rows[begin:end]:
                 tup = Tuple(row, source, run)
                 try:
-                    execute(tup)
+                    if (value := execute(tup)) is not None:
+                        task.returned(value)
                 except FailedTuple as failed:
                     self._finish(task, tup)
-                    self.outbox.fail_run(run, self.failure(task, FAILED, str(failed)))
-                except Exception as error:
+                    self.outbox.fail_run(run, self.failure(task, FAILED, line_of_error(failed)))
+                except BaseException as error:
                     self._finish(task, tup)
                     self._raised(task, run, error)
+            if not root and batch.stream != TICK_STREAM:
+                task.stats.untracked_executed += end - begin
             begin = end
 
     @staticmethod
@@ -254,10 +308,10 @@ class BoltExecutor:
             if not tup.is_tick:
                 task.stats.failed += 1
 
-    def _raised(self, task: BoltTask, run: Run, error: Exception) -> None:
+    def _raised(self, task: BoltTask, run: Run, error: BaseException) -> None:
         """User code raised something: fail the trees at hand, then die of it or carry on, as configured."""
-        self.outbox.fail_run(run, self.failure(task, EXCEPTION, describe(error)))
-        if self._crash:
+        self.outbox.fail_run(run, self.failure(task, EXCEPTION, text_of_error(error)))
+        if self._crash or (self._interrupts and issubclass(type(error), KeyboardInterrupt)):
             task.stats.errors += 1
             raise TaskCrashed(task.component, task.task, "execute", error) from error
         self.collectors[task.task].report_error(error)

@@ -13,7 +13,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from engine.failure import Failure
+from squall.engine.failure import Failure
+from squall.engine.user_text import repr_of
 
 LAST = 20
 """Failures kept per component."""
@@ -65,7 +66,7 @@ class FailureLog:
         """A message of `spout`'s task has failed."""
         filed_under = failure.component or spout
         record = FailureRecord(
-            self._now_ns() / 1e9, spout, repr(message_id)[:_ID_CHARACTERS], failure.reason, failure.component,
+            self._now_ns() / 1e9, spout, repr_of(message_id, _ID_CHARACTERS), failure.reason, failure.component,
             failure.task, failure.worker, failure.error, failure.attempt,
         )
         self._counts.setdefault(filed_under, Counter())[failure.reason] += 1

@@ -15,11 +15,22 @@ from itertools import cycle
 from operator import itemgetter
 from typing import Any, TypeVar
 
-from engine.component import CustomGrouping
-from engine.errors import ComponentError
-from engine.stable_hash import stable_hash
-from engine.stream import Stream
-from engine.topology import ALL, CUSTOM, FIELDS, GLOBAL, LOCAL_OR_SHUFFLE, NONE, PARTIAL_KEY, SHUFFLE, Subscription
+from squall.engine.component import CustomGrouping
+from squall.engine.errors import ComponentError
+from squall.engine.stable_hash import stable_hash
+from squall.engine.stream import Stream
+from squall.engine.topology import (
+    ALL,
+    CUSTOM,
+    FIELDS,
+    GLOBAL,
+    LOCAL_OR_SHUFFLE,
+    NONE,
+    PARTIAL_KEY,
+    SHUFFLE,
+    Subscription,
+)
+from squall.engine.user_text import repr_of
 
 Values = tuple[Any, ...]
 
@@ -36,13 +47,14 @@ ChooseMany = Callable[[Values], Sequence[T]]
 class KeyMemo(dict[Any, T]):
     """key -> the one of `targets` that it belongs to, computed once per key; bounded."""
 
-    def __init__(self, targets: Sequence[T]) -> None:
+    def __init__(self, targets: Sequence[T], hash_of: Callable[[Any], int] = stable_hash) -> None:
         super().__init__()
         self._targets = targets
+        self._hash_of = hash_of
 
     def of(self, key: Any) -> T:
         """As `memo[key]`, for keys that cannot be remembered (list, dict, set) but have a stable hash all the same."""
-        return self._targets[stable_hash(key) % len(self._targets)]
+        return self._targets[self._hash_of(key) % len(self._targets)]
 
     def __missing__(self, key: Any) -> T:
         target = self.of(key)
@@ -52,14 +64,41 @@ class KeyMemo(dict[Any, T]):
         return target
 
 
+class KeyHash:
+    """`stable_hash` of the keys of one subscription, whose errors say where the key comes from."""
+
+    def __init__(self, who: str, fields: Sequence[str]) -> None:
+        """`who`: the sending task and its stream."""
+        self._who = who
+        self._fields = fields
+
+    def __call__(self, key: Any) -> int:
+        try:
+            return stable_hash(key)
+        except ComponentError as error:
+            values = key if len(self._fields) > 1 else (key,)
+            name = next(name for name, value in zip(self._fields, values, strict=True) if not _has_hash(value))
+            raise ComponentError(f"{self._who} field {name!r}: {error}") from None
+
+
+def _has_hash(value: Any) -> bool:
+    try:
+        stable_hash(value)
+    except ComponentError:
+        return False
+    return True
+
+
 def key_of(shape: Stream, fields: tuple[str, ...]) -> Callable[[Values], Any]:
     """Extracts the grouping key: the value of one field, or a tuple of several."""
     return itemgetter(*(shape.index[name] for name in fields))
 
 
-def fields_chooser(shape: Stream, fields: tuple[str, ...], places: Sequence[T]) -> ChooseOne[T]:
+def fields_chooser(
+    shape: Stream, fields: tuple[str, ...], places: Sequence[T], hash_of: Callable[[Any], int] = stable_hash
+) -> ChooseOne[T]:
     """Equal keys to the same task."""
-    memo = KeyMemo(places)
+    memo = KeyMemo(places, hash_of)
     key = key_of(shape, fields)
 
     def choose(values: Values) -> T:
@@ -84,14 +123,16 @@ def shuffle_chooser(places: Sequence[T], rng: random.Random) -> ChooseOne[T]:
     return choose
 
 
-def partial_key_chooser(shape: Stream, fields: tuple[str, ...], places: Sequence[T]) -> ChooseOne[T]:
+def partial_key_chooser(
+    shape: Stream, fields: tuple[str, ...], places: Sequence[T], hash_of: Callable[[Any], int] = stable_hash
+) -> ChooseOne[T]:
     """Two candidates per key, the one sent fewer tuples so far (Nasir et al., "The Power of Both Choices", 2015)."""
     n_targets = len(places)
     sent = [0] * n_targets
     key = key_of(shape, fields)
 
     def choose(values: Values) -> T:
-        hashed = stable_hash(key(values))
+        hashed = hash_of(key(values))
         first = hashed % n_targets
         second = (hashed >> 32) % n_targets
         if second == first and n_targets > 1:
@@ -111,12 +152,13 @@ def make_chooser(
     local_targets: Sequence[int],
     rng: random.Random,
     places: Sequence[T],
+    hash_of: Callable[[Any], int] = stable_hash,
 ) -> tuple[ChooseOne[T] | None, ChooseMany[T] | None]:
     """The chooser of one subscription: (one, None) or (None, many). Direct grouping has neither. `places`: what to
-    choose, for each of `targets`."""
+    choose, for each of `targets`. `hash_of`: see `KeyHash`."""
     grouping = subscription.grouping
     if grouping == FIELDS:
-        return fields_chooser(shape, subscription.fields, places), None
+        return fields_chooser(shape, subscription.fields, places, hash_of), None
     if grouping == SHUFFLE:
         return shuffle_chooser(places, rng), None
     if grouping == LOCAL_OR_SHUFFLE:
@@ -124,7 +166,7 @@ def make_chooser(
         local = [place for target, place in zip(targets, places, strict=True) if target in here]
         return shuffle_chooser(local or places, rng), None
     if grouping == PARTIAL_KEY:
-        return partial_key_chooser(shape, subscription.fields, places), None
+        return partial_key_chooser(shape, subscription.fields, places, hash_of), None
     if grouping == GLOBAL:
         return (lambda values: places[0]), None
     if grouping == NONE:
@@ -147,7 +189,7 @@ def _custom_chooser(
             return [place_of[task] for task in chosen]
         except (KeyError, TypeError):
             raise ComponentError(
-                f"{type(grouping).__name__}.choose_tasks returned {chosen!r:.80}; allowed: a list of {list(targets)}"
+                f"{type(grouping).__name__}.choose_tasks returned {repr_of(chosen)}; allowed: a list of {list(targets)}"
             ) from None
 
     return choose

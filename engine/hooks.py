@@ -9,19 +9,22 @@ Relies on: emits, acks and fails going through the collector at the moment they 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
-from engine.collectors import BasicCollector, BoltCollector, SpoutCollector
-from engine.component import Spout
-from engine.errors import ComponentError
-from engine.failure import Failure
-from engine.stream import DEFAULT_STREAM
-from engine.tuple import Anchors, Tuple
+from squall.engine.collectors import BasicCollector, BoltCollector, SpoutCollector
+from squall.engine.component import Spout
+from squall.engine.errors import ComponentError
+from squall.engine.failure import Failure
+from squall.engine.identity import key_of
+from squall.engine.spout_gate import BlockingSpoutCollector, Emits
+from squall.engine.stream import DEFAULT_STREAM
+from squall.engine.tuple import Anchors, Tuple
+from squall.engine.user_text import repr_of
 
 if TYPE_CHECKING:
-    from engine.context import TopologyContext
-    from engine.pending import PendingTable
+    from squall.engine.context import TopologyContext
+    from squall.engine.pending import PendingTable
 
 Execute = Callable[..., None]
 
@@ -106,7 +109,7 @@ class Hooks:
         """ComponentError for what is no hook, or when the component is open already."""
         if not isinstance(hook, TaskHook):
             raise ComponentError(
-                f"{self._component}[{self.task}] adds {hook!r:.80} as a hook; allowed: a TaskHook"
+                f"{self._component}[{self.task}] adds {repr_of(hook)} as a hook; allowed: a TaskHook"
             )
         if self._opened:
             raise ComponentError(f"{self._component}[{self.task}] adds a hook too late; add hooks in open or prepare")
@@ -140,7 +143,7 @@ class Hooks:
 class _WatchedSpoutCollector(SpoutCollector):
     hooks: Hooks
     began_ns: dict[Any, int]
-    """Message id -> when it was emitted."""
+    """Message's key -> when it was emitted."""
 
     def emit(self, values: Any, message_id: Any = None, stream: str = DEFAULT_STREAM) -> list[int]:
         self._note(message_id)
@@ -154,8 +157,12 @@ class _WatchedSpoutCollector(SpoutCollector):
 
     def _note(self, message_id: Any) -> None:
         # Before the emit: without ackers it is answered before the emit returns.
-        if message_id is not None and isinstance(message_id, Hashable):
-            self.began_ns[message_id] = self.hooks.now_ns()
+        if message_id is not None:
+            self.began_ns[key_of(message_id)] = self.hooks.now_ns()
+
+
+class _WatchedBlockingSpoutCollector(_WatchedSpoutCollector, BlockingSpoutCollector):
+    """The same on a thread of its own."""
 
 
 class _WatchedSpout(Spout):
@@ -182,16 +189,17 @@ class _WatchedSpout(Spout):
         self._hooks.tell("spout_fail", SpoutFailInfo(self._hooks.task, message_id, failure, latency_ms))
 
     def _latency_ms(self, message_id: Any) -> float | None:
-        began_ns = self._began_ns.pop(message_id, None) if isinstance(message_id, Hashable) else None
+        began_ns = self._began_ns.pop(key_of(message_id), None)
         return None if began_ns is None else (self._hooks.now_ns() - began_ns) / 1e6
 
 
-def watch_spout(hooks: Hooks, collector: SpoutCollector, pending: PendingTable) -> None:
-    """Have the hooks see what a spout task does from now on."""
-    collector.__class__ = _WatchedSpoutCollector
+def watch_spout(hooks: Hooks, collector: SpoutCollector, told: PendingTable | Emits) -> None:
+    """Have the hooks see what a spout task does from now on. `told`: who tells the spout of answers."""
+    blocking = isinstance(collector, BlockingSpoutCollector)
+    collector.__class__ = _WatchedBlockingSpoutCollector if blocking else _WatchedSpoutCollector
     watched = cast("_WatchedSpoutCollector", collector)
     watched.hooks, watched.began_ns = hooks, {}
-    pending.spout = _WatchedSpout(pending.spout, hooks, watched.began_ns)
+    told.spout = _WatchedSpout(told.spout, hooks, watched.began_ns)
 
 
 # ---- bolts ----
@@ -210,11 +218,13 @@ class _WatchedBoltCollector(BoltCollector):
 
     def ack(self, tup: Tuple) -> None:
         super().ack(tup)
-        self.hooks.tell("bolt_ack", BoltAckInfo(self.hooks.task, tup))
+        if not tup.is_tick:
+            self.hooks.tell("bolt_ack", BoltAckInfo(self.hooks.task, tup))
 
     def fail(self, tup: Tuple) -> None:
         super().fail(tup)
-        self.hooks.tell("bolt_fail", BoltFailInfo(self.hooks.task, tup))
+        if not tup.is_tick:
+            self.hooks.tell("bolt_fail", BoltFailInfo(self.hooks.task, tup))
 
 
 class _WatchedBasicCollector(BasicCollector):
@@ -259,7 +269,7 @@ def _watched_basic_execute(hooks: Hooks, execute: Execute) -> Execute:
     def watched(tup: Tuple, *collector: BasicCollector) -> None:
         try:
             watched_execute(tup, *collector)
-        except Exception:
+        except BaseException:
             if not tup.is_tick:
                 hooks.tell("bolt_fail", BoltFailInfo(hooks.task, tup))
             raise

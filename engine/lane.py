@@ -17,13 +17,15 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from engine.attempts import SUSPECT_STRIKES, Attempts, Verdict
-from engine.clock import NS_PER_MS
-from engine.errors import ComponentError
-from engine.failure import FAILED, Failure
+from squall.engine.attempts import SUSPECT_STRIKES, Attempts, Verdict
+from squall.engine.clock import NS_PER_MS
+from squall.engine.errors import ComponentError
+from squall.engine.failure import FAILED, Failure
+from squall.engine.identity import key_of
+from squall.engine.user_text import message_of
 
 if TYPE_CHECKING:
-    from engine.pending import PendingTable
+    from squall.engine.pending import PendingTable
 
 _SLOW_NS, _MAX_GROUP = 10 * NS_PER_MS, 1024
 """A group is one message; where trees take longer than this (bolts that ack in bulk), thousands of innocents would wait
@@ -144,26 +146,27 @@ class Lane:
         began, strikes = False, 0
         while self.held:
             head = self.held[0]
-            verdict = attempts.verdict(head.message_id, head.values)
+            key = key_of(head.message_id, head.values)
+            verdict = attempts.verdict(key, head.values)
             if verdict is Verdict.SUSPECT and not began:
                 self._asked = True
                 if attempts.on_trial or not self._turn.begin():
                     break
-                began, strikes = True, attempts.strikes(head.message_id)
-            elif verdict is Verdict.SUSPECT and attempts.strikes(head.message_id) != strikes:
+                began, strikes = True, attempts.strikes(key)
+            elif verdict is Verdict.SUSPECT and attempts.strikes(key) != strikes:
                 break
             if len(group) == self._size:
                 break
             self.held.popleft()
             worked = True
             if verdict is Verdict.CONDEMNED:
-                table.bury(head.message_id, head.values, attempts.last_failure(head.message_id), head.letter)
+                table.bury(head.message_id, head.values, attempts.last_failure(key), head.letter)
             elif verdict is Verdict.DEAD:
-                table.tell_dead(head.message_id, attempts.last_failure(head.message_id))
+                table.refuse_dead(head.message_id, head.values)
             else:
                 root = self._send(table, send, head)
                 if verdict is Verdict.SUSPECT:
-                    group[root] = head.message_id
+                    group[root] = key
         group.pop(0, None)
         if group:
             self._tried_ns = now_ns
@@ -189,7 +192,7 @@ class Lane:
             if held.letter is None:
                 raise
             # The topology is not the one the letter was written by: its stream or fields have gone.
-            table.bury(held.message_id, held.values, Failure(FAILED, error=str(error)), held.letter)
+            table.bury(held.message_id, held.values, Failure(FAILED, error=message_of(error)), held.letter)
             return 0
         if held.letter is not None:
             self.letters[root] = held.letter

@@ -1,8 +1,8 @@
 """Local mode: a whole topology in this one process and thread, for a debugger and for unit tests.
 
-Guarantees: the same code that a worker runs meets every tuple, without processes, sockets or threads (bolts marked
-`blocking` run in turn like all others). With the same seed and input, executors run in the same order and groupings
-choose the same tasks. An exception in a component reaches the caller as it is.
+Guarantees: the same code that a worker runs meets every tuple, without processes, sockets or threads (components
+marked `blocking` run in turn like all others). With the same seed and input, executors run in the same order and
+groupings choose the same tasks. An exception in a component reaches the caller as it is.
 """
 
 from __future__ import annotations
@@ -14,21 +14,23 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from engine.assemble import Assembler, Surroundings
-from engine.clock import NS_PER_SEC, Clock
-from engine.closing import close_tasks
-from engine.config import Config
-from engine.core import WorkerCore
-from engine.errors import ClusterError
-from engine.executor import TaskCrashed, describe
-from engine.failure import Failure
-from engine.failure_log import FailureLog, merge_failures
-from engine.metrics import TASK_COUNTERS
-from engine.peers import Peers
-from engine.plan import ExecutorPlan, Plan
-from engine.report import RunReport, TaskReading, build_report
-from engine.topology import ComponentSpec, Topology
-from engine.user_metrics import UserMetrics
+from squall.engine.assemble import Assembler, Surroundings
+from squall.engine.clock import NS_PER_SEC, Clock
+from squall.engine.closing import close_tasks
+from squall.engine.config import Config
+from squall.engine.core import WorkerCore
+from squall.engine.errors import ClusterError
+from squall.engine.executor import TaskCrashed
+from squall.engine.failure import Failure
+from squall.engine.failure_log import FailureLog, merge_failures
+from squall.engine.metrics import TASK_COUNTERS
+from squall.engine.peers import Peers
+from squall.engine.plain_text import plain
+from squall.engine.plan import ExecutorPlan, Plan
+from squall.engine.report import FLOW_COUNTERS, RunReport, TaskReading, build_report
+from squall.engine.topology import ComponentSpec, Topology
+from squall.engine.user_metrics import UserMetrics
+from squall.engine.user_text import text_of_error
 
 LOCAL_WORKER = "local:0"
 _IDLE_SLEEP_SECS = 0.001
@@ -53,6 +55,7 @@ def readings_of(core: WorkerCore) -> list[TaskReading]:
     for task, stats in core.stats.items():
         component = core.plan.task_component[task]
         counters = dict(zip(TASK_COUNTERS, stats.counters(), strict=True))
+        counters.update(zip(FLOW_COUNTERS, core.untracked[2 * task - 2 : 2 * task], strict=True))
         worker = core.plan.worker_names[core.me]
         readings.append(
             TaskReading(task, component, core.topology[component].kind, worker, counters, stats.histogram)
@@ -75,9 +78,13 @@ class LocalRunner:
         name: str = "local",
         clock: Clock | None = None,
         copy: Callable[[ComponentSpec], Any] | None = None,
+        interrupts: bool = True,
     ) -> None:
+        """`interrupts`: whether a KeyboardInterrupt in a component is the operator's. False where SIGINT does not raise
+        one: it then is the component's error, as in a worker."""
         config = config or Config()
         self.name = name
+        self._interrupts = interrupts
         self.config = config if config.seed is not None else config.replace(seed=0)
         self.topology = topology
         self.plan = local_plan(topology, self.config.acker_count)
@@ -92,7 +99,8 @@ class LocalRunner:
         around = Surroundings(
             topology_name=name, worker=LOCAL_WORKER, attempt=1, now_ns=self.clock.now_ns, state_root=self._state.name,
             report_error=self._report_error, dead_letter=lambda *letter: self.dead_letters.append(letter),
-            copy=copy or _copy_by_pickle, deterministic=True, metrics=self.metrics, note_failure=self._failures.note,
+            copy=copy or _copy_by_pickle, deterministic=True, interrupts=interrupts, metrics=self.metrics,
+            note_failure=self._failures.note,
         )
         peers = Peers(1, 0)
         peers.update(0, 1, True)
@@ -104,7 +112,7 @@ class LocalRunner:
 
     def _report_error(self, component: str, task: int, text: str) -> None:
         self.errors.append((component, task, text))
-        sys.stderr.write(f"error reported by {component}[{task}]: {text}\n")
+        sys.stderr.write(f"error reported by {plain(component)}[{task}]: {plain(text)}\n")
 
     def step(self) -> bool:
         """One turn; whether anything was done. Raises TaskCrashed."""
@@ -112,7 +120,12 @@ class LocalRunner:
         if now_ns >= self._rotates_at_ns:
             self._rotates_at_ns = now_ns + round(self.config.message_timeout_secs * NS_PER_SEC)
             self.core.tracking.rotate()
-        return self.core.step()
+        try:
+            return self.core.step()
+        except TaskCrashed as crash:
+            if self._interrupts and isinstance(crash.__cause__, KeyboardInterrupt):
+                raise crash.__cause__ from None  # the operator's: this is the process that he interrupts
+            raise
 
     @property
     def drained(self) -> bool:
@@ -132,13 +145,28 @@ class LocalRunner:
                 raise ClusterError(f"topology {self.name!r} was not drained within {timeout_secs:g} s")
         return self.report()
 
+    def drain(self, wait_secs: float, should_stop: Callable[[], bool] | None = None) -> RunReport:
+        """Stop the spouts and run until nothing is pending or under way, or `wait_secs` have passed. Raises
+        TaskCrashed."""
+        self.core.set_active(False)
+        deadline = time.monotonic() + wait_secs
+        while not self._at_rest and time.monotonic() < deadline and not (should_stop is not None and should_stop()):
+            if not self.step():
+                time.sleep(_IDLE_SLEEP_SECS)
+        return self.report()
+
+    @property
+    def _at_rest(self) -> bool:
+        return self.core.quiet and not any(len(task.pending) for _, task in self.core.spout_tasks.values())
+
     def report(self) -> RunReport:
         """What has happened so far."""
         duration_secs = (self.clock.now_ns() - self._started_ns) / 1e9
-        self.metrics.sample(lambda component, task, error: self._report_error(component, task, describe(error)))
+        self.metrics.sample(lambda component, task, error: self._report_error(component, task, text_of_error(error)))
         return build_report(
             self.name, readings_of(self.core), duration_secs, [], self.drained,
             merge_failures([self._failures.failures()], self._started_ns / 1e9), metrics=self.metrics.readings(),
+            idle=self.core.quiet,
         )
 
     def close(self) -> list[TaskCrashed]:

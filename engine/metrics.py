@@ -10,23 +10,32 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from operator import attrgetter
+from typing import Any
+
+from squall.engine.account import ACCOUNT_COLUMNS, Words, abandon
+
+WAITS = ("pending_limit", "credit", "retry", "input", "inactive")
+"""What a spout task waits for: answers, because `max_spout_pending` are open; room downstream; the time of a retry; its
+source; its activation."""
+WAIT_COUNTERS = tuple(f"wait_{reason}_ns" for reason in WAITS)
 
 # One word each on the status board, in this order. Gauges (written, not added to) come last.
 TASK_COUNTERS = (
-    "emitted",
+    *ACCOUNT_COLUMNS,
     "transferred",
     "executed",
     "execute_ns",
-    "acked",
-    "failed",
     "timed_out",
     "replayed",
-    "dead_letters",
     "crashes",
     "errors",
+    "untracked_executed",
+    *WAIT_COUNTERS,
     "pending",
     "exhausted",
     "in_queue",
+    "waiting",
+    "unreplayed",
 )
 _counters_of = attrgetter(*TASK_COUNTERS)
 FIRST_GAUGE = TASK_COUNTERS.index("pending")
@@ -89,20 +98,33 @@ class TaskStats:
 
     __slots__ = ("histogram", "touched", *TASK_COUNTERS)
 
+    acked: int
+    failed: int
+    dead_letters: int
+    abandoned: int
     emitted: int
+    tracked: int
     transferred: int
     executed: int
     execute_ns: int
-    acked: int
-    failed: int
     timed_out: int
     replayed: int
-    dead_letters: int
     crashes: int
     errors: int
+    untracked_executed: int
+    """Tuples that belong to no tree, ticks aside."""
+    wait_pending_limit_ns: int
+    wait_credit_ns: int
+    wait_retry_ns: int
+    wait_input_ns: int
+    wait_inactive_ns: int
     pending: int
     exhausted: int
     in_queue: int
+    waiting: int
+    """Failed messages that the spout holds for a retry."""
+    unreplayed: int
+    """Messages that failed, and that the spout neither emitted again nor holds for it. Known while nothing is open."""
 
     def __init__(self) -> None:
         for name in TASK_COUNTERS:
@@ -120,3 +142,29 @@ class TaskStats:
     def counters(self) -> list[int]:
         """Values in the order of TASK_COUNTERS."""
         return list(_counters_of(self))
+
+
+def _column(index: int) -> Any:
+    def get(stats: SpoutStats) -> int:
+        return stats.account[index]
+
+    def put(stats: SpoutStats, value: int) -> None:
+        stats.account[index] = value
+
+    return property(get, put)
+
+
+class SpoutStats(TaskStats):
+    """Counters of a spout task. Those of the account lie in words of their own, which are written as they change and go
+    on from those of the incarnation before."""
+
+    __slots__ = ("account",)
+
+    acked, failed, dead_letters, abandoned, emitted, tracked = map(_column, range(len(ACCOUNT_COLUMNS)))
+
+    def __init__(self, account: Words | None = None) -> None:
+        self.account: Words = [0] * len(ACCOUNT_COLUMNS)
+        super().__init__()
+        if account is not None:
+            self.account = account
+            abandon(account)

@@ -8,18 +8,19 @@ One thread: the worker's loop has one outbox, an executor with a thread of its o
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
 
-from engine.batch import OpenBatch
-from engine.failure import Failure
-from engine.ids import EdgeIds
-from engine.tuple import Run
+from squall.engine.batch import OpenBatch
+from squall.engine.failure import Failure
+from squall.engine.ids import EdgeIds
+from squall.engine.tuple import Run
 
 
 class Outbox:
     """Filled by emitters and trackers, emptied by the worker core."""
 
-    __slots__ = ("acks", "edges", "fails", "opened_here", "opened_there", "pool", "resets", "workers")
+    __slots__ = ("acks", "edges", "fails", "opened_here", "opened_there", "pool", "reset", "resets", "workers")
 
     def __init__(self) -> None:
         self.edges = EdgeIds()
@@ -34,21 +35,28 @@ class Outbox:
         """root -> mask of the workers its new tuples were sent to."""
         self.fails: dict[int, Failure] = {}
         self.resets: set[int] = set()
+        self.reset: Callable[[Iterable[int]], None] = self.resets.update
+        """Takes the roots whose timeout is to start afresh. A thread that hands over only when a call of `execute` has
+        come back says here how they get to the loop before that."""
 
-    def _begin(self, batch: OpenBatch) -> None:
+    def _begin(self, batch: OpenBatch, values: tuple[Any, ...]) -> None:
+        if batch.check is not None:
+            batch.check.look(values)
         batch.mask = batch.bits[batch.target]
         (self.opened_there if batch.mask else self.opened_here).append(batch)
 
-    def start_run(self, batch: OpenBatch, key: object, run: Run) -> None:
-        """Open a new run in `batch`, anchored to `run`; `key` is what further tuples of it are recognised by."""
+    def start_run(self, batch: OpenBatch, key: object, run: Run, values: tuple[Any, ...] = ()) -> None:
+        """Open a new run in `batch`, anchored to `run`; `key` is what further tuples of it are recognised by. `values`
+        are about to be appended. Raises ComponentError, and nothing is changed, if they cannot be pickled."""
         if not batch.starts:
-            self._begin(batch)
+            self._begin(batch, values)
         batch.starts.append(len(batch.rows))
         batch.last = key
         root = run.root
         batch.roots.append(root)
         if not root:
             batch.edges.append(0)
+            batch.loose = True
             return
         pool = self.pool
         if not pool:
@@ -64,10 +72,10 @@ class Outbox:
                 batch.others = {}
             batch.others[len(batch.roots) - 1] = tuple((other, edge) for other, _ in run.others)
 
-    def start_joined_run(self, batch: OpenBatch, runs: list[Run]) -> None:
+    def start_joined_run(self, batch: OpenBatch, runs: list[Run], values: tuple[Any, ...] = ()) -> None:
         """Open a run anchored to several inputs at once: it belongs to all their trees."""
         if not batch.starts:
-            self._begin(batch)
+            self._begin(batch, values)
         edges: dict[int, int] = {}
         for run in runs:
             if not run.root:
@@ -80,6 +88,7 @@ class Outbox:
         batch.starts.append(len(batch.rows))
         batch.last = None
         pairs = list(edges.items()) or [(0, 0)]
+        batch.loose = batch.loose or not edges
         batch.roots.append(pairs[0][0])
         batch.edges.append(pairs[0][1])
         if len(pairs) > 1:
@@ -112,7 +121,7 @@ class Outbox:
             self.fails.setdefault(root, failure)
 
     def absorb(
-        self, acks: Mapping[int, int], workers: Mapping[int, int], fails: Mapping[int, Failure], resets: Iterable[int]
+        self, acks: Mapping[int, int], workers: Mapping[int, int], fails: Mapping[int, Failure]
     ) -> None:
         """Merge what another outbox, here or in another worker, had to tell."""
         mine = self.acks
@@ -125,10 +134,8 @@ class Outbox:
             self.workers[root] = self.workers.get(root, 0) | mask
         for root, failure in fails.items():
             self.fails.setdefault(root, failure)
-        self.resets.update(resets)
 
     def reset_run(self, run: Run) -> None:
         """Start the message timeout of the run's trees afresh."""
         if run.root:
-            self.resets.add(run.root)
-            self.resets.update(other for other, _ in run.others)
+            self.reset((run.root, *(other for other, _ in run.others)))

@@ -11,14 +11,20 @@ Pure but for calling the spout. One thread: the spout's.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Hashable
+from itertools import islice
 from typing import Any
 
-from engine.attempts import REMEMBERED, Attempts
-from engine.component import Spout
-from engine.failure import TIMEOUT, WORKER_DIED, Failure
-from engine.lane import Held, Lane, Letter, OwnTurn
-from engine.metrics import TaskStats
+from squall.engine.account import ACKED, DEAD_LETTERS, FAILED
+from squall.engine.attempts import Attempts
+from squall.engine.component import Spout
+from squall.engine.failure import ANOTHER_TUPLE, TIMEOUT, WORKER_DIED, Failure
+from squall.engine.identity import id_of, key_of
+from squall.engine.lane import Held, Lane, Letter, OwnTurn
+from squall.engine.metrics import SpoutStats
+
+LATE = 1_000_000
+"""Trees that timed out and that a worker may yet end by. Workers hang for `worker_timeout_secs`, and are gone."""
 
 Init = Callable[[int, int, int, int], None]
 """(root, xor, spout task, workers) -> None: tells the acker of a new tree."""
@@ -28,12 +34,12 @@ class PendingTable:
     """Trees of one spout task."""
 
     __slots__ = (
-        "_init", "_late", "_stats", "_task", "_timeout_ns", "attempts", "due_ns", "forget", "give_up", "lane", "note",
-        "now_ns", "spout", "trees",
+        "_account", "_init", "_late", "_stats", "_task", "_timeout_ns", "attempts", "due_ns", "emitted_again", "forget",
+        "give_up", "lane", "note", "now_ns", "spout", "trees",
     )
 
     def __init__(
-        self, task: int, spout: Spout, now_ns: Callable[[], int], timeout_ns: int, stats: TaskStats, init: Init,
+        self, task: int, spout: Spout, now_ns: Callable[[], int], timeout_ns: int, stats: SpoutStats, init: Init,
         forget: Callable[[int], int], give_up: Callable[[Any, Any, Failure], None],
         attempts: Attempts | None = None, lane: Lane | None = None,
         note: Callable[[Any, Failure], None] = lambda message_id, failure: None,
@@ -44,11 +50,14 @@ class PendingTable:
         self.now_ns = now_ns
         self._timeout_ns = timeout_ns
         self._stats = stats
+        self._account = stats.account
+        self.emitted_again = 0
+        """Attempts that the engine began, not the spout: of dead letters that were given back."""
         self._init = init
         self.forget = forget
         """root -> mask of the workers that hold a part of the tree, -1 if nobody here knows: it is given up."""
         self._late: dict[int, tuple[Any, int]] = {}
-        """root -> (message id, workers that held a part) of trees that timed out: a worker may yet end by one."""
+        """root -> (message's key, workers that held a part) of trees that timed out: a worker may yet end by one."""
         self.give_up = give_up
         """Called with (message id, values, failure) of each new dead letter."""
         self.attempts = attempts or Attempts()
@@ -69,18 +78,19 @@ class PendingTable:
         """A tree was emitted: `xor` of its first edges, sent to `workers`."""
         now = self.now_ns()
         self.trees[root] = (message_id, now, now, values)
-        if self.attempts.alert and self.attempts.emitted(root, message_id):
+        if self.attempts.alert and self.attempts.emitted(root, key_of(message_id, values)):
             self._stats.replayed += 1
         self._init(root, xor, self._task, workers)
 
     def hold(self, message_id: Any, values: Any) -> None:
         """The spout emitted what must not go out at once."""
-        self.lane.hold(Held(message_id, values, None), self.attempts.strikes(message_id))
+        self.lane.hold(Held(message_id, values, None), self.attempts.strikes(key_of(message_id, values)))
 
     def give_back(self, letter: Letter) -> None:
         """A dead letter is to be emitted again, as if it had never failed."""
-        self.attempts.forget(letter.message_id)
+        self.attempts.forget(key_of(letter.message_id, letter.values))
         self.attempts.pin(1)
+        self.emitted_again += 1
         self.lane.waiting.append(letter)
 
     def answer_untracked(self, message_id: Any) -> None:
@@ -92,17 +102,23 @@ class PendingTable:
         tree = self.trees.pop(root, None)
         if tree is None:
             return
-        message_id, emitted_ns, _, _ = tree
-        stats = self._stats
-        stats.acked += 1
-        stats.observe_ns(self.now_ns() - emitted_ns)
+        message_id, emitted_ns, _, values = tree
+        # Before the spout hears of it: what it makes durable must not be missing in the account, whoever dies next.
+        self._account[ACKED] += 1
+        self._stats.observe_ns(self.now_ns() - emitted_ns)
         if self.attempts.alert:
             letter = self._answered(root)
-            self.attempts.forget(message_id)
+            self.attempts.forget(key_of(message_id, values))
             if letter is not None:
                 self._settle(letter)
                 return
-        self.spout.ack(message_id)
+        try:
+            self.spout.ack(message_id)
+        except BaseException:
+            # It did not take the answer: its successor will emit the message again. Were it counted, a spout that
+            # raises again and again would seem to get on.
+            self._account[ACKED] -= 1
+            raise
 
     def _answered(self, root: int) -> Letter | None:
         """Note that a tree is no longer under way; the letter it was, if it was one that had been given back."""
@@ -123,21 +139,27 @@ class PendingTable:
         if tree is None:
             return
         message_id, values = tree[0], tree[3]
-        failure, letter = self._count(root, message_id, failure)
-        if self.attempts.condemned(message_id):
-            self.bury(message_id, values, self.attempts.last_failure(message_id).as_attempt(failure.attempt), letter)
-        elif letter is not None:
+        key = key_of(message_id, values)
+        failure, letter = self._note_failure(root, message_id, key, failure)
+        if self.attempts.condemned(key):
+            shown = self.attempts.last_failure(key) if failure.error == ANOTHER_TUPLE else failure
+            self.bury(message_id, values, shown.as_attempt(failure.attempt), letter)
+            return
+        self._account[FAILED] += 1
+        if letter is not None:
+            self.emitted_again += 1
             self.lane.wait(letter, failure.attempt, self.now_ns())
         else:
             self.spout.on_failure(message_id, failure)
 
-    def _count(self, root: int, message_id: Any, failure: Failure) -> tuple[Failure, Letter | None]:
-        self._stats.failed += 1
+    def _note_failure(
+        self, root: int, message_id: Any, key: Hashable, failure: Failure
+    ) -> tuple[Failure, Letter | None]:
         alone = self.attempts.group == (root,)
         if failure.reason == WORKER_DIED and root in self.attempts.on_trial:
             self.lane.somebody_killed()
         letter = self._answered(root) if self.attempts.alert else None
-        failure = self.attempts.failed(message_id, failure, alone)
+        failure = self.attempts.failed(key, failure, alone)
         self.note(message_id, failure)
         return failure, letter
 
@@ -146,7 +168,8 @@ class PendingTable:
         message again, or find it condemned."""
         tree = self.trees.pop(root, None)
         if tree is not None:
-            self._count(root, tree[0], failure)
+            self._account[FAILED] += 1
+            self._note_failure(root, tree[0], key_of(tree[0], tree[3]), failure)
         else:
             self.charge_late(root, failure)
 
@@ -154,37 +177,48 @@ class PendingTable:
         """A worker has ended by an error in this tree, which may have timed out before: the spout was told then."""
         if root not in self._late:
             return
-        message_id, _ = self._late.pop(root)
-        charged = self.attempts.charge_late(message_id, failure)
+        key, _ = self._late.pop(root)
+        charged = self.attempts.charge_late(key, failure)
         if charged is not None:
-            self.note(message_id, charged)
+            self.note(id_of(key), charged)
 
     def worker_died(self, dead: int, failure: Failure, held: Collection[int]) -> None:
         """The worker of that bit died without a word. It may have hung in what has timed out before; `held`: roots of
         trees that it held and that are about to fail by its death."""
         late = [(root, known[0]) for root, known in self._late.items() if known[1] & dead]
-        struck = {tree[0] for root, tree in self.trees.items() if root in held} if late else set()
+        struck = {key_of(tree[0], tree[3]) for root, tree in self.trees.items() if root in held} if late else set()
         # The newest first: of a message that timed out twice, that is the attempt that may have been on trial.
-        for root, message_id in reversed(late):
+        for root, key in reversed(late):
             del self._late[root]
-            if message_id not in struck:
-                struck.add(message_id)
-                self.attempts.died_late(root, message_id, failure)
+            if key not in struck:
+                struck.add(key)
+                self.attempts.died_late(root, key, failure)
 
     def bury(self, message_id: Any, values: Any, failure: Failure, letter: Letter | None) -> None:
         """Over the limit: to the ledger with it."""
-        self._stats.dead_letters += 1
         self.give_up(message_id, values, failure)
-        self.attempts.buried(message_id, values)
+        # Only now is it there. Who is killed in between tries the message once more, and buries it again.
+        self._account[DEAD_LETTERS] += 1
+        self.attempts.buried(key_of(message_id, values), values)
         if letter is not None:
             self._settle(letter)
         else:
-            self.tell_dead(message_id, failure)
+            self.tell_dead(message_id, values, failure)
 
-    def tell_dead(self, message_id: Any, failure: Failure) -> None:
+    def refuse_dead(self, message_id: Any, values: Any) -> None:
+        """The spout has emitted a message that is in the ledger already: it is told so instead."""
+        self._account[FAILED] += 1
+        self.tell_dead(message_id, values, self.attempts.last_failure(key_of(message_id, values)))
+
+    def tell_dead(self, message_id: Any, values: Any, failure: Failure) -> None:
         """The message is in the ledger."""
-        self.attempts.told_dead(message_id)
+        self.attempts.told_dead(key_of(message_id, values))
         self.spout.on_dead_letter(message_id, failure)
+
+    def unreplayed(self, waiting: int) -> int:
+        """Messages that failed, and that the spout, which holds `waiting` for a retry, did not emit again. Counted
+        where nothing is open; until then it may still do so."""
+        return 0 if self else max(0, self.attempts.failed_here - waiting)
 
     def reset(self, root: int) -> None:
         """Count the tree's timeout from now."""
@@ -205,13 +239,15 @@ class PendingTable:
             expired.append(root)
         for root in expired:
             self._stats.timed_out += 1
-            self._late[root] = self.trees[root][0], self.forget(root)
+            tree = self.trees[root]
+            self._late[root] = key_of(tree[0], tree[3]), self.forget(root)
             if root in self.attempts.on_trial:
                 self.lane.somebody_is_late(now)
                 self.attempts.overdue(root, self._late[root][0])
             self.failed(root, Failure(TIMEOUT))
-        while len(self._late) > REMEMBERED:
-            del self._late[next(iter(self._late))]
+        if len(self._late) > LATE:
+            for root in list(islice(self._late, len(self._late) - LATE * 9 // 10)):
+                del self._late[root]
         return len(expired)
 
     @property

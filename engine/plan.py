@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from engine.stream import ACKER_COMPONENT
+from squall.engine.stream import ACKER_COMPONENT
 
 
 @dataclass(frozen=True)

@@ -14,14 +14,16 @@ import heapq
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from engine.clock import NS_PER_SEC
-from engine.component import Spout
-from engine.errors import ComponentError
+from squall.engine.clock import NS_PER_SEC
+from squall.engine.component import Spout
+from squall.engine.errors import ComponentError
+from squall.engine.identity import key_of
+from squall.engine.user_text import repr_of
 
 if TYPE_CHECKING:
-    from engine.collectors import SpoutCollector
-    from engine.context import TopologyContext
-    from engine.failure import Failure
+    from squall.engine.collectors import SpoutCollector
+    from squall.engine.context import TopologyContext
+    from squall.engine.failure import Failure
 
 Record = tuple[Any, Any]
 """(message id, values)."""
@@ -33,6 +35,8 @@ class ReplayingSpout(Spout):
     first_delay_secs: float = 0.01
     """Before the first replay of a record. A failure is mostly a worker that died, and that is back within 50 ms."""
     max_delay_secs: float = 5.0
+    max_waiting: int = 1_000_000
+    """While so many records wait to be emitted again, none are read: each is kept in memory."""
 
     def read(self) -> Iterator[Record | None]:
         """Yield (message id, values) of each record, None when there is nothing at the moment; return at the end."""
@@ -43,7 +47,7 @@ class ReplayingSpout(Spout):
 
     def open(self, conf: Mapping[str, Any], context: TopologyContext, collector: SpoutCollector) -> None:
         self._collector = collector
-        self._kept: dict[Any, Any] = {}
+        self._kept: dict[Any, Record] = {}
         self._due: list[tuple[int, int, Any]] = []
         self._order = 0
         self._now_ns, self._jitter = context.now_ns, context.random
@@ -53,23 +57,24 @@ class ReplayingSpout(Spout):
 
     def next_tuple(self) -> None:
         if self._due and self._due[0][0] <= self._now_ns():
-            message_id = heapq.heappop(self._due)[2]
-            if message_id in self._kept:
-                self._collector.emit(self._kept[message_id], message_id)
+            kept = self._kept.get(heapq.heappop(self._due)[2])
+            if kept is not None:
+                self._collector.emit(kept[1], kept[0])
             return
-        if self._at_end:
+        if self._at_end or len(self._due) >= self.max_waiting:
             return
         record = next(self._records, _END)
         if record is _END:
             self._at_end = True
         elif record is not None:
             message_id, values = record
-            if message_id is None or message_id in self._kept:
+            key = key_of(message_id)
+            if message_id is None or key in self._kept:
                 raise ComponentError(
-                    f"{type(self).__name__}.read yielded message id {message_id!r}; every record needs one, and no two "
-                    "that are pending may share it"
+                    f"{type(self).__name__}.read yielded message id {repr_of(message_id)}; every record needs one, "
+                    "and no two that are pending may share it"
                 )
-            self._kept[message_id] = values
+            self._kept[key] = message_id, values
             self._collector.emit(values, message_id)
 
     @property
@@ -77,16 +82,21 @@ class ReplayingSpout(Spout):
         """All was read, and nothing waits to be emitted again."""
         return self._at_end and not self._kept
 
+    @property
+    def waiting_count(self) -> int:
+        return len(self._due)
+
     def ack(self, message_id: Any) -> None:
-        self._kept.pop(message_id, None)
+        self._kept.pop(key_of(message_id), None)
 
     def on_failure(self, message_id: Any, failure: Failure) -> None:
-        if message_id not in self._kept:
+        key = key_of(message_id)
+        if key not in self._kept:
             return
         delay_secs = min(self.max_delay_secs, self.first_delay_secs * 2.0 ** min(failure.attempt - 1, 30))
         self._order += 1
         due_ns = self._now_ns() + round(delay_secs * self._jitter.uniform(0.5, 1.0) * NS_PER_SEC)
-        heapq.heappush(self._due, (due_ns, self._order, message_id))
+        heapq.heappush(self._due, (due_ns, self._order, key))
         self.fail(message_id)
 
 

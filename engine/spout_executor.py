@@ -8,14 +8,18 @@ is in the task's journal, where one is kept, before any bolt sees it.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
-from engine.collectors import SpoutCollector
-from engine.component import Spout
-from engine.executor import AtHand, TaskCrashed
-from engine.failure import Failure
-from engine.lane import Letter
-from engine.metrics import TaskStats
-from engine.pending import PendingTable
+from squall.engine.account import EMITTED, TRACKED, Words
+from squall.engine.collectors import SpoutCollector
+from squall.engine.component import Spout
+from squall.engine.executor import AtHand, TaskCrashed
+from squall.engine.failure import Failure
+from squall.engine.lane import Letter
+from squall.engine.metrics import WAIT_COUNTERS, WAITS, SpoutStats
+from squall.engine.pending import PendingTable
+from squall.engine.plain_methods import Returned
+from squall.engine.spout_says import exhausted, waiting_count
 
 FIRST_TURN_EMITS, MAX_TURN_EMITS = 16, 256
 """Emits per task and turn: large enough that a turn's overhead (some 50 us with its frames) is small against it, small
@@ -25,15 +29,26 @@ TURN_NS = 2_000_000
 """So long a task may emit in one turn: one that reads slowly, or sleeps between tuples as Storm's spouts do, does not
 keep bolts, answers and its worker's sign of life waiting. Word count's 256 lines take 0.8 ms."""
 
+SLOW_NS = 250_000_000
+"""A turn of one spout task that takes longer keeps everything else in its worker waiting for longer than anyone would
+want: the operator is told."""
+
+
+PENDING_LIMIT, CREDIT, RETRY, INPUT, INACTIVE = range(len(WAITS))
+NOTHING = -1
+
 
 class SpoutTask:
     """One task of a spout."""
 
-    __slots__ = ("active", "collector", "component", "finished", "max_pending", "pending", "stats", "task", "user")
+    __slots__ = (
+        "_before", "_held", "_lied", "_said", "_since_ns", "active", "collector", "component", "emit_bytes", "finished",
+        "max_pending", "pending", "returned", "said_quiet", "stats", "task", "user", "waits_for",
+    )
 
     def __init__(
         self, component: str, task: int, user: Spout, collector: SpoutCollector, pending: PendingTable,
-        stats: TaskStats, max_pending: int | None,
+        stats: SpoutStats, max_pending: int | None,
     ) -> None:
         self.component = component
         self.task = task
@@ -42,11 +57,69 @@ class SpoutTask:
         self.pending = pending
         self.stats = stats
         self.max_pending = max_pending
+        self.returned: Callable[[Any], None] = Returned(component, task, "next_tuple")
+        """Is given what `next_tuple` returns, unless it is None."""
         self.active = False
+        self.emit_bytes = 0
+        """About how much memory one of its emits holds: what was last seen, and of what was seen before a share."""
         self.finished = False
         """The spout is exhausted, nothing of it is pending, and it had nothing to replay when asked last."""
+        self.said_quiet: Words = [0]
+        """See `WorkerCore.take_back_quiet_in`."""
+        self.waits_for = INACTIVE
+        """Index in WAITS of what kept it from emitting more in its last turn; NOTHING if nothing did."""
+        self._since_ns = 0
+        self._before = stats.emitted, stats.tracked
+        self._said = 0, 0
+        self._held, self._lied = 0, False
 
-    def crashed(self, doing: str, error: Exception) -> TaskCrashed:
+    def count_emits(self) -> None:
+        """Write down what was emitted, before anybody can see it."""
+        said = self.emitted, self.pending.emitted_again
+        if said != self._said:
+            self._said = said
+            self.said_quiet[0] = 0
+            account, (emitted, tracked) = self.stats.account, self._before
+            account[EMITTED] = emitted + sum(said)
+            account[TRACKED] = tracked + sum(said) - self.untracked
+
+    def count_wait(self, now_ns: int) -> None:
+        """The time since the last call was spent as its last turn left it."""
+        if self._since_ns and self.waits_for != NOTHING:
+            name = WAIT_COUNTERS[self.waits_for]
+            setattr(self.stats, name, getattr(self.stats, name) + now_ns - self._since_ns)
+        self._since_ns = now_ns
+
+    @property
+    def held_for_retry(self) -> int:
+        """What the spout says that it holds. Raises TaskCrashed, once: a worker that ends by it still publishes."""
+        if not self._lied:
+            try:
+                self._held = waiting_count(self.user)
+            except BaseException as error:
+                self._lied = True
+                raise self.crashed("waiting_count", error) from error
+        return self._held
+
+    @property
+    def exhausted(self) -> bool:
+        """Whether the spout says that it has nothing more to emit. Raises TaskCrashed."""
+        try:
+            return exhausted(self.user)
+        except BaseException as error:
+            raise self.crashed("exhausted", error) from error
+
+    @property
+    def emitted(self) -> int:
+        """Emits so far, as the loop knows them."""
+        return self.collector.emitted
+
+    @property
+    def untracked(self) -> int:
+        """Those of them that no tree was begun for."""
+        return self.collector.untracked
+
+    def crashed(self, doing: str, error: BaseException) -> TaskCrashed:
         """What the worker is to die of: the spout's method raised."""
         self.stats.errors += 1
         return TaskCrashed(self.component, self.task, doing, error)
@@ -56,10 +129,16 @@ class SpoutExecutor:
     """Runs spout tasks that share an executor."""
 
     def __init__(
-        self, tasks: list[SpoutTask], at_hand: AtHand | None = None, turn_ns: int | None = TURN_NS
+        self, tasks: list[SpoutTask], at_hand: AtHand | None = None, turn_ns: int | None = TURN_NS,
+        slow: Callable[[SpoutTask, float], None] | None = None, turn_bytes: int | None = None,
     ) -> None:
-        """`turn_ns`: how long a task may emit in one turn; None: only their number ends it, never the time."""
+        """`turn_ns`: how long a task may emit in one turn; None: only their number ends it, never the time.
+        `slow(task, secs)` hears of tasks that keep their worker waiting again and again. `turn_bytes`: about how many
+        bytes a task may emit in one turn."""
         self.tasks = tasks
+        self._slow = slow
+        self._was_slow = False
+        self._turn_bytes = turn_bytes
         self._turn_ns = turn_ns
         self._at_hand: AtHand = [0] if at_hand is None else at_hand
         self.ran_dry = True
@@ -75,7 +154,7 @@ class SpoutExecutor:
     def _guard(self, task: SpoutTask, method: str) -> None:
         try:
             getattr(task.user, method)()
-        except Exception as error:
+        except BaseException as error:
             raise task.crashed(method, error) from error
 
     def run(self, emits: int, may_send: bool = True) -> bool:
@@ -83,12 +162,16 @@ class SpoutExecutor:
         whether anything happened."""
         worked = False
         self.ran_dry = True
+        now_ns = self.tasks[0].pending.now_ns()
         for task in self.tasks:
             pending = task.pending
+            task.count_wait(now_ns)
             self._at_hand[0] = task.task
             if pending.trees and pending.now_ns() >= pending.due_ns and self._expire(task):
                 worked = True
-            if emits and task.active and self._emit(task, emits):
+            if not emits or not task.active:
+                task.waits_for = CREDIT if task.active else INACTIVE
+            elif self._emit(task, emits):
                 worked = True
             lane = pending.lane
             if may_send and (lane.held or lane.waiting or lane.overdue_ns) and self._send_held(task):
@@ -97,16 +180,28 @@ class SpoutExecutor:
         self.write_journal()
         return worked
 
+    @property
+    def busy(self) -> bool:
+        """Something is under way inside that is in no table yet."""
+        return False
+
+    def end(self) -> None:
+        """The worker ends: nothing is asked any more."""
+
+    def stop(self) -> None:
+        """After `end`: wait for what it still does."""
+
     def write_journal(self) -> None:
         """After anything that may have made a spout emit, and before the tuples leave."""
         for task in self.tasks:
+            task.count_emits()
             task.pending.attempts.flush(task.pending.trees)
 
     def _send_held(self, task: SpoutTask) -> bool:
         pending = task.pending
         try:
             return pending.lane.run(pending, task.collector.send, pending.now_ns())
-        except Exception as error:
+        except BaseException as error:
             raise task.crashed("on_dead_letter", error) from error
 
     def give_back(self, task: SpoutTask, letter: Letter) -> None:
@@ -117,30 +212,53 @@ class SpoutExecutor:
     def _expire(self, task: SpoutTask) -> bool:
         try:
             return task.pending.expire() > 0
-        except Exception as error:
+        except BaseException as error:
             raise task.crashed("on_failure", error) from error
 
     def _emit(self, task: SpoutTask, emits: int) -> bool:
         """Ask for up to `emits` tuples; whether there were any."""
         collector, now_ns = task.collector, task.pending.now_ns
         before = collector.emitted
-        # Ever longer series, so that the clock is looked at soon and yet seldom.
-        series, ends_ns = emits, 0
+        # Ever longer series, so that the clock is looked at soon and yet seldom; one first, to see how big they are.
+        series, began_ns = 1, 0
+        ends_ns = None
         if self._turn_ns is not None:
-            series, ends_ns = 1, now_ns() + self._turn_ns
+            began_ns = now_ns()
+            ends_ns = began_ns + self._turn_ns
+        emits = min(emits, self._fitting(task))
         try:
             while self._emit_series(task, series):
                 emits -= series
-                if not emits or now_ns() >= ends_ns:
+                if series == 1 and self._turn_bytes is not None:
+                    task.emit_bytes = max(collector.newest_row_bytes(), task.emit_bytes * 3 // 4)
+                    emits = min(emits, self._fitting(task) - 1)
+                if emits <= 0 or (ends_ns is not None and now_ns() >= ends_ns):
                     self.ran_dry = False
+                    task.waits_for = NOTHING
                     break
                 series = min(2 * series, emits)
-        except Exception as error:
+        except TaskCrashed:
+            raise
+        except BaseException as error:
             raise task.crashed("next_tuple", error) from error
+        if began_ns and now_ns() - began_ns > SLOW_NS:
+            self._took_long(task, now_ns() - began_ns)
         if collector.emitted == before:
             return False
         task.finished = False
         return True
+
+    def _took_long(self, task: SpoutTask, ns: int) -> None:
+        """Once may be the machine's doing, or a pause of the whole process."""
+        if self._was_slow and self._slow is not None:
+            self._slow(task, ns / 1e9)
+        self._was_slow = True
+
+    def _fitting(self, task: SpoutTask) -> int:
+        """How many emits like the last ones fit a turn, one at least."""
+        if self._turn_bytes is None or not task.emit_bytes:
+            return MAX_TURN_EMITS
+        return self._turn_bytes // task.emit_bytes or 1
 
     @staticmethod
     def _emit_series(task: SpoutTask, count: int) -> bool:
@@ -151,11 +269,14 @@ class SpoutExecutor:
         before = collector.emitted
         for _ in range(count):
             if limit is not None and len(trees) + len(held) >= limit:
+                task.waits_for = PENDING_LIMIT
                 return False
-            next_tuple()
+            if (value := next_tuple()) is not None:
+                task.returned(value)
             after = collector.emitted
             if after == before:
-                task.finished = not pending and bool(task.user.exhausted)
+                task.finished = not pending and task.exhausted
+                task.waits_for = RETRY if task.held_for_retry else INPUT
                 return False
             before = after
         return True
@@ -164,5 +285,5 @@ class SpoutExecutor:
         """An acker is gone; `is_its(root)` says which trees were with it."""
         try:
             task.pending.acker_died(is_its, failure)
-        except Exception as error:
+        except BaseException as error:
             raise task.crashed("on_failure", error) from error

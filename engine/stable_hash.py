@@ -6,21 +6,27 @@ Guarantees: `a == b` implies `stable_hash(a) == stable_hash(b)` for the types be
 Relies on: CPython's numeric hash, which is specified (modulus 2**61 - 1) and not salted.
 
 Types: None, bool, numbers, text, bytes-like, tuples and lists, sets and frozensets, dicts, dates and times, UUIDs, enum
-members, dataclasses with equality, and arrays (`array.array`, numpy) by content. Anything else is refused by name:
-hashing it by identity would send equal values to different tasks.
+members, dataclasses with the equality that `@dataclass` makes, and arrays (`array.array`, numpy) by content. Anything
+else is refused by name: hashing it by identity would send equal values to different tasks. So is a class that says
+itself what it is equal to (`__eq__`), whatever it is derived from: nobody can tell a hash that agrees with that.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import datetime
+import decimal
 import enum
+import fractions
 import numbers
+import types
 import uuid
 import zlib
+from collections import OrderedDict
 from typing import Any
 
-from engine.errors import ComponentError
+from squall.engine.errors import ComponentError
+from squall.engine.user_text import repr_of, type_name
 
 _MASK = (1 << 64) - 1
 _NAN = 0x7FF8
@@ -64,8 +70,58 @@ def _of_time(value: datetime.datetime | datetime.time) -> int:
     return _mix(14, stable_hash(since - offset))
 
 
+_EXACT = frozenset({
+    str, int, float, bool, complex, bytes, bytearray, memoryview, type(None), tuple, list, set, frozenset, dict,
+    datetime.datetime, datetime.date, datetime.time, datetime.timedelta, uuid.UUID, decimal.Decimal, fractions.Fraction,
+    OrderedDict,
+})
+"""Classes whose equality is known to agree with what is hashed here, as it is with what they define in C."""
+
+
+@dataclasses.dataclass
+class _Sample:
+    """To see what an equality that `@dataclass` made looks like."""
+
+    field: int
+
+
+def _equality_owner(kind: type) -> type:
+    """The class that says what `kind` is equal to."""
+    return next(base for base in kind.__mro__ if "__eq__" in vars(base))
+
+
+def _is_generated(equality: Any) -> bool:
+    """Whether `@dataclass` made it: such a function has no file of its own."""
+    made = _Sample.__eq__
+    return (
+        isinstance(equality, types.FunctionType)
+        and equality.__code__.co_filename == made.__code__.co_filename
+        and equality.__code__.co_name == made.__code__.co_name
+    )
+
+
+def _check_equality(kind: type) -> None:
+    """ComponentError for a class that says by code of its own what it is equal to."""
+    owner = _equality_owner(kind)
+    equality = vars(owner)["__eq__"]
+    if owner in _EXACT or owner is enum.Enum or not isinstance(equality, types.FunctionType):
+        return
+    if dataclasses.is_dataclass(owner) and _is_generated(equality):
+        return
+    raise ComponentError(
+        f"fields grouping cannot use a value of type {kind.__qualname__} as a key: {owner.__qualname__} defines __eq__ "
+        "itself, so values that it calls equal may go to different tasks; group by what it compares instead (emit that "
+        "as a field of its own)"
+    )
+
+
 def stable_hash(value: Any) -> int:
     """A 64-bit hash of `value`; ComponentError names a type that has none."""
+    kind = type(value)
+    if kind is str:  # most keys are text, and each new one comes here
+        return _of_bytes(value.encode("utf-8", "surrogatepass"), 1)
+    if kind not in _EXACT:
+        _check_equality(kind)
     if isinstance(value, str):
         return _of_bytes(value.encode("utf-8", "surrogatepass"), 1)
     if isinstance(value, numbers.Number):
@@ -96,14 +152,16 @@ def _of_rarer(value: Any) -> int:
         return _mix(11, stable_hash(value.int))
     if isinstance(value, enum.Enum):
         return _mix(12, stable_hash((type(value).__qualname__, value.name)))
-    if dataclasses.is_dataclass(value) and not isinstance(value, type) and type(value).__eq__ is not object.__eq__:
-        fields = [getattr(value, f.name) for f in dataclasses.fields(value) if f.compare]
+    owner = _equality_owner(type(value))
+    if dataclasses.is_dataclass(owner) and not isinstance(value, type):
+        # Equal are objects of one class, in the fields of the class that the equality was made for.
+        fields = [getattr(value, f.name) for f in dataclasses.fields(owner) if f.compare]
         return _mix(13, stable_hash((type(value).__qualname__, fields)))
     to_list = getattr(value, "tolist", None)
     if callable(to_list):
         return stable_hash(to_list())
     raise ComponentError(
-        f"fields grouping cannot use a value of type {type(value).__qualname__} as a key: {value!r:.80}; use text, "
+        f"fields grouping cannot use a value of type {type_name(value)} as a key: {repr_of(value)}; use text, "
         "bytes, numbers, None, dates, UUIDs, enums, dataclasses, arrays, or tuples, lists, sets and dicts of these"
     )
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+
+from squall.engine.names import name_mistake
+from squall.engine.user_text import repr_of
 
 DEFAULT_STREAM = "default"
 SYSTEM_PREFIX = "__"
@@ -15,15 +18,15 @@ TICK_FIELDS = ("rate_secs",)
 class Stream:
     """One output stream: its field names, and whether the producer picks the receiving task (`direct`).
 
-    Raises ValueError for no text, an empty or a repeated field name.
+    Raises ValueError for a repeated field name and what is none (see `engine.names`).
     """
 
     __slots__ = ("direct", "fields", "index")
 
     def __init__(self, *fields: str, direct: bool = False) -> None:
         for name in fields:
-            if not isinstance(name, str) or not name:
-                raise ValueError(f"a field name must be a non-empty string, not {name!r}")
+            if mistake := name_mistake(name):
+                raise ValueError(f"a field name {mistake}")
         if len(set(fields)) != len(fields):
             raise ValueError(f"field names must differ, got {', '.join(fields)}")
         self.fields = fields
@@ -55,13 +58,17 @@ def parse_outputs(outputs: Outputs) -> dict[str, Stream]:
     """Normalise a component's `outputs`. Raises ValueError saying what is wrong."""
     if isinstance(outputs, str):
         raise ValueError(f"outputs must be a tuple of field names, not the string {outputs!r}; write ({outputs!r},)")
+    if outputs is not None and not isinstance(outputs, Iterable):
+        raise ValueError(f"outputs are {repr_of(outputs)}; allowed are field names, or stream names with theirs")
     if not isinstance(outputs, Mapping):
         return {DEFAULT_STREAM: Stream(*outputs)} if outputs else {}
     streams = {}
     for name, fields in outputs.items():
-        if not isinstance(name, str) or not name:
-            raise ValueError(f"a stream name must be a non-empty string, not {name!r}")
+        if mistake := name_mistake(name):
+            raise ValueError(f"a stream name {mistake}")
         if isinstance(fields, str):
             raise ValueError(f"stream {name!r} must have a tuple of field names, not the string {fields!r}")
+        if not isinstance(fields, Stream | Iterable):
+            raise ValueError(f"stream {name!r} has {repr_of(fields)}; allowed are field names, or a Stream")
         streams[name] = fields if isinstance(fields, Stream) else Stream(*fields)
     return streams

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from engine.component import BasicBolt, Bolt, CustomGrouping, Spout
-from engine.stream import ACKER_COMPONENT, Stream
+from squall.engine.component import BasicBolt, Bolt, CustomGrouping, Spout
+from squall.engine.stream import ACKER_COMPONENT, Stream
 
 SHUFFLE = "shuffle"
 LOCAL_OR_SHUFFLE = "local_or_shuffle"

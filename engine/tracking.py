@@ -10,15 +10,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 
-from engine.acker import Acker, Answer
-from engine.failure import ANOTHER_TUPLE, TIMEOUT, Failure
-from engine.ids import ACKER_MASK
-from engine.outbox import Outbox
-from engine.parcel import Parcel
-from engine.peers import Peers
-from engine.pending import Init
-from engine.plan import Plan
-from engine.spout_executor import SpoutExecutor, SpoutTask
+from squall.engine.acker import Acker, Answer
+from squall.engine.failure import ANOTHER_TUPLE, TIMEOUT, Failure
+from squall.engine.ids import ACKER_MASK
+from squall.engine.outbox import Outbox
+from squall.engine.parcel import Parcel
+from squall.engine.peers import Peers
+from squall.engine.pending import Init
+from squall.engine.plan import Plan
+from squall.engine.spout_executor import SpoutExecutor, SpoutTask
 
 Tell = Callable[[int, Mapping[int, int], Mapping[int, int]], bool]
 """(worker, root -> XOR, root -> mask of workers) -> whether they went a shorter way than by parcel."""
@@ -155,7 +155,7 @@ class Tracking:
                     here[1].pending.acked(root)
                 else:
                     here[1].pending.failed(root, failure)
-        except Exception as error:
+        except BaseException as error:
             # Only users' methods raise, those of the spout that was told last.
             raise spouts[spout_task][1].crashed("ack" if failure is None else "on_failure", error) from error
 

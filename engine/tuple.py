@@ -12,8 +12,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from engine.errors import ComponentError
-from engine.stream import SYSTEM_COMPONENT, TICK_STREAM, Stream
+from squall.engine.errors import ComponentError
+from squall.engine.stream import SYSTEM_COMPONENT, TICK_STREAM, Stream
+from squall.engine.user_text import repr_of
 
 
 class Source:
@@ -76,7 +77,7 @@ class Tuple:
     def _no_field(self, name: object) -> str:
         source = self._source
         return (
-            f"a tuple of {source.component}, stream {source.stream!r}, has no field {name!r}; "
+            f"a tuple of {source.component}, stream {source.stream!r}, has no field {repr_of(name)}; "
             f"its fields are {', '.join(source.fields)}"
         )
 
@@ -117,7 +118,8 @@ class Tuple:
 
     def __repr__(self) -> str:
         source = self._source
-        shown = ", ".join(f"{name}={value!r:.60}" for name, value in zip(source.fields, self.values, strict=False))
+        named = zip(source.fields, self.values, strict=False)
+        shown = ", ".join(f"{name}={repr_of(value, 60)}" for name, value in named)
         return f"<Tuple from {source.component}:{source.task} {source.stream} {shown}>"
 
 

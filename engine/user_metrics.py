@@ -14,7 +14,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from engine.errors import ComponentError
+from squall.engine.errors import ComponentError
+from squall.engine.user_text import repr_of
 
 COUNTER, GAUGE, HISTOGRAM = "counter", "gauge", "histogram"
 MAX_NAME_CHARS = 200
@@ -44,16 +45,23 @@ class MetricReading:
 
 
 class Counter:
-    """Counts; `inc` by anything that is an integer."""
+    """Counts; `inc` by anything that is an integer, up to 2**63 - 1 in all."""
 
-    __slots__ = ("_cell",)
+    __slots__ = ("_cell", "_who")
 
-    def __init__(self, memory: memoryview) -> None:
+    def __init__(self, memory: memoryview, who: str = "a counter") -> None:
         self._cell = memory.cast("q")
+        self._who = who
 
     def inc(self, by: int = 1) -> None:
-        """Count one more, or `by` more."""
-        self._cell[0] += by
+        """Count one more, or `by` more. ComponentError if it cannot hold that."""
+        try:
+            self._cell[0] += by
+        except (ValueError, TypeError) as error:
+            raise ComponentError(
+                f"{self._who} is at {self.value} and cannot count {repr_of(by)} more; allowed are integers, with a "
+                "count from -2**63 to 2**63 - 1"
+            ) from error
 
     @property
     def value(self) -> int:
@@ -96,8 +104,12 @@ class Histogram:
 
 def bucket_of(value: float) -> int:
     """The bucket that counts `value`."""
-    if not math.isfinite(value):
-        raise ComponentError(f"a histogram cannot take {value!r}; allowed: finite numbers")
+    try:
+        finite = math.isfinite(value)
+    except (TypeError, OverflowError):
+        finite = False
+    if not finite:
+        raise ComponentError(f"a histogram cannot take {repr_of(value)}; allowed: finite numbers")
     if value <= 0:
         return 0
     fraction, exponent = math.frexp(value)
@@ -135,7 +147,9 @@ class UserMetrics:
         self._gauges: dict[tuple[str, int, str], Callable[[], float]] = {}
 
     def counter(self, component: str, task: int, name: str) -> Counter:
-        found: Counter = self._of(component, task, COUNTER, name, Counter)
+        found: Counter = self._of(
+            component, task, COUNTER, name, lambda memory: Counter(memory, f"counter {name!r} of {component}[{task}]")
+        )
         return found
 
     def histogram(self, component: str, task: int, name: str) -> Histogram:
@@ -145,7 +159,7 @@ class UserMetrics:
     def gauge(self, component: str, task: int, name: str, read: Callable[[], float]) -> None:
         if not callable(read):
             raise ComponentError(
-                f"gauge {name!r} of {component}[{task}] got {read!r:.80}; allowed: a function without arguments"
+                f"gauge {name!r} of {component}[{task}] got {repr_of(read)}; allowed: a function without arguments"
             )
         self._of(component, task, GAUGE, name, lambda memory: memory.cast("d"))
         self._gauges[component, task, name] = read
@@ -153,7 +167,8 @@ class UserMetrics:
     def _of(self, component: str, task: int, kind: str, name: str, make: Callable[[memoryview], Any]) -> Any:
         if not isinstance(name, str) or not 0 < len(name) <= MAX_NAME_CHARS or not name.isprintable():
             raise ComponentError(
-                f"{component}[{task}] names a {kind} {name!r:.80}; allowed: 1 to {MAX_NAME_CHARS} printable characters"
+                f"{component}[{task}] names a {kind} {repr_of(name)}; allowed: 1 to {MAX_NAME_CHARS} printable "
+                "characters"
             )
         key = component, task, name
         known = self._metrics.get(key)
@@ -174,7 +189,7 @@ class UserMetrics:
         for key, read in list(self._gauges.items()):
             try:
                 self._metrics[key][2][0] = float(read())
-            except Exception as error:
+            except BaseException as error:
                 del self._gauges[key]
                 report(key[0], key[1], error)
 

@@ -77,7 +77,7 @@ class Lines(ReplayingSpout):
     def partitions(self) -> list[int]:
         if self.feed is None:
             return list(range(len(self.files)))
-        from pipeline.feed import Feed
+        from squall.pipeline.feed import Feed
 
         return Feed.open(self.feed).partitions
 
@@ -93,7 +93,7 @@ class Lines(ReplayingSpout):
                     if offset >= start:
                         yield offset, line.rstrip(b"\r\n").decode("utf-8", "replace")
             return
-        from pipeline.feed import Feed
+        from squall.pipeline.feed import Feed
 
         for chunk in Feed.open(self.feed).read(partition, start):
             for offset, _, _, text in chunk:
@@ -318,7 +318,7 @@ def topology(args: list[str]) -> Topology:
             raise UsageError(f"input file {file} does not exist")
     feed = str(Path(options.feed).resolve()) if options.feed else None
     if feed is not None:
-        from pipeline.feed import Feed
+        from squall.pipeline.feed import Feed
 
         Feed.open(feed)
     out = _fresh_result(options.out) if options.out else None

@@ -32,7 +32,7 @@ import zlib
 from collections.abc import Hashable
 from typing import NamedTuple
 
-from engine.errors import ClusterError, ProtocolError, UsageError
+from squall.engine.errors import ClusterError, ProtocolError, UsageError
 
 MEMFD_NAME = "squall-arena"
 MAGIC = 0x414E4552_41515153

@@ -19,9 +19,9 @@ import stat
 import zlib
 from collections.abc import Iterator
 
-from engine.errors import ClusterError, ProtocolError, UsageError
-from ipc import arena
-from ipc.arena import GRAIN_BITS, NO_CHECKSUM, TABLE_WORD, BlockRef
+from squall.engine.errors import ClusterError, ProtocolError, UsageError
+from squall.ipc import arena
+from squall.ipc.arena import GRAIN_BITS, NO_CHECKSUM, TABLE_WORD, BlockRef
 
 MAX_ARENAS = 1024
 _LINK_PREFIX = f"/memfd:{arena.MEMFD_NAME}"

@@ -14,6 +14,8 @@ Layout, in words::
     slots    n_slots  x SLOT_WORDS     supervisor: identity; worker: heartbeat, progress, queues
     links    n_slots  x n_slots x 2    what slot i sent to slot j, and what j has processed of it
     lanes    see ipc.ack_lanes         what slots tell each other's ackers
+    flow     n_slots  x n_tasks x 2    tuples without a tree that slot i sent to task t, and those of them it dropped
+    full     n_tasks  x 1              whether the queue of a bolt task is full
     tasks    n_tasks  x TASK_WORDS     counters, gauges, latency histogram of one task
 """
 
@@ -24,12 +26,13 @@ import os
 import struct
 from typing import NamedTuple
 
-from engine.errors import ClusterError
-from engine.metrics import HISTOGRAM_BUCKETS, TASK_COUNTERS
-from ipc.ack_lanes import lanes_words
+from squall.engine.account import ACCOUNT_COLUMNS
+from squall.engine.errors import ClusterError
+from squall.engine.metrics import HISTOGRAM_BUCKETS, TASK_COUNTERS
+from squall.ipc.ack_lanes import lanes_words
 
 MAGIC = 0x5351_5541_4C4C_0001
-VERSION = 4
+VERSION = 7
 HEADER_WORDS = 8
 WORD_BYTES = 8
 _HEADER = struct.Struct("=4Q")
@@ -37,7 +40,7 @@ _HEADER = struct.Struct("=4Q")
 STARTING, READY, DEAD, STOPPED = 1, 2, 3, 4
 STATE_NAMES = {0: "empty", STARTING: "starting", READY: "ready", DEAD: "dead", STOPPED: "stopped"}
 
-# Words of a slot's row. The first two are the supervisor's, the rest the worker's.
+# Words of a slot's row. Identity, pid and start time are the supervisor's, the rest the worker's.
 (
     SLOT_IDENTITY, SLOT_PID, SLOT_HEARTBEAT_NS, SLOT_PROGRESS, SLOT_BACKLOG, SLOT_CONGESTED, SLOT_QUIET, SLOT_ACTIVE,
     SLOT_RSS_BYTES,
@@ -53,7 +56,17 @@ SLOT_WORKING_NS = 15
 """When the present worker was first seen to have emitted or executed a tuple, 0 = not yet."""
 SLOT_AT_HAND = 16
 """The task whose code the worker's loop is in, 0 = none."""
-SLOT_WORDS = 17
+SLOT_STARTED = 17
+"""When the process of SLOT_PID was started, in clock ticks since boot; tagged like the pid."""
+SLOT_HELD_BYTES = 18
+"""About how much memory the queues of this worker hold."""
+SLOT_WORDS = 19
+_TAG_SHIFT = 48
+"""Pid and start time carry the low 16 bits of their incarnation on top, so a reader knows whose they are."""
+_VALUE_MASK = (1 << _TAG_SHIFT) - 1
+_SETTLING_LOOKS = 100
+"""How often a row is read again whose words are of different lives: its writer is between two of them, or was killed
+there."""
 
 TASK_WORDS = len(TASK_COUNTERS) + HISTOGRAM_BUCKETS
 
@@ -68,20 +81,27 @@ class SlotCell(NamedTuple):
     incarnation: int
     state: int
     pid: int
+    """0: nobody yet, or nobody that is known."""
+    started_ticks: int = 0
+    """When that process was started, in clock ticks since boot: with the pid it names a process for good."""
 
 
 class Board:
     """A mapped board. May be used by any process; each word by one writer only."""
 
-    def __init__(self, path: str, mapping: mmap.mmap) -> None:
+    def __init__(self, path: str, mapping: mmap.mmap, file: tuple[int, int]) -> None:
+        """`file`: device and inode of what is mapped."""
         self.path = path
+        self._file = file
         self._mapping = mapping
         self.words = memoryview(mapping).cast("Q")
         self.n_slots = self.words[2]
         self.n_tasks = self.words[3]
         self._links_at = HEADER_WORDS + self.n_slots * SLOT_WORDS
         self._lanes_at = self._links_at + 2 * self.n_slots * self.n_slots
-        self._tasks_at = self._lanes_at + lanes_words(self.n_slots)
+        self._flow_at = self._lanes_at + lanes_words(self.n_slots)
+        self._full_at = self._flow_at + 2 * self.n_slots * self.n_tasks
+        self._tasks_at = self._full_at + self.n_tasks
 
     @classmethod
     def create(cls, path: str, n_slots: int, n_tasks: int) -> Board:
@@ -115,9 +135,19 @@ class Board:
         try:
             _check(path, os.pread(fd, _HEADER.size, 0), os.fstat(fd).st_size)
             mapping = mmap.mmap(fd, 0)
+            found = os.fstat(fd)
         finally:
             os.close(fd)
-        return cls(path, mapping)
+        return cls(path, mapping, (found.st_dev, found.st_ino))
+
+    @property
+    def is_there(self) -> bool:
+        """Whether the path still leads to this board: not once its topology, or that version of it, is no more."""
+        try:
+            found = os.stat(self.path)
+        except (FileNotFoundError, NotADirectoryError):
+            return False
+        return (found.st_dev, found.st_ino) == self._file
 
     def continue_from(self, former: Board) -> None:
         """Take over what outlives a move of the topology: tasks' totals, and incarnations, which go on rising.
@@ -127,6 +157,10 @@ class Board:
         if self.n_tasks != former.n_tasks:
             raise ClusterError(f"{self.path} has {self.n_tasks} tasks, {former.path} has {former.n_tasks}")
         self.words[self._tasks_at :] = former.words[former._tasks_at :]
+        # All in one row: it matters who received a tuple, not who sent it.
+        for task in range(1, self.n_tasks + 1):
+            at = self._flow_at + 2 * task - 2
+            self.words[at], self.words[at + 1] = former.untracked(task)
         latest = max((former.slot(index).incarnation for index in range(former.n_slots)), default=0)
         for index in range(self.n_slots):
             self.set_slot(index, latest, STOPPED, 0)
@@ -144,16 +178,23 @@ class Board:
             raise IndexError(f"slot {index} of a board with {self.n_slots} slots")
         return HEADER_WORDS + index * SLOT_WORDS
 
-    def set_slot(self, index: int, incarnation: int, state: int, pid: int) -> None:
+    def set_slot(self, index: int, incarnation: int, state: int, pid: int, started_ticks: int = 0) -> None:
         """Say who lives in a slot. Called by that slot's supervisor only."""
         at = self.slot_at(index)
-        self.words[at + SLOT_PID] = pid
+        # The start time first: who reads a pid reads the start time that belongs to it afterwards.
+        self.words[at + SLOT_STARTED] = _tagged(incarnation, started_ticks)
+        self.words[at + SLOT_PID] = _tagged(incarnation, pid)
         self.words[at + SLOT_IDENTITY] = incarnation << 8 | state
 
     def slot(self, index: int) -> SlotCell:
+        """Who lives in a slot. Its pid is that of this incarnation, or 0; never another's."""
         at = self.slot_at(index)
-        identity = self.words[at + SLOT_IDENTITY]
-        return SlotCell(identity >> 8, identity & 0xFF, self.words[at + SLOT_PID])
+        for _ in range(_SETTLING_LOOKS):
+            identity, pid, started = (self.words[at + word] for word in (SLOT_IDENTITY, SLOT_PID, SLOT_STARTED))
+            tag = identity >> 8 & 0xFFFF
+            if pid >> _TAG_SHIFT == started >> _TAG_SHIFT == tag:
+                return SlotCell(identity >> 8, identity & 0xFF, pid & _VALUE_MASK, started & _VALUE_MASK)
+        return SlotCell(identity >> 8, identity & 0xFF, 0)
 
     def explained(self, index: int, incarnation: int) -> bool:
         """Whether an incarnation ended by an exception, and said so."""
@@ -192,9 +233,14 @@ class Board:
     @property
     def lanes(self) -> memoryview[int]:
         """The memory of the ack lanes."""
-        return self.words[self._lanes_at : self._tasks_at]
+        return self.words[self._lanes_at : self._flow_at]
 
     # ---- tasks ----
+
+    @property
+    def full(self) -> memoryview[int]:
+        """Whether the queue of each task is full, written by its worker; the first is of task 1."""
+        return self.words[self._full_at : self._tasks_at]
 
     def task_at(self, task: int) -> int:
         """First word of a task's row. Task ids begin at 1."""
@@ -206,14 +252,39 @@ class Board:
         at = self.task_at(task)
         return dict(zip(TASK_COUNTERS, self.words[at : at + len(TASK_COUNTERS)], strict=True))
 
+    def account(self, task: int) -> memoryview[int]:
+        """The words of `engine.account` of a task."""
+        at = self.task_at(task)
+        return self.words[at : at + len(ACCOUNT_COLUMNS)]
+
+    def said_quiet(self, slot: int) -> memoryview[int]:
+        """The word in which a slot's worker says that it is quiet."""
+        at = self.slot_at(slot) + SLOT_QUIET
+        return self.words[at : at + 1]
+
+    def flow(self, slot: int) -> memoryview[int]:
+        """What a slot's worker writes of `WorkerCore.untracked`, over all its incarnations."""
+        at = self._flow_at + 2 * slot * self.n_tasks
+        return self.words[at : at + 2 * self.n_tasks]
+
+    def untracked(self, task: int) -> tuple[int, int]:
+        """Tuples without a tree that were sent to a task, and those of them that were dropped before they left."""
+        at, step = self._flow_at + 2 * task - 2, 2 * self.n_tasks
+        return sum(self.words[at : self._full_at : step]), sum(self.words[at + 1 : self._full_at : step])
+
     def task_histogram(self, task: int) -> list[int]:
         at = self.task_at(task) + len(TASK_COUNTERS)
         return self.words[at : at + HISTOGRAM_BUCKETS].tolist()
 
 
+def _tagged(incarnation: int, value: int) -> int:
+    return (incarnation & 0xFFFF) << _TAG_SHIFT | value
+
+
 def _size_bytes(n_slots: int, n_tasks: int) -> int:
     return WORD_BYTES * (
-        HEADER_WORDS + n_slots * SLOT_WORDS + 2 * n_slots * n_slots + lanes_words(n_slots) + n_tasks * TASK_WORDS
+        HEADER_WORDS + n_slots * SLOT_WORDS + 2 * n_slots * n_slots + lanes_words(n_slots) + 2 * n_slots * n_tasks
+        + n_tasks * (1 + TASK_WORDS)
     )
 
 

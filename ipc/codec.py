@@ -8,6 +8,8 @@ goes through pickle protocol 5. Buffers of 64 KiB and more are taken out of the 
 they are copied once and never through pickle: numpy arrays and Arrow buffers wherever they are, `bytes` and `bytearray`
 that are values of a tuple themselves (inside other objects pickle offers no way to take them out).
 
+A value whose class raises while it is rebuilt costs its own tuple only: see `ipc.rescue`.
+
 Relies on: decoding only what a worker of the same topology sent (pickle executes what it is told to; see PROTOCOL.md).
 """
 
@@ -18,10 +20,12 @@ from array import array
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from engine.batch import Batch
-from engine.errors import ComponentError
-from engine.failure import Failure
-from engine.parcel import Parcel
+from squall.engine.batch import Batch
+from squall.engine.errors import ComponentError
+from squall.engine.failure import Failure
+from squall.engine.parcel import Parcel
+from squall.engine.user_text import text_of_error, type_name
+from squall.ipc.rescue import Unread, rescue
 
 OUT_OF_BAND_BYTES = 64 * 1024
 """Below this, a descriptor and a second copy cost more than sending the bytes with the rest (measured: D4)."""
@@ -48,7 +52,7 @@ class _Bytes:
 def encode(parcel: Parcel) -> tuple[bytes, Buffers]:
     """The parcel as one byte string, and the big buffers that travel beside it.
 
-    Raises ComponentError if a value cannot be pickled.
+    Raises ComponentError if a value cannot be pickled, MemoryError if there is no room for it.
     """
     buffers: Buffers = []
 
@@ -70,16 +74,36 @@ def encode(parcel: Parcel) -> tuple[bytes, Buffers]:
     )
     try:
         return pickle.dumps(content, 5, buffer_callback=keep_in_band), buffers
-    except Exception as error:
+    except MemoryError:
+        raise  # as it is: to look for the value by pickling each would take more
+    except BaseException as error:  # a value's own code
         raise _blame(parcel, error) from error
 
 
 def decode(data: bytes | memoryview, buffers: Sequence[Any] = ()) -> Parcel:
-    """The parcel that `encode` was given."""
-    batches, ack_roots, ack_values, workers, inits, resets, fails, answers = pickle.loads(data, buffers=buffers)
+    """The parcel that `encode` was given, but for tuples with values that cannot be rebuilt here: they are in `unread`.
+
+    Raises what there was to raise if the whole cannot be read.
+    """
+    try:
+        content, unread = pickle.loads(data, buffers=buffers), None
+    except BaseException as error:  # a value's own code, or one byte is not what it was
+        try:
+            content, unread = rescue(data, buffers)
+        except BaseException as worse:
+            raise error from worse
+    return _unpack(content, unread)
+
+
+def _unpack(content: tuple[Any, ...], unread: Unread | None) -> Parcel:
+    batches, ack_roots, ack_values, workers, inits, resets, fails, answers = content
     parcel = Parcel()
     for packed in batches:
         batch = _unpack_batch(packed)
+        if unread is not None:
+            _take_out_unread(batch, unread, parcel)
+            if not batch.rows:
+                continue
         parcel.batches.append(batch)
         parcel.rows += len(batch.rows)
     if ack_roots or ack_values:
@@ -92,6 +116,17 @@ def decode(data: bytes | memoryview, buffers: Sequence[Any] = ()) -> Parcel:
     if answers:
         parcel.answers = [(task, root, failure and Failure(*failure)) for task, root, failure in answers]
     return parcel
+
+
+def _take_out_unread(batch: Batch, unread: Unread, parcel: Parcel) -> None:
+    bad: dict[int, tuple[int, str]] = {}
+    for index, row in enumerate(batch.rows):
+        for position, value in enumerate(row):
+            why = unread.why(value)
+            if why is not None:
+                bad.setdefault(index, (position, why))
+    if bad:
+        parcel.unread += [(one, *bad[index]) for index, one in batch.take_out(bad).items()]
 
 
 def _pack_failure(failure: Failure) -> tuple[Any, ...]:
@@ -153,7 +188,7 @@ def _unpack_column(packed: bytes | list[Any]) -> list[Any]:
     return packed  # type: ignore[return-value]
 
 
-def _blame(parcel: Parcel, error: Exception) -> ComponentError:
+def _blame(parcel: Parcel, error: BaseException) -> ComponentError:
     """Find the value that pickle choked on."""
     for batch in parcel.batches:
         for row in batch.rows:
@@ -162,11 +197,11 @@ def _blame(parcel: Parcel, error: Exception) -> ComponentError:
                 if found is not None:
                     return ComponentError(
                         f"task {batch.source} emitted to stream {batch.stream!r} a tuple whose value {position} "
-                        f"({type(value).__qualname__}) cannot be sent to another worker: {found}"
+                        f"({type_name(value)}) cannot be sent to another worker: {found}"
                     )
     tasks = ", ".join(str(task) for task in sorted({batch.source for batch in parcel.batches}))
     return ComponentError(
-        f"a parcel with tuples of tasks {tasks} cannot be sent to another worker: {type(error).__name__}: {error}"
+        f"a parcel with tuples of tasks {tasks} cannot be sent to another worker: {text_of_error(error)}"
     )
 
 
@@ -174,6 +209,6 @@ def unpicklable(value: Any, dumps: Callable[..., bytes] = pickle.dumps) -> str |
     """Why a value cannot be pickled, None if it can."""
     try:
         dumps(value, 5)
-    except Exception as error:
-        return f"{type(error).__name__}: {error}"
+    except BaseException as error:  # the value's own code
+        return text_of_error(error)
     return None

@@ -29,9 +29,9 @@ from typing import Literal, NamedTuple, TypeAlias, TypeVar
 import msgspec
 import zmq
 
-from engine.errors import ClusterError, ProtocolError, UsageError
-from ipc.envelope import MAX_FRAME_BYTES, MAX_SESSIONS, Envelope, Kind, Opener, Sealer
-from ipc.rundir import check_socket_path
+from squall.engine.errors import ClusterError, ProtocolError, UsageError
+from squall.ipc.envelope import MAX_FRAME_BYTES, MAX_SESSIONS, Envelope, Kind, Opener, Sealer
+from squall.ipc.rundir import check_socket_path
 
 QUEUE_FRAMES = 10_000
 """High-water mark per peer: hours of heartbeats, or the bursts of a large cluster. Beyond it, sends report failure."""

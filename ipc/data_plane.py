@@ -10,8 +10,10 @@
     core.tracking ─► tell_acks ─► lane in shared memory ─► take_acks ─► core.tracking    (see `ipc.ack_lanes`)
 
 Guarantees: see `ipc.link`; a send never blocks (the credit window bounds what ZeroMQ queues); a bad frame is counted
-and dropped, it never raises. The path of a socket holds node, port and incarnation, so a frame can only reach the
-incarnation it was meant for.
+and dropped, it never raises. A frame that does not carry the secret of this version of the topology's assignment
+changes nothing but that count, and is not kept while it is read; a connection that announces one longer than
+`max_frame_bytes` is closed. The path of a socket holds topology, version, node, port and incarnation, so a frame can
+only reach the incarnation it was meant for.
 
 One thread, in a process that was forked before any ZeroMQ context existed.
 """
@@ -19,6 +21,7 @@ One thread, in a process that was forked before any ZeroMQ context existed.
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -27,14 +30,15 @@ from typing import Any
 
 import zmq
 
-from engine.errors import ClusterError, ProtocolError
-from engine.parcel import Parcel
-from ipc import codec
-from ipc.ack_lanes import AckLanes
-from ipc.frame import CREDIT, DATA, HEADER_BYTES, HELLO, KINDS, Header, seal, unseal
-from ipc.link import LinkReceiver, LinkSender
-from ipc.payloads import Payloads
-from ipc.shim import LinkShim
+from squall.engine.errors import ClusterError, ComponentError, ProtocolError
+from squall.engine.parcel import Parcel
+from squall.engine.user_text import text_of_error
+from squall.ipc import codec
+from squall.ipc.ack_lanes import AckLanes
+from squall.ipc.frame import CREDIT, DATA, HEADER_BYTES, HELLO, KINDS, Header, is_ours, seal, unseal
+from squall.ipc.link import LinkReceiver, LinkSender
+from squall.ipc.payloads import Payloads
+from squall.ipc.shim import LinkShim
 
 _LINGER_MS = 500
 """How long a worker that ends waits for what it has said to leave; only a peer that is dead too can make it wait."""
@@ -52,10 +56,15 @@ class DataPlane:
     """Links of one worker."""
 
     def __init__(
-        self, context: zmq.Context[zmq.Socket[bytes]], me: int, incarnation: int, path: Path | str, window_bytes: int,
-        arena_bytes: int, shim: LinkShim | None = None, lanes: AckLanes | None = None,
+        self, context: zmq.Context[zmq.Socket[bytes]], opening: bytes, me: int, incarnation: int, path: Path | str,
+        window_bytes: int, arena_bytes: int, shim: LinkShim | None = None, lanes: AckLanes | None = None,
+        max_frame_bytes: int = 1 << 30,
     ) -> None:
-        """Without `lanes`, acks travel in frames only."""
+        """`opening`: see `ipc.frame.opening_of`. Without `lanes`, acks travel in frames only."""
+        self._opening = opening
+        self._max_frame_bytes = max_frame_bytes
+        # Header and descriptors (some 40 bytes for each buffer of 64 KiB and more) take less than the rest.
+        self._surely_fits_bytes = max_frame_bytes - max_frame_bytes // 512 - 4096
         self.me = me
         self.incarnation = incarnation
         self._path = str(path)
@@ -68,6 +77,8 @@ class DataPlane:
         self._payloads = Payloads(arena_bytes, self.counts)
         self._context = context
         self.inbound: zmq.Socket[bytes] = self._socket(zmq.PULL)
+        # Of each part. ZeroMQ compares what is announced before it makes room for it, and hangs up.
+        self.inbound.setsockopt(zmq.MAXMSGSIZE, max_frame_bytes)
         try:
             self.inbound.bind(f"ipc://{self._path}")
         except zmq.ZMQError as error:
@@ -132,26 +143,41 @@ class DataPlane:
 
     # ---- sending ----
 
-    def send(self, slot: int, parcel: Parcel) -> None:
-        """Send a parcel to a connected peer. Raises ComponentError if it holds a value that cannot be encoded."""
+    def send(self, slot: int, parcel: Parcel, most_bytes: int | None = None) -> int:
+        """Send a parcel to a connected peer; 0, or the size of one that was not sent because it has more than
+        `most_bytes` and could be cut. Raises ComponentError if it holds a value that cannot be encoded or is too big,
+        MemoryError if there is no memory for it; nothing of it has left then."""
         _, sender, _ = self._outbound[slot]
         data, buffers = codec.encode(parcel)
+        size = len(data) + sum(buffer.raw().nbytes for buffer in buffers)
+        if most_bytes is not None and size > most_bytes and parcel.rows > 1:
+            return size
         body: list[Any] = [data]
-        size = len(data)
         release = None
         if buffers:
             parts, release = self._payloads.attach(buffers)
             body += parts
-            size += sum(buffer.raw().nbytes for buffer in buffers)
-        self._put(slot, DATA, sender.send(size, release), body)
+        in_frame = HEADER_BYTES + sum(map(len, body)) if size > self._surely_fits_bytes else 0
+        if in_frame > self._max_frame_bytes:
+            if release is not None:
+                release()
+            raise ComponentError(f"frame of {in_frame} bytes; max_frame_bytes allows {self._max_frame_bytes}")
+        try:
+            self._put(slot, DATA, sender.send(size, release), body)
+        except zmq.ZMQError as error:
+            if error.errno == errno.ENOMEM:
+                raise MemoryError(f"ZeroMQ has none for a frame of {size} bytes") from error
+            raise
+        return 0
 
     def _put(self, slot: int, kind: int, sequence: int, body: Sequence[Any]) -> None:
         socket, _, incarnation = self._outbound[slot]
         receiver = self._owed(slot, incarnation)
         # Every frame tells what has been processed of the other direction.
         processed = receiver.credit() if receiver is not None else 0
-        head = seal(Header(kind, self.me, slot, self.incarnation, incarnation, sequence, processed), body)
-        # Header and first part travel as one message part: ZeroMQ's cost is per part, copying 36 bytes is nothing.
+        header = Header(kind, self.me, slot, self.incarnation, incarnation, sequence, processed)
+        head = seal(self._opening, header, body)
+        # Header and first part travel as one message part: ZeroMQ's cost is per part, copying 64 bytes is nothing.
         first = head + body[0] if body else head
         self.counts["frames sent"] += 1
         if self._shim is not None:
@@ -179,6 +205,11 @@ class DataPlane:
         link = self._outbound.get(slot)
         if link is not None and link[2] == receiver.incarnation:
             self._put(slot, CREDIT, 0, [])
+
+    def park(self) -> None:
+        """Give credit for all that was taken in, though it is not processed yet: see `ipc.link`."""
+        for receiver in self._receivers.values():
+            receiver.park()
 
     def probe(self) -> None:
         """Tell each peer that owes credit how many frames it should have got; it answers with credit.
@@ -220,22 +251,44 @@ class DataPlane:
     def receive(self, deliver: Deliver, most: int) -> int:
         """Take in up to `most` frames that are there; how many came."""
         came = 0
-        socket = self.inbound
         while came < most and self.has_input:
-            parts = [socket.recv(_NOBLOCK)]
-            while socket.getsockopt(_RCVMORE):
-                parts.append(socket.recv(_NOBLOCK))
             came += 1
             try:
-                self._take(parts, deliver)
+                self._take(self._receive_frame(), deliver)
             except ProtocolError as error:
                 self._refuse(error)
         return came
 
+    def _receive_frame(self) -> list[bytes]:
+        """One frame that is there. ProtocolError if it is not to be believed, or there is no memory for it."""
+        socket = self.inbound
+        try:
+            parts = [socket.recv(_NOBLOCK)]
+            if socket.getsockopt(_RCVMORE):
+                self._receive_rest(parts)
+        except MemoryError as error:
+            while socket.getsockopt(_RCVMORE):
+                socket.recv(_NOBLOCK, copy=False)
+            raise ProtocolError("no memory for a frame: it is lost") from error
+        return parts
+
+    def _receive_rest(self, parts: list[bytes]) -> None:
+        """Read a frame to its end. What is not ours, or longer than any of ours, is not kept meanwhile."""
+        socket = self.inbound
+        room = self._max_frame_bytes - len(parts[0]) if is_ours(self._opening, parts[0]) else -1
+        while socket.getsockopt(_RCVMORE):
+            part = socket.recv(_NOBLOCK)
+            room -= len(part)
+            if room >= 0:
+                parts.append(part)
+        if room < 0 and is_ours(self._opening, parts[0]):
+            most = self._max_frame_bytes
+            raise ProtocolError(f"frame of {most - room} bytes; at most {most} may be")
+
     def _take(self, parts: list[bytes], deliver: Deliver) -> None:
         first = memoryview(parts[0])
         body: Body = [first[HEADER_BYTES:], *parts[1:]]
-        header = unseal(first[:HEADER_BYTES], body)
+        header = unseal(self._opening, first[:HEADER_BYTES], body)
         kind, sender, receiver, sender_incarnation, receiver_incarnation, sequence, processed = header
         if receiver != self.me or receiver_incarnation != self.incarnation:
             raise ProtocolError(f"frame for slot {receiver} incarnation {receiver_incarnation}")
@@ -275,11 +328,11 @@ class DataPlane:
         try:
             buffers = () if len(body) == 1 else self._payloads.collect(header.sender, body[1:])
             parcel = codec.decode(body[0], buffers)
-        except Exception as error:
+        except BaseException as error:
             # Values are rebuilt by user code, and an arena goes with its process: the frame is lost, the link lives on.
             link.done(sequence)
             raise ProtocolError(
-                f"frame {sequence} of slot {header.sender} cannot be decoded: {type(error).__name__}: {error}"
+                f"frame {sequence} of slot {header.sender} cannot be decoded: {text_of_error(error)}"
             ) from error
         self.counts["frames received"] += 1
         self._heard.add(header.sender)

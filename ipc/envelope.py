@@ -24,7 +24,7 @@ from typing import Annotated, Literal
 
 import msgspec
 
-from engine.errors import ProtocolError, UsageError
+from squall.engine.errors import ProtocolError, UsageError
 
 SIGNATURE_BYTES = 32
 SESSION_BYTES = 16

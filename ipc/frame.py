@@ -1,24 +1,34 @@
 """Frames of the data plane: a fixed header, then bytes. See PROTOCOL.md for the table.
 
-Guarantees: a frame that is too short, of another version or kind, or whose checksum does not match its content, is
-refused by `ProtocolError` before anything of it is decoded.
+Guarantees
+    * A frame that does not begin with the opening of this topology's assignment, which holds a secret, is refused
+      before anything else of it is looked at. The comparison takes as long whichever byte is wrong.
+    * A frame that is too short, of an unknown kind, or whose checksum does not match its content, is refused before
+      anything of it is decoded.
+
+Relies on: the run's key being known to its owner only (`ipc.rundir`).
 """
 
 from __future__ import annotations
 
+import hashlib
+import hmac
 import struct
 import zlib
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from engine.errors import ProtocolError
+from squall.engine.errors import ProtocolError
 
 MAGIC = b"SQ"
-VERSION = 2
+VERSION = 3
 HELLO, DATA, CREDIT = 1, 2, 3
 KINDS = {HELLO: "hello", DATA: "data", CREDIT: "credit"}
 
-_FIELDS = struct.Struct("<3sBHHIIQQ")
+SECRET_BYTES = 16
+_BELONGING = struct.Struct("<3sI8s")
+OPENING_BYTES = _BELONGING.size + SECRET_BYTES
+_FIELDS = struct.Struct(f"<{OPENING_BYTES}sBHHIIQQ")
 _CHECKSUM = struct.Struct("<I")
 _PROTOCOL = MAGIC + bytes([VERSION])
 _UNCHECKED_BYTES = _FIELDS.size
@@ -40,24 +50,41 @@ class Header(NamedTuple):
     """The sender has processed every DATA frame of the receiver up to this one."""
 
 
-def seal(header: Header, body: Sequence[bytes | memoryview]) -> bytes:
+def topology_tag(topology_id: str) -> bytes:
+    """Eight bytes that stand for a topology where its id has no room."""
+    return hashlib.sha256(topology_id.encode()).digest()[:8]
+
+
+def opening_of(key: bytes, topology_id: str, version: int) -> bytes:
+    """What every frame between workers of one version of an assignment begins with, and no other frame.
+
+    Its secret is derived from the run's key: only who has that can know it, and each version has another. It is held
+    by its workers only: never stored, told to clients or logged.
+    """
+    said = b"data plane\0" + topology_id.encode() + b"\0" + str(version).encode()
+    secret = hmac.digest(key, said, "sha256")[:SECRET_BYTES]
+    return _BELONGING.pack(_PROTOCOL, version, topology_tag(topology_id)) + secret
+
+
+def seal(opening: bytes, header: Header, body: Sequence[bytes | memoryview]) -> bytes:
     """The header's bytes, with a checksum over header and body."""
-    fields = _FIELDS.pack(_PROTOCOL, *header)
+    fields = _FIELDS.pack(opening, *header)
     crc = zlib.crc32(fields)
     for part in body:
         crc = zlib.crc32(part, crc)
     return fields + _CHECKSUM.pack(crc)
 
 
-def unseal(head: bytes | memoryview, body: Sequence[bytes | memoryview]) -> Header:
-    """The header, after checking it and the body against the checksum."""
-    if len(head) != HEADER_BYTES:
-        raise ProtocolError(f"frame header of {len(head)} bytes; it must have {HEADER_BYTES}")
-    protocol, *fields = _FIELDS.unpack_from(head)
-    if protocol != _PROTOCOL:
-        raise ProtocolError(
-            f"frame of protocol {protocol[:2]!r} version {protocol[2]}; this is {MAGIC!r} version {VERSION}"
-        )
+def is_ours(opening: bytes, head: bytes | memoryview) -> bool:
+    """Whether a frame begins as those of this assignment do."""
+    return hmac.compare_digest(head[:OPENING_BYTES], opening)
+
+
+def unseal(opening: bytes, head: bytes | memoryview, body: Sequence[bytes | memoryview]) -> Header:
+    """The header, after checking opening and length, then it and the body against the checksum."""
+    if not is_ours(opening, head) or len(head) != HEADER_BYTES:
+        raise _not_ours(opening, bytes(head))
+    _, *fields = _FIELDS.unpack_from(head)
     kind = fields[0]
     if kind not in KINDS:
         raise ProtocolError(f"frame of unknown kind {kind}; known: {', '.join(KINDS.values())}")
@@ -68,3 +95,20 @@ def unseal(head: bytes | memoryview, body: Sequence[bytes | memoryview]) -> Head
     if actual != crc:
         raise ProtocolError(f"checksum {actual:08x} of a {KINDS[kind]} frame from slot {fields[1]} is not {crc:08x}")
     return Header._make(fields)
+
+
+def _not_ours(opening: bytes, head: bytes) -> ProtocolError:
+    """Why a frame is refused. What it says of itself is not to be believed; it may help to find who sent it."""
+    if len(head) != HEADER_BYTES:
+        return ProtocolError(f"frame header of {len(head)} bytes; it must have {HEADER_BYTES}")
+    protocol, version, tag = _BELONGING.unpack_from(head)
+    _, expected_version, expected_tag = _BELONGING.unpack_from(opening)
+    if protocol != _PROTOCOL:
+        return ProtocolError(
+            f"frame of protocol {protocol[:2]!r} version {protocol[2]}; this is {MAGIC!r} version {VERSION}"
+        )
+    if tag != expected_tag:
+        return ProtocolError(f"frame of another topology ({tag.hex()}; this one is {expected_tag.hex()})")
+    if version != expected_version:
+        return ProtocolError(f"frame of version {version} of the topology's assignment; this is {expected_version}")
+    return ProtocolError("frame without the secret of its topology")

@@ -60,3 +60,20 @@ def read_lines(path: Path) -> list[bytes]:
     except FileNotFoundError:
         return []
     return data.split(b"\n")[:-1]
+
+
+def read_lines_and_rest(path: Path) -> tuple[list[bytes], bytes]:
+    """The same, and what comes after the last line while nobody writes: of a line that was cut, or that its writer died
+    in the middle of."""
+    try:
+        file = path.open("rb")
+    except FileNotFoundError:
+        return [], b""
+    with file:
+        fcntl.flock(file, fcntl.LOCK_SH)
+        try:
+            *lines, rest = file.read().split(b"\n")
+        finally:
+            # See `append_line`.
+            fcntl.flock(file, fcntl.LOCK_UN)
+    return lines, rest

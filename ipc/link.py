@@ -4,8 +4,9 @@ Guarantees
     * The receiver accepts every frame of one sender incarnation at most once, in order; repeats are dropped, gaps are
       counted (a lost frame is the business of the message timeout). A number no sender can have reached is refused.
     * Flow control is credit in bytes: the sender has at most `window_bytes` under way that the receiver has not
-      processed. Credit is returned when a frame has been processed, whatever else is congested, so cycles of bolts
-      cannot deadlock. For credit, a frame that was lost counts as processed.
+      processed. Credit is returned when a frame has been processed. For credit, a frame that was lost counts as
+      processed, and so does one that was *parked*: what may lie at the receiver for long, because a queue is full, must
+      not keep the link closed to what is for others (see `engine.backpressure`, which bounds the queues).
 
 Relies on: a frame counting for one byte at least, and both ends having the same window.
 """
@@ -16,7 +17,7 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from engine.errors import ProtocolError
+from squall.engine.errors import ProtocolError
 
 
 @dataclass
@@ -108,11 +109,19 @@ class LinkReceiver:
 
     def done(self, sequence: int) -> None:
         """Frame `sequence` has been processed. Frames may be done out of order."""
+        if sequence <= self.processed:
+            return  # it had been parked
         if sequence == self.processed + 1 and not self._done_early and not self._gaps:
             self.processed = sequence
             return
         self._done_early.add(sequence)
         self._advance()
+
+    def park(self) -> None:
+        """Count every frame that was accepted as processed."""
+        self.processed = self.received
+        self._done_early.clear()
+        self._gaps.clear()
 
     def _advance(self) -> None:
         early, gaps = self._done_early, self._gaps

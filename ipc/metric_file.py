@@ -18,9 +18,10 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from engine.errors import ComponentError
-from engine.user_metrics import MetricReading
-from ipc.line_file import append_line, read_lines
+from squall.engine.errors import ComponentError
+from squall.engine.user_metrics import MetricReading
+from squall.ipc.line_file import append_line, read_lines
+from squall.ipc.private import make_levels
 
 CELLS_BYTES = 4 << 20
 """Room of one worker: a thousand histograms, or half a million counters."""
@@ -56,7 +57,7 @@ class MetricFile:
         return self._directory / f"{self._stem}.{suffix}"
 
     def _make(self) -> mmap.mmap:
-        self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_levels(self._directory, 2)
         self._fd = os.open(self._path("cells"), os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
         os.ftruncate(self._fd, CELLS_BYTES)
         self._mapping = mmap.mmap(self._fd, CELLS_BYTES)

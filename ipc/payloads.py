@@ -14,9 +14,9 @@ from typing import Any
 
 import msgspec
 
-from ipc.arena import Arena, BlockRef
-from ipc.arena_reader import ArenaReader
-from ipc.codec import Buffers
+from squall.ipc.arena import Arena, BlockRef
+from squall.ipc.arena_reader import ArenaReader
+from squall.ipc.codec import Buffers
 
 _DESCRIPTORS = msgspec.msgpack.Decoder(list[tuple[bool, tuple[int, ...] | None]])
 """Of each buffer: whether it was read-only, and its place in the arena (None: it follows inline)."""

@@ -5,6 +5,9 @@ Making and sweeping exclude each other by a lock on the parent, and a directory'
 lock is given up; it stays locked until the creator closes it or dies. Directories chosen by name have no `creator` file
 and are never touched.
 
+What a standing cluster of no directory of its own must keep is elsewhere (`make_durable`): runtime directories are
+emptied at logout, reboot and by cleaners.
+
 Relies on: flock, which the kernel drops when the last descriptor of its holder closes (descriptors are close-on-exec).
 """
 
@@ -16,13 +19,16 @@ import re
 import stat
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from engine.errors import ClusterError, UsageError
+from squall.engine.errors import ClusterError, UsageError
+from squall.ipc.private import make_directory
 
 CREATOR_FILE = "creator"
 STANDING = "cluster"
+BACK_POINTER = "run-dir"
+"""In a durable directory: which run directory leads to it."""
 LOCK_FILE = "lock"
 REMOVE_ATTEMPTS = 20
 """With REMOVE_PAUSE_SECS, how long `remove_tree` puts up with dying processes that still write a last log line."""
@@ -43,18 +49,57 @@ def default_parent() -> Path:
 
 
 def standing_directory() -> Path:
-    """Where a cluster that was given no directory has its own: the same for every command of one user."""
+    """Where a cluster that was given no directory has its own: the same for every command of one user.
+
+    A command with another XDG_RUNTIME_DIR, or none, is led to the one that was started last, if that is still there.
+    """
     parent = default_parent()
-    parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    started = _started_last()
+    if started is not None and started.is_dir() and not (parent / STANDING).exists():
+        return started
+    make_directory(parent)
     check_private(parent)
     return parent / STANDING
 
 
+def is_standing(path: Path) -> bool:
+    """Whether it is the directory of the cluster that was given none."""
+    return path in (default_parent() / STANDING, _started_last())
+
+
+def _started_last() -> Path | None:
+    """The run directory that a durable one names, which may be gone."""
+    for durable in durable_parents():
+        with suppress(OSError, UnicodeDecodeError):
+            return Path((durable / STANDING / BACK_POINTER).read_text().rstrip("\n"))
+    return None
+
+
+def durable_parents() -> list[Path]:
+    """$XDG_STATE_HOME/squall (by default ~/.local/state/squall), and where that cannot be used, /var/tmp."""
+    home = os.environ.get("XDG_STATE_HOME") or os.path.join(os.path.expanduser("~"), ".local", "state")
+    return [Path(home) / "squall", Path(f"/var/tmp/squall-{os.geteuid()}")]
+
+
+def make_durable() -> Path:
+    """The durable directory of the cluster that was given none; made if it is missing."""
+    errors = []
+    for parent in durable_parents():
+        path = parent / STANDING
+        try:
+            make_directory(path)
+            check_private(path)
+            return path
+        except (OSError, UsageError) as error:
+            errors.append(str(error))
+    raise ClusterError(f"there is no place for what a cluster must keep: {'; '.join(errors)}")
+
+
 def make_anonymous(parent: Path) -> tuple[Path, int]:
     """A fresh directory and the descriptor that keeps it from being swept while it is open."""
-    parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    make_directory(parent)
     check_private(parent)
-    with _parent_lock(parent, fcntl.LOCK_EX):
+    with directory_lock(parent, fcntl.LOCK_EX):
         path = parent / f"r-{os.urandom(4).hex()}"
         path.mkdir(mode=0o700)
         fd = try_flock(path / CREATOR_FILE)
@@ -71,7 +116,7 @@ def sweep_stale(parent: Path | None = None) -> list[Path]:
     check_private(parent)
     stale = []
     try:
-        with _parent_lock(parent, fcntl.LOCK_EX | fcntl.LOCK_NB):
+        with directory_lock(parent, fcntl.LOCK_EX | fcntl.LOCK_NB):
             stale = [path for path in sorted(parent.iterdir()) if _bury_if_abandoned(path)]
     except BlockingIOError:
         # Somebody is making or sweeping right now: what is stale will still be so next time.
@@ -125,8 +170,9 @@ def remove_tree(path: Path) -> None:
 
 
 @contextmanager
-def _parent_lock(parent: Path, operation: int) -> Iterator[None]:
-    fd = os.open(parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | os.O_NOFOLLOW)
+def directory_lock(directory: Path, operation: int) -> Iterator[None]:
+    """Hold a directory against others who make or remove something in it. BlockingIOError with LOCK_NB."""
+    fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | os.O_NOFOLLOW)
     try:
         fcntl.flock(fd, operation)
         yield

@@ -10,10 +10,11 @@ Relies on: `ipc.run_parent` for anonymous directories and their sweep; flock, wh
 
 Layout::
 
-    RUN/key  lock  creator  nimbus.sock  nimbus.db
+    RUN/key  creator  starting  nimbus.sock  nimbus.words
+    RUN/lock  nimbus.db  nimbus.seal
     RUN/code/<sha256>                                 topology blobs
     RUN/n/<node>.sock                                 supervisors
-    RUN/s/<node>-<port>-<incarnation>                 workers
+    RUN/s/<tag>-<node>-<port>-<incarnation>           workers; the tag stands for topology id and assignment version
     RUN/boards/<topology id>[.<version>]              status boards
     RUN/metrics/<topology id>/<slot>-<incarnation>.*  what components measure themselves
     RUN/state/<topology name>/<component>-<task>/     tasks' own files
@@ -23,44 +24,75 @@ Layout::
     RUN/failures/<topology id>/                       the last failures, one file per worker slot; last words
     RUN/logs/*.log                                    daemons
     RUN/logs/<topology id>/<node>-<port>.log          workers
+    RUN/durable                                       see below
+
+A standing cluster that was given no directory has two: sockets, boards, notes about workers and key are in the user's
+runtime directory, which is emptied at logout or reboot; lock, store, code, state, accounts and logs are in the durable
+one that the link RUN/durable leads to, and whose file `run-dir` leads back. In every other run directory they are one.
 """
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
+import hashlib
 import os
 import re
 import stat
 import time
 from pathlib import Path
 
-from engine.errors import ClusterError, UsageError
-from ipc.run_parent import (
+from squall.engine.errors import ClusterError, UsageError
+from squall.ipc.private import make_directory, naming
+from squall.ipc.run_parent import (
+    BACK_POINTER,
     CREATOR_FILE,
     LOCK_FILE,
     check_private,
     default_parent,
+    directory_lock,
+    is_standing,
     make_anonymous,
+    make_durable,
     remove_tree,
     standing_directory,
     sweep_stale,
     try_flock,
 )
 
-__all__ = ["RunDir", "RunLock", "check_socket_path", "default_parent", "standing_directory", "sweep_stale"]
+__all__ = ["Presence", "RunDir", "RunLock", "check_socket_path", "default_parent", "standing_directory", "sweep_stale"]
 
 KEY_BYTES = 32
 SOCKET_PATH_MAX_BYTES = 107
 """`sun_path` of a Unix socket address has 108 bytes, the last one is NUL."""
 FILE_NAME_MAX_BYTES = 255
+DURABLE_LINK = "durable"
 SET_ASIDE = ".set-aside-"
 LETTER_REQUESTS = ".given-back"
 """What is asked back of the dead letters of a topology, in its state directory."""
+_PID_MAX_BYTES = 32
 LOCK_PATIENCE_SECS = 0.25
 """How long `lock` retries: a sweep or `lock_holder` touches the lock for microseconds, a real holder keeps it."""
 
-_SUBDIRECTORIES = ("code", "n", "s", "boards", "state", "logs")
+_SUBDIRECTORIES = ("n", "s", "boards")
+_DURABLE = ("code", "state", "logs")
+_KEY_TO_BE = re.compile(r"key\.[0-9a-f]{8}")
 _UNSAFE_IN_FILE_NAMES = re.compile(r"[%/\x00-\x1f\x7f]")
+
+
+class Presence:
+    """Whether a directory is still the one that it was when this was made. One process's."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._found = path.stat()
+
+    def is_gone(self) -> bool:
+        """Removed, or another one in its place."""
+        try:
+            return not os.path.samestat(self._found, self._path.stat())
+        except FileNotFoundError:
+            return True
 
 
 class RunLock:
@@ -82,6 +114,7 @@ class RunDir:
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(os.path.abspath(path))
         self._creator_fd = -1
+        self._durable: Path | None = None
 
     def __repr__(self) -> str:
         return f"RunDir({str(self.path)!r})"
@@ -104,14 +137,26 @@ class RunDir:
             _make_named(run_dir.path)
         try:
             run_dir.socket_length_check()
-            _make_key(run_dir.key_file)
-            for name in _SUBDIRECTORIES:
-                (run_dir.path / name).mkdir(mode=0o700, exist_ok=True)
+            # Several programs may make the same one at once; none finds it half made.
+            with naming(run_dir.path), directory_lock(run_dir.path, fcntl.LOCK_EX):
+                run_dir._fill()
         except BaseException:
             if path is None:
                 run_dir.remove()
             raise
         return run_dir
+
+    def _fill(self) -> None:
+        """Make what is missing in the directory, which nobody else does meanwhile."""
+        _check_ours(self.path)
+        if is_standing(self.path):
+            self._link_durable()
+        _make_key(self.key_file)
+        for name in _SUBDIRECTORIES:
+            (self.path / name).mkdir(mode=0o700, exist_ok=True)
+        make_directory(self.durable)
+        for name in _DURABLE:
+            (self.durable / name).mkdir(mode=0o700, exist_ok=True)
 
     @classmethod
     def open(cls, path: str | os.PathLike[str]) -> RunDir:
@@ -142,12 +187,20 @@ class RunDir:
         while True:
             fd = try_flock(self.lock_file)
             if fd is not None:
-                os.ftruncate(fd, 0)
-                os.pwrite(fd, f"{os.getpid()}\n".encode(), 0)
+                self._write_locker(fd)
                 return RunLock(fd)
             if time.monotonic() >= deadline:
                 raise UsageError(f"run directory {self.path} is in use by pid {self._locker()}")
             time.sleep(0.01)
+
+    def _write_locker(self, fd: int) -> None:
+        """Over what is there: on a full disk a file that was cut first would find no room."""
+        text = f"{os.getpid()}\n".encode()
+        try:
+            os.ftruncate(fd, os.pwrite(fd, text, 0))
+        except OSError as error:
+            os.close(fd)
+            raise ClusterError(f"cannot write {self.lock_file}: {error.strerror}") from error
 
     def lock_holder(self) -> str | None:
         """Pid of the Nimbus that holds the directory, "unknown" if it has not written it yet; None if nobody does."""
@@ -164,13 +217,16 @@ class RunDir:
         return None
 
     def _locker(self) -> str:
+        """For show only: the number is not proven to be a process of ours. Never signalled."""
         try:
-            pid = self.lock_file.read_text(encoding="ascii").strip()
-            # A holder that was killed leaves its number behind, until the next one has written its own.
-            os.kill(int(pid), 0)
-        except (FileNotFoundError, ValueError, ProcessLookupError):
+            with open(self.lock_file, "rb") as file:
+                said = file.read(_PID_MAX_BYTES)
+        except FileNotFoundError:
             return "unknown"
-        return pid
+        text = said.strip()
+        # A holder that was killed leaves its number behind, until the next one has written its own.
+        known = text.isdigit() and int(text) > 0 and os.path.exists(f"/proc/{int(text)}")
+        return str(int(text)) if known else "unknown"
 
     def key(self) -> bytes:
         """The secret that signs control frames."""
@@ -193,7 +249,7 @@ class RunDir:
 
     @property
     def lock_file(self) -> Path:
-        return self.path / LOCK_FILE
+        return self.durable / LOCK_FILE
 
     @property
     def creator_file(self) -> Path:
@@ -204,12 +260,43 @@ class RunDir:
         return self.path / "nimbus.sock"
 
     @property
+    def nimbus_words(self) -> Path:
+        """Why the last Nimbus has ended, until another one serves."""
+        return self.path / "nimbus.words"
+
+    @property
+    def durable(self) -> Path:
+        """What must outlive a reboot is below it."""
+        if self._durable is None:
+            try:
+                self._durable = Path(os.readlink(self.path / DURABLE_LINK))
+            except (FileNotFoundError, NotADirectoryError):
+                # Not remembered: the directory may not have been made yet.
+                return self.path
+        return self._durable
+
+    def _link_durable(self) -> None:
+        """Lead to the durable directory, and back. One that was made without a durable one stays as it is."""
+        if os.path.lexists(self.path / DURABLE_LINK) or (self.path / "nimbus.db").exists():
+            return
+        durable = make_durable()
+        temporary = durable / f"{BACK_POINTER}.{os.urandom(4).hex()}"
+        try:
+            with naming(temporary):
+                temporary.write_text(f"{self.path}\n")
+            temporary.rename(durable / BACK_POINTER)
+        finally:
+            temporary.unlink(missing_ok=True)
+        with contextlib.suppress(FileExistsError):
+            os.symlink(durable, self.path / DURABLE_LINK)
+
+    @property
     def nimbus_db(self) -> Path:
-        return self.path / "nimbus.db"
+        return self.durable / "nimbus.db"
 
     @property
     def code(self) -> Path:
-        return self.path / "code"
+        return self.durable / "code"
 
     @property
     def boards(self) -> Path:
@@ -217,11 +304,7 @@ class RunDir:
 
     @property
     def logs(self) -> Path:
-        return self.path / "logs"
-
-    @property
-    def nimbus_log(self) -> Path:
-        return self.logs / "nimbus.log"
+        return self.durable / "logs"
 
     def supervisor_log(self, node: str) -> Path:
         return self.logs / _file_name(f"supervisor-{node}.log")
@@ -232,28 +315,49 @@ class RunDir:
     def worker_log(self, topology_id: str, node: str, port: int) -> Path:
         return self.worker_logs(topology_id) / _file_name(f"{node}-{port}.log")
 
+    def close_errors(self, topology_id: str, slot: int) -> Path:
+        """What the tasks of a worker slot raised in `close` and `cleanup`. Outlives the topology, as its logs do."""
+        return self.worker_logs(topology_id) / f"{slot}.close-errors"
+
     def history(self, node: str) -> Path:
         return self.logs / _file_name(f"history-{node}.jsonl")
 
     def node_socket(self, node: str) -> Path:
         return check_socket_path(self.path / "n" / _file_name(f"{node}.sock"))
 
-    def worker_socket(self, node: str, port: int, incarnation: int) -> Path:
-        return check_socket_path(self.path / "s" / _file_name(f"{node}-{port}-{incarnation}"))
+    def worker_socket(self, topology_id: str, version: int, node: str, port: int, incarnation: int) -> Path:
+        """The slot alone would not do: a worker that is still there would go on hearing what its successor is sent."""
+        tag = assignment_tag(topology_id, version)
+        return check_socket_path(self.path / "s" / _file_name(f"{tag}-{node}-{port}-{incarnation}"))
+
+    def worker_sockets(self, node: str, port: int) -> list[Path]:
+        """Those that are there of a slot's workers, of whatever topology and incarnation."""
+        name = re.compile(rf"[0-9a-f]{{8}}-{re.escape(_file_name(node))}-{port}-[0-9]+")
+        return [path for path in sorted((self.path / "s").glob("*")) if name.fullmatch(path.name)]
+
+    def remove_sockets(self) -> None:
+        """What daemons and workers that were killed have left. Called when no process of the cluster runs."""
+        for path in (self.nimbus_socket, *self.path.glob("n/*.sock"), *self.path.glob("s/*")):
+            path.unlink(missing_ok=True)
 
     def board(self, topology_id: str, version: int = 1) -> Path:
         """The status board of one assignment of a topology: a board is made for a number of workers."""
         return self.boards / _file_name(topology_id if version == 1 else f"{topology_id}.{version}")
 
     def metrics(self, topology_id: str) -> Path:
-        return self.path / "metrics" / _file_name(topology_id)
+        return self.durable / "metrics" / _file_name(topology_id)
+
+    @property
+    def states(self) -> Path:
+        """Of all topologies, by name."""
+        return self.durable / "state"
 
     def state_dir(self, topology_name: str, component: str, task: int) -> Path:
         return self.topology_state(topology_name) / _file_name(f"{component}-{task}")
 
     def topology_state(self, topology_name: str) -> Path:
         """Everything that topologies of that name and their tasks have kept. Outlives them."""
-        return self.path / "state" / _file_name(topology_name)
+        return self.states / _file_name(topology_name)
 
     def set_aside(self, topology_name: str, topology_id: str) -> Path:
         """What a topology that begins anew has found of its name's state."""
@@ -263,7 +367,7 @@ class RunDir:
         return self.topology_state(topology_name) / ".attempts" / _file_name(f"{component}-{task_index}")
 
     def failures(self, topology_id: str) -> Path:
-        return self.path / "failures" / _file_name(topology_id)
+        return self.durable / "failures" / _file_name(topology_id)
 
     def last_words(self, topology_id: str, slot: int, incarnation: int) -> Path:
         return self.failures(topology_id) / f"last-words-{slot}-{incarnation}"
@@ -272,7 +376,12 @@ class RunDir:
         """UsageError unless the longest socket path that `node` may ever need fits. Called before anything starts."""
         check_socket_path(self.nimbus_socket)
         self.node_socket(node)
-        self.worker_socket(node, 65535, 999_999)
+        self.worker_socket("", 1, node, 65535, 999_999)
+
+
+def assignment_tag(topology_id: str, version: int) -> str:
+    """Eight hex digits that stand for one version of a topology's assignment, where its id has no room."""
+    return hashlib.sha256(f"{topology_id}\0{version}".encode()).hexdigest()[:8]
 
 
 def check_socket_path(path: Path) -> Path:
@@ -288,24 +397,34 @@ def check_socket_path(path: Path) -> Path:
 
 def _make_named(path: Path) -> None:
     try:
-        path.mkdir(mode=0o700, parents=True)
+        make_directory(path, exist_ok=False)
     except FileExistsError:
         if path.is_dir() and not any(path.iterdir()) and path.stat().st_uid == os.geteuid():
             path.chmod(0o700)
         check_private(path)
-        if any(path.iterdir()) and not (path / "key").exists():
-            raise UsageError(f"{path} is neither empty nor a run directory: choose another") from None
+
+
+def _check_ours(path: Path) -> None:
+    """UsageError if there is something in the directory, and it is nobody's run directory."""
+    # Only the key is lost: it is made anew. Whoever starts a cluster has seen that nobody runs with the old one.
+    ours = all((path / name).is_dir() for name in _SUBDIRECTORIES)
+    # What is made before the key is there, by one that was killed over it.
+    begun = (CREATOR_FILE, DURABLE_LINK)
+    others = [name for name in os.listdir(path) if name not in begun and not _KEY_TO_BE.fullmatch(name)]
+    if others and not ours and not (path / "key").exists():
+        raise UsageError(f"{path} is neither empty nor a run directory: choose another")
 
 
 def _make_key(path: Path) -> None:
-    """Write the key unless there is one. Atomic: two creators of one directory end up with the same key."""
+    """Write the key unless there is one. Atomic, for those who look meanwhile."""
+    if path.exists():
+        return
     temporary = path.with_name(f"key.{os.urandom(4).hex()}")
     fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     try:
-        os.write(fd, os.urandom(KEY_BYTES))
+        with naming(path):
+            os.write(fd, os.urandom(KEY_BYTES))
         os.link(temporary, path)
-    except FileExistsError:
-        return
     finally:
         os.close(fd)
         temporary.unlink()

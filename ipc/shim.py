@@ -10,8 +10,8 @@ import random
 from collections import Counter
 from dataclasses import dataclass
 
-from engine.errors import UsageError
-from ipc.frame import KINDS
+from squall.engine.errors import UsageError
+from squall.ipc.frame import KINDS
 
 Frame = list[bytes]
 DROP, DUPLICATE, DELAY, REORDER, CORRUPT, TRUNCATE = "drop", "duplicate", "delay", "reorder", "corrupt", "truncate"

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
-from engine.errors import UsageError
+from squall.engine.errors import UsageError
 
 #: Longer lines are quarantined: a tuple of more than this is a blob, not a line, and would hold up a whole batch.
 MAX_LINE_BYTES = 1 << 20

@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from engine.errors import UsageError
+from squall.engine.errors import UsageError
 
 FORMAT = 1
 MANIFEST_NAME = "_feed.json"

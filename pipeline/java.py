@@ -14,7 +14,7 @@ import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
-from engine.errors import UsageError
+from squall.engine.errors import UsageError
 
 #: Class files of Spark 4 are Java 17's; an older JVM answers with UnsupportedClassVersionError.
 MIN_JAVA_VERSION = 17

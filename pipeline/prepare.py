@@ -20,11 +20,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from engine.errors import UsageError
-from pipeline.corpus import Corpus, InputFile, balance, find_files, read_file
-from pipeline.feed import LINES_NAME, MANIFEST_NAME, QUARANTINE_NAME, Manifest, PartFile, Partition
-from pipeline.session import spark_session
-from pipeline.staging import siblings, staged
+from squall.engine.errors import UsageError
+from squall.pipeline.corpus import Corpus, InputFile, balance, find_files, read_file
+from squall.pipeline.feed import LINES_NAME, MANIFEST_NAME, QUARANTINE_NAME, Manifest, PartFile, Partition
+from squall.pipeline.session import spark_session
+from squall.pipeline.staging import siblings, staged
 
 if TYPE_CHECKING:
     import pyarrow

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 
-from engine.errors import UsageError
-from pipeline.corpus import InputFile
+from squall.engine.errors import UsageError
+from squall.pipeline.corpus import InputFile
 
 if TYPE_CHECKING:
     import pyarrow

@@ -25,9 +25,9 @@ from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
-from engine.errors import UsageError
-from pipeline.java import check_java
-from pipeline.spark_errors import one_line_errors
+from squall.engine.errors import UsageError
+from squall.pipeline.java import check_java
+from squall.pipeline.spark_errors import one_line_errors
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
@@ -41,7 +41,6 @@ MAX_SHUFFLE_PARTITIONS = 4
 JVM_OPTIONS = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -XX:-UsePerfData"
 #: How long a JVM that was told to stop may take (deleting its files, mostly) before it is killed.
 STOP_TIMEOUT_SECS = 20.0
-_ROOT = Path(__file__).resolve().parent.parent
 
 
 @contextmanager
@@ -92,8 +91,6 @@ def _settings(app_name: str, scratch: Path) -> Mapping[str, str]:
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.driver.extraJavaOptions": java_options,
-        # Workers are started by the JVM: they find our modules only if told where this copy of them is.
-        "spark.executorEnv.PYTHONPATH": str(_ROOT),
         "spark.local.dir": str(scratch),
         "spark.sql.warehouse.dir": str(scratch / "warehouse"),
         "spark.sql.catalogImplementation": "in-memory",

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from engine.errors import ClusterError
+from squall.engine.errors import ClusterError
 
 #: An error line is for reading: the rest of a longer one is in the traceback.
 MAX_ERROR_CHARS = 400

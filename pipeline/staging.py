@@ -16,8 +16,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from engine.errors import UsageError
-from pipeline.feed import LINES_NAME, MANIFEST_NAME, QUARANTINE_NAME, load_manifest
+from squall.engine.errors import UsageError
+from squall.pipeline.feed import LINES_NAME, MANIFEST_NAME, QUARANTINE_NAME, load_manifest
 
 #: Of directories beside a target, only those with such a name and nothing else inside are taken for a dead run's.
 _OURS = frozenset({LINES_NAME, QUARANTINE_NAME, MANIFEST_NAME, f"{MANIFEST_NAME}.tmp"})

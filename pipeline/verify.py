@@ -20,11 +20,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from engine.errors import UsageError
-from pipeline.corpus import InputFile, balance
-from pipeline.feed import Feed
-from pipeline.results import SCHEMAS, find_results, row_batches
-from pipeline.session import spark_session, usable_cores
+from squall.engine.errors import UsageError
+from squall.pipeline.corpus import InputFile, balance
+from squall.pipeline.feed import Feed
+from squall.pipeline.results import SCHEMAS, find_results, row_batches
+from squall.pipeline.session import spark_session, usable_cores
 
 if TYPE_CHECKING:
     import pyarrow

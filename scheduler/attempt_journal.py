@@ -2,7 +2,7 @@
 
 Guarantees
     * What `append` was given is there after any death of the process (not after a power loss), whole records only.
-    * The file is bounded by what it stands for: it is rewritten when it is eight times as long as that.
+    * The file is bounded by what it stands for: it is rewritten when it is four times as long as that.
     * A journal of another topology is as good as none: a new submission starts without a record.
 
 Relies on: one writer, the worker that runs the task; message ids that can be pickled and are equal when they come back.
@@ -16,11 +16,12 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from engine.attempts import Changes, Remembered
-from engine.executor import describe
+from squall.engine.attempts import Changes, Remembered
+from squall.engine.user_text import text_of_error
+from squall.ipc.private import make_levels
 
 _REWRITE_MIN_BYTES = 256 * 1024
-_REWRITE_FACTOR = 8
+_REWRITE_FACTOR = 4
 _END = "end"
 
 
@@ -64,9 +65,9 @@ class AttemptJournal:
             at += 4 + size
             try:
                 record = pickle.loads(body)
-            except Exception as error:
+            except BaseException as error:
                 # Message ids are user objects: their class may be gone, or refuse.
-                self._complain(f"what was known of failed messages is lost in part: {describe(error)}")
+                self._complain(f"what was known of failed messages is lost in part: {text_of_error(error)}")
                 continue
             yield record
 
@@ -82,7 +83,7 @@ class AttemptJournal:
             self._complain(f"what failed how often cannot be written to {self._path}: {error.strerror}")
 
     def _rewrite(self, everything: Changes) -> None:
-        self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_levels(self._path.parent, 2)
         temporary = self._path.with_name(self._path.name + ".new")
         fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND | os.O_CLOEXEC, 0o600)
         self._size = 0
@@ -105,8 +106,8 @@ class AttemptJournal:
     def _packed(self, changes: Changes) -> bytes:
         try:
             return _frame(pickle.dumps(tuple(changes), 5))
-        except Exception as error:
-            self._complain(f"attempts of some messages will not survive this worker: {describe(error)}")
+        except BaseException as error:
+            self._complain(f"attempts of some messages will not survive this worker: {text_of_error(error)}")
         out = [pair for pair in changes.out if _can_be_pickled(pair)]
         tries = {message_id: tries for message_id, tries in changes.tries.items() if _can_be_pickled(message_id)}
         return _frame(pickle.dumps((out, changes.answered, tries, changes.group), 5))
@@ -135,7 +136,7 @@ def _frame(body: bytes) -> bytes:
 def _can_be_pickled(value: Any) -> bool:
     try:
         pickle.dumps(value, 5)
-    except Exception:  # the error was reported for the whole record
+    except BaseException:  # the error was reported for the whole record
         return False
     return True
 

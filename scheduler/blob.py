@@ -17,8 +17,10 @@ from typing import Any
 
 import cloudpickle
 
-from engine.errors import ClusterError, UsageError
-from engine.topology import ComponentSpec, Topology
+from squall.engine.errors import ClusterError, UsageError
+from squall.engine.topology import ComponentSpec, Topology
+from squall.engine.user_text import message_of, repr_of, text_of_error
+from squall.scheduler.import_path import extend_import_path
 
 _MAX_DEPTH = 4
 """How far into attributes of attributes to look for the one that cannot be pickled."""
@@ -29,21 +31,19 @@ def dump(topology: Topology, by_value: ModuleType | None = None) -> bytes:
     with _by_value(by_value):
         try:
             return bytes(cloudpickle.dumps(topology))
-        except Exception as error:
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:  # users' code, as the tasks' methods are
             raise UsageError(_explain(topology, error)) from error
 
 
 def load(data: bytes, sys_path: list[str]) -> Topology:
     """The topology, in a worker. Extends the import path first."""
-    for entry in sys_path:
-        if entry not in sys.path:
-            sys.path.append(entry)
+    extend_import_path(sys_path)
     try:
         topology = pickle.loads(data)
-    except Exception as error:
-        raise ClusterError(
-            f"the topology's code cannot be loaded in a worker: {type(error).__name__}: {error}"
-        ) from error
+    except BaseException as error:  # users' code, as the tasks' methods are
+        raise ClusterError(f"the topology's code cannot be loaded in a worker: {text_of_error(error)}") from error
     if not isinstance(topology, Topology):
         raise ClusterError(f"the code store holds a {type(topology).__name__} where a topology should be")
     _make_importable()
@@ -82,26 +82,28 @@ def _by_value(module: ModuleType | None) -> Iterator[None]:
             cloudpickle.unregister_pickle_by_value(module)
 
 
-def _explain(topology: Topology, error: Exception) -> str:
+def _explain(topology: Topology, error: BaseException) -> str:
     for spec in topology.components.values():
         culprit = _find(spec.component, spec.id, _MAX_DEPTH)
         if culprit is not None:
             return f"component {spec.id!r} cannot be sent to a worker: {culprit}"
-    return f"the topology cannot be sent to a worker: {type(error).__name__}: {error}"
+    return f"the topology cannot be sent to a worker: {text_of_error(error)}"
 
 
 def _find(value: Any, name: str, depth: int) -> str | None:
     """The innermost attribute that cannot be pickled, and why; None if `value` can be."""
     try:
         cloudpickle.dumps(value)
-    except Exception as error:
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:
         if depth:
             for attribute, inner in _parts(value):
                 found = _find(inner, f"{name}{attribute}", depth - 1)
                 if found is not None:
                     return found
         return (
-            f"{name} is a {type(value).__qualname__}, which cannot be pickled ({error}); "
+            f"{name} is a {type(value).__qualname__}, which cannot be pickled ({message_of(error)}); "
             "create it in open() or prepare() instead"
         )
     return None
@@ -110,12 +112,14 @@ def _find(value: Any, name: str, depth: int) -> str | None:
 def _parts(value: Any) -> list[tuple[str, Any]]:
     """What pickle would look into: a class may leave attributes behind that cannot travel."""
     if isinstance(value, dict):
-        return [(f"[{key!r}]", inner) for key, inner in value.items()]
+        return [(f"[{repr_of(key)}]", inner) for key, inner in value.items()]
     if isinstance(value, list | tuple | set | frozenset):
         return [(f"[{index}]", inner) for index, inner in enumerate(value)]
     try:
         state = value.__getstate__()
-    except Exception:
+    except KeyboardInterrupt:
+        raise
+    except BaseException:
         # It does not let itself be taken apart either; that `value` is to blame is known without it.
         return []
     attributes: dict[str, Any] = {}

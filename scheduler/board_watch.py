@@ -1,4 +1,4 @@
-"""Nimbus's eyes on the status boards: which topologies are at rest, and which have lost workers.
+"""Nimbus's eyes on status boards and processes: who is at rest, who has lost workers, which slots are empty.
 
 Guarantees: nothing is said of a topology whose board cannot be read; the error is logged, and the limits of
 `scheduler.nimbus` end the wait.
@@ -11,15 +11,18 @@ from __future__ import annotations
 import logging
 import random
 
-from engine.errors import ClusterError
-from scheduler.messages import Assignment, TopologyRecord
-from scheduler.nimbus import Nimbus
-from scheduler.nimbus_files import NimbusFiles
-from scheduler.process import exists
-from scheduler.topology_view import TopologyView
+from squall.engine.errors import ClusterError
+from squall.scheduler.living_workers import LivingWorkers
+from squall.scheduler.messages import Assignment, SlotRef, TopologyRecord
+from squall.scheduler.nimbus import Nimbus
+from squall.scheduler.nimbus_files import NimbusFiles
+from squall.scheduler.process import lives
+from squall.scheduler.topology_view import TopologyView
 
 DRAIN_LOOK_SECS = 0.01
 """How often the boards of topologies that are to stop are looked at. A look costs some 50 us."""
+EMPTY_LOOK_SECS = 0.02
+"""How often processes are looked for in slots that are to be empty and have no supervisor that says so."""
 MISSING_LOOK_SECS = 1.0
 """How often slots are looked for whose nodes are gone."""
 ORPHAN_LEASE_SECS = 60.0
@@ -32,17 +35,22 @@ log = logging.getLogger(__name__)
 class BoardWatch:
     """Looks when it is due."""
 
-    def __init__(self, nimbus: Nimbus, files: NimbusFiles) -> None:
+    def __init__(self, nimbus: Nimbus, files: NimbusFiles, workers: LivingWorkers) -> None:
         self._nimbus = nimbus
         self._files = files
+        self._workers = workers
+        self._empty_look_at = 0.0
         self._drain_look_at = 0.0
         self._missing_look_at = 0.0
 
     def next_deadline(self) -> float | None:
         """When the next look is due; None if there is nobody to look at."""
-        if self._nimbus.draining():
-            return self._drain_look_at
-        return self._missing_look_at if self._nimbus.has_topologies else None
+        deadlines = [self._drain_look_at] if self._nimbus.draining() else []
+        if self._nimbus.is_emptying:
+            deadlines.append(self._empty_look_at)
+        if self._nimbus.has_topologies:
+            deadlines.append(self._missing_look_at)
+        return min(deadlines, default=None)
 
     def at_rest(self, now: float) -> list[str] | None:
         """Ids of the topologies that are to stop and may; None if no look is due."""
@@ -51,6 +59,16 @@ class BoardWatch:
         # Never in step with bolts' ticks, which keep their workers from being quiet for a moment each.
         self._drain_look_at = now + DRAIN_LOOK_SECS * random.uniform(0.5, 1.0)
         return [record.id for record, assignment in self._nimbus.draining() if self._is_at_rest(record, assignment)]
+
+    def emptied(self, now: float) -> list[tuple[str, list[SlotRef], list[SlotRef]]]:
+        """(topology id, slots that are to be empty and whose supervisors do not say so, those of them that are not)."""
+        if now < self._empty_look_at:
+            return []
+        self._empty_look_at = now + EMPTY_LOOK_SECS
+        return [
+            (record.id, [assignment.workers[index] for index in slots], self._workers.among(assignment, slots))
+            for record, assignment, slots in self._nimbus.unaccounted(now)
+        ]
 
     def lost(self, now: float) -> list[str]:
         """Ids of the topologies some of whose workers are gone with their nodes."""
@@ -83,5 +101,5 @@ class BoardWatch:
 
 def _lives(view: TopologyView, slot: int, now: float) -> bool:
     """Whether the worker of a slot is there and does something."""
-    pid = view.board.slot(slot).pid
-    return bool(pid) and exists(pid) and view.is_heard_of(slot, now, ORPHAN_LEASE_SECS)
+    cell = view.board.slot(slot)
+    return lives(cell.pid, cell.started_ticks) and view.is_heard_of(slot, now, ORPHAN_LEASE_SECS)

@@ -2,8 +2,9 @@
 
 Guarantees
     * UsageError and ClusterError arrive as Nimbus raised them. No call waits for an answer longer than `timeout_secs`.
+    * A Nimbus that holds its directory and does not answer is named by a NoAnswer, with the time that was waited.
     * Without a Nimbus, ClusterError says so: at once, or after `patience_secs` if other processes of the cluster run,
-      because then somebody may be starting it again.
+      because then somebody may be starting it again. A Nimbus that lives and does not answer may have another key.
     * Requests that change something are not repeated: after a timeout it is not known whether one was carried out.
       Questions are, so that they survive a Nimbus which dies before it has answered.
 
@@ -18,13 +19,14 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Any, TypeVar
 
-from engine.errors import ClusterError
-from ipc.control import ControlClient, NoAnswer
-from ipc.rundir import RunDir
-from scheduler.daemons import processes_of
-from scheduler.messages import (
+from squall.engine.errors import ClusterError, UsageError
+from squall.ipc.control import ControlClient, NoAnswer
+from squall.ipc.rundir import RunDir
+from squall.scheduler.daemons import processes_of
+from squall.scheduler.messages import (
     ClusterState,
     ComponentSummary,
+    ForgetUnknown,
     GetCluster,
     KillTopology,
     NamedTopology,
@@ -35,6 +37,7 @@ from scheduler.messages import (
     TopologyState,
     Wire,
 )
+from squall.scheduler.why_away import why_away
 
 TIMEOUT_SECS = 10.0
 """Nimbus answers in milliseconds; this is for a machine that is busy with something else."""
@@ -53,6 +56,10 @@ class Interrupted(ClusterError):
 
 class NoCluster(ClusterError):
     """Nothing of the cluster runs."""
+
+
+class NotEnded(ClusterError):
+    """Nimbus was told to end and has not."""
 
 
 class NimbusClient:
@@ -133,12 +140,25 @@ class NimbusClient:
         `on_wait` is called between looks; when it returns True, Interrupted is raised.
         """
         deadline = time.monotonic() + timeout_secs
-        while any(record.id == topology_id for record in self.get_cluster().topologies):
+        while (there := [record for record in self.get_cluster().topologies if record.id == topology_id]):
             if time.monotonic() >= deadline:
-                raise ClusterError(f"topology {topology_id} is still there after {timeout_secs:g} s")
+                try:
+                    living = self._still_living(there[0].name)
+                except UsageError:
+                    return  # It has gone since we looked.
+                raise ClusterError(f"topology {topology_id} is still there after {timeout_secs:g} s{living}")
             if on_wait is not None and on_wait():
                 raise Interrupted(f"nobody waits for the end of {topology_id} any more")
             time.sleep(POLL_SECS)
+
+    def _still_living(self, name: str) -> str:
+        workers = self.get_topology(name).workers.items()
+        found = ", ".join(f"{slot} ({state})" for slot, state in workers if state not in ("stopped", "failed"))
+        return f": workers that have not ended are {found}" if found else ""
+
+    def forget_unknown(self) -> list[str]:
+        """Have stopped and removed what Nimbus does not know. Ids of the topologies that it was of."""
+        return self._call("forget_unknown", ForgetUnknown(), ForgetUnknown).ids
 
     # ---- the cluster ----
 
@@ -158,7 +178,7 @@ class NimbusClient:
         deadline = time.monotonic() + timeout_secs
         while (holder := self.run_dir.lock_holder()) is not None:
             if time.monotonic() >= deadline:
-                raise ClusterError(f"Nimbus (pid {holder}) has not ended within {timeout_secs:g} s")
+                raise NotEnded(f"Nimbus (pid {holder}) has not ended within {timeout_secs:g} s")
             if on_wait is not None and on_wait():
                 raise Interrupted("nobody waits for the end of the cluster any more")
             time.sleep(POLL_SECS)
@@ -175,24 +195,40 @@ class NimbusClient:
         deadline = time.monotonic() + self._patience_secs
         while self.run_dir.lock_holder() is None:
             if time.monotonic() >= deadline:
+                why = why_away(self.run_dir)
                 raise ClusterError(
-                    f"Nimbus of the cluster in {path} is away, and did not come back within {self._patience_secs:g} s: "
-                    f"workers run on, `squall nimbus --dir {path}` starts it again"
+                    f"Nimbus of the cluster in {path} is away, and did not come back within {self._patience_secs:g} s"
+                    f"{f' ({why})' if why else ''}: workers run on, `squall nimbus --dir {path}` starts it again"
                 )
             time.sleep(POLL_SECS)
 
     def _ask(self, method: str, body: Wire, reply_type: type[W]) -> W:
         """A question: it changes nothing, so it may be repeated."""
-        deadline = time.monotonic() + self._timeout_secs
+        began = time.monotonic()
         while True:
             self._require_nimbus()
-            remaining_secs = deadline - time.monotonic()
+            remaining_secs = began + self._timeout_secs - time.monotonic()
             try:
                 return self._control.call(method, body, reply_type, min(_QUESTION_SECS, max(0.0, remaining_secs)))
             except NoAnswer:
                 if remaining_secs <= _QUESTION_SECS:
-                    raise
+                    raise self._silent(time.monotonic() - began) from None
 
     def _call(self, method: str, body: Wire, reply_type: type[W]) -> W:
         self._require_nimbus()
-        return self._control.call(method, body, reply_type, self._timeout_secs)
+        began = time.monotonic()
+        try:
+            return self._control.call(method, body, reply_type, self._timeout_secs)
+        except NoAnswer:
+            raise self._silent(time.monotonic() - began, f"; {method} may still be carried out") from None
+
+    def _silent(self, waited_secs: float, besides: str = "") -> NoAnswer:
+        """A Nimbus that lives answers, unless it is stopped or hangs, or has another key."""
+        holder, path = self.run_dir.lock_holder(), self.run_dir.path
+        if holder is None:
+            return NoAnswer(f"Nimbus has gone and did not answer within {waited_secs:.2g} s{besides}")
+        return NoAnswer(
+            f"Nimbus (pid {holder}) does not answer within {waited_secs:.2g} s: it is stopped or hung, or "
+            f"{self.run_dir.key_file} is not the key that it was started with{besides}; SIGCONT lets one go on that is "
+            f"stopped, `squall down --dir {path}` ends the cluster without it"
+        )

@@ -11,26 +11,29 @@ The program's main thread, or any one thread.
 from __future__ import annotations
 
 import contextlib
-import os
-import signal
 import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType, TracebackType
 
-from engine.config import Config
-from engine.errors import ClusterError, SquallError, UsageError
-from engine.report import RunReport
-from engine.topology import Topology
-from ipc.rundir import RunDir, default_parent, sweep_stale
-from scheduler.client import NimbusClient
-from scheduler.cluster_size import check_cluster, this_machine
-from scheduler.daemons import Daemons
-from scheduler.job import Job
-from scheduler.kept_state import keep_dead_letters
-from scheduler.log_tail import LogTail
-from scheduler.topology_code import pack, submit
+from squall.engine.config import Config
+from squall.engine.errors import ClusterError, SquallError, UsageError
+from squall.engine.plain_text import plain
+from squall.engine.report import RunReport
+from squall.engine.topology import Topology
+from squall.ipc.board import SlotCell
+from squall.ipc.private import naming
+from squall.ipc.rundir import RunDir, default_parent, sweep_stale
+from squall.scheduler.client import NimbusClient
+from squall.scheduler.cluster_size import check_cluster, this_machine
+from squall.scheduler.daemons import Daemons, take_directory
+from squall.scheduler.fault_injection import fault_signal, signal_worker
+from squall.scheduler.job import Job
+from squall.scheduler.kept_state import keep_dead_letters
+from squall.scheduler.log_tail import LogTail, log_line
+from squall.scheduler.starting import InUse, Starting
+from squall.scheduler.topology_code import pack, submit
 
 _STOP_GRACE_SECS = 5.0
 """How long workers may take for `close` and `cleanup` before they are killed."""
@@ -46,24 +49,32 @@ class LocalCluster:
         self._anonymous = run_dir is None
         if run_dir is None:
             sweep_stale(default_parent())
-        self.run_dir = RunDir.create(run_dir)
+        self.run_dir = RunDir.create() if run_dir is None else take_directory(run_dir)
         self._daemons = Daemons(self.run_dir)
         self._client: NimbusClient | None = None
         self._jobs: list[Job] = []
         self._tail = LogTail(self.run_dir.logs) if logs else None
+        # An anonymous directory is nobody else's.
+        starting = None if self._anonymous else self._take_start()
         try:
-            self._start(nodes, slots_per_node)
+            with naming(self.run_dir.path):
+                self._start(nodes, slots_per_node)
         except BaseException:
             self.close(grace_secs=0.0)
             raise
+        finally:
+            if starting is not None:
+                starting.release()
 
     # ---- start and stop ----
 
+    def _take_start(self) -> Starting:
+        try:
+            return Starting.take(self.run_dir)
+        except InUse as error:
+            raise UsageError(f"run directory {self.run_dir.path} is in use by pid {error.pid}") from None
+
     def _start(self, nodes: int, slots_per_node: int) -> None:
-        holder = self.run_dir.lock_holder()
-        if holder is not None:
-            self._anonymous = False
-            raise UsageError(f"run directory {self.run_dir.path} is in use by pid {holder}")
         # Executed, not forked: a program may have threads, or a ZeroMQ context.
         self._daemons.bind()
         self._daemons.start(nodes, slots_per_node, remove_dir=self._anonymous)
@@ -102,13 +113,13 @@ class LocalCluster:
             try:
                 kept = keep_dead_letters(self.run_dir, job.name, copy=self._anonymous)
             except (OSError, SquallError) as error:
-                sys.stderr.write(f"the dead letters of {job.name} could not be kept: {error}\n")
+                sys.stderr.write(f"the dead letters of {job.name} could not be kept: {plain(error)}\n")
                 continue
             if kept is not None:
                 path, count = kept
                 sys.stderr.write(
                     f"{count} dead letters of {job.name} are kept; to list them: squall dead-letters {job.name} "
-                    f"--dir {path}\n"
+                    f"--dir {plain(path)}\n"
                 )
 
     def __enter__(self) -> LocalCluster:
@@ -140,28 +151,42 @@ class LocalCluster:
             raise UsageError(f"submit needs the Topology that TopologyBuilder.build() returns, not {topology!r:.80}")
         config = config or Config()
         code = pack(topology, config, by_value)
-        record = submit(self.client, self.run_dir, name, config, code, active)
+        with naming(self.run_dir.path):
+            record = submit(self.client, self.run_dir, name, config, code, active)
         job = Job(self.client, record, self.run_dir)
         self._jobs.append(job)
         return job
 
     def inject(self, fault: str, target: str) -> None:
-        """Break something on purpose: `kill`, `stop` or `continue` the worker `node:port`."""
-        signals = {"kill": signal.SIGKILL, "stop": signal.SIGSTOP, "continue": signal.SIGCONT}
-        if fault not in signals:
-            raise UsageError(f"fault {fault!r} is unknown; allowed: {', '.join(signals)}")
-        os.kill(self._pid_of(target), signals[fault])
+        """Break something on purpose: `kill`, `stop` or `continue` the worker `node:port`.
 
-    def _pid_of(self, target: str) -> int:
-        known = []
+        ClusterError if that worker is not there now: not started yet, or dead and not replaced yet.
+        """
+        signum = fault_signal(fault)
+        signal_worker(target, self._cell_of(target), signum)
+
+    def _cell_of(self, target: str) -> SlotCell:
+        """What the board of the topology that has this slot now says of it."""
+        known, unplaced = [], []
+        present = {record.id for record in self.client.get_cluster().topologies}
         for job in self._jobs:
+            if job.id not in present:
+                continue
+            # Asked anew: the topology may have moved, and its former board still names its former workers.
+            job.state()
             view = job.view()
             if view is None:
+                unplaced.append(job.name)
                 continue
             for index, slot in enumerate(view.assignment.workers):
                 known.append(str(slot))
                 if str(slot) == target:
-                    return view.board.slot(index).pid
+                    return view.board.slot(index)
+        if unplaced:
+            raise ClusterError(
+                f"there is no worker {target!r} yet: topology {', '.join(unplaced)} has not been placed "
+                f"(job.wait_until_ready waits for it)"
+            )
         raise UsageError(f"there is no worker {target!r}; workers are {', '.join(known) or 'none'}")
 
     def new_log_lines(self) -> list[tuple[str, str]]:
@@ -203,4 +228,4 @@ def run(
 def echo(lines: list[tuple[str, str]]) -> None:
     """Show what workers printed."""
     for worker, line in lines:
-        sys.stderr.write(f"[{worker}] {line}\n")
+        sys.stderr.write(log_line(worker, line) + "\n")

@@ -3,7 +3,8 @@
 Guarantees
     * A size that is let pass needs no more memory, threads and descriptors than the machine had to give just now, as
       far as Squall's own processes go; what components load is not known before they run.
-    * The default cluster, one node with `SMALLEST_SLOTS` slots, is never refused.
+    * The default cluster, one node with `SMALLEST_SLOTS` slots, is never refused for want of memory or threads:
+      some may be found when they are needed. No descriptor will be, and a daemon that has none left ends.
 
 Relies on: Linux. The limits are pure functions of a `Machine`; `this_machine` alone looks.
 """
@@ -17,8 +18,8 @@ from typing import NamedTuple
 
 import psutil
 
-from engine.errors import UsageError
-from scheduler.daemons import FIRST_PORT
+from squall.engine.errors import UsageError
+from squall.scheduler.daemons import FIRST_PORT
 
 SMALLEST_SLOTS = 4
 LAST_PORT = 65535
@@ -52,12 +53,12 @@ class Limit(NamedTuple):
 
 def node_limit(machine: Machine) -> Limit:
     """Nodes with one slot each."""
-    limit = min(
+    room = min(
         _by_memory(machine.memory_bytes, NODE_BYTES + WORKER_BYTES, "a node with one worker"),
         _by_threads(machine.threads - FIRST_THREADS, NODE_THREADS + WORKER_THREADS, "a node with one worker"),
-        _by_descriptors(machine.descriptors, NODE_DESCRIPTORS, "a node of its Nimbus"),
     )
-    return limit._replace(most=max(1, limit.most))
+    descriptors = _by_descriptors(machine.descriptors, NODE_DESCRIPTORS, "Nimbus", "node")
+    return min(room._replace(most=max(1, room.most)), descriptors)
 
 
 def slot_limit(machine: Machine, nodes: int) -> Limit:
@@ -65,13 +66,15 @@ def slot_limit(machine: Machine, nodes: int) -> Limit:
     memory = machine.memory_bytes - nodes * NODE_BYTES
     threads = machine.threads - FIRST_THREADS - nodes * NODE_THREADS
     every = "" if nodes == 1 else f" on each of {nodes} nodes"
-    limit = min(
+    room = min(
         _by_memory(memory, nodes * WORKER_BYTES, f"a worker{every}"),
         _by_threads(threads, nodes * WORKER_THREADS, f"a worker{every}"),
-        _by_descriptors(machine.descriptors, WORKER_DESCRIPTORS, "a worker of its supervisor"),
+    )
+    return min(
+        room._replace(most=max(SMALLEST_SLOTS if nodes == 1 else 1, room.most)),
+        _by_descriptors(machine.descriptors, WORKER_DESCRIPTORS, "a supervisor", "worker"),
         Limit(LAST_PORT - FIRST_PORT + 1, f"ports are numbered from {FIRST_PORT} to {LAST_PORT}"),
     )
-    return limit._replace(most=max(SMALLEST_SLOTS if nodes == 1 else 1, limit.most))
 
 
 def check_cluster(nodes: int, slots: int, machine: Machine) -> None:
@@ -107,6 +110,8 @@ def this_machine() -> Machine:
 
 def _check(what: str, count: int, limit: Limit) -> None:
     if count > limit.most:
+        if not limit.most:
+            raise UsageError(f"{what}: not even one can be started: {limit.reason}")
         raise UsageError(f"{what}: {count} are too many, allowed are 1 to {limit.most}: {limit.reason}")
 
 
@@ -119,8 +124,9 @@ def _by_threads(there: int, each: int, what: str) -> Limit:
     return Limit(there // each, f"{max(0, there)} threads are allowed for them, {what} takes {each}")
 
 
-def _by_descriptors(there: int, each: int, what: str) -> Limit:
-    return Limit((there - FIRST_DESCRIPTORS) // each, f"a process may open {there} files, {what} takes {each}")
+def _by_descriptors(there: int, each: int, who: str, unit: str) -> Limit:
+    reason = f"a process may open {there} files, and {who} needs {FIRST_DESCRIPTORS} and {each} for each {unit}"
+    return Limit(max(0, (there - FIRST_DESCRIPTORS) // each), reason)
 
 
 def _control_group() -> Path:

@@ -3,6 +3,7 @@
 Guarantees
     * `get` returns exactly the bytes that were put under that name, or raises: a cut or altered file is refused.
     * `put` is all or nothing, also when the process or the machine dies in the middle, and may be repeated.
+    * While somebody holds the store (`held`), nothing is removed from it.
     * A name that is not 64 hex digits is refused, so that no name leads out of the directory.
 
 Relies on: rename within one directory being atomic. Any number of processes may put and get at once.
@@ -10,13 +11,16 @@ Relies on: rename within one directory being atomic. Any number of processes may
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import os
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
-from engine.errors import ClusterError, UsageError
+from squall.engine.errors import ClusterError, UsageError
+from squall.ipc.private import opener
 
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 
@@ -55,11 +59,41 @@ class CodeStore:
             raise ClusterError(f"code file {path} is damaged: its digest is {found}; submit the topology again")
         return blob
 
-    def keep_only(self, digests: Collection[str]) -> None:
-        """Remove every other file, also those that a death left half written."""
-        for path in self._directory.iterdir():
-            if path.name not in digests:
-                path.unlink(missing_ok=True)
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Nothing is swept meanwhile: for a client, from its first `put` until Nimbus has answered.
+
+        Clients share the lock of the directory, a sweep has it for itself.
+        """
+        fd = self._open_hold()
+        try:
+            fcntl.flock(fd, fcntl.LOCK_SH)
+            yield
+        finally:
+            os.close(fd)
+
+    def keep_only(self, digests: Collection[str]) -> bool:
+        """Remove every other file, also those that a death left half written.
+
+        False, and nothing removed, if a client holds the store.
+        """
+        fd = self._open_hold()
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            for path in self._directory.iterdir():
+                if path.name not in digests:
+                    path.unlink(missing_ok=True)
+        except BlockingIOError:
+            return False
+        finally:
+            os.close(fd)
+        return True
+
+    def _open_hold(self) -> int:
+        try:
+            return os.open(self._directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        except OSError as error:
+            raise ClusterError(f"cannot hold code store {self._directory}: {error.strerror}") from None
 
     def path(self, digest: str) -> Path:
         """The file of a blob, for those who read it by themselves."""
@@ -85,7 +119,7 @@ class CodeStore:
             return False
 
     def _write(self, path: Path, blob: bytes) -> None:
-        with open(path, "xb", opener=_private) as file:
+        with open(path, "xb", opener=opener) as file:
             file.write(blob)
             file.flush()
             os.fsync(file.fileno())
@@ -96,7 +130,3 @@ class CodeStore:
             os.fsync(fd)
         finally:
             os.close(fd)
-
-
-def _private(path: str, flags: int) -> int:
-    return os.open(path, flags | os.O_CLOEXEC, 0o600)

@@ -22,7 +22,6 @@ import os
 import select
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -30,30 +29,29 @@ from typing import NamedTuple
 
 import psutil
 
-from engine.errors import ClusterError
-from ipc.rundir import RunDir
-from scheduler.forked_module import ChildProcess, ForkedModule, fork_module
+from squall.engine.errors import ClusterError, UsageError
+from squall.ipc.private import naming, opener
+from squall.ipc.rundir import RunDir
+from squall.scheduler.forked_module import ChildProcess, ForkedModule, fork_module
+from squall.scheduler.interpreter import interpreter
+from squall.scheduler.process import is_stopped, open_pidfd, send_signal
+from squall.scheduler.why_away import room_error
 
 FIRST_PORT = 6700
-SUPERVISOR = "scheduler.supervisor_main"
+NIMBUS = "squall.scheduler.nimbus_main"
+SUPERVISOR = "squall.scheduler.supervisor_main"
 RUN_DIR_MARK = "SQUALL_RUN_DIR"
 """Environment variable that every process of a cluster carries, so that strays can be told from others'."""
 _START_TIMEOUT_SECS = 20.0
 
 
 def daemon_command(module: str, run_dir: RunDir, *arguments: str) -> list[str]:
-    return [sys.executable, "-m", module, "--dir", str(run_dir.path), *arguments]
+    return [*interpreter(module), "--dir", str(run_dir.path), *arguments]
 
 
 def daemon_environment(run_dir: RunDir) -> dict[str, str]:
-    """What a daemon finds in its environment: the way to Squall's own modules, and the mark."""
-    return {**python_environment(), RUN_DIR_MARK: str(run_dir.path)}
-
-
-def python_environment() -> dict[str, str]:
-    """Ours, with Squall's own modules on the import path."""
-    root = str(Path(__file__).resolve().parent.parent)
-    return {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH", "")]))}
+    """What a daemon finds in its environment: ours, and the mark."""
+    return {**os.environ, RUN_DIR_MARK: str(run_dir.path)}
 
 
 def ports_of(slots: int) -> str:
@@ -79,12 +77,12 @@ class Launch(NamedTuple):
 
     @property
     def command(self) -> list[str]:
-        return [sys.executable, "-m", self.module, *self.arguments]
+        return [*interpreter(self.module), *self.arguments]
 
 
 def execute(launch: Launch) -> subprocess.Popen[bytes]:
     """Start a daemon as a new interpreter; whatever this process has: threads, a ZeroMQ context."""
-    with open(launch.log_path, "ab") as log:
+    with open(launch.log_path, "ab", opener=opener) as log:
         return subprocess.Popen(
             launch.command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, pass_fds=launch.keep,
             start_new_session=True, env=daemon_environment(launch.run_dir),
@@ -116,6 +114,8 @@ class Daemons:
         self._processes: dict[str, ChildProcess] = {}
         self._commands: dict[str, tuple[str, tuple[str, ...]]] = {}
         """Module and arguments of each daemon, to start it again."""
+        self._logged: dict[str, int] = {}
+        """Size of each daemon's log when it was started: what it says comes after that."""
         self._lifeline, self._lifeline_read = -1, -1
 
     def bind(self, lifeline: int | None = None) -> None:
@@ -130,7 +130,7 @@ class Daemons:
         ready_read, ready_write = os.pipe2(os.O_CLOEXEC)
         fds = [ready_read, ready_write]
         try:
-            self._commands["nimbus"] = "scheduler.nimbus_main", ("--remove-dir",) if remove_dir else ()
+            self._commands["nimbus"] = NIMBUS, ("--remove-dir",) if remove_dir else ()
             for number in range(1, nodes + 1):
                 self._commands[f"supervisor-node-{number}"] = SUPERVISOR, supervisor_arguments(f"node-{number}", slots)
             for name in self._commands:
@@ -161,6 +161,16 @@ class Daemons:
     def start_again(self, name: str) -> None:
         """Start one that has ended. ClusterError if the machine refuses."""
         self._spawn(name)
+
+    def is_stopped(self, name: str) -> bool:
+        """Whether one of them is stopped by a signal, as SIGSTOP."""
+        process = self._processes.get(name)
+        # Nobody else reaps our children, so the number is still its own.
+        return process is not None and process.poll() is None and is_stopped(process.pid)
+
+    def kill(self, name: str) -> None:
+        """End one by force; `ended` will tell."""
+        self._processes[name].kill()
 
     def await_end(self, timeout_secs: float | None) -> None:
         """Return as soon as one of them ends, at the latest after `timeout_secs`."""
@@ -205,13 +215,14 @@ class Daemons:
                 process.wait()
                 strays = True
         self._processes.clear()
-        if strays:
+        # A Nimbus that still runs is none of ours, and what runs is its: somebody started it by hand when we did.
+        if strays and self._run_dir.lock_holder() is None:
             for stray in processes_of(self._run_dir):
-                with contextlib.suppress(psutil.Error):
-                    stray.kill()
+                signal_marked(stray, self._run_dir, signal.SIGKILL)
 
     def _ending(self, name: str, code: int) -> str:
-        words = last_line(self._run_dir.logs / f"{name}.log")
+        # A full disk takes no last words.
+        words = last_line(self._log_path(name), self._logged.get(name, 0)) or room_error(self._run_dir)
         how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"exited with code {code}"
         return f"{name} {how}{': ' + words if words else ''}"
 
@@ -223,13 +234,17 @@ class Daemons:
             if fd is not None and fd >= 0:
                 keep = (*keep, fd)
                 arguments = (*arguments, option, str(fd))
-        log_path = self._run_dir.logs / f"{name}.log"
+        log_path = self._log_path(name)
+        self._logged[name] = log_path.stat().st_size if log_path.exists() else 0
         try:
             self._processes[name] = self._start_one(Launch(self._run_dir, module, arguments, log_path, keep))
         except OSError as error:
             raise ClusterError(f"cannot start {name}: {error.strerror}") from error
         except ClusterError as error:
             raise ClusterError(f"cannot start {name}: {error}") from error
+
+    def _log_path(self, name: str) -> Path:
+        return self._run_dir.logs / f"{name}.log"
 
     def _await_ready(self, fd: int, count: int) -> None:
         deadline = time.monotonic() + _START_TIMEOUT_SECS
@@ -247,14 +262,48 @@ class Daemons:
 
 
 def processes_of(run_dir: RunDir) -> list[psutil.Process]:
-    """Every process of a cluster that runs, but this one: daemons, forking parents, workers."""
+    """Every process of a cluster of ours that runs, but this one: daemons, forking parents, workers."""
     found = []
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.Error):
-            marked = process.environ().get(RUN_DIR_MARK) == str(run_dir.path)
-            if marked and process.pid != os.getpid() and process.status() != psutil.STATUS_ZOMBIE:
+            marked = process.pid != os.getpid() and is_marked(process, run_dir)
+            if marked and process.status() != psutil.STATUS_ZOMBIE:
                 found.append(process)
     return found
+
+
+def is_marked(process: psutil.Process, run_dir: RunDir) -> bool:
+    """Whether a process is ours and of this cluster. psutil.Error if it has ended."""
+    ours = process.uids().effective == os.geteuid()
+    return ours and process.environ().get(RUN_DIR_MARK) == str(run_dir.path)
+
+
+def signal_marked(process: psutil.Process, run_dir: RunDir, signum: int) -> None:
+    """Signal a process that `processes_of` found, unless it has ended: nobody else who has its number by now is hit."""
+    with contextlib.suppress(psutil.Error, ClusterError):
+        pidfd = open_pidfd(process.pid)
+        try:
+            # After the pidfd was opened: if the number is the cluster's now, the descriptor is as well.
+            if is_marked(process, run_dir):
+                send_signal(pidfd, signum)
+        finally:
+            os.close(pidfd)
+
+
+def take_directory(path: str | Path) -> RunDir:
+    """A run directory in which a cluster may be started. UsageError if one runs whose directory was lost."""
+    run_dir = RunDir(path)
+    if not run_dir.key_file.exists():
+        left = processes_of(run_dir)
+        # A process is marked only once there is a key: who finds one of another program, that is starting a cluster
+        # here at the same time, finds its key now.
+        if left and not run_dir.key_file.exists():
+            raise UsageError(
+                f"{len(left)} processes of a cluster still run whose directory {run_dir.path} was removed, or has lost "
+                f"its key: `squall down --dir {run_dir.path}` ends them"
+            )
+    with naming(run_dir.path):
+        return RunDir.create(path)
 
 
 def runs(process: psutil.Process, word: str) -> bool:
@@ -265,10 +314,11 @@ def runs(process: psutil.Process, word: str) -> bool:
         return False
 
 
-def last_line(path: Path) -> str:
-    """Of a log; "" if there is none."""
+def last_line(path: Path, since_bytes: int = 0) -> str:
+    """Of a log, of what was written after its first `since_bytes`; "" if there is none."""
     try:
-        lines = path.read_text(errors="replace").strip().splitlines()
+        data = path.read_bytes()[since_bytes:]
     except FileNotFoundError:
         return ""
+    lines = data.decode(errors="replace").strip().splitlines()
     return lines[-1] if lines else ""

@@ -2,6 +2,7 @@
 
 Guarantees
     * A letter is one line: it is there whole or not at all, whatever dies.
+    * A line that is damaged hides no other, and is named.
     * A letter is given back by one request at most, and the request stays until the message has been acked or is in the
       ledger again: the death of the worker that took it loses nothing.
 
@@ -11,6 +12,7 @@ here: the ledger can be read without the topology's code.
 Layout::
 
     RUN/state/<topology>/dead-letters.jsonl                        the ledger, append-only
+    RUN/state/<topology>/dead-letters/<id>.pickle                  message id and values that are too long for a line
     RUN/state/<topology>/dead-letters.given-back                   ids of letters that were asked back, one a line;
                                                                    -id: refused
     RUN/state/<topology>/.given-back/<spout>-<task index>/<id>     requests
@@ -24,22 +26,32 @@ import fcntl
 import json
 import os
 import pickle
+import re
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from engine.errors import ClusterError, UsageError
-from engine.executor import describe
-from engine.failure import Failure
-from engine.lane import Letter, Routed
-from ipc.line_file import append_line, read_lines
-from ipc.rundir import LETTER_REQUESTS
+from squall.engine.errors import ClusterError, UsageError
+from squall.engine.failure import Failure
+from squall.engine.lane import Letter, Routed
+from squall.engine.user_text import repr_of, text_of_error
+from squall.ipc.line_file import append_line, read_lines_and_rest
+from squall.ipc.private import make_directory, opener
+from squall.ipc.rundir import LETTER_REQUESTS
 
 LEDGER = "dead-letters.jsonl"
 _GIVEN_BACK = "dead-letters.given-back"
+_PAYLOADS = "dead-letters"
+LINE_BYTES = 64 * 1024
+"""Message id and values that take more, pickled, have a file of their own: who lists the ledger reads every line."""
+KEPT_BYTES = 256 << 20
+"""What takes more is not kept. The letter says so."""
+_SHOWN_CHARACTERS = 500
+_ID = re.compile(r"[0-9a-f]{12}")
+_MARK = re.compile(rb"-?[0-9a-f]{12}")
 
 
 @dataclass(frozen=True)
@@ -52,7 +64,7 @@ class DeadLetter:
     spout: str
     task_index: int
     message_id: str
-    """Its `repr`, as are the values: for people."""
+    """As text, as are the values: for people, cut where it gets long."""
     values: str
     reason: str
     component: str
@@ -62,14 +74,24 @@ class DeadLetter:
     error: str
     attempt: int
     payload: str
-    """Message id and values for the worker, pickled, in base64; empty if they cannot be pickled."""
+    """Message id and values for the worker, pickled, in base64; empty if they are in a file, or cannot be kept."""
     why_no_payload: str = ""
+    payload_file: str = ""
+    """Name of the file in `dead-letters/` that holds them, pickled, where they are too long for a line."""
 
     def public(self) -> dict[str, Any]:
         """What `--json` shows."""
         shown = dict(self.__dict__)
-        shown.pop("payload")
+        del shown["payload"], shown["payload_file"]
         return shown
+
+
+class Contents(NamedTuple):
+    """What a ledger holds."""
+
+    letters: list[DeadLetter]
+    damage: list[str]
+    """What cannot be read, one text a line: file, number of the line, and why."""
 
 
 class DeadLetters:
@@ -82,18 +104,32 @@ class DeadLetters:
 
     def add(self, spout: str, task_index: int, message_id: Any, values: Any, failure: Failure) -> None:
         """Write a letter."""
-        why_not = payload = ""
-        try:
-            payload = base64.b64encode(pickle.dumps((message_id, values), 5)).decode()
-        except Exception as error:
-            why_not = describe(error)
+        make_directory(self.directory)
+        name, payload, payload_file = os.urandom(6).hex(), "", ""
+        data, why_not = _pickled(message_id, values)
+        if len(data) > LINE_BYTES:
+            payload_file = self._write_payload(name, data)
+        else:
+            payload = base64.b64encode(data).decode()
         letter = DeadLetter(
-            os.urandom(6).hex(), datetime.datetime.now(datetime.UTC).isoformat(timespec="milliseconds"), spout,
-            task_index, repr(message_id), repr(values), failure.reason, failure.component, failure.task,
-            failure.worker, failure.error, failure.attempt, payload, why_not,
+            name, datetime.datetime.now(datetime.UTC).isoformat(timespec="milliseconds"), spout,
+            task_index, repr_of(message_id, _SHOWN_CHARACTERS), repr_of(values, _SHOWN_CHARACTERS), failure.reason,
+            failure.component, failure.task, failure.worker, failure.error, failure.attempt, payload,
+            why_not, payload_file,
         )
-        self.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         append_line(self.directory / LEDGER, json.dumps(letter.__dict__))
+
+    def _write_payload(self, name: str, data: bytes) -> str:
+        """Before the line that names it: after a death in between it is a file that nobody asks for."""
+        make_directory(self.directory / _PAYLOADS)
+        path = self.directory / _PAYLOADS / f"{name}.pickle"
+        try:
+            with open(path, "wb", opener=opener) as file:
+                file.write(data)
+        except OSError:
+            path.unlink(missing_ok=True)
+            raise
+        return path.name
 
     def take(
         self, spout: str, task_index: int, known: Collection[str], refuse: Callable[[str], None]
@@ -119,26 +155,41 @@ class DeadLetters:
     # ---- whoever asks ----
 
     def read(self) -> list[DeadLetter]:
-        """Every letter that has not been given back, oldest first."""
-        given_back = self._given_back()
-        return [letter for letter in self._all() if letter.id not in given_back]
+        """Every letter that has not been given back and can be read, oldest first."""
+        return self.look().letters
 
-    def _all(self) -> Iterator[DeadLetter]:
+    def look(self) -> Contents:
+        """The same, with what is damaged."""
+        damage: list[str] = []
+        given_back = self._given_back(damage)
+        return Contents([letter for letter in self._all(damage) if letter.id not in given_back], damage)
+
+    def _all(self, damage: list[str]) -> Iterator[DeadLetter]:
         path = self.directory / LEDGER
-        for number, line in enumerate(read_lines(path), start=1):
+        lines, rest = read_lines_and_rest(path)
+        for number, line in enumerate(lines, start=1):
             try:
-                yield DeadLetter(**json.loads(line))
-            except (ValueError, TypeError) as error:
-                raise ClusterError(f"{path}, line {number} is no dead letter: {error}") from error
+                yield _parsed(line)
+            except (ValueError, TypeError, RecursionError) as error:
+                damage.append(f"{path}, line {number} is no dead letter: {text_of_error(error)}")
+        if rest:
+            damage.append(f"{path}, line {len(lines) + 1} is no dead letter: its end is missing")
 
-    def _given_back(self) -> set[str]:
+    def _given_back(self, damage: list[str]) -> set[str]:
         ids: set[str] = set()
-        for line in read_lines(self.directory / _GIVEN_BACK):
+        path = self.directory / _GIVEN_BACK
+        lines, rest = read_lines_and_rest(path)
+        for number, line in enumerate(lines, start=1):
+            if not _MARK.fullmatch(line):
+                damage.append(f"{path}, line {number} names no dead letter: the one it was for is listed again")
+                continue
             word = line.decode("ascii")
             if word.startswith("-"):
                 ids.discard(word[1:])
             else:
                 ids.add(word)
+        if rest:
+            damage.append(f"{path}, line {len(lines) + 1} names no dead letter: its end is missing")
         return ids
 
     def give_back(self, ids: Collection[str] = ()) -> list[DeadLetter]:
@@ -151,18 +202,24 @@ class DeadLetters:
                 raise UsageError(f"there is no dead letter {unknown[0]!r} in {self.directory / LEDGER}")
             wanted = [letter for letter in letters.values() if not ids or letter.id in ids]
             for letter in wanted:
-                if letter.payload:
+                if letter.payload or letter.payload_file:
                     self._request(letter)
                 elif ids:
                     raise UsageError(f"dead letter {letter.id} cannot be given back: {letter.why_no_payload}")
-            return [letter for letter in wanted if letter.payload]
+            return [letter for letter in wanted if letter.payload or letter.payload_file]
 
     def _request(self, letter: DeadLetter) -> None:
         """The request first, then the mark: after a death in between, the next `give_back` finds the request there."""
         directory = self._requests(letter.spout, letter.task_index)
-        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_directory(directory)
         temporary = directory / f"{letter.id}.new"
-        temporary.write_text(letter.payload)
+        temporary.unlink(missing_ok=True)
+        if letter.payload_file:
+            # Another name for the same file: the ledger's stays, or what is refused could not be asked for again.
+            os.link(self.directory / _PAYLOADS / letter.payload_file, temporary)
+        else:
+            with open(temporary, "w", opener=opener) as file:
+                file.write(letter.payload)
         os.replace(temporary, directory / letter.id)
         append_line(self.directory / _GIVEN_BACK, letter.id)
 
@@ -181,9 +238,34 @@ class DeadLetters:
             os.close(fd)
 
 
+def _parsed(line: bytes) -> DeadLetter:
+    """ValueError, TypeError or RecursionError if it is not what `add` wrote."""
+    letter = DeadLetter(**json.loads(line))
+    for field in fields(letter):
+        value = getattr(letter, field.name)
+        if type(value).__name__ != field.type:
+            raise ValueError(f"{field.name} is {repr_of(value)}")
+    if not _ID.fullmatch(letter.id):
+        raise ValueError(f"its id is {repr_of(letter.id)}")
+    return letter
+
+
+def _pickled(message_id: Any, values: Any) -> tuple[bytes, str]:
+    """(what can be given back, "") or (nothing, why there is none)."""
+    try:
+        data = pickle.dumps((message_id, values), 5)
+    except BaseException as error:  # users' code
+        return b"", text_of_error(error)
+    if len(data) > KEPT_BYTES:
+        return b"", f"its message id and values take {len(data):,} bytes; allowed are {KEPT_BYTES:,}"
+    return data, ""
+
+
 def _unpack(path: Path) -> tuple[Any, Any]:
     try:
-        message_id, values = pickle.loads(base64.b64decode(path.read_text()))
-    except Exception as error:
-        raise ClusterError(f"dead letter {path} cannot be read by this topology: {describe(error)}") from error
+        data = path.read_bytes()
+        # What is in base64 begins with a letter.
+        message_id, values = pickle.loads(data if data[:1] == pickle.PROTO else base64.b64decode(data))
+    except BaseException as error:
+        raise ClusterError(f"dead letter {path} cannot be read by this topology: {text_of_error(error)}") from error
     return message_id, values if isinstance(values, Routed) else tuple(values)

@@ -20,11 +20,12 @@ from typing import NamedTuple
 
 import msgspec
 
-from engine.errors import ClusterError
-from ipc.control import ControlServer
-from scheduler.forking_parent import ForkingParent
-from scheduler.history import History, Step
-from scheduler.instruction import (
+from squall.engine.errors import ClusterError
+from squall.ipc.control import ControlServer
+from squall.ipc.rundir import RunDir
+from squall.scheduler.forking_parent import ForkingParent
+from squall.scheduler.history import History, Step
+from squall.scheduler.instruction import (
     ArmTimer,
     DumpStacks,
     Fork,
@@ -36,13 +37,13 @@ from scheduler.instruction import (
     SetBoard,
     Signal,
 )
-from scheduler.messages import SetStatus, SlotChanged, StopWorker, WorkerBoot
-from scheduler.nimbus_link import NimbusLink
-from scheduler.node_boards import NodeBoards
-from scheduler.python_stacks import DUMP_SIGNAL, log_size, python_stack
-from scheduler.supervisor import Order, Supervisor
-from scheduler.worker_ledger import WorkerLedger
-from scheduler.worker_watch import WorkerWatch
+from squall.scheduler.messages import SetStatus, SlotChanged, StopWorker, WorkerBoot
+from squall.scheduler.nimbus_link import NimbusLink
+from squall.scheduler.node_boards import NodeBoards
+from squall.scheduler.python_stacks import DUMP_SIGNAL, log_size, python_stack
+from squall.scheduler.supervisor import Order, Supervisor
+from squall.scheduler.worker_ledger import WorkerLedger
+from squall.scheduler.worker_watch import WorkerWatch
 
 HEAR_PATIENCE_SECS = 2.0
 """Four times what a worker takes at most to find its new supervisor."""
@@ -70,8 +71,10 @@ class Dispatcher:
         watch: WorkerWatch,
         ledger: WorkerLedger,
         history: History,
+        files: RunDir,
     ) -> None:
         self._node = node
+        self._files = files
         self._supervisor = supervisor
         self._boards = boards
         self._server = server
@@ -108,12 +111,14 @@ class Dispatcher:
         """Orders that the order itself led to."""
         match instruction:
             case SetBoard():
-                if not self._boards.write(instruction):
+                if not self._boards.write(instruction, self._watch.started_ticks(instruction.pid)):
                     log.warning("port %d is overtaken on its status board: %s", port, instruction)
             case Report(changed):
                 self._record(changed)
                 _log_change(changed)
                 self._nimbus.report(changed)
+                if changed.event in ("died", "stopped"):
+                    self._remove_socket(changed)
             case Fork(boot):
                 return self._fork(boot)
             case Signal(pid, signum):
@@ -150,6 +155,25 @@ class Dispatcher:
         except OSError as error:
             log.warning("a step of port %d is not on record: %s", changed.port, error.strerror)
 
+    def _remove_socket(self, changed: SlotChanged) -> None:
+        """One that was killed leaves its socket behind."""
+        boot = self._boots.get(changed.port)
+        if boot is not None and boot.incarnation == changed.incarnation:
+            self._files.worker_socket(
+                boot.topology.id, boot.assignment.version, boot.node, boot.port, boot.incarnation
+            ).unlink(missing_ok=True)
+
+    def remove_old_sockets(self) -> None:
+        """Those of workers that ended while no supervisor was there. Called when the survivors were taken in."""
+        for port in self._supervisor.slots:
+            boot = self._boots.get(port)
+            present = boot and self._files.worker_socket(
+                boot.topology.id, boot.assignment.version, boot.node, boot.port, boot.incarnation
+            )
+            for path in self._files.worker_sockets(self._node, port):
+                if path != present:
+                    path.unlink(missing_ok=True)
+
     def _fork(self, boot: WorkerBoot) -> list[Order]:
         self._boots[boot.port] = boot
         self._stacks_from[boot.port] = log_size(boot.log_path)
@@ -158,6 +182,15 @@ class Dispatcher:
         except ClusterError as error:
             return self._supervisor.fork_refused(boot.port, boot.incarnation, str(error), time.monotonic())
         return []
+
+    def knows(self, sender: str, port: int) -> bool:
+        """Whether this is the worker that was last asked for, or adopted, for a port. Another one is told to stop."""
+        boot = self._boots.get(port)
+        if boot is not None and boot.sender == sender:
+            return True
+        log.warning("%s is not the worker of port %d: it is told to stop", sender, port)
+        self._server.send_event(sender, StopWorker())
+        return False
 
     def heard(self, port: int, incarnation: int) -> None:
         """A worker has spoken: it can be reached from now on."""
@@ -181,7 +214,8 @@ class Dispatcher:
 
     def _send(self, port: int, incarnation: int, message: SetStatus | StopWorker) -> None:
         self._untold.pop(port, None)
-        if self._server.send_event(f"worker:{self._node}:{port}:{incarnation}", message):
+        boot = self._boots.get(port)
+        if boot is not None and boot.incarnation == incarnation and self._server.send_event(boot.sender, message):
             if isinstance(message, SetStatus):
                 self._note_status(port, message.status)
         elif self._is_present(port, incarnation):

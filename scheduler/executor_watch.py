@@ -11,8 +11,8 @@ The worker's loop thread.
 
 from __future__ import annotations
 
-from engine.core import WorkerCore
-from scheduler.progress_watch import ProgressWatch
+from squall.engine.core import WorkerCore
+from squall.scheduler.progress_watch import ProgressWatch
 
 LONGEST_GAP_SECS = 1.0
 """A loop that turns ever is back sooner: an idle one looks five times a second."""

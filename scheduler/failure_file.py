@@ -15,9 +15,10 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from engine.errors import ClusterError
-from engine.failure_log import ComponentFailures, FailureLog, FailureRecord, Failures, merge_failures
-from ipc.rundir import RunDir
+from squall.engine.errors import ClusterError
+from squall.engine.failure_log import ComponentFailures, FailureLog, FailureRecord, Failures, merge_failures
+from squall.ipc.private import make_levels
+from squall.ipc.rundir import RunDir
 
 _PAUSE_NS = 50_000_000
 """Between two writes: failures come in thousands when a worker dies."""
@@ -39,7 +40,7 @@ class FailureFile:
             return
         self._written_ns = now_ns
         self.log.changed = False
-        self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_levels(self._path.parent, 2)
         temporary = self._path.with_suffix(".new")
         temporary.write_text(json.dumps({name: asdict(known) for name, known in self.log.failures().items()}))
         os.replace(temporary, self._path)

@@ -13,8 +13,8 @@ from __future__ import annotations
 import os
 import signal
 
-from engine.errors import UsageError
-from ipc.shim import LinkShim, parse_rules
+from squall.engine.errors import UsageError
+from squall.ipc.shim import LinkShim, parse_rules
 
 POINTS = {
     "worker.open": "before the tasks are opened",

@@ -20,8 +20,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NoReturn, Protocol
 
-from scheduler.forked_process import fork, run_forked
-from scheduler.process_title import set_title
+from squall.scheduler.forked_process import fork, run_forked
+from squall.scheduler.interpreter import interpreter
+from squall.scheduler.process_title import set_title
 
 
 class ChildProcess(Protocol):
@@ -92,6 +93,6 @@ def fork_module(
 
 
 def _main(module: str, arguments: Sequence[str]) -> object:
-    set_title([sys.executable, "-m", module, *arguments])
+    set_title([*interpreter(module), *arguments])
     sys.argv = [module, *arguments]
     return importlib.import_module(module).main(arguments)

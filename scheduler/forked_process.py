@@ -20,8 +20,10 @@ import traceback
 from collections.abc import Callable, Collection
 from typing import NoReturn
 
-from engine.errors import ClusterError
-from scheduler import process
+from squall.engine.errors import ClusterError
+from squall.engine.plain_text import plain, plain_lines
+from squall.ipc.private import make_levels
+from squall.scheduler import process
 
 EXIT_EXCEPTION = 1
 
@@ -58,7 +60,7 @@ def run_forked(
         _reset_signals()
         code = _exit_code(work)
     except BaseException:
-        traceback.print_exc()
+        sys.stderr.write(plain_lines(traceback.format_exc()))
     finally:
         try:
             sys.stdout.flush()
@@ -75,17 +77,17 @@ def _exit_code(work: Callable[[], object]) -> int:
         code = end.code
     if code is None or isinstance(code, int):
         return (code or 0) & 0xFF
-    sys.stderr.write(f"{code}\n")
+    sys.stderr.write(f"{plain(code)}\n")
     return EXIT_EXCEPTION
 
 
 def _redirect_output(log_path: str | os.PathLike[str]) -> None:
     try:
-        os.makedirs(os.path.dirname(log_path), mode=0o700, exist_ok=True)
+        make_levels(os.path.dirname(log_path), 1)
         log = os.open(log_path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
     except OSError as error:
         # A full disk must not keep a worker from running: it writes where its parent writes.
-        sys.stderr.write(f"cannot open log {log_path}: {error.strerror}\n")
+        sys.stderr.write(f"cannot open log {plain(log_path)}: {error.strerror}\n")
         return
     os.dup2(log, 1)
     os.dup2(log, 2)

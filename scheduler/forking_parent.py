@@ -15,11 +15,11 @@ import random
 
 import zmq
 
-from engine.errors import ClusterError
-from scheduler.messages import WorkerBoot
-from scheduler.restart_policy import GiveUp, RestartPolicy, RestartPolicyOptions
-from scheduler.zygote_client import ZygoteClient, ZygoteEnded, ZygoteEvent
-from scheduler.zygote_wire import ChildExited
+from squall.engine.errors import ClusterError
+from squall.scheduler.messages import WorkerBoot
+from squall.scheduler.restart_policy import GiveUp, RestartPolicy, RestartPolicyOptions
+from squall.scheduler.zygote_client import ZygoteClient, ZygoteEnded, ZygoteEvent
+from squall.scheduler.zygote_wire import ChildExited
 
 log = logging.getLogger(__name__)
 

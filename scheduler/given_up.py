@@ -10,7 +10,7 @@ from collections.abc import Iterable
 
 from msgspec.structs import replace
 
-from scheduler.messages import SlotRef, TopologyRecord
+from squall.scheduler.messages import SlotRef, TopologyRecord
 
 
 def with_given_up(record: TopologyRecord, slot: SlotRef) -> TopologyRecord:

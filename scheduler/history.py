@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from ipc.line_file import append_line, read_lines
+from squall.ipc.line_file import append_line, read_lines
 
 MAX_BYTES = 4 << 20
 BEGIN = "supervisor"

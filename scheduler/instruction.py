@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from scheduler.messages import SlotChanged, WorkerBoot
+from squall.scheduler.messages import SlotChanged, WorkerBoot
 
 
 @dataclass(frozen=True)

@@ -9,26 +9,30 @@ Any process of the cluster's owner; one thread per Job.
 
 from __future__ import annotations
 
+import dataclasses
+import json
 import random
 import time
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
-from engine.errors import ClusterError, UsageError
-from engine.failure_log import ComponentFailures
-from engine.report import Restart, RunReport, TaskReading, build_report
-from engine.user_metrics import MetricReading
-from ipc.board import LINK_COUNTERS, Board, BoardMissing
-from ipc.metric_file import read_metrics
-from ipc.rundir import RunDir
-from scheduler.client import Interrupted
-from scheduler.crash_streak import CrashStreak
-from scheduler.failure_file import read_failures
-from scheduler.messages import Assignment, RestartRecord, TopologyRecord, TopologyState
-from scheduler.topology_view import TopologyView
+from squall.engine.account import Unfinished
+from squall.engine.errors import ClusterError, UsageError
+from squall.engine.failure_log import ComponentFailures
+from squall.engine.report import Restart, RunReport, TaskReading, build_report
+from squall.engine.user_metrics import MetricReading
+from squall.ipc.board import LINK_COUNTERS, Board, BoardMissing
+from squall.ipc.line_file import read_lines
+from squall.ipc.metric_file import read_metrics
+from squall.ipc.rundir import RunDir
+from squall.scheduler.client import Interrupted
+from squall.scheduler.crash_streak import CrashStreak
+from squall.scheduler.failure_file import read_failures
+from squall.scheduler.messages import Assignment, RestartRecord, TopologyRecord, TopologyState
+from squall.scheduler.topology_view import TopologyView
 
 if TYPE_CHECKING:
-    from scheduler.client import NimbusClient
+    from squall.scheduler.client import NimbusClient
 
 _POLL_SECS, _POLL_MAX_SECS = 0.002, 0.02
 """How often the board is looked at: a look with the logs costs some 0.2 ms. Short runs are seen to end at once, long
@@ -70,6 +74,8 @@ class Job:
         self._last_failures: dict[str, ComponentFailures] = {}
         self.ended: float | None = None
         self.removed = False
+        self._drained = self._idle = False
+        """When it was last looked at before it was stopped for good."""
 
     # ---- state ----
 
@@ -124,6 +130,7 @@ class Job:
         until = self.ended if self.ended is not None else time.monotonic()
         deaths = self.state().restarts
         view = self.view()
+        readings, idle = ([], False) if view is None else view.readings_and_idle()
         restarts = [
             Restart(
                 death.slot, death.reason, round(death.at_monotonic_secs - self._started, 6), death.ready_after_secs,
@@ -132,8 +139,9 @@ class Job:
             for death in deaths
         ]
         return build_report(
-            self.name, self.readings(), until - self._started, restarts, self.ended is not None, self._failures(),
-            self._links(), self._metrics(),
+            self.name, readings, until - self._started, restarts, self._drained or self.is_drained(),
+            self._failures(), self._links(), self._metrics(), self._idle or idle,
+            self._close_errors(),
         )
 
     def _metrics(self) -> list[MetricReading]:
@@ -147,6 +155,11 @@ class Job:
         failures = read_failures(self._run_dir, self.id, self._started)
         self._last_failures = failures or self._last_failures
         return self._last_failures
+
+    def _close_errors(self) -> list[str]:
+        """What its tasks raised at their end; known when the topology was removed."""
+        paths = sorted(self._run_dir.worker_logs(self.id).glob("*.close-errors"))
+        return [str(json.loads(line)) for path in paths for line in read_lines(path)]
 
     def _links(self) -> dict[str, int]:
         view = self.view()
@@ -197,13 +210,14 @@ class Job:
                 why = "it is not placed" if view is None else view.undrained()
                 raise ClusterError(
                     f"topology {self.name!r} was not drained within {timeout:g} s: {stats.pending} messages pending, "
-                    f"{stats.acked} acked of {stats.emitted} emitted; {why}"
+                    f"{stats.waiting} waiting for a retry, {stats.acked} acked of {stats.emitted} emitted; {why}"
                 )
             # Never in step with ticks, or with anything else that keeps a worker from being quiet again and again.
             time.sleep(pause_secs * random.uniform(0.5, 1.0))
             pause_secs = min(_POLL_MAX_SECS, pause_secs * _POLL_GROWTH)
         self.ended = time.monotonic()
-        return self.stats()
+        # Not asked again: a worker that takes a turn just now, for a tick or a late word of a peer, is not quiet.
+        return dataclasses.replace(self.stats(), drained=True)
 
     def _give_up_if_hopeless(self) -> None:
         now = time.monotonic()
@@ -231,8 +245,9 @@ class Job:
             return
         why = (last.error or last.reason).splitlines()[0]
         times = max(1, self._deaths_without_progress)
+        how_often = "once" if times == 1 else f"{times} times in a row"
         raise ClusterError(
-            f"topology {self.name!r} makes no progress: worker {last.slot} died {times} times in a row, "
+            f"topology {self.name!r} makes no progress: worker {last.slot} died {how_often}, "
             f"at last with: {why}"
         )
 
@@ -254,10 +269,12 @@ class Job:
         """Stop the spouts; what is under way is processed."""
         self._client.deactivate(self.name)
 
-    def kill(self, wait_secs: float = 30.0, on_wait: Callable[[], bool | None] | None = None) -> int:
+    def kill(self, wait_secs: float = 30.0, on_wait: Callable[[], bool | None] | None = None) -> Unfinished:
         """Stop the spouts, wait until nothing is pending or `wait_secs` have passed, then remove the topology.
 
-        Returns how many messages were still pending. `on_wait` is called meanwhile; when it returns True the wait ends.
+        Returns how many messages were still pending, in `.waiting` how many its spouts held for a retry, and in
+        `.untracked` how many tuples without a tree were not executed since it was submitted, as far as is known.
+        `on_wait` is called meanwhile; when it returns True the wait ends.
         """
         self._remember()
         self._client.kill_topology(self.name, wait_secs)
@@ -267,16 +284,16 @@ class Job:
             self._client.kill_topology(self.name, 0.0)
             self._client.await_removed(self.id, _STOP_GRACE_SECS)
         self.removed = True
-        return self._pending()
+        return self._unfinished()
 
     def rebalance(
         self, workers: int | None = None, parallelism: Mapping[str, int] | None = None, wait_secs: float = 30.0
-    ) -> int:
+    ) -> Unfinished:
         """Run on `workers` workers, with so many executors per component (at most as many as it has tasks).
 
         The spouts stop; when nothing is pending, or after `wait_secs`, every worker is replaced. Tasks keep their
         state directories, spouts are opened again. Returns, when the new workers are being started, how many messages
-        were still pending: a replayable source emits them again.
+        were still pending: a source that can be read again emits them again. More in `kill`.
         """
         before = self.view()
         version = 0 if before is None else before.assignment.version
@@ -292,24 +309,24 @@ class Job:
             if time.monotonic() >= deadline:
                 raise ClusterError(f"topology {self.name!r} still waits for a free slot to move to")
             time.sleep(_NIMBUS_PAUSE_SECS)
-        pending = 0 if before is None else before.pending()
+        unfinished = Unfinished(0) if before is None else before.unfinished()
         self.record = state.topology
         self._refresh(None)  # The next look finds where it is by then.
-        return pending
+        return unfinished
 
-    def drain(self, wait_secs: float, on_wait: Callable[[], bool | None] | None = None) -> int:
+    def drain(self, wait_secs: float, on_wait: Callable[[], bool | None] | None = None) -> Unfinished:
         """Stop the spouts and wait until nothing is pending, or `wait_secs` have passed; how much still was."""
         if self.is_drained():
-            return 0
+            return Unfinished(0)
         self.deactivate()
         deadline = time.monotonic() + wait_secs
         while (view := self.view()) is not None and not view.is_at_rest() and time.monotonic() < deadline:
             if on_wait is not None and on_wait():
                 break
             time.sleep(_POLL_SECS)
-        return self._pending()
+        return self._unfinished()
 
-    def remove(self, grace_secs: float) -> None:
+    def remove(self, grace_secs: float = _STOP_GRACE_SECS) -> None:
         """Remove the topology without a drain; returns when its workers have closed their tasks and ended."""
         if self.removed:
             return
@@ -321,14 +338,15 @@ class Job:
     def _remember(self) -> None:
         """Keep what can no longer be asked once the topology is gone."""
         self._last_state = self.state()
+        self._drained, self._idle = self.is_drained(), self.is_idle()
         self._metrics()
         self._failures()
         if self.ended is None:
             self.ended = time.monotonic()
 
-    def _pending(self) -> int:
+    def _unfinished(self) -> Unfinished:
         view = self.view()
-        return 0 if view is None else view.pending()
+        return Unfinished(0) if view is None else view.unfinished()
 
     def close(self) -> None:
         """Let go of the board."""

@@ -3,6 +3,7 @@
 Guarantees
     * A daemon that was killed or failed is started again: the first times at once, then after a growing delay, and not
       any more when it keeps dying. One that ended with code 0 was told to, and stays away.
+    * A Nimbus that was stopped by a signal, and does not go on for some STOPPED_SECS, is killed, and so replaced.
     * Workers are none of its business: a new supervisor adopts them.
 
 Relies on: being in the process that is the daemons' parent, so that it learns how they ended. One thread.
@@ -14,12 +15,15 @@ import random
 import time
 from collections.abc import Callable
 
-from engine.errors import ClusterError
-from scheduler.daemons import Daemons, Ended
-from scheduler.restart_policy import GiveUp, RestartPolicy, RestartPolicyOptions
+from squall.engine.errors import ClusterError
+from squall.scheduler.daemons import Daemons, Ended
+from squall.scheduler.restart_policy import GiveUp, RestartPolicy, RestartPolicyOptions
 
 OPTIONS = RestartPolicyOptions(max_delay_secs=5.0, period_secs=300.0)
 """A disk that is full, or a descriptor limit, may take a person a while to mend: some two minutes of trying."""
+STOPPED_SECS = 10.0
+LOOK_SECS = 1.0
+"""How often it is seen whether Nimbus is stopped. Counted in looks: this process may have been stopped too."""
 _EXIT_WRONG_USE = 2
 
 
@@ -35,6 +39,8 @@ class Keeper:
         self._started_at: dict[str, float] = {}
         self._due: dict[str, float] = {}
         """Daemon -> when it is started again."""
+        self._look_at = 0.0
+        self._seen_stopped = 0
 
     @property
     def is_done(self) -> bool:
@@ -49,6 +55,16 @@ class Keeper:
             if now >= at_secs:
                 del self._due[name]
                 self._start(name, now)
+        if now >= self._look_at:
+            self._look_at = now + LOOK_SECS
+            self._look_at_nimbus()
+
+    def _look_at_nimbus(self) -> None:
+        self._seen_stopped = self._seen_stopped + 1 if self._daemons.is_stopped("nimbus") else 0
+        if self._seen_stopped * LOOK_SECS > STOPPED_SECS:
+            self._seen_stopped = 0
+            self._tell(f"nimbus was stopped by a signal and has not gone on for {STOPPED_SECS:g} s: it is killed")
+            self._daemons.kill("nimbus")
 
     def run(self) -> None:
         """Until `is_done`."""
@@ -57,8 +73,8 @@ class Keeper:
             if not self.is_done:
                 self._daemons.await_end(self._timeout_secs())
 
-    def _timeout_secs(self) -> float | None:
-        return max(0.0, min(self._due.values()) - time.monotonic()) if self._due else None
+    def _timeout_secs(self) -> float:
+        return max(0.0, min([self._look_at, *self._due.values()]) - time.monotonic())
 
     def _take_end(self, ended: Ended, now: float) -> None:
         if ended.code == 0:

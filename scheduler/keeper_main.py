@@ -13,6 +13,7 @@ fork), and `scheduler.standing.stop_cluster` to end it where it would be in the 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import random
 import sys
@@ -21,25 +22,29 @@ from collections.abc import Sequence
 
 import msgspec
 
-from engine.errors import SquallError, UsageError
-from ipc.rundir import RunDir
-from scheduler import nimbus_main, supervisor_main
-from scheduler.keeper import Keeper
-from scheduler.keeper_process import Began
-from scheduler.process_title import set_title
-from scheduler.standing import start_cluster
-from scheduler.zygote import preload
+from squall.engine.errors import SquallError, UsageError
+from squall.engine.plain_text import plain
+from squall.ipc.private import UMASK, naming
+from squall.ipc.rundir import RunDir
+from squall.scheduler import nimbus_main, supervisor_main
+from squall.scheduler.keeper import Keeper
+from squall.scheduler.keeper_process import Began
+from squall.scheduler.process_title import set_title
+from squall.scheduler.standing import start_cluster
+from squall.scheduler.zygote import preload
 
 PRELOADED = (nimbus_main, supervisor_main)
 """Imported for the daemons."""
 
 
 def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m scheduler.keeper_main", description="keeps a cluster's daemons")
+    prog = "python -m squall.scheduler.keeper_main"
+    parser = argparse.ArgumentParser(prog=prog, description="keeps a cluster's daemons")
     parser.add_argument("--dir", required=True, help="run directory")
     parser.add_argument("--nodes", type=int, required=True, help="supervisors")
     parser.add_argument("--slots", type=int, required=True, help="worker slots of each")
     parser.add_argument("--report-fd", type=int, required=True, help="descriptor that is told how the start went")
+    parser.add_argument("--starting-fd", type=int, required=True, help="descriptor of the right to start a cluster")
     parser.add_argument("--lifeline", type=int, help="descriptor whose end of file means to daemons: stop everything")
     parser.add_argument("--room", help="blanks: room for the daemons' command lines (see scheduler.process_title)")
     return parser.parse_args(arguments)
@@ -50,12 +55,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.room is not None:
         # The last two arguments.
         set_title(sys.orig_argv[:-2])
-    os.umask(0o077)
+    os.umask(UMASK)
     try:
-        daemons = start_cluster(RunDir.open(options.dir), options.nodes, options.slots, options.lifeline)
+        with naming(options.dir):
+            daemons = start_cluster(RunDir.open(options.dir), options.nodes, options.slots, options.lifeline)
     except (SquallError, OSError) as error:
         _report(options.report_fd, Began(str(error), isinstance(error, UsageError)))
+        # The right to start ends with this process: the next to have it must not find it still there.
         return 1
+    os.close(options.starting_fd)
     _report(options.report_fd, Began())
     # Only now, when nobody waits: daemons that are forked later have in it what their workers need as well.
     preload()
@@ -72,8 +80,10 @@ def _report(fd: int, began: Began) -> None:
 
 
 def _log(line: str) -> None:
-    sys.stderr.write(f"{time.strftime('%Y-%m-%d %H:%M:%S')} {line}\n")
-    sys.stderr.flush()
+    # A full disk takes no line, and must not end the keeper: commands find out by themselves why a daemon is away.
+    with contextlib.suppress(OSError):
+        sys.stderr.write(f"{time.strftime('%Y-%m-%d %H:%M:%S')} {plain(line)}\n")
+        sys.stderr.flush()
 
 
 if __name__ == "__main__":

@@ -18,12 +18,22 @@ from pathlib import Path
 
 import msgspec
 
-from engine.errors import ClusterError, UsageError
-from ipc.rundir import RunDir
-from scheduler.cluster_size import check_cluster, this_machine
-from scheduler.daemons import SUPERVISOR, daemon_command, daemon_environment, last_line, supervisor_arguments
-from scheduler.process_title import size_bytes
-from scheduler.standing import KEEPER
+from squall.engine.errors import ClusterError, UsageError
+from squall.ipc.private import opener
+from squall.ipc.rundir import RunDir
+from squall.scheduler.cluster_size import check_cluster, this_machine
+from squall.scheduler.daemons import (
+    SUPERVISOR,
+    daemon_command,
+    daemon_environment,
+    last_line,
+    supervisor_arguments,
+    take_directory,
+)
+from squall.scheduler.process_title import size_bytes
+from squall.scheduler.standing import KEEPER
+from squall.scheduler.starting import Starting
+from squall.scheduler.why_away import room_error
 
 END_PATIENCE_SECS = 10.0
 """What a keeper gets to end when its cluster is told to: twice the workers' grace."""
@@ -41,7 +51,7 @@ class Began(msgspec.Struct):
 def start_kept(path: str | Path, nodes: int, slots: int) -> RunDir:
     """Start a cluster that stays, with its keeper, which writes to `keeper.log`."""
     run_dir = _make(path, nodes, slots)
-    with open(_log_path(run_dir), "ab") as log:
+    with open(_log_path(run_dir), "ab", opener=opener) as log:
         keeper = _start(run_dir, nodes, slots, log.fileno(), lifeline=-1)
     # It stays: its destructor would complain of a child that still runs.
     keeper.returncode = 0
@@ -84,16 +94,27 @@ class BoundKeeper:
 
 def _make(path: str | Path, nodes: int, slots: int) -> RunDir:
     check_cluster(nodes, slots, this_machine())
-    return RunDir.create(path)
+    return take_directory(path)
 
 
 def _start(run_dir: RunDir, nodes: int, slots: int, stderr: int | None, lifeline: int) -> subprocess.Popen[bytes]:
     """A keeper whose cluster answers."""
+    # Before there is a keeper: another command would take it for a cluster's, and be taken for one by it.
+    starting = Starting.take(run_dir)
+    try:
+        return _start_keeper(run_dir, nodes, slots, starting.fd, stderr, lifeline)
+    finally:
+        starting.release()
+
+
+def _start_keeper(
+    run_dir: RunDir, nodes: int, slots: int, starting: int, stderr: int | None, lifeline: int
+) -> subprocess.Popen[bytes]:
     read_end, write_end = os.pipe2(os.O_CLOEXEC)
-    keep = [fd for fd in (write_end, lifeline) if fd >= 0]
+    keep = [fd for fd in (write_end, starting, lifeline) if fd >= 0]
     try:
         popen = subprocess.Popen(
-            _command(run_dir, nodes, slots, write_end, lifeline), stdin=subprocess.DEVNULL,
+            _command(run_dir, nodes, slots, write_end, starting, lifeline), stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL, stderr=stderr, pass_fds=keep, start_new_session=True,
             env=daemon_environment(run_dir),
         )
@@ -112,12 +133,15 @@ def _start(run_dir: RunDir, nodes: int, slots: int, stderr: int | None, lifeline
         popen.wait()
         raise UsageError(began.error) if began.wrong_use else ClusterError(began.error)
     code = popen.wait()
-    words = "" if stderr is None else last_line(_log_path(run_dir))
+    words = ("" if stderr is None else last_line(_log_path(run_dir))) or room_error(run_dir)
     raise ClusterError(f"the cluster's keeper exited with code {code}{': ' + words if words else ''}")
 
 
-def _command(run_dir: RunDir, nodes: int, slots: int, report_fd: int, lifeline: int) -> list[str]:
+def _command(
+    run_dir: RunDir, nodes: int, slots: int, report_fd: int, starting_fd: int, lifeline: int
+) -> list[str]:
     arguments = ["--nodes", str(nodes), "--slots", str(slots), "--report-fd", str(report_fd)]
+    arguments += ["--starting-fd", str(starting_fd)]
     if lifeline >= 0:
         arguments += ["--lifeline", str(lifeline)]
     command = daemon_command(KEEPER, run_dir, *arguments)

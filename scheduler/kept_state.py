@@ -12,31 +12,28 @@ import os
 import shutil
 from pathlib import Path
 
-from engine.errors import UsageError
-from ipc.rundir import RunDir, default_parent
-from scheduler.dead_letters import LEDGER, DeadLetters
+from squall.engine.errors import UsageError
+from squall.ipc.run_parent import durable_parents
+from squall.ipc.rundir import RunDir, default_parent
+from squall.scheduler.dead_letters import LEDGER, DeadLetters
 
 _NAME_CHARACTERS = 24
 """Of the topology's name in the directory's: socket paths below it must fit into 107 bytes."""
-
-
-def kept_parents() -> list[Path]:
-    """$XDG_STATE_HOME/squall (by default ~/.local/state/squall), and where that path is too long, /var/tmp."""
-    home = os.environ.get("XDG_STATE_HOME") or os.path.join(os.path.expanduser("~"), ".local", "state")
-    return [Path(home) / "squall", Path(f"/var/tmp/squall-{os.geteuid()}")]
 
 
 def keep_dead_letters(run_dir: RunDir, topology_name: str, copy: bool) -> tuple[Path, int] | None:
     """Where the dead letters of a topology are from now on, and how many; None if it has none. With `copy` its state is
     copied to a directory of its own."""
     state = run_dir.topology_state(topology_name)
-    count = len(DeadLetters(state).read())
+    # A line that cannot be read was one, too.
+    letters, damage = DeadLetters(state).look()
+    count = len(letters) + len(damage)
     if not count:
         return None
     if not copy:
         return run_dir.path, count
     name = f"{state.name[:_NAME_CHARACTERS]}-{os.urandom(4).hex()}"
-    first, second = kept_parents()
+    first, second = durable_parents()
     try:
         kept = RunDir.create(first / name)
     except UsageError:
@@ -63,4 +60,4 @@ def names_with_dead_letters() -> list[str]:
 
 
 def _usual_places() -> list[Path]:
-    return [default_parent(), *kept_parents()]
+    return [default_parent(), *durable_parents()]

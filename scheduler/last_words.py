@@ -13,8 +13,9 @@ import os
 from collections.abc import Mapping
 from dataclasses import astuple
 
-from engine.failure import Failure
-from ipc.rundir import RunDir
+from squall.engine.failure import Failure
+from squall.ipc.private import make_levels
+from squall.ipc.rundir import RunDir
 
 
 def write_last_words(
@@ -22,7 +23,7 @@ def write_last_words(
 ) -> None:
     """Called by the worker that is about to end, before it says on the board that it has explained itself."""
     path = run_dir.last_words(topology_id, slot, incarnation)
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    make_levels(path.parent, 2)
     temporary = path.with_name(path.name + ".new")
     temporary.write_text(json.dumps([(root, *astuple(failure)) for root, failure in failures.items()]))
     os.replace(temporary, path)

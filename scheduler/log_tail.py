@@ -9,6 +9,10 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from squall.engine.plain_text import plain
+
+TAB = "\t"
+
 
 class LogTail:
     """Lines that workers have written since this was made, or since the last call. One reader, any process."""
@@ -72,3 +76,8 @@ def _names(directory: Path) -> list[str]:
         return os.listdir(directory)
     except FileNotFoundError:
         return []
+
+
+def log_line(worker: str, line: str) -> str:
+    """A line of a worker's log, for people: whatever the worker printed, it stays one line and does nothing."""
+    return f"[{worker}] {plain(line, keep=TAB)}"

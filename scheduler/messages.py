@@ -18,6 +18,8 @@ from typing import Any
 
 import msgspec
 
+from squall.ipc.rundir import assignment_tag
+
 
 class Wire(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Base of all control messages."""
@@ -111,6 +113,8 @@ class AssignNode(Wire):
     """The complete desired state of one node: port -> work, absent ports must be empty. Idempotent."""
 
     slots: dict[int, SlotAssignment]
+    keep: list[int] = []
+    """Ports whose work Nimbus does not know: it stays as it is until an operator says otherwise."""
 
 
 class Shutdown(Wire):
@@ -130,6 +134,8 @@ class RegisterSupervisor(Wire):
     node: str
     ports: list[int]
     pid: int
+    holds: dict[int, str] = {}
+    """Of each slot that has work, port -> id of the topology."""
 
 
 class SlotChanged(Wire):
@@ -211,6 +217,12 @@ class WorkerBoot(Wire):
     topology: TopologyRecord
     assignment: Assignment
     log_path: str
+
+    @property
+    def sender(self) -> str:
+        """What the worker calls itself towards its supervisor. Its slot and incarnation alone may be another's too."""
+        tag = assignment_tag(self.topology.id, self.assignment.version)
+        return f"worker:{tag}:{self.node}:{self.port}:{self.incarnation}"
 
 
 # ---- client -> Nimbus (requests) ----
@@ -294,3 +306,11 @@ class ClusterState(Wire):
     """Nodes whose supervisor was not heard from for too long. Their free slots are not offered."""
     refused_frames: int = 0
     """Control frames that Nimbus dropped because they were not to be believed."""
+    unknown: list[str] = []
+    """Ids of topologies that have workers or files, and that the store does not know. They are left alone."""
+
+
+class ForgetUnknown(Wire):
+    """Request: an operator says that what Nimbus does not know may be stopped and removed. The reply says what."""
+
+    ids: list[str] = []

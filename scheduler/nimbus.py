@@ -3,11 +3,14 @@
 Guarantees
     * Pure: no I/O, no clock, no randomness. Each method is an event at time `now` (monotonic seconds) and returns what
       to do about it; an event that is refused raises and changes nothing.
-    * A slot belongs to one topology at a time: a killed topology keeps its slots, and its name, until each has said
-      that it is empty (or STOP_PATIENCE_SECS have passed).
+    * A slot belongs to one topology at a time: one that is killed or moves keeps its slots, and its name, until each of
+      them is empty. Its supervisor says so; where there is none, or it does not in time, the processes are looked for
+      (`looked`). Workers that outlive its patience are ended by Nimbus itself.
     * Slots are offered only by nodes that were heard from within NODE_TIMEOUT_SECS. Topologies that found no slot wait
       and are placed in the order of their submission.
 
+    * Work of a topology that the store does not know is neither stopped nor its slot given away without an operator's
+      word (`forget_unknown`).
     * A slot that gave a topology up gets none of its work again while there is another one, until an operator's reset.
 
 Relies on: `scheduler.nimbus_main` to carry out the instructions in order.
@@ -15,13 +18,13 @@ Relies on: `scheduler.nimbus_main` to carry out the instructions in order.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 from msgspec.structs import replace
 
-from engine.errors import UsageError
-from scheduler.given_up import untried, usable, with_given_up, with_reset, with_tried
-from scheduler.messages import (
+from squall.engine.errors import UsageError
+from squall.scheduler.given_up import untried, usable, with_given_up, with_reset, with_tried
+from squall.scheduler.messages import (
     Assignment,
     AssignNode,
     ClusterState,
@@ -37,26 +40,31 @@ from scheduler.messages import (
     TopologyRecord,
     TopologyState,
 )
-from scheduler.nimbus_instruction import (
+from squall.scheduler.nimbus_instruction import (
     CreateBoard,
     DeleteTopology,
+    EndWorker,
     NimbusInstruction,
     Note,
     RemoveBoard,
+    RemoveUnknown,
     SendAssignNode,
     StoreAssignment,
     StoreRestart,
     StoreStatus,
     StoreTopology,
 )
-from scheduler.nodes import NODE_TIMEOUT_SECS, Nodes
-from scheduler.placement import place, replace_lost, task_layout
-from scheduler.submission import check_rebalance, check_submission, check_wait
-from scheduler.topologies import Topologies
-from scheduler.topology_life import TopologyLife
+from squall.scheduler.nodes import NODE_TIMEOUT_SECS, Nodes
+from squall.scheduler.placement import place, replace_lost, task_layout
+from squall.scheduler.submission import check_rebalance, check_submission, check_wait
+from squall.scheduler.topologies import Topologies
+from squall.scheduler.topology_life import TopologyLife
+from squall.scheduler.unknown import Unknown
 
 STOP_PATIENCE_SECS = 10.0
-"""Twice the grace that supervisors give a worker: a slot that has not said by then that it is empty never will."""
+"""Twice the grace that supervisors give a worker: who lives longer will not be ended by its supervisor."""
+ORPHAN_PATIENCE_SECS = 5.0
+"""How long a worker without a supervisor may stay: one that comes back by then ends it as it should be ended."""
 
 Instructions = list[NimbusInstruction]
 
@@ -64,8 +72,17 @@ Instructions = list[NimbusInstruction]
 class Nimbus:
     """The cluster's state. Owner: Nimbus's loop."""
 
-    def __init__(self, topologies: Iterable[TopologyLife], next_number: int, now: float) -> None:
+    def __init__(
+        self,
+        topologies: Iterable[TopologyLife],
+        next_number: int,
+        now: float,
+        deleted: Iterable[str] = (),
+        unknown: Iterable[str] = (),
+    ) -> None:
+        """`deleted`: ids of topologies that have gone; `unknown`: of those that have files and are in no store."""
         self._topologies = Topologies(topologies)
+        self.unknown = Unknown(deleted, unknown)
         self._nodes = Nodes()
         self._next_number = next_number
         self._at_rest = False
@@ -83,8 +100,11 @@ class Nimbus:
     def register_supervisor(self, request: RegisterSupervisor, now: float) -> Instructions:
         """A node is there, for the first time or again. Answer it with `assign_node` after the instructions."""
         self._nodes.register(request, now)
+        known = (life.record.id for life in self._topologies)
+        strange = self.unknown.registered(request.node, request.holds, known)
+        notes = [Note(f"{slot} runs {self.unknown.slots[slot]}, which the store does not know") for slot in strange]
         note = Note(f"{request.node} registered, pid {request.pid}, ports {', '.join(map(str, request.ports))}")
-        return [note, *(step for step in self._use_free_slots(now) if step != SendAssignNode(request.node))]
+        return [note, *notes, *(step for step in self._use_free_slots(now) if step != SendAssignNode(request.node))]
 
     def heartbeat(self, event: SupervisorHeartbeat, now: float) -> Instructions:
         """A node lives. One that was given up is offered again."""
@@ -144,7 +164,7 @@ class Nimbus:
         self._next_number += 1
         life = TopologyLife(record)
         self._topologies.add(life)
-        placed = self._place(life)
+        placed = self._place(life, now)
         if not placed:
             return record, [StoreTopology(record), Note(f"{record.id} waits for a free slot")]
         board, *rest = placed
@@ -235,7 +255,7 @@ class Nimbus:
         return [
             (life.record, life.assignment)
             for life in self._topologies
-            if life.assignment is not None and (life.is_draining or (self._at_rest and life.gone_at is None))
+            if life.assignment is not None and (life.is_draining or (self._at_rest and life.left_at is None))
         ]
 
     def drained(self, topology_id: str, now: float) -> Instructions:
@@ -245,6 +265,46 @@ class Nimbus:
             return []
         life.stop_at = now
         return [Note(f"{topology_id} is drained"), *self._leave_if_due(life, now)]
+
+    @property
+    def is_emptying(self) -> bool:
+        """Whether there are slots that a topology is to leave and has not left yet."""
+        return any(life.left_at is not None and not life.needs_place for life in self._topologies)
+
+    def unaccounted(self, now: float) -> list[tuple[TopologyRecord, Assignment, list[int]]]:
+        """Topologies with the indices of slots that are to be empty, of which nobody will say so: see `looked`."""
+        alive, found = self._nodes.alive, []
+        for life in self._topologies:
+            if life.assignment is None or life.left_at is None or life.needs_place:
+                continue
+            is_late = now >= life.left_at + STOP_PATIENCE_SECS
+            slots = [
+                index
+                for index in life.occupied
+                if is_late or life.slots[index].node not in alive or life.slots[index] in life.overdue
+            ]
+            if slots:
+                found.append((life.record, life.assignment, slots))
+        return found
+
+    def looked(
+        self, topology_id: str, slots: Iterable[SlotRef], living: Collection[SlotRef], now: float
+    ) -> Instructions:
+        """Of these slots, which `unaccounted` named, these hold a living worker and the others no process."""
+        life = self._topologies.by_id(topology_id)
+        if life is None or life.assignment is None or life.left_at is None:
+            return []
+        out: Instructions = []
+        for slot in slots:
+            patience_secs = STOP_PATIENCE_SECS if slot.node in self._nodes.alive else ORPHAN_PATIENCE_SECS
+            if slot not in living:
+                life.vacated(slot)
+            elif now >= life.left_at + patience_secs:
+                if slot not in life.overdue:
+                    out.append(Note(f"{topology_id}: the worker of {slot} has not stopped in time and is killed"))
+                life.overdue.add(slot)
+                out.append(EndWorker(life.assignment, slot))
+        return [*out, *self._finish_if_empty(life, now)]
 
     def rest(self) -> Instructions:
         """Stop all spouts for as long as this Nimbus lives: the cluster is about to be stopped."""
@@ -261,6 +321,14 @@ class Nimbus:
         if life is not None:
             life.unplace()
 
+    def forget_unknown(self, now: float) -> tuple[list[str], Instructions]:
+        """An operator says that what is not known may be stopped and removed. What that is."""
+        ids, nodes = self.unknown.forget()
+        steps: Instructions = []
+        for topology_id in ids:
+            steps += [RemoveUnknown(topology_id), Note(f"{topology_id}, unknown to the store, is removed")]
+        return ids, [*steps, *(SendAssignNode(node) for node in nodes), *self._use_free_slots(now)]
+
     # ---- time ----
 
     def tick(self, now: float) -> Instructions:
@@ -276,7 +344,7 @@ class Nimbus:
     def next_deadline(self) -> float | None:
         """When `tick` will have something to do, if nothing else happens before."""
         waiting = [life for life in self._topologies if not life.needs_place]
-        deadlines = [life.stop_at if life.gone_at is None else life.gone_at for life in waiting]
+        deadlines = [life.stop_at for life in waiting if life.left_at is None]
         return min((at for at in (self._nodes.next_deadline(), *deadlines) if at is not None), default=None)
 
     # ---- answers ----
@@ -286,7 +354,8 @@ class Nimbus:
         slots: dict[int, SlotAssignment] = {}
         for life in self._topologies:
             slots |= life.work_on(node, self._at_rest)
-        return AssignNode(slots)
+        keep = self.unknown.ports(node)
+        return AssignNode({port: work for port, work in slots.items() if port not in keep}, keep)
 
     def topology(self, name: str) -> TopologyState:
         """Everything known of one topology."""
@@ -299,6 +368,7 @@ class Nimbus:
             topologies=[life.record for life in self._topologies],
             free_slots=self._free_slots(),
             gone=self._nodes.gone,
+            unknown=self.unknown.ids,
         )
 
     @property
@@ -318,19 +388,19 @@ class Nimbus:
         return life.record, [StoreStatus(record.id, status), Note(f"{record.id} is {status}"), *sends]
 
     def _free_slots(self) -> list[SlotRef]:
-        taken = self._topologies.taken_slots()
+        taken = self._topologies.taken_slots() | self.unknown.slots.keys()
         return [slot for slot in self._nodes.offered() if slot not in taken]
 
-    def _place_waiting(self) -> Instructions:
+    def _place_waiting(self, now: float) -> Instructions:
         out: Instructions = []
         for life in self._topologies:
             if (life.assignment is None or life.needs_place) and life.record.status != "KILLED":
-                out += self._place(life)
+                out += self._place(life, now)
         return out
 
     def _use_free_slots(self, now: float) -> Instructions:
         """For topologies that wait for a slot; then for those with FAILED slots, or fewer workers than they want."""
-        out = self._place_waiting()
+        out = self._place_waiting(now)
         for life in self._topologies:
             out += self._leave_failed(life, now)
             record = life.record
@@ -341,7 +411,7 @@ class Nimbus:
                 out += self._begin_move(life, Rebalance(record.conf["workers"], {}, wait_secs, record.status), now)
         return out
 
-    def _place(self, life: TopologyLife) -> Instructions:
+    def _place(self, life: TopologyLife, now: float) -> Instructions:
         """Give a topology slots, for the first time or after it left those it had; nothing if there are none."""
         record, former = life.moved_record(), life.version
         kinds = {component.id: component.kind for component in record.components}
@@ -357,12 +427,13 @@ class Nimbus:
         if placed is None:
             return []
         moved = record != life.record
-        life.settle(record, Assignment(record.id, former + 1, *placed))
+        unseen = life.settle(record, Assignment(record.id, former + 1, *placed), now)
         n_tasks = max(executor.last_task for executor in executors)
         return [
             CreateBoard(record.id, len(life.slots), n_tasks, life.version),
             *([StoreTopology(record)] if moved else []),
             StoreAssignment(life.present_assignment),
+            *(StoreRestart(record.id, death) for death in unseen),
             *([RemoveBoard(record.id, former)] if former else []),
             Note(f"{record.id} runs on {', '.join(map(str, life.slots))}"),
             *(SendAssignNode(node) for node in life.nodes),
@@ -372,25 +443,26 @@ class Nimbus:
         """Empty the slots of a topology whose time on them is up."""
         if not life.is_draining or life.stop_at is None or (now < life.stop_at and not life.is_given_up):
             return []
-        life.gone_at = now + STOP_PATIENCE_SECS
+        life.left_at = now
         return [*(SendAssignNode(node) for node in life.nodes), *self._finish_if_empty(life, now)]
 
     def _finish_if_empty(self, life: TopologyLife, now: float) -> Instructions:
         """A topology's slots are empty: forget it if it was killed, else give it others."""
         record = life.record
-        if life.gone_at is None or not (life.is_empty(self._nodes.alive) or now >= life.gone_at):
+        if life.left_at is None or life.occupied:
             return []
         if record.status != "KILLED":
             return [] if life.needs_place else self._move(life, now)
         if not self._topologies.remove(record.name):
             return []
+        self.unknown.deleted(record.id)
         note = Note(f"{record.id} is gone")
         gone: Instructions = [DeleteTopology(record.id), RemoveBoard(record.id, max(1, life.version)), note]
         return gone + self._use_free_slots(now)
 
     def _move(self, life: TopologyLife, now: float) -> Instructions:
         left = set(life.nodes)
-        steps = self._place(life)
+        steps = self._place(life, now)
         if not steps:
             life.needs_place = True
             return [Note(f"{life.record.id} waits for a free slot to move to")]

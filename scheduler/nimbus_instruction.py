@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from scheduler.messages import Assignment, RestartRecord, TopologyRecord
+from squall.scheduler.messages import Assignment, RestartRecord, SlotRef, TopologyRecord
 
 
 @dataclass(frozen=True)
@@ -69,10 +69,25 @@ class DeleteTopology:
 
 
 @dataclass(frozen=True)
+class RemoveUnknown:
+    """Remove what is left of a topology that the store does not know; an operator has said so."""
+
+    topology_id: str
+
+
+@dataclass(frozen=True)
 class SendAssignNode:
     """Send the node's supervisor what `Nimbus.assign_node` says by then."""
 
     node: str
+
+
+@dataclass(frozen=True)
+class EndWorker:
+    """Kill the worker of this assignment in a slot: nobody else does."""
+
+    assignment: Assignment
+    slot: SlotRef
 
 
 @dataclass(frozen=True)
@@ -90,6 +105,8 @@ NimbusInstruction = (
     | StoreAssignment
     | StoreRestart
     | DeleteTopology
+    | RemoveUnknown
     | SendAssignNode
+    | EndWorker
     | Note
 )

@@ -11,18 +11,22 @@ Owner: the supervisor's loop.
 from __future__ import annotations
 
 import logging
+from collections import deque
 from collections.abc import Callable
 
+import msgspec
 import zmq
 
-from engine.errors import ClusterError
-from ipc.connection_watch import ConnectionWatch
-from ipc.control import ControlClient, Incoming
-from scheduler.messages import AssignNode, RegisterSupervisor, SlotChanged, SupervisorHeartbeat
+from squall.engine.errors import ClusterError
+from squall.ipc.connection_watch import ConnectionWatch
+from squall.ipc.control import ControlClient, Incoming
+from squall.scheduler.messages import AssignNode, RegisterSupervisor, SlotChanged, SupervisorHeartbeat
 
 REGISTER_TIMEOUT_SECS = 0.5
 REGISTER_RETRY_SECS = 2.0
 HEARTBEAT_SECS = 1.0
+_DEATHS_KEPT = 200
+"""Deaths that are told to a Nimbus which may have missed them. More than a slot may have while one is away, by far."""
 
 log = logging.getLogger(__name__)
 
@@ -35,6 +39,7 @@ class NimbusLink:
         self._registration = registration
         self._connection = ConnectionWatch(client.socket)
         self._registered = False
+        self._deaths: deque[SlotChanged] = deque(maxlen=_DEATHS_KEPT)
         self._times_registered = 0
         self._register_at: float | None = 0.0
         self._heartbeat_at = 0.0
@@ -47,8 +52,13 @@ class NimbusLink:
     def next_deadline(self) -> float:
         return self._heartbeat_at if self._register_at is None else min(self._heartbeat_at, self._register_at)
 
-    def turn(self, now: float, standing: Callable[[], list[SlotChanged]]) -> AssignNode | None:
-        """Do what is due. Returns what Nimbus wants if the node has just registered."""
+    def turn(
+        self, now: float, holds: Callable[[], dict[int, str]], standing: Callable[[], list[SlotChanged]]
+    ) -> AssignNode | None:
+        """Do what is due. Returns what Nimbus wants if the node has just registered.
+
+        `holds`: whose work the slots do; `standing`: reports of where they stand.
+        """
         self._follow_connection(now)
         if self._registered and now >= self._heartbeat_at:
             self._client.send_event(SupervisorHeartbeat(self._registration.node, now))
@@ -56,10 +66,16 @@ class NimbusLink:
             self._heartbeat_at = now + HEARTBEAT_SECS
         if self._register_at is None or now < self._register_at:
             return None
-        return self._register(now, standing)
+        return self._register(now, holds(), standing)
 
     def report(self, changed: SlotChanged) -> None:
-        """Tell Nimbus. What it misses while it is away, it learns when the node registers anew."""
+        """Tell Nimbus. What it misses while it is away, it learns when the node registers anew: deaths, of which it
+        counts each once, and where every slot stands."""
+        if changed.event == "died":
+            self._deaths.append(changed)
+        self._tell(changed)
+
+    def _tell(self, changed: SlotChanged) -> None:
         if not self._client.send_event(changed):
             log.warning("Nimbus does not read: report of %s:%d dropped", changed.node, changed.port)
 
@@ -71,11 +87,12 @@ class NimbusLink:
         self._connection.close()
         self._client.close()
 
-    def _register(self, now: float, standing: Callable[[], list[SlotChanged]]) -> AssignNode | None:
+    def _register(
+        self, now: float, holds: dict[int, str], standing: Callable[[], list[SlotChanged]]
+    ) -> AssignNode | None:
+        request = msgspec.structs.replace(self._registration, holds=holds)
         try:
-            wanted = self._client.call(
-                "register_supervisor", self._registration, AssignNode, timeout_secs=REGISTER_TIMEOUT_SECS
-            )
+            wanted = self._client.call("register_supervisor", request, AssignNode, timeout_secs=REGISTER_TIMEOUT_SECS)
         except ClusterError as error:
             log.warning("%s; trying again", error)
             self._register_at = now + REGISTER_RETRY_SECS
@@ -84,8 +101,8 @@ class NimbusLink:
         self._registered = True
         self._times_registered += 1
         log.info("registered with Nimbus (%d)", self._times_registered)
-        for changed in standing():
-            self.report(changed)
+        for changed in (*self._deaths, *standing()):
+            self._tell(changed)
         return wanted
 
     def _follow_connection(self, now: float) -> None:

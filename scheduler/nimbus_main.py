@@ -4,6 +4,8 @@ Guarantees
     * One Nimbus per run directory: a second one is refused with the pid of the first.
     * On a shutdown request, on SIGTERM and when the lifeline's other end closes (the launcher died, however), every
       supervisor is told to leave and waited for, then Nimbus ends, and removes the run directory if it was told to.
+    * So it is within some seconds after the run directory was removed.
+    * One that fails or refuses to serve says why on its stderr, and where waiting commands look (`nimbus_words`).
     * If Nimbus fails or is killed, nothing else is stopped and nothing removed: workers go on, and the next Nimbus
       takes up what is on disk. So it is with SIGTERM and SIGINT if it was started with `--alone`.
 
@@ -24,13 +26,18 @@ from collections.abc import Sequence
 
 import zmq
 
-from engine.errors import ClusterError, SquallError, UsageError
-from ipc.control import ControlServer
-from ipc.rundir import RunDir
-from scheduler.daemon import SignalInbox, raise_descriptor_limit
-from scheduler.nimbus_service import NimbusService
-from scheduler.process import open_pidfd
-from scheduler.store import Store
+from squall.engine.errors import ClusterError, SquallError, UsageError
+from squall.engine.plain_text import plain
+from squall.ipc.control import ControlServer
+from squall.ipc.private import UMASK
+from squall.ipc.rundir import Presence, RunDir, RunLock
+from squall.scheduler.daemon import SignalInbox, raise_descriptor_limit
+from squall.scheduler.daemon_log import log_to_stderr
+from squall.scheduler.nimbus_leftovers import check_store_is_there
+from squall.scheduler.nimbus_service import NimbusService
+from squall.scheduler.nimbus_words import forget_words, leaving_words
+from squall.scheduler.process import open_pidfd
+from squall.scheduler.store import Store
 
 DEFAULT_GRACE_SECS = 5.0
 """What workers get to stop when nobody said otherwise: long enough for `cleanup`, short enough to wait for."""
@@ -38,19 +45,23 @@ LEAVE_PATIENCE_SECS = 2.0
 """On top of the workers' grace: what supervisors get to kill, reap and end."""
 REPLY_LINGER_SECS = 0.5
 """How long the last replies may take to leave. A client that reads takes less than a millisecond."""
+DIRECTORY_LOOK_SECS = 2.0
+"""How often it is seen whether the run directory is still there."""
 REFUSALS_LOG_SECS = 10.0
 """Refused frames are logged this often at most: a flood of them must not fill the disk."""
 
-log = logging.getLogger("scheduler.nimbus")
+log = logging.getLogger("squall.scheduler.nimbus")
 
 
 class NimbusProcess:
     """Everything of Nimbus, put together. Main thread."""
 
-    def __init__(self, options: argparse.Namespace) -> None:
-        self._run_dir = RunDir.open(options.dir)
-        self._lock = self._run_dir.lock()
+    def __init__(self, run_dir: RunDir, lock: RunLock, options: argparse.Namespace) -> None:
+        self._run_dir = run_dir
+        self._lock = lock
         self._remove_dir: bool = options.remove_dir
+        self._presence = Presence(self._run_dir.path)
+        self._look_at = 0.0
         self._leave_at: float | None = None
         self._awaited: dict[int, str] = {}
         """pidfd of each supervisor that has yet to end, and its node."""
@@ -60,10 +71,12 @@ class NimbusProcess:
         self._alone: bool = options.alone
         signals = [signal.SIGTERM, signal.SIGINT] if options.alone else [signal.SIGTERM]
         self._inbox = SignalInbox(self._poller, options.lifeline, signals)
+        check_store_is_there(self._run_dir)
         self._store = Store(self._run_dir.nimbus_db)
         self._server = ControlServer(self._run_dir.nimbus_socket, self._run_dir.key(), "nimbus")
         self._poller.register(self._server.socket, zmq.POLLIN)
         self._service = NimbusService(self._run_dir, self._store, self._server, self._leave)
+        forget_words(self._run_dir)
         if options.ready_fd is not None:
             _tell_ready(options.ready_fd)
 
@@ -96,13 +109,12 @@ class NimbusProcess:
         # Time passes only after everything that has come: heartbeats may have waited while this process was stopped.
         if self._service.serve():
             self._service.tick(time.monotonic())
+        self._look_for_directory()
         self._log_refusals()
         self._reap_awaited()
 
-    def _timeout_ms(self) -> int | None:
-        deadlines = [at for at in (self._service.next_deadline(), self._leave_at) if at is not None]
-        if not deadlines:
-            return None
+    def _timeout_ms(self) -> int:
+        deadlines = [at for at in (self._service.next_deadline(), self._leave_at, self._look_at) if at is not None]
         return max(0, math.ceil((min(deadlines) - time.monotonic()) * 1000))
 
     # ---- the end ----
@@ -152,6 +164,16 @@ class NimbusProcess:
 
     # ---- parts ----
 
+    def _look_for_directory(self) -> None:
+        """Without it nobody can reach this cluster, and nothing it does is kept."""
+        now = time.monotonic()
+        if now < self._look_at:
+            return
+        self._look_at = now + DIRECTORY_LOOK_SECS
+        if self._leave_at is None and self._presence.is_gone():
+            log.error("the run directory was removed: leaving")
+            self._leave(DEFAULT_GRACE_SECS)
+
     def _log_refusals(self) -> None:
         now = time.monotonic()
         if self._server.refused > self._refused and now >= self._refused_log_at:
@@ -168,7 +190,7 @@ def _tell_ready(fd: int) -> None:
 
 
 def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m scheduler.nimbus_main", description="the cluster's Nimbus")
+    parser = argparse.ArgumentParser(prog="python -m squall.scheduler.nimbus_main", description="the cluster's Nimbus")
     parser.add_argument("--dir", required=True, help="run directory")
     parser.add_argument("--lifeline", type=int, help="descriptor whose end of file means: stop everything")
     parser.add_argument("--ready-fd", type=int, help="descriptor that gets one byte when requests are taken")
@@ -178,14 +200,17 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    logging.basicConfig(format="%(asctime)s %(levelname)s %(name)s: %(message)s", level=logging.INFO)
-    os.umask(0o077)
+    log_to_stderr()
+    os.umask(UMASK)
     try:
         options = parse(arguments)
         raise_descriptor_limit()
-        NimbusProcess(options).run()
+        run_dir = RunDir.open(options.dir)
+        lock = run_dir.lock()
+        with leaving_words(run_dir):
+            NimbusProcess(run_dir, lock, options).run()
     except SquallError as error:
-        sys.stderr.write(f"nimbus: {error}\n")
+        sys.stderr.write(f"nimbus: {plain(error)}\n")
         return 2 if isinstance(error, UsageError) else 1
     return 0
 

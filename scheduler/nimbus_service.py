@@ -2,6 +2,7 @@
 
 Guarantees
     * A request is answered after its consequences are on disk, and once. A submission is carried out whole or refused.
+    * What belongs to a topology that the store does not know is neither stopped nor removed without an operator's word.
     * Tasks' state of an earlier topology is removed only when the topology that begins anew is stored, and is out of
       the way before any worker starts.
     * A frame that makes no sense, from whomever, is answered with an error or dropped, and changes nothing.
@@ -21,13 +22,16 @@ from collections.abc import Callable, Iterable
 
 import msgspec
 
-from engine.errors import ClusterError, ProtocolError, SquallError, UsageError
-from ipc.control import ControlServer, Incoming
-from ipc.rundir import RunDir
-from scheduler.board_watch import BoardWatch
-from scheduler.messages import (
+from squall.engine.errors import ClusterError, ProtocolError, SquallError, UsageError
+from squall.ipc.control import ControlServer, Incoming
+from squall.ipc.rundir import RunDir
+from squall.scheduler.board_watch import BoardWatch
+from squall.scheduler.code_sweep import CodeSweep
+from squall.scheduler.living_workers import LivingWorkers
+from squall.scheduler.messages import (
     AssignNode,
     ClusterState,
+    ForgetUnknown,
     GetCluster,
     KillTopology,
     NamedTopology,
@@ -40,27 +44,30 @@ from scheduler.messages import (
     TopologyRecord,
     TopologyState,
 )
-from scheduler.nimbus import Nimbus
-from scheduler.nimbus_files import NimbusFiles
-from scheduler.nimbus_instruction import (
+from squall.scheduler.nimbus import Nimbus
+from squall.scheduler.nimbus_files import NimbusFiles
+from squall.scheduler.nimbus_instruction import (
     CreateBoard,
     DeleteTopology,
+    EndWorker,
     NimbusInstruction,
     Note,
     RemoveBoard,
+    RemoveUnknown,
     SendAssignNode,
     StoreAssignment,
     StoreRestart,
     StoreStatus,
     StoreTopology,
 )
-from scheduler.store import Store, StoreError
-from scheduler.topology_life import TopologyLife
+from squall.scheduler.nimbus_leftovers import mend_boards, settle_boards
+from squall.scheduler.store import Store, StoreError
+from squall.scheduler.topology_life import TopologyLife
 
 FRAMES_PER_TURN = 1000
 """Frames handled before the loop looks after signals and deadlines again."""
 
-_CHANGES = frozenset({"submit_topology", "activate", "deactivate", "rebalance", "reset"})
+_CHANGES = frozenset({"submit_topology", "activate", "deactivate", "rebalance", "reset", "forget_unknown"})
 """Requests that make no sense once the cluster is about to stop."""
 
 log = logging.getLogger(__name__)
@@ -83,10 +90,16 @@ class NimbusService:
             TopologyLife(record, assignment, store.restarts(record.id), restarts_total, kill_wait_secs)
             for record, assignment, kill_wait_secs, restarts_total in store.topologies()
         ]
-        self.nimbus = Nimbus(lives, store.next_number(), time.monotonic())
-        self._watch = BoardWatch(self.nimbus, self._files)
-        self._files.keep_boards((life.record.id, life.version) for life in lives)
-        self._files.settle_state(life.record for life in lives)
+        deleted = store.deleted()
+        unknown = settle_boards(run_dir, lives, deleted)
+        for topology_id in sorted(unknown):
+            log.error("%s is not in the store: what it runs and has on disk is left alone", topology_id)
+        mend_boards(run_dir, lives)
+        self.nimbus = Nimbus(lives, store.next_number(), time.monotonic(), deleted, unknown)
+        self._workers = LivingWorkers(run_dir)
+        self._watch = BoardWatch(self.nimbus, self._files, self._workers)
+        self._files.settle_state((life.record for life in lives), unknown)
+        self._sweep = CodeSweep(self.nimbus, self._files)
         self._discard_unused_code()
         self._requests: dict[str, Callable[[Incoming, float], msgspec.Struct]] = {
             "submit_topology": self._submit,
@@ -97,6 +110,7 @@ class NimbusService:
             "kill_topology": self._kill,
             "rebalance": self._rebalance,
             "reset": self._reset,
+            "forget_unknown": self._forget_unknown,
             "shutdown": self._shutdown,
             "register_supervisor": self._register,
         }
@@ -122,13 +136,18 @@ class NimbusService:
             for topology_id in at_rest:
                 self._carry_out(self.nimbus.drained(topology_id, now))
             self._stop_when_rested(set(at_rest), now)
+        for topology_id, slots, living in self._watch.emptied(now):
+            self._carry_out(self.nimbus.looked(topology_id, slots, living, now))
         for topology_id in self._watch.lost(now):
             self._carry_out(self.nimbus.lost(topology_id, now))
         self._carry_out(self.nimbus.tick(now))
+        self._sweep.tick(now)
 
     def next_deadline(self) -> float | None:
         """When `tick` will have something to do, if nothing else happens before."""
-        deadlines = (self.nimbus.next_deadline(), self._watch.next_deadline(), self._rest_until)
+        deadlines = (
+            self.nimbus.next_deadline(), self._watch.next_deadline(), self._sweep.next_deadline(), self._rest_until
+        )
         return min((at for at in deadlines if at is not None), default=None)
 
     def _stop_when_rested(self, at_rest: set[str], now: float) -> None:
@@ -178,9 +197,8 @@ class NimbusService:
 
     def _submit(self, incoming: Incoming, now: float) -> TopologyRecord:
         request = incoming.decode(SubmitTopology)
-        if not self._files.has_code(request.blob):
-            raise UsageError(f"code {request.blob} of topology {request.name!r:.80} is not in the code store")
         try:
+            self._files.check_code(request)
             return self._accept(request, now)
         except SquallError:
             self._discard_unused_code()
@@ -235,6 +253,12 @@ class NimbusService:
         record, steps = self.nimbus.reset(incoming.decode(NamedTopology).name, now)
         self._carry_out(steps)
         return record
+
+    def _forget_unknown(self, incoming: Incoming, now: float) -> ForgetUnknown:
+        incoming.decode(ForgetUnknown)
+        ids, steps = self.nimbus.forget_unknown(now)
+        self._carry_out(steps)
+        return ForgetUnknown(ids)
 
     def _shutdown(self, incoming: Incoming, now: float) -> Shutdown:
         request = incoming.decode(Shutdown)
@@ -294,6 +318,8 @@ class NimbusService:
                 self._store.add_restart(topology_id, restart)
             case DeleteTopology(topology_id):
                 self._store.delete_topology(topology_id)
+            case RemoveUnknown(topology_id):
+                self._store.put_deleted(topology_id)
 
     def _tell(self, step: NimbusInstruction) -> None:
         match step:
@@ -304,6 +330,11 @@ class NimbusService:
             case DeleteTopology(topology_id):
                 self._files.remove_accounts(topology_id)
                 self._discard_unused_code()
+            case RemoveUnknown(topology_id):
+                self._files.remove_unknown(topology_id)
+                self._discard_unused_code()
+            case EndWorker(assignment, slot):
+                self._workers.end(assignment, slot)
             case Note(text):
                 log.info("%s", text)
 
@@ -316,4 +347,4 @@ class NimbusService:
             log.error("%s cannot be told its assignment: %s", node, error)
 
     def _discard_unused_code(self) -> None:
-        self._files.keep_code(self.nimbus.cluster().topologies)
+        self._sweep.ask(time.monotonic())

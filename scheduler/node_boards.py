@@ -10,13 +10,23 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from engine.errors import ClusterError
-from ipc.board import SLOT_AT_HAND, SLOT_HEARTBEAT_NS, SLOT_RSS_BYTES, SLOT_WORKING_NS, Board, SlotCell
-from ipc.rundir import RunDir
-from scheduler.crash_streak import CrashStreak
-from scheduler.instruction import SetBoard
-from scheduler.messages import SlotAssignment
-from scheduler.topology_view import TopologyView
+from squall.engine.errors import ClusterError
+from squall.ipc.board import (
+    DEAD,
+    READY,
+    SLOT_AT_HAND,
+    SLOT_HEARTBEAT_NS,
+    SLOT_RSS_BYTES,
+    SLOT_WORKING_NS,
+    STARTING,
+    Board,
+    SlotCell,
+)
+from squall.ipc.rundir import RunDir
+from squall.scheduler.crash_streak import CrashStreak
+from squall.scheduler.instruction import SetBoard
+from squall.scheduler.messages import SlotAssignment
+from squall.scheduler.topology_view import TopologyView
 
 
 class NodeBoards:
@@ -31,6 +41,10 @@ class NodeBoards:
         """Map the board that `work` needs; its slot's cell. ClusterError if there is none or it has no such slot."""
         topology_id, version = key = work.topology.id, work.assignment.version
         board = self._boards.get(key)
+        if board is not None and not board.is_there and self._run_dir.board(topology_id, version).exists():
+            # It was removed, and Nimbus has made another.
+            self._boards.pop(key).close()
+            board = None
         if board is None:
             board = self._boards[key] = Board.attach(str(self._run_dir.board(topology_id, version)))
         if not 0 <= work.slot_index < board.n_slots:
@@ -41,6 +55,11 @@ class NodeBoards:
         """The latest incarnation anybody has started of this slot of the topology; 0 if none."""
         return self._boards[work.topology.id, work.assignment.version].slot(work.slot_index).incarnation
 
+    def unended(self, work: SlotAssignment) -> int:
+        """The latest incarnation of a slot, if it did not end in order as far as the board knows; else 0."""
+        cell = self._boards[work.topology.id, work.assignment.version].slot(work.slot_index)
+        return cell.incarnation if cell.state in (STARTING, READY, DEAD) else 0
+
     def excused(self, work: SlotAssignment) -> bool:
         """Whether the death of the slot's worker is a step towards a dead letter, not towards giving the slot up."""
         board = self._boards[work.topology.id, work.assignment.version]
@@ -49,12 +68,13 @@ class NodeBoards:
         leads = streak.leads_anywhere(view.spout_total("acked"), view.spout_total("crashes"))
         return leads and board.excused(work.slot_index, board.slot(work.slot_index).incarnation)
 
-    def write(self, cell: SetBoard) -> bool:
-        """Write a slot's cell. False if a later incarnation is there: the slot is another node's by now."""
+    def write(self, cell: SetBoard, started_ticks: int) -> bool:
+        """Write a slot's cell, with the start time of its process. False if a later incarnation is there: the slot is
+        another node's by now."""
         board = self._boards[cell.topology_id, cell.version]
         if board.slot(cell.slot_index).incarnation > cell.incarnation:
             return False
-        board.set_slot(cell.slot_index, cell.incarnation, cell.state, cell.pid)
+        board.set_slot(cell.slot_index, cell.incarnation, cell.state, cell.pid, started_ticks)
         return True
 
     def heartbeat_ns(self, work: SlotAssignment) -> int:

@@ -10,8 +10,8 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from engine.errors import UsageError
-from scheduler.messages import RegisterSupervisor, SlotRef
+from squall.engine.errors import UsageError
+from squall.scheduler.messages import RegisterSupervisor, SlotRef
 
 NODE_TIMEOUT_SECS = 5.0
 """A node that missed this many seconds of heartbeats (one a second) is gone. Less would blame a busy machine."""

@@ -18,7 +18,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import zip_longest
 
-from scheduler.messages import ComponentSummary, ExecutorRef, SlotRef
+from squall.scheduler.messages import ComponentSummary, ExecutorRef, SlotRef
 
 _ORDER_OF_KINDS = {"spout": 0, "acker": 1}
 """Spouts first, then the ackers that follow them, then bolts, which fill up what is uneven."""

@@ -2,6 +2,8 @@
 
 Guarantees
     * A signal sent here reaches the process that the pidfd was opened for, or nobody: a reused pid is never hit.
+    * A pid that was read somewhere (a board, a file) names a process only together with its start time, and is compared
+      after the pidfd was opened (`open_proven`). 0 and negative numbers, which mean groups, name nobody.
     * A reaper here names the one child it reaps; children of libraries are left to them.
 
 Relies on: Linux 5.4 (pidfd, waitid by pidfd); from 6.9 on, process groups are signalled by pidfd as well.
@@ -17,21 +19,52 @@ import os
 import signal
 import time
 
-from engine.errors import ClusterError
+from squall.engine.errors import ClusterError
 
+PR_SET_PDEATHSIG = 1
 PR_SET_CHILD_SUBREAPER = 36
 PIDFD_SIGNAL_PROCESS_GROUP = 1 << 2
 CORE_DUMPED = 0x80
 
 
 def open_pidfd(pid: int) -> int:
-    """A descriptor that becomes readable when `pid` ends. Close-on-exec."""
+    """A descriptor that becomes readable when `pid` ends. Close-on-exec. ClusterError if nobody has that number."""
+    if pid <= 0:
+        raise ClusterError(f"pid {pid} names no process")
     try:
         return os.pidfd_open(pid)
     except ProcessLookupError:
         raise ClusterError(f"process {pid} does not exist") from None
     except OSError as error:
         raise ClusterError(f"cannot watch process {pid}: {error.strerror}") from error
+
+
+def open_proven(pid: int, started_ticks: int) -> int:
+    """A pidfd of the process that had this pid and this start time (see `start_time_ticks`), for the caller to close.
+
+    ClusterError if it has ended, reaped or not, also if another process has its number by now.
+    """
+    pidfd = open_pidfd(pid)
+    try:
+        # After the pidfd was opened: if the process is the right one now, the descriptor is its own.
+        if not lives(pid, started_ticks):
+            raise ClusterError(f"process {pid} has ended")
+    except BaseException:
+        os.close(pidfd)
+        raise
+    return pidfd
+
+
+def send_signal_proven(pid: int, started_ticks: int, signum: int) -> bool:
+    """Signal the process that had this pid and this start time. False if it has ended: then nobody is signalled."""
+    try:
+        pidfd = open_proven(pid, started_ticks)
+    except ClusterError:
+        return False
+    try:
+        return send_signal(pidfd, signum)
+    finally:
+        os.close(pidfd)
 
 
 def send_signal(pidfd: int, signum: int) -> bool:
@@ -47,6 +80,8 @@ def send_signal(pidfd: int, signum: int) -> bool:
 
 def send_signal_to_group(pidfd: int, pid: int, signum: int) -> bool:
     """Signal the process group that `pid` leads, whether or not the leader lives. False if nobody is left in it."""
+    if pid <= 1:
+        raise ClusterError(f"pid {pid} leads no process group of ours")
     try:
         signal.pidfd_send_signal(pidfd, signum, None, PIDFD_SIGNAL_PROCESS_GROUP)
     except ProcessLookupError:
@@ -118,9 +153,25 @@ def exists(pid: int) -> bool:
         return False
 
 
-def age_secs(pid: int) -> float:
-    """How long ago a process was started."""
-    return time.clock_gettime(time.CLOCK_BOOTTIME) - start_time_ticks(pid) / os.sysconf("SC_CLK_TCK")
+def is_stopped(pid: int) -> bool:
+    """Whether a process was stopped by a signal and has not gone on. Not one that a debugger holds."""
+    try:
+        return _read_proc(pid, "stat").rpartition(")")[2].split()[0] == "T"
+    except ClusterError:
+        return False
+
+
+def lives(pid: int, started_ticks: int) -> bool:
+    """Whether the process that had this pid and this start time runs. For show; before a signal, see `open_proven`."""
+    try:
+        return pid > 0 and exists(pid) and start_time_ticks(pid) == started_ticks
+    except ClusterError:
+        return False
+
+
+def secs_since(started_ticks: int) -> float:
+    """How long ago a process was started that has this start time."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME) - started_ticks / os.sysconf("SC_CLK_TCK")
 
 
 def rss_bytes(pid: int) -> int:
@@ -136,12 +187,28 @@ def _read_proc(pid: int, name: str) -> str:
         raise ClusterError(f"process {pid} does not exist") from None
 
 
+def parent_of(pid: int) -> int:
+    """Pid of a process's parent; 0 if the process does not exist."""
+    try:
+        return int(_read_proc(pid, "stat").rpartition(")")[2].split()[1])
+    except ClusterError:
+        return 0
+
+
 def become_subreaper() -> None:
     """Make orphaned descendants children of this process, so that it can learn how they ended."""
+    _prctl(PR_SET_CHILD_SUBREAPER, 1, "become a subreaper")
+
+
+def die_with_parent() -> None:
+    """Have the kernel kill this process when the thread that forked it ends."""
+    _prctl(PR_SET_PDEATHSIG, signal.SIGKILL, "tie a process to its parent")
+
+
+def _prctl(option: int, value: int, purpose: str) -> None:
     libc = ctypes.CDLL(None, use_errno=True)
-    if libc.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) != 0:
-        number = ctypes.get_errno()
-        raise ClusterError(f"cannot become a subreaper: {os.strerror(number)}")
+    if libc.prctl(option, value, 0, 0, 0) != 0:
+        raise ClusterError(f"cannot {purpose}: {os.strerror(ctypes.get_errno())}")
 
 
 def thread_count() -> int:

@@ -12,7 +12,7 @@ import random
 from collections import deque
 from dataclasses import dataclass, fields
 
-from engine.errors import UsageError
+from squall.engine.errors import UsageError
 
 
 @dataclass(frozen=True)

@@ -19,8 +19,8 @@ Decides only; asks core and data plane, sends nothing. The worker's loop thread.
 
 from __future__ import annotations
 
-from engine.core import WorkerCore
-from ipc.data_plane import DataPlane
+from squall.engine.core import WorkerCore
+from squall.ipc.data_plane import DataPlane
 
 _FULL_FRAMES = 16
 """Times `batch_tuples`: so much is sent to a peer even if it has not answered the frame before."""

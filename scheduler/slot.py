@@ -26,13 +26,13 @@ import signal
 from collections import deque
 from collections.abc import Callable
 
-from ipc.board import DEAD, READY, STARTING, STOPPED
-from scheduler import instruction as do
-from scheduler.instruction import Instruction
-from scheduler.messages import SlotAssignment, WorkerBoot
-from scheduler.process import describe_status
-from scheduler.restart_policy import GiveUp, RestartPolicy
-from scheduler.worker_life import (
+from squall.ipc.board import DEAD, READY, STARTING, STOPPED
+from squall.scheduler import instruction as do
+from squall.scheduler.instruction import Instruction
+from squall.scheduler.messages import SlotAssignment, WorkerBoot
+from squall.scheduler.process import describe_status
+from squall.scheduler.restart_policy import GiveUp, RestartPolicy
+from squall.scheduler.worker_life import (
     ALIVE,
     NOTHING_LEFT,
     IllegalTransition,
@@ -58,6 +58,7 @@ class Slot:
         policy: RestartPolicy,
         last_incarnation: Callable[[SlotAssignment], int],
         excused: Callable[[SlotAssignment], bool] = lambda work: False,
+        unended: Callable[[SlotAssignment], int] = lambda work: 0,
     ) -> None:
         self.place = place
         self.state = SlotState.EMPTY
@@ -71,6 +72,9 @@ class Slot:
         self._policy = policy
         self._last_incarnation = last_incarnation
         self._excused = excused
+        self._unended = unended
+        self._own: tuple[str, int, int] | None = None
+        """Topology, slot index and incarnation of the last life that this supervisor began or adopted."""
         self._deadline: float | None = None
 
     @property
@@ -101,6 +105,7 @@ class Slot:
         self._expect(self.state is SlotState.EMPTY, f"adopt {pid} incarnation {boot.incarnation}", now)
         self.work = self.target = SlotAssignment(boot.topology, boot.assignment, boot.slot_index)
         self.life = WorkerLife(boot.incarnation, boot.topology.status)
+        self._own = boot.topology.id, boot.slot_index, boot.incarnation
         self.state = SlotState.STARTING
         self.life.ready_early = is_ready
         return self.forked(pid, now)
@@ -214,7 +219,17 @@ class Slot:
             return []
         self._policy.reset()
         self.life = WorkerLife(incarnation=0, status="")
-        return self._stay_failed(now) if self.place.gave_up(self.target) else self._fork(now)
+        out = self._report_unended(self.target, now)
+        return out + (self._stay_failed(now) if self.place.gave_up(self.target) else self._fork(now))
+
+    def _report_unended(self, work: SlotAssignment, now: float) -> list[Instruction]:
+        """A life that did not end in order, under a supervisor that may have died with it: whoever knows of its death
+        already does not count it again."""
+        incarnation = self._unended(work)
+        if not incarnation or self._own == (work.topology.id, work.slot_index, incarnation):
+            return []
+        life = WorkerLife(incarnation, "")
+        return [do.Report(self.place.changed(work, life, "died", now, "died; its supervisor was gone", ""))]
 
     def _stay_failed(self, now: float) -> list[Instruction]:
         """Nimbus remembers that this slot gave the work up, under an earlier supervisor or assignment."""
@@ -231,6 +246,7 @@ class Slot:
             raise self._illegal("fork without work", now)
         incarnation = max(self.life.incarnation, self._last_incarnation(work)) + 1
         self.life = WorkerLife(incarnation, work.topology.status)
+        self._own = work.topology.id, work.slot_index, incarnation
         self.state = SlotState.STARTING
         boot = self.place.boot(work, incarnation)
         return [self._board(STARTING), do.Fork(boot), self._arm(now + self._options.fork_timeout_secs)]

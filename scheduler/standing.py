@@ -1,35 +1,41 @@
 """A cluster that outlives the program that starts it: starting it in a directory, and stopping it.
 
 Guarantees
-    * One cluster per directory, of a size that the machine has room for. A start that fails leaves no process behind.
+    * A start that fails leaves no process behind.
     * A stop drains first: spouts rest, then it waits until nothing is pending, or the limit. Topologies are kept, and
       go on when a cluster is started in the directory again.
-    * A cluster whose Nimbus is gone can be stopped as well; nobody drains it then. One whose Nimbus is about to be
-      started again is waited for.
+    * A cluster whose Nimbus is gone, is stopped or hangs can be stopped as well; nobody drains it then. One whose
+      Nimbus is about to be started again is waited for.
 
-Relies on: `ipc.rundir` for the lock that Nimbus holds. One thread.
+Relies on: `scheduler.starting` for one cluster per directory; `ipc.rundir` for the lock that Nimbus holds. One thread.
 """
 
 from __future__ import annotations
 
 import contextlib
 import math
-import os
+import signal
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import psutil
 
-from engine.errors import ClusterError, UsageError
-from ipc.run_parent import try_flock
-from ipc.rundir import RunDir
-from scheduler.client import AWAY_PATIENCE_SECS, Interrupted, NimbusClient
-from scheduler.daemons import SUPERVISOR, Daemons, fork, processes_of, runs
-from scheduler.job import Job
-from scheduler.topology_view import TopologyView
+from squall.engine.account import Unfinished
+from squall.engine.errors import ClusterError, UsageError
+from squall.ipc.control import NoAnswer
+from squall.ipc.rundir import RunDir
+from squall.scheduler.client import AWAY_PATIENCE_SECS, TIMEOUT_SECS, Interrupted, NimbusClient, NotEnded
+from squall.scheduler.daemons import NIMBUS, SUPERVISOR, Daemons, fork, processes_of, runs, signal_marked
+from squall.scheduler.job import Job
+from squall.scheduler.process import is_stopped
+from squall.scheduler.topology_view import TopologyView
 
-KEEPER = "scheduler.keeper_main"
+KEEPER = "squall.scheduler.keeper_main"
+ANSWER_SECS = TIMEOUT_SECS
+"""How long a stop waits for an answer of Nimbus before it takes it for hung."""
+STOPPED_SECS = 2.0
+"""How long it waits for one that is stopped by SIGSTOP: it cannot answer before somebody lets it go on."""
 STOP_GRACE_SECS = 5.0
 """How long workers may take for `close` and `cleanup` before they are killed."""
 _STOP_MARGIN_SECS = 5.0
@@ -40,47 +46,28 @@ _POLL_SECS = 0.05
 class Stopped:
     """What a stop found."""
 
-    pending: dict[str, int] = field(default_factory=dict)
-    """Per topology: messages that were neither acked nor failed when its workers ended."""
+    pending: dict[str, Unfinished] = field(default_factory=dict)
+    """Per topology: messages that were neither acked nor failed when its workers ended, those held for a retry, and
+    untracked tuples that were not executed."""
     killed: int = 0
     """Processes that had to be ended without Nimbus."""
+    is_silent: bool = False
+    """Because Nimbus was there, and did not answer or not end."""
 
 
 def start_cluster(run_dir: RunDir, nodes: int, slots: int, lifeline: int | None) -> Daemons:
     """Fork Nimbus and supervisors, bound to whoever holds the other end of `lifeline`, or to nobody. Called by the
-    keeper."""
-    starting = try_flock(run_dir.path / "starting")
-    if starting is None:
-        raise UsageError(f"a cluster is being started in {run_dir.path} by another command")
+    keeper, which has the right to (`scheduler.starting`)."""
+    daemons = Daemons(run_dir, fork)
+    if lifeline is not None:
+        daemons.bind(lifeline)
     try:
-        _check_nothing_runs(run_dir)
-        daemons = Daemons(run_dir, fork)
-        if lifeline is not None:
-            daemons.bind(lifeline)
-        try:
-            daemons.start(nodes, slots)
-        except BaseException:
-            daemons.terminate()
-            daemons.reap(time.monotonic() + STOP_GRACE_SECS)
-            raise
-        return daemons
-    finally:
-        os.close(starting)
-
-
-def _check_nothing_runs(run_dir: RunDir) -> None:
-    holder = run_dir.lock_holder()
-    if holder is not None:
-        raise UsageError(
-            f"a cluster runs in {run_dir.path} already (Nimbus is pid {holder}): `squall status` shows it, "
-            f"`squall down` stops it"
-        )
-    left = processes_of(run_dir)
-    if left:
-        raise UsageError(
-            f"{len(left)} processes of an earlier cluster still run in {run_dir.path}, without Nimbus: "
-            f"`squall nimbus` starts it again and they go on, `squall down` ends them"
-        )
+        daemons.start(nodes, slots)
+    except BaseException:
+        daemons.terminate()
+        daemons.reap(time.monotonic() + STOP_GRACE_SECS)
+        raise
+    return daemons
 
 
 def stop_cluster(run_dir: RunDir, drain_secs: float, on_wait: Callable[[], bool | None] | None = None) -> Stopped:
@@ -89,7 +76,22 @@ def stop_cluster(run_dir: RunDir, drain_secs: float, on_wait: Callable[[], bool 
         raise UsageError(f"the wait is {drain_secs}, allowed is a number of seconds from 0 up")
     if not _await_kept_nimbus(run_dir):
         return Stopped(killed=_end_processes(run_dir))
-    with NimbusClient(run_dir, patience_secs=AWAY_PATIENCE_SECS) as client:
+    try:
+        _await_going_nimbus(run_dir)
+        pending = _stop_by_nimbus(run_dir, drain_secs, on_wait)
+    except (NoAnswer, NotEnded):
+        # It holds its directory, but is stopped, or hangs.
+        return Stopped(killed=_end_processes(run_dir), is_silent=True)
+    # A forking parent ends a moment after its supervisor.
+    _await_none(run_dir, _STOP_MARGIN_SECS)
+    return Stopped(pending, _end_processes(run_dir))
+
+
+def _stop_by_nimbus(
+    run_dir: RunDir, drain_secs: float, on_wait: Callable[[], bool | None] | None
+) -> dict[str, Unfinished]:
+    """As `Stopped.pending`. NoAnswer or NotEnded if Nimbus does nothing."""
+    with NimbusClient(run_dir, timeout_secs=ANSWER_SECS, patience_secs=AWAY_PATIENCE_SECS) as client:
         jobs = [Job(client, record, run_dir) for record in client.get_cluster().topologies]
         try:
             views = _views(jobs)
@@ -100,13 +102,10 @@ def stop_cluster(run_dir: RunDir, drain_secs: float, on_wait: Callable[[], bool 
             except Interrupted:
                 client.shutdown(0.0)
                 client.await_end(_STOP_MARGIN_SECS)
-            pending = {job.name: view.pending() for job, view in views}
+            return {job.name: view.unfinished() for job, view in views}
         finally:
             for job in jobs:
                 job.close()
-    # A forking parent ends a moment after its supervisor.
-    _await_none(run_dir, _STOP_MARGIN_SECS)
-    return Stopped(pending, _end_processes(run_dir))
 
 
 def _views(jobs: list[Job]) -> list[tuple[Job, TopologyView]]:
@@ -131,27 +130,43 @@ def _await_kept_nimbus(run_dir: RunDir) -> bool:
     return True
 
 
+def _await_going_nimbus(run_dir: RunDir) -> None:
+    """NoAnswer if Nimbus is stopped, by its process's state, and stays so."""
+    deadline = time.monotonic() + STOPPED_SECS
+    while any(is_stopped(process.pid) for process in processes_of(run_dir) if runs(process, NIMBUS)):
+        if time.monotonic() >= deadline:
+            raise NoAnswer(f"Nimbus (pid {run_dir.lock_holder()}) is stopped")
+        time.sleep(_POLL_SECS)
+
+
 def _end_processes(run_dir: RunDir) -> int:
     """End what runs without a Nimbus: politely, because supervisors stop their workers, then by force. How many."""
     for process in processes_of(run_dir):
         # First, or it would start again what is being ended.
         if runs(process, KEEPER):
-            with contextlib.suppress(psutil.Error):
-                process.kill()
+            signal_marked(process, run_dir, signal.SIGKILL)
     found = processes_of(run_dir)
-    supervisors = [process for process in found if runs(process, SUPERVISOR)]
-    for process in supervisors:
-        with contextlib.suppress(psutil.Error):
-            process.terminate()
-    if supervisors:
+    # Nimbus too: one whose directory is gone, or whose key, may still run, and would be waited for in vain.
+    daemons = [process for process in found if runs(process, SUPERVISOR) or runs(process, NIMBUS)]
+    for process in daemons:
+        signal_marked(process, run_dir, signal.SIGTERM)
+    for process in found:
+        # One that was stopped hears nothing until it goes on.
+        signal_marked(process, run_dir, signal.SIGCONT)
+    if daemons:
         _await_none(run_dir, STOP_GRACE_SECS + _STOP_MARGIN_SECS)
     for process in processes_of(run_dir):
-        with contextlib.suppress(psutil.Error):
-            process.kill()
+        signal_marked(process, run_dir, signal.SIGKILL)
     left = _await_none(run_dir, _STOP_MARGIN_SECS)
     if left:
         raise ClusterError(f"processes {', '.join(str(process.pid) for process in left)} do not end")
+    run_dir.remove_sockets()
     return len(found)
+
+
+def end_lost(run_dir: RunDir) -> int:
+    """End the processes of a cluster whose run directory was removed, or cannot be used. How many there were."""
+    return _end_processes(run_dir)
 
 
 def _await_none(run_dir: RunDir, secs: float) -> list[psutil.Process]:

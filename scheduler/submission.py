@@ -6,16 +6,16 @@ import re
 
 import msgspec
 
-from engine.errors import TopologyError, UsageError
-from engine.stream import SYSTEM_PREFIX
-from scheduler.messages import ComponentSummary, RebalanceTopology, SubmitTopology
+from squall.engine.errors import TopologyError, UsageError
+from squall.engine.names import name_mistake
+from squall.engine.stream import SYSTEM_PREFIX
+from squall.scheduler.messages import ComponentSummary, RebalanceTopology, SubmitTopology
 
 NAME_MAX_CHARS = 64
 NAME_MAX_BYTES = 200
 """The name is part of file names, which end at 255 bytes."""
 TASKS_MAX = 4096
 """Far fewer already keep a machine busy. Bounds what a wrong number costs in placement and in assignments."""
-COMPONENT_ID_MAX_CHARS = 128
 SUBMISSION_MAX_BYTES = 256 * 1024
 """Configuration and component list. A supervisor is told them once per slot, all in one control frame."""
 WORKERS_MAX = 1024
@@ -78,6 +78,8 @@ def _name_mistakes(name: str) -> list[str]:
     if len(name) > NAME_MAX_CHARS or len(name.encode()) > NAME_MAX_BYTES:
         limits = f"{NAME_MAX_CHARS} characters and {NAME_MAX_BYTES} bytes"
         return [f"topology name {name!r:.80} is too long: allowed are {limits}"]
+    if mistake := name_mistake(name):
+        return [f"a topology name {mistake}"]
     if name.startswith(SYSTEM_PREFIX):
         return [f"topology name {name!r} begins with {SYSTEM_PREFIX!r}; such names are the system's"]
     return []
@@ -91,9 +93,8 @@ def _component_mistakes(request: SubmitTopology) -> list[str]:
         if component.id in seen:
             mistakes.append(f"{name} occurs twice")
         seen.add(component.id)
-        if not 1 <= len(component.id) <= COMPONENT_ID_MAX_CHARS:
-            limit = COMPONENT_ID_MAX_CHARS
-            mistakes.append(f"{name} has an id of {len(component.id)} characters, allowed are 1 to {limit}")
+        if mistake := name_mistake(component.id):
+            mistakes.append(f"a component id {mistake}")
         if component.kind not in KINDS:
             mistakes.append(f"{name} is of kind {component.kind!r:.80}, allowed are {', '.join(KINDS)}")
         if component.tasks < 0 or component.executors < min(1, component.tasks):

@@ -10,12 +10,13 @@ Relies on: its caller to carry out the orders in sequence. Pure, like the slots.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import NamedTuple
 
-from scheduler.instruction import Instruction, SendStop
-from scheduler.messages import SlotAssignment, SlotChanged, WorkerBoot, WorkerFailed, WorkerReady
-from scheduler.slot import Slot
-from scheduler.worker_life import NOTHING_LEFT, Remains, SlotState
+from squall.scheduler.instruction import Instruction, SendStop
+from squall.scheduler.messages import SlotAssignment, SlotChanged, WorkerBoot, WorkerFailed, WorkerReady
+from squall.scheduler.slot import Slot
+from squall.scheduler.worker_life import NOTHING_LEFT, Remains, SlotState
 
 _EVENT_OF_STATE = {SlotState.STARTING: "started", SlotState.RUNNING: "ready", SlotState.FAILED: "failed"}
 
@@ -37,11 +38,15 @@ class Supervisor:
 
     # ---- Nimbus ----
 
-    def assign(self, desired: dict[int, SlotAssignment], now: float) -> list[Order]:
-        """The complete desired state. Ports that are not this node's must have been refused before."""
+    def assign(self, desired: dict[int, SlotAssignment], now: float, keep: Collection[int] = ()) -> list[Order]:
+        """The complete desired state. Ports that are not this node's must have been refused before.
+
+        The slots of the ports in `keep` go on with what they were to do.
+        """
         if self._leaving:
             return []
-        self._desired = desired
+        kept = {port: self._desired[port] for port in keep if port in self._desired}
+        self._desired = {**desired, **kept}
         return self._drive(now)
 
     def shut_down(self, grace_secs: float, now: float) -> list[Order]:
@@ -49,6 +54,10 @@ class Supervisor:
         self._leaving = True
         self._desired = {}
         return [Order(port, step) for port, slot in self.slots.items() for step in slot.stop(grace_secs, now)]
+
+    def holds(self) -> dict[int, str]:
+        """Id of the topology that a slot works for, by port."""
+        return {port: slot.work.topology.id for port, slot in self.slots.items() if slot.work is not None}
 
     @property
     def is_empty(self) -> bool:

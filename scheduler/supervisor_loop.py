@@ -20,24 +20,25 @@ from collections.abc import Callable
 
 import zmq
 
-from engine.errors import ClusterError, ProtocolError
-from ipc.board import READY, STARTING
-from ipc.control import ControlServer, Incoming
-from scheduler import process
-from scheduler.dispatcher import Dispatcher
-from scheduler.forking_parent import ForkingParent
-from scheduler.history import History
-from scheduler.messages import AssignNode, Shutdown, SlotAssignment, SlotChanged, WorkerFailed, WorkerReady
-from scheduler.nimbus_link import NimbusLink
-from scheduler.node_boards import NodeBoards
-from scheduler.progress_watch import ProgressWatch
-from scheduler.python_stacks import CRASH_SIGNALS
-from scheduler.supervisor import Order, Supervisor
-from scheduler.worker_ledger import Survivor, WorkerLedger
-from scheduler.worker_life import Remains, SlotState
-from scheduler.worker_watch import WorkerWatch
-from scheduler.zygote_client import ForkedChild, ZygoteEnded, ZygoteEvent
-from scheduler.zygote_wire import ChildExited, ForkRefused
+from squall.engine.errors import ClusterError, ProtocolError
+from squall.ipc.board import READY, STARTING
+from squall.ipc.control import ControlServer, Incoming
+from squall.ipc.rundir import Presence, RunDir
+from squall.scheduler import process
+from squall.scheduler.dispatcher import Dispatcher
+from squall.scheduler.forking_parent import ForkingParent
+from squall.scheduler.history import History
+from squall.scheduler.messages import AssignNode, Shutdown, SlotAssignment, SlotChanged, WorkerFailed, WorkerReady
+from squall.scheduler.nimbus_link import NimbusLink
+from squall.scheduler.node_boards import NodeBoards
+from squall.scheduler.progress_watch import ProgressWatch
+from squall.scheduler.python_stacks import CRASH_SIGNALS
+from squall.scheduler.supervisor import Order, Supervisor
+from squall.scheduler.worker_ledger import Survivor, WorkerLedger
+from squall.scheduler.worker_life import Remains, SlotOptions, SlotState
+from squall.scheduler.worker_watch import WorkerWatch
+from squall.scheduler.zygote_client import ForkedChild, ZygoteEnded, ZygoteEvent
+from squall.scheduler.zygote_wire import ChildExited, ForkRefused
 
 FRAMES_PER_TURN = 100
 SWEEP_SECS = 1.0
@@ -61,6 +62,7 @@ class SupervisorLoop:
         forking_parent: ForkingParent,
         ledger: WorkerLedger,
         history: History,
+        run_dir: RunDir,
     ) -> None:
         self._node = node
         self._supervisor = supervisor
@@ -72,8 +74,9 @@ class SupervisorLoop:
         self._watch = WorkerWatch(poller)
         self._ledger = ledger
         self._dispatcher = Dispatcher(
-            node, supervisor, boards, server, nimbus, forking_parent, self._watch, ledger, history
+            node, supervisor, boards, server, nimbus, forking_parent, self._watch, ledger, history, run_dir
         )
+        self._presence = Presence(run_dir.path)
         self._progress = ProgressWatch(2 * SWEEP_SECS)
         self._sweep_at = 0.0
         self._leave_at: float | None = None
@@ -86,6 +89,7 @@ class SupervisorLoop:
             survivor = self._ledger.survivor(port)
             if survivor is not None:
                 self._adopt(survivor)
+        self._dispatcher.remove_old_sockets()
 
     def run(self, take_signals: Callable[[], None], on_registered: Callable[[], None]) -> None:
         """Until `leave` was called and every slot is empty. ClusterError if a worker cannot be ended."""
@@ -202,17 +206,20 @@ class SupervisorLoop:
             try:
                 if incoming.method == "WorkerReady":
                     ready = incoming.decode(WorkerReady)
-                    self._dispatcher.carry_out(self._supervisor.ready(ready, now))
-                    self._dispatcher.heard(ready.port, ready.incarnation)
+                    if self._dispatcher.knows(incoming.peer, ready.port):
+                        self._dispatcher.carry_out(self._supervisor.ready(ready, now))
+                        self._dispatcher.heard(ready.port, ready.incarnation)
                 elif incoming.method == "WorkerFailed":
-                    self._dispatcher.carry_out(self._supervisor.failed(incoming.decode(WorkerFailed), now))
+                    failed = incoming.decode(WorkerFailed)
+                    if self._dispatcher.knows(incoming.peer, failed.port):
+                        self._dispatcher.carry_out(self._supervisor.failed(failed, now))
                 else:
                     log.warning("%s from %s is not understood", incoming.method, incoming.peer)
             except ProtocolError as error:
                 log.warning("%s", error)
 
     def _take_nimbus(self, now: float, on_registered: Callable[[], None]) -> None:
-        wanted = self._nimbus.turn(now, lambda: self._supervisor.standing(now))
+        wanted = self._nimbus.turn(now, self._supervisor.holds, lambda: self._supervisor.standing(now))
         if wanted is not None:
             self._assign(wanted, now)
             on_registered()
@@ -248,7 +255,7 @@ class SupervisorLoop:
                 )
                 continue
             possible[port] = work
-        self._dispatcher.carry_out(self._supervisor.assign(possible, now))
+        self._dispatcher.carry_out(self._supervisor.assign(possible, now, wanted.keep))
 
     def _take_time(self, now: float) -> None:
         self._forking_parent.turn(now)
@@ -261,6 +268,9 @@ class SupervisorLoop:
             self._sweep_at = now + SWEEP_SECS
             self._boards.keep_only(self._supervisor.assignments())
             self._look_for_stuck(now)
+            if self._leave_at is None and self._presence.is_gone():
+                log.error("the run directory was removed: leaving")
+                self.leave(SlotOptions().stop_grace_secs)
         if self._leave_at is not None and now >= self._leave_at and not self._supervisor.is_empty:
             raise ClusterError(f"{self._node} leaves workers behind that do not end, not even by SIGKILL")
 

@@ -1,4 +1,4 @@
-"""The supervisor's process: ``python -m scheduler.supervisor_main --dir RUN --node node-1 --ports 6700,6701``.
+"""The supervisor's process: ``python -m squall.scheduler.supervisor_main --dir RUN --node node-1 --ports 6700,6701``.
 
 Guarantees
     * On SIGTERM, on Nimbus's Shutdown and when the lifeline's other end closes, the workers are stopped politely, then
@@ -24,24 +24,27 @@ from collections.abc import Sequence
 
 import zmq
 
-from engine.errors import SquallError, UsageError
-from ipc.control import ControlClient, ControlServer
-from ipc.rundir import RunDir
-from scheduler import process
-from scheduler.daemon import SignalInbox, raise_descriptor_limit
-from scheduler.forking_parent import ForkingParent
-from scheduler.history import BEGIN, History, Step
-from scheduler.messages import RegisterSupervisor
-from scheduler.nimbus_link import NimbusLink
-from scheduler.node_boards import NodeBoards
-from scheduler.nodes import check_node_name
-from scheduler.restart_policy import RestartPolicy, RestartPolicyOptions
-from scheduler.slot import Slot
-from scheduler.supervisor import Supervisor
-from scheduler.supervisor_loop import SupervisorLoop
-from scheduler.worker_ledger import WorkerLedger
-from scheduler.worker_life import SlotOptions, SlotPlace
-from scheduler.zygote_client import WORKER_ENTRY
+from squall.engine.errors import SquallError, UsageError
+from squall.engine.plain_text import plain
+from squall.ipc.control import ControlClient, ControlServer
+from squall.ipc.private import UMASK
+from squall.ipc.rundir import RunDir
+from squall.scheduler import process
+from squall.scheduler.daemon import SignalInbox, raise_descriptor_limit
+from squall.scheduler.daemon_log import log_to_stderr
+from squall.scheduler.forking_parent import ForkingParent
+from squall.scheduler.history import BEGIN, History, Step
+from squall.scheduler.messages import RegisterSupervisor
+from squall.scheduler.nimbus_link import NimbusLink
+from squall.scheduler.node_boards import NodeBoards
+from squall.scheduler.nodes import check_node_name
+from squall.scheduler.restart_policy import RestartPolicy, RestartPolicyOptions
+from squall.scheduler.slot import Slot
+from squall.scheduler.supervisor import Supervisor
+from squall.scheduler.supervisor_loop import SupervisorLoop
+from squall.scheduler.worker_ledger import WorkerLedger
+from squall.scheduler.worker_life import SlotOptions, SlotPlace
+from squall.scheduler.zygote_client import WORKER_ENTRY
 
 log = logging.getLogger(__name__)
 
@@ -71,6 +74,7 @@ class SupervisorProcess:
                 RestartPolicy(RestartPolicyOptions(max_deaths=options.max_deaths), rng),
                 self._boards.last_incarnation,
                 self._boards.excused,
+                self._boards.unended,
             )
             for port in options.ports
         ]
@@ -91,6 +95,7 @@ class SupervisorProcess:
             self._forking_parent,
             WorkerLedger(run_dir, node),
             self._history,
+            run_dir,
         )
 
     def run(self) -> None:
@@ -132,7 +137,8 @@ class SupervisorProcess:
 
 
 def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m scheduler.supervisor_main", description="one node's supervisor")
+    prog = "python -m squall.scheduler.supervisor_main"
+    parser = argparse.ArgumentParser(prog=prog, description="one node's supervisor")
     parser.add_argument("--dir", required=True, help="run directory")
     parser.add_argument("--node", required=True, help="name of this node")
     parser.add_argument("--ports", required=True, help="slots: port numbers, separated by commas")
@@ -156,7 +162,8 @@ def parse_ports(text: str) -> list[int]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    logging.basicConfig(format="%(asctime)s %(levelname)s %(name)s: %(message)s", level=logging.INFO)
+    log_to_stderr()
+    os.umask(UMASK)
     if os.getsid(0) != os.getpid():
         # A process group's leader cannot found a session; it has a group of its own already.
         with contextlib.suppress(PermissionError):
@@ -167,7 +174,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         process.become_subreaper()
         SupervisorProcess(options).run()
     except SquallError as error:
-        sys.stderr.write(f"supervisor: {error}\n")
+        sys.stderr.write(f"supervisor: {plain(error)}\n")
         return 2 if isinstance(error, UsageError) else 1
     return 0
 

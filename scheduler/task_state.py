@@ -11,13 +11,13 @@ Relies on: no worker of that name running meanwhile. `kept`: any process of the 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from pathlib import Path
 
-from engine.errors import ClusterError
-from ipc.run_parent import remove_tree
-from ipc.rundir import LETTER_REQUESTS, SET_ASIDE, RunDir
-from scheduler.messages import TopologyRecord
+from squall.engine.errors import ClusterError
+from squall.ipc.run_parent import remove_tree
+from squall.ipc.rundir import LETTER_REQUESTS, SET_ASIDE, RunDir
+from squall.scheduler.messages import TopologyRecord
 
 log = logging.getLogger(__name__)
 
@@ -67,13 +67,16 @@ def discard(aside: Path) -> None:
         log.error("%s", error)
 
 
-def settle(run_dir: RunDir, stored: Iterable[TopologyRecord]) -> None:
-    """What an earlier Nimbus had set aside when it ended. Called before anything is served."""
+def settle(run_dir: RunDir, stored: Iterable[TopologyRecord], unknown: Collection[str] = ()) -> None:
+    """What an earlier Nimbus had set aside when it ended. Called before anything is served.
+
+    What topologies with an id in `unknown` have set aside stays: they may be running.
+    """
     cast_off = {run_dir.set_aside(record.name, record.id) for record in stored}
-    for aside in sorted((run_dir.path / "state").glob(f"*/{SET_ASIDE}*")):
+    for aside in sorted(run_dir.states.glob(f"*/{SET_ASIDE}*")):
         if aside in cast_off:
             discard(aside)
-        else:
+        elif aside.name.removeprefix(SET_ASIDE) not in unknown:
             log.warning("the state in %s is put back: no topology that began anew was stored", aside)
             put_back(aside)
 

@@ -10,9 +10,9 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable, Iterator
 
-from engine.errors import UsageError
-from scheduler.messages import SlotRef
-from scheduler.topology_life import TopologyLife
+from squall.engine.errors import UsageError
+from squall.scheduler.messages import SlotRef
+from squall.scheduler.topology_life import TopologyLife
 
 
 def with_near_name(name: str, known: Iterable[str], rest: str) -> str:

@@ -3,7 +3,7 @@
 Guarantees
     * The modules that lie beside the topology file, and that it had imported when it was packed, travel along: workers
       that are started later run the code that was submitted, whatever becomes of the files.
-    * Nothing of a submission that was refused stays in the code store.
+    * Nothing of a submission that was refused stays in the code store, and nothing of one under way is swept from it.
 
 Relies on: `scheduler.blob` for what is pickled by value and what by name.
 """
@@ -18,18 +18,16 @@ from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 
-from engine.config import Config
-from engine.errors import UsageError
-from engine.topology import Topology
-from ipc.rundir import RunDir
-from scheduler import blob
-from scheduler.client import NimbusClient
-from scheduler.code_store import CodeStore
-from scheduler.messages import ComponentSummary, TopologyRecord, Wire
+from squall.engine.config import Config
+from squall.engine.topology import Topology
+from squall.ipc.rundir import RunDir
+from squall.scheduler import blob
+from squall.scheduler.client import NimbusClient
+from squall.scheduler.code_store import CodeStore
+from squall.scheduler.messages import ComponentSummary, TopologyRecord, Wire
 
 _ZIP_TIME = (1980, 1, 1, 0, 0, 0)
 """Of every file in an archive: the same modules make the same archive."""
-_OURS = frozenset({"engine", "ipc", "scheduler", "pipeline", "squall"})
 _INSTALLED = frozenset({"site-packages", "dist-packages"})
 
 
@@ -64,20 +62,14 @@ def submit(
 ) -> TopologyRecord:
     """Hand a topology to Nimbus; `fresh`: without the state of an earlier one."""
     store = CodeStore(run_dir.code)
-    for last_try in (False, True):
+    with store.held():
         digest = store.put(code.blob)
         sys_path = code.sys_path
         if code.archive:
             sys_path = [str(store.path(store.put(code.archive))), *sys_path]
-        try:
-            return client.submit_topology(
-                name, config.to_dict(), code.components, digest, sys_path, "ACTIVE" if active else "INACTIVE", fresh
-            )
-        except UsageError:
-            # The end of another topology may have swept the store between the two steps.
-            if last_try or digest in store:
-                raise
-    raise AssertionError("the last try returns or raises")
+        return client.submit_topology(
+            name, config.to_dict(), code.components, digest, sys_path, "ACTIVE" if active else "INACTIVE", fresh
+        )
 
 
 def _archive(directory: Path, by_value: ModuleType | None) -> bytes:
@@ -95,7 +87,7 @@ def _modules_under(directory: Path, by_value: ModuleType | None) -> Iterator[tup
     """(name in the archive, source file) of each imported module under `directory`, but installed ones and ours."""
     for name, module in list(sys.modules.items()):
         file = getattr(module, "__file__", None)
-        if module is by_value or file is None or not file.endswith(".py") or name.partition(".")[0] in _OURS:
+        if module is by_value or file is None or not file.endswith(".py") or name.partition(".")[0] == "squall":
             continue
         path = Path(file).resolve()
         if path.is_relative_to(directory) and not _INSTALLED & set(path.relative_to(directory).parts):

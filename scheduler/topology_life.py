@@ -18,8 +18,8 @@ from collections.abc import Collection, Iterable
 
 from msgspec.structs import replace
 
-from engine.errors import ClusterError
-from scheduler.messages import (
+from squall.engine.errors import ClusterError
+from squall.scheduler.messages import (
     Assignment,
     RestartRecord,
     SlotAssignment,
@@ -56,13 +56,20 @@ class TopologyLife:
         """Of the newest assignment, also while there is none."""
         self.stop_at: float | None = None
         """When the slots of a killed or rebalanced topology are emptied at the latest."""
-        self.gone_at: float | None = None
-        """When the slots count as empty even if one did not say so. None: they have not been told to stop."""
+        self.left_at: float | None = None
+        """Since when its slots are to be empty. None: they have not been told to stop."""
+        self.overdue: set[SlotRef] = set()
+        """Slots whose workers it has begun to end."""
         self.needs_place = False
         """Its slots are empty and it waits for others: the end of a move that found no slot."""
         self._restarts: OrderedDict[tuple[str, int], RestartRecord] = OrderedDict(
             ((restart.slot, restart.incarnation), restart) for restart in restarts
         )
+        self._forgotten: dict[str, int] = {}
+        """Per slot, the latest incarnation whose death was counted, and is not kept any more: it may be told again."""
+        if restarts_total > len(self._restarts):
+            for slot, incarnation in self._restarts:
+                self._forgotten[slot] = min(incarnation - 1, self._forgotten.get(slot, incarnation))
         self._slots: dict[SlotRef, tuple[int, str]] = {}
         """Newest incarnation heard of, and its state."""
 
@@ -84,6 +91,11 @@ class TopologyLife:
         return self.assignment
 
     @property
+    def known_incarnations(self) -> Collection[tuple[str, int]]:
+        """Slot and incarnation of the deaths on record."""
+        return self._restarts.keys()
+
+    @property
     def nodes(self) -> list[str]:
         """The nodes it occupies slots of, sorted."""
         return sorted({slot.node for slot in self.slots})
@@ -100,7 +112,7 @@ class TopologyLife:
 
     def work_on(self, node: str, at_rest: bool = False) -> dict[int, SlotAssignment]:
         """What the node's slots must run for this topology, by port; `at_rest`: with its spouts stopped."""
-        if self.assignment is None or self.gone_at is not None:
+        if self.assignment is None or self.left_at is not None:
             return {}
         record = replace(self.record, status="INACTIVE") if at_rest and self.record.status == "ACTIVE" else self.record
         return {
@@ -115,7 +127,7 @@ class TopologyLife:
     @property
     def is_draining(self) -> bool:
         """Whether its slots will be emptied as soon as nothing is pending."""
-        return self.stop_at is not None and self.gone_at is None
+        return self.stop_at is not None and self.left_at is None
 
     @property
     def is_given_up(self) -> bool:
@@ -134,17 +146,30 @@ class TopologyLife:
         conf = {**self.record.conf, "workers": move.workers}
         return replace(self.record, status=move.status, conf=conf, components=components, rebalance=None)
 
-    def settle(self, record: TopologyRecord, assignment: Assignment) -> None:
-        """It runs on other slots from now on. News of the incarnations before them are old."""
+    def settle(self, record: TopologyRecord, assignment: Assignment, now: float = 0.0) -> list[RestartRecord]:
+        """It runs on other slots from now on. News of the incarnations before them are old. Returns deaths that nobody
+        was left to report: those of a node that is gone."""
+        ends = [
+            SlotChanged(slot.node, slot.port, record.id, incarnation, "died", 0, now, reason="died with its node")
+            for slot, (incarnation, state) in self._slots.items() if state == "ready"
+        ]
+        unseen = [death for end in ends for death in self._died(f"{end.node}:{end.port}", end)] if self.version else []
         first = 1 + max((incarnation for incarnation, _ in self._slots.values()), default=0)
         self._slots = dict.fromkeys(assignment.workers, (first, "starting")) if self.version else {}
         self.record, self.assignment, self.version = record, assignment, assignment.version
-        self.stop_at = self.gone_at = None
+        self.stop_at = self.left_at = None
+        self.overdue.clear()
         self.needs_place = False
+        return unseen
 
-    def is_empty(self, alive_nodes: Collection[str]) -> bool:
-        """Whether no slot holds a process any more, as far as can be known: nothing is heard of a node that is gone."""
-        return all(self._state_of(slot) in ("stopped", "failed") for slot in self.slots if slot.node in alive_nodes)
+    @property
+    def occupied(self) -> list[int]:
+        """Indices of the slots that may hold a process: nobody has said that they are empty."""
+        return [index for index, slot in enumerate(self.slots) if self._state_of(slot) not in ("stopped", "failed")]
+
+    def vacated(self, slot: SlotRef) -> None:
+        """A slot holds no process any more, though its supervisor did not say so."""
+        self._slots[slot] = (self._slots.get(slot, (0, ""))[0], "stopped")
 
     def unplace(self) -> None:
         """Take back `settle`: nobody has heard of the assignment."""
@@ -179,7 +204,7 @@ class TopologyLife:
 
     def _died(self, slot: str, event: SlotChanged) -> list[RestartRecord]:
         key = (slot, event.incarnation)
-        if key in self._restarts:
+        if key in self._restarts or event.incarnation <= self._forgotten.get(slot, 0):
             return []
         death = RestartRecord(
             slot, event.incarnation, event.reason, _shortened(event.error), event.at_monotonic_secs, None,
@@ -188,7 +213,8 @@ class TopologyLife:
         self._restarts[key] = death
         self.restarts_total += 1
         if len(self._restarts) > RESTARTS_KEPT:
-            self._restarts.popitem(last=False)
+            (place, incarnation), _ = self._restarts.popitem(last=False)
+            self._forgotten[place] = max(incarnation, self._forgotten.get(place, 0))
         return [death]
 
     def _ready(self, slot: str, event: SlotChanged) -> list[RestartRecord]:

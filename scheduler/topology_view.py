@@ -12,10 +12,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from engine.report import TaskReading
-from ipc.ack_lanes import untaken
-from ipc.board import READY, SLOT_ACTIVE, SLOT_HEARTBEAT_NS, SLOT_PROGRESS, SLOT_QUIET, SLOT_WORKING_NS, STOPPED, Board
-from scheduler.messages import Assignment, TopologyRecord
+from squall.engine.account import Unfinished
+from squall.engine.report import FLOW_COUNTERS, TaskReading, unfinished
+from squall.ipc.ack_lanes import untaken
+from squall.ipc.board import (
+    DEAD,
+    READY,
+    SLOT_ACTIVE,
+    SLOT_HEARTBEAT_NS,
+    SLOT_PROGRESS,
+    SLOT_QUIET,
+    SLOT_WORKING_NS,
+    STOPPED,
+    Board,
+)
+from squall.scheduler.messages import Assignment, TopologyRecord
 
 
 class TopologyView:
@@ -35,18 +46,28 @@ class TopologyView:
 
     def readings(self) -> list[TaskReading]:
         """Counters of every task now, but the ackers'."""
+        alive = self._alive()
         return [
             TaskReading(
                 task, component, self._kinds[component], worker,
-                self.board.task_counters(task), self.board.task_histogram(task),
+                {**self.board.task_counters(task), **self._flow(task)}, self.board.task_histogram(task), alive[worker],
             )
             for task, component, worker in self._tasks
             if self._kinds[component] != "acker"
         ]
 
-    def pending(self) -> int:
-        """Messages that spouts have emitted and that are neither acked nor failed. What was last said by dead ones."""
-        return self.spout_total("pending")
+    def _alive(self) -> dict[str, bool]:
+        """By worker, whether what it said last still holds: it lives, or has ended in order."""
+        slots = enumerate(map(str, self.assignment.workers))
+        return {worker: self.board.slot(index).state != DEAD for index, worker in slots}
+
+    def _flow(self, task: int) -> dict[str, int]:
+        return dict(zip(FLOW_COUNTERS, self.board.untracked(task), strict=True))
+
+    def unfinished(self) -> Unfinished:
+        """Messages that are under way, those that spouts hold for a retry, and tuples without a tree that were not
+        executed; what the dead left open counts too."""
+        return unfinished(self.readings())
 
     def spout_total(self, counter: str) -> int:
         """One counter of `engine.metrics.TASK_COUNTERS`, over all tasks of spouts."""
@@ -98,6 +119,12 @@ class TopologyView:
     def is_idle(self) -> bool:
         """Nothing is under way at the moment; spouts may have more to emit, messages may be pending."""
         return self._twice(self._at_work)
+
+    def readings_and_idle(self) -> tuple[list[TaskReading], bool]:
+        """`readings()`, and whether nothing was under way when they were made: before, after and meanwhile."""
+        at_work, before = self._at_work(), self._progress()
+        readings = self.readings()
+        return readings, not (at_work or self._at_work()) and before == self._progress()
 
     def _twice(self, is_at_work: Callable[[], bool]) -> bool:
         """Whether nothing was at work at two looks, and nobody took a turn or was replaced between them."""

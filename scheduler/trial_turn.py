@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import time
 
-from ipc.board import READY, SLOT_HEARTBEAT_NS, SLOT_TRIAL, Board
+from squall.ipc.board import READY, SLOT_HEARTBEAT_NS, SLOT_TRIAL, Board
 
 _SETTLE_NS = 1_000_000
 

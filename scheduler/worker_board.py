@@ -1,7 +1,8 @@
 """A worker's side of the status board: what it publishes of itself, and what it reads of the others.
 
-Guarantees: counters go on from where the worker's former incarnation left them. Publishing is called after every turn
-that did something, so a death loses at most one turn's counts (never a tuple: those are the ackers').
+Guarantees: counters go on from where the worker's former incarnation left them. The spouts' accounts, and what was sent
+outside of any tree, lie on the board itself and are exact whenever the worker dies (`engine.account`). The rest is
+published every few milliseconds: a death loses so much of it (never a tuple: those are the ackers').
 
 The worker's loop thread.
 """
@@ -12,9 +13,10 @@ import time
 from array import array
 from operator import add
 
-from engine.core import WorkerCore
-from engine.metrics import FIRST_GAUGE, TASK_COUNTERS
-from ipc.board import (
+from squall.engine.account import ACCOUNT_COLUMNS
+from squall.engine.core import WorkerCore
+from squall.engine.metrics import FIRST_GAUGE, TASK_COUNTERS, SpoutStats
+from squall.ipc.board import (
     READY,
     SLOT_ACTIVE,
     SLOT_AT_HAND,
@@ -22,6 +24,7 @@ from ipc.board import (
     SLOT_CONGESTED,
     SLOT_EXPLAINED,
     SLOT_HEARTBEAT_NS,
+    SLOT_HELD_BYTES,
     SLOT_IDENTITY,
     SLOT_LINKS,
     SLOT_PROGRESS,
@@ -31,7 +34,7 @@ from ipc.board import (
     STARTING,
     Board,
 )
-from ipc.data_plane import DataPlane
+from squall.ipc.data_plane import DataPlane
 
 _COUNTERS = len(TASK_COUNTERS)
 
@@ -50,16 +53,27 @@ class WorkerBoard:
         self._seen = [0] * board.n_slots
         self._identities = board.column(SLOT_IDENTITY)
         self._congested = board.column(SLOT_CONGESTED)
+        self._full = board.full
+        self._mine = frozenset(core.bolt_tasks)
+        self._said_full: set[int] = set()
+        for task in self._mine:
+            self._full[task - 1] = 0
+        self._words[self._at + SLOT_CONGESTED] = 0
         self._base: dict[int, list[int]] = {}
         for task, stats in core.stats.items():
             counters = board.task_counters(task)
             grown = [counters[name] for name in TASK_COUNTERS[:FIRST_GAUGE]]
+            if isinstance(stats, SpoutStats):
+                # Its account is on the board, and what it says is the total.
+                grown[: len(ACCOUNT_COLUMNS)] = [0] * len(ACCOUNT_COLUMNS)
             self._base[task] = grown + [0] * (_COUNTERS - FIRST_GAUGE)
             stats.histogram = board.task_histogram(task)
         self._progress = self._words[self._at + SLOT_PROGRESS]
         self._words[self._at + SLOT_WORKING_NS] = 0
         self._words[self._at + SLOT_AT_HAND] = 0
         self._is_working = False
+        self.has_taken_turns = True
+        """Whether any turn since the last `publish` did something; the caller says so."""
         self._link_base = list(board.link_counts(me).values())
         self._met: set[int] = set()
         self._reconnects = 0
@@ -77,11 +91,6 @@ class WorkerBoard:
     def is_alive(state: int) -> bool:
         return state in (STARTING, READY)
 
-    def publish_dead_letters(self, task: int) -> None:
-        """Write the count of a spout task's dead letters at once: it must not be lost with what comes after it."""
-        index = TASK_COUNTERS.index("dead_letters")
-        self._words[self._board.task_at(task) + index] = self._base[task][index] + self._core.stats[task].dead_letters
-
     def connected(self, slot: int) -> None:
         """A link to a peer is being opened."""
         self._reconnects += slot in self._met
@@ -97,21 +106,39 @@ class WorkerBoard:
         congested[self._me] = 0
         return any(congested)
 
+    def full_elsewhere(self) -> frozenset[int]:
+        """Tasks of other workers whose queues are full, as their workers say. None, unless `others_congested`."""
+        return frozenset(task for task, full in enumerate(self._full.tolist(), 1) if full) - self._mine
+
+    def publish_full(self) -> None:
+        """Say at once which queues here are full, and which are no longer: others keep sending until they know."""
+        full = self._core.pressure.full
+        if full == self._said_full:
+            return
+        for task in self._said_full ^ full:
+            self._full[task - 1] = task in full
+        self._said_full = set(full)
+        if full:
+            self._words[self._at + SLOT_CONGESTED] = 1
+
     def publish(self, worked: bool, congested: bool) -> None:
-        """Write everything that may have changed."""
+        """Write everything that may have changed. `worked`: whether the turn that ends now did anything."""
         words, at = self._words, self._at
         core = self._core
         quiet = not worked and core.quiet
-        if worked:
+        if worked or self.has_taken_turns:
+            # The turns before may have gone unpublished: what was said then is not one moment with what is said now.
+            self.has_taken_turns = False
             self._progress += 1
             words[at + SLOT_QUIET] = 0
             words[at + SLOT_PROGRESS] = self._progress
         words[at + SLOT_BACKLOG] = core.backlog
-        words[at + SLOT_CONGESTED] = congested
+        words[at + SLOT_CONGESTED] = congested or core.pressure.congested
+        words[at + SLOT_HELD_BYTES] = core.pressure.held_bytes
         words[at + SLOT_ACTIVE] = core.active
         self._publish_tasks()
         self._publish_links()
-        if not self._is_working and any(stats.emitted or stats.executed for stats in core.stats.values()):
+        if not self._is_working and core.has_worked:
             self._is_working = True
             words[at + SLOT_WORKING_NS] = time.monotonic_ns()
         # Last, so that who sees "quiet" sees the counters and link positions that belong to it.

@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import faulthandler
 import importlib
+import signal
 from typing import NoReturn
 
-from engine.errors import UsageError
-from scheduler.forked_process import run_forked
-from scheduler.messages import WorkerBoot
-from scheduler.python_stacks import DUMP_SIGNAL
+from squall.engine.errors import UsageError
+from squall.scheduler.forked_process import run_forked
+from squall.scheduler.messages import WorkerBoot
+from squall.scheduler.python_stacks import DUMP_SIGNAL
 
 
 def run_child(boot: WorkerBoot, entry: str) -> NoReturn:
@@ -24,6 +25,9 @@ def run_child(boot: WorkerBoot, entry: str) -> NoReturn:
 
 
 def _run_entry(entry: str, boot: WorkerBoot) -> object:
+    # No KeyboardInterrupt in the middle of users' code, that would pass for its own: SIGINT ends a worker as any other
+    # signal does. What is raised by that name in a worker was raised by users.
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
     faulthandler.enable()
     faulthandler.register(DUMP_SIGNAL)
     module, separator, function = entry.partition(":")

@@ -14,14 +14,15 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from engine.core import WorkerCore
-from engine.failure import Failure
-from engine.plan import Plan
-from ipc.rundir import RunDir
-from scheduler.attempt_journal import AttemptJournal
-from scheduler.dead_letters import DeadLetters
-from scheduler.failure_file import FailureFile
-from scheduler.messages import WorkerBoot
+from squall.engine.core import WorkerCore
+from squall.engine.failure import Failure
+from squall.engine.plain_text import plain
+from squall.engine.plan import Plan
+from squall.ipc.rundir import RunDir
+from squall.scheduler.attempt_journal import AttemptJournal
+from squall.scheduler.dead_letters import DeadLetters
+from squall.scheduler.failure_file import FailureFile
+from squall.scheduler.messages import WorkerBoot
 
 _REQUESTS_PAUSE_NS = 500_000_000
 """Between two looks for dead letters that were asked back."""
@@ -84,5 +85,5 @@ class WorkerFiles:
             self._failures.publish(now_ns, at_once)
         except OSError as error:
             # A full disk is no reason to end a worker.
-            sys.stderr.write(f"the list of failures cannot be written: {error}\n")
+            sys.stderr.write(f"the list of failures cannot be written: {plain(error)}\n")
 

@@ -1,24 +1,26 @@
 """What a supervisor leaves on disk about its workers, for the supervisor after it.
 
 Guarantees: an entry names one process for good (pid and start time), so a reused pid is never taken for a worker. An
-entry is there completely or not at all.
+entry is there completely or not at all, and one that was altered is not believed.
 
 Relies on: one supervisor per node, which its socket sees to. Entries of workers that have ended are harmless and stay.
 """
 
 from __future__ import annotations
 
+import hashlib
 import logging
-import os
 from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
 
-from engine.errors import ClusterError
-from ipc.rundir import RunDir
-from scheduler import process
-from scheduler.messages import Wire, WorkerBoot
+from squall.engine.errors import ClusterError
+from squall.ipc.rundir import RunDir
+from squall.scheduler import process
+from squall.scheduler.messages import Wire, WorkerBoot
+
+_DIGEST_BYTES = 16
 
 log = logging.getLogger(__name__)
 
@@ -40,6 +42,23 @@ class Survivor:
     pidfd: int
 
 
+def encode_entry(entry: LedgerEntry) -> bytes:
+    """As it is on disk: its digest, then itself."""
+    body = msgspec.msgpack.encode(entry)
+    return hashlib.blake2b(body, digest_size=_DIGEST_BYTES).digest() + body
+
+
+def decode_entry(data: bytes) -> LedgerEntry:
+    """ClusterError if it is not as it was written: nobody may act on another worker's number or work."""
+    digest, body = data[:_DIGEST_BYTES], data[_DIGEST_BYTES:]
+    if hashlib.blake2b(body, digest_size=_DIGEST_BYTES).digest() != digest:
+        raise ClusterError("it is damaged")
+    try:
+        return msgspec.msgpack.decode(body, type=LedgerEntry)
+    except msgspec.DecodeError as error:
+        raise ClusterError(f"it does not decode: {error}") from None
+
+
 class WorkerLedger:
     """One file per slot. Owner: the supervisor's loop."""
 
@@ -53,35 +72,29 @@ class WorkerLedger:
         temporary = path.with_suffix(".new")
         try:
             entry = LedgerEntry(boot, pid, process.start_time_ticks(pid))
-            temporary.write_bytes(msgspec.msgpack.encode(entry))
+            temporary.write_bytes(encode_entry(entry))
             temporary.rename(path)
         except (OSError, ClusterError) as error:
             log.warning("worker %d of port %d is not noted down: %s", pid, boot.port, error)
 
     def survivor(self, port: int) -> Survivor | None:
         """The slot's last worker, if it lives."""
-        entry = self._read(port)
+        entry = self.entry(port)
         if entry is None:
             return None
         try:
-            pidfd = process.open_pidfd(entry.pid)
-        except ClusterError:
-            return None
-        try:
-            # After the pidfd was opened: from here on the number cannot change its owner unnoticed.
-            if process.start_time_ticks(entry.pid) == entry.start_time_ticks and process.send_signal(pidfd, 0):
-                return Survivor(entry.boot, entry.pid, pidfd)
+            return Survivor(entry.boot, entry.pid, process.open_proven(entry.pid, entry.start_time_ticks))
         except ClusterError as error:
             log.info("worker of port %d: %s", port, error)
-        os.close(pidfd)
-        return None
+            return None
 
-    def _read(self, port: int) -> LedgerEntry | None:
+    def entry(self, port: int) -> LedgerEntry | None:
+        """What was noted of the slot's last worker, dead or alive; None if nothing can be read."""
         try:
-            return msgspec.msgpack.decode(self._path(port).read_bytes(), type=LedgerEntry)
+            return decode_entry(self._path(port).read_bytes())
         except FileNotFoundError:
             return None
-        except (OSError, msgspec.DecodeError) as error:
+        except (OSError, ClusterError) as error:
             log.warning("the note of port %d's last worker cannot be read: %s", port, error)
             return None
 

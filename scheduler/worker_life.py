@@ -7,10 +7,10 @@ import os
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from engine.errors import SquallError
-from ipc.rundir import RunDir
-from scheduler.messages import SlotAssignment, SlotChanged, SlotRef, WorkerBoot
-from scheduler.process import describe_status
+from squall.engine.errors import SquallError
+from squall.ipc.rundir import RunDir
+from squall.scheduler.messages import SlotAssignment, SlotChanged, SlotRef, WorkerBoot
+from squall.scheduler.process import describe_status
 
 
 class SlotState(enum.Enum):

@@ -7,19 +7,21 @@ Relies on: being called in the only thread of a process that was just forked.
 
 from __future__ import annotations
 
-import traceback
+from squall.engine.errors import SquallError
+from squall.engine.executor import TaskCrashed
+from squall.engine.user_text import text_of_error, traceback_of
+from squall.scheduler.lease import LeaseEnded
+from squall.scheduler.messages import WorkerBoot
+from squall.scheduler.worker import EXIT_CRASHED, Worker
 
-from engine.errors import SquallError
-from engine.executor import TaskCrashed, describe
-from scheduler.messages import WorkerBoot
-from scheduler.worker import EXIT_CRASHED, Worker
 
-
-def _internal(error: Exception) -> str:
+def _internal(error: BaseException) -> str:
     """What to say of an error that is not the user code's: Squall's own errors speak for themselves."""
     if isinstance(error, SquallError):
         return str(error)
-    return f"internal error of the worker, a bug in Squall: {describe(error)}"
+    if isinstance(error, MemoryError):
+        return f"the worker has no memory left: {text_of_error(error)}"
+    return f"internal error of the worker, a bug in Squall: {text_of_error(error)}"
 
 
 def worker_main(boot: WorkerBoot) -> int:
@@ -31,8 +33,8 @@ def worker_main(boot: WorkerBoot) -> int:
         worker.fail(crash.component, crash.task, str(crash), crash.traceback_text)
         worker.close()
         return EXIT_CRASHED
-    except Exception as error:
-        worker.fail("", 0, _internal(error), traceback.format_exc())
+    except BaseException as error:
+        worker.fail("", 0, _internal(error), traceback_of(error))
         worker.close()
         return EXIT_CRASHED
     try:
@@ -42,8 +44,12 @@ def worker_main(boot: WorkerBoot) -> int:
         worker.fail(crash.component, crash.task, str(crash), crash.traceback_text)
         worker.send_last()
         code = EXIT_CRASHED
-    except Exception as error:
-        worker.fail("", 0, _internal(error), traceback.format_exc())
+    except LeaseEnded as end:
+        # Nobody waits for what it has, and its name may be another's: it closes no task and writes nothing more.
+        worker.fail("", 0, str(end), "")
+        code = EXIT_CRASHED
+    except BaseException as error:
+        worker.fail("", 0, _internal(error), traceback_of(error))
         code = EXIT_CRASHED
     worker.close()
     return code

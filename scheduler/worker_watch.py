@@ -10,7 +10,8 @@ import signal
 
 import zmq
 
-from scheduler import process
+from squall.engine.errors import ClusterError
+from squall.scheduler import process
 
 
 class WorkerWatch:
@@ -20,9 +21,11 @@ class WorkerWatch:
         self._poller = poller
         self._pidfds: dict[int, int] = {}
         self._pids: dict[int, int] = {}
+        self._started_ticks: dict[int, int] = {}
 
     def add(self, pid: int, pidfd: int) -> None:
-        """Take over a pidfd."""
+        """Take over a pidfd. OSError without a descriptor to look at the process with: it is not taken over then."""
+        self._started_ticks[pid] = _started_ticks(pid, pidfd)
         self._pidfds[pid] = pidfd
         self._pids[pidfd] = pid
         self._poller.register(pidfd, zmq.POLLIN)
@@ -33,6 +36,10 @@ class WorkerWatch:
 
     def holds(self, pid: int) -> bool:
         return pid in self._pidfds
+
+    def started_ticks(self, pid: int) -> int:
+        """Start time of a worker, as `process.start_time_ticks` tells it; 0 if it is not known."""
+        return self._started_ticks.get(pid, 0)
 
     def reap(self, pid: int) -> int | None:
         """The exit status, if the worker is our own child by now and dead; else its forking parent will tell."""
@@ -58,10 +65,20 @@ class WorkerWatch:
         """The worker has ended."""
         pidfd = self._pidfds.pop(pid, None)
         if pidfd is not None:
-            del self._pids[pidfd]
+            del self._pids[pidfd], self._started_ticks[pid]
             self._poller.unregister(pidfd)
             os.close(pidfd)
 
     def close(self) -> None:
         for pid in list(self._pidfds):
             self.forget(pid)
+
+
+def _started_ticks(pid: int, pidfd: int) -> int:
+    """0 if the worker has ended and was reaped already."""
+    try:
+        ticks = process.start_time_ticks(pid)
+        # If the pidfd still has its process now, the number was that process's when it was looked at.
+        return ticks if process.send_signal(pidfd, 0) else 0
+    except ClusterError:
+        return 0

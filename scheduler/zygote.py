@@ -8,7 +8,7 @@ Guarantees
 
 Relies on: being started by `scheduler.zygote_client`, with one end of a socket pair.
 
-Forked from its supervisor, or run as ``python -m scheduler.zygote --fd N``.
+Forked from its supervisor, or run as ``python -m squall.scheduler.zygote --fd N``.
 """
 
 from __future__ import annotations
@@ -27,17 +27,21 @@ import socket
 import sys
 from collections.abc import Sequence
 
-from engine.errors import ClusterError
-from scheduler import process
-from scheduler.forked_process import fork
-from scheduler.messages import WorkerBoot
-from scheduler.worker_child import run_child
-from scheduler.zygote_wire import ChildExited, Forked, ForkRefused, ForkRequest, ZygoteChannel
+from squall.engine.errors import ClusterError
+from squall.ipc.private import UMASK
+from squall.scheduler import process
+from squall.scheduler.daemon_log import log_to_stderr
+from squall.scheduler.forked_process import fork
+from squall.scheduler.messages import WorkerBoot
+from squall.scheduler.worker_child import run_child
+from squall.scheduler.zygote_wire import ChildExited, Forked, ForkRefused, ForkRequest, ZygoteChannel
 
-PRELOADED_MODULES = ("zmq", "msgspec", "cloudpickle", "scheduler.worker_main", "scheduler.cluster", "squall")
+PRELOADED_MODULES = (
+    "zmq", "msgspec", "cloudpickle", "squall.scheduler.worker_main", "squall.scheduler.cluster", "squall",
+)
 """With what files of topologies import, be it only for their main program: it took each new worker up to 30 ms, half
 of the time to replace one."""
-PRELOADED_PACKAGES = ("engine", "ipc")
+PRELOADED_PACKAGES = ("squall.engine", "squall.ipc")
 
 log = logging.getLogger(__name__)
 
@@ -124,10 +128,12 @@ class Zygote:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m scheduler.zygote", description="forks workers for a supervisor")
+    prog = "python -m squall.scheduler.zygote"
+    parser = argparse.ArgumentParser(prog=prog, description="forks workers for a supervisor")
     parser.add_argument("--fd", type=int, required=True, help="descriptor of the socket to the supervisor")
     options = parser.parse_args(arguments)
-    logging.basicConfig(format="%(asctime)s %(levelname)s %(name)s: %(message)s", level=logging.INFO)
+    log_to_stderr()
+    os.umask(UMASK)
     with contextlib.closing(ZygoteChannel(socket.socket(fileno=options.fd))) as channel:
         preload()
         Zygote(channel).run()

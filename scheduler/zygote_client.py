@@ -15,18 +15,18 @@ import os
 import select
 import socket
 import subprocess
-import sys
 import time
 from collections import deque
 from typing import NamedTuple
 
-from engine.errors import ClusterError, ProtocolError
-from scheduler.forked_module import ChildProcess, fork_module
-from scheduler.messages import WorkerBoot
-from scheduler.zygote_wire import ChildExited, Forked, ForkRefused, ForkRequest, Received, ZygoteChannel
+from squall.engine.errors import ClusterError, ProtocolError
+from squall.scheduler.forked_module import ChildProcess, fork_module
+from squall.scheduler.interpreter import interpreter
+from squall.scheduler.messages import WorkerBoot
+from squall.scheduler.zygote_wire import ChildExited, Forked, ForkRefused, ForkRequest, Received, ZygoteChannel
 
-_MODULE = "scheduler.zygote"
-WORKER_ENTRY = "scheduler.worker_main:worker_main"
+_MODULE = "squall.scheduler.zygote"
+WORKER_ENTRY = "squall.scheduler.worker_main:worker_main"
 SEND_TIMEOUT_SECS = 5.0
 CLOSE_TIMEOUT_SECS = 5.0
 
@@ -158,7 +158,7 @@ def _fork(fd: int) -> ChildProcess:
 
 
 def _execute(fd: int) -> ChildProcess:
-    command = [sys.executable, "-m", _MODULE, "--fd", str(fd)]
+    command = [*interpreter(_MODULE), "--fd", str(fd)]
     return subprocess.Popen(command, stdin=subprocess.DEVNULL, pass_fds=[fd], start_new_session=True)
 
 

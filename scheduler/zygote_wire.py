@@ -16,8 +16,8 @@ from typing import NamedTuple
 
 import msgspec
 
-from engine.errors import ProtocolError
-from scheduler.messages import Wire, WorkerBoot
+from squall.engine.errors import ProtocolError
+from squall.scheduler.messages import Wire, WorkerBoot
 
 LENGTH_BYTES = 4
 MAX_FRAME_BYTES = 16 * 1024 * 1024

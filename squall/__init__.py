@@ -11,12 +11,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from engine.builder import BoltDeclarer, Declarer, TopologyBuilder
-from engine.collectors import BasicCollector, BoltCollector, SpoutCollector
-from engine.component import BasicBolt, Bolt, CustomGrouping, Spout
-from engine.config import Config
-from engine.context import TopologyContext
-from engine.errors import (
+from squall.engine.builder import BoltDeclarer, Declarer, TopologyBuilder
+from squall.engine.collectors import BasicCollector, BoltCollector, SpoutCollector
+from squall.engine.component import BasicBolt, Bolt, CustomGrouping, Spout
+from squall.engine.config import Config
+from squall.engine.context import TopologyContext
+from squall.engine.errors import (
     ClusterError,
     ComponentError,
     ConfigError,
@@ -26,8 +26,8 @@ from engine.errors import (
     TopologyError,
     UsageError,
 )
-from engine.failure import Failure
-from engine.hooks import (
+from squall.engine.failure import Failure
+from squall.engine.hooks import (
     BoltAckInfo,
     BoltExecuteInfo,
     BoltFailInfo,
@@ -36,19 +36,20 @@ from engine.hooks import (
     SpoutFailInfo,
     TaskHook,
 )
-from engine.prefix import AckedPrefix
-from engine.replaying import ReplayingSpout
-from engine.report import RunReport
-from engine.stream import Stream
-from engine.topology import Topology
-from engine.tuple import Tuple
+from squall.engine.prefix import AckedPrefix
+from squall.engine.replaying import ReplayingSpout
+from squall.engine.report import RunReport
+from squall.engine.stream import Stream
+from squall.engine.topology import Topology
+from squall.engine.tuple import Tuple
 from squall.on_demand import on_demand
 
 if TYPE_CHECKING:
-    from scheduler.cluster import LocalCluster, run
-    from scheduler.job import Job
+    from squall.scheduler.cluster import LocalCluster, run
+    from squall.scheduler.job import Job
 
-_ON_DEMAND = {"Job": "scheduler.job", "LocalCluster": "scheduler.cluster", "run": "scheduler.cluster"}
+_CLUSTER = "squall.scheduler.cluster"
+_ON_DEMAND = {"Job": "squall.scheduler.job", "LocalCluster": _CLUSTER, "run": _CLUSTER}
 
 __version__ = "0.1.0"
 

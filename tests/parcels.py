@@ -13,10 +13,10 @@ import uuid
 from collections.abc import Callable
 from typing import Any
 
-from engine.batch import Batch
-from engine.failure import Failure
-from engine.parcel import Parcel
-from ipc.codec import OUT_OF_BAND_BYTES
+from squall.engine.batch import Batch
+from squall.engine.failure import Failure
+from squall.engine.parcel import Parcel
+from squall.ipc.codec import OUT_OF_BAND_BYTES
 
 try:
     import numpy as np
@@ -73,7 +73,7 @@ def batch_of(rows: list[Row], source: int = 1, stream: str = "default", target: 
 
 def parcel_of(*batches: Batch) -> Parcel:
     parcel = Parcel()
-    parcel.batches = list(batches)
+    parcel.batches = collections.deque(batches)
     parcel.rows = sum(len(batch.rows) for batch in batches)
     return parcel
 

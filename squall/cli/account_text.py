@@ -5,8 +5,61 @@ From the report as a document (`RunReport.to_dict()`), which is what `squall run
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
+
+
+def account_text(document: Mapping[str, Any]) -> str:
+    """"90 acked, 10 failed, 0 dead letters, ...": what became of what was emitted. The parts add up to it."""
+    parts = [f"{document['acked']:,} acked"]
+    parts += [f"{document[name]:,} {label}" for name, label in _ATTEMPTS.items()]
+    parts += [f"{document[name]:,} {name}" for name in ("abandoned",) if document[name]]
+    return ", ".join(parts)
+
+
+def latency_text(latency: Mapping[str, float | None], names: Iterable[str] = ("p50", "p90", "p99", "max")) -> str:
+    """"p50 1.25 ms, p90 -": a dash where nothing was acked."""
+    return ", ".join(
+        f"{name} -" if (millis := latency[name]) is None else f"{name} {millis:.2f} ms" for name in names
+    )
+
+
+def untracked_lines(document: Mapping[str, Any]) -> Iterator[str]:
+    """Messages that nobody emitted again, and tuples outside of any tree."""
+    if document["unreplayed"]:
+        count = document["unreplayed"]
+        yield f"{count:,} message{'s' * (count != 1)} failed and {'was' if count == 1 else 'were'} not emitted again"
+    if document["untracked_emitted"]:
+        yield f"{document['untracked_emitted']:,} emitted by spouts without tracking: nobody hears what becomes of them"
+    for name, component in document["components"].items():
+        flow = component["untracked"]
+        if not flow["sent"]:
+            continue
+        text = f"untracked tuples for {name}: {flow['sent']:,} sent, {flow['delivered']:,} delivered"
+        text += f", {flow['dropped']:,} dropped" if flow["dropped"] else ""
+        if flow["unprocessed"]:
+            text += f", {flow['unprocessed']:,} unprocessed"
+        if flow["unknown"]:
+            text += f", {flow['unknown']:,} unknown: a worker that died had them, and may have executed some"
+        yield text
+
+
+def wait_lines(document: Mapping[str, Any]) -> Iterator[str]:
+    """What spouts wait for, and how much of the time."""
+    for name, component in document["components"].items():
+        waits = sorted(component["waits"].items(), key=lambda item: -item[1])
+        shown = ", ".join(f"{share:.0%} {_WAITS[reason]}" for reason, share in waits if share >= 0.005)
+        if shown:
+            yield f"{name} waited: {shown}"
+
+
+_ATTEMPTS = {
+    "failed": "failed", "dead_letters": "dead letters", "waiting": "waiting for a retry", "pending": "pending",
+}
+_WAITS = {
+    "pending_limit": "for answers (max_spout_pending)", "credit": "for room downstream", "retry": "to retry",
+    "input": "for its source", "inactive": "to be activated",
+}
 
 
 def failure_lines(document: Mapping[str, Any]) -> Iterator[str]:
@@ -23,6 +76,18 @@ def failure_lines(document: Mapping[str, Any]) -> Iterator[str]:
         )
     if any(document["links"].values()):
         yield "links: " + ", ".join(f"{count:,} {name}" for name, count in document["links"].items())
+
+
+def never_acked_lines(document: Mapping[str, Any]) -> Iterator[str]:
+    """Bolts that ack nothing, when trees time out."""
+    for name, row in document["components"].items():
+        # A basic bolt acks by itself, and one that keeps tuples for a window has acked some in the end.
+        never = row["kind"] == "bolt" and row["executed"] and not (row["acked"] or row["failed"])
+        if never and document["timed_out"]:
+            yield (
+                f"{name} has never acked any of its {row['executed']:,} tuples, and {document['timed_out']:,} trees "
+                "timed out: a Bolt acks each tuple itself (collector.ack), a BasicBolt has it done"
+            )
 
 
 def metric_lines(document: Mapping[str, Any]) -> Iterator[str]:

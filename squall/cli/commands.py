@@ -6,13 +6,14 @@ traceback. Commands that need Spark import it only when they are called.
 
 from __future__ import annotations
 
+import io
 import sys
+import textwrap
 import traceback
 
 import click
 import zmq
 
-from engine.errors import SquallError, UsageError
 from squall import __version__
 from squall.cli.activate import activate_command, deactivate_command
 from squall.cli.config import config_command
@@ -21,7 +22,9 @@ from squall.cli.dead_letters import dead_letters
 from squall.cli.down import down_command
 from squall.cli.kill import kill_command
 from squall.cli.logs import logs_command
+from squall.cli.output import note
 from squall.cli.rebalance import rebalance_command
+from squall.cli.repair import repair_command
 from squall.cli.reset import reset_command
 from squall.cli.run import run_command
 from squall.cli.spark import prepare, verify
@@ -29,6 +32,8 @@ from squall.cli.status import status_command
 from squall.cli.submit import submit_command
 from squall.cli.topologies import list_command
 from squall.cli.up import up_command
+from squall.engine.errors import SquallError, UsageError
+from squall.engine.plain_text import plain
 
 EXIT_FAILURE, EXIT_USAGE = 1, 2
 
@@ -45,7 +50,7 @@ def cli(context: click.Context, debug: bool) -> None:
 STANDING = (
     up_command, down_command, nimbus_command, supervisor_command, submit_command, list_command, status_command,
     activate_command, deactivate_command, rebalance_command, reset_command, kill_command,
-    logs_command,
+    logs_command, repair_command,
 )
 for command in (run_command, *STANDING, dead_letters, config_command, prepare, verify):
     cli.add_command(command)
@@ -59,20 +64,38 @@ def main(arguments: list[str] | None = None) -> None:
     except click.exceptions.Exit as exit_:
         code = exit_.exit_code
     except click.Abort:
-        click.echo("interrupted", err=True)
+        note("interrupted")
         code = 130
     except click.ClickException as error:
-        error.show()
-        code = error.exit_code
+        code = _show(error)
     except SquallError as error:
-        if "--debug" in arguments:
-            traceback.print_exc()
-        click.echo(f"squall: {error}", err=True)
+        _tell(error, arguments)
         code = EXIT_USAGE if isinstance(error, UsageError) else EXIT_FAILURE
     except (OSError, zmq.ZMQError) as error:
         # The machine's refusals: no descriptor left, a full disk, a file that cannot be read.
-        if "--debug" in arguments:
-            traceback.print_exc()
-        click.echo(f"squall: {error}", err=True)
+        _tell(error, arguments)
+        code = EXIT_FAILURE
+    except Exception:
+        # A bug; its text may be anybody's.
+        _note_traceback()
         code = EXIT_FAILURE
     sys.exit(code if isinstance(code, int) else 0)
+
+
+def _tell(error: Exception, arguments: list[str]) -> None:
+    if "--debug" in arguments:
+        _note_traceback()
+    note(f"squall: {plain(error)}")
+
+
+def _note_traceback() -> None:
+    """Indented: the texts of exceptions in it may have lines, which must not be taken for ours."""
+    note(textwrap.indent(traceback.format_exc().rstrip("\n"), "  "))
+
+
+def _show(error: click.ClickException) -> int:
+    """What click says of wrong use, which quotes the arguments."""
+    said = io.StringIO()
+    error.show(said)
+    note(said.getvalue().rstrip("\n"))
+    return error.exit_code

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
-
 import click
 
-from engine.config import Config
+from squall.cli.output import say, say_json
 from squall.cli.settings import parse_settings
+from squall.engine.config import Config
+from squall.engine.plain_text import plain
 
 
 @click.command("config")
@@ -18,9 +18,9 @@ def config_command(settings: tuple[str, ...], as_json: bool) -> None:
     config = Config(**parse_settings(settings))
     if as_json:
         rows = {name: {"value": value, "storm_key": key, "help": text} for name, key, value, text in config}
-        click.echo(json.dumps({**rows, **{key: {"value": value} for key, value in config.extra.items()}}, indent=2))
+        say_json({**rows, **{key: {"value": value} for key, value in config.extra.items()}})
         return
     for name, key, value, text in config:
-        click.echo(f"{name} = {value!r}\n    {key}: {text}")
+        say(f"{name} = {value!r}\n    {key}: {text}")
     for key, value in config.extra.items():
-        click.echo(f"{key} = {value!r}\n    handed to the components")
+        say(f"{plain(key)} = {value!r}\n    handed to the components")

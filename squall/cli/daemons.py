@@ -7,21 +7,20 @@ from typing import NoReturn
 
 import click
 
-from engine.errors import UsageError
-from ipc.rundir import RunDir
-from scheduler.cluster_size import check_cluster, this_machine
-from scheduler.daemons import daemon_command, daemon_environment, ports_of
-from scheduler.nodes import check_node_name
-from scheduler.restart_policy import RestartPolicyOptions
 from squall.cli.standing import cluster_path, directory_option
 from squall.cli.up import DEFAULT_SLOTS
+from squall.engine.errors import UsageError
+from squall.scheduler.cluster_size import check_cluster, this_machine
+from squall.scheduler.daemons import daemon_command, daemon_environment, ports_of, take_directory
+from squall.scheduler.nodes import check_node_name
+from squall.scheduler.restart_policy import RestartPolicyOptions
 
 
 @click.command("nimbus")
 @directory_option
 def nimbus_command(directory: str | None) -> None:
     """Run Nimbus until Ctrl-C. Supervisors and workers run on without it, and the next one takes up what is on disk."""
-    _become("scheduler.nimbus_main", directory, "--alone")
+    _become("squall.scheduler.nimbus_main", directory, "--alone")
 
 
 @click.command("supervisor")
@@ -38,10 +37,10 @@ def supervisor_command(node: str, slots: int, max_deaths: int, directory: str | 
     check_node_name(node)
     RestartPolicyOptions(max_deaths=max_deaths)
     arguments = ("--node", node, "--ports", ports_of(slots), "--max-deaths", str(max_deaths), "--interruptible")
-    _become("scheduler.supervisor_main", directory, *arguments)
+    _become("squall.scheduler.supervisor_main", directory, *arguments)
 
 
 def _become(module: str, directory: str | None, *arguments: str) -> NoReturn:
-    run_dir = RunDir.create(cluster_path(directory))
+    run_dir = take_directory(cluster_path(directory))
     command = daemon_command(module, run_dir, *arguments)
     os.execve(command[0], command, daemon_environment(run_dir))

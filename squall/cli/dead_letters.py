@@ -2,23 +2,29 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import click
 from rich import box
-from rich.console import Console
-from rich.markup import escape
 from rich.table import Table
 
-from engine.errors import UsageError
-from ipc.rundir import RunDir
-from scheduler.dead_letters import DeadLetter, DeadLetters
-from scheduler.kept_state import find_dead_letters, names_with_dead_letters
-from scheduler.topologies import with_near_name
+from squall.cli.output import note, say, say_json
+from squall.cli.plain_console import PlainConsole
+from squall.cli.standing import plural
+from squall.engine.errors import UsageError
+from squall.engine.plain_text import plain
+from squall.ipc.rundir import RunDir
+from squall.scheduler.dead_letters import DeadLetter, DeadLetters
+from squall.scheduler.kept_state import find_dead_letters, names_with_dead_letters
+from squall.scheduler.topologies import with_near_name
 
+_EXIT_DAMAGED = 1
 _PLAIN_WIDTH = 160
-_SHOWN_CHARACTERS = 60
+_MARGIN = 3
+_SHOWN_CHARACTERS = 32
+"""Of a message id, and of values."""
+_LEAST_ERROR = 40
+"""So much of an error is shown however narrow the window: lines wrap then."""
 
 
 @click.command("dead-letters")
@@ -31,27 +37,35 @@ def dead_letters(topology: str, directory: str | None, replay: bool, ids: tuple[
     """List the messages of TOPOLOGY that were given up after too many failures, or give them back.
 
     A letter that is given back is emitted by its spout task as soon as the topology runs in the same directory; nothing
-    is held against it any more.
+    is held against it any more. A line of the ledger that is damaged is named on stderr; the exit code is 1 then.
     """
     run_dir = _run_dir(topology, directory)
     ledger = DeadLetters(run_dir.topology_state(topology))
-    if replay:
-        letters = ledger.give_back(ids)
-    else:
-        letters = [letter for letter in ledger.read() if not ids or letter.id in ids]
+    found, damage = ledger.look()
+    letters = ledger.give_back(ids) if replay else [letter for letter in found if not ids or letter.id in ids]
     if as_json:
         document = {
             "topology": topology, "dir": str(run_dir.path), "given_back": replay,
-            "letters": [letter.public() for letter in letters],
+            "letters": [letter.public() for letter in letters], "damaged": damage,
         }
-        click.echo(json.dumps(document, indent=2))
-        return
-    _print(letters)
+        say_json(document)
+    else:
+        _print(letters)
+        _sum_up(topology, run_dir, ledger, letters, replay, ids)
+    for line in damage:
+        note(plain(line))
+    if damage:
+        click.get_current_context().exit(_EXIT_DAMAGED)
+
+
+def _sum_up(
+    topology: str, run_dir: RunDir, ledger: DeadLetters, letters: list[DeadLetter], replay: bool, ids: tuple[str, ...]
+) -> None:
     if replay:
-        click.echo(f"{len(letters)} given back to {topology} in {run_dir.path}")
+        say(f"{len(letters)} given back to {plain(topology)} in {plain(run_dir.path)}")
         _warn_of_the_rest(ledger.read(), ids)
     else:
-        click.echo(f"{len(letters)} dead letters of {topology} in {run_dir.path}")
+        say(f"{plural(len(letters), 'dead letter')} of {plain(topology)} in {plain(run_dir.path)}")
 
 
 def _run_dir(topology: str, directory: str | None) -> RunDir:
@@ -71,28 +85,40 @@ def _run_dir(topology: str, directory: str | None) -> RunDir:
 
 
 def _print(letters: list[DeadLetter]) -> None:
-    console = Console(highlight=False, soft_wrap=True)
-    if not console.is_terminal:
-        console.width = _PLAIN_WIDTH
+    console = PlainConsole(width=_PLAIN_WIDTH)
     if not letters:
         return
+    rows = [_cells(letter) for letter in letters]
+    head = ("id", "when", "spout", "message id", "values")
+    before = sum(max(map(len, column)) + 2 for column in zip(head, *(cells for cells, _, _, _ in rows), strict=True))
+    # Rich makes every column narrower where one is too wide; of a letter whose id is cut nothing can be asked.
+    room = console.width - before - _MARGIN
     table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
-    for column in ("id", "when", "spout", "message id", "values", "last failure"):
+    for column in (*head, "last failure"):
         table.add_column(column, no_wrap=True)
-    for letter in letters:
-        where = f" in {letter.component}[{letter.task}]" if letter.component else ""
-        on = f" on {letter.worker}" if letter.worker else ""
-        why = f"{letter.reason}{where}{on}{': ' + letter.error if letter.error else ''} (attempt {letter.attempt})"
-        row = (f"{letter.spout}[{letter.task_index}]", _short(letter.message_id), _short(letter.values), why)
-        table.add_row(letter.id, letter.at[:19], *map(escape, row))
+    for cells, where, error, attempt in rows:
+        left = max(_LEAST_ERROR, room - len(where) - len(attempt))
+        table.add_row(*cells, where + _short(error, left) + attempt)
+    console.width = 100_000
     console.print(table)
 
 
-def _short(text: str) -> str:
-    return text if len(text) <= _SHOWN_CHARACTERS else text[: _SHOWN_CHARACTERS - 3] + "..."
+def _cells(letter: DeadLetter) -> tuple[tuple[str, ...], str, str, str]:
+    """The short columns, and of the long one where, what and which attempt."""
+    where = f" in {letter.component}[{letter.task}]" if letter.component else ""
+    on = f" on {letter.worker}" if letter.worker else ""
+    spout = plain(f"{letter.spout}[{letter.task_index}]")
+    cells = (letter.id, letter.at[:19], spout, _short(letter.message_id), _short(letter.values))
+    colon = ": " if letter.error else ""
+    return cells, plain(f"{letter.reason}{where}{on}{colon}"), letter.error, f" (attempt {letter.attempt})"
+
+
+def _short(text: str, limit: int = _SHOWN_CHARACTERS) -> str:
+    text = plain(text)
+    return text if len(text) <= limit else text[: limit - 3] + "..."
 
 
 def _warn_of_the_rest(left: list[DeadLetter], ids: tuple[str, ...]) -> None:
     for letter in left:
         if not ids and letter.why_no_payload:
-            click.echo(f"{letter.id} cannot be given back: {letter.why_no_payload}", err=True)
+            note(plain(f"{letter.id} cannot be given back: {letter.why_no_payload}"))

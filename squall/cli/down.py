@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import click
 
-from scheduler.standing import stop_cluster
 from squall.cli.interrupts import Interrupts
-from squall.cli.standing import directory_option, json_option, open_cluster, show
+from squall.cli.standing import cluster_path, directory_option, json_option, open_cluster, plural, show
 from squall.cli.up import DRAIN_SECS, tell
+from squall.engine.errors import UsageError
+from squall.engine.plain_text import plain
+from squall.ipc.rundir import RunDir
+from squall.scheduler.standing import end_lost, stop_cluster
 
 
 @click.command("down")
@@ -20,15 +23,40 @@ def down_command(directory: str | None, drain_secs: float, as_json: bool) -> Non
 
     Its topologies are kept and go on with the next squall up.
     """
-    run_dir = open_cluster(directory)
+    try:
+        run_dir = open_cluster(directory)
+    except UsageError:
+        if not _end_lost(RunDir(cluster_path(directory)), as_json):
+            raise
+        return
     with Interrupts() as interrupts:
         stopped = stop_cluster(run_dir, drain_secs, lambda: interrupts.count > 0)
     if not stopped.pending and not stopped.killed:
-        text = f"cluster in {run_dir.path} is stopped"
+        text = f"cluster in {plain(run_dir.path)} is stopped"
     else:
         names = ", ".join(stopped.pending)
-        text = f"cluster in {run_dir.path} is stopped" + (f"; kept for the next squall up: {names}" if names else "")
+        text = f"cluster in {plain(run_dir.path)} is stopped"
+        text += f"; kept for the next squall up: {names}" if names else ""
     tell(stopped, drain_secs)
-    show(as_json, {"dir": str(run_dir.path), "pending": stopped.pending, "killed": stopped.killed}, text)
+    document = {
+        "dir": str(run_dir.path),
+        "pending": stopped.pending,
+        "waiting": {name: left.waiting for name, left in stopped.pending.items()},
+        "untracked_unexecuted": {name: left.untracked for name, left in stopped.pending.items()},
+        "killed": stopped.killed,
+    }
+    show(as_json, document, text)
     if interrupts.count:
         raise click.exceptions.Exit(interrupts.exit_code)
+
+
+def _end_lost(run_dir: RunDir, as_json: bool) -> int:
+    """End what runs of a cluster whose directory was removed, or has lost its key; how many processes."""
+    killed = end_lost(run_dir)
+    if killed:
+        text = (
+            f"{plural(killed, 'process', 'processes')} of the cluster in {run_dir.path} ended, undrained: "
+            f"the directory was removed, or has lost its key"
+        )
+        show(as_json, {"dir": str(run_dir.path), "pending": {}, "killed": killed}, text)
+    return killed

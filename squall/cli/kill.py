@@ -5,19 +5,46 @@ from __future__ import annotations
 import click
 
 from squall.cli.interrupts import Interrupts
-from squall.cli.standing import directory_option, job_of, json_option, left_pending, limit_secs, show, wait_option
+from squall.cli.standing import (
+    directory_option,
+    job_of,
+    json_option,
+    left_document,
+    left_pending,
+    limit_secs,
+    nimbus_of,
+    show,
+    wait_option,
+)
+from squall.engine.errors import UsageError
 
 
 @click.command("kill")
-@click.argument("name")
+@click.argument("name", required=False)
+@click.option("--unknown", is_flag=True, help="What the store does not know: stop its workers and remove its files.")
 @wait_option
 @directory_option
 @json_option
-def kill_command(name: str, wait_secs: float | None, directory: str | None, as_json: bool) -> None:
-    """Stop a topology's spouts, wait until nothing is pending, then remove it. Ctrl-C ends the wait."""
+def kill_command(
+    name: str | None, unknown: bool, wait_secs: float | None, directory: str | None, as_json: bool
+) -> None:
+    """Stop a topology's spouts, wait until nothing is pending, then remove it. Ctrl-C ends the wait.
+
+    With --unknown instead of NAME: topologies that squall list calls unknown. Nothing of them is drained; their dead
+    letters and their tasks' state stay.
+    """
+    if unknown == (name is not None):
+        raise UsageError("give the NAME of a topology, or --unknown")
+    if name is None:
+        with nimbus_of(directory) as (_, client):
+            ids = client.forget_unknown()
+        text = f"removed: {', '.join(ids)}" if ids else "nothing is unknown"
+        show(as_json, {"unknown": ids}, text)
+        return
     with Interrupts() as interrupts, job_of(directory, name) as job:
         limit = limit_secs(wait_secs, job.record)
         pending = job.kill(limit, lambda: interrupts.count > 0)
-    show(as_json, {"name": name, "id": job.id, "pending": pending}, f"{name} is gone; {left_pending(pending, limit)}")
+    document = {"name": name, "id": job.id, **left_document(pending)}
+    show(as_json, document, f"{name} is gone; {left_pending(pending, limit)}")
     if interrupts.count:
         raise click.exceptions.Exit(interrupts.exit_code)

@@ -1,37 +1,39 @@
-"""The throw-away process that imports a topology file: ``python -m squall.cli.load_child FD`` (see `load_limits`).
+"""What the throw-away process does that imports a topology file (see `load_limits`; `load_guard` forks it).
 
-Reads a LoadRequest from stdin, writes Loaded or Refusal to descriptor FD, and ends.
+Reads a LoadRequest from stdin, writes Loaded or Refusal to a descriptor, and ends.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
-import traceback
 from pathlib import Path
+from typing import NoReturn
 
 import msgspec
 
-from engine.config import Config
-from engine.errors import SquallError, UsageError
-from scheduler.topology_code import TopologyCode, pack
 from squall.cli.load_limits import Loaded, LoadRequest, Refusal, limit_memory
 from squall.cli.loader import load_topology
+from squall.engine.config import Config
+from squall.engine.errors import UsageError
+from squall.engine.user_text import TRACEBACK_CHARACTERS, message_of, traceback_of
+from squall.scheduler.topology_code import TopologyCode, pack
 
 
-def main(answer: int) -> None:
-    # The file's own children must not keep the answer open.
-    os.set_inheritable(answer, False)
+def import_and_answer(answer: int) -> NoReturn:
+    """Be that process: answer by descriptor `answer`."""
     request = msgspec.msgpack.decode(sys.stdin.buffer.read(), type=LoadRequest)
     limit_memory(request.memory_bytes)
     try:
         outcome: Loaded | Refusal = Loaded(_load(request))
-    except SquallError as error:
-        outcome = Refusal(str(error), traceback.format_exc())
-    except MemoryError:
+    except MemoryError as error:
         message = f"importing {request.target} took more than {request.memory_bytes} bytes of memory"
-        outcome = Refusal(message, traceback.format_exc())
-    sys.stdout.flush()
+        outcome = Refusal(message, traceback_of(error))
+    except BaseException as error:  # users' code, down to how a component is pickled
+        outcome = Refusal(message_of(error, TRACEBACK_CHARACTERS), traceback_of(error))
+    with contextlib.suppress(OSError, ValueError, AttributeError):  # the file may have closed or replaced it
+        sys.stdout.flush()
     with open(answer, "wb") as pipe:
         pipe.write(msgspec.msgpack.encode(outcome))
     # Not by the normal way: threads that the file has started must not keep this process alive.
@@ -47,7 +49,3 @@ def _load(request: LoadRequest) -> TopologyCode:
             raise MemoryError from error
         raise
     return pack(topology, config, module, beside=Path(str(module.__file__)).parent)
-
-
-if __name__ == "__main__":
-    main(int(sys.argv[1]))

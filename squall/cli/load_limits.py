@@ -1,7 +1,9 @@
 """Limits under which a topology file is imported in a throw-away process, for `squall submit`.
 
 Guarantees: whatever the file does (hangs, fills the memory, prints without end, ends the process, leaves processes
-behind), it is stopped, its process group is ended, and the caller gets one line that says which limit it met.
+behind), it is stopped, every process that it started is ended, in whatever session, and the caller gets one line that
+says which limit it met. Other children of the calling process are left alone. The limit of memory is that of each
+process. A file that means to escape can: it runs as the user who submits it.
 """
 
 from __future__ import annotations
@@ -10,19 +12,19 @@ import contextlib
 import os
 import resource
 import select
-import signal
 import subprocess
-import sys
 import time
 
 import msgspec
 
-from engine.config import Config
-from engine.errors import ClusterError, UsageError
-from scheduler.daemons import python_environment
-from scheduler.messages import Wire
-from scheduler.process import describe_status
-from scheduler.topology_code import TopologyCode
+from squall.cli.output import note
+from squall.engine.config import Config
+from squall.engine.errors import ClusterError, UsageError
+from squall.engine.plain_text import plain
+from squall.scheduler.interpreter import interpreter
+from squall.scheduler.messages import Wire
+from squall.scheduler.process import describe_status
+from squall.scheduler.topology_code import TopologyCode
 
 TIME_SECS = 60.0
 MEMORY_BYTES = 4 << 30
@@ -32,6 +34,8 @@ CODE_BYTES = 256 << 20
 """Of what comes back. A topology that holds more should read it from a file in `open` or `prepare`."""
 _READ_BYTES = 1 << 16
 _END_SECS = 1.0
+_GUARD_SECS = 10.0
+"""For the kernel to end what was killed."""
 
 
 class LoadRequest(Wire, frozen=True):
@@ -62,27 +66,38 @@ def load_apart(
     """Import `target` in a process of its own. UsageError (its note is the user's traceback) if that fails."""
     request = msgspec.msgpack.encode(LoadRequest(target, arguments, config.to_dict(), memory_bytes))
     answer_read, answer_write = os.pipe2(os.O_CLOEXEC)
+    lifeline_read, lifeline = os.pipe2(os.O_CLOEXEC)
     try:
         child = subprocess.Popen(
-            # -P: a file of the user's that is called like one of ours must not be taken for it.
-            [sys.executable, "-P", "-m", "squall.cli.load_child", str(answer_write)], stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, pass_fds=[answer_write], start_new_session=True,
-            env=python_environment(),
+            [*interpreter("squall.cli.load_guard"), str(answer_write), str(lifeline_read)], stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, pass_fds=[answer_write, lifeline_read],
+            start_new_session=True,
         )
     except OSError as error:
         os.close(answer_read)
+        os.close(lifeline)
         raise ClusterError(f"cannot start a process to import {target}: {error.strerror}") from error
     finally:
         os.close(answer_write)
+        os.close(lifeline_read)
     try:
         return _follow(child, request, answer_read, target, time_secs)
     finally:
         os.close(answer_read)
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(child.pid, signal.SIGKILL)
+        os.close(lifeline)
         for stream in (child.stdin, child.stdout):
             if stream is not None:
                 stream.close()
+        _await_guard(child, target)
+
+
+def _await_guard(child: subprocess.Popen[bytes], target: str) -> None:
+    """The guard ends when nothing is left that the file started."""
+    try:
+        child.wait(_GUARD_SECS)
+    except subprocess.TimeoutExpired:
+        note(f"processes that importing {plain(target)} started do not end, {_GUARD_SECS:g} s after SIGKILL")
+        child.kill()
         child.wait()
 
 
@@ -111,7 +126,8 @@ def _follow(
             raise UsageError(f"the topology in {target} takes more than {CODE_BYTES} bytes when it is pickled")
     while not printed.ended and select.select([printed.fd], [], [], 0)[0] and not printed.overflowed:
         printed.read()
-    sys.stderr.write(bytes(printed.data).decode("utf-8", "replace"))
+    if printed.data:
+        note(bytes(printed.data).decode("utf-8", "replace").removesuffix("\n"))
     if not received.data:
         raise UsageError(f"importing {target} {_ending(child)}; a topology file must come to its end")
     outcome = msgspec.msgpack.decode(bytes(received.data), type=Loaded | Refusal)

@@ -1,40 +1,51 @@
 """Loads a topology file as the command line names it: FILE[:NAME] and ARGS.
 
 Guarantees: whatever is wrong with the file is said in one line that names file and line; nothing has been started by
-then. The file's directory is on the import path, as if it were run as a script.
+then. What the file raises is told as that, whatever it is, `sys.exit()` too: it does not decide how the command ends.
+Only the operator's own interrupt does. The file's directory is on the import path, as if it were run as a script.
+
+Not caught: what ends the process without an exception, such as `os._exit`. `squall submit` imports the file in a
+process of its own for that.
 """
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import inspect
 import sys
 import traceback
+from collections.abc import Iterator
 from pathlib import Path
-from types import ModuleType
+from types import CoroutineType, ModuleType
 from typing import Any
 
-from engine.errors import SquallError, UsageError
-from engine.topology import Topology
+from squall.cli.interrupts import NotedInterrupt
+from squall.engine.errors import SquallError, UsageError
+from squall.engine.topology import Topology
+from squall.engine.user_text import TRACEBACK_CHARACTERS, isinstance_of, message_of, type_name
+from squall.scheduler.import_path import extend_import_path
 
 DEFAULT_NAME = "topology"
+_SYNTAX_ERRORS = frozenset({SyntaxError, IndentationError, TabError})
 
 
 def load_topology(target: str, arguments: list[str]) -> tuple[Topology, ModuleType]:
     """The topology, and the module it came from."""
     path, name = _split(target)
     module = _import(path)
-    found = getattr(module, name, None)
+    with _told(path, f"looking for {name!r} in it"):
+        found = getattr(module, name, None)
     if found is None:
-        candidates = [n for n, value in vars(module).items() if isinstance(value, Topology)]
+        candidates = [n for n, value in vars(module).items() if isinstance_of(value, Topology)]
         hint = f"; it has {', '.join(candidates)}: use {path}:{candidates[0]}" if candidates else ""
         raise UsageError(f"{path} defines no {name!r}; define a function {name}(args) or a Topology{hint}")
-    if isinstance(found, Topology):
+    if isinstance_of(found, Topology):
         if arguments:
             raise UsageError(f"{path}:{name} is a Topology and takes no arguments, but got {' '.join(arguments)}")
         return found, module
     if not callable(found):
-        raise UsageError(f"{path}:{name} is a {type(found).__name__}; it must be a Topology or a function")
+        raise UsageError(f"{path}:{name} is a {_kind(found)}; it must be a Topology or a function")
     return _call(path, name, found, arguments), module
 
 
@@ -51,9 +62,7 @@ def _split(target: str) -> tuple[Path, str]:
 
 
 def _import(path: Path) -> ModuleType:
-    directory = str(path.resolve().parent)
-    if directory not in sys.path:
-        sys.path.insert(0, directory)
+    extend_import_path([str(path.resolve().parent)])
     module_name = path.stem if path.stem.isidentifier() else "squall_topology"
     if module_name in sys.modules:
         # A topology file may be called like a module that is in use, a test or a library: keep both.
@@ -63,41 +72,69 @@ def _import(path: Path) -> ModuleType:
         raise UsageError(f"topology file {path} is not a Python file (.py)")
     module = importlib.util.module_from_spec(spec)
     sys.modules[module_name] = module
-    try:
+    with _told(path, "importing it"):
         spec.loader.exec_module(module)
-    except SyntaxError as error:
-        raise UsageError(f"{error.filename}:{error.lineno}: {type(error).__name__}: {error.msg}") from error
-    except SquallError:
-        raise
-    except Exception as error:
-        raise UsageError(f"{_place(error, path)}: importing it raised {type(error).__name__}: {error}") from error
     return module
 
 
+@contextlib.contextmanager
+def _told(path: Path, doing: str) -> Iterator[None]:
+    """Users' code runs inside: what it raises becomes one UsageError. Raises KeyboardInterrupt for the operator's."""
+    with NotedInterrupt() as interrupt:
+        try:
+            yield
+        except BaseException as error:
+            if interrupt.came:
+                # Whatever the file made of it.
+                raise KeyboardInterrupt from error
+            raise _refusal(error, path, doing) from error
+
+
+def _refusal(error: BaseException, path: Path, doing: str) -> UsageError:
+    if type(error) in _SYNTAX_ERRORS and isinstance(error, SyntaxError) and error.filename is not None:
+        return UsageError(f"{error.filename}:{error.lineno}: {type(error).__name__}: {error.msg}")
+    if isinstance_of(error, SquallError):
+        # It speaks for itself, as a TopologyError with all its mistakes does.
+        return UsageError(message_of(error, TRACEBACK_CHARACTERS))
+    text = message_of(error)
+    said = f"{_kind(error)}: {text}" if text else _kind(error)
+    place = _place(error, path)
+    if isinstance_of(error, Exception):
+        return UsageError(f"{place}: {doing} raised {said}")
+    # Python lets these end the process, with its exit code, or with a text that nobody has looked at.
+    doing = doing.replace("importing it", f"importing {path}")
+    return UsageError(f"{place}: {doing} ended by {said}; a topology file must come to its end")
+
+
 def _call(path: Path, name: str, factory: Any, arguments: list[str]) -> Topology:
-    try:
-        parameters = list(inspect.signature(factory).parameters.values())
-    except (TypeError, ValueError):
-        parameters = []
+    with _told(path, f"looking at {name}"):
+        try:
+            parameters = list(inspect.signature(factory).parameters.values())
+        except (TypeError, ValueError):
+            parameters = []
     spread = any(parameter.kind is parameter.VAR_POSITIONAL for parameter in parameters)
     if not parameters and arguments:
         raise UsageError(f"{path}:{name} takes no arguments, but got {' '.join(arguments)}")
     given: tuple[Any, ...] = tuple(arguments) if spread else ((arguments,) if parameters else ())
-    try:
+    with _told(path, f"{name}()"):
         topology = factory(*given)
-    except SquallError:
-        raise
-    except Exception as error:
-        raise UsageError(f"{_place(error, path)}: {name}() raised {type(error).__name__}: {error}") from error
-    if not isinstance(topology, Topology):
+    if not isinstance_of(topology, Topology):
+        if isinstance_of(topology, CoroutineType):
+            topology.close()  # or Python says that it was never awaited
         raise UsageError(
-            f"{path}:{name}() returned a {type(topology).__name__}; it must return a Topology (builder.build())"
+            f"{path}:{name}() returned a {_kind(topology)}; it must return a Topology (builder.build())"
         )
-    return topology
+    return topology  # type: ignore[no-any-return]
+
+
+def _kind(value: object) -> str:
+    return type_name(value).rpartition(".")[2]
 
 
 def _place(error: BaseException, path: Path) -> str:
     """file:line of the innermost frame in the user's own file."""
     own = {str(path), str(path.resolve())}
-    lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename in own]
+    # By the base class: an exception may redefine it.
+    frames = traceback.extract_tb(BaseException.__dict__["__traceback__"].__get__(error))
+    lines = [frame.lineno for frame in frames if frame.filename in own]
     return f"{path}:{lines[-1]}" if lines else str(path)

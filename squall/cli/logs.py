@@ -8,12 +8,12 @@ from pathlib import Path
 
 import click
 
-from engine.errors import UsageError
-from ipc.rundir import RunDir
-from scheduler.log_tail import LogTail
-from scheduler.topologies import with_near_name
 from squall.cli.interrupts import Interrupts
 from squall.cli.standing import directory_option, json_option, open_cluster, show
+from squall.engine.errors import UsageError
+from squall.ipc.rundir import RunDir
+from squall.scheduler.log_tail import LogTail, log_line
+from squall.scheduler.topologies import with_near_name
 
 _POLL_SECS = 0.05
 
@@ -44,13 +44,13 @@ def logs_command(
 
     lines = new()
     if lines or as_json:
-        text = "\n".join(f"[{who}] {line}" for who, line in lines)
+        text = "\n".join(log_line(who, line) for who, line in lines)
         show(as_json, [{"worker": who, "line": line} for who, line in lines], text)
     if follow:
         with Interrupts() as interrupts:
             while not interrupts.count:
                 for who, line in new():
-                    show(False, None, f"[{who}] {line}")
+                    show(False, None, log_line(who, line))
                 time.sleep(_POLL_SECS)
         raise click.exceptions.Exit(interrupts.exit_code)
 

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Sequence
 
 from rich import box
-from rich.console import Console
 from rich.live import Live
 from rich.table import Table
 
-from engine.metrics import merge, percentile_ms
-from engine.report import TaskReading
+from squall.cli.account_text import latency_text
+from squall.cli.output import note
+from squall.cli.plain_console import PlainConsole
+from squall.engine.metrics import merge
+from squall.engine.plain_text import plain
+from squall.engine.report import TaskReading, latency_of, total_account
 
 Totals = dict[str, int]
 
@@ -30,7 +32,7 @@ class Progress:
         self._quiet = quiet
         self._began = self._shown = time.monotonic()
         self._before: dict[int, TaskReading] = {}
-        self._console = Console(stderr=True)
+        self._console = PlainConsole(stderr=True)
         self._live: Live | None = None
         if not quiet and self._console.is_terminal:
             self._live = Live(console=self._console, auto_refresh=False, transient=True)
@@ -49,14 +51,14 @@ class Progress:
         if self._live is not None:
             self._live.update(self._table(readings, changes, elapsed_secs), refresh=True)
         else:
-            print(self._line(readings, changes, elapsed_secs), file=sys.stderr, flush=True)
+            note(plain(self._line(readings, changes, elapsed_secs)))
 
     def print(self, line: str) -> None:
         """A line of a worker's, above the table."""
         if self._live is not None:
-            self._console.print(line, markup=False, highlight=False)
+            self._console.print(line)
         else:
-            print(line, file=sys.stderr, flush=True)
+            note(plain(line, keep="\t"))
 
     def close(self) -> None:
         if self._live is not None:
@@ -67,12 +69,16 @@ class Progress:
         spouts = [reading for reading in readings if reading.kind == "spout"]
         recent = [change for change in changes if change.kind == "spout"]
         latency = merge(change.histogram for change in recent)
+        account = total_account(spouts)
+        untracked = _sum(spouts, "emitted") - account.emitted
         return (
-            f"{time.monotonic() - self._began:.0f}s emitted {_sum(spouts, 'emitted'):,} "
-            f"({_sum(recent, 'emitted') / secs:,.0f}/s) acked {_sum(spouts, 'acked'):,} "
-            f"({_sum(recent, 'acked') / secs:,.0f}/s) pending {_sum(spouts, 'pending'):,} "
-            f"failed {_sum(spouts, 'failed'):,} replayed {_sum(spouts, 'replayed'):,} "
-            f"p50 {percentile_ms(latency, 0.5):.2f} ms p99 {percentile_ms(latency, 0.99):.2f} ms"
+            f"{time.monotonic() - self._began:.0f}s emitted {account.emitted:,} "
+            f"({_sum(recent, 'emitted') / secs:,.0f}/s) acked {account.acked:,} "
+            f"({_sum(recent, 'acked') / secs:,.0f}/s) failed {account.failed:,} dead letters {account.dead_letters:,} "
+            f"waiting {account.waiting:,} pending {account.pending:,} "
+            + (f"abandoned {account.abandoned:,} " if account.abandoned else "")
+            + (f"untracked {untracked:,} " if untracked else "")
+            + latency_text(latency_of(latency), ("p50", "p99"))
         )
 
     def _line(self, readings: list[TaskReading], changes: list[TaskReading], secs: float) -> str:

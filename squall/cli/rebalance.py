@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import click
 
-from engine.errors import UsageError
 from squall.cli.standing import (
     directory_option,
     job_of,
     json_option,
+    left_document,
     left_pending,
     limit_secs,
     plural,
     show,
     wait_option,
 )
+from squall.engine.errors import UsageError
 
 
 @click.command("rebalance")
@@ -42,7 +43,7 @@ def rebalance_command(
         text = f"{name} runs on {plural(len(slots), 'worker')}: {', '.join(slots)}; {left_pending(pending, limit)}"
         if len(slots) < wanted:
             text += f"\n{plural(wanted, 'worker')} were asked for: there are no more slots, or no more executors"
-    show(as_json, {"name": name, "workers": slots, "workers_wanted": wanted, "pending": pending}, text)
+    show(as_json, {"name": name, "workers": slots, "workers_wanted": wanted, **left_document(pending)}, text)
 
 
 def _pair(text: str) -> tuple[str, int]:

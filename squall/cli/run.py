@@ -2,27 +2,33 @@
 
 from __future__ import annotations
 
+import dataclasses
 import time
+from dataclasses import replace
 from typing import Any
 
 import click
 
-from engine.config import Config
-from engine.errors import UsageError
-from engine.local import LocalRunner
-from engine.report import RunReport
-from scheduler.blob import copy_component
-from scheduler.cluster import LocalCluster
-from scheduler.cluster_size import check_workers, this_machine
-from scheduler.job import Job
-from scheduler.submission import check_topology_name
 from squall.cli.interrupts import Interrupts
 from squall.cli.loader import load_topology
+from squall.cli.output import note, reserve_stdout, say_json
 from squall.cli.progress import Progress
 from squall.cli.settings import parse_duration_secs, parse_settings
+from squall.cli.standing import emitted_again
 from squall.cli.summary import print_summary
+from squall.engine.config import Config
+from squall.engine.errors import UsageError
+from squall.engine.local import LocalRunner
+from squall.engine.plain_text import plain
+from squall.engine.report import RunReport
+from squall.scheduler.blob import copy_component
+from squall.scheduler.cluster import LocalCluster
+from squall.scheduler.cluster_size import check_workers, this_machine
+from squall.scheduler.job import Job
+from squall.scheduler.log_tail import log_line
+from squall.scheduler.submission import check_topology_name
 
-EXIT_OK, EXIT_FAILURE, EXIT_DEAD_LETTERS = 0, 1, 3
+EXIT_OK, EXIT_FAILURE, EXIT_DEAD_LETTERS, EXIT_UNPROCESSED = 0, 1, 3, 4
 
 
 @click.command("run", context_settings={"ignore_unknown_options": False})
@@ -37,7 +43,7 @@ EXIT_OK, EXIT_FAILURE, EXIT_DEAD_LETTERS = 0, 1, 3
 @click.option("--dir", "directory", type=click.Path(), help="Run directory to use and keep (default: temporary).")
 @click.option("--local", is_flag=True, help="Everything in this one process, deterministic: for a debugger.")
 @click.option("--quiet", is_flag=True, help="No progress.")
-@click.option("--json", "as_json", is_flag=True, help="The report as one JSON document on stdout.")
+@click.option("--json", "as_json", is_flag=True, help="The report as one JSON document on stdout; prints go to stderr.")
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED, metavar="[-- ARGS]")
 def run_command(
     target: str, workers: int | None, nodes: int, name: str | None, settings: tuple[str, ...], duration: str | None,
@@ -46,8 +52,10 @@ def run_command(
 ) -> None:
     """Run the topology in FILE until its spouts are exhausted and everything is acked.
 
-    NAME is a Topology, or a function that takes ARGS and returns one (default: topology). Exit code 0: all acked; 1:
-    failure; 2: wrong use; 3: finished, with dead letters; 130: interrupted.
+    NAME is a Topology, or a function that takes ARGS and returns one (default: topology). Exit code 0: all that was
+    emitted is acked; 1: failure, messages failed and were not emitted again, or close or cleanup raised; 2: wrong use;
+    3: finished, with dead letters; 4: finished (or cut by --for), but messages are pending or wait for a retry, or
+    untracked tuples are unprocessed or unknown; 130: interrupted. The first of 130, 1, 3, 4 that applies.
     """
     if name is None:
         name = target.rpartition("/")[2].partition(":")[0].removesuffix(".py").replace(".", "-")
@@ -61,10 +69,12 @@ def run_command(
     if not local:
         check_workers(config.workers, nodes, this_machine())
     for_secs = parse_duration_secs(duration) if duration is not None else None
+    # From here on users' code runs in this process, and may print.
+    out = reserve_stdout() if as_json else None
     topology, module = load_topology(target, list(arguments))
     with Interrupts() as interrupts:
         if local:
-            report = _run_local(topology, config, name, for_secs, interrupts)
+            report = _run_local(topology, config, name, for_secs, drain_secs, interrupts)
         else:
             with LocalCluster(nodes, -(-config.workers // nodes), directory) as cluster:
                 progress = Progress(name, interval, quiet or as_json)
@@ -73,23 +83,33 @@ def run_command(
                     report = _follow(cluster, job, progress, interrupts, for_secs, drain_secs)
                 finally:
                     progress.close()
-    if as_json:
-        click.echo(report.to_json())
+    for error in report.close_errors:
+        note(plain(error))
+    if text := _unfinished_text(report):
+        note(text)
+    if out is not None:
+        say_json(report.to_dict(), sort_keys=True, out=out)
     else:
         print_summary(report)
     raise click.exceptions.Exit(interrupts.exit_code if interrupts.count else exit_code(report))
 
 
 def _run_local(
-    topology: Any, config: Config, name: str, for_secs: float | None, interrupts: Interrupts
+    topology: Any, config: Config, name: str, for_secs: float | None, drain_secs: float, interrupts: Interrupts
 ) -> RunReport:
     deadline = None if for_secs is None else time.monotonic() + for_secs
 
     def should_stop() -> bool:
         return bool(interrupts.count) or (deadline is not None and time.monotonic() >= deadline)
 
-    with LocalRunner(topology, config, name, copy=copy_component) as runner:
-        return runner.run(should_stop=should_stop)
+    runner = LocalRunner(topology, config, name, copy=copy_component, interrupts=False)
+    try:
+        report = runner.run(should_stop=should_stop)
+        if not report.drained and interrupts.count <= 1:
+            report = runner.drain(drain_secs, should_stop=lambda: interrupts.count > 1)
+    finally:
+        crashes = runner.close()
+    return replace(report, close_errors=[str(crash) for crash in crashes])
 
 
 def _follow(
@@ -102,7 +122,7 @@ def _follow(
     def turn() -> None:
         cluster.check_daemons()
         for worker, line in cluster.new_log_lines():
-            progress.print(f"[{worker}] {line}")
+            progress.print(log_line(worker, line))
         if progress.due:
             progress.update(job.readings())
 
@@ -114,23 +134,38 @@ def _follow(
         turn()
         return interrupts.count > 1
 
-    job.wait_until_drained(on_wait=stop_waiting)
+    drained = job.wait_until_drained(on_wait=stop_waiting).drained
     if interrupts.count:
         progress.print(f"draining for up to {drain_secs:g} s; interrupt again to stop at once")
-    left = job.drain(drain_secs if interrupts.count < 2 else 0.0, on_wait=stop_draining)
-    if left:
-        progress.print(f"stopped with {left} messages pending; a replayable source will emit them again")
+    job.drain(drain_secs if interrupts.count < 2 else 0.0, on_wait=stop_draining)
     if interrupts.count > 1:
         report = job.stats()
         cluster.close(grace_secs=0.0)
         return report
-    job.remove(drain_secs)
+    job.remove()
     turn()
-    return job.stats()
+    report = job.stats()
+    # Seen once is enough: a worker that takes one more turn before it is stopped does not make it untrue.
+    return dataclasses.replace(report, drained=report.drained or drained)
+
+
+def _unfinished_text(report: RunReport) -> str:
+    """What the run left undone, from the report itself; "" if nothing."""
+    kinds = (
+        (report.pending, "pending"), (report.waiting, "waiting for a retry"),
+        (report.orphaned, "under way in a worker that died"),
+    )
+    parts = [f"{count:,} {what}" for count, what in kinds if count]
+    count = report.pending + report.waiting + report.orphaned
+    return f"stopped with messages not done: {', '.join(parts)}; {emitted_again(count)}" if parts else ""
 
 
 def exit_code(report: RunReport) -> int:
-    """0 all acked, 3 with dead letters, 1 if messages failed for good without either."""
-    if report.failed > report.replayed + report.dead_letters:
+    """1 if messages failed and were not emitted again, or a task raised at its end; 3 with dead letters; 4 if messages
+    were left without an answer, or tuples outside of any tree not processed, as far as is known; else 0."""
+    if report.unreplayed or report.close_errors:
         return EXIT_FAILURE
-    return EXIT_DEAD_LETTERS if report.dead_letters else EXIT_OK
+    if report.dead_letters:
+        return EXIT_DEAD_LETTERS
+    left = report.pending + report.waiting + report.orphaned + report.untracked.unprocessed + report.untracked.unknown
+    return EXIT_UNPROCESSED if left else EXIT_OK

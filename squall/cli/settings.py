@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterable
 from typing import Any
 
-from engine.errors import UsageError
+from squall.engine.errors import UsageError
 
 _WORDS = {"none": None, "null": None, "true": True, "false": False}
 

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-import json
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
-from rich.console import Console
-from rich.markup import escape
 from rich.table import Table
 
+from squall.cli.output import note, say, say_json
+from squall.cli.plain_console import PlainConsole
+from squall.engine.plain_text import plain
+
 if TYPE_CHECKING:
-    from pipeline.prepare import Prepared
-    from pipeline.verify import Check, Verdict
+    from squall.pipeline.prepare import Prepared
+    from squall.pipeline.verify import Check, Verdict
 
 EXIT_FAILURE = 1
 
@@ -30,7 +31,7 @@ class Stages:
         return time.monotonic() - self._started
 
     def __call__(self, line: str) -> None:
-        click.echo(f"[{self.elapsed_secs:5.1f} s] {line}", err=True)
+        note(f"[{self.elapsed_secs:5.1f} s] {plain(line)}")
 
 
 @click.command("prepare")
@@ -49,8 +50,8 @@ def prepare(
     files, __pycache__, site-packages and links to directories are left out. A line that is no text (not UTF-8, with a
     NUL, longer than 1 MiB) goes to FEED/quarantine.
     """
-    from pipeline.corpus import default_input
-    from pipeline.prepare import prepare as prepare_feed
+    from squall.pipeline.corpus import default_input
+    from squall.pipeline.prepare import prepare as prepare_feed
 
     if source is None:
         source, default_pattern = default_input()
@@ -65,7 +66,7 @@ def prepare(
             "skipped_shown": prepared.skipped_shown,
             "duration_secs": round(stages.elapsed_secs, 3),
         }
-        click.echo(json.dumps(document, indent=2))
+        say_json(document)
     else:
         _print_prepared(prepared, stages.elapsed_secs)
 
@@ -79,7 +80,7 @@ def verify(feed: Path, result: Path, as_json: bool) -> None:
 
     Exit code 0: every line and every count is right; 1: something is missing, invented or different.
     """
-    from pipeline.verify import verify as verify_result
+    from squall.pipeline.verify import verify as verify_result
 
     stages = Stages()
     verdict = verify_result(feed, result, progress=stages)
@@ -91,7 +92,7 @@ def verify(feed: Path, result: Path, as_json: bool) -> None:
             "torn": verdict.torn,
             "duration_secs": round(stages.elapsed_secs, 3),
         }
-        click.echo(json.dumps(document, indent=2))
+        say_json(document)
     else:
         _print_verdict(verdict, stages.elapsed_secs)
     if not verdict.passed:
@@ -113,27 +114,27 @@ def _check_document(check: Check) -> dict[str, Any]:
 
 def _print_prepared(prepared: Prepared, elapsed_secs: float) -> None:
     manifest = prepared.manifest
-    source = f"{manifest.files:,} files of {manifest.input}"
-    click.echo(f"feed        {prepared.feed} in {elapsed_secs:.1f} s, from {source}")
-    click.echo(f"holds       {manifest.rows:,} lines, {manifest.words:,} words, {manifest.bytes:,} bytes")
+    source = f"{manifest.files:,} files of {plain(manifest.input)}"
+    say(f"feed        {plain(prepared.feed)} in {elapsed_secs:.1f} s, from {source}")
+    say(f"holds       {manifest.rows:,} lines, {manifest.words:,} words, {manifest.bytes:,} bytes")
     rows = ", ".join(f"{partition.rows:,}" for partition in manifest.partitions)
-    click.echo(f"partitions  {len(manifest.partitions)} of {rows} lines")
-    reasons = "; ".join(f"{count:,} {reason}" for reason, count in manifest.quarantine_reasons.items())
-    click.echo(f"quarantined {manifest.quarantined:,}" + (f" ({reasons})" if reasons else ""))
-    _print_names(prepared.quarantine_shown, manifest.quarantined, f"{prepared.feed}/quarantine")
-    click.echo(f"skipped     {manifest.skipped_binary:,} binary files")
+    say(f"partitions  {len(manifest.partitions)} of {rows} lines")
+    reasons = "; ".join(f"{count:,} {plain(reason)}" for reason, count in manifest.quarantine_reasons.items())
+    say(f"quarantined {manifest.quarantined:,}" + (f" ({reasons})" if reasons else ""))
+    _print_names(prepared.quarantine_shown, manifest.quarantined, f"{plain(prepared.feed)}/quarantine")
+    say(f"skipped     {manifest.skipped_binary:,} binary files")
     _print_names(prepared.skipped_shown, manifest.skipped_binary, "")
 
 
 def _print_names(names: tuple[str, ...], total: int, where: str) -> None:
     for name in names:
-        click.echo(f"            {name}")
+        say(f"            {plain(name)}")
     if total > len(names):
-        click.echo(f"            and {total - len(names):,} more" + (f" in {where}" if where else ""))
+        say(f"            and {total - len(names):,} more" + (f" in {where}" if where else ""))
 
 
 def _print_verdict(verdict: Verdict, elapsed_secs: float) -> None:
-    console = Console(highlight=False, soft_wrap=True)
+    console = PlainConsole()
     table = Table()
     for column in ("", "checked", "ok", "missing", "invented", "different", "repeated"):
         table.add_column(column, justify="right" if column else "left")
@@ -146,11 +147,11 @@ def _print_verdict(verdict: Verdict, elapsed_secs: float) -> None:
     for check in (verdict.lines, verdict.words):
         for kind, offenders in check.offenders.items():
             for offender in offenders:
-                console.print(escape(offender))
+                console.print(offender)
             total = {"missing": check.missing, "invented": check.invented, "different": check.different}[kind]
             if total > len(offenders):
                 console.print(f"... and {total - len(offenders):,} more {kind}")
     for place in verdict.torn:
-        console.print(escape(f"{place}: the last line is torn (its writer was killed) and was not counted"))
+        console.print(f"{place}: the last line is torn (its writer was killed) and was not counted")
     outcome = "every line and every count is right" if verdict.passed else "the result does not follow from the feed"
     console.print(f"{'passed' if verdict.passed else 'FAILED'} in {elapsed_secs:.1f} s: {outcome}")

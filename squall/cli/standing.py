@@ -3,32 +3,46 @@
 from __future__ import annotations
 
 import contextlib
-import json
+import functools
 import os
 import shlex
 import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import click
 
-from engine.errors import UsageError
-from ipc.rundir import RunDir, standing_directory
-from scheduler.client import AWAY_PATIENCE_SECS, NimbusClient, NoCluster
-from scheduler.job import Job
-from scheduler.messages import TopologyRecord
+from squall.cli.output import note, say, say_json
+from squall.engine.account import Unfinished
+from squall.engine.errors import UsageError
+from squall.engine.plain_text import plain
+from squall.ipc.private import naming
+from squall.ipc.rundir import RunDir, standing_directory
+from squall.scheduler.client import AWAY_PATIENCE_SECS, NimbusClient, NoCluster
+from squall.scheduler.job import Job
+from squall.scheduler.messages import ClusterState, TopologyRecord
 
 C = TypeVar("C", bound=Callable[..., Any])
 DIRECTORY_VARIABLE = "SQUALL_DIR"
 
 
 def directory_option(command: C) -> C:
+    """The cluster's directory. An error of the system that names no file names this directory."""
+
+    @functools.wraps(command)
+    def naming_directory(*arguments: Any, directory: str | None, **options: Any) -> Any:
+        try:
+            return command(*arguments, directory=directory, **options)
+        except OSError as error:
+            with naming(cluster_path(directory)):
+                raise error from None
+
     return click.option(
         "--dir", "directory", type=click.Path(), envvar=DIRECTORY_VARIABLE,
         help=f"Directory of the cluster (default: ${DIRECTORY_VARIABLE}, or one per user).",
-    )(command)
+    )(cast("C", naming_directory))
 
 
 def json_option(command: C) -> C:
@@ -75,7 +89,7 @@ def nimbus_of(directory: str | None) -> Iterator[tuple[RunDir, NimbusClient]]:
 def patient_client(run_dir: RunDir) -> NimbusClient:
     """Nimbus, waited for a moment where it is away; the user hears of it."""
     text = f"Nimbus is away, waiting for it for up to {AWAY_PATIENCE_SECS:g} s"
-    return NimbusClient(run_dir, patience_secs=AWAY_PATIENCE_SECS, on_away=lambda: click.echo(text, err=True))
+    return NimbusClient(run_dir, patience_secs=AWAY_PATIENCE_SECS, on_away=lambda: note(text))
 
 
 @contextlib.contextmanager
@@ -100,20 +114,61 @@ def limit_secs(wait_secs: float | None, record: TopologyRecord) -> float:
     return float(record.conf["message_timeout_secs"]) if wait_secs is None else wait_secs
 
 
-def left_pending(pending: int, limit: float) -> str:
+def left_pending(left: Unfinished, limit: float) -> str:
     """What a drain left, for people."""
-    if not pending:
-        return "nothing was pending"
-    return f"{pending} messages were pending at the limit of {limit:g} s: a replayable source emits them again"
+    parts = []
+    if left:
+        parts.append(f"{plural(left, 'message was', 'messages were')} pending at the limit of {limit:g} s")
+    if left.waiting:
+        held = f"{plural(left.waiting, 'failed message')} waited for a retry"
+        parts.append(held if left else f"nothing was pending, but {held}")
+    text = f"{' and '.join(parts)}: {emitted_again(left + left.waiting)}" if parts else "nothing was pending"
+    if left.untracked:
+        were = plural(left.untracked, "untracked tuple was", "untracked tuples were")
+        text += f"; since it was submitted {were} not executed, as far as is known: nobody emits such tuples again"
+    return text
+
+
+def emitted_again(count: int) -> str:
+    """Who emits so many messages again that were not done."""
+    return f"a source that can be read again emits {'it' if count == 1 else 'them'} again, any other does not"
+
+
+def left_document(left: Unfinished) -> dict[str, int]:
+    """What a drain left, for programs."""
+    return {"pending": left, "waiting": left.waiting, "untracked_unexecuted": left.untracked}
 
 
 def show(as_json: bool, document: Any, text: str) -> None:
     """The outcome, on stdout. A reader that has gone (`| head`) is no error."""
     try:
-        print(json.dumps(document, indent=2) if as_json else text, flush=True)
+        if as_json:
+            say_json(document)
+        else:
+            say(text)
     except BrokenPipeError:
         # The interpreter would complain once more when it flushes at its end.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def tell_unknown(ids: list[str]) -> None:
+    """Name on stderr what Nimbus has found and does not know."""
+    for topology_id in ids:
+        note(
+            f"unknown: {plain(topology_id)} is not in the store; its workers and files are left alone, "
+            f"`squall kill --unknown` ends and removes them"
+        )
+
+
+def tell_refused(run_dir: RunDir, cluster: ClusterState) -> bool:
+    """Whether no supervisor reaches Nimbus, because what it says is refused; then says so on stderr."""
+    if cluster.supervisors or not cluster.refused_frames:
+        return False
+    note(
+        f"no supervisor is registered, and Nimbus has refused {plural(cluster.refused_frames, 'frame')}: is "
+        f"{plain(run_dir.key_file)} the key that the supervisors were started with? With the old one back, kill Nimbus"
+    )
+    return True
 
 
 def plural(count: int, noun: str, nouns: str = "") -> str:

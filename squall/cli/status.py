@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
-import dataclasses
 import time
 from typing import Any
 
 import click
 
-from engine.errors import ClusterError
-from engine.report import TaskReading
-from ipc.board import STATE_NAMES
-from scheduler import process
-from scheduler.job import Job
-from scheduler.messages import ClusterState, RestartRecord, TopologyState
-from squall.cli.standing import directory_option, job_of, json_option, nimbus_of, show, uptime_secs
+from squall.cli.standing import (
+    directory_option,
+    job_of,
+    json_option,
+    nimbus_of,
+    show,
+    tell_refused,
+    tell_unknown,
+    uptime_secs,
+)
 from squall.cli.status_text import cluster_text, topology_text
+from squall.engine.report import TaskReading
+from squall.ipc.board import SLOT_HELD_BYTES, STATE_NAMES, SlotCell
+from squall.scheduler import process
+from squall.scheduler.job import Job
+from squall.scheduler.messages import ClusterState, RestartRecord, TopologyState
 
 ERRORS_SHOWN = 10
 FAILED = "FAILED"
@@ -33,7 +40,10 @@ def status_command(name: str | None, over_secs: float, directory: str | None, as
         with nimbus_of(directory) as (run_dir, client):
             cluster = client.get_cluster()
         document = {"dir": str(run_dir.path), **_cluster(cluster)}
+        tell_unknown(cluster.unknown)
         show(as_json, document, cluster_text(document))
+        if tell_refused(run_dir, cluster):
+            raise click.exceptions.Exit(1)
         return
     with job_of(directory, name) as job:
         document = describe(job, over_secs)
@@ -47,6 +57,7 @@ def _cluster(cluster: ClusterState) -> dict[str, Any]:
         "free_slots": [str(slot) for slot in cluster.free_slots],
         "topologies": {record.name: record.status for record in cluster.topologies},
         "refused_frames": cluster.refused_frames,
+        "unknown": cluster.unknown,
     }
 
 
@@ -55,23 +66,24 @@ def describe(job: Job, over_secs: float) -> dict[str, Any]:
     before, began = job.readings(), time.monotonic()
     time.sleep(over_secs)
     after, took_secs = job.readings(), time.monotonic() - began
-    report, state = job.stats(), job.state()
+    counts: dict[str, Any] = job.stats().to_dict()
+    state = job.state()
     components = {component.id: component for component in state.topology.components}
     executors = _executors(state)
     return {
         "name": job.name, "id": job.id, "status": state.topology.status,
         "uptime_secs": round(uptime_secs(state.topology), 1),
         "workers_wanted": state.topology.conf["workers"],
-        **{key: value for key, value in report.to_dict().items() if key not in ("components", "workers", "topology")},
+        **{key: value for key, value in counts.items() if key not in ("components", "workers", "topology")},
         "drained": job.is_drained(),
         "rates": {"over_secs": round(took_secs, 3), **_rates(before, after, took_secs)},
         "components": {
             name: {
-                **dataclasses.asdict(component),
+                **component,
                 "executors": sum(executor["component"] == name for executor in executors),
                 "tasks_fixed": components[name].tasks,
             }
-            for name, component in report.components.items()
+            for name, component in counts["components"].items()
         },
         "executors": executors,
         "workers": _workers(job, state),
@@ -112,9 +124,10 @@ def _workers(job: Job, state: TopologyState) -> list[dict[str, Any]]:
         rows.append({
             "worker": str(slot), "pid": cell.pid, "incarnation": cell.incarnation,
             "state": _state(state.workers.get(str(slot), ""), STATE_NAMES[cell.state]),
-            "uptime_secs": _age_secs(cell.pid),
+            "uptime_secs": _age_secs(cell),
             "restarts": sum(restart.slot == str(slot) for restart in state.restarts),
             "executors": len(view.assignment.executors[index]),
+            "held_bytes": view.board.words[view.board.slot_at(index) + SLOT_HELD_BYTES],
         })
     return rows
 
@@ -124,14 +137,11 @@ def _state(said: str, seen: str) -> str:
     return FAILED if said == "failed" else seen
 
 
-def _age_secs(pid: int) -> float | None:
+def _age_secs(cell: SlotCell) -> float | None:
     """How long a worker has lived; None if it does not any more."""
-    if not pid:
+    if not process.lives(cell.pid, cell.started_ticks):
         return None
-    try:
-        return round(process.age_secs(pid), 1)
-    except ClusterError:
-        return None
+    return round(process.secs_since(cell.started_ticks), 1)
 
 
 def _death(restart: RestartRecord) -> dict[str, Any]:

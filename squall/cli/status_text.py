@@ -4,9 +4,18 @@ from __future__ import annotations
 
 from typing import Any
 
-from squall.cli.account_text import failure_lines, metric_lines
+from squall.cli.account_text import (
+    account_text,
+    failure_lines,
+    latency_text,
+    metric_lines,
+    never_acked_lines,
+    untracked_lines,
+    wait_lines,
+)
 from squall.cli.standing import plural
 from squall.cli.tables import table
+from squall.engine.plain_text import plain_values
 
 _COMPONENT_COLUMNS = {
     "kind": "kind", "tasks": "tasks", "executors": "executors", "executed": "executed", "emitted": "emitted",
@@ -15,6 +24,7 @@ _COMPONENT_COLUMNS = {
 
 
 def cluster_text(document: dict[str, Any]) -> str:
+    document = plain_values(document)
     slots = sum(map(len, document["nodes"].values()))
     nodes, free = plural(len(document["nodes"]), "node"), len(document["free_slots"])
     lines = [f"cluster in {document['dir']}: {nodes}, {plural(slots, 'slot')}, {free} free"]
@@ -25,10 +35,13 @@ def cluster_text(document: dict[str, Any]) -> str:
 
 def topology_text(document: dict[str, Any]) -> str:
     """A topology of `describe`."""
+    document = plain_values(document)
     if not document["workers"]:
         return f"{document['name']} is {document['status']} and waits for a free slot"
     parts = [_headline(document), _components(document), _workers(document)]
-    parts += ["\n".join(lines) for lines in (list(metric_lines(document)), list(failure_lines(document))) if lines]
+    account = [*untracked_lines(document), *wait_lines(document)]
+    failures = [*failure_lines(document), *never_acked_lines(document)]
+    parts += ["\n".join(lines) for lines in (account, [*metric_lines(document)], failures) if lines]
     deaths = [_death(row) for row in document["deaths"]]
     if deaths:
         parts.append("\n".join(["last deaths:", *deaths]))
@@ -46,15 +59,14 @@ def _death(row: dict[str, Any]) -> str:
 
 
 def _headline(document: dict[str, Any]) -> str:
-    rates, latency = document["rates"], document["latency_ms"]
+    rates = document["rates"]
     workers = f"{len(document['workers'])} of {plural(document['workers_wanted'], 'worker')}"
     drained = "; drained: its spouts have nothing more to emit" if document["drained"] else ""
     return (
         f"{document['name']} is {document['status']}, up {document['uptime_secs']:.0f} s, {workers}{drained}\n"
-        f"{document['emitted']:,} emitted ({rates['emitted_per_sec']:,.0f}/s), {document['acked']:,} acked "
-        f"({rates['acked_per_sec']:,.0f}/s), {document['failed']:,} failed, {document['replayed']:,} replayed, "
-        f"{document['pending']:,} pending, {document['dead_letters']:,} dead letters\n"
-        f"emit to ack: p50 {latency['p50']:.2f} ms, p99 {latency['p99']:.2f} ms, max {latency['max']:.2f} ms"
+        f"{document['emitted']:,} emitted ({document['replayed']:,} replayed) = {account_text(document)}\n"
+        f"{rates['emitted_per_sec']:,.0f} emitted/s, {rates['acked_per_sec']:,.0f} acked/s; "
+        f"emit to ack: {latency_text(document['latency_ms'], ('p50', 'p99', 'max'))}"
     )
 
 

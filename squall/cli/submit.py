@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import click
 
-from engine.config import Config
-from engine.errors import UsageError
-from scheduler.client import NimbusClient
-from scheduler.messages import TopologyState
-from scheduler.submission import check_topology_name
-from scheduler.task_state import kept
-from scheduler.topology_code import submit
 from squall.cli.load_limits import TIME_SECS, load_apart
 from squall.cli.settings import parse_settings
 from squall.cli.standing import directory_option, json_option, nimbus_of, plural, show
+from squall.engine.config import Config
+from squall.engine.errors import UsageError
+from squall.engine.plain_text import plain
+from squall.scheduler.client import NimbusClient
+from squall.scheduler.messages import TopologyState
+from squall.scheduler.submission import check_topology_name
+from squall.scheduler.task_state import kept
+from squall.scheduler.topology_code import submit
 
 
 @click.command("submit")
@@ -53,7 +54,7 @@ def submit_command(
         state = client.get_topology(name)
         text = _words(client, state)
         if takes_up:
-            where = run_dir.topology_state(name)
+            where = plain(run_dir.topology_state(name))
             text += f"\nit takes up the state that an earlier {name} left in {where}; --fresh would have begun anew"
     assignment = state.assignment
     document = {

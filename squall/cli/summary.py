@@ -3,11 +3,19 @@
 from __future__ import annotations
 
 from rich import box
-from rich.console import Console
 from rich.table import Table
 
-from engine.report import RunReport
-from squall.cli.account_text import failure_lines, metric_lines
+from squall.cli.account_text import (
+    account_text,
+    failure_lines,
+    latency_text,
+    metric_lines,
+    never_acked_lines,
+    untracked_lines,
+    wait_lines,
+)
+from squall.cli.plain_console import PlainConsole
+from squall.engine.report import RunReport
 
 _PLAIN_WIDTH = 120
 """Columns where nobody knows how wide the reader's window is: enough for every figure in full."""
@@ -15,33 +23,28 @@ _PLAIN_WIDTH = 120
 
 def print_summary(report: RunReport) -> None:
     """On stdout."""
-    console = Console(highlight=False, soft_wrap=True)
-    if not console.is_terminal:
-        console.width = _PLAIN_WIDTH
+    console = PlainConsole(width=_PLAIN_WIDTH)
+    document = report.to_dict()
     rate = report.acked / report.duration_secs if report.duration_secs else 0.0
     state = "drained" if report.drained else "stopped"
     console.print(
-        f"{report.topology} {state} after {report.duration_secs:.2f} s: {report.emitted:,} emitted, "
-        f"{report.acked:,} acked ({rate:,.0f}/s), {report.failed:,} failed, {report.replayed:,} replayed, "
-        f"{report.pending:,} pending, {report.dead_letters:,} dead letters"
+        f"{report.topology} {state} after {report.duration_secs:.2f} s: {report.emitted:,} emitted "
+        f"({report.replayed:,} replayed) = {account_text(document)}; {rate:,.0f} acked/s"
     )
-    latency = report.latency_ms
-    console.print(
-        f"emit to ack: p50 {latency['p50']:.2f} ms, p90 {latency['p90']:.2f} ms, p99 {latency['p99']:.2f} ms, "
-        f"max {latency['max']:.2f} ms"
-    )
+    console.print(f"emit to ack: {latency_text(report.latency_ms)}")
+    for line in (*untracked_lines(document), *wait_lines(document)):
+        console.print(line)
     table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
     for column in ("component", "tasks", "executed", "emitted", "acked", "failed", "ms/tuple", "capacity"):
         table.add_column(column, justify="left" if column == "component" else "right", no_wrap=True)
     for name, row in report.components.items():
         table.add_row(
             name, str(row.tasks), f"{row.executed:,}", f"{row.emitted:,}", f"{row.acked:,}", f"{row.failed:,}",
-            f"{row.execute_latency_ms:.4f}", f"{row.capacity:.2f}",
+            "-" if row.execute_latency_ms is None else f"{row.execute_latency_ms:.4f}", f"{row.capacity:.2f}",
         )
     console.print(table)
-    document = report.to_dict()
     for line in metric_lines(document):
-        console.print(line, markup=False)
+        console.print(line)
     for restart in report.restarts:
         again = "not ready again"
         if restart.ready_after_secs is not None:
@@ -51,6 +54,6 @@ def print_summary(report: RunReport) -> None:
         memory = f" (it held {restart.rss_bytes / 2**20:,.0f} MiB)" if restart.rss_bytes else ""
         console.print(f"worker {restart.slot} died at {restart.at_secs:.2f} s: {restart.reason}{memory}; {again}")
         if restart.error:
-            console.print(f"    {restart.error.splitlines()[0]}", markup=False)
-    for line in failure_lines(document):
-        console.print(line, markup=False)
+            console.print(f"    {restart.error.splitlines()[0]}")
+    for line in (*failure_lines(document), *never_acked_lines(document)):
+        console.print(line)

@@ -4,22 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from squall.engine.plain_text import plain
+
 
 def table(head: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
-    """Lines of aligned columns; a column whose every cell is a number is aligned to the right."""
+    """Lines of aligned columns; a column whose every cell is a number is aligned to the right. Each row
+    stays one line."""
+    heads = [plain(cell) for cell in head]
     texts = [[_text(cell) for cell in row] for row in rows]
-    widths = [max(len(line[column]) for line in [list(head), *texts]) for column in range(len(head))]
-    right = [all(isinstance(row[column], int | float) for row in rows) for column in range(len(head))]
+    widths = [max(len(line[column]) for line in [heads, *texts]) for column in range(len(head))]
+    right = [all(isinstance(row[column], int | float | None) for row in rows) for column in range(len(head))]
     return "\n".join(
         "  ".join(
             cell.rjust(width) if at_right else cell.ljust(width)
             for cell, width, at_right in zip(line, widths, right, strict=True)
         ).rstrip()
-        for line in [list(head), *texts]
+        for line in [heads, *texts]
     )
 
 
 def _text(cell: object) -> str:
+    if cell is None:
+        return "-"
     if isinstance(cell, int):
         return f"{cell:,}"
-    return f"{cell:,.2f}" if isinstance(cell, float) else str(cell)
+    return f"{cell:,.2f}" if isinstance(cell, float) else plain(cell)

@@ -6,19 +6,21 @@ from typing import Any
 
 import click
 
-from engine.errors import UsageError
-from squall.cli.standing import directory_option, json_option, nimbus_of, show, uptime_secs
+from squall.cli.standing import directory_option, json_option, nimbus_of, show, tell_refused, tell_unknown, uptime_secs
 from squall.cli.tables import table
+from squall.engine.errors import UsageError
 
 
 @click.command("list")
 @directory_option
 @json_option
 def list_command(directory: str | None, as_json: bool) -> None:
-    """List the topologies of the cluster."""
+    """List the topologies of the cluster. Exit code 1 if the store knows none, and something of some is there, or if
+    no supervisor has the key that Nimbus has."""
     rows: list[dict[str, Any]] = []
-    with nimbus_of(directory) as (_, client):
-        for record in client.get_cluster().topologies:
+    with nimbus_of(directory) as (run_dir, client):
+        cluster = client.get_cluster()
+        for record in cluster.topologies:
             try:
                 assignment = client.get_topology(record.name).assignment
             except UsageError:
@@ -31,6 +33,7 @@ def list_command(directory: str | None, as_json: bool) -> None:
                 "workers": 0 if assignment is None else len(assignment.workers),
                 "workers_wanted": record.conf["workers"], "uptime_secs": round(uptime_secs(record), 1),
             })
+    tell_unknown(cluster.unknown)
     shown = [
         [row["name"], row["status"], row["tasks"], row["executors"], f"{row['workers']}/{row['workers_wanted']}",
          f"{row['uptime_secs']:.0f}"]
@@ -38,3 +41,7 @@ def list_command(directory: str | None, as_json: bool) -> None:
     ]
     head = ["topology", "status", "tasks", "executors", "workers", "uptime s"]
     show(as_json, rows, table(head, shown) if rows else "no topologies")
+    refused = tell_refused(run_dir, cluster)
+    if refused or (cluster.unknown and not rows):
+        # A store that was lost: who asks whether anything runs must not read that nothing does.
+        raise click.exceptions.Exit(1)

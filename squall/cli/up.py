@@ -6,11 +6,22 @@ import time
 
 import click
 
-from scheduler.cluster_size import SMALLEST_SLOTS
-from scheduler.keeper_process import BoundKeeper, start_kept
-from scheduler.standing import Stopped, stop_cluster
 from squall.cli.interrupts import Interrupts
-from squall.cli.standing import cluster_path, directory_option, json_option, left_pending, patient_client, plural, show
+from squall.cli.output import note
+from squall.cli.standing import (
+    cluster_path,
+    directory_option,
+    json_option,
+    left_pending,
+    patient_client,
+    plural,
+    show,
+    tell_unknown,
+)
+from squall.engine.plain_text import plain
+from squall.scheduler.cluster_size import SMALLEST_SLOTS
+from squall.scheduler.keeper_process import BoundKeeper, start_kept
+from squall.scheduler.standing import Stopped, stop_cluster
 
 DEFAULT_SLOTS = SMALLEST_SLOTS
 """As Storm's supervisor.slots.ports."""
@@ -40,13 +51,15 @@ def up_command(
         keeper = None if detach else BoundKeeper(path, nodes, slots)
         run_dir = start_kept(path, nodes, slots) if keeper is None else keeper.run_dir
         with patient_client(run_dir) as client:
-            kept = [record.name for record in client.get_cluster().topologies]
-        text = f"cluster of {plural(nodes, 'node')} with {plural(slots, 'slot')} each runs in {run_dir.path}"
+            cluster = client.get_cluster()
+        kept = [record.name for record in cluster.topologies]
+        text = f"cluster of {plural(nodes, 'node')} with {plural(slots, 'slot')} each runs in {plain(run_dir.path)}"
         if kept:
             text += f"\n{plural(len(kept), 'topology', 'topologies')} of before go on: {', '.join(kept)}"
         text += "\nsquall down stops it" if detach else "\nCtrl-C stops it"
         document = {"dir": str(run_dir.path), "nodes": nodes, "slots": slots, "topologies": kept}
         show(as_json, document, text)
+        tell_unknown(cluster.unknown)
         if keeper is not None:
             _follow(keeper, drain_secs, interrupts)
         elif interrupts.count:
@@ -60,19 +73,22 @@ def _follow(keeper: BoundKeeper, drain_secs: float, interrupts: Interrupts) -> N
     while not interrupts.count and code is None:
         code = keeper.await_end(_POLL_SECS)
     if code:
-        click.echo("the cluster's keeper was killed: daemons that die are not started again", err=True)
+        note("the cluster's keeper was killed: daemons that die are not started again")
         while not interrupts.count and keeper.run_dir.lock_holder() is not None:
             time.sleep(_POLL_SECS)
     if interrupts.count and code != 0:
-        click.echo(f"draining for up to {drain_secs:g} s; interrupt again to stop at once", err=True)
+        note(f"draining for up to {drain_secs:g} s; interrupt again to stop at once")
         tell(stop_cluster(keeper.run_dir, drain_secs, lambda: interrupts.count > 1), drain_secs)
     keeper.close()
 
 
 def tell(stopped: Stopped, drain_secs: float) -> None:
-    """What was pending, on stderr."""
-    for name, pending in stopped.pending.items():
-        if pending:
-            click.echo(f"{name}: {left_pending(pending, drain_secs)}", err=True)
-    if stopped.killed:
-        click.echo(f"{plural(stopped.killed, 'process', 'processes')} ended without Nimbus, undrained", err=True)
+    """What was not done, on stderr."""
+    for name, left in stopped.pending.items():
+        if left or left.waiting or left.untracked:
+            note(f"{plain(name)}: {left_pending(left, drain_secs)}")
+    if stopped.is_silent:
+        count = plural(stopped.killed, "process", "processes")
+        note(f"Nimbus does not answer; ended {count} without draining")
+    elif stopped.killed:
+        note(f"{plural(stopped.killed, 'process', 'processes')} ended without Nimbus, undrained")

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from squall.on_demand import on_demand
 
 if TYPE_CHECKING:
-    from engine.clock import ManualClock
+    from squall.engine.clock import ManualClock
     from squall.testing.ack_tracker import AckTracker
     from squall.testing.complete import TopologyFailed, complete_topology
     from squall.testing.feeder import FeederSpout
@@ -41,7 +41,7 @@ _HOMES = {
     "AckTracker": "squall.testing.ack_tracker",
     "FeederSpout": "squall.testing.feeder",
     "FixedSpout": "squall.testing.fixed_spout",
-    "ManualClock": "engine.clock",
+    "ManualClock": "squall.engine.clock",
     "SimulatedCluster": "squall.testing.simulated",
     "TopologyFailed": "squall.testing.complete",
     "complete_topology": "squall.testing.complete",

@@ -14,14 +14,14 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from engine.component import Spout
-from engine.failure import Failure
-from engine.stream import DEFAULT_STREAM, Outputs
+from squall.engine.component import Spout
+from squall.engine.failure import Failure
+from squall.engine.stream import DEFAULT_STREAM, Outputs
 from squall.testing.mail import FileMail, Mail, MemoryMail
 
 if TYPE_CHECKING:
-    from engine.collectors import SpoutCollector
-    from engine.context import TopologyContext
+    from squall.engine.collectors import SpoutCollector
+    from squall.engine.context import TopologyContext
 
 _NEXT: Any = object()
 

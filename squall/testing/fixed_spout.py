@@ -19,16 +19,16 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from engine.component import Spout
-from engine.errors import ComponentError, UsageError
-from engine.failure import Failure
-from engine.prefix import AckedPrefix
-from engine.stream import DEFAULT_STREAM, Outputs
+from squall.engine.component import Spout
+from squall.engine.errors import ComponentError, UsageError
+from squall.engine.failure import Failure
+from squall.engine.prefix import AckedPrefix
+from squall.engine.stream import DEFAULT_STREAM, Outputs
 from squall.testing.waiting import wait_for
 
 if TYPE_CHECKING:
-    from engine.collectors import SpoutCollector
-    from engine.context import TopologyContext
+    from squall.engine.collectors import SpoutCollector
+    from squall.engine.context import TopologyContext
 
 CRASH = "<crash>"
 """In a FixedSpout's list: kill the worker here, once. A string, so that it is itself in every process."""
@@ -133,6 +133,10 @@ class FixedSpout(Spout):
     @property
     def exhausted(self) -> bool:  # type: ignore[override]
         return self._next >= len(self._mine) and not self._again
+
+    @property
+    def waiting_count(self) -> int:
+        return len(self._again)
 
     def ack(self, message_id: Any) -> None:
         self._done(message_id)

@@ -8,16 +8,17 @@ from __future__ import annotations
 
 import contextlib
 import os
+import signal
 import time
 from types import ModuleType
 
 import psutil
 
-from engine.config import Config
-from engine.topology import Topology
-from scheduler.cluster import LocalCluster
-from scheduler.daemons import processes_of
-from scheduler.job import Job
+from squall.engine.config import Config
+from squall.engine.topology import Topology
+from squall.scheduler.cluster import LocalCluster
+from squall.scheduler.daemons import processes_of, signal_marked
+from squall.scheduler.job import Job
 
 _PATIENCE_SECS = 2.0
 """A process that was told to end takes a moment."""
@@ -45,8 +46,7 @@ class FixtureCluster(LocalCluster):
             time.sleep(_POLL_SECS)
         lines = [_described(process) for process in left]
         for process in left:
-            with contextlib.suppress(psutil.NoSuchProcess):
-                process.kill()
+            signal_marked(process, self.run_dir, signal.SIGKILL)
         if self.run_dir.path.exists():
             lines.append(f"directory {self.run_dir.path}")
         return lines + self._descriptors()

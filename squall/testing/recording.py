@@ -11,12 +11,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from engine.batch import OpenBatch
-from engine.emitter import Emitter, PlaceOne, StreamOut
-from engine.groupings import KeyMemo, Values
-from engine.stream import DEFAULT_STREAM
-from engine.topology import Topology
-from engine.tuple import Run
+from squall.engine.batch import OpenBatch
+from squall.engine.emitter import Emitter, PlaceOne, StreamOut
+from squall.engine.groupings import KeyMemo, Values
+from squall.engine.stream import DEFAULT_STREAM
+from squall.engine.topology import Topology
+from squall.engine.tuple import Run
 
 
 def stream_key(component: str, stream: str) -> str:

@@ -7,8 +7,8 @@ Guarantees
     * What a worker held when it is killed is gone, and its peers act on its death as real ones do.
 
 Not simulated: supervisors (a killed worker stays dead until `restart`), credit and back-pressure, threads (a `blocking`
-bolt runs in turn like all others). An exception in a component reaches the caller as `TaskCrashed`; a real worker would
-die of it.
+bolt or spout runs in turn like all others). An exception in a component reaches the caller as `TaskCrashed`; a real
+worker would die of it.
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from engine.clock import NS_PER_SEC, ManualClock
-from engine.closing import close_tasks
-from engine.config import Config
-from engine.core import WorkerCore
-from engine.errors import ClusterError, UsageError
-from engine.failure import Failure
-from engine.groupings import Values
-from engine.local import is_drained, readings_of
-from engine.plan import ExecutorPlan, Plan
-from engine.report import RunReport, build_report
-from engine.topology import ComponentSpec, Topology
-from scheduler.messages import ComponentSummary, SlotRef
-from scheduler.placement import place, task_layout
+from squall.engine.clock import NS_PER_SEC, ManualClock
+from squall.engine.closing import close_tasks
+from squall.engine.config import Config
+from squall.engine.core import WorkerCore
+from squall.engine.errors import ClusterError, UsageError
+from squall.engine.failure import Failure
+from squall.engine.groupings import Values
+from squall.engine.local import is_drained, readings_of
+from squall.engine.plan import ExecutorPlan, Plan
+from squall.engine.report import RunReport, build_report
+from squall.engine.topology import ComponentSpec, Topology
+from squall.scheduler.messages import ComponentSummary, SlotRef
+from squall.scheduler.placement import place, task_layout
 from squall.testing.recording import Recorder
 from squall.testing.sharing import copy_sharing
 from squall.testing.simulated_worker import SimulatedWorker, Wiring

@@ -14,16 +14,16 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from engine.assemble import Assembler, Surroundings
-from engine.config import Config
-from engine.core import WorkerCore
-from engine.emitter import Emitter
-from engine.failure import Failure
-from engine.outbox import Outbox
-from engine.peers import Peers
-from engine.plan import Plan
-from engine.topology import ComponentSpec, Topology
-from ipc.codec import decode, encode
+from squall.engine.assemble import Assembler, Surroundings
+from squall.engine.config import Config
+from squall.engine.core import WorkerCore
+from squall.engine.emitter import Emitter
+from squall.engine.failure import Failure
+from squall.engine.outbox import Outbox
+from squall.engine.peers import Peers
+from squall.engine.plan import Plan
+from squall.engine.topology import ComponentSpec, Topology
+from squall.ipc.codec import decode, encode
 from squall.testing.recording import Recorder, record_streams
 
 
@@ -80,7 +80,7 @@ class SimulatedWorker:
         self.peers.update(me, self.incarnation, True)
         around = Surroundings(
             wiring.name, wiring.plan.worker_names[me], self.incarnation, wiring.now_ns, state_root,
-            wiring.report_error, wiring.dead_letter, copy=copy, deterministic=True,
+            wiring.report_error, wiring.dead_letter, copy=copy, deterministic=True, interrupts=True,
         )
         self.core: WorkerCore = _RecordingAssembler(wiring, me, self.peers, around, recorder).build()
         self.follow()

@@ -11,12 +11,12 @@ import random
 import threading
 import time
 
-from engine.errors import ClusterError, UsageError
-from ipc.rundir import RunDir
-from scheduler.client import NimbusClient
-from scheduler.code_store import CodeStore
-from scheduler.messages import ComponentSummary
-from scheduler.store import Store
+from squall.engine.errors import ClusterError, UsageError
+from squall.ipc.rundir import RunDir
+from squall.scheduler.client import NimbusClient
+from squall.scheduler.code_store import CodeStore
+from squall.scheduler.messages import ComponentSummary
+from squall.scheduler.store import Store
 from tests.process.test_nimbus_process import NimbusDaemon
 
 COMPONENTS = [ComponentSummary("lines", "spout", 2, 2), ComponentSummary("__acker", "acker", 2, 2)]

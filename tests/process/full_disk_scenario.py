@@ -28,9 +28,21 @@ def fill(path: Path) -> None:
         os.close(fd)
 
 
+def names_the_disk(cluster: Standing, *arguments: str) -> None:
+    """Whether Nimbus says it with its last words or has ended of it before, the command does."""
+    with cluster.keeper_held():
+        done = cluster.run(*arguments)
+    message = done.stderr
+    assert done.returncode == 1
+    assert "No space left on device" in message, (arguments, message)
+    assert str(cluster.path) in message, message
+
+
 def scenario(cluster: Standing, filler: Path) -> None:
     fill(filler)
-    assert "No space left on device" in cluster.refused(1, "up", "--detach")
+    message = cluster.refused(1, "up", "--detach")
+    assert "No space left on device" in message
+    assert str(cluster.path) in message
     filler.unlink()
     cluster.up(slots=1)
     position = cluster.run_dir.state_dir("x", "numbers", 0) / "position"
@@ -46,6 +58,13 @@ def scenario(cluster: Standing, filler: Path) -> None:
     before = cluster.described("first")["acked"]
     wait_for("more acks", lambda: cluster.described("first")["acked"] > before)
     assert [row["name"] for row in cluster.json("list")] == ["first"]
+    fill(filler)
+    names_the_disk(cluster, "rebalance", "first", "-n", "1", "-w", "0")
+    names_the_disk(cluster, "deactivate", "first")
+    names_the_disk(cluster, "kill", "first", "-w", "0")
+    with cluster.keeper_held():
+        assert "No space left on device" in cluster.run("nimbus").stderr
+    assert cluster.described("first")["acked"] > before
     filler.unlink()
     assert not cluster.json("submit", ENDLESS, "--name", "x", "--fresh")["takes_up_state"]
     assert not position.exists()

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from ipc.rundir import RunDir
-from scheduler.history import read_history, violations
-from scheduler.restart_policy import RestartPolicyOptions
+from squall.ipc.rundir import RunDir
+from squall.scheduler.history import read_history, violations
+from squall.scheduler.restart_policy import RestartPolicyOptions
 
 
 def broken_rules(run_dir: RunDir) -> list[str]:

@@ -14,8 +14,8 @@ from typing import Any
 
 import zmq
 
-from engine.parcel import Parcel
-from ipc.arena import MEMFD_NAME
+from squall.engine.parcel import Parcel
+from squall.ipc.arena import MEMFD_NAME
 from tests.parcels import batch_of, parcel_of
 from tests.process.planes import Endpoint
 

@@ -13,16 +13,18 @@ from typing import Any
 
 import zmq
 
-from engine.parcel import Parcel
-from ipc.ack_lanes import AckLanes
-from ipc.arena import MEMFD_NAME
-from ipc.data_plane import DataPlane
-from ipc.shim import LinkShim
+from squall.engine.parcel import Parcel
+from squall.ipc.ack_lanes import AckLanes
+from squall.ipc.arena import MEMFD_NAME
+from squall.ipc.data_plane import DataPlane
+from squall.ipc.frame import opening_of
+from squall.ipc.shim import LinkShim
 from tests.parcels import batch_of, parcel_of
 
 DEADLINE_SECS = 20.0
 MIB = 1 << 20
 WINDOW_BYTES = MIB
+OPENING = opening_of(b"k" * 32, "t-1-00000000", 1)
 _FRAMES_PER_TURN = 64
 
 Make = Callable[..., "Endpoint"]
@@ -34,12 +36,14 @@ class Endpoint:
     def __init__(
         self, context: zmq.Context[zmq.Socket[bytes]], directory: Path, slot: int, incarnation: int = 1,
         window_bytes: int = WINDOW_BYTES, arena_bytes: int = 16 * MIB, shim: LinkShim | None = None,
-        lanes: AckLanes | None = None,
+        lanes: AckLanes | None = None, max_frame_bytes: int = 1 << 30,
     ) -> None:  # fmt: skip
         self.slot = slot
         self.incarnation = incarnation
         self.path = directory / f"{slot}-{incarnation}"
-        self.plane = DataPlane(context, slot, incarnation, self.path, window_bytes, arena_bytes, shim, lanes)
+        self.plane = DataPlane(
+            context, OPENING, slot, incarnation, self.path, window_bytes, arena_bytes, shim, lanes, max_frame_bytes
+        )
         self.parcels: list[Parcel] = []
         self.at_work: list[Callable[[], None]] = []
         self.works = True

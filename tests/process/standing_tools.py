@@ -13,12 +13,12 @@ from typing import Any, NamedTuple
 
 import psutil
 
-from ipc.rundir import RunDir
-from scheduler.daemons import processes_of, runs
 from squall.cli import main
 from squall.cli.standing import job_of
 from squall.cli.status import describe
-from tests.process.cli import squall
+from squall.ipc.rundir import RunDir
+from squall.scheduler.daemons import processes_of, runs
+from tests.process.cli import ROOT, squall
 from tests.process.waiting import wait_for
 
 ENDLESS = "tests/process/standing_topologies.py"
@@ -47,7 +47,8 @@ class Standing:
         if arguments[0] in ("up", "nimbus", "supervisor"):
             return self.apart(*arguments, **extra)
         before = dict(os.environ)
-        os.environ.update({"SQUALL_DIR": str(self.path), **extra})
+        # The topologies of these tests import `tests`, which the command imports in a process of its own.
+        os.environ.update({"SQUALL_DIR": str(self.path), "PYTHONPATH": str(ROOT), **extra})
         out, err = io.StringIO(), io.StringIO()
         try:
             with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
@@ -84,7 +85,7 @@ class Standing:
 
     def keeper(self) -> psutil.Process:
         """The process that starts the daemons again."""
-        return next(process for process in processes_of(self.run_dir) if runs(process, "scheduler.keeper_main"))
+        return next(process for process in processes_of(self.run_dir) if runs(process, "squall.scheduler.keeper_main"))
 
     @contextlib.contextmanager
     def keeper_held(self) -> Iterator[psutil.Process]:

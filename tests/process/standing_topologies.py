@@ -2,11 +2,25 @@
 
 from __future__ import annotations
 
+import itertools
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
-from squall import BasicBolt, BasicCollector, Spout, SpoutCollector, Topology, TopologyBuilder, TopologyContext, Tuple
+from squall import (
+    BasicBolt,
+    BasicCollector,
+    Failure,
+    ReplayingSpout,
+    Spout,
+    SpoutCollector,
+    Topology,
+    TopologyBuilder,
+    TopologyContext,
+    Tuple,
+)
+from tests.process.parts import note
 
 
 class Numbers(Spout):
@@ -50,3 +64,39 @@ def topology() -> Topology:
 def stuck() -> Topology:
     """Too slow to be drained while a test waits."""
     return endless(seconds_per_tuple=0.02, pending=200)
+
+
+class Marked(ReplayingSpout):
+    """0, 1, 2 ... up to the number in the file "limit", once that is there; what is acked is durable in a file each,
+    with a line in another for each answer that it hears."""
+
+    outputs = ("n",)
+
+    def __init__(self, directory: str) -> None:
+        self.directory = directory
+
+    def read(self) -> Iterator[tuple[Any, Any]]:
+        limit = Path(self.directory, "limit")
+        for n in itertools.count():
+            if limit.exists() and n >= int(limit.read_text()):
+                return
+            if not Path(self.directory, f"done-{n}").exists():
+                yield n, (n,)
+
+    def ack(self, message_id: Any) -> None:
+        super().ack(message_id)
+        note(self.directory, "acked", message_id)
+        Path(self.directory, f"done-{message_id}").touch()
+
+    def on_failure(self, message_id: Any, failure: Failure) -> None:
+        note(self.directory, "failed", message_id)
+        super().on_failure(message_id, failure)
+
+
+def marked(arguments: list[str]) -> Topology:
+    """The spout in one worker, a slow bolt in the other."""
+    builder = TopologyBuilder()
+    [directory] = arguments
+    builder.set_spout("marked", Marked(directory)).set_config(max_spout_pending=20)
+    builder.set_bolt("slow", Nothing(0.001)).shuffle_grouping("marked")
+    return builder.build()

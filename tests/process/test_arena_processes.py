@@ -20,9 +20,9 @@ from typing import TypeVar
 
 import pytest
 
-from engine.errors import ClusterError, ProtocolError
-from ipc.arena import MEMFD_NAME, Arena, BlockRef, table_bytes
-from ipc.arena_reader import ArenaReader
+from squall.engine.errors import ClusterError, ProtocolError
+from squall.ipc.arena import MEMFD_NAME, Arena, BlockRef, table_bytes
+from squall.ipc.arena_reader import ArenaReader
 
 DEADLINE_SECS = 20.0
 PAYLOAD_BYTES = 1 << 20
@@ -31,18 +31,14 @@ T = TypeVar("T")
 Body = Callable[[Connection], None]
 
 
-def resources() -> tuple[list[str], list[str], int]:
+def resources() -> tuple[list[str], int]:
     maps = Path("/proc/self/maps").read_text()
-    return (
-        sorted(os.listdir("/proc/self/fd")),
-        sorted(map(str, Path("/dev/shm").glob("*squall*"))),
-        maps.count(MEMFD_NAME),
-    )
+    return sorted(os.listdir("/proc/self/fd")), maps.count(MEMFD_NAME)
 
 
 @pytest.fixture
 def start() -> Iterator[Callable[[Body], tuple[BaseProcess, Connection]]]:
-    """Starts a process with a pipe to it; afterwards checks that it left nothing, in this process or in /dev/shm."""
+    """Starts a process with a pipe to it; afterwards checks that it left nothing in this process."""
     before = resources()
     started: list[tuple[BaseProcess, Connection]] = []
 

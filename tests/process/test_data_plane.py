@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from ipc.shim import LinkRule, LinkShim
+from squall.ipc.shim import LinkRule, LinkShim
 from tests.process.plane_process import PlaneProcess, connect_all, is_done
 from tests.process.planes import MIB, socket_directory
 from tests.process.waiting import wait_for

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 
 import pytest
 
-from ipc.ack_lanes import AckLanes, lanes_words
+from squall.ipc.ack_lanes import AckLanes, lanes_words
 from tests.process.planes import Endpoint, Make, endpoints, parcel, settled, turn_until
 
 Absorbed = list[tuple[dict[int, int], dict[int, int]]]

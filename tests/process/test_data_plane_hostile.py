@@ -13,9 +13,9 @@ import msgspec
 import pytest
 import zmq
 
-from ipc import codec
-from ipc.frame import CREDIT, DATA, HELLO, Header, seal
-from tests.process.planes import Make, endpoints, pair, parcel, settled, turn_until
+from squall.ipc import codec
+from squall.ipc.frame import CREDIT, DATA, HELLO, Header, seal
+from tests.process.planes import OPENING, Make, endpoints, pair, parcel, settled, turn_until
 
 
 @pytest.fixture
@@ -36,7 +36,7 @@ class Marker:
 
 def frame(body: list[bytes], kind: int = DATA, sequence: int = 1, **changes: int) -> list[bytes]:
     fields = {"sender": 0, "receiver": 1, "sender_incarnation": 1, "receiver_incarnation": 1} | changes
-    head = seal(Header(kind=kind, sequence=sequence, **fields), body)
+    head = seal(OPENING, Header(kind=kind, sequence=sequence, **fields), body)
     return [head + b"".join(body[:1]), *body[1:]]
 
 
@@ -49,8 +49,8 @@ def descriptors(*rows: Any) -> bytes:
 
 
 BAD_FRAMES: dict[str, tuple[list[bytes], str]] = {
-    "nothing": ([b""], "frame header of 0 bytes; it must have 36"),
-    "short": ([b"SQ\x01"], "frame header of 3 bytes; it must have 36"),
+    "nothing": ([b""], "frame header of 0 bytes; it must have 64"),
+    "short": ([b"SQ\x01"], "frame header of 3 bytes; it must have 64"),
     "noise": ([random.Random(1).randbytes(500), b"more"], "frame of protocol"),
     "checksum": ([frame([GOOD])[0][:-1] + b"x"], "checksum"),
     "missing part": (frame([GOOD, b"two"])[:1], "checksum"),

@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 import zmq
 
-from engine.batch import Batch
-from engine.parcel import Parcel
-from ipc.data_plane import DataPlane
+from squall.engine.batch import Batch
+from squall.engine.parcel import Parcel
+from squall.ipc.data_plane import DataPlane
+from tests.process.planes import OPENING
 from tests.process.waiting import wait_for
 
 Planes = tuple[DataPlane, DataPlane, str, str]
@@ -21,7 +22,7 @@ def planes(tmp_path: Path) -> Iterator[Planes]:
     """Slots 0 and 1, incarnation 1, not connected."""
     context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
     paths = [str(tmp_path / name) for name in "ab"]
-    made = [DataPlane(context, slot, 1, path, 1 << 20, 0) for slot, path in enumerate(paths)]
+    made = [DataPlane(context, OPENING, slot, 1, path, 1 << 20, 0) for slot, path in enumerate(paths)]
     yield made[0], made[1], *paths
     for plane in made:
         plane.close()

@@ -18,14 +18,14 @@ import msgspec
 import pytest
 import zmq
 
-from engine.errors import ClusterError, UsageError
-from ipc.board import Board
-from ipc.control import ControlClient
-from ipc.envelope import MAX_FRAME_BYTES, Sealer
-from ipc.rundir import RunDir, sweep_stale
-from scheduler.client import NimbusClient
-from scheduler.code_store import CodeStore
-from scheduler.messages import (
+from squall.engine.errors import ClusterError, UsageError
+from squall.ipc.board import Board
+from squall.ipc.control import ControlClient
+from squall.ipc.envelope import MAX_FRAME_BYTES, Sealer
+from squall.ipc.rundir import RunDir, sweep_stale
+from squall.scheduler.client import NimbusClient
+from squall.scheduler.code_store import CodeStore
+from squall.scheduler.messages import (
     AssignNode,
     ComponentSummary,
     GetCluster,
@@ -54,7 +54,7 @@ class NimbusDaemon:
         options = ["--dir", str(run_dir.path), "--lifeline", str(lifeline), "--ready-fd", str(ready_write)]
         with open(self.log, "ab") as log:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "scheduler.nimbus_main", *options, *arguments],
+                [sys.executable, "-m", "squall.scheduler.nimbus_main", *options, *arguments],
                 pass_fds=(lifeline, ready_write),
                 stdout=log,
                 stderr=log,
@@ -395,7 +395,9 @@ def test_a_killed_nimbus_is_taken_over_by_the_next(run_dir: RunDir) -> None:
     first.end()
     with pytest.raises(ClusterError, match=f"no cluster runs in {run_dir.path}"):
         client.get_cluster()
-    (run_dir.boards / "left-behind").touch()
+    # Of a submission that was never stored: no worker was begun on it.
+    Board.create(str(run_dir.board("y-2-00000000")), 1, 1).close()
+    (run_dir.boards / "y-2-00000000.new").touch()
 
     second = NimbusDaemon(run_dir)
     assert client.get_topology("x").assignment == assignment
@@ -467,7 +469,7 @@ def test_without_a_cluster_a_client_says_so_at_once(run_dir: RunDir) -> None:
 
 
 def test_the_run_directory_of_a_dead_launcher_is_swept() -> None:
-    program = "from ipc.rundir import RunDir; print(RunDir.create().path); import os, signal; os.kill(os.getpid(), 9)"
+    program = "import os; from squall.ipc.rundir import RunDir; print(RunDir.create().path); os.kill(os.getpid(), 9)"
     ended = subprocess.run(
         [sys.executable, "-u", "-c", program],
         capture_output=True,

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from engine.failure import ANOTHER_TUPLE
-from scheduler.dead_letters import DeadLetters
 from squall import ClusterError, Config, LocalCluster, RunReport, TopologyBuilder
+from squall.engine.failure import ANOTHER_TUPLE
+from squall.scheduler.dead_letters import DeadLetters
 from tests.process import parts
 from tests.process.cli import squall
 from tests.process.parts import note, notes

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from engine.errors import UsageError
-from pipeline.java import Java, check_java
-from pipeline.session import spark_session
+from squall.engine.errors import UsageError
+from squall.pipeline.java import Java, check_java
+from squall.pipeline.session import spark_session
 
 
 def java(directory: Path, script: str) -> Path:

@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from engine.errors import UsageError
-from pipeline.feed import Manifest, Partition
-from pipeline.staging import siblings, staged
+from squall.engine.errors import UsageError
+from squall.pipeline.feed import Manifest, Partition
+from squall.pipeline.staging import siblings, staged
 
 ROOT = Path(__file__).parents[2]
 
@@ -42,7 +42,7 @@ def names(path: Path) -> list[str]:
 CHILD = """
 import os, sys
 from pathlib import Path
-from pipeline.staging import staged
+from squall.pipeline.staging import staged
 with staged(Path(sys.argv[1]), True) as staging:
     (staging / "lines").mkdir()
     print(staging.name, flush=True)

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from scheduler.daemons import processes_of
+from squall.scheduler.daemons import processes_of
 from tests.process.cli import command, environment, start
 from tests.process.standing_tools import ENDLESS, Standing, directory
 from tests.process.test_examples import read_counts
@@ -157,7 +157,7 @@ def test_limits_act_and_say_what_was_pending(cluster: Standing) -> None:
     wait_for("pending messages", lambda: cluster.described("stuck")["pending"] == 200)
     done = cluster.run("down", "-w", "0.2")
     assert done.returncode == 0
-    assert re.search(r"stuck: \d+ messages were pending at the limit of 0.2 s: a replayable source", done.stderr)
+    assert re.search(r"stuck: \d+ messages were pending at the limit of 0.2 s: a source that can be read", done.stderr)
     cluster.up()
     text = cluster.ok("kill", "stuck", "-w", "0")
     assert text.startswith("stuck is gone; ")

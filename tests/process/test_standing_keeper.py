@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterator
 import psutil
 import pytest
 
-from scheduler.history import read_history
 from squall.cli.standing import job_of
+from squall.scheduler.history import read_history
 from tests.process.cli import start
 from tests.process.history_check import broken_rules
 from tests.process.standing_tools import ENDLESS, Standing, directory

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
-from engine.config import Config
-from engine.errors import UsageError
 from squall.cli.load_limits import load_apart
+from squall.engine.config import Config
+from squall.engine.errors import UsageError
 from tests.process.standing_tools import Standing, directory
 from tests.process.test_wrong_input import CASES, HEAD
 from tests.process.waiting import wait_for
@@ -58,7 +61,17 @@ def test_bad_files_are_refused_and_leave_no_trace(cluster: Standing, file: Path)
         ("import time\ntime.sleep(60)\n", "took longer than 1 s; start what takes long in open()"),
         ("import sys\nwhile True:\n    sys.stdout.write('x' * 4096)\n", "printed more than 1048576 bytes"),
         ("import os\nos._exit(0)\n", "ended its process: exited with code 0; a topology file must come to its end"),
-        ("raise SystemExit(7)\n", "ended its process: exited with code 7"),
+        ("raise SystemExit(7)\n", "ended by SystemExit: 7; a topology file must come to its end"),
+        ("raise GeneratorExit('g')\n", "ended by GeneratorExit: g; a topology file must come to its end"),
+        ("raise ValueError('a \\udc80')\n", "importing it raised ValueError: a \\udc80"),
+        (
+            "class Q(Exception):\n    def __str__(self):\n        raise RuntimeError\nraise Q\n",
+            "importing it raised Q: (its text cannot be had: RuntimeError)",
+        ),
+        (
+            "try:\n    raise ValueError('\\udc80')\nexcept ValueError as e:\n    raise KeyError('k') from e\n",
+            "importing it raised KeyError: 'k'",
+        ),
         ("import os\nos.kill(os.getpid(), 9)\n", "ended its process: killed by SIGKILL"),
         ("kept = [b'x' * (1 << 26) for _ in range(100)]\n", "took more than 1073741824 bytes of memory"),
         ("import os, time\nos.closerange(0, 100)\ntime.sleep(60)\n", "closed the descriptors"),
@@ -80,6 +93,67 @@ def test_processes_that_an_import_leaves_behind_are_ended(file: Path) -> None:
     code = load_apart(str(file), [], Config())
     assert {component.id for component in code.components} == {"one", "nothing", "__acker"}
     # The leak checks of every test would find the sleeping one.
+
+
+ESCAPES = {
+    "a session of its own, orphaned": """
+import os, time
+if os.fork() == 0:
+    os.setsid()
+    if os.fork() == 0:
+        os.execvp("sleep", ["sleep", "61"])
+    os._exit(0)
+os.wait()
+""",
+    "forked, with the answer's descriptor": """
+import os, time
+if os.fork() == 0:
+    os.setsid()
+    time.sleep(61)
+""",
+    "never the same process for long": """
+import os, sys
+if os.fork() == 0:
+    os.setsid()
+    while True:
+        if os.fork():
+            os._exit(0)
+""",
+    "it hangs": """
+import os, time
+if os.fork() == 0:
+    os.setsid()
+    os.execvp("sleep", ["sleep", "61"])
+time.sleep(61)
+""",
+    "it is killed": """
+import os, subprocess
+subprocess.Popen(["sleep", "61"], start_new_session=True)
+os.kill(os.getpid(), 9)
+""",
+}
+
+
+@pytest.mark.parametrize("way", ESCAPES)
+def test_nothing_that_an_import_starts_outlives_it(file: Path, way: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A double fork and setsid leave the process group that was all that was ended before."""
+    file.write_text(ESCAPES[way] + GOOD)
+    bystander = subprocess.Popen(["sleep", "61"])
+    try:
+        monkeypatch.setenv("SQUALL_TEST_IMPORT", str(file))
+        with contextlib.suppress(UsageError):
+            load_apart(str(file), [], Config(), time_secs=1.0 if way == "it hangs" else 20.0)
+        assert [process for process in psutil.process_iter() if _carries(process, str(file))] == []
+        assert bystander.poll() is None
+    finally:
+        bystander.kill()
+        bystander.wait()
+
+
+def _carries(process: psutil.Process, file: str) -> bool:
+    with contextlib.suppress(psutil.Error):
+        return process.environ().get("SQUALL_TEST_IMPORT") == file
+    return False
 
 
 def test_the_users_own_traceback(cluster: Standing, file: Path) -> None:

@@ -16,10 +16,10 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from engine.errors import ClusterError
-from scheduler import process
-from scheduler.zygote_client import ZygoteClient, ZygoteEnded
-from scheduler.zygote_wire import ChildExited
+from squall.engine.errors import ClusterError
+from squall.scheduler import process
+from squall.scheduler.zygote_client import ZygoteClient, ZygoteEnded
+from squall.scheduler.zygote_wire import ChildExited
 from tests.process.scheduler_tools import boot, children_of, entry, eventually, importable_tests, is_alive
 
 
@@ -112,7 +112,7 @@ def test_a_child_looks_like_a_fresh_process(zygote: ZygoteClient, tmp_path: Path
         "lowest_free_fd": 3,
         "leads": True,
         "mask": 0,
-        "handlers": ["SIGINT"],
+        "handlers": [],
         "port": 6711,
         "imported_here": True,
         "preloaded": True,
@@ -216,7 +216,7 @@ def test_the_forking_parent_has_one_thread(zygote: ZygoteClient, tmp_path: Path)
 
 def test_what_topologies_import_is_there_before_a_worker_is_forked() -> None:
     program = (
-        "import sys; from scheduler.zygote import preload; preload(); before = set(sys.modules)\n"
+        "import sys; from squall.scheduler.zygote import preload; preload(); before = set(sys.modules)\n"
         "import squall; [getattr(squall, name) for name in squall.__all__]\n"
         "print(*sorted(set(sys.modules) - before))"
     )

@@ -8,9 +8,9 @@ import signal
 import subprocess
 import sys
 
-from ipc.control import ControlClient
-from ipc.rundir import RunDir
-from scheduler.messages import WorkerBoot, WorkerFailed, WorkerReady
+from squall.ipc.control import ControlClient
+from squall.ipc.rundir import RunDir
+from squall.scheduler.messages import WorkerBoot, WorkerFailed, WorkerReady
 
 WAIT_SECS = 30.0
 """No test worker outlives its test by more, whatever goes wrong."""
@@ -78,7 +78,7 @@ class ReadyWorker:
     def __init__(self, boot: WorkerBoot) -> None:
         self._boot = boot
         run_dir = RunDir(boot.run_dir)
-        name = f"worker:{boot.node}:{boot.port}:{boot.incarnation}"
+        name = boot.sender
         self._control = ControlClient(run_dir.node_socket(boot.node), run_dir.key(), name)
 
     def tell_ready(self) -> None:

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from typing import Any
 from unittest.mock import patch
 
-import engine.ids
-import engine.tracking
-import ipc.data_plane
-from engine.batch import Batch
+import squall.engine.ids
+import squall.engine.tracking
+import squall.ipc.data_plane
+from squall.engine.batch import Batch
 from tests.sim import cores, invariants
 from tests.sim.cores import Cluster
 from tests.sim.invariants import InvariantBrokenError
@@ -64,8 +64,8 @@ class CoreMutant:
         return None
 
 
-LITERAL = (engine.tracking, "Acker", LiteralStormAcker)
-NO_DEDUPE = (ipc.data_plane, "LinkReceiver", CredulousReceiver)
+LITERAL = (squall.engine.tracking, "Acker", LiteralStormAcker)
+NO_DEDUPE = (squall.ipc.data_plane, "LinkReceiver", CredulousReceiver)
 
 
 
@@ -78,12 +78,15 @@ split = Batch.split
 
 CORE_MUTANTS = (
     CoreMutant("edges of both parts of a run", ((Batch, "split", split_under_edge_0),), invariants.ACKED_EARLY),
-    CoreMutant("ids of each worker's own", ((engine.ids, "os", SameBytes),), invariants.ID_REPEATED),
+    CoreMutant("ids of each worker's own", ((squall.engine.ids, "os", SameBytes),), invariants.ID_REPEATED),
     CoreMutant("link dedupe", (NO_DEDUPE,), invariants.WAITED_FOR_TIMEOUT, ("duplicate",), deaths=False),
     CoreMutant("link dedupe and INIT guard", (NO_DEDUPE, LITERAL), invariants.ACKED_EARLY, ("duplicate",), False),
-    CoreMutant("dead mask", ((engine.tracking, "Acker", BlindAcker),), invariants.WAITED_FOR_TIMEOUT),
     CoreMutant(
-        "rotation of trees", ((engine.tracking, "Acker", HoardingAcker),), invariants.STATE_LEFT, ("drop",), False
+        "dead mask", ((squall.engine.tracking, "Acker", BlindAcker),), invariants.WAITED_FOR_TIMEOUT
+    ),
+    CoreMutant(
+        "rotation of trees", ((squall.engine.tracking, "Acker", HoardingAcker),), invariants.STATE_LEFT, ("drop",),
+        False,
     ),
     CoreMutant(
         "masks in ack lanes", ((cores, "AckLanes", MasklessLanes),), invariants.WAITED_FOR_TIMEOUT, chained=True,

@@ -11,16 +11,17 @@ from __future__ import annotations
 import random
 from typing import Any
 
-from engine.assemble import Assembler, Surroundings
-from engine.clock import ManualClock
-from engine.config import Config
-from engine.ids import EdgeIds
-from engine.peers import Peers
-from engine.plan import ExecutorPlan, Plan
-from engine.topology import ACKER_COMPONENT, Topology
-from ipc.ack_lanes import AckLanes, lanes_words
-from ipc.data_plane import DataPlane
-from ipc.shim import LinkRule, LinkShim
+from squall.engine.assemble import Assembler, Surroundings
+from squall.engine.clock import ManualClock
+from squall.engine.config import Config
+from squall.engine.ids import EdgeIds
+from squall.engine.peers import Peers
+from squall.engine.plan import ExecutorPlan, Plan
+from squall.engine.topology import ACKER_COMPONENT, Topology
+from squall.ipc.ack_lanes import AckLanes, lanes_words
+from squall.ipc.data_plane import DataPlane
+from squall.ipc.frame import opening_of
+from squall.ipc.shim import LinkRule, LinkShim
 from tests.sim.invariants import (
     ACKED_EARLY,
     ANSWERED_TWICE,
@@ -29,12 +30,14 @@ from tests.sim.invariants import (
     STATE_LEFT,
     WAITED_FOR_TIMEOUT,
     InvariantBrokenError,
+    unwrapped,
 )
 from tests.sim.wire import Wire
 from tests.unit.ledger import Ledger, topology_of
 from tests.unit.net import scatter
 from tests.unit.rig import copy_component
 
+OPENING = opening_of(b"k" * 32, "sim-1-00000000", 1)
 TIMEOUT_SECS = 10
 MESSAGES = 24
 _FAULTY_TURNS, _HEALED_TURNS = 250, 3000
@@ -86,7 +89,7 @@ class Turn:
         self.peers.update(me, incarnation, True)
         self.shim = LinkShim(cluster.rules, cluster.rng.getrandbits(32))
         self.plane = DataPlane(
-            cluster.wire, me, incarnation, cluster.path(me, incarnation), 4096, 0, self.shim,  # type: ignore[arg-type]
+            cluster.wire, OPENING, me, incarnation, cluster.path(me, incarnation), 4096, 0, self.shim,  # type: ignore[arg-type]
             cluster.lanes_of(me, incarnation),
         )
         around = Surroundings(
@@ -94,6 +97,8 @@ class Turn:
             cluster.give_up, copy=copy_component, deterministic=True,
         )
         self.core = Assembler(cluster.topology, cluster.plan, cluster.config, me, self.peers, around).build()
+        self.core.pressure.limit_bytes = cluster.limit_bytes
+        cluster.full[me] = frozenset()
         self.core.tracking.tell = self.plane.tell_acks
         self.core.tracking.hear = self._hear
         for bolt in self.core.bolts:
@@ -131,14 +136,11 @@ class Turn:
             bolt.slice_rows = self.cluster.rng.choice((1, 2, 1000))
         came = self._take_in(most)
         worked = self.core.step(lambda: self._take_in(self.cluster.rng.randrange(3))) or came
-        blocked = False
-        for slot in self.core.close_parcels():
-            if self.plane.has_credit(slot):
-                self.plane.send(slot, self.core.take_parcel(slot))
-                worked = True
-            else:
-                blocked = True
-        self.core.congested = blocked
+        worked = self._send() or worked
+        assert self.core.pressure.held_bytes >= 0
+        self.cluster.full[self.me] = frozenset(self.core.pressure.full)
+        if self.core.pressure.stalled:
+            self.plane.park()
         self.plane.send_credit(at_least=1)
         now_ns = self.cluster.clock.now_ns()
         if now_ns >= self.rotates_at_ns:
@@ -148,6 +150,25 @@ class Turn:
         self.plane.confirm_acks()
         self.plane.set_awake(self.cluster.rng.random() < 0.8)
         return worked
+
+    def _send(self) -> bool:
+        """As `Worker._send`; whether there was anything to send."""
+        core, plane, sent = self.core, self.plane, False
+        full = self.cluster.full
+        core.others_are_full(frozenset().union(*(full[slot] for slot in range(len(full)) if slot != self.me)))
+        for slot in core.close_parcels():
+            while plane.has_credit(slot) and core.has_parcel(slot):
+                parcel = core.take_parcel(slot)
+                too_big = plane.send(slot, parcel, 2 * core.frame_bytes)
+                if too_big:
+                    core.put_back(slot, parcel, too_big)
+                else:
+                    sent = True
+        core.measure_waiting()
+        others = (node for node in self.cluster.nodes if node is not None and node is not self)
+        blocked = core.keeps_back or any(map(core.has_parcel, range(self.cluster.plan.n_workers)))
+        core.congested = blocked or any(node.core.pressure.congested for node in others)
+        return sent
 
     def _hear(self) -> int:
         return self.plane.take_acks(self.core.tracking.take_acks)
@@ -200,10 +221,11 @@ class Cluster:
 
     def __init__(
         self, seed: int, actions: tuple[str, ...] = (), deaths: bool = True, chained: bool = False,
-        faulty_turns: int = _FAULTY_TURNS,
+        faulty_turns: int = _FAULTY_TURNS, made: tuple[Topology, Plan] | None = None,
     ) -> None:
         """`actions` are the link faults to draw from; with none, links are whole. `chained`: no worker executes what
-        the one before has emitted, and all acks go to the first."""
+        the one before has emitted, and all acks go to the first. `made`: a topology of one's own, and where it runs,
+        for who looks by himself how it ends."""
         self.rng = rng = random.Random(seed)
         self.faulty_turns = faulty_turns
         self.ledger = TellingLedger(MESSAGES, rng, failing=rng.choice((0, 0.1)))
@@ -211,6 +233,8 @@ class Cluster:
         self.plan = scatter(self.topology, rng, n_workers=rng.choice((2, 3)), ackers=rng.choice((1, 2, 3)))
         if chained:
             self.plan = _chain(self.topology)
+        if made is not None:
+            self.topology, self.plan = made
         self.config = Config(
             seed=rng.getrandbits(30), max_spout_pending=rng.choice((3, 10, None)), message_timeout_secs=TIMEOUT_SECS
         )
@@ -222,6 +246,10 @@ class Cluster:
         self.board = [(1, True)] * self.plan.n_workers
         self.lanes = memoryview(bytearray(8 * lanes_words(self.plan.n_workers))).cast("Q")
         self.uses_lanes = rng.random() < 0.7
+        self.limit_bytes = rng.choice((1024, 4096, 8 << 20))
+        """So much the queue of a task may hold."""
+        self.full: list[frozenset[int]] = [frozenset()] * self.plan.n_workers
+        """Tasks whose queues are full, as the worker of each slot said last."""
         self.roots: set[int] = set()
         self.edges: set[int] = set()
         self.nodes: list[Turn | None] = [None] * self.plan.n_workers
@@ -264,6 +292,7 @@ class Cluster:
             self.board[slot] = (incarnation, True)
             self.nodes[slot] = node
 
+    @unwrapped()
     def run(self) -> None:
         """One case. Raises InvariantBrokenError."""
         for _ in range(self.faulty_turns):
@@ -324,6 +353,7 @@ class Cluster:
             for acker in node.core.ackers.values():
                 left += [(len(acker), "trees in an acker"), (acker.early_count, "early messages")]
             left += [(link.under_way_bytes, "bytes under way") for _, link, _ in node.plane._outbound.values()]
+            left.append((node.core.pressure.held_bytes, "bytes in queues"))
         return [f"{count} {what}" for count, what in left if count]
 
     def __str__(self) -> str:

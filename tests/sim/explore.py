@@ -12,7 +12,7 @@ import pickle
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from tests.sim.invariants import InvariantBrokenError
+from tests.sim.invariants import InvariantBrokenError, unwrapped
 from tests.sim.parts import Parts
 from tests.sim.schedule import DEATH, PROGRESS, Action, Case, actions_of
 from tests.sim.shapes import Shape
@@ -57,7 +57,8 @@ class Explorer:
             for key in level:
                 number = self._numbers[key]
                 try:
-                    pickle.loads(key[0]).finish()
+                    with unwrapped():
+                        pickle.loads(key[0]).finish()
                     self._children.append(self._step(number, key, following))
                 except InvariantBrokenError as error:
                     return Explored(len(self._numbers), 0, (error, self._case(number)))
@@ -74,7 +75,8 @@ class Explorer:
                 continue
             world = world or pickle.loads(blob)
             try:
-                possible = getattr(world, verb)(argument)
+                with unwrapped():
+                    possible = getattr(world, verb)(argument)
             except InvariantBrokenError:
                 # Report the schedule up to and including this action.
                 self._came.append((number, (verb, argument)))

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
+
+from squall.engine.executor import TaskCrashed
+
 ACKED_EARLY = "acked early"
 ANSWERED_TWICE = "answered twice"
 EXECUTED_TWICE = "executed twice"
@@ -28,8 +33,19 @@ MEANING = {
 
 
 class InvariantBrokenError(BaseException):
-    """One of the invariants does not hold. Not an `Exception`: executors take those for the user code's."""
+    """One of the invariants does not hold."""
 
     def __init__(self, invariant: str, what: str) -> None:
         super().__init__(f"{invariant}: {what} ({MEANING[invariant]})")
         self.invariant = invariant
+
+
+@contextlib.contextmanager
+def unwrapped() -> Iterator[None]:
+    """What a spout of the model found wrong reaches the caller as it is, not as that spout's error."""
+    try:
+        yield
+    except TaskCrashed as crash:
+        if isinstance(crash.__cause__, InvariantBrokenError):
+            raise crash.__cause__ from None
+        raise

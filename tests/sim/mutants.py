@@ -10,17 +10,17 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from engine.acker import Acker
-from engine.component import Spout
-from engine.failure import Failure
-from engine.outbox import Outbox
-from engine.peers import Peers
-from engine.pending import PendingTable
-from engine.prefix import AckedPrefix
-from engine.tracking import Tracking
-from engine.tuple import Run
-from ipc.ack_lanes import AckLanes, Told
-from ipc.link import LinkReceiver
+from squall.engine.acker import Acker
+from squall.engine.component import Spout
+from squall.engine.failure import Failure
+from squall.engine.outbox import Outbox
+from squall.engine.peers import Peers
+from squall.engine.pending import PendingTable
+from squall.engine.prefix import AckedPrefix
+from squall.engine.tracking import Tracking
+from squall.engine.tuple import Run
+from squall.ipc.ack_lanes import AckLanes, Told
+from squall.ipc.link import LinkReceiver
 from tests.sim import invariants
 from tests.sim.parts import REGISTRY, Parts
 

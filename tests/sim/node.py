@@ -8,17 +8,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from engine.batch import Batch, OpenBatch
-from engine.failure import FAILED, WORKER_DIED, Failure
-from engine.ids import ACKER_BITS
-from engine.parcel import Parcel
-from engine.spout_executor import SpoutExecutor, SpoutTask
-from engine.tuple import Run
+from squall.engine.batch import Batch, OpenBatch
+from squall.engine.failure import FAILED, WORKER_DIED, Failure
+from squall.engine.ids import ACKER_BITS
+from squall.engine.parcel import Parcel
+from squall.engine.spout_executor import SpoutExecutor, SpoutTask
+from squall.engine.tuple import Run
 from tests.sim.parts import IDS, IDS_PER_INCARNATION, MESSAGE_TIMEOUT_NS, STATS, WINDOW_BYTES
 from tests.sim.shapes import FAILS_FIRST, JOIN, RESETS, SELF_ANCHOR, BoltSpec
 
 if TYPE_CHECKING:
-    from ipc.link import LinkReceiver, LinkSender
+    from squall.ipc.link import LinkReceiver, LinkSender
     from tests.sim.world import World
 
 DATA, CREDIT, HELLO = 0, 1, 2

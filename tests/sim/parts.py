@@ -9,14 +9,14 @@ import random
 from dataclasses import dataclass
 from typing import Any
 
-from engine.acker import Acker
-from engine.metrics import TaskStats
-from engine.outbox import Outbox
-from engine.peers import Peers
-from engine.pending import PendingTable
-from engine.prefix import AckedPrefix
-from engine.tracking import Tracking
-from ipc.link import LinkReceiver, LinkSender
+from squall.engine.acker import Acker
+from squall.engine.metrics import SpoutStats
+from squall.engine.outbox import Outbox
+from squall.engine.peers import Peers
+from squall.engine.pending import PendingTable
+from squall.engine.prefix import AckedPrefix
+from squall.engine.tracking import Tracking
+from squall.ipc.link import LinkReceiver, LinkSender
 
 MESSAGE_TIMEOUT_NS = 1000
 WINDOW_BYTES = 3
@@ -49,7 +49,7 @@ class Parts:
         return _parts_of, (self.name,)
 
 
-class SharedStats(TaskStats):
+class SharedStats(SpoutStats):
     """Counters that no world looks at: one object serves them all, and is no part of their state."""
 
     def __reduce__(self) -> str:

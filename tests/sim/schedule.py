@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from tests.sim.invariants import InvariantBrokenError
+from tests.sim.invariants import InvariantBrokenError, unwrapped
 from tests.sim.parts import Parts
 from tests.sim.shapes import SHAPES, Shape
 from tests.sim.world import LINKS, World
@@ -70,6 +70,7 @@ def _words(action: Action) -> str:
     return f"{verb.replace('_', ' ')} worker {argument}"
 
 
+@unwrapped()
 def run_case(case: Case, parts: Parts) -> None:
     """Raises InvariantBrokenError."""
     world = World(case.shape, parts, case.seed)

@@ -20,7 +20,7 @@ def test_everything_is_acked_in_the_end_and_nothing_is_left(seed: int, actions: 
 
 def test_the_faults_really_happen() -> None:
     counts = {"frames repeated": 0, "frames refused": 0, "lost": 0, "deaths": 0, "timeout": 0}
-    for seed in range(10):
+    for seed in range(30):
         cluster = Cluster(seed, ALL_FAULTS)
         cluster.run()
         for plane in (node.plane for node in cluster.nodes if node is not None):

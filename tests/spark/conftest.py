@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from engine.errors import UsageError
-from pipeline.session import spark_session
+from squall.engine.errors import UsageError
+from squall.pipeline.session import spark_session
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -15,11 +15,11 @@ import pyarrow.parquet as parquet
 import pytest
 from click.testing import CliRunner
 
-from engine.errors import UsageError
-from pipeline.corpus import MAX_LINE_BYTES, MAX_RAW_BYTES
-from pipeline.feed import Feed
-from pipeline.prepare import MAX_PARTITIONS, Prepared, prepare
 from squall.cli.spark import prepare as prepare_command
+from squall.engine.errors import UsageError
+from squall.pipeline.corpus import MAX_LINE_BYTES, MAX_RAW_BYTES
+from squall.pipeline.feed import Feed
+from squall.pipeline.prepare import MAX_PARTITIONS, Prepared, prepare
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

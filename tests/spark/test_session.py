@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from engine.errors import ClusterError
-from pipeline.session import spark_session
+from squall.engine.errors import ClusterError
+from squall.pipeline.session import spark_session
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -42,8 +42,8 @@ def test_the_terminal_shows_our_lines_only_and_temporary_files_go(source: Path, 
 DYING = """
 import os, signal
 from pyspark import SparkContext
-from pipeline.session import spark_session
-from engine.errors import ClusterError
+from squall.pipeline.session import spark_session
+from squall.engine.errors import ClusterError
 before = signal.getsignal(signal.SIGINT)
 try:
     with spark_session("dying") as spark:

@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from click.testing import CliRunner, Result
 
-from engine.errors import UsageError
-from pipeline.feed import Feed
-from pipeline.prepare import prepare
-from pipeline.verify import verify
 from squall.cli.spark import verify as verify_command
+from squall.engine.errors import UsageError
+from squall.pipeline.feed import Feed
+from squall.pipeline.prepare import prepare
+from squall.pipeline.verify import verify
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from engine.batch import Batch
-from engine.collectors import BasicCollector
-from engine.metrics import TaskStats
-from engine.tuple import Tuple
+from squall.engine.batch import Batch
+from squall.engine.collectors import BasicCollector
+from squall.engine.metrics import TaskStats
+from squall.engine.tuple import Tuple
 from tests.parcels import parcel_of
 from tests.unit.rig import Does, DoesBasic, Feeder, Rig, chain, keeps
 

@@ -9,14 +9,14 @@ import random
 from collections.abc import Mapping
 from typing import Any
 
-from engine.builder import TopologyBuilder
-from engine.collectors import BasicCollector, BoltCollector, SpoutCollector
-from engine.component import BasicBolt, Bolt, Spout
-from engine.context import TopologyContext
-from engine.errors import FailedTuple
-from engine.failure import Failure
-from engine.topology import Topology
-from engine.tuple import Tuple
+from squall.engine.builder import TopologyBuilder
+from squall.engine.collectors import BasicCollector, BoltCollector, SpoutCollector
+from squall.engine.component import BasicBolt, Bolt, Spout
+from squall.engine.context import TopologyContext
+from squall.engine.errors import FailedTuple
+from squall.engine.failure import Failure
+from squall.engine.topology import Topology
+from squall.engine.tuple import Tuple
 
 N_SPOUTS = 2
 

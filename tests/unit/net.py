@@ -10,10 +10,10 @@ from __future__ import annotations
 import random
 from typing import Any
 
-from engine.builder import TopologyBuilder
-from engine.config import Config
-from engine.plan import ExecutorPlan, Plan
-from engine.topology import Topology
+from squall.engine.builder import TopologyBuilder
+from squall.engine.config import Config
+from squall.engine.plan import ExecutorPlan, Plan
+from squall.engine.topology import Topology
 from squall.testing.simulated import SimulatedCluster
 from squall.testing.simulated_worker import SimulatedWorker
 from tests.unit.rig import copy_component

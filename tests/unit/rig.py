@@ -13,20 +13,20 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from engine.assemble import Assembler, Surroundings
-from engine.builder import TopologyBuilder
-from engine.clock import ManualClock
-from engine.collectors import BasicCollector, BoltCollector, SpoutCollector
-from engine.component import BasicBolt, Bolt, Spout
-from engine.config import Config
-from engine.context import TopologyContext
-from engine.core import WorkerCore
-from engine.failure import Failure
-from engine.peers import Peers
-from engine.plan import ExecutorPlan, Plan
-from engine.stream import Outputs, Stream
-from engine.topology import Topology
-from engine.tuple import Tuple
+from squall.engine.assemble import Assembler, Surroundings
+from squall.engine.builder import TopologyBuilder
+from squall.engine.clock import ManualClock
+from squall.engine.collectors import BasicCollector, BoltCollector, SpoutCollector
+from squall.engine.component import BasicBolt, Bolt, Spout
+from squall.engine.config import Config
+from squall.engine.context import TopologyContext
+from squall.engine.core import WorkerCore
+from squall.engine.failure import Failure
+from squall.engine.peers import Peers
+from squall.engine.plan import ExecutorPlan, Plan
+from squall.engine.stream import Outputs, Stream
+from squall.engine.topology import Topology
+from squall.engine.tuple import Tuple
 
 MAX_STEPS = 10_000
 DEADLINE_SECS = 10.0

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from engine.builder import TopologyBuilder
-from engine.errors import FailedTuple
-from engine.local import LocalRunner
-from squall.cli.account_text import failure_lines, metric_lines
+import pytest
+
+from squall.cli.account_text import failure_lines, metric_lines, untracked_lines
+from squall.engine.builder import TopologyBuilder
+from squall.engine.errors import FailedTuple
+from squall.engine.local import LocalRunner
 from tests.unit.rig import DoesBasic, Feeder
 
 
@@ -52,3 +54,10 @@ def test_a_report_without_either_says_nothing() -> None:
     assert [*failure_lines(document), *metric_lines(document)] == []
     document["links"] = {"lost": 1200, "repeated": 0}
     assert list(failure_lines(document)) == ["links: 1,200 lost, 0 repeated"]
+
+
+@pytest.mark.parametrize(("count", "text"), [
+    (1, "1 message failed and was not emitted again"), (2, "2 messages failed and were not emitted again"),
+])
+def test_one_message_is_no_messages(count: int, text: str) -> None:
+    assert list(untracked_lines({"unreplayed": count, "untracked_emitted": 0, "components": {}})) == [text]

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from ipc.ack_lanes import AckLanes, Told, lanes_words, ring_words, untaken
+from squall.ipc.ack_lanes import AckLanes, Told, lanes_words, ring_words, untaken
 
 BIG = (1 << 64) - 1
 

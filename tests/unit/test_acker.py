@@ -7,9 +7,9 @@ import sys
 
 import pytest
 
-from engine.acker import Acker
-from engine.failure import FAILED, WORKER_DIED, Failure
-from engine.ids import EdgeIds
+from squall.engine.acker import Acker
+from squall.engine.failure import FAILED, WORKER_DIED, Failure
+from squall.engine.ids import EdgeIds
 
 ROOT, TASK = 1 << 16, 9
 WHY = Failure(FAILED, "bolt", 3)

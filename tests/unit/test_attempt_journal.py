@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-import scheduler.attempt_journal
-from engine.attempts import Attempts, Changes, Limits, Remembered, Tries
-from engine.failure import EXCEPTION, WORKER_DIED, Failure
-from scheduler.attempt_journal import AttemptJournal
+import squall.scheduler.attempt_journal
+from squall.engine.attempts import Attempts, Changes, Limits, Remembered, Tries
+from squall.engine.failure import EXCEPTION, WORKER_DIED, Failure
+from squall.scheduler.attempt_journal import AttemptJournal
 
 NOTHING = Changes([], [], {}, ())
 
@@ -82,7 +82,7 @@ def test_a_torn_record_is_left_out(files: Files, cut: int) -> None:
 
 
 def test_the_file_is_bounded_by_what_it_stands_for(files: Files, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(scheduler.attempt_journal, "_REWRITE_MIN_BYTES", 2000)
+    monkeypatch.setattr(squall.scheduler.attempt_journal, "_REWRITE_MIN_BYTES", 2000)
     journal = files.begin()
     for number in range(2000):
         snapshot = Changes([(number, f"m{number}")], [], {}, ())
@@ -141,9 +141,33 @@ def test_a_full_disk_is_told_once_and_ends_nothing(files: Files, monkeypatch: py
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as broken:
-        broken.setattr(scheduler.attempt_journal.os, "write", full)
+        broken.setattr(squall.scheduler.attempt_journal.os, "write", full)
         for _ in range(3):
             journal.append(Changes([], [], {"a": Tries(1)}, ()), lambda: NOTHING)
     assert len(files.complaints) == 1
     assert "No space left on device" in files.complaints[0]
     assert files.loaded().tries == {}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", [int, "order-{:012d}".format])
+def test_a_million_messages_are_taken_over(files: Files, kind: Any) -> None:
+    """What is known of a million, in a journal that was about to be written anew: all of it is there, in its order."""
+    count = 1_000_000
+    refused = [Tries(k, k, 0, last=Failure("failed", "bolt", 3, "node-1:6700", "ValueError", k)) for k in range(1, 4)]
+    table = {kind(n): refused[n % 3] for n in range(count)}
+    table[kind(7)] = Tries(1, dead=b"digest")
+    journal, ids = files.begin(Changes([], [], table, ())), list(table)
+    while journal._size < 0.99 * journal._rewrite_at:
+        changed = {ids[n]: table[ids[n]] for n in range(0, count, 1000)}
+        journal.append(Changes([], [], changed, ()), lambda: pytest.fail("written anew"))
+    journal.end()
+    attempts = Attempts(Limits(3, 5), files.journal())
+    attempts.resume()
+    attempts.flush({})
+    assert len(attempts.tries) == count
+    assert attempts.tries[kind(4)] == refused[1]._replace(inherited=True)
+    assert attempts.held_back == {kind(n) for n in range(count) if n % 3 == 2 or n == 7}
+    assert attempts.failed(kind(4), Failure("failed")).attempt == 3
+    attempts.end({})
+    assert files.loaded().tries.keys() == table.keys()

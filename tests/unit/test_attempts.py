@@ -6,9 +6,9 @@ from collections.abc import Callable
 
 import pytest
 
-import engine.attempts
-from engine.attempts import Attempts, Changes, Limits, Remembered, Tries, Verdict
-from engine.failure import ANOTHER_TUPLE, EXCEPTION, FAILED, HUNG, TIMEOUT, WORKER_DIED, Failure
+import squall.engine.attempts
+from squall.engine.attempts import Attempts, Changes, Limits, Remembered, Tries, Verdict
+from squall.engine.failure import ANOTHER_TUPLE, EXCEPTION, FAILED, HUNG, TIMEOUT, WORKER_DIED, Failure
 
 REFUSED, RAISED, DIED, LATE = Failure(FAILED), Failure(EXCEPTION), Failure(WORKER_DIED), Failure(TIMEOUT)
 STUCK = Failure(HUNG, "bolt", 2)
@@ -199,7 +199,7 @@ def test_another_message_under_a_dead_ones_id_goes_out() -> None:
 
 
 def test_memory_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(engine.attempts, "REMEMBERED", 10)
+    monkeypatch.setattr(squall.engine.attempts, "REMEMBERED", 10)
     attempts = Attempts(Limits(max_crashes=5))
     for number in range(100):
         attempts.failed(number, DIED)
@@ -228,3 +228,34 @@ def test_an_attempt_that_timed_out_is_not_charged_after_another_was_acked_or_for
     attempts.buried("m", ())
     assert attempts.charge_late("m", STUCK) is None
     assert attempts.crashes == 0
+
+
+def test_failures_are_counted_beyond_a_hundred_thousand_messages() -> None:
+    """Each fails three times, in rounds: none of them is forgotten meanwhile."""
+    count = 120_000
+    attempts = Attempts(Limits(max_attempts=3))
+    for _ in range(3):
+        for n in range(count):
+            attempts.failed(n, Failure("failed", "bolt", 1, "w", f"no {n}"))
+    assert all(attempts.condemned(n) for n in range(0, count, 1000))
+    assert attempts.failed(5, Failure("failed")).attempt == 4
+
+
+def test_what_is_known_against_a_message_is_kept_once_for_all_of_which_the_same_is_known() -> None:
+    attempts = Attempts(Limits(max_attempts=3))
+    for n in range(50_000):
+        attempts.failed(n, Failure("exception", "bolt", 1, "w", f"ValueError: cannot digest {n}"))
+    assert len({id(tries) for tries in attempts.tries.values()}) < 20_000
+    assert attempts.last_failure(49_999).error == "ValueError"
+    assert attempts.last_failure(1).error == "ValueError: cannot digest 1"
+
+
+def test_what_is_forgotten_is_told_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(squall.engine.attempts, "REMEMBERED", 100)
+    attempts, told = Attempts(Limits(max_attempts=3)), []
+    attempts.forgot = told.append
+    for n in range(500):
+        attempts.failed(n, Failure("failed"))
+    assert len(attempts.tries) <= 100
+    (text,) = told
+    assert text.startswith("more than 100 messages have failed and are not acked: the oldest failures are forgotten")

@@ -17,11 +17,11 @@ from typing import Any
 import cloudpickle
 import pytest
 
-from engine.builder import TopologyBuilder
-from engine.component import BasicBolt, Spout
-from engine.errors import ClusterError, UsageError
-from engine.topology import Topology
-from scheduler import blob
+from squall.engine.builder import TopologyBuilder
+from squall.engine.component import BasicBolt, Spout
+from squall.engine.errors import ClusterError, UsageError
+from squall.engine.topology import Topology
+from squall.scheduler import blob
 
 ROOT = Path(__file__).parents[2]
 
@@ -235,8 +235,8 @@ def topology_file(tmp_path: Path) -> Iterator[ModuleType]:
 
 SOURCE = """
     import dataclasses
-    from engine.builder import TopologyBuilder
-    from engine.component import BasicBolt, Spout
+    from squall.engine.builder import TopologyBuilder
+    from squall.engine.component import BasicBolt, Spout
 
     FACTOR = 7
 
@@ -270,7 +270,7 @@ SOURCE = """
 WORKER = """
     import sys
     from pathlib import Path
-    from scheduler import blob
+    from squall.scheduler import blob
 
     topology = blob.load(Path(sys.argv[1]).read_bytes(), sys.argv[2:])
     for _ in range(2):

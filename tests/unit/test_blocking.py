@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
-from engine.blocking import BlockingExecutor, Handover
-from engine.builder import TopologyBuilder
-from engine.closing import close_tasks
-from engine.collectors import BasicCollector
-from engine.errors import FailedTuple
-from engine.executor import TaskCrashed
-from engine.outbox import Outbox
-from engine.tuple import Tuple
+from squall.engine.blocking import BlockingExecutor, Handover
+from squall.engine.builder import TopologyBuilder
+from squall.engine.closing import close_tasks
+from squall.engine.collectors import BasicCollector
+from squall.engine.errors import FailedTuple
+from squall.engine.executor import TaskCrashed
+from squall.engine.outbox import Outbox
+from squall.engine.tuple import Tuple
 from tests.parcels import parcel_of
 from tests.unit.lab import batch_of
 from tests.unit.rig import DEADLINE_SECS, Does, DoesBasic, Feeder, Rig, acks, aggregates, chain

@@ -11,14 +11,16 @@ from pathlib import Path
 
 import pytest
 
-from engine.errors import ClusterError
-from engine.metrics import HISTOGRAM_BUCKETS, TASK_COUNTERS
-from ipc.ack_lanes import lanes_words
-from ipc.board import (
+from squall.engine.errors import ClusterError
+from squall.engine.metrics import HISTOGRAM_BUCKETS, TASK_COUNTERS
+from squall.ipc.ack_lanes import lanes_words
+from squall.ipc.board import (
     DEAD,
     HEADER_WORDS,
     READY,
+    SLOT_PID,
     SLOT_PROGRESS,
+    SLOT_STARTED,
     SLOT_WORDS,
     STARTING,
     STATE_NAMES,
@@ -27,7 +29,7 @@ from ipc.board import (
     VERSION,
     Board,
 )
-from ipc.board import SlotCell as Cell
+from squall.ipc.board import SlotCell as Cell
 
 DEADLINE_SECS = 20.0
 NO_LIMIT = resource.RLIM_INFINITY
@@ -57,7 +59,8 @@ def test_new_board_is_empty(board: Board) -> None:
 def test_file_is_private_and_as_large_as_the_layout_says(board: Board) -> None:
     status = os.stat(board.path)
     assert status.st_mode & 0o777 == 0o600
-    assert status.st_size == 8 * (HEADER_WORDS + 3 * SLOT_WORDS + 2 * 3 * 3 + lanes_words(3) + 5 * TASK_WORDS)
+    words = HEADER_WORDS + 3 * SLOT_WORDS + 2 * 3 * 3 + lanes_words(3) + 30 + 5 * (1 + TASK_WORDS)
+    assert status.st_size == 8 * words
     assert status.st_blocks * 512 >= status.st_size  # no hole that a full disk could turn into SIGBUS
     assert os.listdir(os.path.dirname(board.path)) == ["board"]
 
@@ -70,6 +73,17 @@ def test_rows_do_not_overlap(board: Board) -> None:
     board.lanes[0], board.lanes[-1] = 1, 2
     assert (board.words[lanes_at], board.words[lanes_at + lanes_words(3) - 1]) == (1, 2)
     places += range(lanes_at, lanes_at + lanes_words(3))
+    flow_at = lanes_at + lanes_words(3)
+    for slot in range(3):
+        for word in range(2 * 5):
+            board.flow(slot)[word] = slot * 10 + word
+    assert board.words[flow_at : flow_at + 30].tolist() == list(range(30))
+    assert board.untracked(2) == (2 + 12 + 22, 3 + 13 + 23)
+    places += range(flow_at, flow_at + 30)
+    full_at = flow_at + 30
+    board.full[0], board.full[-1] = 3, 4
+    assert (board.words[full_at], board.words[full_at + 4]) == (3, 4)
+    places += range(full_at, full_at + 5)
     places += [board.task_at(task) + word for task in range(1, 6) for word in range(TASK_WORDS)]
     assert len(set(places)) == len(places)
     assert sorted(places) == list(range(HEADER_WORDS, len(board.words)))
@@ -243,13 +257,13 @@ def test_reader_never_sees_a_torn_word(board: Board, path: str) -> None:
 
 
 def test_identity_is_written_after_what_belongs_to_it(board: Board, path: str) -> None:
-    """Who sees a new incarnation sees its process, or an even newer one's."""
+    """Who sees an incarnation sees its process, never that of another one; nobody's if the writer is faster."""
 
     def write() -> None:
         mine = Board.attach(path)
         for n in range(1, 50_001):
-            mine.set_slot(0, n, READY, n)
-        mine.set_slot(0, 60_000, DEAD, 60_000)
+            mine.set_slot(0, n, READY, n, n + 1)
+        mine.set_slot(0, 60_000, DEAD, 60_000, 60_001)
         mine.close()
 
     writer = in_child(write)
@@ -258,8 +272,8 @@ def test_identity_is_written_after_what_belongs_to_it(board: Board, path: str) -
         cell = board.slot(0)
         while cell.state != DEAD and time.monotonic() < deadline:
             cell = board.slot(0)
-            assert cell.pid >= cell.incarnation
-        assert cell == Cell(60_000, DEAD, 60_000)
+            assert (cell.pid, cell.started_ticks) in ((cell.incarnation, cell.incarnation + 1), (0, 0))
+        assert cell == Cell(60_000, DEAD, 60_000, 60_001)
     finally:
         writer.join(DEADLINE_SECS)
         assert writer.exitcode == 0
@@ -277,3 +291,15 @@ def test_words_of_a_killed_writer_stay(board: Board, path: str) -> None:
     assert writer.exitcode == -9
     writer.close()
     assert board.task_counters(1)[TASK_COUNTERS[0]] == 41
+
+
+def test_a_row_whose_writer_was_killed_half_way_names_no_process(board: Board) -> None:
+    """A supervisor that is killed between two words leaves an old identity beside a new pid."""
+    board.set_slot(0, 1, READY, 100, 7)
+    half = Cell(1, READY, 0, 0)
+    board.words[board.slot_at(0) + SLOT_STARTED] = 2 << 48 | 9
+    assert board.slot(0) == half
+    board.words[board.slot_at(0) + SLOT_PID] = 2 << 48 | 200
+    assert board.slot(0) == half
+    board.set_slot(0, 2, STARTING, 200, 9)
+    assert board.slot(0) == Cell(2, STARTING, 200, 9)

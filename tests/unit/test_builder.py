@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from engine.builder import TopologyBuilder
-from engine.component import BasicBolt, Bolt, CustomGrouping, Spout
-from engine.errors import TopologyError, UsageError
-from engine.stream import Stream
+from squall.engine.builder import TopologyBuilder
+from squall.engine.component import BasicBolt, Bolt, CustomGrouping, Spout
+from squall.engine.errors import TopologyError, UsageError
+from squall.engine.stream import Stream
 
 
 class Lines(Spout):

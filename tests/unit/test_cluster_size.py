@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from engine.errors import UsageError
-from scheduler.cluster import LocalCluster
-from scheduler.cluster_size import Machine, check_cluster, check_workers, node_limit, slot_limit, this_machine
-from scheduler.keeper_process import BoundKeeper, start_kept
+from squall.engine.errors import UsageError
+from squall.scheduler.cluster import LocalCluster
+from squall.scheduler.cluster_size import Machine, check_cluster, check_workers, node_limit, slot_limit, this_machine
+from squall.scheduler.keeper_process import BoundKeeper, start_kept
 
 GB = 1 << 30
 ROOMY = Machine(16 * GB, 100_000, 100_000)
@@ -59,12 +59,23 @@ def test_workers_are_bounded_over_all_nodes() -> None:
         check_workers(1, 171, ROOMY)
 
 
-@pytest.mark.parametrize("full", [Machine(0, 1, 1), Machine(1 << 20, 0, 0)])
-def test_the_default_cluster_is_never_refused(full: Machine) -> None:
+@pytest.mark.parametrize("full", [Machine(0, 1, 48), Machine(1 << 20, 0, 1000)])
+def test_the_default_cluster_is_not_refused_for_memory_or_threads(full: Machine) -> None:
     check_cluster(1, 4, full)
     for nodes, slots in ((2, 1), (1, 5)):
         with pytest.raises(UsageError, match="are too many, allowed are 1 to "):
             check_cluster(nodes, slots, full)
+
+
+def test_without_descriptors_no_cluster_is_started() -> None:
+    needs = "a process may open {} files, and {} needs 32 and 4 for each"
+    fewer = needs.format(47, "a supervisor")
+    with pytest.raises(UsageError, match=f"^workers: 4 are too many, allowed are 1 to 3: {fewer} worker$"):
+        check_workers(4, 1, ROOMY._replace(descriptors=47))
+    none = needs.format(20, "Nimbus")
+    for check in (check_cluster, check_workers):
+        with pytest.raises(UsageError, match=f"^nodes: not even one can be started: {none} node$"):
+            check(1, 1, ROOMY._replace(descriptors=20))
 
 
 @pytest.mark.parametrize(("nodes", "slots"), [(0, 4), (1, 0), (-1, -1)])

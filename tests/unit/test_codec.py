@@ -10,10 +10,11 @@ from typing import Any
 
 import pytest
 
-from engine.errors import ComponentError
-from engine.parcel import Parcel
-from ipc import codec
-from ipc.codec import OUT_OF_BAND_BYTES, decode, encode
+from squall.engine.batch import Batch
+from squall.engine.errors import ComponentError
+from squall.engine.parcel import Parcel
+from squall.ipc import codec
+from squall.ipc.codec import OUT_OF_BAND_BYTES, decode, encode
 from tests.parcels import HAS_NUMPY, NESTED, SCALARS, Row, batch_of, content, parcel_of, random_parcel, same
 
 if HAS_NUMPY:
@@ -214,8 +215,8 @@ def refusal(rows: list[Row], **names: Any) -> ComponentError:
 def test_value_that_cannot_be_pickled_is_named(value: Any, kind: str, why: str) -> None:
     error = refusal([("word", 1, 5), ("word", 2, value)], source=7, stream="numbers")
     text = str(error)
-    expected = f"task 7 emitted to stream 'numbers' a tuple whose value 2 ({kind}) cannot be sent to another worker: "
-    assert text.startswith(expected)
+    assert text.startswith("task 7 emitted to stream 'numbers' a tuple whose value 2 (")
+    assert f"{kind}) cannot be sent to another worker: " in text
     assert why in text
     assert "\n" not in text
     assert error.__cause__ is not None
@@ -225,7 +226,8 @@ def test_class_that_no_other_process_can_find_is_named() -> None:
     class Local:
         pass
 
-    assert "value 0 (test_class_that_no_other_process_can_find_is_named.<locals>.Local)" in str(refusal([(Local(),)]))
+    text = str(refusal([(Local(),)]))
+    assert "value 0 (tests.unit.test_codec.test_class_that_no_other_process_can_find_is_named.<locals>.Local)" in text
 
 
 def test_value_that_is_refused_only_now_and_then() -> None:
@@ -239,3 +241,16 @@ def test_value_that_is_refused_only_now_and_then() -> None:
 def test_unpicklable_says_why_or_nothing() -> None:
     assert codec.unpicklable([1, "a"]) is None
     assert codec.unpicklable(threading.Lock()) == "TypeError: cannot pickle '_thread.lock' object"
+
+
+class Exits:
+    def __reduce__(self) -> Any:
+        raise SystemExit(3)
+
+
+def test_a_value_that_exits_when_it_is_pickled_is_named() -> None:
+    batch = Batch.untracked(7, "numbers", 8, (1, Exits()))
+    parcel = Parcel()
+    parcel.batches.append(batch)
+    with pytest.raises(ComponentError, match=r"task 7 .* value 1 \(\S+Exits\) cannot be sent .*: SystemExit: 3$"):
+        encode(parcel)

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from engine.config import SETTINGS, Config, canonical_name, check_setting
-from engine.errors import ConfigError, UsageError
+from squall.engine.config import SETTINGS, Config, canonical_name, check_setting
+from squall.engine.errors import ConfigError, UsageError
 
 
 def test_defaults_are_those_users_are_told() -> None:

@@ -10,10 +10,10 @@ import msgspec
 import pytest
 import zmq
 
-from engine.errors import ClusterError, ProtocolError, UsageError
-from ipc.control import ControlClient, ControlServer, Incoming
-from ipc.envelope import MAX_FRAME_BYTES, MAX_SESSIONS, Envelope, Opener, Sealer, sign
-from ipc.rundir import RunDir
+from squall.engine.errors import ClusterError, ProtocolError, UsageError
+from squall.ipc.control import ControlClient, ControlServer, Incoming
+from squall.ipc.envelope import MAX_FRAME_BYTES, MAX_SESSIONS, Envelope, Opener, Sealer, sign
+from squall.ipc.rundir import RunDir
 
 KEY = b"k" * 32
 DEADLINE_SECS = 5.0

@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
-from engine.builder import TopologyBuilder
-from engine.collectors import BasicCollector
-from engine.component import CustomGrouping
-from engine.executor import TaskCrashed
-from engine.failure import Failure
-from engine.ids import ACKER_MASK
-from engine.tuple import Tuple
+from squall.engine.builder import TopologyBuilder
+from squall.engine.collectors import BasicCollector
+from squall.engine.component import CustomGrouping
+from squall.engine.executor import TaskCrashed
+from squall.engine.failure import Failure
+from squall.engine.ids import ACKER_MASK
+from squall.engine.tuple import Tuple
 from tests.unit.net import TIMEOUT_SECS, counted, pending, placed, tracked
 from tests.unit.rig import Does, DoesBasic, Feeder, Rig, acks, aggregates, chain, emits, keeps
 
@@ -287,7 +287,7 @@ def test_a_message_that_fails_too_often_is_a_dead_letter() -> None:
     assert spout.acked == [1]  # the source may move on
     rig.core.refresh_gauges()
     stats = rig.core.stats[3]
-    assert (stats.emitted, stats.acked, stats.failed, stats.replayed, stats.dead_letters) == (3, 0, 3, 2, 1)
+    assert (stats.emitted, stats.acked, stats.failed, stats.replayed, stats.dead_letters) == (3, 0, 2, 2, 1)
 
 
 def test_an_answer_that_emits_to_nobody_is_answered_too() -> None:

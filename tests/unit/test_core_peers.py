@@ -6,14 +6,14 @@ from typing import Any
 
 import pytest
 
-from engine.builder import TopologyBuilder
-from engine.collectors import BasicCollector
-from engine.component import CustomGrouping
-from engine.executor import TaskCrashed
-from engine.failure import Failure
-from engine.spout_executor import SpoutExecutor
-from engine.stream import Stream
-from engine.tuple import Tuple
+from squall.engine.builder import TopologyBuilder
+from squall.engine.collectors import BasicCollector
+from squall.engine.component import CustomGrouping
+from squall.engine.executor import TaskCrashed
+from squall.engine.failure import Failure
+from squall.engine.spout_executor import SpoutExecutor
+from squall.engine.stream import Stream
+from squall.engine.tuple import Tuple
 from tests.unit.net import counted, pending, placed, tracked
 from tests.unit.rig import Does, DoesBasic, Feeder, acks, aggregates, chain, emits, keeps
 

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.errors import UsageError
-from pipeline.corpus import (
+from squall.engine.errors import UsageError
+from squall.pipeline.corpus import (
     BINARY_PROBE_BYTES,
     MAX_LINE_BYTES,
     MAX_RAW_BYTES,

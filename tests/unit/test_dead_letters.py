@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import json
+import sys
 import threading
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from engine.errors import ClusterError, UsageError
-from engine.failure import EXCEPTION, Failure
-from engine.lane import Routed
-from scheduler.dead_letters import LEDGER, DeadLetter, DeadLetters
+from squall.engine.errors import UsageError
+from squall.engine.failure import EXCEPTION, Failure
+from squall.engine.lane import Routed
+from squall.scheduler.dead_letters import LEDGER, DeadLetter, DeadLetters
 
 WHY = Failure(EXCEPTION, "bolt", 3, "node-1:6700", "ValueError: no", 5)
 
@@ -120,8 +121,9 @@ def test_damage_is_named(letters: DeadLetters) -> None:
     add(letters, "a")
     with (letters.directory / LEDGER).open("a") as ledger:
         ledger.write(json.dumps({"id": 1}) + "\n")
-    with pytest.raises(ClusterError, match=r"line 2 is no dead letter"):
-        letters.read()
+    (letter,), (damage,) = letters.look()
+    assert letter.message_id == "'a'"
+    assert "line 2 is no dead letter: TypeError" in damage
 
 
 def test_what_the_topology_cannot_read_stays_in_the_ledger(letters: DeadLetters) -> None:
@@ -134,3 +136,58 @@ def test_what_the_topology_cannot_read_stays_in_the_ledger(letters: DeadLetters)
     assert "cannot be read by this topology" in told[0]
     assert letters.read() == [letter]
     assert letters.give_back() == [letter]
+
+
+@pytest.mark.parametrize("value", [b"x" * (20 << 20), "y" * 100_000, [1] * 100_000], ids=["bytes", "text", "list"])
+def test_a_big_value_makes_a_short_line_and_is_given_back_exactly(tmp_path: Path, value: Any) -> None:
+    letters = DeadLetters(tmp_path)
+    letters.add("spout", 0, 7, (value, 1), WHY)
+    assert (tmp_path / "dead-letters.jsonl").stat().st_size < 2000
+    (letter,) = letters.read()
+    assert len(letter.values) <= 500
+    assert [given.id for given in letters.give_back()] == [letter.id]
+    ((_, given),) = letters.take("spout", 0, (), pytest.fail)
+    assert (given.message_id, given.values) == (7, (value, 1))
+    given.settled()
+    assert list(letters.take("spout", 0, (), pytest.fail)) == []
+
+
+def test_what_is_too_big_is_listed_and_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("squall.scheduler.dead_letters.KEPT_BYTES", 1000)
+    letters = DeadLetters(tmp_path)
+    letters.add("spout", 0, 7, ("x" * 2000,), WHY)
+    (letter,) = letters.read()
+    assert letter.why_no_payload == "its message id and values take 2,024 bytes; allowed are 1,000"
+    assert letters.give_back() == []
+
+
+class Unwilling:
+    """Raises whatever is asked of it."""
+
+    def __reduce__(self) -> Any:
+        raise SystemExit(3)
+
+    def __repr__(self) -> str:
+        raise KeyboardInterrupt
+
+
+class UnwillingThere:
+    def __reduce__(self) -> Any:
+        return sys.exit, (3,)
+
+
+def test_a_value_that_refuses_makes_a_letter_all_the_same(tmp_path: Path) -> None:
+    letters = DeadLetters(tmp_path)
+    letters.add("spout", 0, Unwilling(), (Unwilling(),), WHY)
+    (letter,) = letters.read()
+    assert letter.values == f"(<{__name__}.Unwilling object>,)"
+    assert letter.why_no_payload == "SystemExit: 3"
+
+
+def test_a_value_that_refuses_to_come_back_is_left_in_the_ledger(tmp_path: Path) -> None:
+    letters, told = DeadLetters(tmp_path), []
+    letters.add("spout", 0, 1, (UnwillingThere(),), WHY)
+    letters.give_back()
+    assert list(letters.take("spout", 0, (), told.append)) == []
+    assert "SystemExit: 3" in told[0]
+    assert len(letters.read()) == 1

@@ -8,11 +8,12 @@ from typing import Any
 
 import pytest
 
-from engine.collectors import BasicCollector
-from engine.errors import FailedTuple
-from engine.executor import TaskCrashed, describe
-from engine.failure import Failure
-from engine.tuple import Tuple
+from squall.engine.collectors import BasicCollector
+from squall.engine.errors import FailedTuple
+from squall.engine.executor import TaskCrashed
+from squall.engine.failure import Failure
+from squall.engine.tuple import Tuple
+from squall.engine.user_text import text_of_error
 from tests.unit.lab import Lab, forwards, forwards_plain
 from tests.unit.rig import Does, DoesBasic, Feeder, Rig, acks, chain, keeps
 
@@ -169,8 +170,8 @@ def test_reported_errors_are_counted_and_do_nothing_else() -> None:
 
 
 def test_an_error_is_described_in_one_line() -> None:
-    assert describe(ValueError("first\nsecond")) == "ValueError: first"
-    assert describe(ValueError()) == "ValueError"
+    assert text_of_error(ValueError("first\nsecond")) == "ValueError: first"
+    assert text_of_error(ValueError()) == "ValueError"
 
 
 # ---- ticks ----

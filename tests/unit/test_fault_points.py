@@ -7,8 +7,8 @@ import signal
 
 import pytest
 
-from engine.errors import UsageError
-from scheduler.fault_points import ENVIRONMENT, POINTS, FaultPoints, from_environment
+from squall.engine.errors import UsageError
+from squall.scheduler.fault_points import ENVIRONMENT, POINTS, FaultPoints, from_environment
 
 DEADLINE_SECS = 20.0
 

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from engine.errors import UsageError
-from pipeline.feed import CHUNK_ROWS, Feed, Manifest, PartFile, Partition, Row
+from squall.engine.errors import UsageError
+from squall.pipeline.feed import CHUNK_ROWS, Feed, Manifest, PartFile, Partition, Row
 
 pyarrow = pytest.importorskip("pyarrow")
 parquet = pytest.importorskip("pyarrow.parquet")

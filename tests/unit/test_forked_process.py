@@ -6,8 +6,8 @@ import threading
 
 import pytest
 
-from engine.errors import ClusterError
-from scheduler import forked_process
+from squall.engine.errors import ClusterError
+from squall.scheduler import forked_process
 
 
 def test_a_process_with_threads_does_not_fork() -> None:

@@ -10,48 +10,97 @@ from pathlib import Path
 
 import pytest
 
-from engine.errors import ProtocolError
-from ipc import frame
-from ipc.frame import CREDIT, DATA, HEADER_BYTES, HELLO, KINDS, Header, seal, unseal
+from squall.engine.errors import ProtocolError
+from squall.ipc import frame
+from squall.ipc.frame import (
+    CREDIT,
+    DATA,
+    HEADER_BYTES,
+    HELLO,
+    KINDS,
+    OPENING_BYTES,
+    SECRET_BYTES,
+    Header,
+    opening_of,
+    seal,
+    topology_tag,
+    unseal,
+)
 
 HEADER = Header(DATA, 3, 65535, 7, 0xFFFF_FFFF, (1 << 64) - 1, (1 << 64) - 2)
+KEY = b"k" * 32
+OPENING = opening_of(KEY, "words-1-00000000", 5)
 BODY = [b"first part", memoryview(b"second"), b""]
 
 
 def test_header_has_the_size_of_the_table() -> None:
-    assert HEADER_BYTES == 36
+    assert HEADER_BYTES == 64
 
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("body", [[], [b""], [b"x"], BODY], ids=["none", "empty", "one", "three"])
 def test_round_trip(kind: int, body: list[bytes | memoryview]) -> None:
     header = HEADER._replace(kind=kind)
-    head = seal(header, body)
+    head = seal(OPENING, header, body)
     assert len(head) == HEADER_BYTES
-    assert unseal(head, body) == header
-    assert unseal(memoryview(head), body) == header
+    assert unseal(OPENING, head, body) == header
+    assert unseal(OPENING, memoryview(head), body) == header
 
 
 def test_layout_of_the_header_is_the_documented_one() -> None:
-    head = seal(Header(CREDIT, 0x0102, 0x0304, 0x05060708, 0x090A0B0C, 0x0D0E0F1011121314, 0x15), [])
-    expected = "5351 02 03 0201 0403 08070605 0c0b0a09 14131211100f0e0d 1500000000000000"
-    assert head[:32] == bytes.fromhex(expected.replace(" ", ""))
+    head = seal(OPENING, Header(CREDIT, 0x0102, 0x0304, 0x05060708, 0x090A0B0C, 0x0D0E0F1011121314, 0x15), [])
+    assert head[:7] == bytes.fromhex("5351 03 05000000".replace(" ", ""))
+    assert head[7:15] == topology_tag("words-1-00000000")
+    assert head[15:31] == OPENING[-SECRET_BYTES:]
+    expected = "03 0201 0403 08070605 0c0b0a09 14131211100f0e0d 1500000000000000"
+    assert head[31:60] == bytes.fromhex(expected.replace(" ", ""))
+
+
+@pytest.mark.parametrize(
+    ("other", "reason"),
+    [
+        (opening_of(KEY, "words-2-00000000", 5), "frame of another topology"),
+        (opening_of(KEY, "words-1-00000000", 4), "frame of version 4 of the topology's assignment; this is 5"),
+        (opening_of(b"x" * 32, "words-1-00000000", 5), "frame without the secret of its topology"),
+        (OPENING[:-SECRET_BYTES] + bytes(SECRET_BYTES), "frame without the secret of its topology"),
+    ],
+)
+def test_frame_of_another_topology_version_or_run_is_refused(other: bytes, reason: str) -> None:
+    head = seal(other, HEADER, BODY)
+    assert unseal(other, head, BODY) == HEADER
+    with pytest.raises(ProtocolError, match=reason) as refused:
+        unseal(OPENING, head, BODY)
+    assert OPENING[-SECRET_BYTES:].hex() not in str(refused.value)
+
+
+def test_each_topology_each_version_and_each_key_has_its_own_secret() -> None:
+    openings = [opening_of(key, topology, version) for key in (KEY, b"x" * 32) for topology in ("a", "b", "a\0") for
+                version in (1, 2, 11)]  # fmt: skip
+    assert len({opening[-SECRET_BYTES:] for opening in openings}) == len(openings)
+    assert opening_of(KEY, "a", 1) == opening_of(KEY, "a", 1)
+
+
+def test_nothing_is_computed_for_a_frame_without_the_secret(monkeypatch: pytest.MonkeyPatch) -> None:
+    head = seal(OPENING[:-1] + b"\0", HEADER, BODY)
+    monkeypatch.delattr(frame.zlib, "crc32")
+    with pytest.raises(ProtocolError, match="without the secret"):
+        unseal(OPENING, head, BODY)
 
 
 def test_every_flipped_bit_of_header_and_body_is_refused() -> None:
-    head, body = seal(HEADER, [b"0123456789"]), b"0123456789"
+    head, body = seal(OPENING, HEADER, [b"0123456789"]), b"0123456789"
     whole = head + body
     for bit in range(len(whole) * 8):
         damaged = bytearray(whole)
         damaged[bit // 8] ^= 1 << bit % 8
         with pytest.raises(ProtocolError):
-            unseal(bytes(damaged[:HEADER_BYTES]), [bytes(damaged[HEADER_BYTES:])])
+            unseal(OPENING, bytes(damaged[:HEADER_BYTES]), [bytes(damaged[HEADER_BYTES:])])
 
 
 def test_burst_of_damage_is_refused(seed: int) -> None:
     dice = random.Random(seed)
     body = dice.randbytes(1000)
-    head = seal(HEADER, [body])
+    head = seal(OPENING, HEADER, [body])
     for _ in range(2000):
         damaged = bytearray(head + body)
         at, length = dice.randrange(len(damaged)), dice.randrange(1, 5)
@@ -59,59 +108,59 @@ def test_burst_of_damage_is_refused(seed: int) -> None:
         if damaged == head + body:
             continue
         with pytest.raises(ProtocolError):
-            unseal(bytes(damaged[:HEADER_BYTES]), [bytes(damaged[HEADER_BYTES:])])
+            unseal(OPENING, bytes(damaged[:HEADER_BYTES]), [bytes(damaged[HEADER_BYTES:])])
 
 
 @pytest.mark.parametrize("length", [0, 1, HEADER_BYTES - 1, HEADER_BYTES + 1])
 def test_header_of_another_length_is_refused(length: int) -> None:
-    head = (seal(HEADER, []) * 2)[:length]
-    with pytest.raises(ProtocolError, match=f"frame header of {length} bytes; it must have 36"):
-        unseal(head, [])
+    head = (seal(OPENING, HEADER, []) * 2)[:length]
+    with pytest.raises(ProtocolError, match=f"frame header of {length} bytes; it must have 64"):
+        unseal(OPENING, head, [])
 
 
 def test_truncated_body_is_refused() -> None:
     body = bytes(range(100))
-    head = seal(HEADER, [body])
+    head = seal(OPENING, HEADER, [body])
     for length in range(100):
         with pytest.raises(ProtocolError, match=r"checksum [0-9a-f]{8} of a data frame from slot 3 is not [0-9a-f]{8}"):
-            unseal(head, [body[:length]])
+            unseal(OPENING, head, [body[:length]])
 
 
 def test_missing_part_is_refused() -> None:
-    head = seal(HEADER, [b"one", b"two"])
+    head = seal(OPENING, HEADER, [b"one", b"two"])
     for body in ([], [b"one"], [b"two"], [b"two", b"one"], [b"one", b"two", b"three"]):
         with pytest.raises(ProtocolError, match="checksum"):
-            unseal(head, body)
+            unseal(OPENING, head, body)
 
 
 def resealed(**changes: object) -> bytes:
     """A header whose checksum is right and which is wrong all the same."""
     values = {"magic": frame.MAGIC, "version": frame.VERSION, "kind": HELLO} | changes
-    fields = [values["magic"], values["version"], values["kind"], 1, 2, 3, 4, 5, 6]
-    packed = struct.pack("<2sBBHHIIQQ", *fields)
+    fields = [values["magic"], values["version"], OPENING[3:], values["kind"], 1, 2, 3, 4, 5, 6]
+    packed = struct.pack(f"<2sB{OPENING_BYTES - 3}sBHHIIQQ", *fields)
     return packed + struct.pack("<I", zlib.crc32(packed))
 
 
 def test_another_protocol_and_version_are_named() -> None:
-    assert unseal(resealed(), []).kind == HELLO
-    with pytest.raises(ProtocolError, match="frame of protocol b'HT' version 2; this is b'SQ' version 2"):
-        unseal(resealed(magic=b"HT"), [])
-    with pytest.raises(ProtocolError, match="frame of protocol b'SQ' version 1; this is b'SQ' version 2"):
-        unseal(resealed(version=1), [])
+    assert unseal(OPENING, resealed(), []).kind == HELLO
+    with pytest.raises(ProtocolError, match="frame of protocol b'HT' version 3; this is b'SQ' version 3"):
+        unseal(OPENING, resealed(magic=b"HT"), [])
+    with pytest.raises(ProtocolError, match="frame of protocol b'SQ' version 1; this is b'SQ' version 3"):
+        unseal(OPENING, resealed(version=1), [])
 
 
 @pytest.mark.parametrize("kind", [0, 4, 255])
 def test_unknown_kind_is_named(kind: int) -> None:
     with pytest.raises(ProtocolError, match=f"frame of unknown kind {kind}; known: hello, data, credit"):
-        unseal(resealed(kind=kind), [])
+        unseal(OPENING, resealed(kind=kind), [])
 
 
 def test_documented_header_is_the_one_that_is_sent() -> None:
     document = Path(frame.__file__).with_name("PROTOCOL.md").read_text(encoding="utf-8")
     rows = re.findall(r"^\| (\d+) \| (\d+) \| ([a-z ]+) \|", document.partition("### Link")[0], re.MULTILINE)
     assert [name for _, _, name in rows] == [
-        "magic", "version", "kind", "sender", "receiver", "sender incarnation", "receiver incarnation", "sequence",
-        "processed", "checksum",
+        "magic", "version", "assignment version", "topology", "secret", "kind", "sender", "receiver",
+        "sender incarnation", "receiver incarnation", "sequence", "processed", "checksum",
     ]  # fmt: skip
     ends = [int(offset) + int(size) for offset, size, _ in rows]
     assert ends == [int(offset) for offset, _, _ in rows[1:]] + [HEADER_BYTES]

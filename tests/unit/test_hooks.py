@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from engine.builder import TopologyBuilder
-from engine.closing import close_tasks
-from engine.collectors import BasicCollector, BoltCollector, SpoutCollector
-from engine.component import BasicBolt, Bolt, Spout
-from engine.errors import ComponentError, FailedTuple
-from engine.executor import TaskCrashed
-from engine.hooks import (
+from squall.engine.builder import TopologyBuilder
+from squall.engine.closing import close_tasks
+from squall.engine.collectors import BasicCollector, BoltCollector, SpoutCollector
+from squall.engine.component import BasicBolt, Bolt, Spout
+from squall.engine.errors import ComponentError, FailedTuple
+from squall.engine.executor import TaskCrashed
+from squall.engine.hooks import (
     BoltAckInfo,
     BoltExecuteInfo,
     BoltFailInfo,

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from engine.config import Config
-from ipc.board import Board, BoardMissing
-from ipc.rundir import RunDir
-from scheduler.job import Job
-from scheduler.messages import Assignment, SlotRef, TopologyRecord, TopologyState
+from squall.engine.config import Config
+from squall.ipc.board import Board, BoardMissing
+from squall.ipc.rundir import RunDir
+from squall.scheduler.job import Job
+from squall.scheduler.messages import Assignment, SlotRef, TopologyRecord, TopologyState
 
 RECORD = TopologyRecord("t-1", "t", "ACTIVE", Config().to_dict(), [], "0" * 64, [], 0.0)
 

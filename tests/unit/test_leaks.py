@@ -18,10 +18,20 @@ import psutil
 import pytest
 import zmq
 
-from tests.leaks import SHARED_MEMORY, RunMarker, Snapshot, find_leaks
+from tests import leaks
+from tests.leaks import RunMarker, Snapshot, find_leaks
 
 SLEEPER = (sys.executable, "-c", "import signal; signal.pause()")
 NO_TIME_SECS = 0.0
+
+
+@pytest.fixture(autouse=True)
+def shared_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Stands in for the machine's, which other test runs look at, and leave things in, meanwhile."""
+    stand_in = tmp_path / "shm"
+    stand_in.mkdir()
+    monkeypatch.setattr(leaks, "SHARED_MEMORY", stand_in)
+    return stand_in
 
 
 @pytest.fixture
@@ -176,18 +186,18 @@ def test_what_a_process_of_before_starts_is_its_own_affair(marker: RunMarker) ->
         assert not find_leaks(before, NO_TIME_SECS)
 
 
-def test_shared_memory_left_behind_is_named(marker: RunMarker) -> None:
+def test_shared_memory_left_behind_is_named(marker: RunMarker, shared_memory: Path) -> None:
     before = Snapshot.take(marker)
-    left = SHARED_MEMORY / f"squall-test-{os.getpid()}"
+    left = shared_memory / "squall-test"
     left.write_bytes(b"x")
     found = find_leaks(before, NO_TIME_SECS)
     left.unlink()
     assert str(found) == f"left behind: {left}"
 
 
-def test_shared_memory_in_use_by_others_is_not_ours(marker: RunMarker) -> None:
+def test_shared_memory_in_use_by_others_is_not_ours(marker: RunMarker, shared_memory: Path) -> None:
     before = Snapshot.take(marker)
-    path = SHARED_MEMORY / f"squall-test-{os.getpid()}"
+    path = shared_memory / "squall-test"
     # As a program that someone else started: neither a child of ours nor marked.
     stranger = start_orphan({}, f"held = open({str(path)!r}, 'w')")
     in_use = find_leaks(before, NO_TIME_SECS)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from ipc.line_file import append_line, read_lines
+from squall.ipc.line_file import append_line, read_lines
 
 
 @pytest.fixture

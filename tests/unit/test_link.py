@@ -8,8 +8,8 @@ from collections import deque
 
 import pytest
 
-from engine.errors import ProtocolError
-from ipc.link import LinkReceiver, LinkSender
+from squall.engine.errors import ProtocolError
+from squall.ipc.link import LinkReceiver, LinkSender
 
 WINDOW_BYTES = 1000
 
@@ -73,6 +73,22 @@ def test_frame_that_comes_after_its_gap_was_counted_is_dropped() -> None:
     link.accept(3)
     assert not link.accept(2)
     assert (link.lost, link.repeats) == (1, 1)
+
+
+def test_what_was_parked_is_credited_once() -> None:
+    link = receiver()
+    for sequence in (1, 2, 4):
+        link.accept(sequence)
+    link.done(2)
+    link.park()
+    assert (link.processed, link.credit(), link.owed) == (4, 4, 0)
+    for sequence in (1, 4, 1):
+        link.done(sequence)
+    assert (link.processed, link.owed) == (4, 0)
+    link.accept(5)
+    link.done(5)
+    assert link.credit() == 5
+    assert (link._done_early, link._gaps) == (set(), {})
 
 
 def test_skip_to_counts_what_never_came() -> None:

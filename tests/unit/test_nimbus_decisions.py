@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from engine.errors import TopologyError, UsageError
-from scheduler.messages import (
+from squall.engine.errors import TopologyError, UsageError
+from squall.scheduler.messages import (
     ComponentSummary,
     KillTopology,
     RebalanceTopology,
@@ -18,10 +18,11 @@ from scheduler.messages import (
     SupervisorHeartbeat,
     TopologyRecord,
 )
-from scheduler.nimbus import STOP_PATIENCE_SECS, Instructions, Nimbus
-from scheduler.nimbus_instruction import (
+from squall.scheduler.nimbus import ORPHAN_PATIENCE_SECS, STOP_PATIENCE_SECS, Instructions, Nimbus
+from squall.scheduler.nimbus_instruction import (
     CreateBoard,
     DeleteTopology,
+    EndWorker,
     RemoveBoard,
     SendAssignNode,
     StoreAssignment,
@@ -29,9 +30,9 @@ from scheduler.nimbus_instruction import (
     StoreStatus,
     StoreTopology,
 )
-from scheduler.nodes import NODE_TIMEOUT_SECS
-from scheduler.submission import SUBMISSION_MAX_BYTES, TASKS_MAX
-from scheduler.topology_life import ERROR_MAX_CHARS, RESTARTS_KEPT, TopologyLife
+from squall.scheduler.nodes import NODE_TIMEOUT_SECS
+from squall.scheduler.submission import SUBMISSION_MAX_BYTES, TASKS_MAX
+from squall.scheduler.topology_life import ERROR_MAX_CHARS, RESTARTS_KEPT, TopologyLife
 
 COMPONENTS = [
     ComponentSummary("lines", "spout", 2, 2),
@@ -87,6 +88,13 @@ class Cluster:
 
     def heartbeat(self, *nodes: str) -> Instructions:
         return [s for node in nodes for s in self.nimbus.heartbeat(SupervisorHeartbeat(node, self.now), self.now)]
+
+    def look(self, *living: SlotRef) -> Instructions:
+        """Look for processes in slots that nobody speaks for: only these have one."""
+        steps = []
+        for record, assignment, slots in self.nimbus.unaccounted(self.now):
+            steps += self.nimbus.looked(record.id, [assignment.workers[index] for index in slots], living, self.now)
+        return steps
 
     def free(self) -> list[str]:
         return [str(slot) for slot in self.nimbus.cluster().free_slots]
@@ -207,7 +215,7 @@ def test_a_taken_name_is_refused() -> None:
         ({"components": [ComponentSummary("s", "spout", -1, 1)]}, "has -1 tasks"),
         ({"components": [ComponentSummary("s", "tap", 1, 1)]}, "is of kind 'tap', allowed are spout, bolt, acker"),
         ({"components": [ComponentSummary("s", "spout", 1, 1)] * 2}, "component 's' occurs twice"),
-        ({"components": [ComponentSummary("s" * 129, "spout", 1, 1)]}, "129 characters, allowed are 1 to 128"),
+        ({"components": [ComponentSummary("s" * 129, "spout", 1, 1)]}, "has 129 characters and 129 bytes"),
         ({"sys_path": ["x" * SUBMISSION_MAX_BYTES]}, f"bytes, allowed are {SUBMISSION_MAX_BYTES}"),
     ],
 )
@@ -339,11 +347,13 @@ def test_a_slot_that_never_says_it_is_empty_is_waited_for_within_bounds() -> Non
     cluster = Cluster()
     cluster.submit()
     cluster.kill()
+    first, second = cluster.slots()
     cluster.now += STOP_PATIENCE_SECS - 0.1
     cluster.heartbeat("node-1", "node-2")
-    assert kinds(cluster.nimbus.tick(cluster.now)) == []
+    assert cluster.look(first, second) == []
     cluster.now += 0.1
-    assert kinds(cluster.nimbus.tick(cluster.now)) == [DeleteTopology, RemoveBoard]
+    assert kinds(cluster.look(second)) == [EndWorker]
+    assert kinds(cluster.look()) == [DeleteTopology, RemoveBoard]
 
 
 def test_slots_that_have_no_process_are_not_waited_for() -> None:
@@ -355,14 +365,67 @@ def test_slots_that_have_no_process_are_not_waited_for() -> None:
     assert DeleteTopology in kinds(cluster.kill())
 
 
-def test_a_node_that_is_gone_is_not_waited_for() -> None:
+def test_of_a_node_that_is_gone_its_processes_are_waited_for() -> None:
     cluster = Cluster()
     cluster.submit()
-    cluster.now += NODE_TIMEOUT_SECS
-    cluster.heartbeat("node-1")
-    cluster.nimbus.tick(cluster.now)
+    first, orphaned = cluster.slots()
+    silent_after(cluster, "node-1")
     cluster.kill()
-    assert DeleteTopology in kinds(cluster.slot(SlotRef("node-1", 6700), "stopped"))
+    assert kinds(cluster.slot(first, "stopped")) == []
+    assert cluster.look(orphaned) == []
+    assert cluster.names() == ["x"]
+    assert kinds(cluster.look()) == [DeleteTopology, RemoveBoard]
+
+
+def test_a_topology_is_not_gone_while_a_worker_of_it_lives() -> None:
+    """Its supervisor is dead, it sits in a long execute: it is ended after the limit, and waited for until it has."""
+    cluster = Cluster(nodes=1, ports=1)
+    cluster.submit(workers=1)
+    [slot] = cluster.slots()
+    cluster.slot(slot, "ready")
+    silent_after(cluster)
+    cluster.kill()
+    for _ in range(3):
+        assert cluster.look(slot) == []
+    cluster.now += ORPHAN_PATIENCE_SECS
+    first, again = cluster.look(slot), cluster.look(slot)
+    assignment = cluster.nimbus.topology("x").assignment
+    assert assignment is not None
+    assert [first[-1], again] == [EndWorker(assignment, slot), [EndWorker(assignment, slot)]]
+    cluster.register("node-1", 6700)
+    assert cluster.free() == []
+    with pytest.raises(UsageError, match="its name is free when its workers have stopped"):
+        cluster.submit()
+    assert kinds(cluster.look()) == [DeleteTopology, RemoveBoard]
+    assert cluster.free() == ["node-1:6700"]
+
+
+def test_a_supervisor_that_comes_back_in_the_middle_ends_the_worker_itself() -> None:
+    cluster = Cluster(nodes=1, ports=1)
+    cluster.submit(workers=1)
+    [slot] = cluster.slots()
+    silent_after(cluster)
+    cluster.kill()
+    assert cluster.look(slot) == []
+    cluster.register("node-1", 6700)
+    assert cluster.nimbus.assign_node("node-1").slots == {}
+    cluster.slot(slot, "started")
+    assert cluster.nimbus.unaccounted(cluster.now) == []
+    assert DeleteTopology in kinds(cluster.slot(slot, "stopped"))
+
+
+def test_a_topology_does_not_move_while_a_worker_of_it_lives() -> None:
+    cluster = Cluster(nodes=2, ports=1)
+    cluster.submit(workers=2)
+    first, orphaned = cluster.slots()
+    cluster.slot(first, "ready")
+    cluster.rebalance(workers=1, wait_secs=0.0)
+    silent_after(cluster, "node-1")
+    cluster.slot(first, "stopped")
+    assert kinds(cluster.look(orphaned)) == [EndWorker]
+    cluster.heartbeat("node-1")
+    assert CreateBoard in kinds(cluster.look())
+    assert cluster.slots() == [first]
 
 
 @pytest.mark.parametrize("wait_secs", [-1.0, float("nan"), float("inf")])
@@ -620,6 +683,7 @@ def test_a_topology_that_finds_no_slot_to_move_to_waits_for_one() -> None:
     cluster.nimbus.tick(cluster.now)
     cluster.rebalance(workers=1, wait_secs=0)
     assert cluster.nimbus.topology("x").topology.status == "REBALANCING"
+    cluster.look()
     assert cluster.nimbus.next_deadline() is None
     steps = cluster.register("node-2", 6700)
     assert kinds(steps) == [CreateBoard, StoreTopology, StoreAssignment, RemoveBoard]
@@ -693,6 +757,7 @@ def test_work_of_a_lost_node_goes_to_another_slot_and_the_rest_stays() -> None:
     silent_after(cluster, "node-1")
     assert kinds(cluster.nimbus.lost(cluster.id(), cluster.now)) == [StoreTopology, SendAssignNode, SendAssignNode]
     assert cluster.nimbus.missing(cluster.now) == []
+    assert cluster.look() == []
     steps = cluster.slot(first, "stopped", 3)
     assert CreateBoard(cluster.id(), n_slots=2, n_tasks=8, version=2) in steps
     state = cluster.nimbus.topology("x")
@@ -710,6 +775,7 @@ def test_storm_squeezed_and_spread_back() -> None:
     cluster.nimbus.lost(cluster.id(), cluster.now)
     for slot in cluster.slots()[:2]:
         cluster.slot(slot, "stopped")
+    cluster.look()
     assert [str(slot) for slot in cluster.slots()] == ["node-1:6700", "node-2:6700"]
     steps = cluster.heartbeat("node-3")
     assert StoreTopology in kinds(steps)

@@ -7,8 +7,8 @@ import signal
 
 import pytest
 
-from engine.errors import ClusterError
-from scheduler import process
+from squall.engine.errors import ClusterError
+from squall.scheduler import process
 
 
 @pytest.mark.parametrize(

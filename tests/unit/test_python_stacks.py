@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from scheduler.python_stacks import log_size, python_stack, stack_in
+from squall.scheduler.python_stacks import log_size, python_stack, stack_in
 
 CRASH = """\
 Fatal Python error: Segmentation fault

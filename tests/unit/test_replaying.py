@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from engine.executor import TaskCrashed
-from engine.failure import Failure
-from engine.replaying import Record, ReplayingSpout
-from engine.tuple import Tuple
+from squall.engine.executor import TaskCrashed
+from squall.engine.failure import Failure
+from squall.engine.replaying import Record, ReplayingSpout
+from squall.engine.tuple import Tuple
 from tests.unit.rig import Does, Rig, acks, chain, keeps
 
 

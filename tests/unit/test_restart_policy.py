@@ -7,8 +7,8 @@ from collections.abc import Callable
 
 import pytest
 
-from engine.errors import UsageError
-from scheduler.restart_policy import GiveUp, Restart, RestartPolicy, RestartPolicyOptions
+from squall.engine.errors import UsageError
+from squall.scheduler.restart_policy import GiveUp, Restart, RestartPolicy, RestartPolicyOptions
 
 NO_JITTER = RestartPolicyOptions(jitter_ratio=0.0)
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from engine.errors import UsageError
-from pipeline.corpus import InputFile
-from pipeline.results import BATCH_ROWS, find_results, row_batches
+from squall.engine.errors import UsageError
+from squall.pipeline.corpus import InputFile
+from squall.pipeline.results import BATCH_ROWS, find_results, row_batches
 
 pytest.importorskip("pyarrow")
 

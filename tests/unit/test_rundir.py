@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import fcntl
 import os
+import shutil
 import stat
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from engine.errors import ClusterError, UsageError
-from ipc.run_parent import make_anonymous
-from ipc.rundir import RunDir, default_parent, sweep_stale
+from squall.engine.errors import ClusterError, UsageError
+from squall.ipc.run_parent import make_anonymous
+from squall.ipc.rundir import RunDir, default_parent, standing_directory, sweep_stale
 
 
 @pytest.fixture
@@ -120,11 +122,11 @@ def test_paths_that_are_too_long_are_refused_early(tmp_path: Path) -> None:
         RunDir.create(deep)
     assert not deep.exists()
     run_dir = RunDir("/r")
-    run_dir.socket_length_check("n" * 80)
+    run_dir.socket_length_check("n" * 70)
     with pytest.raises(UsageError, match="the system allows 107"):
         run_dir.socket_length_check("n" * 100)
     with pytest.raises(UsageError, match="the system allows 107"):
-        run_dir.worker_socket("n" * 100, 6700, 1)
+        run_dir.worker_socket("x-1-00000000", 1, "n" * 100, 6700, 1)
 
 
 def test_no_name_leads_out_of_the_directory() -> None:
@@ -136,7 +138,7 @@ def test_no_name_leads_out_of_the_directory() -> None:
     assert run_dir.history("../x") == Path("/r/logs/history-..%2fx.jsonl")
     assert run_dir.worker_log("x-1-00000000", "../a", 6700).parent == run_dir.worker_logs("x-1-00000000")
     assert run_dir.node_socket("../a").parent == Path("/r/n")
-    assert run_dir.worker_socket("../a", 6700, 1).parent == Path("/r/s")
+    assert run_dir.worker_socket("x-1-00000000", 1, "../a", 6700, 1).parent == Path("/r/s")
 
 
 @pytest.mark.parametrize("name", ["", ".", ".."])
@@ -218,3 +220,38 @@ def test_an_anonymous_directory_that_was_let_go_is_swept() -> None:
     assert run_dir.path not in sweep_stale()
     run_dir.close()
     assert run_dir.path in sweep_stale()
+
+
+def test_what_the_default_cluster_must_keep_is_not_in_the_runtime_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runtime, state = Path(tempfile.mkdtemp(prefix="rt-")), tmp_path / "state"
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(runtime))
+    monkeypatch.setenv("XDG_STATE_HOME", str(state))
+    path = standing_directory()
+    assert path == runtime / "squall" / "cluster"
+    try:
+        made = RunDir.create(path)
+        durable = state / "squall" / "cluster"
+        assert mode(durable) == 0o700
+        for keeps in (made.nimbus_db, made.code, made.logs, made.lock_file, made.metrics("x"), made.failures("x")):
+            assert keeps.is_relative_to(durable)
+        assert made.state_dir("x", "a", 0) == durable / "state" / "x" / "a-0"
+        for passing in (made.key_file, made.boards, made.nimbus_socket, made.node_socket("n")):
+            assert passing.is_relative_to(path)
+        lock = RunDir.open(path).lock()
+        # From a shell with another runtime directory: the same cluster, and the same lock.
+        monkeypatch.setenv("XDG_RUNTIME_DIR", str(runtime / "squall"))
+        assert standing_directory() == path
+        other = RunDir.create(runtime / "squall" / "squall" / "cluster")
+        with pytest.raises(UsageError, match="is in use by pid"):
+            other.lock()
+        lock.release()
+    finally:
+        shutil.rmtree(runtime)
+
+
+def test_a_chosen_directory_is_one(tmp_path: Path) -> None:
+    made = RunDir.create(tmp_path / "c")
+    assert made.durable == made.path
+    assert {file.parent for file in (made.nimbus_db, made.lock_file, made.key_file, made.code)} == {made.path}

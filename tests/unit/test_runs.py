@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from engine.collectors import BasicCollector
-from engine.errors import FailedTuple
-from engine.failure import Failure
-from engine.tuple import Tuple
+from squall.engine.collectors import BasicCollector
+from squall.engine.errors import FailedTuple
+from squall.engine.failure import Failure
+from squall.engine.tuple import Tuple
 from tests.unit.lab import Lab, forwards, forwards_plain
 from tests.unit.rig import Does, DoesBasic, acks, keeps
 

@@ -7,11 +7,14 @@ from collections import Counter
 
 import pytest
 
-from engine.errors import ProtocolError, UsageError
-from ipc.frame import CREDIT, DATA, HEADER_BYTES, HELLO, Header, seal, unseal
-from ipc.shim import ACTIONS, Frame, LinkRule, LinkShim
+from squall.engine.errors import ProtocolError, UsageError
+from squall.ipc.frame import CREDIT, DATA, HEADER_BYTES, HELLO, Header, opening_of, seal, unseal
+from squall.ipc.shim import ACTIONS, Frame, LinkRule, LinkShim
 
 PEER = 1
+
+
+OPENING = opening_of(b"k" * 32, "t-1-00000000", 1)
 
 
 def frames(count: int, n_parts: int = 1) -> list[Frame]:
@@ -104,11 +107,11 @@ def test_truncate_shortens_one_part() -> None:
 def test_damaged_frames_are_refused_by_the_checksum(action: str, seed: int) -> None:
     shim = LinkShim([LinkRule(action, 1.0)], seed)
     body = b"some payload"
-    whole = seal(Header(DATA, 0, PEER, 1, 1, 1), [body]) + body
+    whole = seal(OPENING, Header(DATA, 0, PEER, 1, 1, 1), [body]) + body
     for _ in range(300):
         [[out]] = shim.apply(PEER, DATA, [whole])
         with pytest.raises(ProtocolError):
-            unseal(out[:HEADER_BYTES], [out[HEADER_BYTES:]])
+            unseal(OPENING, out[:HEADER_BYTES], [out[HEADER_BYTES:]])
 
 
 def test_empty_part_cannot_be_damaged() -> None:

@@ -8,8 +8,6 @@ from typing import Any
 
 import pytest
 
-from engine.executor import TaskCrashed
-from engine.plan import ExecutorPlan, Plan
 from squall import (
     BasicBolt,
     BasicCollector,
@@ -24,6 +22,8 @@ from squall import (
     Tuple,
     UsageError,
 )
+from squall.engine.executor import TaskCrashed
+from squall.engine.plan import ExecutorPlan, Plan
 from squall.testing import AckTracker, FeederSpout, ManualClock, SimulatedCluster
 
 

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from engine.batch import Batch
-from engine.collectors import BasicCollector
-from engine.errors import FailedTuple
-from engine.executor import SLICE_NS
-from engine.stream import TICK_STREAM
-from engine.tuple import Tuple
+from squall.engine.batch import Batch
+from squall.engine.collectors import BasicCollector
+from squall.engine.errors import FailedTuple
+from squall.engine.executor import SLICE_NS
+from squall.engine.stream import TICK_STREAM
+from squall.engine.tuple import Tuple
 from tests.unit.lab import batch_of
 from tests.unit.rig import Does, DoesBasic, Feeder, Rig, chain, emits
 

@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 import msgspec
 import pytest
 
-from ipc.board import DEAD, READY, STARTING, STOPPED
-from scheduler.instruction import (
+from squall.ipc.board import DEAD, READY, STARTING, STOPPED
+from squall.scheduler.instruction import (
     ArmTimer,
     DumpStacks,
     Fork,
@@ -23,7 +23,7 @@ from scheduler.instruction import (
     SetBoard,
     Signal,
 )
-from scheduler.messages import (
+from squall.scheduler.messages import (
     Assignment,
     SlotAssignment,
     SlotRef,
@@ -32,10 +32,10 @@ from scheduler.messages import (
     WorkerFailed,
     WorkerReady,
 )
-from scheduler.restart_policy import RestartPolicy, RestartPolicyOptions
-from scheduler.slot import Slot
-from scheduler.supervisor import Order, Supervisor
-from scheduler.worker_life import IllegalTransition, Remains, SlotOptions, SlotPlace, SlotState, same_work
+from squall.scheduler.restart_policy import RestartPolicy, RestartPolicyOptions
+from squall.scheduler.slot import Slot
+from squall.scheduler.supervisor import Order, Supervisor
+from squall.scheduler.worker_life import IllegalTransition, Remains, SlotOptions, SlotPlace, SlotState, same_work
 
 EXIT_1, KILLED = 1 << 8, int(signal.SIGKILL)
 PORT = 6700
@@ -753,3 +753,27 @@ def test_whether_a_death_is_excused_is_asked_before_the_board_says_that_it_happe
             now += 0.2
             slot.tick(now)
     assert slot.state is SlotState.STARTING
+
+
+def test_a_life_that_ended_while_no_supervisor_was_there_is_reported_once() -> None:
+    policy = RestartPolicy(RestartPolicyOptions(jitter_ratio=0.0), random.Random(1))
+    cells = {"latest": 3}
+    slot = Slot(
+        SlotPlace("/run", "node-1", PORT), SlotOptions(), policy, lambda work: cells["latest"],
+        unended=lambda work: cells["latest"],
+    )
+    died = "report 3 died: died; its supervisor was gone"
+    assert [brief(step) for step in slot.assign(work(), 0.0)][:2] == [died, "board 4 1 0"]
+    # What ended under this supervisor it has reported itself.
+    cells["latest"] = 4
+    slot.forked(11, 0.0)
+    slot.stop(5.0, 0.0)
+    slot.lost(0.0)
+    slot.exited(0, 0.0)
+    assert not [step for step in slot.assign(work(), 1.0) if brief(step).startswith("report")]
+
+
+def test_an_orderly_end_is_no_death() -> None:
+    policy = RestartPolicy(RestartPolicyOptions(jitter_ratio=0.0), random.Random(1))
+    slot = Slot(SlotPlace("/run", "node-1", PORT), SlotOptions(), policy, lambda work: 3, unended=lambda work: 0)
+    assert not [step for step in slot.assign(work(), 0.0) if brief(step).startswith("report")]

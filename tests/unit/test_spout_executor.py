@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from engine.builder import TopologyBuilder
-from engine.clock import ManualClock
-from engine.closing import close_tasks
-from engine.executor import TaskCrashed
-from engine.failure import Failure
-from engine.spout_executor import MAX_TURN_EMITS
+from squall.engine.builder import TopologyBuilder
+from squall.engine.clock import ManualClock
+from squall.engine.closing import close_tasks
+from squall.engine.executor import TaskCrashed
+from squall.engine.failure import Failure
+from squall.engine.spout_executor import MAX_TURN_EMITS
 from tests.unit.rig import Does, Feeder, Rig, acks, chain, keeps
 
 

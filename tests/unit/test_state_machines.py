@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from engine.errors import UsageError
-from scheduler.messages import SlotRef
-from scheduler.restart_policy import GiveUp, Restart, RestartPolicy, RestartPolicyOptions
-from scheduler.slot import Slot
-from scheduler.worker_life import IllegalTransition, SlotState
+from squall.engine.errors import UsageError
+from squall.scheduler.messages import SlotRef
+from squall.scheduler.restart_policy import GiveUp, Restart, RestartPolicy, RestartPolicyOptions
+from squall.scheduler.slot import Slot
+from squall.scheduler.worker_life import IllegalTransition, SlotState
 from tests.unit.test_nimbus_decisions import Cluster
 from tests.unit.test_slot import KILLED, Bench, work
 
@@ -129,11 +129,14 @@ def topology_in(state: str) -> Cluster:
 
 
 def pass_time(cluster: Cluster) -> None:
-    """The limit of the drain passes; nodes are heard from."""
+    """The limit of the drain passes; nodes are heard from; no worker lives any more that should not."""
     for _ in range(4):
         cluster.now += 2.6
         cluster.heartbeat("node-1")
+    due = cluster.nimbus.unaccounted(cluster.now)
     cluster.nimbus.tick(cluster.now)
+    for record, assignment, _ in due:
+        cluster.nimbus.looked(record.id, assignment.workers, [], cluster.now)
 
 
 TOPOLOGY_STATES = (

@@ -12,9 +12,9 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from engine.errors import ClusterError, UsageError
-from scheduler.code_store import CodeStore
-from scheduler.messages import (
+from squall.engine.errors import ClusterError, UsageError
+from squall.scheduler.code_store import CodeStore
+from squall.scheduler.messages import (
     Assignment,
     ComponentSummary,
     ExecutorRef,
@@ -22,7 +22,7 @@ from scheduler.messages import (
     SlotRef,
     TopologyRecord,
 )
-from scheduler.store import RESTARTS_KEPT, SCHEMA_VERSION, Store
+from squall.scheduler.store import RESTARTS_KEPT, SCHEMA_VERSION, Store
 
 
 def record(name: str, number: int = 1) -> TopologyRecord:
@@ -144,12 +144,12 @@ def test_a_full_disk_is_one_clear_error_and_changes_nothing(store: Store) -> Non
 
 
 def test_a_store_that_nobody_closed_is_whole(path: Path) -> None:
-    """What `kill -9` leaves: a write-ahead log that was never folded into the file."""
+    """What `kill -9` leaves."""
     store = Store(path)
     store.put_topology(record("one"))
     copy = path.with_name("copy.db")
     copy.write_bytes(path.read_bytes())
-    copy.with_name("copy.db-wal").write_bytes(path.with_name("nimbus.db-wal").read_bytes())
+    copy.with_name("copy.seal").write_bytes(path.with_name("nimbus.seal").read_bytes())
     store.close()
     with Store(copy) as again:
         assert [stored.record for stored in again.topologies()] == [record("one")]
@@ -172,7 +172,7 @@ def test_a_damaged_store_is_refused_with_what_to_do(path: Path, damage: str) -> 
         path.unlink()
         with contextlib.closing(sqlite3.connect(path)) as db:
             db.execute("CREATE TABLE theirs (x)")
-    with pytest.raises(ClusterError, match=r"nimbus\.db is damaged .*: stop the cluster, move this file"):
+    with pytest.raises(ClusterError, match=r"nimbus\.db is damaged .*; nothing was stopped or removed: put back"):
         Store(path)
 
 

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from engine.errors import ClusterError
-from ipc.rundir import RunDir
-from scheduler.messages import TopologyRecord
-from scheduler.task_state import discard, kept, put_back, set_aside, settle
+from squall.engine.errors import ClusterError
+from squall.ipc.rundir import RunDir
+from squall.scheduler.messages import TopologyRecord
+from squall.scheduler.task_state import discard, kept, put_back, set_aside, settle
 
 RECORD = TopologyRecord("x-1-00000000", "x", "ACTIVE", {}, [], "", [], 0.0)
 

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from engine.config import Config
-from ipc.ack_lanes import AckLanes
-from ipc.board import READY, SLOT_QUIET, Board
-from scheduler.messages import Assignment, SlotRef, TopologyRecord
-from scheduler.topology_view import TopologyView
+from squall.engine.config import Config
+from squall.ipc.ack_lanes import AckLanes
+from squall.ipc.board import READY, SLOT_QUIET, Board
+from squall.scheduler.messages import Assignment, SlotRef, TopologyRecord
+from squall.scheduler.topology_view import TopologyView
 
 RECORD = TopologyRecord("t-1", "t", "ACTIVE", Config().to_dict(), [], "0" * 64, [], 0.0)
 

@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from engine.builder import TopologyBuilder
-from engine.component import BasicBolt, Spout
-from engine.config import Config
-from engine.errors import ComponentError
-from engine.local import LocalRunner
-from engine.user_metrics import COUNTER, UserMetrics, bucket_bounds, bucket_of, percentile, summarise
-from ipc.metric_file import CELLS_BYTES, MetricFile, read_metrics
+from squall.engine.builder import TopologyBuilder
+from squall.engine.component import BasicBolt, Spout
+from squall.engine.config import Config
+from squall.engine.errors import ComponentError
+from squall.engine.local import LocalRunner
+from squall.engine.user_metrics import COUNTER, UserMetrics, bucket_bounds, bucket_of, percentile, summarise
+from squall.ipc.metric_file import CELLS_BYTES, MetricFile, read_metrics
 
 
 def test_counters_add_up_over_tasks() -> None:

@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from scheduler.worker import Worker
+from squall.scheduler.worker import Worker
 
 
 @pytest.mark.parametrize(("lasts_ms", "looks"), [(0, True), (3, False), (10_000, False)])

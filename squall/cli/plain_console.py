@@ -1,0 +1,29 @@
+"""Rich, for text that is not ours.
+
+Guarantees: whatever string is printed, or is a cell or a title, shows as it is, on one line: markup and emoji codes are
+not interpreted, control characters are made visible.
+
+Relies on: Rich making a text of every string by `Console.render_str`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rich.console import Console
+from rich.text import Text
+
+from squall.engine.plain_text import plain
+
+
+class PlainConsole(Console):
+    """A console; `width` is that of a reader whose window nobody knows."""
+
+    def __init__(self, *, stderr: bool = False, width: int | None = None) -> None:
+        super().__init__(stderr=stderr, markup=False, emoji=False, highlight=False, soft_wrap=not stderr)
+        if width is not None and not self.is_terminal:
+            self.width = width
+
+    def render_str(self, text: str, **options: Any) -> Text:
+        options.update(emoji=False, markup=False, highlight=False)
+        return super().render_str(plain(text, keep="\t"), **options)

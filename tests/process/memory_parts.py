@@ -1,0 +1,148 @@
+"""Components that fill memory, if they are let."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from squall import BasicBolt, BasicCollector, ReplayingSpout, Spout, SpoutCollector, TopologyContext, Tuple
+
+
+class Loads(ReplayingSpout):
+    """`count` values of `size` bytes, each an object of its own."""
+
+    outputs = ("n", "data")
+
+    def __init__(self, count: int, size: int) -> None:
+        self.count = count
+        self.size = size
+
+    def read(self) -> Iterator[tuple[Any, Any]]:
+        for n in range(self.count):
+            yield n, (n, bytes([n % 251]) * self.size)
+
+
+class Untracked(Spout):
+    """The same, untracked and for ever."""
+
+    outputs = ("n", "data")
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+
+    def open(self, conf: Mapping[str, Any], context: TopologyContext, collector: SpoutCollector) -> None:
+        self.collector = collector
+        self.n = 0
+
+    def next_tuple(self) -> None:
+        self.n += 1
+        self.collector.emit((self.n, bytes([self.n % 251]) * self.size))
+
+
+class WaitsFor(BasicBolt):
+    """On a thread: does nothing before a file is there. Then it checks what came."""
+
+    blocking = True
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+
+    def execute(self, tup: Tuple, collector: BasicCollector) -> None:
+        if tup["n"] == 0:
+            while not Path(self.path).exists():
+                threading.Event().wait(0.01)
+        assert tup["data"] == bytes([tup["n"] % 251]) * len(tup["data"])
+
+
+class Sleeps(BasicBolt):
+    """In its worker's loop: takes a while over each tuple."""
+
+    def __init__(self, secs: float) -> None:
+        self.secs = secs
+
+    def execute(self, tup: Tuple, collector: BasicCollector) -> None:
+        time.sleep(self.secs)
+
+
+class Multiplies(BasicBolt):
+    """Emits what it gets `copies` times."""
+
+    outputs = ("n", "data")
+
+    def __init__(self, copies: int) -> None:
+        self.copies = copies
+
+    def execute(self, tup: Tuple, collector: BasicCollector) -> None:
+        for _ in range(self.copies):
+            collector.emit((tup["n"], tup["data"] + b""))
+
+
+def allocate(size: int) -> bytes:
+    return bytes(size)
+
+
+class HugeWhenSent:
+    """Takes more memory than there is address space when it is encoded."""
+
+    def __reduce__(self) -> Any:
+        return bytes, (bytes(1 << 62),)
+
+
+def allocate_once(mark: str) -> bytes:
+    if not Path(mark).exists():
+        Path(mark).touch()
+        return allocate(1 << 62)
+    return b""
+
+
+class HugeWhenReceived:
+    """The same when it is decoded, for the first time."""
+
+    def __init__(self, mark: str) -> None:
+        self.mark = mark
+
+    def __reduce__(self) -> Any:
+        return allocate_once, (self.mark,)
+
+
+class OneIsHuge(ReplayingSpout):
+    """0 .. count-1, and with one of them, in a list, what `kind(*arguments)` makes: an emit looks at new types only."""
+
+    outputs = ("n", "data")
+
+    def __init__(self, count: int, victim: int, kind: type, *arguments: Any) -> None:
+        self.count = count
+        self.victim = victim
+        self.kind = kind
+        self.arguments = arguments
+
+    def read(self) -> Iterator[tuple[Any, Any]]:
+        for n in range(self.count):
+            yield n, (n, [self.kind(*self.arguments)] if n == self.victim else [])
+
+
+class Swells(BasicBolt):
+    """Asks for more memory than there is, for one value."""
+
+    def __init__(self, victim: int) -> None:
+        self.victim = victim
+
+    def execute(self, tup: Tuple, collector: BasicCollector) -> None:
+        if tup["n"] == self.victim:
+            allocate(1 << 62)
+
+
+class GoesRound(BasicBolt):
+    """Appends a byte to what it gets and emits it, until it is `most_bytes` long."""
+
+    outputs = ("n", "data")
+
+    def __init__(self, most_bytes: int) -> None:
+        self.most_bytes = most_bytes
+
+    def execute(self, tup: Tuple, collector: BasicCollector) -> None:
+        if len(tup["data"]) < self.most_bytes:
+            collector.emit((tup["n"], tup["data"] + b"x"))

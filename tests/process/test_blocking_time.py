@@ -1,0 +1,140 @@
+"""Components that take their time on a thread of their own, on real workers."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from squall import (
+    BasicBolt,
+    BasicCollector,
+    Config,
+    LocalCluster,
+    Spout,
+    SpoutCollector,
+    TopologyBuilder,
+    TopologyContext,
+    Tuple,
+)
+from tests.process import parts
+from tests.process.waiting import wait_for
+
+
+class SaysThatItLives(BasicBolt):
+    """Takes four message timeouts over a tuple, and says so all the time."""
+
+    blocking = True
+
+    def __init__(self, secs: float) -> None:
+        self.secs = secs
+
+    def execute(self, tup: Tuple, collector: BasicCollector) -> None:
+        ends = time.monotonic() + self.secs
+        while time.monotonic() < ends:
+            collector.reset_timeout(tup)
+            time.sleep(0.02)
+
+
+def test_a_blocking_execute_of_several_timeouts_that_resets_is_acked_at_the_first_attempt(tmp_path: Path) -> None:
+    builder = TopologyBuilder()
+    builder.set_spout("source", parts.Numbers(str(tmp_path), 1))
+    builder.set_bolt("slow", SaysThatItLives(2.0)).shuffle_grouping("source")
+    config = Config(workers=2, message_timeout_secs=0.5)
+    with LocalCluster(nodes=1, slots_per_node=2) as cluster:
+        report = cluster.submit("slow", builder.build(), config).wait_until_drained(timeout=40)
+    assert (report.emitted, report.acked, report.failed, report.restarts) == (1, 1, 0, [])
+
+
+class Pipe(Spout):
+    """Sits in a read of a named pipe, for ever if nothing comes. Each line is a number."""
+
+    outputs = ("n",)
+    blocking = True
+
+    def __init__(self, directory: str) -> None:
+        self.directory = directory
+
+    def open(self, conf: Mapping[str, Any], context: TopologyContext, collector: SpoutCollector) -> None:
+        self.collector = collector
+        self.lines = os.fdopen(os.open(f"{self.directory}/pipe", os.O_RDWR | os.O_CLOEXEC), "r")
+
+    def next_tuple(self) -> None:
+        n = int(self.lines.readline())
+        self.collector.emit((n,), n)
+
+    def ack(self, message_id: Any) -> None:
+        parts.note(self.directory, "acked", message_id)
+
+    def deactivate(self) -> None:
+        parts.note(self.directory, "calls", "deactivate")
+
+
+def test_a_spout_that_sits_in_a_read_holds_up_nothing_and_nobody(tmp_path: Path) -> None:
+    """It shares its only worker with bolts, a rebalance and a kill come to rest, and what is written meanwhile is read
+    by its successor."""
+    os.mkfifo(tmp_path / "pipe")
+    pipe = os.open(tmp_path / "pipe", os.O_RDWR)
+    builder = TopologyBuilder()
+    builder.set_spout("lines", Pipe(str(tmp_path)))
+    builder.set_bolt("seen", parts.Seen(str(tmp_path))).shuffle_grouping("lines")
+    config = Config(worker_timeout_secs=1)
+    with LocalCluster(nodes=1, slots_per_node=2) as cluster:
+        job = cluster.submit("pipe", builder.build(), config)
+        job.wait_until_ready(20)
+        os.write(pipe, b"".join(b"%d\n" % n for n in range(5)))
+        wait_for("what was written", lambda: len(parts.notes(tmp_path, "seen")) == 5)
+        wait_for("their acks", lambda: job.stats().acked == 5 and job.is_idle())
+        began = time.monotonic()
+        assert job.rebalance(workers=2) == 0
+        assert time.monotonic() - began < 20
+        job.wait_until_ready(20)
+        os.write(pipe, b"".join(b"%d\n" % n for n in range(5, 10)))
+        wait_for("the rest", lambda: len(parts.notes(tmp_path, "seen")) == 10)
+        wait_for("the acks", lambda: job.stats().acked == 10)
+        assert job.kill() == 0
+    os.close(pipe)
+    assert sorted(n for _, n in parts.notes(tmp_path, "seen")) == list(range(10))
+
+
+class SlowNumbers(parts.Numbers):
+    """Waits for each record, on a thread of its own."""
+
+    blocking = True
+
+    def read(self) -> Iterator[tuple[Any, Any]]:
+        for record in super().read():
+            time.sleep(0.02)
+            yield record
+
+
+def test_a_replaying_spout_on_a_thread_survives_the_death_of_its_bolts(tmp_path: Path) -> None:
+    count = 50
+    builder = TopologyBuilder()
+    builder.set_spout("source", SlowNumbers(str(tmp_path), count))
+    builder.set_bolt("bolt", parts.Misbehaves(str(tmp_path), count // 2, "exit")).shuffle_grouping("source")
+    with LocalCluster(nodes=1, slots_per_node=2) as cluster:
+        report = cluster.submit("slow", builder.build(), Config(workers=2)).wait_until_drained(timeout=40)
+    assert set(parts.notes(tmp_path, "acked")) == set(range(count))
+    assert (report.acked, len(report.restarts)) == (count, 1)
+
+
+class Debugs(BasicBolt):
+    def execute(self, tup: Tuple, collector: BasicCollector) -> None:
+        breakpoint()  # noqa: T100
+
+
+def test_a_breakpoint_in_a_worker_names_the_component_and_goes_on(tmp_path: Path) -> None:
+    builder = TopologyBuilder()
+    builder.set_spout("source", parts.Numbers(str(tmp_path), 20))
+    builder.set_bolt("debugs", Debugs()).shuffle_grouping("source")
+    with LocalCluster(nodes=1, slots_per_node=1) as cluster:
+        report = cluster.submit("debugs", builder.build(), Config()).wait_until_drained(timeout=20)
+        (log,) = (path for path in cluster.run_dir.path.rglob("*.log") if "debugs" in str(path))
+        lines = [line for line in log.read_text().splitlines() if "breakpoint()" in line]
+    assert (report.acked, report.restarts) == (20, [])
+    assert len(lines) == 1
+    assert "breakpoint() of debugs[" in lines[0]
+    assert lines[0].endswith("use `squall run --local` to stop there")

@@ -1,0 +1,95 @@
+"""A topology whose values, ids, exceptions and prints are hostile to terminals, seen by the commands that show them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.process.standing_tools import Finished, Standing, directory
+from tests.process.waiting import wait_for
+from tests.unit.test_plain_text import dangerous
+
+FILE = r'''
+from squall import BasicBolt, Spout, TopologyBuilder
+
+HOSTILE = "\x1b]0;owned\x07[bold]x\nforged line\r\u202e\u2028\x9b2J"
+print(HOSTILE)
+
+class Source(Spout):
+    outputs = ("word",)
+    exhausted = False
+
+    def open(self, conf, context, collector):
+        self.collector, self.left = collector, [f"{number}{HOSTILE}" for number in range(4)]
+
+    def next_tuple(self):
+        if self.left:
+            word = self.left.pop()
+            self.collector.emit((word,), word)
+        self.exhausted = not self.left
+
+class Bolt(BasicBolt):
+    def prepare(self, conf, context):
+        self.counter = context.counter("seen")
+
+    def execute(self, tup, collector):
+        print(tup[0])
+        raise Exception(HOSTILE + tup[0])
+
+def topology():
+    builder = TopologyBuilder()
+    builder.set_spout("source", Source())
+    builder.set_bolt("bolt", Bolt()).shuffle_grouping("source")
+    return builder.build()
+'''
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    made = tmp_path / "hostile.py"
+    made.write_text(FILE)
+    return made
+
+
+def check(done: Finished, code: int = 0, shows: str = "[bold]x", forged: int = 0) -> None:
+    """`forged`: lines that the file prints while it is imported, which are its own to break."""
+    for stream in (done.stdout, done.stderr):
+        assert dangerous(stream, but="\n\t") == []
+    assert sum(line.startswith("forged") for line in (done.stdout + done.stderr).splitlines()) == forged
+    assert done.returncode == code, done.stderr
+    assert shows in done.stdout + done.stderr
+
+
+def test_run(file: Path, tmp_path: Path) -> None:
+    with directory() as cluster:
+        done = cluster.apart("run", "--set", "max_attempts=1", "--dir", tmp_path / "run", file)
+        # What the file prints when it is imported in this command's own process is its own.
+        done = Finished(done.returncode, done.stdout.partition("forged line\r\u202e\u2028\x9b2J\n")[2], done.stderr)
+        check(done, 3)
+        letters = cluster.run("dead-letters", "hostile", "--dir", tmp_path / "run")
+        check(letters)
+        assert letters.stdout.count("[bold]x") >= 4
+        check(cluster.run("dead-letters", "hostile", "--dir", tmp_path / "run", "--json"), shows="\\u001b]0;owned")
+
+
+def test_the_commands_of_a_standing_cluster(file: Path) -> None:
+    with directory() as cluster:
+        cluster.up(slots=1)
+        _submit(cluster, file)
+        wait_for("the dead letters", lambda: cluster.described("hostile")["dead_letters"] == 4)
+        check(cluster.run("status", "hostile"), shows="\\x1b]0;owned\\x07[bold]x")
+        check(cluster.run("status", "hostile", "--json"), shows="owned")
+        check(cluster.run("logs", "hostile"), shows="] forged line")
+        check(cluster.run("list"), shows="hostile")
+        check(cluster.run("dead-letters", "hostile", "--dir", cluster.path))
+        file.write_text(FILE + "raise ValueError(HOSTILE)\n")
+        refused = cluster.run("submit", file, "--name", "\x1b[2Jno")
+        check(refused, 2, "\\x1b[2Jno")
+        refused = cluster.run("--debug", "submit", file, "--name", "no")
+        check(refused, 2, "importing it raised ValueError: \\x1b]0;owned\\x07[bold]x", forged=1)
+
+
+def _submit(cluster: Standing, file: Path) -> None:
+    done = cluster.run("submit", file, "--name", "hostile", "--set", "max_attempts=1")
+    check(done, shows="hostile runs on 1 worker", forged=1)

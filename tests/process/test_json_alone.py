@@ -1,0 +1,66 @@
+"""`squall run --json`: stdout is one strict JSON document, whatever users' code prints and measures."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from tests.process.cli import squall
+
+FILE = """
+import atexit, os, sys
+from squall import BasicBolt, Spout, TopologyBuilder
+print("at import")
+atexit.register(print, "at exit")
+
+class One(Spout):
+    outputs = ("n",)
+    exhausted = False
+    def open(self, conf, context, collector):
+        self.collector = collector
+    def next_tuple(self):
+        if not self.exhausted:
+            self.collector.emit((1,), message_id=1)
+        self.exhausted = True
+
+class Prints(BasicBolt):
+    def prepare(self, conf, context):
+        context.gauge("nan", lambda: float("nan"))
+        context.gauge("inf", lambda: float("inf"))
+    def execute(self, tup, collector):
+        print("by print")
+        sys.__stdout__.write("past sys.stdout\\n")
+        os.write(1, b"past Python\\n")
+
+def topology():
+    builder = TopologyBuilder()
+    builder.set_spout("one", One())
+    builder.set_bolt("prints", Prints()).shuffle_grouping("one")
+    return builder.build()
+
+def leaves():
+    print("in the function")
+    sys.exit(0)
+"""
+LOCAL = ("at import", "at exit", "by print", "past sys.stdout", "past Python")
+
+
+def test_prints_of_components_and_files_go_to_stderr(tmp_path: Path) -> None:
+    file = tmp_path / "prints.py"
+    file.write_text(FILE)
+    for local in (True, False):
+        done = squall("run", file, "--json", *(["--local"] if local else ["--quiet"]))
+        assert done.returncode == 0, done.stderr
+        report = json.loads(done.stdout, parse_constant=lambda name: f"{name} is not JSON")
+        assert report["acked"] == 1
+        assert report["metrics"]["prints"] == {"inf": {"3": None}, "nan": {"3": None}}
+        for text in LOCAL if local else LOCAL[:2]:
+            assert text in done.stderr
+
+
+def test_a_refusal_leaves_stdout_empty(tmp_path: Path) -> None:
+    file = tmp_path / "prints.py"
+    file.write_text(FILE)
+    done = squall("run", f"{file}:leaves", "--json")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert f"squall: {file}:34: leaves() ended by SystemExit: 0; a topology file must come to its end" in done.stderr

@@ -1,0 +1,78 @@
+"""A cluster whose run directory was removed, or has lost its key, can be ended; and killed workers leave no sockets."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+
+import psutil
+import pytest
+
+from squall.scheduler.daemons import processes_of
+from tests.process.standing_tools import ENDLESS, Standing, directory
+from tests.process.waiting import wait_for
+
+
+@pytest.fixture
+def cluster() -> Iterator[Standing]:
+    with directory() as made:
+        yield made
+
+
+def submit(cluster: Standing) -> None:
+    cluster.up(slots=1)
+    cluster.ok("submit", ENDLESS, "--name", "one")
+    wait_for("acks", lambda: cluster.described("one")["acked"] > 0)
+
+
+def worker(cluster: Standing) -> psutil.Process | None:
+    (row,) = cluster.described("one")["workers"]
+    return psutil.Process(row["pid"]) if row["state"] == "ready" else None
+
+
+def test_without_its_key_a_cluster_is_ended_and_goes_on(cluster: Standing) -> None:
+    submit(cluster)
+    count = len(processes_of(cluster.run_dir))
+    cluster.run_dir.key_file.unlink()
+    message = cluster.refused(2, "up", "--detach")
+    assert message.startswith(f"{count} processes of a cluster still run whose directory {cluster.path} was removed")
+    assert f"`squall down --dir {cluster.path}` ends them" in message
+    # The keeper, which would start again what is ended, is not counted.
+    assert f"{count - 1} processes of the cluster in {cluster.path} ended, undrained" in cluster.ok("down")
+    assert processes_of(cluster.run_dir) == []
+    assert "it has no file 'key'" in cluster.refused(2, "down")
+    # Nobody runs with the old key: a new one is as good.
+    cluster.up(slots=1)
+    assert [row["name"] for row in cluster.json("list")] == ["one"]
+
+
+def test_processes_whose_directory_was_removed_end_by_themselves(cluster: Standing) -> None:
+    submit(cluster)
+    shutil.rmtree(cluster.path)
+    wait_for("their end", lambda: not processes_of(cluster.run_dir))
+    assert cluster.refused(2, "down").startswith(f"there is no cluster at {cluster.path}")
+
+
+def test_down_ends_what_runs_in_a_removed_directory(cluster: Standing) -> None:
+    cluster.up(slots=1)
+    for process in processes_of(cluster.run_dir):
+        # Or they would see by themselves what has happened.
+        process.suspend()
+    shutil.rmtree(cluster.path)
+    assert cluster.json("down")["killed"] == 3
+    assert processes_of(cluster.run_dir) == []
+
+
+def test_killed_workers_leave_no_sockets(cluster: Standing) -> None:
+    submit(cluster)
+    for _ in range(3):
+        killed = wait_for("a worker", lambda: worker(cluster))
+        killed.kill()
+        wait_for("another worker", lambda killed=killed: (now := worker(cluster)) and now.pid != killed.pid)
+    sockets = cluster.path / "s"
+    wait_for("the sockets of the dead to go", lambda: len(os.listdir(sockets)) == 1)
+    cluster.ok("down", "-w", "0")
+    assert os.listdir(sockets) == []
+    assert [path.name for path in (cluster.path / "n").glob("*.sock")] == []
+    assert not cluster.run_dir.nimbus_socket.exists()

@@ -1,0 +1,88 @@
+"""What a worker holds has a bound in bytes, whatever its values' size; what exceeds it for good ends by an error."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from squall import ClusterError, Config, LocalCluster, TopologyBuilder, run
+from squall.ipc.board import SLOT_CONGESTED, SLOT_HELD_BYTES
+from squall.scheduler.job import Job
+from tests.process import memory_parts as parts
+from tests.process.waiting import wait_for
+
+MIB = 1 << 20
+WINDOW = MIB
+
+
+def peak_bytes(pid: int) -> int:
+    """The most memory a process has occupied so far."""
+    status = Path(f"/proc/{pid}/status").read_text()
+    return int(re.findall(r"VmHWM:\s+(\d+) kB", status)[0]) << 10
+
+
+def words(job: Job, word: int) -> list[int]:
+    view = job.view()
+    assert view is not None
+    return [view.board.words[view.board.slot_at(slot) + word] for slot in range(view.board.n_slots)]
+
+
+def pids(job: Job) -> list[int]:
+    view = job.view()
+    assert view is not None
+    return [view.board.slot(slot).pid for slot in range(view.board.n_slots)]
+
+
+@pytest.mark.parametrize(("size", "count"), [(100, 60_000), (MIB, 200), (10 * MIB, 30)])
+def test_a_receiver_that_does_nothing_stops_the_spout_and_nobody_holds_more_than_the_bound(
+    tmp_path: Path, size: int, count: int
+) -> None:
+    builder = TopologyBuilder()
+    builder.set_spout("source", parts.Loads(count, size))
+    builder.set_bolt("sink", parts.WaitsFor(str(tmp_path / "go"))).shuffle_grouping("source")
+    config = Config(workers=2, ackers=1, link_window_bytes=WINDOW, max_spout_pending=None, message_timeout_secs=600)
+    with LocalCluster(nodes=1, slots_per_node=2) as cluster:
+        job = cluster.submit("bound", builder.build(), config)
+        job.wait_until_ready(20)
+        before = [peak_bytes(pid) for pid in pids(job)]
+        seen: list[int] = []
+
+        def has_stopped() -> bool:
+            emitted = job.stats().emitted
+            seen.append(emitted)
+            return any(words(job, SLOT_CONGESTED)) and len(seen) > 5 and len(set(seen[-5:])) == 1
+
+        wait_for("the spout has stopped", has_stopped)
+        assert 0 < seen[-1] < count
+        # A queue, a window on its way into it, and what one turn adds; a value alone may be bigger than any of these.
+        bound = 3 * WINDOW + 2 * size
+        assert 0 < max(words(job, SLOT_HELD_BYTES)) <= bound
+        (tmp_path / "go").touch()
+        report = job.wait_until_drained(timeout=60)
+        assert (report.acked, report.failed) == (count, 0)
+        # Beside the queues: frames on their way in and out, the arena, what is pending, and Python's own.
+        for pid, at_first in zip(pids(job), before, strict=True):
+            assert peak_bytes(pid) - at_first < 3 * bound + 24 * MIB
+        assert words(job, SLOT_HELD_BYTES) == [0, 0]
+
+
+def test_a_cycle_that_emits_more_than_it_takes_ends_the_run_by_its_name() -> None:
+    builder = TopologyBuilder()
+    builder.set_spout("source", parts.Loads(100, 1000))
+    builder.set_bolt("loop", parts.Multiplies(1)).shuffle_grouping("source").shuffle_grouping("fork")
+    builder.set_bolt("fork", parts.Multiplies(2)).shuffle_grouping("loop")
+    why = r"cycle loop -> fork -> loop holds [\d.]+ MiB in its queues, allowed 1: it emits more than it takes"
+    with pytest.raises(ClusterError, match=rf"makes no progress: .* at last with: loop\[\d\]: {why}"):
+        run(builder.build(), Config(workers=1, link_window_bytes=64 * 1024))
+
+
+def test_a_cycle_of_three_workers_that_emits_what_it_takes_drains_though_each_tuple_fills_a_queue() -> None:
+    builder = TopologyBuilder()
+    builder.set_spout("source", parts.Loads(100, 200_000))
+    there = builder.set_bolt("there", parts.GoesRound(200_020), parallelism=2)
+    there.shuffle_grouping("source").shuffle_grouping("back")
+    builder.set_bolt("back", parts.GoesRound(200_020), parallelism=2).shuffle_grouping("there")
+    report = run(builder.build(), Config(workers=3, link_window_bytes=64 * 1024))
+    assert (report.emitted, report.acked) == (100, 100), "no worker ended, nothing was emitted again"

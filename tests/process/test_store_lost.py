@@ -1,0 +1,85 @@
+"""A store that was damaged under a running cluster: everybody is told, and nothing that runs is stopped."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator
+
+import psutil
+import pytest
+
+from squall.engine.errors import ClusterError
+from squall.scheduler.client import NimbusClient
+from squall.scheduler.store import STORE_FILES
+from tests.process.cli import start
+from tests.process.standing_tools import ENDLESS, Standing, directory
+from tests.process.waiting import wait_for
+
+
+@pytest.fixture
+def cluster() -> Iterator[Standing]:
+    with directory() as made:
+        yield made
+
+
+@contextlib.contextmanager
+def nimbus(cluster: Standing) -> Iterator[None]:
+    with start("nimbus", SQUALL_DIR=str(cluster.path)) as process:
+        try:
+            wait_for("Nimbus", cluster.run_dir.lock_holder)
+            yield
+        finally:
+            process.terminate()
+            process.communicate(timeout=20)
+
+
+def test_a_flipped_bit_stops_nothing(cluster: Standing) -> None:
+    cluster.up(slots=2)
+    cluster.ok("submit", ENDLESS, "--name", "one")
+    wait_for("acks", lambda: cluster.described("one")["acked"] > 0)
+    (worker,) = [psutil.Process(row["pid"]) for row in cluster.described("one")["workers"]]
+    there = sorted(os.listdir(cluster.run_dir.boards)), sorted(os.listdir(cluster.run_dir.code))
+    killed = cluster.nimbus()
+    cluster.keeper().kill()
+    killed.kill()
+    killed.wait(20)
+    whole = {name: (cluster.path / name).read_bytes() for name in STORE_FILES if (cluster.path / name).exists()}
+    cluster.run_dir.nimbus_db.write_bytes(whole["nimbus.db"].replace(b"ACTIVE", b"ACTIVF"))
+
+    assert "nimbus.db is damaged" in cluster.run("nimbus").stderr
+    # It was started singly, and has no log of its own.
+    with pytest.raises(ClusterError, match=r"is away, .*nimbus\.db is damaged"):
+        NimbusClient(cluster.run_dir, patience_secs=0.1)
+    assert "nimbus.db is damaged" in cluster.refused(1, "repair")
+    assert sorted(os.listdir(cluster.run_dir.boards)) == there[0]
+    cluster.ok("repair", "--empty")
+    with nimbus(cluster):
+        # A Nimbus that knows nothing: the worker stays until an operator says otherwise.
+        wait_for("the node", lambda: cluster.json("status")["nodes"])
+        listed = cluster.run("list")
+        assert (listed.returncode, listed.stdout) == (1, "no topologies\n")
+        assert "unknown: one-1-" in listed.stderr
+        assert cluster.json("status")["free_slots"] == ["node-1:6701"]
+        assert worker.is_running()
+        assert (sorted(os.listdir(cluster.run_dir.boards)), sorted(os.listdir(cluster.run_dir.code))) == there
+        (gone,) = cluster.json("kill", "--unknown")["unknown"]
+        assert gone.startswith("one-1-")
+        wait_for("the worker's end", lambda: not worker.is_running())
+        assert os.listdir(cluster.run_dir.boards) == []
+        assert cluster.ok("list") == "no topologies\n"
+        wait_for("both slots", lambda: len(cluster.json("status")["free_slots"]) == 2)
+
+
+def test_a_board_that_was_removed_is_made_anew(cluster: Standing) -> None:
+    cluster.up(slots=1)
+    cluster.ok("submit", ENDLESS, "--name", "one")
+    wait_for("acks", lambda: cluster.described("one")["acked"] > 0)
+    (board,) = cluster.run_dir.boards.iterdir()
+    killed = cluster.nimbus()
+    with cluster.keeper_held():
+        board.unlink()
+        killed.kill()
+    wait_for("another board", board.exists)
+    wait_for("acks on it", lambda: cluster.described("one")["acked"] > 0)
+    assert [row["name"] for row in cluster.json("list")] == ["one"]

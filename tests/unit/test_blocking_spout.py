@@ -1,0 +1,425 @@
+"""Spouts with a thread of their own: real threads, and waits that end when something happened."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from queue import Queue
+from typing import Any, ClassVar
+
+import pytest
+
+from squall.engine.builder import TopologyBuilder
+from squall.engine.closing import close_tasks
+from squall.engine.collectors import SpoutCollector
+from squall.engine.component import Spout
+from squall.engine.context import TopologyContext
+from squall.engine.executor import TaskCrashed
+from squall.engine.failure import Failure
+from squall.engine.hooks import EmitInfo, SpoutAckInfo, TaskHook
+from squall.engine.local import LocalRunner
+from squall.engine.replaying import ReplayingSpout
+from tests.process.waiting import wait_for
+from tests.unit.rig import DEADLINE_SECS, Does, Rig, acks, chain, keeps
+
+END = object()
+
+
+class Waits(Spout):
+    """Waits in `next_tuple` for what the test puts: (values, id), or a function that it calls, or END."""
+
+    outputs = ("value",)
+    blocking = True
+
+    def __init__(self) -> None:
+        self.queue: Queue[Any] = Queue()
+        self.asked = threading.Event()
+        self.calls: list[str] = []
+        self.threads: set[int] = set()
+        self.acked: list[Any] = []
+        self.failures: list[tuple[Any, Failure]] = []
+        self.again: Callable[[Any], object] = lambda message_id: None
+
+    def open(self, conf: Mapping[str, Any], context: TopologyContext, collector: SpoutCollector) -> None:
+        self.collector, self.context = collector, context
+
+    def _called(self, method: str) -> None:
+        self.calls.append(method)
+        self.threads.add(threading.get_ident())
+
+    def next_tuple(self) -> None:
+        self._called("next_tuple")
+        self.asked.set()
+        if self.exhausted:
+            return
+        item = self.queue.get()
+        if item is END:
+            self.exhausted = True
+        elif callable(item):
+            item(self)
+        elif item is not None:
+            self.collector.emit(*item)
+
+    def ack(self, message_id: Any) -> None:
+        self._called("ack")
+        self.acked.append(message_id)
+
+    def on_failure(self, message_id: Any, failure: Failure) -> None:
+        self._called("on_failure")
+        self.failures.append((message_id, failure))
+        self.again(message_id)
+
+    def activate(self) -> None:
+        self._called("activate")
+
+    def deactivate(self) -> None:
+        self._called("deactivate")
+
+    def close(self) -> None:
+        self.calls.append("close")
+
+
+@pytest.fixture
+def rigs() -> Iterator[list[Rig]]:
+    made: list[Rig] = []
+    yield made
+    for rig in made:
+        for _, _, user in rig.core.users():
+            if isinstance(user, Waits):
+                user.queue.put(None)
+        close_tasks(rig.core)
+        assert not any(spout._thread.is_alive() for spout in rig.core.spouts)  # type: ignore[attr-defined]
+
+
+def rig_of(rigs: list[Rig], builder: TopologyBuilder, **settings: Any) -> Rig:
+    rig = Rig(builder, threads=True, **settings)
+    rigs.append(rig)
+    return rig
+
+
+def until(rig: Rig, condition: Callable[[], bool]) -> None:
+    """Turn the loop until `condition` holds. Not every step of a thread wakes the loop."""
+
+    def holds() -> bool:
+        rig.settle()
+        return condition()
+
+    wait_for("the condition", holds, DEADLINE_SECS)
+
+
+def test_while_it_waits_the_worker_goes_on_and_all_its_methods_are_called_by_one_thread(rigs: list[Rig]) -> None:
+    spout, sink = Waits(), Does(acks)
+    rig = rig_of(rigs, chain(spout, sink))
+    until(rig, spout.asked.is_set)
+    rig.settle()  # the loop turns though the spout sits in next_tuple
+    for number in range(20):
+        spout.queue.put(((number,), number))
+    until(rig, lambda: len(sink.seen) == 20)
+    spout.queue.put(END)
+    until(rig, lambda: rig.core.quiet and all(task.finished for _, task in rig.core.spout_tasks.values()))
+    assert sink.seen == [(number,) for number in range(20)]
+    assert spout.acked == list(range(20))
+    assert spout.calls[0] == "activate"
+    assert len(spout.threads) == 1
+    assert threading.get_ident() not in spout.threads
+    assert (rig.pending, rig.tracked) == (0, 0)
+    rig.core.refresh_gauges()
+    stats = rig.core.stats[rig.plan.tasks_of("spout")[0]]
+    assert (stats.emitted, stats.acked, stats.pending, stats.exhausted) == (20, 20, 0, True)
+
+
+def test_what_it_emits_leaves_before_next_tuple_comes_back(rigs: list[Rig]) -> None:
+    spout, sink = Waits(), Does(keeps)
+    rig = rig_of(rigs, chain(spout, sink))
+    counts: list[int] = []
+
+    def emits_and_waits(it: Waits) -> None:
+        tasks = it.collector.emit(("first",), 1)
+        counts.append(it.collector.pending_count)
+        assert tasks == rig.plan.tasks_of("bolt-1")
+        it.queue.get()
+
+    spout.queue.put(emits_and_waits)
+    until(rig, lambda: sink.seen == [("first",)])
+    assert rig.pending == 1
+    assert counts == [1]
+
+
+def test_an_answer_is_told_between_two_calls_and_counted_at_once(rigs: list[Rig]) -> None:
+    spout = Waits()
+    rig = rig_of(rigs, chain(spout, Does(acks)))
+
+    def emits_and_waits(it: Waits) -> None:
+        it.collector.emit((1,), 1)
+        it.queue.get()
+
+    spout.queue.put(emits_and_waits)
+    until(rig, lambda: rig.core.stats[rig.plan.tasks_of("spout")[0]].acked == 1)
+    assert (rig.pending, spout.acked) == (0, [])
+    assert rig.core.quiet
+    spout.queue.put(None)
+    until(rig, lambda: spout.acked == [1])
+
+
+def test_no_more_trees_are_open_than_allowed_however_many_one_call_emits(rigs: list[Rig]) -> None:
+    spout, sink = Waits(), Does(keeps)
+    rig = rig_of(rigs, chain(spout, sink), max_spout_pending=3, message_timeout_secs=600)
+    spout.queue.put(lambda it: [it.collector.emit((number,), number) for number in range(8)])
+    until(rig, lambda: len(sink.kept) == 3)
+    for done in range(8):
+        until(rig, lambda done=done: len(sink.kept) > done)  # type: ignore[misc]
+        assert rig.pending <= 3
+        rig.user("bolt-1").collector.ack(sink.kept[done])
+    spout.queue.put(None)
+    until(rig, lambda: len(spout.acked) == 8)
+
+
+def test_congestion_keeps_it_waiting_inside_emit(rigs: list[Rig]) -> None:
+    spout, sink = Waits(), Does(acks)
+    rig = rig_of(rigs, chain(spout, sink))
+    until(rig, spout.asked.is_set)
+    rig.core.congested = True
+    rig.settle()
+    spout.queue.put(((1,), 1))
+    until(rig, spout.queue.empty)
+    rig.settle()
+    assert (sink.seen, rig.pending) == ([], 0)
+    rig.core.congested = False
+    until(rig, lambda: sink.seen == [(1,)])
+
+
+def test_deactivated_it_comes_to_rest_in_next_tuple_and_what_it_emits_waits_for_activation(rigs: list[Rig]) -> None:
+    spout, sink = Waits(), Does(acks)
+    rig = rig_of(rigs, chain(spout, sink))
+    until(rig, spout.asked.is_set)
+    rig.core.set_active(False)
+    rig.settle()
+    assert rig.core.quiet
+    spout.queue.put(((1,), 1))
+    until(rig, spout.queue.empty)
+    rig.settle()
+    assert rig.core.quiet
+    assert (sink.seen, rig.pending, "deactivate" in spout.calls) == ([], 0, False)
+    rig.core.set_active(True)
+    until(rig, lambda: sink.seen == [(1,)])
+    spout.queue.put(None)
+    until(rig, lambda: spout.acked == [1])
+    assert [call for call in spout.calls if "activate" in call] == ["activate", "deactivate", "activate"]
+
+
+def test_deactivated_between_two_calls_it_is_not_asked(rigs: list[Rig]) -> None:
+    spout = Waits()
+    rig = rig_of(rigs, chain(spout, Does(acks)))
+    until(rig, spout.asked.is_set)
+    rig.core.set_active(False)
+    spout.queue.put(None)
+    until(rig, lambda: "deactivate" in spout.calls)
+    asked = spout.calls.count("next_tuple")
+    rig.settle()
+    assert spout.calls.count("next_tuple") == asked == 1
+
+
+def test_what_it_emits_again_when_told_of_a_failure_goes_out_though_it_may_not_be_asked(rigs: list[Rig]) -> None:
+    spout, sink = Waits(), Does(keeps)
+    rig = rig_of(rigs, chain(spout, sink), message_timeout_secs=10)
+    user = rig.user("spout")
+    user.again = lambda message_id: user.collector.emit(("again",), message_id)
+    spout.queue.put(((1,), "one"))
+    until(rig, lambda: len(sink.kept) == 1)
+    rig.core.set_active(False)
+    spout.queue.put(None)
+    until(rig, lambda: "deactivate" in spout.calls)
+    rig.advance(10)
+    until(rig, lambda: len(sink.kept) == 2)
+    assert [failure.reason for _, failure in spout.failures] == ["timeout"]
+    assert rig.pending == 1
+
+
+@pytest.mark.parametrize("error", [ValueError("what"), SystemExit(3)])
+@pytest.mark.parametrize("method", ["next_tuple", "ack", "activate"])
+def test_whatever_it_raises_reaches_the_loop(rigs: list[Rig], error: BaseException, method: str) -> None:
+    spout = Waits()
+
+    def raises(*arguments: Any) -> None:
+        raise error
+
+    setattr(spout, method, raises)
+    rig = rig_of(rigs, chain(spout, Does(acks)))
+    spout.queue.put(((1,), 1))
+    for _ in range(100):
+        spout.queue.put(None)
+    with pytest.raises(TaskCrashed, match=rf"^spout\[3\] raised {type(error).__name__}.* in {method}$"):
+        until(rig, lambda: False)
+
+
+def test_wrong_use_of_its_collector_is_an_error_that_names_it(rigs: list[Rig]) -> None:
+    spout = Waits()
+    rig = rig_of(rigs, chain(spout, Does(acks)))
+    spout.queue.put(((1, 2), 1))
+    with pytest.raises(TaskCrashed, match=r"spout\[3\] stream 'default' emitted 2 values"):
+        until(rig, lambda: False)
+
+
+def test_an_emit_that_waits_when_the_worker_ends_unwinds(rigs: list[Rig]) -> None:
+    spout = Waits()
+    rig = rig_of(rigs, chain(spout, Does(acks)))
+    until(rig, spout.asked.is_set)
+    rig.core.set_active(False)
+    unwound = threading.Event()
+
+    def emits(it: Waits) -> None:
+        try:
+            it.collector.emit((1,), 1)
+        finally:
+            unwound.set()
+
+    spout.queue.put(emits)
+    until(rig, spout.queue.empty)
+    assert close_tasks(rig.core) == []
+    assert unwound.wait(10)
+    assert spout.calls[-1] == "close"
+
+
+def test_answers_are_told_before_the_thread_ends(rigs: list[Rig]) -> None:
+    spout = Waits()
+    rig = rig_of(rigs, chain(spout, Does(acks)))
+
+    def emits_and_waits(it: Waits) -> None:
+        it.collector.emit((1,), 1)
+        it.queue.get()
+
+    spout.queue.put(emits_and_waits)
+    until(rig, lambda: rig.core.stats[rig.plan.tasks_of("spout")[0]].acked == 1)
+    spout.queue.put(None)
+    close_tasks(rig.core)
+    assert spout.acked == [1]
+    assert [spout.calls[-1], "deactivate" in spout.calls] == ["close", True]
+
+
+def test_without_ackers_it_is_acked_as_it_emits(rigs: list[Rig]) -> None:
+    spout, sink = Waits(), Does(acks)
+    rig = rig_of(rigs, chain(spout, sink), ackers=0)
+    spout.queue.put(((1,), 1))
+    until(rig, lambda: sink.seen == [(1,)])
+    assert spout.acked == [1]
+
+
+def test_what_is_held_back_goes_out_by_the_loop(rigs: list[Rig]) -> None:
+    spout, sink = Waits(), Does(acks)
+    rig = rig_of(rigs, chain(spout, sink))
+    (_, task), = rig.core.spout_tasks.values()
+    task.pending.attempts.held_back.add("suspect")
+    spout.queue.put((("x",), "suspect"))
+    until(rig, lambda: sink.seen == [("x",)])
+    until(rig, lambda: rig.pending == 0)
+
+
+def test_hooks_see_what_it_does(rigs: list[Rig]) -> None:
+    seen: list[Any] = []
+
+    class Notes(TaskHook):
+        def emit(self, info: EmitInfo) -> None:
+            seen.append(info.values)
+
+        def spout_ack(self, info: SpoutAckInfo) -> None:
+            seen.append(info.message_id)
+
+    class Hooked(Waits):
+        def open(self, conf: Mapping[str, Any], context: TopologyContext, collector: SpoutCollector) -> None:
+            super().open(conf, context, collector)
+            context.add_hook(Notes())
+
+    spout = Hooked()
+    rig = rig_of(rigs, chain(spout, Does(acks)))
+    spout.queue.put(((1,), "id"))
+    until(rig, lambda: spout.queue.empty() and rig.core.quiet and bool(seen))
+    spout.queue.put(None)
+    until(rig, lambda: seen == [(1,), "id"])
+
+
+class Reads(ReplayingSpout):
+    """A replaying spout whose `read` waits."""
+
+    outputs = ("value",)
+    blocking = True
+
+    def __init__(self, queue: Queue[Any] | None) -> None:
+        self.queue = queue
+
+    def read(self) -> Iterator[tuple[Any, Any] | None]:
+        queue = self.queue
+        number = 0
+        while (queue.get() if queue is not None else (END if number == 5 else None)) is not END:
+            yield number, (number,)
+            number += 1
+
+
+def test_a_replaying_spout_may_wait_in_read(rigs: list[Rig]) -> None:
+    queue: Queue[Any] = Queue()
+    spout, sink = Reads(queue), Does(acks)
+    rig = rig_of(rigs, chain(spout, sink))
+    for _ in range(5):
+        queue.put(None)
+    until(rig, lambda: len(sink.seen) == 5)
+    queue.put(END)
+    until(rig, lambda: all(task.finished for _, task in rig.core.spout_tasks.values()))
+    assert rig.core.quiet
+
+
+def test_in_local_mode_it_runs_in_turn_without_a_thread() -> None:
+    before = threading.active_count()
+    with LocalRunner(chain(Reads(None), Does(acks)).build(), copy=lambda spec: spec.component) as runner:
+        report = runner.run(timeout_secs=10)
+        assert threading.active_count() == before
+    assert report.acked == 5
+
+
+def test_two_tasks_share_a_thread(rigs: list[Rig]) -> None:
+    class Counts(Spout):
+        outputs = ("value",)
+        blocking = True
+        threads: ClassVar[set[int]] = set()
+
+        def open(self, conf: Mapping[str, Any], context: TopologyContext, collector: SpoutCollector) -> None:
+            self.collector, self.left = collector, 300
+
+        def next_tuple(self) -> None:
+            self.threads.add(threading.get_ident())
+            if self.left:
+                self.left -= 1
+                self.collector.emit((self.left,), self.left)
+            else:
+                self.exhausted = True
+
+    sink = Does(acks)
+    builder = TopologyBuilder()
+    builder.set_spout("spout", Counts(), 1, 2)
+    builder.set_bolt("sink", sink).shuffle_grouping("spout")
+    rig = rig_of(rigs, builder, max_spout_pending=10)
+    until(rig, lambda: rig.core.quiet and all(task.finished for _, task in rig.core.spout_tasks.values()))
+    assert len(sink.seen) == 600
+    assert len(Counts.threads) == 1
+
+
+def test_what_it_holds_for_a_retry_is_asked_by_its_own_thread(rigs: list[Rig]) -> None:
+    class Holds(Waits):
+        @property
+        def waiting_count(self) -> int:
+            self.threads.add(threading.get_ident())
+            return len(self.failures)
+
+    spout, sink = Holds(), Does(keeps)
+    rig = rig_of(rigs, chain(spout, sink), message_timeout_secs=10)
+    spout.queue.put(((1,), "one"))
+    until(rig, lambda: len(sink.kept) == 1)
+    rig.advance(10)
+    spout.queue.put(None)
+    until(rig, lambda: bool(spout.failures))
+
+    def waiting() -> int:
+        rig.core.refresh_gauges()
+        stats: Any = rig.core.stats[rig.plan.tasks_of("spout")[0]]
+        return int(stats.waiting)
+
+    until(rig, lambda: waiting() == 1)
+    assert len(spout.threads) == 1

@@ -1,0 +1,40 @@
+"""`squall dead-letters` shows whole ids, and of a long error its beginning; `--json` has all of it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from squall.cli.dead_letters import dead_letters
+from squall.engine.failure import Failure
+from squall.ipc.rundir import RunDir
+from squall.scheduler.dead_letters import DeadLetters
+
+LONG = "ValueError: " + "cannot digest this " * 25
+
+
+@pytest.mark.parametrize("columns", ["80", "160", "300"])
+def test_a_long_error_takes_no_room_from_the_others(
+    tmp_path: Path, columns: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", columns)
+    run_dir = RunDir.create(tmp_path / "run")
+    ledger = DeadLetters(run_dir.topology_state("poison"))
+    ledger.add("numbers", 0, 333, (333, "x" * 1000), Failure("exception", "bad", 3, "node-1:6700", LONG, 5))
+    ledger.add("numbers", 0, 334, (334, "y"), Failure("worker died", attempt=2))
+    shown = CliRunner().invoke(dead_letters, ["poison", "--dir", str(run_dir.path)])
+    assert shown.exit_code == 0, shown.output
+    lines = shown.output.splitlines()
+    long, other = (next(line for line in lines if letter.id in line) for letter in ledger.read())
+    assert long.split()[2:4] == ["numbers[0]", "333"]
+    assert "exception in bad[3] on node-1:6700: ValueError: cannot digest" in long
+    assert "... (attempt 5)" in long
+    assert "(334, 'y')" in other
+    assert "worker died (attempt 2)" in other
+    assert "…" not in shown.output
+    assert len(long.rstrip()) <= 160
+    as_json = CliRunner().invoke(dead_letters, ["poison", "--dir", str(run_dir.path), "--json"])
+    assert json.loads(as_json.output)["letters"][0]["error"] == LONG

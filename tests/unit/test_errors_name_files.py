@@ -1,0 +1,86 @@
+"""What the system refuses is told with the file that it is about, or with the cluster's directory."""
+
+from __future__ import annotations
+
+import errno
+import os
+from pathlib import Path
+from typing import Any, NoReturn
+
+import pytest
+
+from squall.cli import main
+from squall.cli import up as up_module
+from squall.engine.errors import ClusterError
+from squall.ipc.private import naming
+from squall.ipc.rundir import RunDir
+from squall.scheduler import cluster as cluster_module
+from squall.scheduler.cluster import LocalCluster
+from squall.scheduler.daemons import last_line
+
+
+def full(*_: Any, **__: Any) -> NoReturn:
+    """As a call on a descriptor says it: of no file."""
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+def test_only_what_names_nothing_is_named() -> None:
+    with pytest.raises(OSError, match="No space left on device: '/a'"), naming("/a"):
+        full()
+    with pytest.raises(FileNotFoundError, match="'/nowhere'"), naming("/a"):
+        os.stat("/nowhere")
+    with pytest.raises(OSError, match=r"^text$"), naming("/a"):
+        raise OSError("text")
+
+
+def test_a_key_without_room_is_named_and_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "run"
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "write", full)
+        with pytest.raises(OSError, match="No space left on device: ") as caught:
+            RunDir.create(path)
+    assert caught.value.filename == str(path / "key")
+    assert os.listdir(path) == []
+    RunDir.create(path)
+
+
+def test_one_that_has_its_key_needs_no_room_for_another(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    key = RunDir.create(tmp_path / "run").key()
+    monkeypatch.setattr(os, "write", full)
+    assert RunDir.create(tmp_path / "run").key() == key
+
+
+def test_a_lock_without_room_is_named_and_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run_dir = RunDir.create(tmp_path / "run")
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "pwrite", full)
+        with pytest.raises(ClusterError, match=f"cannot write {run_dir.lock_file}: No space left on device"):
+            run_dir.lock()
+    assert run_dir.lock_holder() is None
+    run_dir.lock().release()
+
+
+def test_a_command_names_the_directory_of_its_cluster(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(up_module, "start_kept", full)
+    with pytest.raises(SystemExit) as end:
+        main(["up", "--detach", "--dir", str(tmp_path / "run")])
+    assert end.value.code == 1
+    assert capfd.readouterr().err == f"squall: [Errno 28] No space left on device: '{tmp_path}/run'\n"
+
+
+def test_a_cluster_of_one_program_names_its_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cluster_module.Daemons, "start", full)
+    with pytest.raises(OSError, match="No space left on device: ") as caught:
+        LocalCluster(1, 1, tmp_path / "run")
+    assert caught.value.filename == str(tmp_path / "run")
+
+
+def test_the_last_words_of_a_daemon_are_not_those_of_an_earlier_one(tmp_path: Path) -> None:
+    path = tmp_path / "nimbus.log"
+    path.write_text("of before\n")
+    size = path.stat().st_size
+    assert (last_line(path), last_line(path, size), last_line(tmp_path / "none", size)) == ("of before", "", "")
+    path.write_text("of before\nnow\n")
+    assert last_line(path, size) == "now"

@@ -1,0 +1,201 @@
+"""Any object may be a message id, and a message is recognised by it: here, and after a death of the spout's worker."""
+
+from __future__ import annotations
+
+import pickle
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from squall.engine.attempts import Attempts, Limits
+from squall.engine.failure import EXCEPTION, Failure
+from squall.engine.identity import digest_of, key_of
+from squall.engine.lane import Routed
+from squall.engine.replaying import ReplayingSpout
+from tests.unit.rig import Does, Rig, chain
+
+
+@dataclass(frozen=True)
+class Offset:
+    topic: str
+    at: int
+
+
+class Plain:
+    """Equal to nothing but itself."""
+
+    def __init__(self, n: int) -> None:
+        self.n = n
+
+
+class Broken:
+    """`at` names the method that raises."""
+
+    def __init__(self, n: int, at: str) -> None:
+        self.n, self.at = n, at
+
+    def __hash__(self) -> int:
+        return self._do("hash", 7)
+
+    def __eq__(self, other: object) -> bool:
+        return self._do("eq", 1) == 1 and isinstance(other, Broken) and other.n == self.n
+
+    def __repr__(self) -> str:
+        return str(self._do("repr", self.n))
+
+    def __reduce__(self) -> Any:
+        self._do("pickle", 0)
+        return (int, (None,)) if self.at == "unpickle" else (Broken, (self.n, self.at))
+
+    def _do(self, what: str, value: int) -> int:
+        if self.at == what:
+            raise SystemExit(what)
+        return value
+
+
+class NeverTheSame:
+    """Pickles differently each time, and is never equal."""
+
+    made = 0
+
+    def __init__(self, n: int) -> None:
+        self.n = n
+
+    def __getstate__(self) -> Any:
+        NeverTheSame.made += 1
+        return {"n": self.n, "made": NeverTheSame.made}
+
+
+class Slotted:
+    __slots__ = ("n", "unset")
+
+    def __init__(self, n: int) -> None:
+        self.n = n
+
+
+IDS: dict[str, Callable[[int], Any]] = {
+    "int": lambda n: n, "text": str, "list": lambda n: ["topic", n], "dict": lambda n: {"n": n}, "set": lambda n: {n},
+    "nested": lambda n: ("t", [n]), "bytearray": lambda n: bytearray(b"%d" % n), "dataclass": lambda n: Offset("t", n),
+    "plain": Plain, "slots": Slotted, "lock": lambda n: (n, threading.Lock()), "function": lambda n: lambda: n,
+    "unstable": NeverTheSame, "nan": lambda n: (n, float("nan")),
+    **{at: lambda n, at=at: Broken(n, at) for at in ("hash", "eq", "repr", "pickle", "unpickle")},
+}
+
+
+@pytest.mark.parametrize("make", IDS.values(), ids=IDS)
+def test_a_message_is_recognised_when_it_is_read_again(make: Callable[[int], Any]) -> None:
+    """The source makes a new object each time; the value is in the record, too."""
+    assert key_of(make(1), ("v", 1)) == key_of(make(1), ("v", 1)) or make is IDS["function"]
+    assert key_of(make(1), ("v", 1)) != key_of(make(2), ("v", 2))
+    same = make(1)
+    assert key_of(same, ("v", 1)) == key_of(same, ("v", 1))
+    assert key_of(same) == key_of(same)
+    assert hash(key_of(same)) == hash(key_of(same))
+
+
+@pytest.mark.parametrize("make", IDS.values(), ids=IDS)
+def test_a_key_survives_its_worker(make: Callable[[int], Any]) -> None:
+    key = key_of(make(1), ("v", 1))
+    again = pickle.loads(pickle.dumps({key: 1}))
+    if make is not IDS["unpickle"]:
+        assert key in again
+
+
+@pytest.mark.parametrize("make", IDS.values(), ids=IDS)
+def test_attempts_count_for_any_id(make: Callable[[int], Any]) -> None:
+    attempts = Attempts(Limits(max_crashes=3))
+    failure = Failure(EXCEPTION, "bolt", 1, "w", "no")
+    same = make(5)
+    for n in range(1, 4):
+        assert attempts.failed(key_of(same, (5,)), failure).attempt == n
+    key = key_of(same, (5,))
+    assert attempts.condemned(key)
+    attempts.buried(key, (5,))
+    assert attempts.tries[key].dead == digest_of((5,))
+    attempts.forget(key)
+    assert not attempts.tries
+
+
+@pytest.mark.parametrize("hooked", [False, True])
+@pytest.mark.parametrize("make", IDS.values(), ids=IDS)
+def test_a_replaying_spout_ends_each_record_once(make: Callable[[int], Any], hooked: bool) -> None:
+    ids = [make(n) for n in range(6)]
+    told: list[tuple[str, Any]] = []
+
+    class Source(ReplayingSpout):
+        outputs = ("n",)
+
+        def start(self, conf: Any, context: Any) -> None:
+            if hooked:
+                from squall.engine.hooks import TaskHook
+
+                context.add_hook(TaskHook())
+
+        def read(self) -> Any:
+            yield from ((ids[n], (n,)) for n in range(6))
+
+        def ack(self, message_id: Any) -> None:
+            told.append(("acked", message_id))
+            super().ack(message_id)
+
+        def on_dead_letter(self, message_id: Any, failure: Failure) -> None:
+            told.append(("dead", message_id))
+            ReplayingSpout.ack(self, message_id)
+
+    def execute(bolt: Any, tup: Any) -> None:
+        (bolt.collector.fail if tup["n"] == 3 else bolt.collector.ack)(tup)
+
+    rig = Rig(chain(Source(), Does(execute)), max_attempts=4, on_error="fail")
+    for _ in range(10):
+        rig.advance(1.0)
+    assert sorted(next(n for n in range(6) if ids[n] is message_id) for _, message_id in told) == list(range(6))
+    assert [message_id is ids[3] for what, message_id in told if what == "dead"] == [True]
+    assert [(letter[3], letter[4].attempt) for letter in rig.dead_letters] == [((3,), 4)]
+    assert rig.pending == 0
+    assert rig.user("spout").exhausted
+
+
+def test_a_digest_is_the_same_in_every_process() -> None:
+    code = (
+        "from squall.engine.identity import digest_of\nimport decimal, uuid\n"
+        "print(digest_of(({'b', 'a', 'c'}, {'x': 1, 'y': {2.5}}, decimal.Decimal(3), uuid.UUID(int=4), b'5')).hex())"
+    )
+    found = {
+        subprocess.run([sys.executable, "-c", code], env={"PYTHONHASHSEED": str(seed)}, capture_output=True, check=True)
+        .stdout for seed in range(1, 4)
+    }
+    assert len(found) == 1
+
+
+def test_a_digest_says_what_the_values_are_not_how_they_are_kept() -> None:
+    text = "".join(["ab", "c"])
+    assert digest_of((text, text)) == digest_of((text, "".join(["a", "bc"])))
+    assert digest_of((Plain(1),)) == digest_of((Plain(1),)) != digest_of((Plain(2),))
+    assert digest_of((NeverTheSame(1),)) == digest_of((NeverTheSame(1),))
+    assert digest_of((Broken(1, "pickle"),)) == digest_of((Broken(1, "pickle"),))
+    assert digest_of((threading.Lock(),)) == digest_of((threading.Lock(),))
+    assert digest_of(Routed.on("other", None, (1,))) == digest_of((1,))
+    assert digest_of((1, "1")) != digest_of(("1", 1))
+    cyclic: list[Any] = []
+    cyclic.append(cyclic)
+    assert digest_of((cyclic,)) == digest_of((cyclic,))
+
+
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text() | st.binary(),
+    lambda inner: st.lists(inner, max_size=4) | st.tuples(inner, inner) | st.dictionaries(st.text(), inner, max_size=3),
+)
+
+
+@given(VALUES, VALUES)
+def test_what_is_pickled_and_read_back_is_recognised(message_id: Any, value: Any) -> None:
+    again = pickle.loads(pickle.dumps((message_id, value)))
+    assert key_of(message_id, (value,)) == key_of(again[0], (again[1],))
+    assert digest_of((value,)) == digest_of((again[1],))

@@ -1,0 +1,153 @@
+"""What a run or a stop leaves undone is named, once, and a run that leaves something does not end with exit code 0."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from squall import BasicBolt, Bolt, Spout, SpoutCollector, Topology, TopologyBuilder, Tuple
+from squall.cli.run import exit_code, run_command
+from squall.cli.standing import left_document, left_pending
+from squall.engine.account import Unfinished
+from squall.engine.errors import UsageError
+from squall.engine.local import LocalRunner
+from squall.engine.metrics import TASK_COUNTERS
+from squall.engine.report import FLOW_COUNTERS, TaskReading, build_report, unfinished
+from squall.scheduler.client import NimbusClient
+
+
+def reading(kind: str, alive: bool = True, **counters: int) -> TaskReading:
+    zeros = dict.fromkeys((*TASK_COUNTERS, *FLOW_COUNTERS), 0)
+    return TaskReading(1, kind, kind, "n:1", {**zeros, **counters}, [], alive)
+
+
+@pytest.mark.parametrize(
+    ("spout", "code"),
+    [
+        (reading("spout", tracked=5, acked=5), 0),
+        (reading("spout", tracked=5, acked=4), 4),
+        (reading("spout", tracked=5, acked=4, failed=1, waiting=1), 4),
+        (reading("spout", alive=False, tracked=5, acked=4), 4),
+        (reading("spout", tracked=5, acked=4, abandoned=1), 0),
+        (reading("spout", tracked=5, acked=3, dead_letters=1), 3),
+        (reading("spout", tracked=5, acked=3, failed=1, unreplayed=1), 1),
+    ],
+    ids=["all acked", "pending", "waiting", "worker dead", "abandoned, successor done", "letters first", "lost first"],
+)
+def test_only_a_run_without_open_messages_ends_with_0(spout: TaskReading, code: int) -> None:
+    report = build_report("t", [spout], 1.0, [], False, idle=True)
+    assert exit_code(report) == code
+    assert report.emitted == 5
+    assert report.orphaned == (0 if spout.alive else 1)
+
+
+def test_a_stop_counts_tuples_without_a_tree_too() -> None:
+    readings = [
+        reading("spout", tracked=5, acked=2, failed=1, waiting=1),
+        reading("spout", alive=False, tracked=3, acked=2),
+        reading("bolt", untracked_sent=20, untracked_dropped=1, untracked_executed=2),
+    ]
+    left = unfinished(readings)
+    assert left_document(left) == {"pending": 3, "waiting": 1, "untracked_unexecuted": 17}
+
+
+def test_tuples_that_nobody_emits_again_are_told() -> None:
+    assert left_pending(Unfinished(0, 0, 17), 0.0) == (
+        "nothing was pending; since it was submitted 17 untracked tuples were not executed, as far as is known: "
+        "nobody emits such tuples again"
+    )
+    assert "; since it was submitted 1 untracked tuple was not executed" in left_pending(Unfinished(2, 0, 1), 0.0)
+
+
+class Count(Spout):
+    """1, 2, 3 ... for ever."""
+
+    outputs = ("n",)
+
+    def open(self, conf: object, context: object, collector: SpoutCollector) -> None:
+        self.collector, self.n = collector, 0
+
+    def next_tuple(self) -> None:
+        self.n += 1
+        self.collector.emit((self.n,), self.n)
+
+
+class Forgets(Bolt):
+    def execute(self, tup: Tuple) -> None:
+        pass
+
+
+class Done(BasicBolt):
+    def execute(self, tup: Tuple, collector: object) -> None:
+        pass
+
+
+def counting(bolt: Bolt | BasicBolt) -> Topology:
+    builder = TopologyBuilder()
+    builder.set_spout("spout", Count()).set_config(max_spout_pending=100)
+    builder.set_bolt("bolt", bolt).shuffle_grouping("spout")
+    return builder.build()
+
+
+def done() -> Topology:
+    """For the command line."""
+    return counting(Done())
+
+
+def forgets() -> Topology:
+    """For the command line: nothing is ever acked."""
+    return counting(Forgets())
+
+
+def run_local(target: str, *options: str) -> tuple[int, str, dict[str, Any]]:
+    """Exit code, stderr and report of a run that is cut."""
+    run = CliRunner().invoke(
+        run_command, [f"{__file__}:{target}", "--local", "--json", "--for", "0.05s", *options], catch_exceptions=False
+    )
+    return run.exit_code, run.stderr, json.loads(run.stdout)
+
+
+def test_a_local_run_that_is_cut_drains() -> None:
+    with LocalRunner(counting(Done()), copy=lambda spec: spec.component) as runner:
+        while not len(runner.core.spouts[0].tasks[0].pending):
+            runner.core.set_active(True)
+            runner.core.spouts[0].run(10)
+        report = runner.drain(10.0)
+    assert (report.pending, report.drained) == (0, False)
+    assert report.acked == report.emitted > 0
+
+
+def test_a_run_that_is_cut_and_drained_ends_with_0() -> None:
+    code, said, report = run_local("done")
+    assert (code, said, report["pending"]) == (0, "", 0)
+    assert report["acked"] == report["emitted"] > 0
+
+
+def test_a_run_that_is_cut_with_messages_pending_says_how_many() -> None:
+    code, said, report = run_local("forgets", "--drain-secs", "0.05")
+    assert (code, report["pending"], report["acked"]) == (4, 100, 0)
+    assert said == (
+        "stopped with messages not done: 100 pending; a source that can be read again emits them again, "
+        "any other does not\n"
+    )
+
+
+def test_orphans_are_part_of_the_abandoned() -> None:
+    report = build_report("t", [reading("spout", alive=False, tracked=5, acked=2, abandoned=1)], 1.0, [], False)
+    assert (report.abandoned, report.orphaned, report.pending) == (3, 2, 0)
+    assert dataclasses.asdict(report)["orphaned"] == 2
+
+
+def test_a_topology_that_goes_while_its_deadline_passes_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+    def gone(self: NimbusClient, name: str) -> None:
+        raise UsageError(f"there is no topology named {name!r}; running: none")
+
+    there = SimpleNamespace(topologies=[SimpleNamespace(id="t-1", name="t")])
+    monkeypatch.setattr(NimbusClient, "get_cluster", lambda self: there)
+    monkeypatch.setattr(NimbusClient, "get_topology", gone)
+    NimbusClient.await_removed(object.__new__(NimbusClient), "t-1", 0.0)

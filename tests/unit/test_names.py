@@ -1,0 +1,61 @@
+"""What components, streams, fields and topologies may be called."""
+
+from __future__ import annotations
+
+import pytest
+
+from squall.engine.builder import TopologyBuilder
+from squall.engine.errors import TopologyError, UsageError
+from squall.scheduler.submission import check_topology_name
+from tests.unit.rig import Does, Feeder, acks
+
+BAD = {
+    "too long": ("x" * 129, "has 129 characters and 129 bytes"),
+    "too many bytes": ("\N{GRINNING FACE}" * 64, "has 64 characters and 256 bytes"),
+    "escape": ("a\x1b]0;title\x07", r"'a\x1b]0;title\x07' holds '\x1b'"),
+    "null": ("a\x00b", r"holds '\x00'"),
+    "line break": ("a\nb", r"'a\nb' holds '\n'"),
+    "line separator": ("a\u2028b", r"holds '\u2028'"),
+    "direction mark": ("a\u202eb", r"'a\u202eb' holds '\u202e'"),
+    "isolate": ("a\u2066b", r"holds '\u2066'"),
+    "surrogate": ("a\ud800b", r"holds '\ud800'"),
+    "zero width": ("a\u200bb", r"holds '\u200b'"),
+    "markup": ("a[bold]b", "holds '[bold]', which would be printed as a style"),
+    "closing markup": ("a[/]b", "holds '[/]'"),
+}
+GOOD = ["lines", "Zählung der Wörter", "单词", "a.b-c_d", "lines[1]", "x" * 128, "a b", "[", "é" * 100]
+
+
+def mistakes_of(component: str = "spout", stream: str = "default", field: str = "value") -> tuple[str, ...]:
+    builder = TopologyBuilder()
+    spout = Feeder()
+    spout.outputs = {stream: (field,)}
+    builder.set_spout(component, spout)
+    builder.set_bolt("sink", Does(acks)).shuffle_grouping(component, stream)
+    try:
+        builder.build()
+    except TopologyError as refused:
+        return refused.mistakes
+    return ()
+
+
+@pytest.mark.parametrize("what", ["component", "stream", "field"])
+@pytest.mark.parametrize("bad", BAD, ids=BAD)
+def test_a_name_that_could_be_taken_for_something_else_is_refused(what: str, bad: str) -> None:
+    name, says = BAD[bad]
+    mistakes = mistakes_of(**{what: name})
+    assert any(says in mistake and "printable characters" in mistake for mistake in mistakes), mistakes
+    assert all(mistake.isprintable() for mistake in mistakes)
+
+
+@pytest.mark.parametrize("what", ["component", "stream", "field"])
+@pytest.mark.parametrize("name", GOOD)
+def test_any_other_is_not(what: str, name: str) -> None:
+    assert mistakes_of(**{what: name}) == ()
+
+
+@pytest.mark.parametrize("bad", BAD, ids=BAD)
+def test_a_topology_is_called_by_the_same_rule(bad: str) -> None:
+    with pytest.raises(UsageError) as refused:
+        check_topology_name(BAD[bad][0])
+    assert str(refused.value).isprintable()

@@ -1,0 +1,85 @@
+"""What the operator reads of code that does not do its part: a bolt that never acks, a breakpoint in a worker."""
+
+from __future__ import annotations
+
+import bdb
+import sys
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from squall.cli.account_text import never_acked_lines
+from squall.engine.executor import TaskCrashed
+from squall.engine.local import readings_of
+from squall.engine.report import build_report
+from squall.engine.user_text import text_of_error
+from squall.scheduler.no_debugger import refuse_breakpoints
+from tests.unit.rig import Does, DoesBasic, Feeder, Rig, acks, chain
+
+
+def lines_of(rig: Rig) -> list[str]:
+    report = build_report("t", readings_of(rig.core), 1.0, [], False)
+    return list(never_acked_lines(report.to_dict()))
+
+
+def test_a_bolt_that_never_acks_is_named_when_trees_time_out() -> None:
+    spout = Feeder()
+    builder = chain(spout, DoesBasic(lambda bolt, tup, collector: collector.emit(tup.values), ("n",)))
+    builder.set_bolt("forgets", Does(lambda bolt, tup: None)).shuffle_grouping("bolt-1")
+    builder.set_bolt("acks", Does(acks)).shuffle_grouping("bolt-1")
+    rig = Rig(builder, message_timeout_secs=10)
+    for number in range(3):
+        spout.feed(number, id=number)
+    rig.settle()
+    assert lines_of(rig) == []
+    rig.advance(10)
+    (line,) = lines_of(rig)
+    assert line == (
+        "forgets has never acked any of its 3 tuples, and 3 trees timed out: a Bolt acks each tuple itself "
+        "(collector.ack), a BasicBolt has it done"
+    )
+
+
+def test_a_bolt_that_keeps_some_is_not() -> None:
+    spout = Feeder()
+    keeps_zero = Does(lambda bolt, tup: bolt.collector.ack(tup) if tup[0] else None)
+    rig = Rig(chain(spout, keeps_zero), message_timeout_secs=10)
+    spout.feed(0, id=0)
+    spout.feed(1, id=1)
+    rig.settle()
+    rig.advance(10)
+    assert spout.reasons == [(0, "timeout")]
+    assert lines_of(rig) == []
+
+
+@pytest.fixture
+def hook() -> Iterator[None]:
+    before = sys.breakpointhook
+    yield
+    sys.breakpointhook = before
+
+
+@pytest.mark.usefixtures("hook")
+def test_a_breakpoint_in_a_worker_says_once_where_it_is_and_goes_on() -> None:
+    told: list[str] = []
+    refuse_breakpoints(lambda: "count[3]", told.append)
+    for _ in range(3):
+        breakpoint()  # noqa: T100
+
+    def stop_here() -> None:
+        breakpoint()  # noqa: T100
+
+    thread = threading.Thread(target=stop_here, name="waits[4]")
+    thread.start()
+    thread.join()
+    assert [text.split(" at ")[0] for text in told] == ["breakpoint() of count[3]", "breakpoint() of waits[4]"]
+    assert all(__file__ in text and "use `squall run --local` to stop there" in text for text in told)
+
+
+def test_what_else_reads_from_a_terminal_says_so_too() -> None:
+    hint = " (a worker has no terminal to read from; use `squall run --local`)"
+    assert text_of_error(bdb.BdbQuit()) == "BdbQuit" + hint
+    assert text_of_error(EOFError("EOF when reading a line")) == "EOFError: EOF when reading a line" + hint
+    assert text_of_error(EOFError("pickle")) == "EOFError: pickle"
+    assert str(TaskCrashed("count", 3, "execute", bdb.BdbQuit())).endswith(f"BdbQuit{hint} in execute")

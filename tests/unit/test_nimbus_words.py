@@ -1,0 +1,48 @@
+"""The last words of a Nimbus reach the commands that wait for one, wherever its stderr went."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from squall.engine.errors import ClusterError
+from squall.ipc.rundir import RunDir
+from squall.scheduler.nimbus_words import forget_words, leaving_words, words_of
+from squall.scheduler.store import StoreError
+from squall.scheduler.why_away import why_away
+
+
+@pytest.fixture
+def run_dir() -> Iterator[RunDir]:
+    made = RunDir.create()
+    yield made
+    made.remove()
+
+
+def fail(run_dir: RunDir, text: str) -> None:
+    with pytest.raises(ClusterError, match="damaged"), leaving_words(run_dir):
+        raise StoreError(text)
+
+
+def test_they_are_of_the_last_one_and_go_when_another_serves(run_dir: RunDir) -> None:
+    assert why_away(run_dir) == ""
+    fail(run_dir, "nimbus.db is damaged, by somebody or other")
+    fail(run_dir, "nimbus.seal is damaged")
+    assert why_away(run_dir) == words_of(run_dir) == "nimbus.seal is damaged"
+    assert run_dir.nimbus_words.stat().st_mode & 0o077 == 0
+    forget_words(run_dir)
+    forget_words(run_dir)
+    assert why_away(run_dir) == ""
+
+
+def test_they_are_one_plain_line(run_dir: RunDir) -> None:
+    fail(run_dir, "damaged\n\x1b[2J")
+    assert len(words_of(run_dir).splitlines()) == 1
+    assert "\x1b" not in words_of(run_dir)
+
+
+def test_without_a_place_the_error_is_still_the_error(run_dir: RunDir) -> None:
+    run_dir.nimbus_words.mkdir()
+    fail(run_dir, "nimbus.db is damaged")
+    run_dir.nimbus_words.rmdir()

@@ -1,0 +1,256 @@
+"""Wrong code that would pass for right: methods that only make a coroutine or a generator, and values returned."""
+
+from __future__ import annotations
+
+import functools
+import warnings
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from typing import Any
+
+import pytest
+
+from squall.engine.builder import TopologyBuilder
+from squall.engine.collectors import BasicCollector
+from squall.engine.component import BasicBolt, Bolt, CustomGrouping, Spout
+from squall.engine.errors import FailedTuple, TopologyError
+from squall.engine.executor import TaskCrashed
+from squall.engine.hooks import BoltAckInfo, TaskHook
+from squall.engine.replaying import ReplayingSpout
+from squall.engine.tuple import Tuple
+from tests.unit.rig import Does, DoesBasic, Feeder, Rig, acks, chain
+
+
+async def coroutine(*arguments: Any) -> None:
+    """Does nothing until somebody awaits it."""
+
+
+def generator(*arguments: Any) -> Iterator[None]:
+    yield
+
+
+async def async_generator(*arguments: Any) -> AsyncIterator[None]:
+    yield
+
+
+class Later:
+    async def __call__(self, *arguments: Any) -> None:
+        """As above."""
+
+
+def passed_on(function: Callable[..., Any]) -> Callable[..., Any]:
+    return functools.partial(functools.partial(function), *())
+
+
+DEFERRED = [
+    (coroutine, "async def:"), (generator, "a generator function (it has yield):"),
+    (async_generator, "async def with yield:"), (passed_on(coroutine), "async def:"), (Later(), "async def:"),
+]
+
+
+@pytest.mark.parametrize(("method", "kind"), DEFERRED)
+@pytest.mark.parametrize("name", ["execute", "prepare", "cleanup"])
+@pytest.mark.parametrize("base", [Bolt, BasicBolt])
+def test_a_bolt_whose_method_does_nothing_when_called_is_refused(
+    base: type[Bolt] | type[BasicBolt], name: str, method: Any, kind: str
+) -> None:
+    bolt = type("Lazy", (base,), {name: method})()
+    with pytest.raises(TopologyError) as refused:
+        chain(Feeder(), bolt).build()
+    (mistake,) = refused.value.mistakes
+    assert mistake.startswith(f"component 'bolt-1' (Lazy) defines {name} as {kind} a call would do nothing; allowed is")
+
+
+@pytest.mark.parametrize(
+    "name", ["open", "next_tuple", "ack", "fail", "on_failure", "on_dead_letter", "activate", "deactivate", "close"]
+)
+def test_so_is_a_spout(name: str) -> None:
+    spout = type("Lazy", (Feeder,), {name: coroutine})()
+    with pytest.raises(TopologyError, match=rf"component 'spout' \(Lazy\) defines {name} as async def"):
+        chain(spout, Does(acks)).build()
+
+
+def test_a_method_given_to_the_object_itself_is_looked_at_too() -> None:
+    bolt = Does(acks)
+    bolt.execute = coroutine  # type: ignore[method-assign,assignment]
+    with pytest.raises(TopologyError, match="defines execute as async def"):
+        chain(Feeder(), bolt).build()
+
+
+def test_read_may_be_a_generator_but_not_an_async_one() -> None:
+    class Good(ReplayingSpout):
+        outputs = ("value",)
+
+        def read(self) -> Iterator[None]:
+            yield None
+
+    chain(Good(), Does(acks)).build()
+    bad = type("Bad", (Good,), {"read": async_generator, "start": generator})()
+    with pytest.raises(TopologyError) as refused:
+        chain(bad, Does(acks)).build()
+    assert [mistake.split(";")[0] for mistake in refused.value.mistakes] == [
+        "component 'spout' (Bad) defines start as a generator function (it has yield)",
+        "component 'spout' (Bad) defines read as async def with yield",
+    ]
+
+
+def test_so_is_a_grouping() -> None:
+    class Lazy(CustomGrouping):
+        async def choose_tasks(self, source_task: int, values: Sequence[Any]) -> list[int]:  # type: ignore[override]
+            return []
+
+    builder = TopologyBuilder()
+    builder.set_spout("spout", Feeder())
+    builder.set_bolt("bolt", Does(acks)).custom_grouping("spout", Lazy())
+    with pytest.raises(TopologyError, match=r"the custom grouping of bolt 'bolt' \(Lazy\) defines choose_tasks as a"):
+        builder.build()
+
+
+def test_decorated_methods_that_do_their_work_are_left_alone() -> None:
+    def runs(function: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(function)
+        def run(*arguments: Any) -> None:
+            """Would be `asyncio.run(function(*arguments))`."""
+
+        return run
+
+    chain(Feeder(), type("Runs", (Bolt,), {"execute": runs(coroutine)})()).build()
+
+
+class File:
+    """An iterator that is no generator, like an open file."""
+
+    def __iter__(self) -> File:
+        return self
+
+    def __next__(self) -> str:
+        raise StopIteration
+
+
+RETURNED: list[tuple[Callable[..., Any], str]] = [
+    (coroutine, "coroutine"), (generator, "generator"), (async_generator, "async_generator"),
+    (lambda *arguments: map(str, ()), "map"), (lambda *arguments: File(), "File"),
+]
+
+
+@pytest.mark.parametrize(("function", "kind"), RETURNED)
+@pytest.mark.parametrize("threads", [False, True])
+def test_what_would_do_something_later_is_an_error_at_once(
+    function: Callable[..., Any], kind: str, threads: bool
+) -> None:
+    class Returns(DoesBasic):
+        def execute(self, tup: Tuple, collector: BasicCollector) -> Any:
+            return function(tup)
+
+    spout = Feeder()
+    spout.feed(1, id=1)
+    rig = Rig(chain(spout, Returns(lambda *arguments: None, blocking=threads)), threads=threads)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        with pytest.raises(TaskCrashed, match=rf"bolt-1\[2\] returned a {kind} from execute, and nothing runs it"):
+            rig.settle_until(lambda: False)
+    rig.core.tracking.settle()
+    assert spout.reasons == [(1, "exception")]
+    assert spout.acked == []
+
+
+def test_a_plain_bolt_and_a_spout_may_not_either() -> None:
+    class Returns(Bolt):
+        def execute(self, tup: Tuple) -> Any:
+            return coroutine()
+
+    class Asks(Feeder):
+        def next_tuple(self) -> Any:
+            return generator()
+
+    spout = Feeder()
+    spout.feed(1, id=1)
+    with pytest.raises(TaskCrashed, match=r"bolt-1\[2\] returned a coroutine from execute"):
+        Rig(chain(spout, Returns())).settle()
+    with pytest.raises(TaskCrashed, match=r"spout\[3\] returned a generator from next_tuple"):
+        Rig(chain(Asks(), Does(acks))).settle()
+
+
+def test_any_other_value_is_a_warning_once_per_component() -> None:
+    class Returns(DoesBasic):
+        def execute(self, tup: Tuple, collector: BasicCollector) -> Any:
+            return [tup[0]]
+
+    class Asks(Feeder):
+        def next_tuple(self) -> Any:
+            super().next_tuple()
+            return True
+
+    spout = Asks()
+    for number in range(10):
+        spout.feed(number, id=number)
+    builder = TopologyBuilder()
+    builder.set_spout("spout", spout)
+    builder.set_bolt("bolt", Returns(lambda *arguments: None), 2, 4).shuffle_grouping("spout")
+    rig = Rig(builder)
+    rig.settle()
+    assert sorted(spout.acked) == list(range(10))
+    assert sorted((component, text.split(";")[0]) for component, _, text in rig.errors) == [
+        ("bolt", "ComponentError: bolt[2] returned a value of type list from execute, where it is ignored"),
+        ("spout", "ComponentError: spout[6] returned a value of type bool from next_tuple, where it is ignored"),
+    ]
+
+
+def test_no_hook_is_told_that_it_was_acked() -> None:
+    told: list[Tuple] = []
+
+    class Notes(TaskHook):
+        def bolt_ack(self, info: BoltAckInfo) -> None:
+            told.append(info.tup)
+
+    class Returns(DoesBasic):
+        def prepare(self, conf: Any, context: Any) -> None:
+            context.add_hook(Notes())
+
+        def execute(self, tup: Tuple, collector: BasicCollector) -> Any:
+            return generator()
+
+    spout = Feeder()
+    spout.feed(1, id=1)
+    with pytest.raises(TaskCrashed, match="returned a generator"):
+        Rig(chain(spout, Returns(lambda *arguments: None))).settle()
+    assert told == []
+
+
+def test_a_spout_that_takes_long_again_and_again_is_named_once() -> None:
+    class Sleeps(Spout):
+        outputs = ("value",)
+
+        def open(self, conf: Any, context: Any, collector: Any) -> None:
+            self.collector = collector
+
+        def next_tuple(self) -> None:
+            rig.clock.advance(1.0)
+
+    rig = Rig(chain(Sleeps(), Does(acks)), threads=True)
+    rig.core.step()
+    assert rig.errors == []
+    for _ in range(5):
+        rig.core.step()
+    ((component, task, text),) = rig.errors
+    assert (component, task) == ("spout", 3)
+    assert text == (
+        "ComponentError: next_tuple of spout[3] took 1.0 s; nothing else ran in worker node-1:6700 meanwhile; a spout "
+        "that waits says blocking = True"
+    )
+
+
+def test_what_a_failure_says_is_one_line_whatever_was_raised() -> None:
+    text = "first\nsecond\r\n\x0bthird\u2028fourth"
+
+    def raises(bolt: DoesBasic, tup: Tuple, collector: BasicCollector) -> None:
+        raise FailedTuple(text) if tup[0] else ValueError(text)
+
+    spout = Feeder()
+    spout.feed(1, id=1)
+    rig = Rig(chain(spout, DoesBasic(raises)))
+    rig.settle()
+    assert spout.failures[0][1].error == "first | second | third | fourth"
+    spout.feed(0, id=2)
+    with pytest.raises(TaskCrashed) as crashed:
+        rig.settle()
+    assert str(crashed.value) == "bolt-1[2] raised ValueError: first in execute"

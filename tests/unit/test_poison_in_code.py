@@ -1,0 +1,322 @@
+"""Whatever users' code raises, out of whichever method, is that component's error: never Squall's, never silence."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from squall.engine.builder import TopologyBuilder
+from squall.engine.closing import close_tasks
+from squall.engine.component import CustomGrouping
+from squall.engine.config import Config
+from squall.engine.context import TopologyContext
+from squall.engine.errors import FailedTuple
+from squall.engine.executor import TaskCrashed
+from squall.engine.failure import Failure
+from squall.engine.hooks import TaskHook
+from squall.engine.lane import Letter
+from squall.engine.local import LocalRunner
+from squall.engine.stream import Stream
+from tests.unit.rig import Does, DoesBasic, Feeder, Rig, acks, chain
+
+
+class Base(BaseException):
+    """Nobody's child but BaseException's."""
+
+
+class Speechless(Exception):
+    def __str__(self) -> str:
+        raise Base
+
+    __repr__ = __str__
+
+
+def cycle() -> Exception:
+    first, second = ValueError("first"), ValueError("second")
+    first.__cause__, second.__cause__ = second, first
+    return first
+
+
+RAISED: list[Callable[[], BaseException]] = [
+    SystemExit, lambda: SystemExit(0), KeyboardInterrupt, GeneratorExit, Base, Speechless,
+    lambda: ValueError("x" * 10**7), lambda: ExceptionGroup("group", [ValueError(), Speechless()]), cycle,
+    StopIteration, MemoryError,
+]
+
+
+def thrower(raised: Callable[[], BaseException], when: Any = "bad") -> Callable[..., None]:
+    def execute(bolt: Any, tup: Any, collector: Any = None) -> None:
+        if tup.values[0] == when:
+            raise raised()
+        if collector is None:
+            bolt.collector.ack(tup)
+
+    return execute
+
+
+@pytest.mark.parametrize("blocking", [False, True])
+@pytest.mark.parametrize("kind", [Does, DoesBasic])
+@pytest.mark.parametrize("raised", RAISED)
+def test_out_of_execute_it_fails_its_tuple_alone(
+    raised: Callable[[], BaseException], kind: Any, blocking: bool
+) -> None:
+    spout = Feeder()
+    spout.on_dead_letter = lambda message_id, failure: None  # type: ignore[method-assign]
+    rig = Rig(
+        chain(spout, kind(thrower(raised), blocking=blocking)), threads=True, on_error="fail", max_attempts=1,
+    )
+    for n in range(20):
+        spout.feed("bad" if n == 7 else n, id=n)
+    rig.settle_until(lambda: len(spout.acked) + len(rig.dead_letters) == 20)
+    assert sorted(spout.acked) == [n for n in range(20) if n != 7]
+    ((component, _, message_id, values, failure),) = rig.dead_letters
+    assert (component, message_id, values) == ("spout", 7, ("bad",))
+    assert (failure.reason, failure.component, failure.attempt) == ("exception", "bolt-1", 1)
+    assert failure.error.startswith(type(raised()).__name__)
+    assert len(failure.error) < 600
+    for runner in rig.core.blocking:
+        runner.stop()
+
+
+@pytest.mark.parametrize("blocking", [False, True])
+@pytest.mark.parametrize("raised", RAISED)
+def test_out_of_execute_it_ends_the_worker_with_its_trees_failed(
+    raised: Callable[[], BaseException], blocking: bool
+) -> None:
+    spout = Feeder()
+    rig = Rig(chain(spout, Does(thrower(raised), blocking=blocking)), threads=True)
+    spout.feed("bad", id=1)
+    with pytest.raises(TaskCrashed, match=rf"^bolt-1\[\d\] raised {type(raised()).__name__}.* in execute$") as caught:
+        rig.settle_until(lambda: False)
+    assert len(str(caught.value)) < 700
+    assert len(caught.value.traceback_text) < 20_000
+    rig.core.tracking.charge()
+    assert [failure.reason for failure in rig.core.outbox.fails.values()] == ["exception"]
+
+
+def whole_life(builder: TopologyBuilder, **settings: Any) -> None:
+    rig = Rig(builder, **settings)
+    rig.settle()
+    raise close_tasks(rig.core)[0]
+
+
+METHODS = ["next_tuple", "ack", "on_failure", "on_dead_letter", "activate", "close"]
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("raised", [SystemExit, KeyboardInterrupt, GeneratorExit, Base, Speechless])
+def test_out_of_a_spouts_method(method: str, raised: type[BaseException]) -> None:
+    spout = Feeder()
+
+    def refuse(*args: Any) -> None:
+        raise raised
+
+    setattr(spout, method, refuse)
+    bolt = Does(lambda bolt, tup: bolt.collector.fail(tup) if tup.values[0] == "bad" else bolt.collector.ack(tup))
+    limit = 1 if method == "on_dead_letter" else None
+    spout.feed("bad" if method in {"on_failure", "on_dead_letter"} else "good", id=1)
+    with pytest.raises(TaskCrashed) as caught:
+        whole_life(chain(spout, bolt), max_attempts=limit, max_crashes=None)
+    assert str(caught.value).startswith("spout[")
+    assert f"] raised {raised.__name__}" in str(caught.value)
+    assert method in str(caught.value) or method == "on_dead_letter"
+
+
+class Refuses(CustomGrouping):
+    def __init__(self, raised: type[BaseException], method: str) -> None:
+        self.raised, self.method = raised, method
+
+    def prepare(self, context: TopologyContext, source: str, stream: str, target_tasks: Any) -> None:
+        if self.method == "prepare":
+            raise self.raised
+
+    def choose_tasks(self, source_task: int, values: Any) -> list[int]:
+        raise self.raised
+
+
+@pytest.mark.parametrize("method", ["prepare", "choose_tasks"])
+@pytest.mark.parametrize("raised", [SystemExit, KeyboardInterrupt, Base, Speechless])
+def test_out_of_a_grouping(raised: type[BaseException], method: str) -> None:
+    builder, spout = TopologyBuilder(), Feeder()
+    builder.set_spout("spout", spout)
+    builder.set_bolt("bolt", Does(acks)).custom_grouping("spout", Refuses(raised, method))
+    spout.feed("x")
+    with pytest.raises(TaskCrashed, match=rf"^spout\[\d\] raised {raised.__name__}"):
+        Rig(builder).settle()
+
+
+class Hook(TaskHook):
+    def __init__(self, raised: type[BaseException], method: str) -> None:
+        def refuse(*args: Any) -> None:
+            raise raised
+
+        setattr(self, method, refuse)
+
+
+@pytest.mark.parametrize("method", ["prepare", "emit", "spout_ack", "spout_fail", "cleanup"])
+@pytest.mark.parametrize("raised", [SystemExit, KeyboardInterrupt, Base, Speechless])
+def test_out_of_a_hook(raised: type[BaseException], method: str) -> None:
+    class Hooked(Feeder):
+        def open(self, conf: Any, context: Any, collector: Any) -> None:
+            super().open(conf, context, collector)
+            context.add_hook(Hook(raised, method))
+
+    spout = Hooked()
+    spout.feed("bad" if method == "spout_fail" else "x", id=1)
+    bolt = Does(lambda bolt, tup: bolt.collector.fail(tup) if tup.values[0] == "bad" else bolt.collector.ack(tup))
+    with pytest.raises(TaskCrashed, match=rf"^spout\[\d\] raised {raised.__name__}"):
+        whole_life(chain(spout, bolt))
+
+
+@pytest.mark.parametrize("raised", [SystemExit, KeyboardInterrupt, Base, Speechless])
+def test_a_gauge_that_raises_is_told_and_not_read_again(raised: type[BaseException]) -> None:
+    class Measured(Feeder):
+        def open(self, conf: Any, context: Any, collector: Any) -> None:
+            super().open(conf, context, collector)
+            context.gauge("odd", self.odd)
+
+        def odd(self) -> float:
+            raise raised
+
+    with LocalRunner(chain(Measured(), Does(acks)).build(), copy=lambda spec: spec.component) as runner:
+        runner.report()
+        runner.report()
+        assert [(component, text.split(":")[0]) for component, _, text in runner.errors] == [("spout", raised.__name__)]
+
+
+@pytest.mark.parametrize("on_error", ["crash", "fail"])
+def test_an_interrupt_of_the_operator_ends_a_local_run(on_error: str) -> None:
+    """There the terminal's Ctrl-C arrives in the middle of users' code."""
+    spout = Feeder()
+    spout.feed("bad", id=1)
+    topology = chain(spout, Does(thrower(KeyboardInterrupt))).build()
+    runner = LocalRunner(topology, Config(on_error=on_error), copy=lambda spec: spec.component)
+    with runner, pytest.raises(KeyboardInterrupt):
+        runner.run(timeout_secs=5)
+
+
+def test_failed_tuples_keep_their_text_short() -> None:
+    spout = Feeder()
+    rig = Rig(chain(spout, Does(thrower(lambda: FailedTuple("y" * 10**7)))))
+    spout.feed("bad", id=1)
+    rig.settle()
+    ((_, failure),) = spout.failures
+    assert isinstance(failure, Failure)
+    assert len(failure.error) <= 500
+
+
+class Key:
+    def __init__(self, bad: bool) -> None:
+        self.bad = bad
+
+    def __hash__(self) -> int:
+        if self.bad:
+            raise Base
+        return 1
+
+
+@pytest.mark.parametrize("bolts", [1, 2])
+def test_a_key_that_cannot_be_hashed_counts_against_its_message(bolts: int) -> None:
+    """The emit raises in the spout, as ever; yet it is known which message it was."""
+    builder, spout = TopologyBuilder(), Feeder()
+    builder.set_spout("spout", spout)
+    for n in range(bolts):
+        builder.set_bolt(f"bolt-{n}", Does(acks), 2).fields_grouping("spout", "value")
+    spout.feed(Key(bad=True), id=5)
+    rig = Rig(builder)
+    with pytest.raises(TaskCrashed, match=r"^spout\[\d\] raised Base in next_tuple$"):
+        rig.settle()
+    rig.core.tracking.charge()
+    ((_, task),) = rig.core.spout_tasks.values()
+    assert task.pending.attempts.tries[5].exceptions == 1
+    assert task.pending.attempts.last_failure(5).error == "Base"
+    assert law(rig) == (1, 1)
+
+
+def law(rig: Rig) -> tuple[int, int]:
+    """Attempts, and those of them that failed; each is in one column, whatever became of its emit."""
+    ((_, task),) = rig.core.spout_tasks.values()
+    task.count_emits()
+    acked, failed, dead, abandoned, emitted, _ = task.stats.account
+    assert emitted == acked + failed + dead + abandoned + len(task.pending)
+    return emitted, failed
+
+
+@pytest.mark.parametrize("blocking", [False, True])
+def test_a_spout_that_catches_what_its_emit_raises_hears_of_the_failure(blocking: bool) -> None:
+    """Nothing of it was sent: it must not pass for processed."""
+    builder, spout = TopologyBuilder(), Feeder()
+    spout.blocking = blocking  # type: ignore[misc]
+
+    def next_tuple() -> None:
+        with contextlib.suppress(Base):
+            Feeder.next_tuple(rig.user("spout"))
+
+    spout.next_tuple = next_tuple  # type: ignore[method-assign]
+    builder.set_spout("spout", spout)
+    builder.set_bolt("bolt", Does(acks), 2).fields_grouping("spout", "value")
+    spout.feed(Key(bad=True), id=5)
+    rig = Rig(builder, threads=True)
+    rig.settle_until(lambda: bool(spout.acked or spout.failures))
+    assert (spout.acked, spout.reasons) == ([], [(5, "exception")])
+    assert law(rig) == (1, 1)
+    for executor in rig.core.spouts:
+        executor.end()
+        executor.stop()
+
+
+@pytest.mark.parametrize("on_error", ["crash", "fail"])
+def test_a_value_that_a_direct_emit_refuses_counts_against_its_message(on_error: str) -> None:
+    builder, spout = TopologyBuilder(), Feeder({"out": Stream("value", direct=True)})
+    builder.set_spout("spout", spout)
+    builder.set_bolt("bolt", Does(acks), 2).direct_grouping("spout", "out")
+    emits: list[tuple[int, Any, int]] = []
+
+    def next_tuple() -> None:
+        if emits:
+            task, value, message_id = emits.pop()
+            rig.user("spout").collector.emit_direct(task, (value,), message_id, "out")
+
+    spout.next_tuple = next_tuple  # type: ignore[method-assign]
+    rig = Rig(builder, on_error=on_error)
+    emits.append((rig.plan.tasks_of("bolt")[0], lambda: 1, 5))
+    with pytest.raises(TaskCrashed, match=r"^spout\[\d\] raised ComponentError: .*a value of type .*function"):
+        rig.settle()
+    rig.core.tracking.charge()
+    ((_, table),) = rig.core.spout_tasks.values()
+    assert table.pending.attempts.tries[5].exceptions == 1
+    # A task that is not there is the component's mistake, whatever the message.
+    emits.append((99, 1, 6))
+    with pytest.raises(TaskCrashed, match="cannot send to task 99"):
+        rig.settle()
+    assert set(table.pending.attempts.tries) == {5}
+    assert not table.pending.trees
+    assert law(rig) == (1, 1)
+
+
+@pytest.mark.parametrize("limits", [{}, {"max_attempts": 7, "max_crashes": None}])
+@pytest.mark.parametrize("on_error", ["crash", "fail"])
+def test_a_key_that_raises_when_its_message_is_sent_again_counts_and_ends_nothing(
+    on_error: str, limits: dict[str, Any]
+) -> None:
+    """Given back, it fails, waits and fails again until it is in the ledger once more; the rest flows."""
+    builder, spout = TopologyBuilder(), Feeder()
+    builder.set_spout("spout", spout)
+    builder.set_bolt("bolt", Does(acks), 2).fields_grouping("spout", "value")
+    rig = Rig(builder, on_error=on_error, **limits)
+    settled: list[bool] = []
+    executor, task = next(iter(rig.core.spout_tasks.values()))
+    executor.give_back(task, Letter(5, (Key(bad=True),), lambda: settled.append(True)))
+    for n in range(20):
+        spout.feed(n, id=100 + n)
+    for _ in range(50):
+        rig.advance(1)
+    assert sorted(spout.acked) == list(range(100, 120))
+    ((component, _, message_id, _, failure),) = rig.dead_letters
+    assert (component, message_id, failure.error) == ("spout", 5, "Base")
+    assert (failure.reason, failure.component, failure.attempt) == ("exception", "spout", limits.get("max_attempts", 5))
+    assert settled == [True]
+    assert law(rig) == (20 + failure.attempt, failure.attempt - 1)

@@ -1,0 +1,186 @@
+"""Nobody is signalled who is not proven to be the process that was meant."""
+
+from __future__ import annotations
+
+import ast
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+import psutil
+import pytest
+import zmq
+
+from squall.engine.errors import ClusterError, UsageError
+from squall.ipc.board import DEAD, READY, STARTING, STOPPED, Board, SlotCell
+from squall.ipc.rundir import RunDir
+from squall.scheduler import process
+from squall.scheduler.daemons import signal_marked
+from squall.scheduler.fault_injection import fault_signal, signal_worker
+from squall.scheduler.messages import Assignment, TopologyRecord, WorkerBoot
+from squall.scheduler.worker_ledger import LedgerEntry, WorkerLedger
+from squall.scheduler.worker_watch import WorkerWatch
+
+ROOT = Path(__file__).parents[2]
+NOT_YET = r"worker node-1:6700 has not been started yet \(job.wait_until_ready waits for it\)"
+DEAD_NOW = "worker node-1:6700 is dead, its replacement is not there yet"
+
+
+@pytest.fixture
+def child() -> Iterator[subprocess.Popen[bytes]]:
+    made = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    yield made
+    made.kill()
+    made.wait()
+    assert made.stdin is not None
+    made.stdin.close()
+
+
+@pytest.fixture
+def group_signals() -> Iterator[list[int]]:
+    """What arrives here, if somebody signals our group, or everybody."""
+    seen: list[int] = []
+    before = signal.signal(signal.SIGUSR1, lambda signum, frame: seen.append(signum))
+    yield seen
+    signal.signal(signal.SIGUSR1, before)
+
+
+@pytest.mark.parametrize("pid", [0, -1, -os.getpgrp()])
+def test_numbers_that_mean_groups_name_nobody(pid: int, group_signals: list[int]) -> None:
+    with pytest.raises(ClusterError, match=f"pid {pid} names no process"):
+        process.open_proven(pid, process.start_time_ticks(os.getpid()))
+    assert not process.send_signal_proven(pid, 1, signal.SIGUSR1)
+    with pytest.raises(ClusterError, match="no process group of ours"):
+        process.send_signal_to_group(0, pid, signal.SIGUSR1)
+    assert not process.lives(pid, 1)
+    assert group_signals == []
+
+
+def test_a_pid_with_another_start_time_is_another_process(group_signals: list[int]) -> None:
+    """As after the number came round again: the process that has it now is not hit."""
+    started = process.start_time_ticks(os.getpid())
+    assert not process.send_signal_proven(os.getpid(), started - 1, signal.SIGUSR1)
+    assert not process.lives(os.getpid(), started - 1)
+    assert group_signals == []
+    assert process.send_signal_proven(os.getpid(), started, signal.SIGUSR1)
+    assert group_signals == [signal.SIGUSR1]
+
+
+def test_a_dead_process_that_nobody_has_reaped_has_ended(child: subprocess.Popen[bytes]) -> None:
+    started = process.start_time_ticks(child.pid)
+    assert process.lives(child.pid, started)
+    assert process.send_signal_proven(child.pid, started, signal.SIGKILL)
+    os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
+    with pytest.raises(ClusterError, match=f"process {child.pid} has ended"):
+        process.open_proven(child.pid, started)
+    assert not process.lives(child.pid, started)
+
+
+@pytest.mark.parametrize(
+    ("cell", "says"),
+    [
+        (SlotCell(0, 0, 0), NOT_YET),
+        (SlotCell(1, STARTING, 0), NOT_YET),
+        (SlotCell(3, STOPPED, 0), NOT_YET),
+        (SlotCell(1, DEAD, 0), DEAD_NOW),
+        (SlotCell(1, DEAD, os.getpid(), process.start_time_ticks(os.getpid())), DEAD_NOW),
+        (SlotCell(1, READY, os.getpid(), 0), DEAD_NOW),
+        (SlotCell(1, READY, os.getpid(), 1), DEAD_NOW),
+        (SlotCell(1, STOPPED, os.getpid(), process.start_time_ticks(os.getpid())), "node-1:6700 has been stopped"),
+    ],
+)
+def test_a_fault_for_a_worker_that_is_not_there_is_an_error(
+    cell: SlotCell, says: str, group_signals: list[int]
+) -> None:
+    with pytest.raises(ClusterError, match=says):
+        signal_worker("node-1:6700", cell, signal.SIGUSR1)
+    assert group_signals == []
+
+
+def test_a_fault_reaches_the_worker_of_the_board(child: subprocess.Popen[bytes], tmp_path: Path) -> None:
+    board = Board.create(str(tmp_path / "board"), 1, 1)
+    board.set_slot(0, 1, READY, child.pid, process.start_time_ticks(child.pid))
+    signal_worker("node-1:6700", board.slot(0), fault_signal("kill"))
+    assert child.wait() == -signal.SIGKILL
+    with pytest.raises(ClusterError, match=DEAD_NOW):
+        signal_worker("node-1:6700", board.slot(0), fault_signal("kill"))
+    board.close()
+    with pytest.raises(UsageError, match="fault 'burn' is unknown; allowed: kill, stop, continue"):
+        fault_signal("burn")
+
+
+def test_the_start_time_of_a_worker_is_kept_while_it_is_watched(child: subprocess.Popen[bytes]) -> None:
+    watch = WorkerWatch(zmq.Poller())
+    assert watch.started_ticks(child.pid) == 0
+    watch.add(child.pid, process.open_pidfd(child.pid))
+    started = process.start_time_ticks(child.pid)
+    assert watch.started_ticks(child.pid) == started
+    child.kill()
+    child.wait()
+    # Its death is written on the board before it is forgotten, with the words that it had in life.
+    assert watch.started_ticks(child.pid) == started
+    watch.close()
+    assert watch.started_ticks(child.pid) == 0
+
+
+def test_a_process_without_the_mark_is_not_signalled(
+    group_signals: list[int], tmp_path: Path, child: subprocess.Popen[bytes]
+) -> None:
+    """It may have the number of one that was found, and has ended since."""
+    signal_marked(psutil.Process(os.getpid()), RunDir(tmp_path / "run"), signal.SIGUSR1)
+    assert group_signals == []
+    former = psutil.Process(child.pid)
+    child.kill()
+    child.wait()
+    signal_marked(former, RunDir(tmp_path / "run"), signal.SIGUSR1)
+    assert group_signals == []
+
+
+@pytest.mark.parametrize(
+    ("pid", "started"), [(0, 1), (-1, 1), (os.getpid(), 0), (os.getpid(), 1), (2**22 + 1, 1)]
+)
+def test_a_ledger_with_a_hostile_entry_has_no_survivor(pid: int, started: int, tmp_path: Path) -> None:
+    run_dir = RunDir.create(tmp_path / "run")
+    ledger = WorkerLedger(run_dir, "node-1")
+    record = TopologyRecord("t-1-00000000", "t", "ACTIVE", {}, [], "", [], 0.0)
+    boot = WorkerBoot(str(run_dir.path), "node-1", 6700, 1, 0, record, Assignment("t-1-00000000", 1, [], []), "")
+    entry = LedgerEntry(boot, pid, started)
+    (run_dir.path / "n" / "node-1-6700.worker").write_bytes(msgspec.msgpack.encode(entry))
+    assert ledger.survivor(6700) is None
+    (run_dir.path / "n" / "node-1-6700.worker").write_bytes(b"garbage")
+    assert ledger.survivor(6700) is None
+
+
+@pytest.mark.parametrize(
+    "said", [b"", b"0\n", b"-1\n", b"-0", b"1 2", b"\x1b]0;x\x07", b"\xff\xfe", "²".encode(), b"9" * 400, b"+1", b"1_0"]
+)
+def test_a_lock_file_with_a_hostile_pid_names_nobody(said: bytes, tmp_path: Path) -> None:
+    run_dir = RunDir.create(tmp_path / "run")
+    lock = run_dir.lock()
+    run_dir.lock_file.write_bytes(said)
+    assert run_dir.lock_holder() == "unknown"
+    lock.release()
+
+
+MAY_SIGNAL_BY_NUMBER = {
+    "scheduler/process.py": "a group, where the kernel has no better way; right after its leader's pidfd spoke",
+    "scheduler/zygote.py": "its own child, which nobody else reaps",
+    "scheduler/forked_module.py": "its own child, which nobody else reaps",
+    "squall/cli/load_guard.py": "its own children, which nobody else reaps; itself",
+    "scheduler/fault_points.py": "itself",
+    "squall/testing/fixed_spout.py": "itself",
+}
+
+
+def test_nobody_else_signals_by_number() -> None:
+    found = set()
+    for room in ("engine", "ipc", "scheduler", "pipeline", "squall"):
+        for file in (ROOT / room).rglob("*.py"):
+            calls = (node for node in ast.walk(ast.parse(file.read_text())) if isinstance(node, ast.Call))
+            if any(ast.unparse(call.func) in ("os.kill", "os.killpg") for call in calls):
+                found.add(file.relative_to(ROOT).as_posix())
+    assert found == set(MAY_SIGNAL_BY_NUMBER)

@@ -1,0 +1,124 @@
+"""A Nimbus that is stopped or hangs: commands say so, `down` ends the cluster without it, its keeper replaces it."""
+
+from __future__ import annotations
+
+import random
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from squall.cli.up import tell
+from squall.ipc.control import NoAnswer
+from squall.ipc.rundir import RunDir
+from squall.scheduler import standing
+from squall.scheduler.client import NimbusClient
+from squall.scheduler.daemons import daemon_environment, processes_of
+from squall.scheduler.keeper import LOOK_SECS, STOPPED_SECS, Keeper
+from squall.scheduler.standing import Stopped, stop_cluster
+
+HANGS = """
+import signal, sys
+from squall.ipc.rundir import RunDir
+lock = RunDir.open(sys.argv[1]).lock()
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+print("locked", flush=True)
+while True:
+    signal.pause()
+"""
+
+
+@pytest.fixture
+def run_dir(tmp_path: Path) -> RunDir:
+    return RunDir.create(tmp_path / "run")
+
+
+@pytest.fixture
+def hung(run_dir: RunDir) -> Iterator[subprocess.Popen[str]]:
+    """Holds the directory as Nimbus does, hears no SIGTERM and answers nothing."""
+    with subprocess.Popen(
+        [sys.executable, "-c", HANGS, str(run_dir.path)], stdout=subprocess.PIPE, text=True,
+        env=daemon_environment(run_dir),
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "locked\n"
+        yield process
+        process.kill()
+
+
+def test_it_is_named_with_the_time_that_was_waited(run_dir: RunDir, hung: subprocess.Popen[str]) -> None:
+    with NimbusClient(run_dir, timeout_secs=0.1) as client:
+        with pytest.raises(NoAnswer) as asked:
+            client.get_cluster()
+        with pytest.raises(NoAnswer) as told:
+            client.activate("one")
+    for error, besides in ((asked, ""), (told, "; activate may still be carried out")):
+        first, _, rest = str(error.value).partition(" s: ")
+        named, _, waited = first.rpartition(" ")
+        assert named == f"Nimbus (pid {hung.pid}) does not answer within"
+        assert float(waited) >= 0.1
+        assert rest == (
+            f"it is stopped or hung, or {run_dir.key_file} is not the key that it was started with{besides}; "
+            f"SIGCONT lets one go on that is stopped, `squall down --dir {run_dir.path}` ends the cluster without it"
+        )
+
+
+def test_down_ends_the_cluster_without_it(
+    run_dir: RunDir, hung: subprocess.Popen[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(standing, "ANSWER_SECS", 0.1)
+    stopped = stop_cluster(run_dir, 1.0)
+    assert stopped == Stopped(killed=1, is_silent=True)
+    assert processes_of(run_dir) == []
+    tell(stopped, 1.0)
+    assert capsys.readouterr().err == "Nimbus does not answer; ended 1 process without draining\n"
+
+
+class OneDaemon:
+    """As much of `Daemons` as the keeper looks at."""
+
+    count = 1
+
+    def __init__(self) -> None:
+        self.stopped = False
+        self.killed: list[str] = []
+
+    def ended(self) -> list[object]:
+        return []
+
+    def is_stopped(self, name: str) -> bool:
+        return self.stopped and name == "nimbus"
+
+    def kill(self, name: str) -> None:
+        self.killed.append(name)
+
+
+def test_its_keeper_kills_one_that_does_not_go_on() -> None:
+    daemons, said = OneDaemon(), []
+    keeper = Keeper(daemons, random.Random(1), said.append)  # type: ignore[arg-type]
+    now = 100.0
+
+    def look(times: int) -> None:
+        nonlocal now
+        for _ in range(times):
+            keeper.turn(now)
+            # A turn that comes early is no look.
+            keeper.turn(now + LOOK_SECS / 2)
+            now += LOOK_SECS
+
+    patience = int(STOPPED_SECS / LOOK_SECS)
+    look(3)
+    daemons.stopped = True
+    look(patience)
+    daemons.stopped = False
+    look(1)
+    daemons.stopped = True
+    # The keeper may have been stopped meanwhile: what it did not see does not count.
+    now += 1000.0
+    look(patience)
+    assert (daemons.killed, said) == ([], [])
+    look(1)
+    assert daemons.killed == ["nimbus"]
+    assert said == ["nimbus was stopped by a signal and has not gone on for 10 s: it is killed"]

@@ -1,0 +1,103 @@
+"""The right to start a cluster in a directory: one has it, the others learn who and change nothing."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from squall.engine.errors import UsageError
+from squall.ipc.rundir import RunDir
+from squall.scheduler.cluster import LocalCluster
+from squall.scheduler.daemons import Daemons, daemon_environment, processes_of
+from squall.scheduler.keeper_process import BoundKeeper, start_kept
+from squall.scheduler.starting import InUse, Starting
+from tests.unit.run_dirs import files_of
+
+
+@pytest.fixture
+def run_dir(tmp_path: Path) -> RunDir:
+    return RunDir.create(tmp_path / "run")
+
+
+def test_whoever_comes_second_starts_and_touches_nothing(run_dir: RunDir) -> None:
+    first = Starting.take(run_dir)
+    before = files_of(run_dir.path)
+    by_another = rf"^a cluster is being started in {run_dir.path} by another command \(pid {os.getpid()}\)$"
+    with pytest.raises(UsageError, match=by_another):
+        BoundKeeper(run_dir.path, 1, 1)
+    with pytest.raises(UsageError, match=rf"^run directory {run_dir.path} is in use by pid {os.getpid()}$"):
+        LocalCluster(1, 1, run_dir.path)
+    first.release()
+    assert processes_of(run_dir) == []
+    assert files_of(run_dir.path) == before
+    Starting.take(run_dir).release()
+
+
+def test_a_detached_start_is_refused_too(run_dir: RunDir) -> None:
+    first = Starting.take(run_dir)
+    with pytest.raises(InUse, match="is being started"):
+        start_kept(run_dir.path, 1, 1)
+    first.release()
+    assert processes_of(run_dir) == []
+
+
+def test_a_nimbus_that_runs_is_named_and_its_sockets_stay(run_dir: RunDir) -> None:
+    run_dir.nimbus_socket.touch()
+    lock = run_dir.lock()
+    with pytest.raises(InUse, match=rf"runs in {run_dir.path} already \(Nimbus is pid {os.getpid()}\)"):
+        Starting.take(run_dir)
+    assert run_dir.nimbus_socket.exists()
+    lock.release()
+    Starting.take(run_dir).release()
+    assert not run_dir.nimbus_socket.exists()
+
+
+def test_one_process_that_was_left_is_one(run_dir: RunDir) -> None:
+    left = marked(run_dir)
+    try:
+        with pytest.raises(UsageError, match=r"^1 process of an earlier cluster still runs in .*: `squall n"):
+            Starting.take(run_dir)
+    finally:
+        left.kill()
+        left.wait()
+    Starting.take(run_dir).release()
+
+
+def test_a_start_that_failed_ends_nothing_of_a_nimbus_that_runs(run_dir: RunDir) -> None:
+    """`squall nimbus` was quicker: the start has nothing to end but its own."""
+    others = marked(run_dir)
+    lock = run_dir.lock()
+    try:
+        daemons = Daemons(run_dir)
+        with pytest.raises(UsageError, match="in use by pid"):
+            run_dir.lock()
+        daemons._processes["nimbus"] = subprocess.Popen([sys.executable, "-c", "raise SystemExit(2)"])
+        daemons.reap(deadline=0.0)
+        assert others.poll() is None
+    finally:
+        lock.release()
+        others.kill()
+        others.wait()
+
+
+@pytest.mark.parametrize("name", ["key.0a1b2c3d", "durable"])
+def test_a_directory_that_another_is_making_is_a_run_directory(tmp_path: Path, name: str) -> None:
+    path = tmp_path / "run"
+    path.mkdir(mode=0o700)
+    if name == "durable":
+        (tmp_path / "kept").mkdir(mode=0o700)
+        (path / name).symlink_to(tmp_path / "kept")
+    else:
+        (path / name).touch()
+    RunDir.create(path)
+
+
+def marked(run_dir: RunDir) -> subprocess.Popen[bytes]:
+    """A process that looks like one of the cluster's."""
+    return subprocess.Popen(
+        [sys.executable, "-c", "import signal; signal.pause()"], env=daemon_environment(run_dir)
+    )

@@ -1,0 +1,270 @@
+"""Everything that is printed, tried with hostile text: no control character, no forged line, no markup.
+
+And a rule of the house: nothing is printed past the functions that see to it.
+"""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import io
+import json
+import logging
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+from hypothesis import HealthCheck, given, settings
+
+from squall.cli import commands, dead_letters, spark
+from squall.cli.account_text import failure_lines, metric_lines
+from squall.cli.output import note, say, say_json
+from squall.cli.plain_console import PlainConsole
+from squall.cli.progress import Progress
+from squall.cli.standing import show
+from squall.cli.status_text import cluster_text, topology_text
+from squall.cli.summary import print_summary
+from squall.cli.tables import table
+from squall.engine.errors import ClusterError, UsageError
+from squall.engine.metrics import HISTOGRAM_BUCKETS, TASK_COUNTERS
+from squall.engine.report import Restart, RunReport, TaskReading, build_report
+from squall.pipeline.verify import Check, Verdict
+from squall.scheduler.cluster import echo
+from squall.scheduler.daemon_log import PlainFormatter
+from squall.scheduler.dead_letters import DeadLetter
+from tests.unit.test_plain_text import TEXT, dangerous
+
+HOSTILE = "\x1b]0;owned\x07[bold]x[/bold]:fox:\nforged\r\u202e\u2028\x9b2J\ud800"
+ROOT = Path(__file__).parents[2]
+
+
+class Terminal(io.StringIO):
+    """Takes what a strict UTF-8 terminal takes."""
+
+    def write(self, text: str) -> int:
+        text.encode()
+        return super().write(text)
+
+
+def printed(call: Callable[[], object]) -> str:
+    """What a call writes to stdout and stderr."""
+    seen = Terminal()
+    with contextlib.redirect_stdout(seen), contextlib.redirect_stderr(seen):
+        call()
+    return seen.getvalue()
+
+
+def reading(text: str) -> TaskReading:
+    return TaskReading(1, text, "spout", text, dict.fromkeys(TASK_COUNTERS, 3), [0] * HISTOGRAM_BUCKETS)
+
+
+def report_of(text: str) -> RunReport:
+    return build_report(text, [reading(text)], 1.0, [Restart(text, text, 0.5, None, text)], True)
+
+
+def letter_of(text: str) -> DeadLetter:
+    return DeadLetter("1a", "2026-01-01T00:00:00", text, 0, text, text, text, text, 1, text, text, 1, "", text)
+
+
+def account_of(text: str) -> dict[str, Any]:
+    last = {
+        "component": text, "task": 1, "worker": text, "error": text, "at_secs": 1.0, "message_id": text,
+        "spout": text, "reason": text, "attempt": 1,
+    }
+    return {
+        "failures": {text: {"counts": {text: 1}, "last": [last]}}, "links": {text: 1},
+        "metrics": {text: {text: 1, text + "2": {text: 1.0}}},
+    }
+
+
+def status_of(text: str) -> dict[str, Any]:
+    report: dict[str, Any] = report_of(text).to_dict()
+    return {
+        **report, **account_of(text), "name": text, "id": text, "status": text, "uptime_secs": 1.0,
+        "workers_wanted": 1, "drained": True, "restarts_total": 1,
+        "rates": {"over_secs": 1.0, "emitted_per_sec": 1.0, "acked_per_sec": 1.0, "executed_per_sec": 1.0},
+        "components": {name: {**row, "kind": text, "executors": 1} for name, row in report["components"].items()},
+        "executors": [{"component": text, "tasks": [1, 1], "worker": text}],
+        "workers": [
+            {"worker": text, "pid": 1, "incarnation": 1, "state": text, "uptime_secs": 1.0, "restarts": 1,
+             "executors": 1},
+        ],
+        "given_up": [text], "errors": [],
+        "deaths": [{"worker": text, "incarnation": 1, "reason": text, "rss_bytes": 1, "error": text}],
+    }
+
+
+def cluster_of(text: str) -> dict[str, Any]:
+    return {"dir": text, "nodes": {text: [text]}, "gone": [text], "free_slots": [text], "topologies": {text: text}}
+
+
+def progress_of(text: str) -> None:
+    progress = Progress(text, 0.0)
+    progress.update([reading(text)])
+    progress.print(text)
+    progress.close()
+
+
+def error_of(error: Exception) -> None:
+    @click.command("fails")
+    def fails() -> None:
+        raise error
+
+    cli = commands.cli
+    cli.add_command(fails, "fails")
+    try:
+        with contextlib.suppress(SystemExit):
+            commands.main(["--debug", "fails"])
+    finally:
+        del cli.commands["fails"]
+
+
+def logged(text: str) -> str:
+    record = logging.LogRecord("squall.scheduler.nimbus", logging.INFO, "", 0, "worker %s", (text,), None)
+    return PlainFormatter("%(levelname)s %(name)s: %(message)s").format(record)
+
+
+def verdict_of(text: str) -> Verdict:
+    lines = Check(1, 0, 1, 0, 0, 0, {"missing": (text,)})
+    return Verdict(lines, lines, (text,))
+
+
+LINES: dict[str, Callable[[str], object]] = {
+    "table": lambda text: say(table([text, "b"], [[text, 1], [text, 2]])),
+    "summary": lambda text: print_summary(report_of(text)),
+    "status": lambda text: show(False, None, topology_text(status_of(text))),
+    "cluster": lambda text: show(False, None, cluster_text(cluster_of(text))),
+    "console": lambda text: PlainConsole().print(text),
+    "progress": progress_of,
+    "echo": lambda text: echo([("node-1:6700", text)]),
+    "dead letters": lambda text: dead_letters._print([letter_of(text)]),
+    "letters that stay": lambda text: dead_letters._warn_of_the_rest([letter_of(text)], ()),
+    "stages": spark.Stages(),
+    "verdict": lambda text: spark._print_verdict(verdict_of(text), 1.0),
+    "daemon's log": lambda text: note(logged(text)),
+}
+"""Renderers, each of which prints as many lines for one text as for another."""
+FREE: dict[str, Callable[[str], object]] = {
+    "usage error": lambda text: error_of(UsageError(text)),
+    "cluster error": lambda text: error_of(ClusterError(text)),
+    "os error": lambda text: error_of(OSError(5, text, text)),
+    "a bug": lambda text: error_of(KeyError(text)),
+    "click's error": lambda text: error_of(click.UsageError(text)),
+    "click's bad option": lambda text: commands.main([f"--no-{text}"]),
+    "click's bad command": lambda text: commands.main([f"no-{text}"]),
+    "say": say,
+    "note": note,
+}
+"""Those whose line breaks may be meant: tracebacks, click's pages."""
+
+
+def rendered(render: Callable[[str], object], text: str) -> str:
+    with contextlib.suppress(SystemExit):
+        return printed(lambda: render(text))
+    return ""
+
+
+@pytest.mark.parametrize("name", [*LINES, *FREE])
+def test_hostile_text_does_nothing(name: str) -> None:
+    seen = rendered({**LINES, **FREE}[name], HOSTILE)
+    assert dangerous(seen, but="\n\t") == []
+    if name in LINES:
+        # Markup is shown, and what follows the line break has not become a line.
+        assert "[bold]x" in seen
+        assert not any(line.startswith("forged") for line in seen.splitlines())
+        assert seen.count("\n") == rendered(LINES[name], "x").count("\n")
+
+
+@pytest.mark.parametrize("name", [*LINES, *FREE])
+@settings(max_examples=20, suppress_health_check=[HealthCheck.too_slow], deadline=None)
+@given(text=TEXT)
+def test_fuzzed_text_does_nothing(name: str, text: str) -> None:
+    assert dangerous(rendered({**LINES, **FREE}[name], text), but="\n\t") == []
+
+
+def test_an_error_is_one_line() -> None:
+    def fails() -> None:
+        with contextlib.suppress(SystemExit):
+            commands.main(["config", "--set", f"{HOSTILE}"])
+
+    assert printed(fails).count("\n") == 1
+
+
+@given(text=TEXT)
+def test_json_is_in_full_and_does_nothing(text: str) -> None:
+    seen = printed(lambda: say_json({text: [text]}))
+    assert seen.isascii()
+    assert dangerous(seen, but="\n") == []
+    assert json.loads(seen) == {text: [text]}
+
+
+@given(text=TEXT)
+def test_lines_of_an_account_are_made_plain_by_whoever_shows_them(text: str) -> None:
+    for line in (*failure_lines(account_of(text)), *metric_lines(account_of(text))):
+        assert dangerous(printed(lambda shown=line: PlainConsole().print(shown)), but="\n\t") == []
+
+
+# ---- the rule ----
+
+PRINTERS = {"say", "note", "say_json", "plain", "plain_lines", "log_line"}
+MAY_PRINT = {"squall/cli/output.py", "squall/cli/plain_console.py"}
+
+
+def raw_prints(path: str, tree: ast.AST) -> Iterator[str]:
+    """Places that print something else than a literal without a function that makes it plain."""
+    for node in ast.walk(tree):
+        if not isinstance(node, ast.Call):
+            continue
+        name = ast.unparse(node.func)
+        prints = name in ("print", "sys.stdout.write", "sys.stderr.write") or name.endswith((".echo", ".secho"))
+        if name.startswith("traceback.print_") or (name == "Console" and path.startswith("squall/")):
+            yield f"{path}:{node.lineno}: {name}"
+        elif prints and not all(_is_plain(argument) for argument in node.args):
+            yield f"{path}:{node.lineno}: {ast.unparse(node)}"
+
+
+def _is_plain(part: ast.expr) -> bool:
+    match part:
+        case ast.Constant():
+            return True
+        case ast.Call():
+            return ast.unparse(part.func).rpartition(".")[2] in PRINTERS
+        case ast.BinOp():
+            return _is_plain(part.left) and _is_plain(part.right)
+        case ast.JoinedStr():
+            return all(_is_plain(value) for value in part.values)
+        case ast.FormattedValue():
+            return part.format_spec is not None or _is_plain(part.value) or ast.unparse(part.value) in OURS
+        case _:
+            return False
+
+
+OURS = {"count", "task", "job.name", "error.strerror", "time.strftime('%Y-%m-%d %H:%M:%S')"}
+"""Numbers, checked names, the system's words."""
+
+
+def test_nothing_is_printed_raw() -> None:
+    places = []
+    for room in ("engine", "ipc", "scheduler", "pipeline", "squall"):
+        for file in sorted((ROOT / room).rglob("*.py")):
+            path = file.relative_to(ROOT).as_posix()
+            if path not in MAY_PRINT:
+                places += raw_prints(path, ast.parse(file.read_text()))
+    assert places == []
+
+
+@pytest.mark.parametrize(
+    "source",
+    ["print(error)", "sys.stderr.write(f'x {error}\\n')", "click.echo(text)", "traceback.print_exc()", "Console()"],
+)
+def test_the_rule_finds_a_raw_print(source: str) -> None:
+    assert list(raw_prints("squall/x.py", ast.parse(source))) != []
+    assert list(raw_prints("squall/x.py", ast.parse("print('x', plain(error))"))) == []
+
+
+def test_the_terminal_of_these_tests_is_strict() -> None:
+    with pytest.raises(UnicodeEncodeError):
+        printed(lambda: sys.stdout.write("\ud800"))

@@ -1,0 +1,177 @@
+"""A topology file does not decide how the command ends: whatever it raises is one refusal that names it."""
+
+from __future__ import annotations
+
+import gc
+import json
+import os
+import signal
+import sys
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from squall import BasicBolt, Spout, TopologyBuilder
+from squall.cli.interrupts import NotedInterrupt
+from squall.cli.loader import load_topology
+from squall.cli.output import say_json
+from squall.engine.errors import TopologyError, UsageError
+from squall.engine.strict_json import strict_json
+from squall.scheduler.blob import dump
+
+QUIET = "class Q({base}):\n    def __str__(self):\n        raise {worse}\n"
+RAISES = {
+    "exit 0": ("raise SystemExit(0)", "ended by SystemExit: 0; a topology file must come to its end"),
+    "exit with nothing": ("raise SystemExit", "ended by SystemExit; a topology file"),
+    "exit 3": ("import sys; sys.exit(3)", "ended by SystemExit: 3;"),
+    "exit with a text": ("raise SystemExit('\\x1b]0;x\\x07')", "ended by SystemExit: \x1b]0;x\x07;"),
+    "generator exit": ("raise GeneratorExit('g')", "ended by GeneratorExit: g;"),
+    "base": ("raise type('B', (BaseException,), {})('b')", "ended by B: b;"),
+    "own interrupt": ("raise KeyboardInterrupt", "ended by KeyboardInterrupt;"),
+    "surrogate": ("raise ValueError('a\\udc80')", "raised ValueError: a\\udc80"),
+    "text raises": (QUIET.format(base="Exception", worse="RuntimeError") + "raise Q", "raised Q: (its text cannot be"),
+    "text exits": (QUIET.format(base="BaseException", worse="SystemExit(0)") + "raise Q", "ended by Q: (its text"),
+    "no file in it": ("raise SyntaxError('s')", "raised SyntaxError: s"),
+}
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Iterator[Path]:
+    modules, path = dict(sys.modules), list(sys.path)
+    yield tmp_path / "topology_file.py"
+    for name in set(sys.modules) - set(modules):
+        if name.endswith("topology_file"):
+            del sys.modules[name]
+    sys.path[:] = path
+
+
+def refusal(file: Path, text: str, name: str = "") -> str:
+    file.write_text(text)
+    with pytest.raises(UsageError) as refused:
+        load_topology(f"{file}{name}", [])
+    return str(refused.value)
+
+
+@pytest.mark.parametrize("case", RAISES)
+def test_what_a_file_raises_when_it_is_imported_is_told(file: Path, case: str) -> None:
+    code, told = RAISES[case]
+    said = refusal(file, code)
+    assert told in said
+    assert f"{file}:{len(code.splitlines())}: importing {'it' if 'raised' in told else file} " in said
+
+
+@pytest.mark.parametrize("case", RAISES)
+def test_what_a_function_raises_is_told(file: Path, case: str) -> None:
+    code, told = RAISES[case]
+    indented = "".join(f"    {line}\n" for line in code.splitlines())
+    said = refusal(file, f"def topology():\n{indented}")
+    assert f"{file}:{1 + len(code.splitlines())}: topology() {told}" in said
+
+
+def test_what_a_property_raises_in_build_is_told(file: Path) -> None:
+    said = refusal(
+        file,
+        "from squall import BasicBolt, TopologyBuilder\nclass B(BasicBolt):\n    @property\n    def outputs(self):\n"
+        "        raise SystemExit(0)\ndef topology():\n    t = TopologyBuilder()\n    t.set_bolt('b', B())\n"
+        "    return t.build()\n",
+    )
+    assert said.startswith(f"{file}:5: topology() ended by SystemExit: 0;")
+
+
+def test_what_is_asked_of_the_module_may_raise(file: Path) -> None:
+    said = refusal(file, "def __getattr__(name):\n    raise SystemExit(0)\n", ":other")
+    assert said.startswith(f"{file}:2: looking for 'other' in it ended by SystemExit: 0;")
+
+
+def test_a_coroutine_is_refused_and_closed(file: Path) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        said = refusal(file, "async def topology():\n    pass\n")
+        gc.collect()
+    assert said == f"{file}:topology() returned a coroutine; it must return a Topology (builder.build())"
+
+
+@pytest.fixture
+def interruptible() -> Iterator[None]:
+    """SIGINT as an interpreter has it at a terminal; one that a shell starts in the background ignores it."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("interruptible")
+@pytest.mark.parametrize("then", ["pass", "raise SystemExit(3)", "raise ImportError('half')"])
+def test_the_operators_interrupt_stays_one_whatever_the_file_makes_of_it(file: Path, then: str) -> None:
+    file.write_text(
+        "import os, signal\ntry:\n    os.kill(os.getpid(), signal.SIGINT)\n    while True: pass\n"
+        f"except KeyboardInterrupt:\n    {then}\n    raise\n"
+    )
+    with pytest.raises(KeyboardInterrupt):
+        load_topology(str(file), [])
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_a_handler_that_the_file_sets_stays() -> None:
+    before = signal.getsignal(signal.SIGINT)
+    try:
+        with NotedInterrupt() as interrupt:
+            signal.signal(signal.SIGINT, signal.SIG_IGN)
+            os.kill(os.getpid(), signal.SIGINT)
+        assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+        assert not interrupt.came
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+class _One(Spout):
+    outputs = ("n",)
+
+
+class _Bolt(BasicBolt):
+    pass
+
+
+def _built(bolt: BasicBolt) -> TopologyBuilder:
+    builder = TopologyBuilder()
+    builder.set_spout("one", _One())
+    builder.set_bolt("b", bolt).shuffle_grouping("one")
+    return builder
+
+
+def test_blocking_is_true_or_false() -> None:
+    class Odd:
+        def __bool__(self) -> bool:
+            raise ValueError("no")
+
+    bolt = _Bolt()
+    bolt.blocking = Odd()  # type: ignore[assignment]
+    with pytest.raises(TopologyError, match=r"component 'b' has blocking = <.*; allowed: True or False"):
+        _built(bolt).build()
+
+
+def test_an_exit_while_a_component_is_pickled_is_told() -> None:
+    class Exits:
+        def __reduce__(self) -> tuple[object, ...]:
+            raise SystemExit(0)
+
+    bolt = _Bolt()
+    bolt.inner = Exits()  # type: ignore[attr-defined]
+    with pytest.raises(UsageError, match=r"b\.inner is a .*Exits, which cannot be pickled \(0\)"):
+        dump(_built(bolt).build())
+
+
+def test_what_is_no_number_in_json_is_null() -> None:
+    document = {"nan": float("nan"), "in": [1.5, (float("inf"), {"x": -float("inf")})], "text": "NaN", "yes": True}
+
+    def refuse(constant: str) -> None:
+        raise AssertionError(f"{constant} is not JSON")
+
+    read = json.loads(strict_json(document, sort_keys=True), parse_constant=refuse)
+    assert read == {"nan": None, "in": [1.5, [None, {"x": None}]], "text": "NaN", "yes": True}
+
+
+def test_every_command_prints_such_json(capsys: pytest.CaptureFixture[str]) -> None:
+    say_json([float("nan")])
+    assert json.loads(capsys.readouterr().out) == [None]

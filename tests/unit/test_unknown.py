@@ -1,0 +1,204 @@
+"""What Nimbus does not know it neither stops nor removes, until an operator says so."""
+
+from __future__ import annotations
+
+import os
+import random
+from collections.abc import Iterator
+
+import pytest
+
+from squall.engine.errors import ClusterError, UsageError
+from squall.ipc.board import READY, STOPPED, Board
+from squall.ipc.rundir import RunDir
+from squall.scheduler import store_repair
+from squall.scheduler.code_store import CodeStore
+from squall.scheduler.messages import KillTopology, RegisterSupervisor, SlotAssignment, SubmitTopology
+from squall.scheduler.nimbus_service import NimbusService
+from squall.scheduler.node_boards import NodeBoards
+from squall.scheduler.restart_policy import RestartPolicy, RestartPolicyOptions
+from squall.scheduler.slot import Slot
+from squall.scheduler.store import Store, StoreError
+from squall.scheduler.supervisor import Supervisor
+from squall.scheduler.worker_life import SlotOptions, SlotPlace
+from tests.unit.run_dirs import COMPONENTS, add_topology, files_of, nimbus_in
+
+
+@pytest.fixture
+def run_dir() -> Iterator[RunDir]:
+    made = RunDir.create()
+    yield made
+    made.remove()
+
+
+def registered(service: NimbusService, holds: dict[int, str]) -> None:
+    service._carry_out(service.nimbus.register_supervisor(RegisterSupervisor("node-1", [6700, 6701], 1, holds), 0.0))
+
+
+def policy() -> RestartPolicy:
+    return RestartPolicy(RestartPolicyOptions(), random.Random(1))
+
+
+def free(service: NimbusService) -> list[str]:
+    return [str(slot) for slot in service.nimbus.cluster().free_slots]
+
+
+def test_a_store_that_lost_a_topology_costs_it_nothing(run_dir: RunDir) -> None:
+    with Store(run_dir.nimbus_db) as store:
+        one = add_topology(run_dir, store, "one", 1, os.getpid())
+    aside = store_repair.begin_empty(run_dir)
+    assert {path.name for path in aside.iterdir()} >= {"nimbus.db", "nimbus.seal"}
+    there = {name for name in files_of(run_dir.path) if name.startswith(("boards/", "code/"))}
+    with nimbus_in(run_dir.path) as service:
+        registered(service, {6700: one.id})
+        assert service.nimbus.cluster().unknown == [one.id]
+        assert service.nimbus.assign_node("node-1").keep == [6700]
+        assert free(service) == ["node-1:6701"]
+        assert there == {name for name in files_of(run_dir.path) if name.startswith(("boards/", "code/"))}
+
+        ids, steps = service.nimbus.forget_unknown(0.0)
+        service._carry_out(steps)
+        assert ids == [one.id]
+        assert service.nimbus.cluster().unknown == []
+        assert service.nimbus.assign_node("node-1").keep == []
+        assert service._server.sent[-1][0] == "supervisor:node-1"  # type: ignore[attr-defined]
+        assert [name for name in files_of(run_dir.path) if name.startswith(("boards/", "code/"))] == []
+    with nimbus_in(run_dir.path) as service:
+        # It has not stopped yet, and that it is to be removed is known.
+        registered(service, {6700: one.id})
+        assert service.nimbus.cluster().unknown == []
+
+
+def test_what_is_left_of_a_deleted_topology_is_removed(run_dir: RunDir) -> None:
+    with Store(run_dir.nimbus_db) as store:
+        one = add_topology(run_dir, store, "one", 1)
+        two = add_topology(run_dir, store, "two", 2)
+        store.delete_topology(one.id)
+    with nimbus_in(run_dir.path) as service:
+        assert service.nimbus.cluster().unknown == []
+        registered(service, {6700: one.id, 6701: two.id})
+        assert service.nimbus.assign_node("node-1").keep == []
+        assert [path.name for path in run_dir.boards.iterdir()] == [two.id]
+        assert len(list(run_dir.code.iterdir())) == 2
+
+
+def test_a_board_on_which_no_worker_was_begun_is_removed(run_dir: RunDir) -> None:
+    Store(run_dir.nimbus_db).close()
+    Board.create(str(run_dir.board("x-1-00000000")), 1, 1).close()
+    with nimbus_in(run_dir.path) as service:
+        assert service.nimbus.cluster().unknown == []
+    assert list(run_dir.boards.iterdir()) == []
+
+
+def test_a_known_topology_without_its_board_gets_another(run_dir: RunDir) -> None:
+    """Boards do not outlive a reboot; incarnations go on rising all the same."""
+    with Store(run_dir.nimbus_db) as store:
+        one = add_topology(run_dir, store, "one", 1)
+    run_dir.board(one.id).unlink()
+    with nimbus_in(run_dir.path):
+        board = Board.attach(str(run_dir.board(one.id)))
+        assert board.slot(0).incarnation == 1
+        board.close()
+
+
+def test_operators_choices(run_dir: RunDir) -> None:
+    with Store(run_dir.nimbus_db) as store:
+        add_topology(run_dir, store, "one", 1)
+    (run_dir.path / "nimbus.seal").unlink()
+    with pytest.raises(StoreError, match="its seal"):
+        store_repair.examine(run_dir)
+    names, aside = store_repair.believe(run_dir)
+    assert names == ["one"]
+    assert (aside / "nimbus.db").exists()
+    assert store_repair.examine(run_dir) == ["one"]
+    run_dir.nimbus_db.unlink()
+    with pytest.raises(StoreError, match="is missing"):
+        store_repair.examine(run_dir)
+    store_repair.begin_empty(run_dir)
+    assert store_repair.examine(run_dir) == []
+
+
+def test_a_supervisor_goes_on_with_work_that_it_is_to_keep(run_dir: RunDir) -> None:
+    with Store(run_dir.nimbus_db) as store:
+        one = add_topology(run_dir, store, "one", 1)
+        assignment = store.assignment(one.id)
+    assert assignment is not None
+    slots = [
+        Slot(SlotPlace(str(run_dir.path), "node-1", port), SlotOptions(), policy(), lambda _: 0, lambda _: False)
+        for port in (6700, 6701)
+    ]
+    supervisor = Supervisor(slots)
+    work = SlotAssignment(one, assignment, 0)
+    supervisor.assign({6700: work}, 0.0)
+    supervisor.forked(6700, 1, 77, 0.0)
+    assert supervisor.holds() == {6700: one.id}
+    assert supervisor.assign({}, 1.0, keep=[6700]) == []
+    assert supervisor.slots[6700].target == work
+    assert supervisor.assign({}, 2.0)
+    assert supervisor.slots[6700].target is None
+
+
+# ---- code of submissions under way ----
+
+
+def test_nothing_is_swept_while_a_submission_is_under_way(run_dir: RunDir) -> None:
+    codes = CodeStore(run_dir.code)
+    with codes.held():
+        archive = codes.put(b"modules")
+        (run_dir.code / f".{archive}.0a0b0c0d").write_bytes(b"half")
+        with Store(run_dir.nimbus_db) as store:
+            add_topology(run_dir, store, "one", 1)
+        with nimbus_in(run_dir.path) as service:
+            kill_and_end(service, "one")
+            assert archive in codes
+            assert (run_dir.code / f".{archive}.0a0b0c0d").exists()
+            assert service._sweep.next_deadline() is not None
+    with nimbus_in(run_dir.path) as service:
+        assert service._sweep.next_deadline() is None
+    assert list(run_dir.code.iterdir()) == []
+
+
+def kill_and_end(service: NimbusService, name: str) -> None:
+    _, steps = service.nimbus.kill(KillTopology(name, 0.0), 0.0)
+    service._carry_out(steps)
+    service.tick(0.0)  # its node is not there to say so: it is seen that no worker lives
+    assert service.nimbus.cluster().topologies == []
+
+
+@pytest.mark.parametrize(("missing", "error", "words"), [
+    ("blob", UsageError, "is not in the code store"),
+    ("archive", UsageError, "is not in the code store"),
+    ("cut archive", ClusterError, "is damaged"),
+])
+def test_a_submission_without_all_its_code_is_refused(
+    run_dir: RunDir, missing: str, error: type[Exception], words: str
+) -> None:
+    codes = CodeStore(run_dir.code)
+    blob, archive = codes.put(b"blob"), codes.put(b"archive")
+    request = SubmitTopology("x", {"workers": 1}, COMPONENTS, blob, [str(codes.path(archive)), "lib"], "ACTIVE", False)
+    with codes.held(), Store(run_dir.nimbus_db), nimbus_in(run_dir.path) as service:
+        service._files.check_code(request)
+        if missing == "cut archive":
+            codes.path(archive).write_bytes(b"arch")
+        else:
+            codes.path(blob if missing == "blob" else archive).unlink()
+        with pytest.raises(error, match=words):
+            service._files.check_code(request)
+
+
+def test_a_supervisor_maps_the_board_that_was_made_anew(run_dir: RunDir) -> None:
+    with Store(run_dir.nimbus_db) as store:
+        one = add_topology(run_dir, store, "one", 1, os.getpid())
+        assignment = store.assignment(one.id)
+    assert assignment is not None
+    boards, work = NodeBoards(run_dir), SlotAssignment(one, assignment, 0)
+    assert boards.admit(work).incarnation == 2
+    run_dir.board(one.id).unlink()
+    assert boards.admit(work).incarnation == 2
+    assert boards.admit(work).state == READY
+    with nimbus_in(run_dir.path):
+        pass
+    # Of the living worker, which ends by itself; its successor has a number of its own.
+    assert boards.admit(work).incarnation == 2
+    assert boards.admit(work).state == STOPPED
+    boards.keep_only(())

@@ -1,0 +1,157 @@
+"""A value that could go to no other worker is an error where it is emitted, wherever its receiver is."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from squall.engine.batch import Batch
+from squall.engine.config import Config
+from squall.engine.executor import TaskCrashed
+from squall.engine.local import LocalRunner
+from squall.engine.picklable import PickleCheck
+from squall.engine.tuple import Tuple
+from tests.unit.rig import Does, DoesBasic, Feeder, Rig, acks, chain
+
+
+class Raises:
+    """Cannot be pickled, and says so in its own way."""
+
+    def __reduce__(self) -> Any:
+        raise ValueError("not me")
+
+
+def local_class() -> Any:
+    class Local:
+        """Of a class that no other process can find."""
+
+    return Local()
+
+
+def numbers() -> Iterator[int]:
+    yield 1
+
+
+VALUES = [
+    (lambda: 1, "function"), (threading.Lock(), "lock"), (numbers(), "generator"), (local_class(), "Local"),
+    (Raises(), "Raises"), ([{"deep": lambda: 1}], "list"), (memoryview(b"x"), "memoryview"),
+]
+IDS = [kind for _, kind in VALUES]
+
+
+@pytest.mark.parametrize(("value", "kind"), VALUES, ids=IDS)
+def test_a_spout_that_emits_it_is_told_component_stream_and_field(value: Any, kind: str) -> None:
+    spout = Feeder({"out": ("id", "thing")})
+    builder = chain(spout)
+    builder.set_bolt("sink", Does(acks)).shuffle_grouping("spout", stream="out")
+    spout.feed(1, value, id=1, stream="out")
+    with pytest.raises(TaskCrashed, match=rf"spout\[\d\] stream 'out' field 'thing': a value of type .*{kind} cannot"):
+        Rig(builder).settle()
+
+
+@pytest.mark.parametrize(("value", "kind"), VALUES, ids=IDS)
+@pytest.mark.parametrize("sinks", [1, 2])
+def test_a_bolt_that_emits_it_fails_its_tuple(value: Any, kind: str, sinks: int) -> None:
+    spout, middle = Feeder(), DoesBasic(lambda bolt, tup, collector: collector.emit((value,)), ("thing",))
+    builder = chain(spout, middle)
+    for number in range(sinks):
+        builder.set_bolt(f"sink-{number}", Does(acks)).shuffle_grouping("bolt-1")
+    spout.feed(1, id=1)
+    rig = Rig(builder, on_error="fail")
+    rig.settle()
+    assert spout.reasons == [(1, "exception")]
+    assert "bolt-1[2] stream 'default' field 'thing': a value of type" in spout.failures[0][1].error
+    assert kind in spout.failures[0][1].error
+    assert rig.tracked == 0
+
+
+def test_a_plain_bolt_that_anchors_to_several_is_told_too() -> None:
+    kept: list[Tuple] = []
+
+    def execute(bolt: Does, tup: Tuple) -> None:
+        kept.append(tup)
+        if len(kept) == 2:
+            bolt.collector.emit((lambda: 1,), kept)
+
+    spout = Feeder()
+    rig = Rig(chain(spout, Does(execute, ("thing",)), Does(acks)))
+    spout.feed(1, id=1)
+    spout.feed(2, id=2)
+    with pytest.raises(TaskCrashed, match=r"bolt-1\[2\] stream 'default' field 'thing'"):
+        rig.settle()
+
+
+def test_in_local_mode_too() -> None:
+    spout = Feeder(("thing",))
+    spout.feed(lambda: 1, id=1)
+    with (
+        LocalRunner(chain(spout, Does(acks)).build(), copy=lambda spec: spec.component) as runner,
+        pytest.raises(TaskCrashed, match="field 'thing': a value of type function cannot be pickled"),
+    ):
+        runner.run(timeout_secs=10)
+
+
+def feed_two(spout: Feeder) -> None:
+    """The second is in the middle of a batch, and of a type that could be pickled before."""
+    spout.feed([1], id=1)
+    spout.feed([lambda: 1], id=2)
+
+
+def test_debug_pickles_every_value() -> None:
+    spout = Feeder()
+    feed_two(spout)
+    Rig(chain(spout, Does(acks))).settle()
+    assert spout.acked == [1, 2]
+    feed_two(spout)
+    with pytest.raises(TaskCrashed, match="field 'value': a value of type list cannot be pickled"):
+        Rig(chain(spout, Does(acks)), debug=True).settle()
+
+
+def test_debug_pickles_what_a_basic_bolt_emits() -> None:
+    middle = DoesBasic(lambda bolt, tup, collector: collector.emit((tup[0] if tup[0] == 1 else [lambda: 1],)), ("n",))
+    spout = Feeder()
+    builder = chain(spout, middle)
+    builder.set_bolt("sink", Does(acks)).fields_grouping("bolt-1", "n")
+    spout.feed(1, id=1)
+    spout.feed(2, id=2)
+    with pytest.raises(TaskCrashed, match=r"bolt-1\[2\] stream 'default' field 'n'"):
+        Rig(builder, debug=True).settle()
+    assert Config().debug is False
+
+
+class Counts:
+    pickled = 0
+
+    def __reduce__(self) -> Any:
+        Counts.pickled += 1
+        return Counts, ()
+
+
+def test_a_combination_of_types_is_pickled_once_per_stream() -> None:
+    check = PickleCheck("a", ("x", "y"))
+    for number in range(10):
+        check.look((number, Counts()))
+    assert Counts.pickled == 1
+    check.look(("text", Counts()))
+    assert Counts.pickled == 2
+
+
+def test_big_values_are_not_copied_to_look_at_them() -> None:
+    numpy = pytest.importorskip("numpy")
+    PickleCheck("a", ("x",)).look((numpy.zeros(10),))
+    PickleCheck("a", ("x",)).look((bytes(1 << 20),))
+
+
+def test_what_raised_is_not_in_a_batch() -> None:
+    delivered: list[Batch] = []
+    middle = DoesBasic(lambda bolt, tup, collector: collector.emit((tup[0] if tup[0] == 1 else Raises(),)), ("n",))
+    spout, sink = Feeder(), Does(acks)
+    rig = Rig(chain(spout, middle, sink), on_error="fail")
+    spout.feed(2, id=2)
+    rig.settle()
+    spout.feed(1, id=1)
+    rig.settle()
+    assert (sink.seen, spout.acked, delivered) == ([(1,)], [1], [])

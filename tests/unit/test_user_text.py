@@ -1,0 +1,171 @@
+"""What the failure path shows of users' objects: it never raises, calls nothing it need not, and stays short."""
+
+from __future__ import annotations
+
+import datetime
+import enum
+import tracemalloc
+from collections import namedtuple
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from squall.engine.stream import Stream
+from squall.engine.tuple import Run, Source, Tuple
+from squall.engine.user_text import (
+    ERROR_CHARACTERS,
+    TRACEBACK_CHARACTERS,
+    message_of,
+    repr_of,
+    text_of_error,
+    traceback_of,
+    type_name,
+)
+
+RAISES = [ValueError("no"), SystemExit(3), KeyboardInterrupt(), GeneratorExit(), BaseException("base")]
+
+
+def hostile(raises: BaseException, base: type = object) -> type:
+    """A class whose every special method raises."""
+
+    def refuse(*args: Any) -> Any:
+        raise raises
+
+    names = ("__repr__", "__str__", "__hash__", "__eq__", "__reduce__", "__reduce_ex__", "__len__", "__iter__",
+             "__getitem__", "__format__", "__bool__")
+    return type("Hostile", (base,), {**dict.fromkeys(names, refuse), "__class__": property(refuse)})
+
+
+@pytest.mark.parametrize("raises", RAISES, ids=lambda error: type(error).__name__)
+def test_no_method_of_a_value_is_called(raises: BaseException) -> None:
+    value = hostile(raises)()
+    name = f"<{__name__}.Hostile object>"
+    assert repr_of(value) == name
+    assert repr_of((1, [value], {"a": value}), 200) == f"(1, [{name}], {{'a': {name}}})"
+    assert type_name(value) == f"{__name__}.Hostile"
+
+
+@pytest.mark.parametrize(("base", "shown"), [(str, "''"), (int, "0"), (list, "[]"), (dict, "{}"), (tuple, "()")])
+def test_what_derives_from_a_builtin_is_shown_as_that(base: type, shown: str) -> None:
+    assert repr_of(hostile(ValueError("no"), base)()) == shown
+
+
+@pytest.mark.parametrize("raises", RAISES, ids=lambda error: type(error).__name__)
+def test_an_error_without_a_text_of_its_own_is_told_by_its_type(raises: BaseException) -> None:
+    error = hostile(raises, Exception)()
+    assert text_of_error(error) == f"Hostile: (its text cannot be had: {type(raises).__name__})"
+    assert "cannot be had" in traceback_of(error)
+
+
+def test_a_metaclass_has_no_say() -> None:
+    class Meta(type):
+        def __getattribute__(cls, name: str) -> Any:
+            raise ValueError("no")
+
+    class Odd(metaclass=Meta):
+        pass
+
+    assert "Odd object>" in repr_of(Odd())
+
+
+class Colour(enum.IntEnum):
+    RED = 1
+
+
+@dataclass(frozen=True)
+class Offset:
+    topic: str
+    at: int
+
+
+Point = namedtuple("Point", "x y")
+
+
+@pytest.mark.parametrize("value", [
+    None, True, 1, -2.5, 1j, "text", b"bytes", bytearray(b"ab"), (), (1,), (1, 2), [], [1, [2]], {}, {1: {2: 3}},
+    set(), {1}, frozenset(), frozenset({1}), datetime.datetime(2026, 1, 2, 3, 4, 5), datetime.timedelta(1),
+])
+def test_what_is_plain_is_shown_as_python_shows_it(value: Any) -> None:
+    assert repr_of(value).replace("frozenset({})", "frozenset()") == repr(value)
+
+
+def test_what_has_fields_is_shown_by_them() -> None:
+    assert repr_of(Offset("t", 3)).endswith("Offset(topic='t', at=3)")
+    assert repr_of(Point(1, "b")) == "Point(x=1, y='b')"
+    assert repr_of(Colour.RED) == "Colour.RED"
+
+
+@pytest.mark.parametrize("big", [
+    b"x" * (20 << 20), "x" * (20 << 20), [0] * (1 << 20), {"k": b"x" * (20 << 20)}, [["x" * 5000] * 1000] * 1000,
+    1 << (1 << 22), set(range(1 << 18)),
+], ids=lambda value: type(value).__name__)
+def test_a_big_value_is_not_made_into_text_first(big: Any) -> None:
+    tracemalloc.start()
+    try:
+        assert len(repr_of(big, 200)) <= 200
+        assert len(text_of_error(ValueError(big))) <= ERROR_CHARACTERS + 20
+        assert len(traceback_of(ValueError(big))) <= TRACEBACK_CHARACTERS + 100
+        assert tracemalloc.get_traced_memory()[1] < 1 << 20
+    finally:
+        tracemalloc.stop()
+
+
+def test_tracebacks_of_causes_groups_and_circles() -> None:
+    first, second = ValueError("first"), KeyError("second")
+    first.__cause__, second.__cause__ = second, first
+    shown = traceback_of(first)
+    assert shown.index("KeyError: 'second'") < shown.index("direct cause") < shown.index("ValueError: first")
+    group = ExceptionGroup("some", [ValueError("a"), ExceptionGroup("inner", [TypeError("b")])])
+    shown = traceback_of(group)
+    assert [text in shown for text in ("ExceptionGroup: some", "ValueError: a", "TypeError: b")] == [True] * 3
+    many = ExceptionGroup("many", [ValueError(str(n)) for n in range(10_000)])
+    assert len(traceback_of(many)) < TRACEBACK_CHARACTERS + 100
+
+
+def test_frames_are_shown() -> None:
+    def deep(n: int) -> None:
+        if not n:
+            raise ValueError("bottom")
+        deep(n - 1)
+
+    with pytest.raises(ValueError, match="bottom") as caught:
+        deep(300)
+    shown = traceback_of(caught.value)
+    assert shown.startswith("Traceback (most recent call last):\n")
+    assert "in deep" in shown
+    assert shown.endswith("ValueError: bottom\n")
+
+
+def test_lone_surrogates_and_subclasses_of_text_become_plain() -> None:
+    class Text(str):
+        __slots__ = ()
+
+        def strip(self, *args: Any) -> str:  # type: ignore[override]
+            raise ValueError("no")
+
+    class Odd(Exception):
+        def __str__(self) -> str:
+            return Text("said \ud800")
+
+    assert text_of_error(Odd()) == "Odd: said \\ud800"
+    assert type(message_of(Odd())) is str
+
+
+def test_a_tuple_is_shown_whatever_is_in_it() -> None:
+    tup = Tuple((hostile(SystemExit(1))(), "x" * 1000), Source("a", 1, "default", Stream("n", "m")), Run(0, 0, 0))
+    assert len(repr(tup)) < 200
+
+
+PLAIN = st.none() | st.booleans() | st.integers() | st.floats() | st.text() | st.binary()
+ODD = PLAIN | st.integers(0, len(RAISES) - 1).map(lambda n: hostile(RAISES[n])())
+NESTED = st.recursive(ODD, lambda inner: st.lists(inner) | st.tuples(inner, inner) | st.dictionaries(PLAIN, inner))
+
+
+@given(NESTED, st.integers(5, 300))
+def test_any_value_has_a_short_text(value: Any, limit: int) -> None:
+    shown = repr_of(value, limit)
+    assert len(shown) <= max(limit, 5)
+    shown.encode()

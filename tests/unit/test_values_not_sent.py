@@ -1,0 +1,52 @@
+"""A value that turns out to be unpicklable when it is sent is named as at `emit`: component, stream and field."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from squall.engine.batch import Batch
+from squall.engine.errors import ComponentError
+from squall.engine.parcel import Parcel
+from squall.ipc import codec
+from tests.unit.rig import Does, Feeder, Rig, acks, chain
+
+
+class Exits:
+    def __reduce__(self) -> Any:
+        raise SystemExit(3)
+
+
+def not_sent(value: Any, error: BaseException | None = None) -> str:
+    """What the worker reports of a tuple of `spout` that holds the value in its second field."""
+    builder = chain(Feeder({"out": ("id", "thing")}))
+    builder.set_bolt("sink", Does(acks)).shuffle_grouping("spout", stream="out")
+    rig = Rig(builder)
+    tasks = {component: task for task, component in rig.plan.task_component.items()}
+    parcel = Parcel()
+    parcel.add(Batch.untracked(tasks["spout"], "out", tasks["sink"], (1, value)))
+    if error is None:
+        with pytest.raises(ComponentError) as refused:
+            codec.encode(parcel)
+        error = refused.value
+    crash = rig.core.not_sent(0, parcel, error)
+    assert crash is not None
+    return str(crash)
+
+
+@pytest.mark.parametrize(
+    ("value", "kind"), [(lambda: 1, "function"), (Exits(), f"{__name__}.Exits"), ([lambda: 1], "list")],
+    ids=["function", "exits", "list"],
+)
+def test_it_names_component_stream_and_field(value: Any, kind: str) -> None:
+    text = not_sent(value)
+    assert f"stream 'out' field 'thing': a value of type {kind} cannot be pickled, so it could not be sent" in text
+    assert text.startswith("spout[")
+    assert text.endswith(" in an emit to sink")
+    assert "internal" not in text
+
+
+@pytest.mark.parametrize("error", [ComponentError("frame of 5 bytes; max_frame_bytes allows 4"), MemoryError("none")])
+def test_what_is_no_values_fault_stays_as_it_was(error: BaseException) -> None:
+    assert str(error) in not_sent("plain", error)
