@@ -226,7 +226,9 @@ class NimbusClient:
         """A Nimbus that lives answers, unless it is stopped or hangs, or has another key."""
         holder, path = self.run_dir.lock_holder(), self.run_dir.path
         if holder is None:
-            return NoAnswer(f"Nimbus has gone and did not answer within {waited_secs:.2g} s{besides}")
+            why = why_away(self.run_dir)
+            reason = f" ({why})" if why else ""
+            return NoAnswer(f"Nimbus has gone{reason} and did not answer within {waited_secs:.2g} s{besides}")
         return NoAnswer(
             f"Nimbus (pid {holder}) does not answer within {waited_secs:.2g} s: it is stopped or hung, or "
             f"{self.run_dir.key_file} is not the key that it was started with{besides}; SIGCONT lets one go on that is "

@@ -2,21 +2,25 @@
 
 What it says on its stderr may be anywhere: nobody but a service manager may have it.
 
-Guarantees: one line; what is there is of the last Nimbus, and goes when another one serves.
+Guarantees: one line; what is there is of the last Nimbus, and goes when another one serves. A Nimbus that serves keeps
+room for its words: a disk that fills up later, which may be what ends it, does not silence it.
 """
 
 from __future__ import annotations
 
 import contextlib
 import logging
+import os
 from collections.abc import Iterator
 
 from squall.engine.errors import SquallError
 from squall.engine.plain_text import plain
-from squall.ipc.private import opener
 from squall.ipc.rundir import RunDir
 
 log = logging.getLogger(__name__)
+
+_ROOM_BYTES = 4096
+"""Kept for the words: a page. What is longer ends there."""
 
 
 @contextlib.contextmanager
@@ -27,8 +31,7 @@ def leaving_words(run_dir: RunDir) -> Iterator[None]:
         yield
     except SquallError as error:
         try:
-            with open(run_dir.nimbus_words, "w", opener=opener) as file:
-                file.write(f"{plain(error)}\n")
+            _write(run_dir, f"{plain(error)}\n".encode()[:_ROOM_BYTES])
         except OSError as full:
             # Commands find out about a full disk, or no directory, by themselves.
             log.warning("cannot write %s: %s", run_dir.nimbus_words, full.strerror)
@@ -36,13 +39,26 @@ def leaving_words(run_dir: RunDir) -> Iterator[None]:
 
 
 def forget_words(run_dir: RunDir) -> None:
-    """Called by a Nimbus that serves."""
-    run_dir.nimbus_words.unlink(missing_ok=True)
+    """Called by a Nimbus that serves. Keeps room for its own, if the disk has any."""
+    try:
+        _write(run_dir, b"")
+    except OSError as full:
+        log.warning("cannot keep room for last words in %s: %s", run_dir.nimbus_words, full.strerror)
 
 
 def words_of(run_dir: RunDir) -> str:
     """ "" if there are none."""
     try:
-        return run_dir.nimbus_words.read_text(errors="replace").strip()
+        return run_dir.nimbus_words.read_bytes().strip(b"\0").decode(errors="replace").strip()
     except FileNotFoundError:
         return ""
+
+
+def _write(run_dir: RunDir, words: bytes) -> None:
+    """Over what was there, on blocks that the file has already: a file cut to nothing would have to find new ones."""
+    fd = os.open(run_dir.nimbus_words, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        os.posix_fallocate(fd, 0, _ROOM_BYTES)
+        os.pwrite(fd, words.ljust(_ROOM_BYTES, b"\0"), 0)
+    finally:
+        os.close(fd)

@@ -46,3 +46,20 @@ def test_without_a_place_the_error_is_still_the_error(run_dir: RunDir) -> None:
     run_dir.nimbus_words.mkdir()
     fail(run_dir, "nimbus.db is damaged")
     run_dir.nimbus_words.rmdir()
+
+
+def test_a_nimbus_that_serves_keeps_room_for_them(run_dir: RunDir) -> None:
+    """Without a block more: a full disk may be what ends it."""
+    forget_words(run_dir)
+    kept = run_dir.nimbus_words.stat()
+    fail(run_dir, "nimbus.db is damaged: the disk is full")
+    assert words_of(run_dir) == "nimbus.db is damaged: the disk is full"
+    written = run_dir.nimbus_words.stat()
+    assert (written.st_ino, written.st_blocks) == (kept.st_ino, kept.st_blocks)
+    assert kept.st_blocks > 0
+
+
+def test_words_without_end_are_cut(run_dir: RunDir) -> None:
+    fail(run_dir, "damaged " + "x" * 100_000)
+    assert words_of(run_dir).startswith("damaged xxx")
+    assert len(words_of(run_dir)) <= 4096
