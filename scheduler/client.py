@@ -43,7 +43,7 @@ TIMEOUT_SECS = 10.0
 """Nimbus answers in milliseconds; this is for a machine that is busy with something else."""
 POLL_SECS = 0.01
 AWAY_PATIENCE_SECS = 5.0
-"""How long a command waits for a Nimbus that is being started again."""
+"""How long a command waits for a Nimbus that is being started again: longer than its keeper waits between two tries."""
 _QUESTION_SECS = 1.0
 """After so long a question is asked again: Nimbus may have died before it had answered."""
 

@@ -19,8 +19,9 @@ from squall.engine.errors import ClusterError
 from squall.scheduler.daemons import Daemons, Ended
 from squall.scheduler.restart_policy import GiveUp, RestartPolicy, RestartPolicyOptions
 
-OPTIONS = RestartPolicyOptions(max_delay_secs=5.0, period_secs=300.0)
-"""A disk that is full, or a descriptor limit, may take a person a while to mend: some two minutes of trying."""
+OPTIONS = RestartPolicyOptions(max_delay_secs=2.0, max_deaths=60, period_secs=300.0)
+"""A disk that is full, or a descriptor limit, may take a person a while to mend: some two minutes of trying. No delay
+is longer than half of what commands wait for a Nimbus (`client.AWAY_PATIENCE_SECS`): they find one once it can run."""
 STOPPED_SECS = 10.0
 LOOK_SECS = 1.0
 """How often it is seen whether Nimbus is stopped. Counted in looks: this process may have been stopped too."""

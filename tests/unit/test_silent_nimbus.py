@@ -14,9 +14,9 @@ from squall.cli.up import tell
 from squall.ipc.control import NoAnswer
 from squall.ipc.rundir import RunDir
 from squall.scheduler import standing
-from squall.scheduler.client import NimbusClient
+from squall.scheduler.client import AWAY_PATIENCE_SECS, NimbusClient
 from squall.scheduler.daemons import daemon_environment, processes_of
-from squall.scheduler.keeper import LOOK_SECS, STOPPED_SECS, Keeper
+from squall.scheduler.keeper import LOOK_SECS, OPTIONS, STOPPED_SECS, Keeper
 from squall.scheduler.standing import Stopped, stop_cluster
 
 HANGS = """
@@ -122,3 +122,9 @@ def test_its_keeper_kills_one_that_does_not_go_on() -> None:
     look(1)
     assert daemons.killed == ["nimbus"]
     assert said == ["nimbus was stopped by a signal and has not gone on for 10 s: it is killed"]
+
+
+def test_commands_wait_longer_than_its_keeper_between_two_tries() -> None:
+    """Once what kept Nimbus away has gone, such as a full disk, a command finds one; half the time is for its start."""
+    assert OPTIONS.max_delay_secs * (1 + OPTIONS.jitter_ratio) <= AWAY_PATIENCE_SECS / 2
+    assert OPTIONS.crash_loop_secs > 100
