@@ -97,15 +97,12 @@ class Note:
     text: str
 
 
+StoreChange = StoreTopology | StoreStatus | StoreAssignment | StoreRestart | DeleteTopology | RemoveUnknown
+"""What is to be kept."""
 NimbusInstruction = (
-    CreateBoard
+    StoreChange
+    | CreateBoard
     | RemoveBoard
-    | StoreTopology
-    | StoreStatus
-    | StoreAssignment
-    | StoreRestart
-    | DeleteTopology
-    | RemoveUnknown
     | SendAssignNode
     | EndWorker
     | Note

@@ -56,6 +56,7 @@ from squall.scheduler.nimbus_instruction import (
     RemoveUnknown,
     SendAssignNode,
     StoreAssignment,
+    StoreChange,
     StoreRestart,
     StoreStatus,
     StoreTopology,
@@ -287,8 +288,6 @@ class NimbusService:
     def _carry_out(self, instructions: Iterable[NimbusInstruction]) -> None:
         """Boards, then the store in one transaction, then everybody who is to hear of it."""
         steps = list(instructions)
-        if not steps:
-            return
         unplaced = set()
         for step in steps:
             if isinstance(step, CreateBoard):
@@ -298,16 +297,27 @@ class NimbusService:
                     log.error("%s waits on: %s", step.topology_id, error)
                     self.nimbus.unplace(step.topology_id)
                     unplaced.add(step.topology_id)
-        with self._store.transaction():
-            for step in steps:
-                if not (isinstance(step, StoreAssignment) and step.assignment.topology_id in unplaced):
-                    self._keep(step)
+        self._keep(
+            step
+            for step in steps
+            if isinstance(step, StoreChange)
+            and not (isinstance(step, StoreAssignment) and step.assignment.topology_id in unplaced)
+        )
         for step in steps:
             if not (isinstance(step, RemoveBoard) and step.topology_id in unplaced):
                 self._tell(step)
 
-    def _keep(self, step: NimbusInstruction) -> None:
-        match step:
+    def _keep(self, changes: Iterable[StoreChange]) -> None:
+        """Nothing is written for none: a full disk must not end a Nimbus that has nothing to keep."""
+        changes = list(changes)
+        if not changes:
+            return
+        with self._store.transaction():
+            for change in changes:
+                self._store_change(change)
+
+    def _store_change(self, change: StoreChange) -> None:
+        match change:
             case StoreTopology(record):
                 self._store.put_topology(record)
             case StoreStatus(topology_id, status, kill_wait_secs):

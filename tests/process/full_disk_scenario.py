@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import errno
+import json
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
 
+from squall.scheduler.why_away import why_away
 from tests.process.standing_tools import ENDLESS, Standing
 from tests.process.waiting import wait_for
 
@@ -28,14 +31,31 @@ def fill(path: Path) -> None:
         os.close(fd)
 
 
-def names_the_disk(cluster: Standing, *arguments: str) -> None:
-    """Whether Nimbus says it with its last words or has ended of it before, the command does."""
+def serves(cluster: Standing) -> bool:
+    """It answers a question, and has taken none of the changes for made that it could not keep."""
+    done = cluster.run("list", "--json")
+    return done.returncode == 0 and [row["name"] for row in json.loads(done.stdout)] == ["first"]
+
+
+def ends_of_it(cluster: Standing, filler: Path, *arguments: str) -> None:
+    """Nimbus cannot keep a change: it says so and ends, and the next one, of which nothing is asked, serves."""
+    fill(filler)
+    message = cluster.refused(1, *arguments)
+    assert message.startswith(f"store {cluster.path}/nimbus.db: "), (arguments, message)
+    assert "No space left on device" in message
+    wait_for("the next Nimbus, on a full disk", lambda: serves(cluster))
+
+
+def leaves_its_words(cluster: Standing, filler: Path) -> None:
+    """Nimbus ends when nobody asks it anything: who asks then is told why, whether the disk is still full or not."""
     with cluster.keeper_held():
-        done = cluster.run(*arguments)
-    message = done.stderr
-    assert done.returncode == 1
-    assert "No space left on device" in message, (arguments, message)
-    assert str(cluster.path) in message, message
+        os.kill(cluster.described("first")["workers"][0]["pid"], signal.SIGKILL)
+        wait_for("its end, of a death that cannot be kept", lambda: cluster.run_dir.lock_holder() is None)
+        assert why_away(cluster.run_dir) == f"cannot write to {cluster.path}: No space left on device"
+        filler.unlink()
+        message = cluster.run("list").stderr
+    assert f"store {cluster.path}/nimbus.db: " in message, message
+    assert "No space left on device" in message
 
 
 def scenario(cluster: Standing, filler: Path) -> None:
@@ -57,15 +77,15 @@ def scenario(cluster: Standing, filler: Path) -> None:
     wait_for("the state, where it was", lambda: position.exists() and position.read_text() == "12")
     before = cluster.described("first")["acked"]
     wait_for("more acks", lambda: cluster.described("first")["acked"] > before)
-    assert [row["name"] for row in cluster.json("list")] == ["first"]
-    fill(filler)
-    names_the_disk(cluster, "rebalance", "first", "-n", "1", "-w", "0")
-    names_the_disk(cluster, "deactivate", "first")
-    names_the_disk(cluster, "kill", "first", "-w", "0")
-    with cluster.keeper_held():
-        assert "No space left on device" in cluster.run("nimbus").stderr
-    assert cluster.described("first")["acked"] > before
-    filler.unlink()
+    wait_for("Nimbus", lambda: serves(cluster))
+    ends_of_it(cluster, filler, "rebalance", "first", "-n", "1", "-w", "0")
+    ends_of_it(cluster, filler, "deactivate", "first")
+    ends_of_it(cluster, filler, "kill", "first", "-w", "0")
+    before = cluster.described("first")["acked"]
+    wait_for("more acks, without any of that", lambda: cluster.described("first")["acked"] > before)
+    leaves_its_words(cluster, filler)
+    before = cluster.described("first")["acked"]
+    wait_for("more acks, of the next worker", lambda: cluster.described("first")["acked"] > before)
     assert not cluster.json("submit", ENDLESS, "--name", "x", "--fresh")["takes_up_state"]
     assert not position.exists()
     assert [row["name"] for row in cluster.json("list")] == ["first", "x"]
