@@ -2,8 +2,8 @@
 
 What it says on its stderr may be anywhere: nobody but a service manager may have it.
 
-Guarantees: one line; what is there is of the last Nimbus, and goes when another one serves. A Nimbus that serves keeps
-room for its words: a disk that fills up later, which may be what ends it, does not silence it.
+Guarantees: one line, whatever the error; what is there is of the last Nimbus, and goes when another one serves. One
+that serves keeps room for its words: a disk that fills up later, which may be what ends it, does not silence it.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import traceback
 from collections.abc import Iterator
 
 from squall.engine.errors import SquallError
@@ -29,9 +30,9 @@ def leaving_words(run_dir: RunDir) -> Iterator[None]:
     serves has nothing to say."""
     try:
         yield
-    except SquallError as error:
+    except Exception as error:
         try:
-            _write(run_dir, f"{plain(error)}\n".encode()[:_ROOM_BYTES])
+            _write(run_dir, f"{_line(error)}\n".encode()[:_ROOM_BYTES])
         except OSError as full:
             # Commands find out about a full disk, or no directory, by themselves.
             log.warning("cannot write %s: %s", run_dir.nimbus_words, full.strerror)
@@ -54,11 +55,18 @@ def words_of(run_dir: RunDir) -> str:
         return ""
 
 
+def _line(error: Exception) -> str:
+    """Of an error that is none of ours, the kind as well: many say nothing without."""
+    return plain(error if isinstance(error, SquallError) else "".join(traceback.format_exception_only(error)).strip())
+
+
 def _write(run_dir: RunDir, words: bytes) -> None:
-    """Over what was there, on blocks that the file has already: a file cut to nothing would have to find new ones."""
+    """Over what was there, on blocks that the file has already: a file cut to nothing would have to find new ones.
+
+    Room is kept by writing: some file systems take a wish for room (fallocate) for no more than a length.
+    """
     fd = os.open(run_dir.nimbus_words, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
-        os.posix_fallocate(fd, 0, _ROOM_BYTES)
         os.pwrite(fd, words.ljust(_ROOM_BYTES, b"\0"), 0)
     finally:
         os.close(fd)

@@ -332,7 +332,7 @@ class Store:
         try:
             db.executescript(f"BEGIN; {_SCHEMA} PRAGMA user_version = {SCHEMA_VERSION}; COMMIT;")
         except sqlite3.Error as error:
-            raise StoreError(f"cannot make store {self.path}: {error}") from error
+            raise StoreError(f"cannot make store {self.path}: {_said(error)}") from error
         finally:
             db.close()
         os.rename(temporary, self.path)
@@ -347,9 +347,7 @@ class Store:
         try:
             return self._db.execute(sql, values)
         except (sqlite3.OperationalError, sqlite3.IntegrityError) as error:
-            # SQLite has words of its own for what every other program calls ENOSPC.
-            full = getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_FULL
-            raise StoreError(f"store {self.path}: {error}{': ' + os.strerror(errno.ENOSPC) if full else ''}") from error
+            raise StoreError(f"store {self.path}: {_said(error)}") from error
         except sqlite3.DatabaseError as error:
             raise self._damaged(error) from error
 
@@ -371,6 +369,12 @@ class Store:
             f"store {self.path} is damaged ({words}); nothing was stopped or removed: put back a copy of it and of "
             f"nimbus.seal, or see `squall repair --dir {os.path.dirname(self.path)}`"
         )
+
+
+def _said(error: sqlite3.Error) -> str:
+    """SQLite has words of its own for what every other program calls ENOSPC."""
+    full = getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_FULL
+    return f"{error}: {os.strerror(errno.ENOSPC)}" if full else str(error)
 
 
 def _with_digest(key: tuple[str, str, int], content: bytes) -> bytes:

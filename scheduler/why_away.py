@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import os
 
+from squall.ipc.private import opener
 from squall.ipc.rundir import RunDir
 from squall.scheduler.nimbus_words import words_of
 
@@ -24,11 +25,12 @@ def room_error(run_dir: RunDir) -> str:
     """What the system says, with the directory, if nothing can be written where the store is; "" if it can."""
     probe = run_dir.durable / f".room-{os.getpid()}"
     try:
-        fd = os.open(probe, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
-        try:
-            os.posix_fallocate(fd, 0, _PROBE_BYTES)
-        finally:
-            os.close(fd)
+        # As the store does it: some file systems take a wish for room (fallocate) for no more than a length, others
+        # find out that there is none only when it is to be on disk.
+        with open(probe, "xb", opener=opener) as file:
+            file.write(bytes(range(256)) * (_PROBE_BYTES // 256))
+            file.flush()
+            os.fsync(file.fileno())
     except OSError as error:
         return f"cannot write to {run_dir.durable}: {error.strerror}"
     finally:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from collections.abc import Iterator
 
 import pytest
@@ -34,6 +36,15 @@ def test_they_are_of_the_last_one_and_go_when_another_serves(run_dir: RunDir) ->
     forget_words(run_dir)
     forget_words(run_dir)
     assert why_away(run_dir) == ""
+
+
+def test_any_error_has_some(run_dir: RunDir) -> None:
+    with pytest.raises(OSError, match="No space"), leaving_words(run_dir):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "boards/one")
+    assert why_away(run_dir) == "OSError: [Errno 28] No space left on device: 'boards/one'"
+    with pytest.raises(AssertionError), leaving_words(run_dir):
+        raise AssertionError
+    assert why_away(run_dir) == "AssertionError"
 
 
 def test_they_are_one_plain_line(run_dir: RunDir) -> None:
