@@ -20,8 +20,8 @@ from squall.scheduler.cluster import LocalCluster
 from squall.scheduler.daemons import processes_of, signal_marked
 from squall.scheduler.job import Job
 
-_PATIENCE_SECS = 2.0
-"""A process that was told to end takes a moment."""
+_PATIENCE_SECS = 5.0
+"""A process that was told to end takes a moment, longer on a busy machine."""
 _POLL_SECS = 0.02
 
 

@@ -156,7 +156,7 @@ class FakeNimbus:
         self.cut_lifeline()
         for process in self._supervisors:
             with contextlib.suppress(subprocess.TimeoutExpired):
-                process.wait(10)
+                process.wait(30)
             process.kill()
             process.wait()
         self.server.close()

@@ -19,7 +19,7 @@ from squall.ipc.arena import MEMFD_NAME
 from tests.parcels import batch_of, parcel_of
 from tests.process.planes import Endpoint
 
-DEADLINE_SECS = 20.0
+DEADLINE_SECS = 40.0
 
 
 def payload(sender: int, receiver: int, number: int) -> Any:

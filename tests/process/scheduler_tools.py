@@ -12,7 +12,7 @@ from squall.scheduler.messages import Assignment, SlotAssignment, SlotRef, Topol
 from tests.process.waiting import wait_for
 
 ROOT = Path(__file__).parent.parent.parent
-DEADLINE_SECS = 15.0
+DEADLINE_SECS = 30.0
 T = TypeVar("T")
 
 

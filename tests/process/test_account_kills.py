@@ -100,7 +100,7 @@ def test_what_a_killed_receiver_alone_knew_is_unknown_and_has_an_exit_code() -> 
         wait_for("a queue", lambda: 0 < job.stats().untracked.delivered < 300)
         (slow,) = [reading.worker for reading in job.readings() if reading.component == "slow"]
         cluster.inject("kill", slow)
-        report = job.wait_until_drained(30)
+        report = job.wait_until_drained(90)
         assert job.kill(0.0) == 0
         last = job.stats()
     assert report.untracked == last.untracked

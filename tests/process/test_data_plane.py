@@ -15,7 +15,7 @@ from tests.process.plane_process import PlaneProcess, connect_all, is_done
 from tests.process.planes import MIB, socket_directory
 from tests.process.waiting import wait_for
 
-DEADLINE_SECS = 20.0
+DEADLINE_SECS = 40.0
 Start = Callable[..., PlaneProcess]
 
 

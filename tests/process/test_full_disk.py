@@ -19,7 +19,7 @@ def may_mount() -> bool:
     """Some systems keep people who are not root from making namespaces."""
     try:
         line = [*IN_A_NAMESPACE, "mount", "-t", "tmpfs", "-o", "size=1m", "squall-test", "/tmp"]
-        return subprocess.run(line, capture_output=True, timeout=20).returncode == 0
+        return subprocess.run(line, capture_output=True, timeout=60).returncode == 0
     except FileNotFoundError:
         return False
 

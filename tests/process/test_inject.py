@@ -16,7 +16,7 @@ REFUSALS = ("has not been started yet", "is dead, its replacement is not there y
 def test_the_caller_is_not_hit() -> None:
     """In a session of its own, so that a signal to its group shows in its exit status and nowhere else."""
     command = [sys.executable, "-m", "tests.process.test_inject"]
-    caller = subprocess.run(command, start_new_session=True, capture_output=True, text=True, timeout=60, check=False)
+    caller = subprocess.run(command, start_new_session=True, capture_output=True, text=True, timeout=100, check=False)
     assert caller.returncode == 0, caller.stderr
     assert "hit or refused 6 times" in caller.stdout
 
@@ -30,7 +30,7 @@ def _inject_early() -> None:
         for number in range(2):
             job = cluster.submit(f"early-{number}", topology)
             _inject(cluster)
-            job.wait_until_ready(20)
+            job.wait_until_ready(60)
             cluster.inject("stop", "node-1:6700")
             cluster.inject("continue", "node-1:6700")
             job.rebalance(workers=2, wait_secs=0)

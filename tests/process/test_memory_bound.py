@@ -45,7 +45,7 @@ def test_a_receiver_that_does_nothing_stops_the_spout_and_nobody_holds_more_than
     config = Config(workers=2, ackers=1, link_window_bytes=WINDOW, max_spout_pending=None, message_timeout_secs=600)
     with LocalCluster(nodes=1, slots_per_node=2) as cluster:
         job = cluster.submit("bound", builder.build(), config)
-        job.wait_until_ready(20)
+        job.wait_until_ready(60)
         before = [peak_bytes(pid) for pid in pids(job)]
         seen: list[int] = []
 
@@ -60,7 +60,7 @@ def test_a_receiver_that_does_nothing_stops_the_spout_and_nobody_holds_more_than
         bound = 3 * WINDOW + 2 * size
         assert 0 < max(words(job, SLOT_HELD_BYTES)) <= bound
         (tmp_path / "go").touch()
-        report = job.wait_until_drained(timeout=60)
+        report = job.wait_until_drained(timeout=90)
         assert (report.acked, report.failed) == (count, 0)
         # Beside the queues: frames on their way in and out, the arena, what is pending, and Python's own.
         for pid, at_first in zip(pids(job), before, strict=True):

@@ -20,7 +20,7 @@ def run_with(source: parts.OneIsHuge, sink: parts.Swells, **settings: Any) -> Ru
     builder.set_bolt("zink", sink).shuffle_grouping("source")
     with LocalCluster(nodes=1, slots_per_node=2) as cluster:
         job = cluster.submit("huge", builder.build(), Config(workers=2, ackers=1, **settings))
-        return job.wait_until_drained(timeout=40)
+        return job.wait_until_drained(timeout=90)
 
 
 @pytest.mark.parametrize("on_error", ["fail", "crash"])

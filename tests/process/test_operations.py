@@ -60,7 +60,7 @@ def run_until_interrupted(cluster: Standing, arguments: list[str]) -> None:
         try:
             wait_for(f"squall {arguments[0]} to run", there)
             process.send_signal(signal.SIGINT)
-            process.communicate(timeout=20)
+            process.communicate(timeout=100)
         finally:
             process.kill()
     assert process.returncode == 0

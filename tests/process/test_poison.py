@@ -37,7 +37,7 @@ def poisoned(directory: Path, victims: tuple[int, ...], how: str, bolts: int = 1
 def run(run_dir: Path, topology: Any, **settings: Any) -> RunReport:
     config = Config(**{"message_timeout_secs": 3600, "max_spout_pending": 100, **settings})
     with LocalCluster(slots_per_node=config.workers, run_dir=run_dir) as cluster:
-        return cluster.submit("poison", topology, config).wait_until_drained(timeout=50)
+        return cluster.submit("poison", topology, config).wait_until_drained(timeout=90)
 
 
 def ledger(run_dir: Path) -> DeadLetters:
@@ -118,7 +118,7 @@ def test_attempts_go_on_counting_after_the_spouts_worker_died(tmp_path: Path) ->
         spouts = next(reading.worker for reading in job.readings() if reading.component == "numbers")
         before = len(_of_victim(tmp_path))
         cluster.inject("kill", spouts)
-        report = job.wait_until_drained(timeout=50)
+        report = job.wait_until_drained(timeout=90)
     attempts = [row[5] for row in _of_victim(tmp_path)]
     assert attempts[:before] == list(range(1, before + 1))
     # A failure that the spout was told in the very turn it was killed in may be counted again.
@@ -141,7 +141,7 @@ def test_a_dead_letter_is_replayed_in_a_running_topology_once(tmp_path: Path) ->
     with LocalCluster(slots_per_node=1, run_dir=run_dir) as cluster:
         config = Config(workers=1, message_timeout_secs=3600)
         job = cluster.submit("poison", topology, config)
-        job.wait_until_drained(timeout=50)
+        job.wait_until_drained(timeout=90)
         before = len(notes(tmp_path, "poisonings"))
         given = squall("dead-letters", "poison", "--dir", run_dir, "--replay", "--json")
         assert [letter["message_id"] for letter in json.loads(given.stdout)["letters"]] == ["333"]
@@ -151,7 +151,7 @@ def test_a_dead_letter_is_replayed_in_a_running_topology_once(tmp_path: Path) ->
         note(str(tmp_path), "cured", True)
         requests = run_dir / "state" / "poison" / ".given-back" / "numbers-0"
         wait_for("the request to be settled", lambda: not list(requests.iterdir()))
-        report = job.wait_until_drained(timeout=50)
+        report = job.wait_until_drained(timeout=90)
     assert [VICTIM] in [row[1:] for row in notes(tmp_path, "seen")]
     assert report.dead_letters == 1
     assert ledger(run_dir).read() == []

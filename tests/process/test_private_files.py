@@ -52,7 +52,7 @@ def test_a_cluster_of_a_program(no_umask: None, tmp_path: Path) -> None:
     builder.set_bolt("refuses", Refuses()).shuffle_grouping("spout")
     with LocalCluster(nodes=1, slots_per_node=2, run_dir=run_dir) as cluster:
         job = cluster.submit("open", builder.build(), Config(workers=2, max_attempts=1))
-        job.wait_until_drained(timeout=20)
+        job.wait_until_drained(timeout=90)
         assert open_to_others(run_dir.parent) == []
         assert len([entry for entry in run_dir.rglob("*") if entry.is_socket()]) >= 4
     assert open_to_others(run_dir.parent) == []

@@ -28,7 +28,7 @@ def test_from_python(tmp_path: Path) -> None:
     (tmp_path / "main.py").write_text(PROGRAMS[1])
     done = subprocess.run(
         [sys.executable, str(tmp_path / "main.py")], cwd=tmp_path, env=environment(), capture_output=True, text=True,
-        timeout=50,
+        timeout=100,
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("1000 ")

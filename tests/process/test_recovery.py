@@ -37,14 +37,14 @@ def test_killed_workers_lose_nothing(text: list[str], tmp_path: Path, victims: l
     out = tmp_path / "result"
     with LocalCluster(nodes=2, slots_per_node=1) as cluster:
         job = cluster.submit("count", word_count([*text, "--out", str(out)]), Config(workers=2))
-        job.wait_until_ready(timeout=20)
+        job.wait_until_ready(timeout=60)
         for number, victim in enumerate(victims, start=1):
             acked = job.stats().acked
             wait_for("some more acks", lambda before=acked: job.stats().acked > before + 200)
             cluster.inject("kill", victim)
             wait_for("the replacement", lambda n=number: sum(
                 restart.ready_after_secs is not None for restart in job.stats().restarts) >= n)
-        report = job.wait_until_drained(timeout=40)
+        report = job.wait_until_drained(timeout=90)
         job.kill(0.0)
         assert broken_rules(cluster.run_dir) == []
     assert [restart.reason for restart in report.restarts] == ["killed by SIGKILL"] * len(victims)
@@ -65,10 +65,10 @@ def test_what_a_dead_worker_held_is_replayed_before_the_timeout(text: list[str],
     with LocalCluster(nodes=2, slots_per_node=1) as cluster:
         config = Config(workers=2, message_timeout_secs=3600)
         job = cluster.submit("count", word_count([*text, "--out", str(tmp_path / "r")]), config)
-        job.wait_until_ready(timeout=20)
+        job.wait_until_ready(timeout=60)
         wait_for("some acks", lambda: job.stats().acked > 100)
         cluster.inject("kill", "node-2:6700")
-        report = job.wait_until_drained(timeout=40)
+        report = job.wait_until_drained(timeout=90)
     assert report.timed_out == 0
     assert report.pending == 0
 
@@ -143,7 +143,7 @@ def test_interrupt_drains_and_a_second_one_does_not_wait(tmp_path: Path, signals
         if signals == 2:
             _wait_for_line(process, "draining")
             process.send_signal(signal.SIGINT)
-        out, err = process.communicate(timeout=30)
+        out, err = process.communicate(timeout=100)
     assert process.returncode == 130
     assert (", 0 pending" in out) is (signals == 1), out
     assert ("stopped with messages not done: " in err) is (signals == 2), err
@@ -158,7 +158,7 @@ def test_what_a_killed_worker_had_counted_is_in_the_report(tmp_path: Path) -> No
         job = cluster.submit("counted", builder.build(), Config(workers=2))
         wait_for("some tuples", lambda: len(parts.notes(tmp_path, "counted")) > 100)
         cluster.inject("kill", parts.notes(tmp_path, "counted")[0][0])
-        report = job.wait_until_drained(timeout=40)
+        report = job.wait_until_drained(timeout=90)
     assert report.restarts
     executed = len(parts.notes(tmp_path, "counted"))
     # One tuple may have been noted and not yet counted when the kill came.

@@ -17,7 +17,7 @@ def at_once(*lines: list[str]) -> list[tuple[int, str]]:
     processes = [start(*line) for line in lines]
     ends = []
     for process in processes:
-        _, err = process.communicate(timeout=50)
+        _, err = process.communicate(timeout=100)
         ends.append((process.returncode, err))
     return sorted(ends)
 

@@ -91,7 +91,7 @@ def test_rebalance_and_logs(cluster: Standing) -> None:
         os.kill(worker_of(cluster, "one")["pid"], signal.SIGKILL)
         more = [process.stdout.readline() for _ in range(2)]
         process.send_signal(signal.SIGINT)
-        process.communicate(timeout=20)
+        process.communicate(timeout=100)
     assert all("prepared nothing" in line for line in first + more)
     assert process.returncode == 130
     status = cluster.json("status", "one")
@@ -171,7 +171,7 @@ def test_in_the_foreground_it_runs_until_interrupted(cluster: Standing) -> None:
         cluster.ok("submit", ENDLESS, "--name", "one")
         wait_for("acks", lambda: cluster.described("one")["acked"] > 0)
         process.send_signal(signal.SIGINT)
-        _, err = process.communicate(timeout=30)
+        _, err = process.communicate(timeout=100)
     assert process.returncode == 130
     assert "draining" in err
     assert "pending" not in err
@@ -183,7 +183,7 @@ def test_in_the_foreground_it_ends_with_the_cluster(cluster: Standing) -> None:
         assert process.stdout is not None
         process.stdout.readline()
         cluster.ok("down")
-        process.communicate(timeout=30)
+        process.communicate(timeout=100)
     assert process.returncode == 0
 
 
@@ -200,7 +200,7 @@ def test_daemons_one_by_one(cluster: Standing) -> None:
         pid = worker_of(cluster, "one")["pid"]
         # Nimbus goes and comes; nobody else minds.
         daemons[0].send_signal(signal.SIGINT)
-        assert daemons[0].wait(20) == 0
+        assert daemons[0].wait(60) == 0
         done = cluster.run("status")
         assert done.returncode == 1
         waits, gives_up = done.stderr.splitlines()
@@ -211,7 +211,7 @@ def test_daemons_one_by_one(cluster: Standing) -> None:
         wait_for("both nodes", lambda: len(cluster.json("status")["nodes"]) == 2 if running(cluster) else False)
         assert worker_of(cluster, "one")["pid"] == pid
         assert cluster.json("down")["pending"] == {"one": 0}
-        assert [daemon.wait(20) for daemon in daemons] == [0, 0, 0]
+        assert [daemon.wait(60) for daemon in daemons] == [0, 0, 0]
     finally:
         for daemon in daemons:
             daemon.kill()

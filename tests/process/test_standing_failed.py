@@ -37,7 +37,7 @@ def daemon(cluster: Standing, *arguments: str) -> Iterator[subprocess.Popen[str]
             yield process
         finally:
             process.terminate()
-            process.communicate(timeout=20)
+            process.communicate(timeout=100)
 
 
 def crashing(path: Path) -> Path:

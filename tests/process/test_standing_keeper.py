@@ -44,7 +44,7 @@ def test_a_killed_nimbus_comes_back_and_commands_wait_for_it(cluster: Standing) 
             assert waiting.stderr is not None
             assert waiting.stderr.readline() == "Nimbus is away, waiting for it for up to 5 s\n"
             keeper.resume()
-            _, err = waiting.communicate(timeout=30)
+            _, err = waiting.communicate(timeout=100)
     assert (waiting.returncode, err) == (0, "")
     assert cluster.nimbus().pid != killed.pid
     assert workers(cluster) == before
@@ -93,7 +93,7 @@ def test_in_the_foreground_the_command_replaces_them(cluster: Standing) -> None:
             assert cluster.supervisor("node-1").pid != supervisor.pid
             assert workers(cluster) == before
             process.send_signal(signal.SIGINT)
-            _, err = process.communicate(timeout=30)
+            _, err = process.communicate(timeout=100)
         finally:
             process.kill()
     assert process.returncode == 130

@@ -49,7 +49,7 @@ def test_a_lost_node_and_its_return(cluster: Standing, tmp_path: Path) -> None:
         assert cluster.json("kill", "count", "-w", "20")["pending"] == 0
         assert read_counts(out) == Counter(text.read_text().split())
         cluster.ok("down")
-        assert returned.wait(20) == 0
+        assert returned.wait(60) == 0
     finally:
         if returned.is_running():
             returned.kill()

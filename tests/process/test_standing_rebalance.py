@@ -28,7 +28,7 @@ def test_words_are_counted_exactly_across_moves(cluster: LocalCluster, tmp_path:
     text.write_text("\n".join(LINES) + "\n")
     topology = word_count([str(text), "--out", str(out), "--parallelism", "2"])
     job = cluster.submit("count", topology, Config(workers=1))
-    job.wait_until_ready(timeout=20)
+    job.wait_until_ready(timeout=60)
     for workers, parallelism in ((4, {}), (2, {"count": 1}), (3, {"count": 2, "split": 1})):
         before = job.stats()
         assert job.rebalance(workers, parallelism, wait_secs=20) == 0
@@ -39,7 +39,7 @@ def test_words_are_counted_exactly_across_moves(cluster: LocalCluster, tmp_path:
         executors = Counter(e.component for worker in view.assignment.executors for e in worker)
         assert {name: executors[name] for name in parallelism} == parallelism
         wait_for("more acks", lambda seen=before.acked: job.stats().acked > seen or job.is_drained())
-    report = job.wait_until_drained(timeout=40)
+    report = job.wait_until_drained(timeout=90)
     assert job.kill(5.0) == 0
     assert report.restarts == []
     assert report.timed_out == 0
@@ -56,7 +56,7 @@ def test_a_move_keeps_the_status_and_the_totals(cluster: LocalCluster) -> None:
     wait_for("the spouts to rest", view.is_at_rest)
     acked = job.stats().acked
     assert job.rebalance(workers=2) == 0
-    job.wait_until_ready(timeout=20)
+    job.wait_until_ready(timeout=60)
     assert job.state().topology.status == "INACTIVE"
     assert job.stats().acked == acked
     job.activate()
@@ -70,7 +70,7 @@ def test_at_the_limit_it_moves_all_the_same_and_says_what_was_pending(cluster: L
     job = cluster.submit("stuck", endless(seconds_per_tuple=0.02, pending=200), Config(workers=1))
     wait_for("messages that are pending", lambda: job.stats().pending == 200)
     assert 0 < job.rebalance(workers=2, wait_secs=0.1) <= 200
-    job.wait_until_ready(timeout=20)
+    job.wait_until_ready(timeout=60)
     wait_for("messages that are pending again", lambda: job.stats().pending > 0)
     assert 0 < job.kill(0.1) <= 200
 
@@ -94,11 +94,11 @@ def test_what_cannot_be_is_refused(cluster: LocalCluster) -> None:
 
 def test_a_job_of_a_topology_that_was_replaced_says_so(cluster: LocalCluster) -> None:
     former = cluster.submit("endless", endless(), Config(workers=1))
-    former.wait_until_ready(timeout=20)
+    former.wait_until_ready(timeout=60)
     cluster.client.kill_topology("endless")
     cluster.client.await_removed(former.id, 20.0)
     with pytest.raises(ClusterError, match=f"topology {former.id} is gone"):
         former.state()
-    cluster.submit("endless", endless(), Config(workers=1)).wait_until_ready(timeout=20)
+    cluster.submit("endless", endless(), Config(workers=1)).wait_until_ready(timeout=60)
     with pytest.raises(ClusterError, match="is gone; 'endless' is another one by now"):
         former.state()

@@ -79,13 +79,13 @@ def test_bad_files_are_refused_and_leave_no_trace(cluster: Standing, file: Path)
 )
 def test_what_an_import_may_not_do(file: Path, text: str, message: str) -> None:
     file.write_text(text)
-    # Only the first two need to meet their limit.
-    secs = 1.0 if "longer" in message else 20.0
+    # Only the first one needs to meet its limit.
+    secs = 1.0 if "longer" in message else 40.0
     began = time.monotonic()
     with pytest.raises(UsageError) as caught:
         load_apart(str(file), [], Config(), time_secs=secs, memory_bytes=1 << 30)
     assert message in str(caught.value)
-    assert time.monotonic() - began < 15
+    assert time.monotonic() - began < 35
 
 
 def test_processes_that_an_import_leaves_behind_are_ended(file: Path) -> None:
@@ -142,7 +142,7 @@ def test_nothing_that_an_import_starts_outlives_it(file: Path, way: str, monkeyp
     try:
         monkeypatch.setenv("SQUALL_TEST_IMPORT", str(file))
         with contextlib.suppress(UsageError):
-            load_apart(str(file), [], Config(), time_secs=1.0 if way == "it hangs" else 20.0)
+            load_apart(str(file), [], Config(), time_secs=1.0 if way == "it hangs" else 40.0)
         assert [process for process in psutil.process_iter() if _carries(process, str(file))] == []
         assert bystander.poll() is None
     finally:

@@ -178,7 +178,7 @@ def test_a_disk_that_fills_up_costs_no_accepted_topology(cluster: Standing) -> N
     """Nimbus ends rather than go on with a memory that is not on disk; workers run on, and the next one knows all."""
     variables = environment(SQUALL_DIR=str(cluster.path))
     line = limited("RLIMIT_FSIZE", 60 * 1024, "up", "--slots", "1", "--detach")
-    subprocess.run(line, env=variables, cwd=ROOT, check=True, capture_output=True, timeout=50)
+    subprocess.run(line, env=variables, cwd=ROOT, check=True, capture_output=True, timeout=100)
     accepted = []
     for number in range(20):
         done = cluster.run("submit", ENDLESS, "--name", f"t{number}")
@@ -204,7 +204,7 @@ def test_a_full_disk_and_no_descriptors(cluster: Standing) -> None:
 
     def refused(*line: str, code: int = 1) -> str:
         variables = environment(SQUALL_DIR=str(cluster.path))
-        done = subprocess.run(line, env=variables, cwd=ROOT, capture_output=True, text=True, timeout=50)
+        done = subprocess.run(line, env=variables, cwd=ROOT, capture_output=True, text=True, timeout=100)
         assert done.returncode == code, done.stderr
         assert done.stdout == ""
         assert done.stderr.startswith("squall: "), done.stderr

@@ -65,7 +65,7 @@ def test_inactive_at_first(squall_cluster: LocalCluster, tmp_path: Path) -> None
     feeder.feed(("x",))
     builder = topology(feeder, tmp_path)
     job = squall_cluster.submit("inactive", builder.build(), Config(workers=2), active=False)
-    job.wait_until_ready(20)
+    job.wait_until_ready(60)
     assert sorted(notes(tmp_path, "prepared")) == ["waits"] * 4 + ["works"] * 2
     wait_for("idle workers", job.is_idle)
     assert (feeder.calls, feeder.waiting) == (["open"], 1)
@@ -86,7 +86,7 @@ def test_who_replaces_a_worker_is_as_inactive(squall_cluster: LocalCluster, tmp_
     for worker in ("node-1:6700", "node-1:6701"):
         squall_cluster.inject("kill", worker)
     wait_for("the replacement", lambda: feeder.calls == ["open", "activate", "deactivate", "open"])
-    job.wait_until_ready(20)
+    job.wait_until_ready(60)
     await_turns(tmp_path)
     assert (feeder.waiting, feeder.calls[3:]) == (1, ["open"])
     job.activate()
@@ -109,7 +109,7 @@ def test_reported_errors_are_counted_and_in_the_log_whoever_reports_them(
     job = squall_cluster.submit("reports", topology(feeder, tmp_path).build(), Config(workers=2))
     feeder.feed(("report",))
     feeder.finish()
-    report = job.wait_until_drained(20)
+    report = job.wait_until_drained(90)
     # Four tasks on threads of their own, and two that each of those sent it to.
     assert {name: component.errors for name, component in report.components.items()} == {
         "spout": 1, "waits": 4, "works": 8,
@@ -135,7 +135,7 @@ def test_ticks_on_threads_do_not_keep_a_topology_from_being_drained(
         job = squall_cluster.submit(f"ticks-{round_}", topology(feeder, tmp_path).build(), Config(workers=2))
         feeder.feed(("x",))
         feeder.finish()
-        assert job.wait_until_drained(10).acked == 1
+        assert job.wait_until_drained(90).acked == 1
         job.kill()
 
 
@@ -175,7 +175,7 @@ def test_blocking_executors_have_a_thread_each_and_tasks_share_it(
     job = squall_cluster.submit("threads", topology(feeder, tmp_path).build(), Config(workers=1))
     feeder.feed(("x",))
     feeder.finish()
-    job.wait_until_drained(20)
+    job.wait_until_drained(90)
     seen = {(component, index): thread for component, index, thread in notes(tmp_path, "threads")}
     assert {seen["works", index] for index in range(2)} == {"main"}
     waits = [seen["waits", index] for index in range(4)]

@@ -22,7 +22,7 @@ def run_with(tmp_path: Path, how: str) -> RunReport:
     builder.set_bolt("bolt", parts.Misbehaves(str(tmp_path), COUNT // 2, how)).shuffle_grouping("source")
     config = Config(workers=2, worker_timeout_secs=1, message_timeout_secs=600)
     with LocalCluster(nodes=1, slots_per_node=2) as cluster:
-        report = cluster.submit("stuck", builder.build(), config).wait_until_drained(timeout=40)
+        report = cluster.submit("stuck", builder.build(), config).wait_until_drained(timeout=90)
     assert report.acked == COUNT
     assert set(parts.notes(tmp_path, "behaved")) == set(range(COUNT))
     assert len(report.restarts) == 1
@@ -58,7 +58,7 @@ def run_threads(tmp_path: Path, bolt: parts.Hangs, count: int, workers: int = 2,
     builder.set_bolt("waits", bolt).shuffle_grouping("source")
     config = Config(**{"workers": workers, "message_timeout_secs": 600, **settings})
     with LocalCluster(nodes=1, slots_per_node=2) as cluster:
-        return cluster.submit("threads", builder.build(), config).wait_until_drained(timeout=60)
+        return cluster.submit("threads", builder.build(), config).wait_until_drained(timeout=90)
 
 
 @pytest.mark.parametrize("workers", [1, 2])
@@ -106,7 +106,7 @@ def test_what_hangs_a_loop_every_time_is_a_dead_letter_though_its_tree_times_out
     builder.set_bolt("waits", parts.HangsLoop(str(tmp_path), victim=VICTIM, times=1000)).shuffle_grouping("source")
     config = Config(workers=2, worker_timeout_secs=1, message_timeout_secs=0.7, max_crashes=3)
     with LocalCluster(nodes=1, slots_per_node=2) as cluster:
-        report = cluster.submit("loop", builder.build(), config).wait_until_drained(timeout=50)
+        report = cluster.submit("loop", builder.build(), config).wait_until_drained(timeout=90)
     assert set(parts.notes(tmp_path, "acked")) == set(range(COUNT)) - {VICTIM}
     assert report.dead_letters == 1
     (dead,) = parts.notes(tmp_path, "dead")
@@ -121,6 +121,6 @@ def test_a_worker_whose_bolt_is_slow_is_not_taken_for_hung(tmp_path: Path) -> No
     builder.set_bolt("slow", parts.Slow(0.05)).shuffle_grouping("source")
     config = Config(workers=1, worker_timeout_secs=1, message_timeout_secs=600)
     with LocalCluster(nodes=1, slots_per_node=1) as cluster:
-        report = cluster.submit("slow", builder.build(), config).wait_until_drained(timeout=40)
+        report = cluster.submit("slow", builder.build(), config).wait_until_drained(timeout=90)
     assert report.restarts == []
     assert report.acked == report.components["slow"].executed == 100

@@ -51,7 +51,7 @@ def run(cluster, tmp_path, last, workers=2):
     job = cluster.submit("squares", builder.build(), Config(workers=workers))
     feeder.feed((3,))
     feeder.finish()
-    job.wait_until_drained(timeout=30)
+    job.wait_until_drained(timeout=90)
     assert feeder.acked == [1]
     return job
 '''
@@ -66,7 +66,7 @@ def run_pytest(
     paths = f"{ROOT}:{path}" if path is not None else str(ROOT)
     return subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *named, *arguments], cwd=directory,
-        env={**environment(), "PYTHONPATH": paths}, capture_output=True, text=True, timeout=50,
+        env={**environment(), "PYTHONPATH": paths}, capture_output=True, text=True, timeout=100,
     )
 
 

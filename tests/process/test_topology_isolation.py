@@ -104,7 +104,7 @@ def test_a_supervisor_that_comes_back_ends_it(singly: Singly, tmp_path: Path) ->
     kill = singly.start("kill", "first", "-w", "0")
     singly.supervisor()
     (tmp_path / "release").touch()
-    assert kill.wait(30) == 0
+    assert kill.wait(60) == 0
     assert not any(map(lives, pids))
 
 

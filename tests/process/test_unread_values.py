@@ -48,7 +48,7 @@ def test_with_default_settings(tmp_path: Path, what: str, who: str, deaths: int)
 def test_with_one_attempt_and_no_crashes(kind: type) -> None:
     with LocalCluster(nodes=1, slots_per_node=2) as cluster:
         settings: Any = {"workers": 2, "ackers": 1, "on_error": "fail", "max_attempts": 1}
-        report = cluster.submit("bad", unread_parts.topology(kind), Config(**settings)).wait_until_drained(timeout=40)
+        report = cluster.submit("bad", unread_parts.topology(kind), Config(**settings)).wait_until_drained(timeout=90)
     assert (report.dead_letters, report.acked, report.failed, report.timed_out) == (1, COUNT - 1, 0, 0)
     assert report.restarts == []
     assert report.links["refused"] == 0
@@ -59,6 +59,6 @@ def test_without_message_ids_it_is_dropped_and_counted(kind: type) -> None:
     with LocalCluster(nodes=1, slots_per_node=2) as cluster:
         topology = unread_parts.topology(kind, unread_parts.Untracked)
         job = cluster.submit("bad", topology, Config(workers=2, ackers=1, on_error="fail"))
-        report = job.wait_until_drained(timeout=40)
+        report = job.wait_until_drained(timeout=90)
     assert report.untracked == (COUNT, COUNT - 1, 1, 0, 0)
     assert (report.untracked_emitted, report.emitted, report.restarts) == (COUNT, 0, [])

@@ -72,7 +72,7 @@ def test_classes_of_the_main_program(tmp_path: Path) -> None:
     file = tmp_path / "orders.py"
     file.write_text(PROGRAM)
     done = subprocess.run(
-        [sys.executable, str(file)], cwd=tmp_path, env=environment(), capture_output=True, text=True, timeout=50
+        [sys.executable, str(file)], cwd=tmp_path, env=environment(), capture_output=True, text=True, timeout=100
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout.strip() == "200"

@@ -220,5 +220,5 @@ def test_what_topologies_import_is_there_before_a_worker_is_forked() -> None:
         "import squall; [getattr(squall, name) for name in squall.__all__]\n"
         "print(*sorted(set(sys.modules) - before))"
     )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60)
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=100)
     assert done.stdout.strip() == ""

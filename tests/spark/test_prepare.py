@@ -229,7 +229,7 @@ def test_the_command_tells_people_what_is_in_the_feed(spark: SparkSession, sourc
 def test_a_mistake_is_one_line_and_exit_code_2(tmp_path: Path) -> None:
     arguments = ["prepare", str(tmp_path / "missing"), "--out", str(tmp_path / "feed")]
     result = subprocess.run(
-        [sys.executable, "-m", "squall", *arguments], cwd=ROOT, capture_output=True, text=True, timeout=30
+        [sys.executable, "-m", "squall", *arguments], cwd=ROOT, capture_output=True, text=True, timeout=100
     )
     assert result.returncode == 2
     assert result.stdout == ""

@@ -31,7 +31,7 @@ def test_the_terminal_shows_our_lines_only_and_temporary_files_go(source: Path, 
         env={**os.environ, "TMPDIR": str(temporary)},
         capture_output=True,
         text=True,
-        timeout=50,
+        timeout=100,
     )
     assert result.returncode == 0, result.stderr
     assert json.loads(result.stdout)["rows"] == 1
@@ -58,7 +58,7 @@ assert SparkContext._gateway is SparkContext._active_spark_context is None
 
 
 def test_a_killed_java_machine_is_named_and_forgotten() -> None:
-    result = subprocess.run([sys.executable, "-c", DYING], cwd=ROOT, capture_output=True, text=True, timeout=50)
+    result = subprocess.run([sys.executable, "-c", DYING], cwd=ROOT, capture_output=True, text=True, timeout=100)
     expected = "Spark's JVM was killed by SIGKILL (out of memory?): it left no message\n"
     assert (result.stdout, result.stderr) == (expected, "")
 

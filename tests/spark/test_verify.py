@@ -268,7 +268,7 @@ def test_wrong_arguments_are_one_line_and_exit_code_2(feed: Path, tmp_path: Path
             verify(first, second)
     arguments = ["verify", str(tmp_path), str(tmp_path)]
     shown = subprocess.run(
-        [sys.executable, "-m", "squall", *arguments], cwd=ROOT, capture_output=True, text=True, timeout=30
+        [sys.executable, "-m", "squall", *arguments], cwd=ROOT, capture_output=True, text=True, timeout=100
     )
     assert shown.returncode == 2
     assert shown.stderr == f"squall: {tmp_path} is not a feed: it has no _feed.json; squall prepare makes one\n"

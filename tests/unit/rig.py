@@ -29,7 +29,7 @@ from squall.engine.topology import Topology
 from squall.engine.tuple import Tuple
 
 MAX_STEPS = 10_000
-DEADLINE_SECS = 10.0
+DEADLINE_SECS = 30.0
 
 
 class Feeder(Spout):

@@ -173,7 +173,7 @@ def test_a_thread_is_given_no_more_than_its_queue_may_hold_and_holds_who_feeds_i
     go = threading.Event()
 
     def waits(bolt: DoesBasic, tup: Tuple, out: Any) -> None:
-        assert go.wait(10)
+        assert go.wait(30)
 
     sink = DoesBasic(waits, blocking=True)
     rig = rig_of(chain(Fountain(500, KIB), Does(emits(10), ("value",)), sink), threads=True)

@@ -284,7 +284,7 @@ WORKER = """
 def python(code: str, *arguments: str, cwd: Path) -> str:
     process = subprocess.run(
         [sys.executable, "-c", textwrap.dedent(code), *arguments], cwd=cwd, env={"PYTHONPATH": str(ROOT)},
-        capture_output=True, text=True, timeout=50,
+        capture_output=True, text=True, timeout=100,
     )  # fmt: skip
     assert process.returncode == 0, process.stderr
     return process.stdout

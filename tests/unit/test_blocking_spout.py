@@ -276,7 +276,7 @@ def test_an_emit_that_waits_when_the_worker_ends_unwinds(rigs: list[Rig]) -> Non
     spout.queue.put(emits)
     until(rig, spout.queue.empty)
     assert close_tasks(rig.core) == []
-    assert unwound.wait(10)
+    assert unwound.wait(30)
     assert spout.calls[-1] == "close"
 
 

@@ -31,7 +31,7 @@ from squall.ipc.board import (
 )
 from squall.ipc.board import SlotCell as Cell
 
-DEADLINE_SECS = 20.0
+DEADLINE_SECS = 40.0
 NO_LIMIT = resource.RLIM_INFINITY
 
 

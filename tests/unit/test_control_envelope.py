@@ -16,7 +16,7 @@ from squall.ipc.envelope import MAX_FRAME_BYTES, MAX_SESSIONS, Envelope, Opener,
 from squall.ipc.rundir import RunDir
 
 KEY = b"k" * 32
-DEADLINE_SECS = 5.0
+DEADLINE_SECS = 30.0
 
 
 class Ping(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

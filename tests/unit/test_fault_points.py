@@ -10,7 +10,7 @@ import pytest
 from squall.engine.errors import UsageError
 from squall.scheduler.fault_points import ENVIRONMENT, POINTS, FaultPoints, from_environment
 
-DEADLINE_SECS = 20.0
+DEADLINE_SECS = 40.0
 
 
 def passes_survived(plan: str, incarnation: int, *points: str) -> tuple[int, int | None]:

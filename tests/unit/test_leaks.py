@@ -89,7 +89,7 @@ def test_thread_unknown_to_threading_is_seen() -> None:
 
     hold.acquire()
     _thread.start_new_thread(wait, ())
-    assert started.wait(5)
+    assert started.wait(30)
     found = find_leaks(before, NO_TIME_SECS)
     hold.release()
     assert "started without the threading module" in str(found) or "_DummyThread" in str(found)
@@ -99,7 +99,7 @@ def test_thread_unknown_to_threading_is_seen() -> None:
 def test_zeromq_context_left_open_is_seen() -> None:
     before = Snapshot.take()
     with zmq.Context() as context, context.socket(zmq.PUSH):  # its threads come with the first socket
-        deadline = time.monotonic() + 5
+        deadline = time.monotonic() + 30
         while "a ZeroMQ context that was not terminated" not in str(found := find_leaks(before, NO_TIME_SECS)):
             assert time.monotonic() < deadline, found  # each thread names itself, a moment after it began
     assert not find_leaks(before)
@@ -109,7 +109,7 @@ def test_waits_for_what_is_on_its_way_out() -> None:
     before = Snapshot.take()
     timer = threading.Timer(0.1, lambda: None)
     timer.start()
-    assert not find_leaks(before, deadline_secs=5)
+    assert not find_leaks(before, deadline_secs=30)
 
 
 @pytest.mark.parametrize("whole", [True, False], ids=["whole", "quick"])
@@ -203,7 +203,7 @@ def test_shared_memory_in_use_by_others_is_not_ours(marker: RunMarker, shared_me
     in_use = find_leaks(before, NO_TIME_SECS)
     os.kill(stranger, signal.SIGKILL)
     with contextlib.suppress(psutil.NoSuchProcess):
-        psutil.Process(stranger).wait(5)
+        psutil.Process(stranger).wait(30)
     abandoned = find_leaks(before, NO_TIME_SECS)
     path.unlink()
     assert str(in_use) == ""
