@@ -120,10 +120,17 @@ class Backpressure:
         task.received_bytes += batch.bytes or batch.weigh()
         if self._largest:
             self._see_size(batch)
-        self._see(task)
+        if task.received_bytes - task.processed_bytes >= self.limit_bytes:
+            self._see(task)
+
+    def leave(self, batches: Iterable[Batch]) -> None:
+        """Batches for other workers leave. What was never left behind by a send is in no account: most never are."""
+        for batch in batches:
+            if batch.measured:
+                self.waits(batch.target, -batch.bytes)
 
     def waits(self, target: int, size_bytes: int) -> None:
-        """So many bytes for a task of another worker have been emitted (or, if negative, have left)."""
+        """So many bytes more (or, if negative, fewer) wait for a task of another worker, left behind by a send."""
         waiting = self._waiting[target] = self._waiting.get(target, 0) + size_bytes
         if waiting >= self.limit_bytes:
             if target not in self._waiting_full:
@@ -140,10 +147,9 @@ class Backpressure:
                 if batch.measured:
                     break
                 self.measured_rows += len(batch.rows)
-                more = batch.measure()
+                parcel.bytes += batch.measure()
                 self._see_size(batch)
-                parcel.bytes += more
-                self.waits(batch.target, more)
+                self.waits(batch.target, batch.bytes)
 
     def end_turn(self) -> None:
         """Measure what is still in inboxes, and see what is no longer full. Raises CycleOverflow."""

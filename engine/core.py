@@ -343,8 +343,9 @@ class WorkerCore:
 
     def _pack(self, batch: Batch) -> None:
         self._count(batch)
-        self.pressure.waits(batch.target, batch.bytes or batch.weigh())
-        kept = self._kept.get(batch.target)
+        if not batch.bytes:
+            batch.weigh()
+        kept = self._kept.get(batch.target) if self._kept else None
         (self._parcel(self.plan.task_worker[batch.target]) if kept is None else kept).add(batch)
 
     def take_parcel(self, worker: int) -> Parcel:
@@ -354,8 +355,7 @@ class WorkerCore:
             parcel = parcel.cut(self.frame_bytes, self.outbox.edges.next)
         else:
             del self._parcels[worker]
-        for batch in parcel.batches:
-            self.pressure.waits(batch.target, -batch.bytes)
+        self.pressure.leave(parcel.batches)
         return parcel
 
     def has_parcel(self, worker: int) -> bool:
@@ -433,8 +433,8 @@ class WorkerCore:
             self._kept[task] = Parcel() if parcel is None else parcel.take_for(task)
         for task in no_longer:
             parcel = self._parcel(self.plan.task_worker[task])
-            for batch in self._kept.pop(task).batches:
-                parcel.add(batch)
+            # First, because it may be in the account of what waits, which has what comes first of each parcel.
+            parcel.add_first(self._kept.pop(task))
 
     def receive(self, parcel: Parcel, done: Callable[[], None]) -> None:
         """Take in what another worker sent; `done` is called when all of it has been processed."""
@@ -500,7 +500,7 @@ class WorkerCore:
                 dropped.append(self._kept[task])
                 self._kept[task] = Parcel()
         for lost in (batch for each in dropped for batch in each.batches):
-            self.pressure.waits(lost.target, -lost.bytes)
+            self.pressure.leave((lost,))
             self._drop(lost)
 
     def _drop(self, batch: Batch) -> None:
@@ -517,6 +517,7 @@ class WorkerCore:
         for _, spout in self.spout_tasks.values():
             stats = spout.stats
             spout.count_emits()
+            spout.refresh_waits()
             stats.pending = len(spout.pending)
             stats.waiting = spout.held_for_retry
             stats.unreplayed = spout.pending.unreplayed(stats.waiting)

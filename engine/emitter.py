@@ -198,6 +198,7 @@ class Emitter:
                 )
                 routes.append(Route(task, name, subscription, targets, outbox, bits, choosers, check))
             self.streams[name] = (PickledStreamOut if debug else StreamOut)(who, shape, routes)
+        self._routed = [route.batches for stream in self.streams.values() for route in stream.routes]
 
     def stream(self, name: str) -> StreamOut:
         """A declared stream, or ComponentError."""
@@ -217,16 +218,18 @@ class Emitter:
 
     def newest_row_bytes(self) -> int:
         """About how much memory what was emitted last to each stream holds; 0 if nothing is there to be looked at."""
-        return sum(
-            next((row_bytes(batch.rows[-1]) for batch in route.batches if batch.rows), 0)
-            for stream in self.streams.values() for route in stream.routes
-        )
+        size = 0
+        for batches in self._routed:
+            for batch in batches:
+                if batch.rows:
+                    size += row_bytes(batch.rows[-1])
+                    break
+        return size
 
     def open_bytes(self) -> int:
         """About how much memory what was emitted since the last flush holds."""
         return sum(
-            len(batch.rows) * row_bytes(batch.rows[-1])
-            for stream in self.streams.values() for route in stream.routes for batch in route.batches if batch.rows
+            len(batch.rows) * row_bytes(batch.rows[-1]) for batches in self._routed for batch in batches if batch.rows
         )
 
     @property

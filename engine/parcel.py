@@ -40,6 +40,12 @@ class Parcel:
         self.rows += len(batch.rows)
         self.bytes += batch.bytes
 
+    def add_first(self, other: Parcel) -> None:
+        """Put the batches of another parcel, for tasks that this one has none for, before all others."""
+        self.batches.extendleft(reversed(other.batches))
+        self.rows += other.rows
+        self.bytes += other.bytes
+
     def add_acks(self, acks: Mapping[int, int], workers: Mapping[int, int]) -> None:
         """Merge XORs and worker masks, by root, for ackers that live there."""
         mine = self.acks

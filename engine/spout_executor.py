@@ -42,8 +42,9 @@ class SpoutTask:
     """One task of a spout."""
 
     __slots__ = (
-        "_before", "_held", "_lied", "_said", "_since_ns", "active", "collector", "component", "emit_bytes", "finished",
-        "max_pending", "pending", "returned", "said_quiet", "stats", "task", "user", "waits_for",
+        "_before", "_emitted", "_emitted_again", "_held", "_lied", "_since_ns", "_waited_ns", "active", "collector",
+        "component", "emit_bytes", "finished", "max_pending", "pending", "returned", "said_quiet", "stats", "task",
+        "user", "waits_for",
     )
 
     def __init__(
@@ -66,29 +67,35 @@ class SpoutTask:
         """The spout is exhausted, nothing of it is pending, and it had nothing to replay when asked last."""
         self.said_quiet: Words = [0]
         """See `WorkerCore.take_back_quiet_in`."""
-        self.waits_for = INACTIVE
-        """Index in WAITS of what kept it from emitting more in its last turn; NOTHING if nothing did."""
+        self.waits_for = NOTHING
+        """Index in WAITS of what kept it from emitting more in its last turn; NOTHING if nothing did, or none was."""
         self._since_ns = 0
+        self._waited_ns = [0] * (len(WAITS) + 1)
+        """How long it waited for each of WAITS, and last for NOTHING."""
         self._before = stats.emitted, stats.tracked
-        self._said = 0, 0
+        self._emitted = self._emitted_again = 0
+        """What was written down last."""
         self._held, self._lied = 0, False
 
     def count_emits(self) -> None:
         """Write down what was emitted, before anybody can see it."""
-        said = self.emitted, self.pending.emitted_again
-        if said != self._said:
-            self._said = said
+        emitted, again = self.emitted, self.pending.emitted_again
+        if emitted != self._emitted or again != self._emitted_again:
+            self._emitted, self._emitted_again = emitted, again
             self.said_quiet[0] = 0
-            account, (emitted, tracked) = self.stats.account, self._before
-            account[EMITTED] = emitted + sum(said)
-            account[TRACKED] = tracked + sum(said) - self.untracked
+            account, (emitted_before, tracked_before) = self.stats.account, self._before
+            account[EMITTED] = emitted_before + emitted + again
+            account[TRACKED] = tracked_before + emitted + again - self.untracked
 
     def count_wait(self, now_ns: int) -> None:
         """The time since the last call was spent as its last turn left it."""
-        if self._since_ns and self.waits_for != NOTHING:
-            name = WAIT_COUNTERS[self.waits_for]
-            setattr(self.stats, name, getattr(self.stats, name) + now_ns - self._since_ns)
+        self._waited_ns[self.waits_for] += now_ns - self._since_ns
         self._since_ns = now_ns
+
+    def refresh_waits(self) -> None:
+        """Bring the counters of `stats` up to date."""
+        for name, waited_ns in zip(WAIT_COUNTERS, self._waited_ns, strict=False):
+            setattr(self.stats, name, waited_ns)
 
     @property
     def held_for_retry(self) -> int:
@@ -167,7 +174,7 @@ class SpoutExecutor:
             pending = task.pending
             task.count_wait(now_ns)
             self._at_hand[0] = task.task
-            if pending.trees and pending.now_ns() >= pending.due_ns and self._expire(task):
+            if pending.trees and now_ns >= pending.due_ns and self._expire(task):
                 worked = True
             if not emits or not task.active:
                 task.waits_for = CREDIT if task.active else INACTIVE

@@ -372,11 +372,13 @@ class Worker:
 
     def _poll(self, timeout_ms: int) -> list[tuple[Any, int]]:
         """What is there, now or before the time is up. Others must know of a sleeper: acks in lanes do not wake it."""
+        plane = self._plane
+        plane.polled()
         if not timeout_ms:
             return self._poller.poll(0)
-        self._plane.set_awake(False)
-        events = self._poller.poll(0 if self._plane.has_acks else timeout_ms)
-        self._plane.set_awake(True)
+        plane.set_awake(False)
+        events = self._poller.poll(0 if plane.has_acks else timeout_ms)
+        plane.set_awake(True)
         return events
 
     def _follow_supervisor(self) -> None:

@@ -97,6 +97,7 @@ class Server:
                 if command == "end":
                     return
                 self.pipe.send(getattr(self, command)(*arguments))
+            self.plane.polled()
             came = self.plane.receive(self.take_in, 64)
             sent = sum(self.send_one(slot) for slot in list(self.to_send))
             self.plane.send_credit(at_least=1)

@@ -67,7 +67,7 @@ class Endpoint:
     def await_parcels(self, count: int) -> None:
         """Take in what comes until so many parcels are there, without giving credit for them."""
         while len(self.parcels) < count:
-            assert self.plane.inbound.poll(round(DEADLINE_SECS * 1000)), f"{len(self.parcels)} of {count} parcels"
+            assert self.plane.await_input(round(DEADLINE_SECS * 1000)), f"{len(self.parcels)} of {count} parcels"
             self.plane.receive(self.take_in, _FRAMES_PER_TURN)
 
     def finish_work(self) -> None:
@@ -139,6 +139,7 @@ def turn_until(condition: Callable[[], object], endpoints: Sequence[Endpoint]) -
         assert time.monotonic() < deadline, f"not within {DEADLINE_SECS} s: {[e.plane.counts for e in endpoints]}"
         poller.poll(50)
         for endpoint in endpoints:
+            endpoint.plane.polled()
             endpoint.turn()
 
 

@@ -116,7 +116,7 @@ def test_who_falls_asleep_while_it_is_told_is_woken(lanes: Lanes) -> None:
     one.plane._lanes = DozesOff(lanes.words[:], 2, 0, 1)
     one.plane.set_awake(True)
     assert one.plane.tell_acks(1, {1: 1}, {})
-    assert other.plane.inbound.poll(20_000)
+    assert other.plane.await_input(20_000)
     assert lanes.take(other) == 1
 
 

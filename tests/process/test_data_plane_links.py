@@ -187,10 +187,10 @@ def test_much_data_is_credited_before_many_frames_have_come(make: Make) -> None:
 
 def test_no_more_frames_are_taken_than_asked_for(make: Make) -> None:
     one, other = pair(make)
-    turn_until(lambda: one.plane.inbound.poll(0) == 0 and other.turn() == 0, [one])
+    turn_until(lambda: not one.plane.await_input(0) and other.turn() == 0, [one])
     for n in range(10):
         one.plane.send(1, parcel(n))
-    assert other.plane.inbound.poll(20_000)
+    assert other.plane.await_input(20_000)
     assert other.plane.receive(other.take_in, 0) == 0
     assert other.plane.receive(other.take_in, 3) <= 3
     turn_until(lambda: other.values == list(range(10)), [one, other])
@@ -375,7 +375,7 @@ def test_credit_of_a_former_life_is_not_given_to_the_next(make: Make) -> None:
     newer = make(0, incarnation=2)
     other.connect(newer)
     other.plane.send_credit(at_least=0)
-    assert newer.plane.inbound.poll(20_000)
+    assert newer.plane.await_input(20_000)
     newer.connect(other)
     newer.plane.send(1, parcel("new"))
     turn_until(lambda: settled(newer) and other.values == ["old", "new"], [newer, other])
