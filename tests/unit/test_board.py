@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import multiprocessing
 import os
 import resource
@@ -230,27 +231,30 @@ def in_child(body: Callable[[], None]) -> multiprocessing.process.BaseProcess:
 def test_reader_never_sees_a_torn_word(board: Board, path: str) -> None:
     """The writer alternates between words whose halves differ; a mixture of two would be neither."""
     words = (0x0000_0000_FFFF_FFFF, 0xFFFF_FFFF_0000_0000, 0x1234_5678_9ABC_DEF0)
-    n_writes = 300_000
+    enough = multiprocessing.get_context("fork").Event()
 
     def write() -> None:
         mine = Board.attach(path)
         at = mine.slot_at(2) + SLOT_PROGRESS
-        for n in range(n_writes):
-            mine.words[at] = words[n % 3]
-        mine.set_slot(2, 1, DEAD, os.getpid())
+        while not enough.is_set():
+            for word in words * 1000:
+                mine.words[at] = word
         mine.close()
 
     writer = in_child(write)
     try:
         at = board.slot_at(2) + SLOT_PROGRESS
-        seen = {0}
+        seen: set[int] = set()
         deadline = time.monotonic() + DEADLINE_SECS
-        while board.slot(2).state != DEAD and time.monotonic() < deadline:
+        # They take turns as the machine has it: on one core a reader may find the same word many times.
+        for rounds in itertools.count():
+            if rounds >= 300 and seen.issuperset(words):
+                break
+            assert time.monotonic() < deadline, seen
             seen.update(board.words[at] for _ in range(1000))
-        assert board.slot(2) == Cell(1, DEAD, writer.pid or 0)
         assert seen <= {0, *words}
-        assert len(seen) > 2
     finally:
+        enough.set()
         writer.join(DEADLINE_SECS)
         assert writer.exitcode == 0
         writer.close()
