@@ -22,6 +22,7 @@ from squall.engine.groupings import ChooseMany, ChooseOne, KeyHash, KeyMemo, Val
 from squall.engine.outbox import Outbox
 from squall.engine.picklable import PickleCheck
 from squall.engine.plan import Plan
+from squall.engine.plural import plural
 from squall.engine.sizes import row_bytes
 from squall.engine.stream import Stream
 from squall.engine.topology import FIELDS, Subscription, Topology
@@ -73,7 +74,7 @@ class StreamOut:
             values = tuple(values)
         if len(values) != len(self.shape.fields):
             raise ComponentError(
-                f"{self.who} emitted {len(values)} values {repr_of(values)}, but its fields are "
+                f"{self.who} emitted {plural(len(values), 'value')} {repr_of(values)}, but its fields are "
                 f"({', '.join(self.shape.fields)})"
             )
         return values  # type: ignore[no-any-return]

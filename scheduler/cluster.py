@@ -20,6 +20,7 @@ from types import ModuleType, TracebackType
 from squall.engine.config import Config
 from squall.engine.errors import ClusterError, SquallError, UsageError
 from squall.engine.plain_text import plain
+from squall.engine.plural import plural
 from squall.engine.report import RunReport
 from squall.engine.topology import Topology
 from squall.ipc.board import SlotCell
@@ -117,10 +118,10 @@ class LocalCluster:
                 continue
             if kept is not None:
                 path, count = kept
-                sys.stderr.write(
-                    f"{count} dead letters of {job.name} are kept; to list them: squall dead-letters {job.name} "
-                    f"--dir {plain(path)}\n"
-                )
+                of = f"of {job.name}"
+                letters = plural(count, f"dead letter {of} is", f"dead letters {of} are")
+                text = f"{letters} kept; to list what is there: squall dead-letters {job.name} --dir {path}"
+                sys.stderr.write(plain(text) + "\n")
 
     def __enter__(self) -> LocalCluster:
         return self

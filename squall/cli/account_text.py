@@ -8,11 +8,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
+from squall.engine.plural import plural
+
 
 def account_text(document: Mapping[str, Any]) -> str:
     """"90 acked, 10 failed, 0 dead letters, ...": what became of what was emitted. The parts add up to it."""
-    parts = [f"{document['acked']:,} acked"]
-    parts += [f"{document[name]:,} {label}" for name, label in _ATTEMPTS.items()]
+    parts = [f"{document[name]:,} {name}" for name in ("acked", "failed")]
+    parts.append(plural(document["dead_letters"], "dead letter"))
+    parts += [f"{document['waiting']:,} waiting for a retry", f"{document['pending']:,} pending"]
     parts += [f"{document[name]:,} {name}" for name in ("abandoned",) if document[name]]
     return ", ".join(parts)
 
@@ -28,7 +31,7 @@ def untracked_lines(document: Mapping[str, Any]) -> Iterator[str]:
     """Messages that nobody emitted again, and tuples outside of any tree."""
     if document["unreplayed"]:
         count = document["unreplayed"]
-        yield f"{count:,} message{'s' * (count != 1)} failed and {'was' if count == 1 else 'were'} not emitted again"
+        yield f"{plural(count, 'message')} failed and {'was' if count == 1 else 'were'} not emitted again"
     if document["untracked_emitted"]:
         yield f"{document['untracked_emitted']:,} emitted by spouts without tracking: nobody hears what becomes of them"
     for name, component in document["components"].items():
@@ -53,9 +56,6 @@ def wait_lines(document: Mapping[str, Any]) -> Iterator[str]:
             yield f"{name} waited: {shown}"
 
 
-_ATTEMPTS = {
-    "failed": "failed", "dead_letters": "dead letters", "waiting": "waiting for a retry", "pending": "pending",
-}
 _WAITS = {
     "pending_limit": "for answers (max_spout_pending)", "credit": "for room downstream", "retry": "to retry",
     "input": "for its source", "inactive": "to be activated",
@@ -85,8 +85,9 @@ def never_acked_lines(document: Mapping[str, Any]) -> Iterator[str]:
         never = row["kind"] == "bolt" and row["executed"] and not (row["acked"] or row["failed"])
         if never and document["timed_out"]:
             yield (
-                f"{name} has never acked any of its {row['executed']:,} tuples, and {document['timed_out']:,} trees "
-                "timed out: a Bolt acks each tuple itself (collector.ack), a BasicBolt has it done"
+                f"{name} has never acked any of its {plural(row['executed'], 'tuple')}, and "
+                f"{plural(document['timed_out'], 'tree')} timed out: a Bolt acks each tuple itself "
+                "(collector.ack), a BasicBolt has it done"
             )
 
 

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import time
+
 import click
 
 from squall.cli.interrupts import Interrupts
-from squall.cli.standing import cluster_path, directory_option, json_option, open_cluster, plural, show
+from squall.cli.standing import cluster_path, directory_option, json_option, open_cluster, show
 from squall.cli.up import DRAIN_SECS, tell
 from squall.engine.errors import UsageError
 from squall.engine.plain_text import plain
+from squall.engine.plural import plural
 from squall.ipc.rundir import RunDir
 from squall.scheduler.standing import end_lost, stop_cluster
 
@@ -29,6 +32,7 @@ def down_command(directory: str | None, drain_secs: float, as_json: bool) -> Non
         if not _end_lost(RunDir(cluster_path(directory)), as_json):
             raise
         return
+    began = time.monotonic()
     with Interrupts() as interrupts:
         stopped = stop_cluster(run_dir, drain_secs, lambda: interrupts.count > 0)
     if not stopped.pending and not stopped.killed:
@@ -37,7 +41,7 @@ def down_command(directory: str | None, drain_secs: float, as_json: bool) -> Non
         names = ", ".join(stopped.pending)
         text = f"cluster in {plain(run_dir.path)} is stopped"
         text += f"; kept for the next squall up: {names}" if names else ""
-    tell(stopped, drain_secs)
+    tell(stopped, drain_secs, time.monotonic() - began)
     document = {
         "dir": str(run_dir.path),
         "pending": stopped.pending,

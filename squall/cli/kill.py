@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import click
 
 from squall.cli.interrupts import Interrupts
@@ -42,9 +44,9 @@ def kill_command(
         show(as_json, {"unknown": ids}, text)
         return
     with Interrupts() as interrupts, job_of(directory, name) as job:
-        limit = limit_secs(wait_secs, job.record)
+        limit, began = limit_secs(wait_secs, job.record), time.monotonic()
         pending = job.kill(limit, lambda: interrupts.count > 0)
     document = {"name": name, "id": job.id, **left_document(pending)}
-    show(as_json, document, f"{name} is gone; {left_pending(pending, limit)}")
+    show(as_json, document, f"{name} is gone; {left_pending(pending, limit, time.monotonic() - began)}")
     if interrupts.count:
         raise click.exceptions.Exit(interrupts.exit_code)

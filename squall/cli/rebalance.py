@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import click
 
 from squall.cli.standing import (
@@ -11,11 +13,11 @@ from squall.cli.standing import (
     left_document,
     left_pending,
     limit_secs,
-    plural,
     show,
     wait_option,
 )
 from squall.engine.errors import UsageError
+from squall.engine.plural import plural
 
 
 @click.command("rebalance")
@@ -35,12 +37,13 @@ def rebalance_command(
     """
     parallelism = dict(_pair(text) for text in executors)
     with job_of(directory, name) as job:
-        limit = limit_secs(wait_secs, job.record)
+        limit, began = limit_secs(wait_secs, job.record), time.monotonic()
         wanted = job.record.conf["workers"] if workers is None else workers
         pending = job.rebalance(wanted, parallelism, limit)
         view = job.view()
         slots = [] if view is None else [str(slot) for slot in view.assignment.workers]
-        text = f"{name} runs on {plural(len(slots), 'worker')}: {', '.join(slots)}; {left_pending(pending, limit)}"
+        left = left_pending(pending, limit, time.monotonic() - began)
+        text = f"{name} runs on {plural(len(slots), 'worker')}: {', '.join(slots)}; {left}"
         if len(slots) < wanted:
             text += f"\n{plural(wanted, 'worker')} were asked for: there are no more slots, or no more executors"
     show(as_json, {"name": name, "workers": slots, "workers_wanted": wanted, **left_document(pending)}, text)

@@ -12,6 +12,7 @@ from rich.table import Table
 from squall.cli.output import note, say, say_json
 from squall.cli.plain_console import PlainConsole
 from squall.engine.plain_text import plain
+from squall.engine.plural import plural
 
 if TYPE_CHECKING:
     from squall.pipeline.prepare import Prepared
@@ -114,15 +115,18 @@ def _check_document(check: Check) -> dict[str, Any]:
 
 def _print_prepared(prepared: Prepared, elapsed_secs: float) -> None:
     manifest = prepared.manifest
-    source = f"{manifest.files:,} files of {plain(manifest.input)}"
+    source = f"{plural(manifest.files, 'file')} of {plain(manifest.input)}"
     say(f"feed        {plain(prepared.feed)} in {elapsed_secs:.1f} s, from {source}")
-    say(f"holds       {manifest.rows:,} lines, {manifest.words:,} words, {manifest.bytes:,} bytes")
+    say(
+        f"holds       {plural(manifest.rows, 'line')}, {plural(manifest.words, 'word')}, "
+        f"{plural(manifest.bytes, 'byte')}"
+    )
     rows = ", ".join(f"{partition.rows:,}" for partition in manifest.partitions)
-    say(f"partitions  {len(manifest.partitions)} of {rows} lines")
+    say(f"partitions  {len(manifest.partitions)}, lines in each: {rows}")
     reasons = "; ".join(f"{count:,} {plain(reason)}" for reason, count in manifest.quarantine_reasons.items())
     say(f"quarantined {manifest.quarantined:,}" + (f" ({reasons})" if reasons else ""))
     _print_names(prepared.quarantine_shown, manifest.quarantined, f"{plain(prepared.feed)}/quarantine")
-    say(f"skipped     {manifest.skipped_binary:,} binary files")
+    say(f"skipped     {plural(manifest.skipped_binary, 'binary file')}")
     _print_names(prepared.skipped_shown, manifest.skipped_binary, "")
 
 

@@ -18,6 +18,7 @@ from squall.cli.output import note, say, say_json
 from squall.engine.account import Unfinished
 from squall.engine.errors import UsageError
 from squall.engine.plain_text import plain
+from squall.engine.plural import plural
 from squall.ipc.private import naming
 from squall.ipc.rundir import RunDir, standing_directory
 from squall.scheduler.client import AWAY_PATIENCE_SECS, NimbusClient, NoCluster
@@ -114,11 +115,13 @@ def limit_secs(wait_secs: float | None, record: TopologyRecord) -> float:
     return float(record.conf["message_timeout_secs"]) if wait_secs is None else wait_secs
 
 
-def left_pending(left: Unfinished, limit: float) -> str:
-    """What a drain left, for people."""
+def left_pending(left: Unfinished, limit: float, waited_secs: float) -> str:
+    """What a drain left, for people. Who waited less than the limit was interrupted, or another command ended it."""
     parts = []
     if left:
-        parts.append(f"{plural(left, 'message was', 'messages were')} pending at the limit of {limit:g} s")
+        short = waited_secs < limit
+        when = f"when the wait of at most {limit:g} s was cut short" if short else f"at the limit of {limit:g} s"
+        parts.append(f"{plural(left, 'message was', 'messages were')} pending {when}")
     if left.waiting:
         held = f"{plural(left.waiting, 'failed message')} waited for a retry"
         parts.append(held if left else f"nothing was pending, but {held}")
@@ -169,7 +172,3 @@ def tell_refused(run_dir: RunDir, cluster: ClusterState) -> bool:
         f"{plain(run_dir.key_file)} the key that the supervisors were started with? With the old one back, kill Nimbus"
     )
     return True
-
-
-def plural(count: int, noun: str, nouns: str = "") -> str:
-    return f"{count} {noun}" if count == 1 else f"{count} {nouns or noun + 's'}"

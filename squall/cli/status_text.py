@@ -13,9 +13,9 @@ from squall.cli.account_text import (
     untracked_lines,
     wait_lines,
 )
-from squall.cli.standing import plural
 from squall.cli.tables import table
 from squall.engine.plain_text import plain_values
+from squall.engine.plural import plural
 
 _COMPONENT_COLUMNS = {
     "kind": "kind", "tasks": "tasks", "executors": "executors", "executed": "executed", "emitted": "emitted",

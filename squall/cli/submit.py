@@ -6,10 +6,11 @@ import click
 
 from squall.cli.load_limits import TIME_SECS, load_apart
 from squall.cli.settings import parse_settings
-from squall.cli.standing import directory_option, json_option, nimbus_of, plural, show
+from squall.cli.standing import directory_option, json_option, nimbus_of, show
 from squall.engine.config import Config
 from squall.engine.errors import UsageError
 from squall.engine.plain_text import plain
+from squall.engine.plural import plural
 from squall.scheduler.client import NimbusClient
 from squall.scheduler.messages import TopologyState
 from squall.scheduler.submission import check_topology_name

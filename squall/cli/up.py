@@ -14,11 +14,11 @@ from squall.cli.standing import (
     json_option,
     left_pending,
     patient_client,
-    plural,
     show,
     tell_unknown,
 )
 from squall.engine.plain_text import plain
+from squall.engine.plural import plural
 from squall.scheduler.cluster_size import SMALLEST_SLOTS
 from squall.scheduler.keeper_process import BoundKeeper, start_kept
 from squall.scheduler.standing import Stopped, stop_cluster
@@ -55,7 +55,8 @@ def up_command(
         kept = [record.name for record in cluster.topologies]
         text = f"cluster of {plural(nodes, 'node')} with {plural(slots, 'slot')} each runs in {plain(run_dir.path)}"
         if kept:
-            text += f"\n{plural(len(kept), 'topology', 'topologies')} of before go on: {', '.join(kept)}"
+            before = plural(len(kept), "topology of before goes", "topologies of before go")
+            text += f"\n{before} on: {', '.join(kept)}"
         text += "\nsquall down stops it" if detach else "\nCtrl-C stops it"
         document = {"dir": str(run_dir.path), "nodes": nodes, "slots": slots, "topologies": kept}
         show(as_json, document, text)
@@ -78,15 +79,17 @@ def _follow(keeper: BoundKeeper, drain_secs: float, interrupts: Interrupts) -> N
             time.sleep(_POLL_SECS)
     if interrupts.count and code != 0:
         note(f"draining for up to {drain_secs:g} s; interrupt again to stop at once")
-        tell(stop_cluster(keeper.run_dir, drain_secs, lambda: interrupts.count > 1), drain_secs)
+        began = time.monotonic()
+        stopped = stop_cluster(keeper.run_dir, drain_secs, lambda: interrupts.count > 1)
+        tell(stopped, drain_secs, time.monotonic() - began)
     keeper.close()
 
 
-def tell(stopped: Stopped, drain_secs: float) -> None:
+def tell(stopped: Stopped, drain_secs: float, waited_secs: float) -> None:
     """What was not done, on stderr."""
     for name, left in stopped.pending.items():
         if left or left.waiting or left.untracked:
-            note(f"{plain(name)}: {left_pending(left, drain_secs)}")
+            note(f"{plain(name)}: {left_pending(left, drain_secs, waited_secs)}")
     if stopped.is_silent:
         count = plural(stopped.killed, "process", "processes")
         note(f"Nimbus does not answer; ended {count} without draining")

@@ -163,6 +163,18 @@ def test_limits_act_and_say_what_was_pending(cluster: Standing) -> None:
     assert text.startswith("stuck is gone; ")
 
 
+def test_a_kill_that_another_cuts_short_does_not_say_that_it_waited(cluster: Standing) -> None:
+    cluster.up()
+    cluster.ok("submit", f"{ENDLESS}:stuck", "--name", "stuck")
+    wait_for("pending messages", lambda: cluster.described("stuck")["pending"] == 200)
+    with start("kill", "stuck", "-w", "60", SQUALL_DIR=str(cluster.path)) as waits:
+        wait_for("the drain", lambda: cluster.json("list")[0]["status"] == "KILLED")
+        cluster.ok("kill", "stuck", "-w", "0")
+        told, _ = waits.communicate(timeout=30)
+    assert waits.returncode == 0
+    assert re.match(r"stuck is gone; \d+ messages were pending when the wait of at most 60 s was cut short: ", told)
+
+
 def test_in_the_foreground_it_runs_until_interrupted(cluster: Standing) -> None:
     with start("up", "--slots", "1", SQUALL_DIR=str(cluster.path)) as process:
         assert process.stdout is not None

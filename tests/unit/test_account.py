@@ -381,7 +381,13 @@ def test_where_nothing_was_acked_there_is_no_latency() -> None:
 def test_a_drain_names_what_waits_for_a_retry(left: Unfinished, text: str) -> None:
     them = "it" if left == 1 else "them"
     expected = f"{text}: a source that can be read again emits {them} again, any other does not"
-    assert left_pending(left, 2.0) == (expected if text else "nothing was pending")
+    assert left_pending(left, 2.0, 2.1) == (expected if text else "nothing was pending")
+
+
+def test_a_drain_that_was_cut_short_does_not_say_that_it_took_its_limit() -> None:
+    assert left_pending(Unfinished(3), 60.0, 4.2).startswith(
+        "3 messages were pending when the wait of at most 60 s was cut short: a source"
+    )
 
 
 def test_a_spout_says_what_it_waits_for() -> None:

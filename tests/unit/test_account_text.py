@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from squall.cli.account_text import failure_lines, metric_lines, untracked_lines
+from squall.cli.account_text import account_text, failure_lines, metric_lines, untracked_lines
 from squall.engine.builder import TopologyBuilder
 from squall.engine.errors import FailedTuple
 from squall.engine.local import LocalRunner
@@ -54,6 +54,14 @@ def test_a_report_without_either_says_nothing() -> None:
     assert [*failure_lines(document), *metric_lines(document)] == []
     document["links"] = {"lost": 1200, "repeated": 0}
     assert list(failure_lines(document)) == ["links: 1,200 lost, 0 repeated"]
+
+
+@pytest.mark.parametrize(("count", "text"), [
+    (0, "0 dead letters,"), (1, "1 dead letter,"), (2000, "2,000 dead letters,"),
+])
+def test_one_dead_letter_is_no_dead_letters(count: int, text: str) -> None:
+    account = dict.fromkeys(("acked", "failed", "waiting", "pending", "abandoned"), 0)
+    assert text in account_text(account | {"dead_letters": count})
 
 
 @pytest.mark.parametrize(("count", "text"), [

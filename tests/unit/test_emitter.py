@@ -17,7 +17,7 @@ WRONG: list[tuple[Callable[[Any], Any], str]] = [
     (lambda emit: emit(("x",), stream="nope"), r"undeclared stream 'nope'; declared: 'default', 'pair', 'to'"),
     (lambda emit: emit(("x", "y")), r"stream 'default' emitted 2 values \('x', 'y'\), but its fields are \(value\)"),
     (lambda emit: emit(()), "emitted 0 values"),
-    (lambda emit: emit(("x",), stream="pair"), r"stream 'pair' emitted 1 values .*\(a, b\)"),
+    (lambda emit: emit(("x",), stream="pair"), r"stream 'pair' emitted 1 value .*\(a, b\)"),
     (lambda emit: emit("x"), r"must emit a tuple or list of values for \(value\), not 'x'"),
     (lambda emit: emit(5), "not 5"),
     (lambda emit: emit(None), "not None"),

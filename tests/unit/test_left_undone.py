@@ -57,11 +57,11 @@ def test_a_stop_counts_tuples_without_a_tree_too() -> None:
 
 
 def test_tuples_that_nobody_emits_again_are_told() -> None:
-    assert left_pending(Unfinished(0, 0, 17), 0.0) == (
+    assert left_pending(Unfinished(0, 0, 17), 0.0, 0.1) == (
         "nothing was pending; since it was submitted 17 untracked tuples were not executed, as far as is known: "
         "nobody emits such tuples again"
     )
-    assert "; since it was submitted 1 untracked tuple was not executed" in left_pending(Unfinished(2, 0, 1), 0.0)
+    assert "; since it was submitted 1 untracked tuple was not executed" in left_pending(Unfinished(2, 0, 1), 0.0, 0.1)
 
 
 class Count(Spout):

@@ -72,7 +72,7 @@ def test_down_ends_the_cluster_without_it(
     stopped = stop_cluster(run_dir, 1.0)
     assert stopped == Stopped(killed=1, is_silent=True)
     assert processes_of(run_dir) == []
-    tell(stopped, 1.0)
+    tell(stopped, 1.0, 1.1)
     assert capsys.readouterr().err == "Nimbus does not answer; ended 1 process without draining\n"
 
 
