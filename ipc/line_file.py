@@ -3,7 +3,8 @@
 Guarantees
     * A line is there whole or not at all: who reads sees no line that is still being written, and what a writer left
       that died in the middle of one is gone before the next is written.
-    * A line that does not fit (full disk, limit on the size of files) leaves nothing behind, and is an OSError.
+    * A line that does not fit (full disk, limit on the size of files) leaves nothing behind, and is an OSError that
+      names the file.
 
 Any process of the owner may read and write. Writers wait for each other: for the time of one write.
 """
@@ -13,6 +14,8 @@ from __future__ import annotations
 import fcntl
 import os
 from pathlib import Path
+
+from squall.ipc.private import naming
 
 _BLOCK_BYTES = 4096
 
@@ -29,8 +32,9 @@ def append_line(path: Path, line: str) -> int:
         os.ftruncate(fd, before)
         try:
             # A page at a time is what a death may interrupt, and a disk that fills up.
-            while left:
-                left = left[os.write(fd, left) :]
+            with naming(path):
+                while left:
+                    left = left[os.write(fd, left) :]
         except OSError:
             os.ftruncate(fd, before)
             raise

@@ -5,6 +5,9 @@ Guarantees
     * A line that is damaged hides no other, and is named.
     * A letter is given back by one request at most, and the request stays until the message has been acked or is in the
       ledger again: the death of the worker that took it loses nothing.
+    * A request that no task of the running topology can take is refused: its letter is listed again, and the log says
+      why.
+    * A letter that cannot be given back keeps no other from it.
 
 Relies on: nothing else writing in `RUN/state/<topology>/`. Values are unpickled by the worker that emits them, never
 here: the ledger can be read without the topology's code.
@@ -27,7 +30,7 @@ import json
 import os
 import pickle
 import re
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Container, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, fields
 from functools import partial
@@ -39,7 +42,7 @@ from squall.engine.failure import Failure
 from squall.engine.lane import Letter, Routed
 from squall.engine.user_text import repr_of, text_of_error
 from squall.ipc.line_file import append_line, read_lines_and_rest
-from squall.ipc.private import make_directory, opener
+from squall.ipc.private import make_directory, naming, opener
 from squall.ipc.rundir import LETTER_REQUESTS
 
 LEDGER = "dead-letters.jsonl"
@@ -122,9 +125,9 @@ class DeadLetters:
     def _write_payload(self, name: str, data: bytes) -> str:
         """Before the line that names it: after a death in between it is a file that nobody asks for."""
         make_directory(self.directory / _PAYLOADS)
-        path = self.directory / _PAYLOADS / f"{name}.pickle"
+        path = self.directory / _PAYLOADS / _payload_name(name)
         try:
-            with open(path, "wb", opener=opener) as file:
+            with naming(path), open(path, "wb", opener=opener) as file:
                 file.write(data)
         except OSError:
             path.unlink(missing_ok=True)
@@ -146,11 +149,29 @@ class DeadLetters:
                 try:
                     message_id, values = _unpack(Path(entry.path))
                 except ClusterError as error:
-                    append_line(self.directory / _GIVEN_BACK, f"-{entry.name}")
-                    os.unlink(entry.path)
+                    self._refuse(entry)
                     refuse(str(error))
                     continue
                 yield entry.name, Letter(message_id, values, partial(os.unlink, entry.path))
+
+    def refuse_strangers(self, takers: Container[str], refuse: Callable[[str], None]) -> None:
+        """Back into the ledger with requests for tasks that this topology does not have; `takers` are what it has, as
+        `taker` calls them. One worker of the topology."""
+        try:
+            directories = list(os.scandir(self.directory / LETTER_REQUESTS))
+        except FileNotFoundError:
+            return
+        for directory in directories:
+            if directory.name in takers:
+                continue
+            for entry in os.scandir(directory.path):
+                if _ID.fullmatch(entry.name):
+                    self._refuse(entry)
+                    refuse(f"dead letter {entry.name} is for task {directory.name}, which this topology does not have")
+
+    def _refuse(self, entry: os.DirEntry[str]) -> None:
+        append_line(self.directory / _GIVEN_BACK, f"-{entry.name}")
+        os.unlink(entry.path)
 
     # ---- whoever asks ----
 
@@ -193,20 +214,35 @@ class DeadLetters:
         return ids
 
     def give_back(self, ids: Collection[str] = ()) -> list[DeadLetter]:
-        """Ask for letters to be emitted again: those named, or all. Returns them. UsageError if one is not there, or
-        cannot be pickled; then none is given back."""
+        """Ask for letters to be emitted again: those named, or all that can be. Returns them. UsageError if one that is
+        named is not there, or cannot be given back; then none is."""
         with self._locked():
-            letters = {letter.id: letter for letter in self.read()}
-            unknown = [wanted for wanted in ids if wanted not in letters]
-            if unknown:
-                raise UsageError(f"there is no dead letter {unknown[0]!r} in {self.directory / LEDGER}")
-            wanted = [letter for letter in letters.values() if not ids or letter.id in ids]
-            for letter in wanted:
-                if letter.payload or letter.payload_file:
-                    self._request(letter)
-                elif ids:
-                    raise UsageError(f"dead letter {letter.id} cannot be given back: {letter.why_no_payload}")
-            return [letter for letter in wanted if letter.payload or letter.payload_file]
+            wanted = self.chosen(self.read(), ids)
+            for letter in wanted if ids else ():
+                if why_not := self.why_not(letter):
+                    raise UsageError(f"dead letter {letter.id} cannot be given back: {why_not}")
+            given = [letter for letter in wanted if not self.why_not(letter)]
+            for letter in given:
+                self._request(letter)
+            return given
+
+    def chosen(self, letters: list[DeadLetter], ids: Collection[str]) -> list[DeadLetter]:
+        """Those named, or all. UsageError if one is not there."""
+        there = {letter.id for letter in letters}
+        for wanted in ids:
+            if wanted not in there:
+                raise UsageError(f"there is no dead letter {wanted!r} in {self.directory / LEDGER}")
+        return [letter for letter in letters if not ids or letter.id in ids]
+
+    def why_not(self, letter: DeadLetter) -> str:
+        """Why a letter cannot be given back; empty if it can."""
+        if not letter.payload_file:
+            return "" if letter.payload else letter.why_no_payload or "its line holds no message"
+        path = self._payload_path(letter)
+        return "" if path.is_file() else f"{path} is missing"
+
+    def _payload_path(self, letter: DeadLetter) -> Path:
+        return self.directory / _PAYLOADS / letter.payload_file
 
     def _request(self, letter: DeadLetter) -> None:
         """The request first, then the mark: after a death in between, the next `give_back` finds the request there."""
@@ -216,15 +252,15 @@ class DeadLetters:
         temporary.unlink(missing_ok=True)
         if letter.payload_file:
             # Another name for the same file: the ledger's stays, or what is refused could not be asked for again.
-            os.link(self.directory / _PAYLOADS / letter.payload_file, temporary)
+            os.link(self._payload_path(letter), temporary)
         else:
-            with open(temporary, "w", opener=opener) as file:
+            with naming(temporary), open(temporary, "w", opener=opener) as file:
                 file.write(letter.payload)
         os.replace(temporary, directory / letter.id)
         append_line(self.directory / _GIVEN_BACK, letter.id)
 
     def _requests(self, spout: str, task_index: int) -> Path:
-        return self.directory / LETTER_REQUESTS / f"{spout}-{task_index}"
+        return self.directory / LETTER_REQUESTS / taker(spout, task_index)
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
@@ -238,16 +274,30 @@ class DeadLetters:
             os.close(fd)
 
 
+def taker(spout: str, task_index: int) -> str:
+    """Name of a spout task among those that may take letters back."""
+    return f"{spout}-{task_index}"
+
+
 def _parsed(line: bytes) -> DeadLetter:
     """ValueError, TypeError or RecursionError if it is not what `add` wrote."""
-    letter = DeadLetter(**json.loads(line))
+    found = json.loads(line)
+    if not isinstance(found, dict):
+        raise ValueError(f"it is {repr_of(found)}")
+    letter = DeadLetter(**found)
     for field in fields(letter):
         value = getattr(letter, field.name)
         if type(value).__name__ != field.type:
             raise ValueError(f"{field.name} is {repr_of(value)}")
     if not _ID.fullmatch(letter.id):
         raise ValueError(f"its id is {repr_of(letter.id)}")
+    if letter.payload_file not in ("", _payload_name(letter.id)):
+        raise ValueError(f"payload_file is {repr_of(letter.payload_file)}")
     return letter
+
+
+def _payload_name(letter_id: str) -> str:
+    return f"{letter_id}.pickle"
 
 
 def _pickled(message_id: Any, values: Any) -> tuple[bytes, str]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 
 from squall.engine.errors import UsageError
@@ -42,22 +43,24 @@ def keep_dead_letters(run_dir: RunDir, topology_name: str, copy: bool) -> tuple[
     return kept.path, count
 
 
-def find_dead_letters(topology_name: str) -> RunDir | None:
-    """Of the run directories in the usual places, the one whose ledger of this topology was written last."""
+def find_dead_letters(topology_name: str, named: Path | None = None) -> RunDir | None:
+    """Of the run directories in the usual places and the one `named`, the one whose ledger of this topology was written
+    last."""
     found = []
-    for parent in _usual_places():
-        for path in parent.glob("*/"):
-            ledger = RunDir(path).topology_state(topology_name) / LEDGER
-            if ledger.exists():
-                found.append((ledger.stat().st_mtime_ns, path))
+    for path in _candidates(named):
+        ledger = RunDir(path).topology_state(topology_name) / LEDGER
+        if ledger.exists():
+            found.append((ledger.stat().st_mtime_ns, path))
     return RunDir(max(found)[1]) if found else None
 
 
-def names_with_dead_letters() -> list[str]:
+def names_with_dead_letters(named: Path | None = None) -> list[str]:
     """Of the topologies that `find_dead_letters` would find, as their directories are called."""
-    found = (ledger for parent in _usual_places() for ledger in parent.glob(f"*/state/*/{LEDGER}"))
-    return sorted({ledger.parent.name for ledger in found})
+    return sorted({ledger.parent.name for path in _candidates(named) for ledger in path.glob(f"state/*/{LEDGER}")})
 
 
-def _usual_places() -> list[Path]:
-    return [default_parent(), *durable_parents()]
+def _candidates(named: Path | None) -> Iterator[Path]:
+    if named is not None:
+        yield named.absolute()
+    for parent in (default_parent(), *durable_parents()):
+        yield from parent.glob("*/")

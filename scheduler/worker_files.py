@@ -20,7 +20,7 @@ from squall.engine.plain_text import plain
 from squall.engine.plan import Plan
 from squall.ipc.rundir import RunDir
 from squall.scheduler.attempt_journal import AttemptJournal
-from squall.scheduler.dead_letters import DeadLetters
+from squall.scheduler.dead_letters import DeadLetters, taker
 from squall.scheduler.failure_file import FailureFile
 from squall.scheduler.messages import WorkerBoot
 
@@ -39,6 +39,16 @@ class WorkerFiles:
         self._report = report
         self._letters = DeadLetters(run_dir.topology_state(boot.topology.name))
         self._failures = FailureFile(run_dir, boot.topology.id, boot.slot_index)
+        self._takers = {
+            taker(component.id, index)
+            for component in boot.topology.components if component.kind == "spout"
+            for index in range(component.tasks)
+        }
+        spout_tasks = [
+            task for component in boot.topology.components if component.kind == "spout"
+            for task in plan.tasks_of(component.id)
+        ]
+        self._first_spout_task = min(spout_tasks, default=0)
         self._taken: dict[int, set[str]] = {}
         self._requests_at_ns = 0
 
@@ -70,6 +80,8 @@ class WorkerFiles:
     def take_requests(self, core: WorkerCore) -> None:
         """Hand dead letters that were asked back to their spouts."""
         for task, (executor, spout) in core.spout_tasks.items():
+            if task == self._first_spout_task:
+                self._letters.refuse_strangers(self._takers, partial(self._report, spout.component, task))
             taken = self._taken.setdefault(task, set())
             index, refuse = self._index(spout.component, task), partial(self._report, spout.component, task)
             for name, letter in self._letters.take(spout.component, index, taken, refuse):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Iterable
 from pathlib import Path
 
 import click
@@ -10,9 +12,10 @@ from rich.table import Table
 
 from squall.cli.output import note, say, say_json
 from squall.cli.plain_console import PlainConsole
-from squall.cli.standing import plural
+from squall.cli.standing import DIRECTORY_VARIABLE
 from squall.engine.errors import UsageError
 from squall.engine.plain_text import plain
+from squall.engine.plural import plural
 from squall.ipc.rundir import RunDir
 from squall.scheduler.dead_letters import DeadLetter, DeadLetters
 from squall.scheduler.kept_state import find_dead_letters, names_with_dead_letters
@@ -29,7 +32,10 @@ _LEAST_ERROR = 40
 
 @click.command("dead-letters")
 @click.argument("topology")
-@click.option("--dir", "directory", type=click.Path(), help="Run directory (default: where TOPOLOGY had some last).")
+@click.option(
+    "--dir", "directory", type=click.Path(),
+    help=f"Run directory (default: where TOPOLOGY had some last, of ${DIRECTORY_VARIABLE} and the usual places).",
+)
 @click.option("--replay", is_flag=True, help="Give them back: the topology's spouts emit them again.")
 @click.option("--id", "ids", multiple=True, metavar="ID", help="Only this letter.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON document on stdout.")
@@ -42,7 +48,7 @@ def dead_letters(topology: str, directory: str | None, replay: bool, ids: tuple[
     run_dir = _run_dir(topology, directory)
     ledger = DeadLetters(run_dir.topology_state(topology))
     found, damage = ledger.look()
-    letters = ledger.give_back(ids) if replay else [letter for letter in found if not ids or letter.id in ids]
+    letters = ledger.give_back(ids) if replay else ledger.chosen(found, ids)
     if as_json:
         document = {
             "topology": topology, "dir": str(run_dir.path), "given_back": replay,
@@ -51,28 +57,23 @@ def dead_letters(topology: str, directory: str | None, replay: bool, ids: tuple[
         say_json(document)
     else:
         _print(letters)
-        _sum_up(topology, run_dir, ledger, letters, replay, ids)
+        did = f"{len(letters)} given back to" if replay else f"{plural(len(letters), 'dead letter')} of"
+        say(f"{did} {plain(topology)} in {plain(run_dir.path)}")
+    if replay and not ids:
+        _tell_why_they_stay((letter.id, ledger.why_not(letter)) for letter in ledger.read())
     for line in damage:
         note(plain(line))
     if damage:
         click.get_current_context().exit(_EXIT_DAMAGED)
 
 
-def _sum_up(
-    topology: str, run_dir: RunDir, ledger: DeadLetters, letters: list[DeadLetter], replay: bool, ids: tuple[str, ...]
-) -> None:
-    if replay:
-        say(f"{len(letters)} given back to {plain(topology)} in {plain(run_dir.path)}")
-        _warn_of_the_rest(ledger.read(), ids)
-    else:
-        say(f"{plural(len(letters), 'dead letter')} of {plain(topology)} in {plain(run_dir.path)}")
-
-
 def _run_dir(topology: str, directory: str | None) -> RunDir:
     if directory is None:
-        found = find_dead_letters(topology)
+        variable = os.environ.get(DIRECTORY_VARIABLE)
+        named = Path(variable) if variable else None
+        found = find_dead_letters(topology, named)
         if found is None:
-            hint = with_near_name(topology, names_with_dead_letters(), "name one with --dir")
+            hint = with_near_name(topology, names_with_dead_letters(named), "name one with --dir")
             raise UsageError(f"no run directory holds dead letters of {topology!r:.80}; {hint}")
         return found
     run_dir = RunDir.open(directory)
@@ -118,7 +119,7 @@ def _short(text: str, limit: int = _SHOWN_CHARACTERS) -> str:
     return text if len(text) <= limit else text[: limit - 3] + "..."
 
 
-def _warn_of_the_rest(left: list[DeadLetter], ids: tuple[str, ...]) -> None:
-    for letter in left:
-        if not ids and letter.why_no_payload:
-            note(plain(f"{letter.id} cannot be given back: {letter.why_no_payload}"))
+def _tell_why_they_stay(letters: Iterable[tuple[str, str]]) -> None:
+    for letter_id, why_not in letters:
+        if why_not:
+            note(plain(f"{letter_id} cannot be given back: {why_not}"))

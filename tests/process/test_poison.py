@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from squall import ClusterError, Config, LocalCluster, RunReport, TopologyBuilder
-from squall.engine.failure import ANOTHER_TUPLE
+from squall.engine.failure import ANOTHER_TUPLE, Failure
 from squall.scheduler.dead_letters import DeadLetters
 from tests.process import parts
 from tests.process.cli import squall
@@ -157,6 +157,26 @@ def test_a_dead_letter_is_replayed_in_a_running_topology_once(tmp_path: Path) ->
     assert ledger(run_dir).read() == []
 
 
+def test_a_letter_for_a_task_that_the_topology_lacks_is_listed_again(tmp_path: Path) -> None:
+    """As after a new submission with fewer tasks, or another name for the spout."""
+    run_dir = tmp_path / "run"
+    topology = poisoned(tmp_path, (VICTIM,), "exit")
+    with LocalCluster(slots_per_node=2, run_dir=run_dir) as cluster:
+        job = cluster.submit("poison", topology, Config(workers=2, message_timeout_secs=3600, max_crashes=1))
+        job.wait_until_drained(timeout=50)
+        for task in (("gone", 0), ("numbers", 7), ("bad", 0)):
+            ledger(run_dir).add(*task, 1, (1,), Failure("failed"))
+        note(str(tmp_path), "cured", True)
+        given = squall("dead-letters", "poison", "--dir", run_dir, "--replay")
+        assert "4 given back" in given.stdout
+        wait_for("the three to be refused", lambda: len(ledger(run_dir).read()) == 3)
+        job.wait_until_drained(timeout=50)
+    listed = {(letter.spout, letter.task_index) for letter in ledger(run_dir).read()}
+    assert listed == {("gone", 0), ("numbers", 7), ("bad", 0)}
+    logged = "".join(path.read_text() for path in (run_dir / "logs").rglob("*.log"))
+    assert "is for task gone-0, which this topology does not have" in logged
+
+
 FILE = """
 import sys
 from squall import TopologyBuilder
@@ -175,7 +195,7 @@ def test_squall_run_ends_with_code_3_and_keeps_the_letters(tmp_path: Path) -> No
     file.write_text(FILE)
     ran = squall("run", f"{file}:topology", "--quiet", "--", tmp_path)
     assert ran.returncode == 3, ran.stderr
-    assert "1 dead letters" in ran.stdout
+    assert "1 dead letter," in ran.stdout
     assert "failures of bad: 5 exception" in ran.stdout
     listed = squall("dead-letters", "kept")
     assert listed.returncode == 0

@@ -9,6 +9,7 @@ import pytest
 from click.testing import CliRunner
 
 from squall.cli.dead_letters import dead_letters
+from squall.engine.errors import UsageError
 from squall.engine.failure import Failure
 from squall.ipc.rundir import RunDir
 from squall.scheduler.dead_letters import DeadLetters
@@ -38,3 +39,22 @@ def test_a_long_error_takes_no_room_from_the_others(
     assert len(long.rstrip()) <= 160
     as_json = CliRunner().invoke(dead_letters, ["poison", "--dir", str(run_dir.path), "--json"])
     assert json.loads(as_json.output)["letters"][0]["error"] == LONG
+
+
+def test_the_directory_of_the_environment_is_looked_into(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run_dir = RunDir.create(tmp_path / "run")
+    DeadLetters(run_dir.topology_state("poison")).add("numbers", 0, 333, (333,), Failure("failed", attempt=2))
+    assert CliRunner().invoke(dead_letters, ["poison"]).exit_code != 0
+    monkeypatch.setenv("SQUALL_DIR", str(run_dir.path))
+    shown = CliRunner().invoke(dead_letters, ["poison"])
+    assert shown.exit_code == 0, shown.output
+    assert f"1 dead letter of poison in {run_dir.path}" in shown.output
+
+
+@pytest.mark.parametrize("replay", [(), ("--replay",)])
+def test_an_id_that_is_not_there_is_an_error(tmp_path: Path, replay: tuple[str, ...]) -> None:
+    run_dir = RunDir.create(tmp_path / "run")
+    DeadLetters(run_dir.topology_state("poison")).add("numbers", 0, 333, (333,), Failure("failed", attempt=2))
+    wrong = CliRunner().invoke(dead_letters, ["poison", "--dir", str(run_dir.path), "--id", "none", *replay])
+    assert isinstance(wrong.exception, UsageError)
+    assert "there is no dead letter 'none' in " in str(wrong.exception)

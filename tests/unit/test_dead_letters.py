@@ -161,6 +161,43 @@ def test_what_is_too_big_is_listed_and_told(tmp_path: Path, monkeypatch: pytest.
     assert letters.give_back() == []
 
 
+def test_a_letter_whose_file_is_missing_keeps_no_other_from_being_given_back(tmp_path: Path) -> None:
+    letters = DeadLetters(tmp_path)
+    letters.add("spout", 0, 1, ("x" * 100_000,), WHY)
+    letters.add("spout", 0, 2, ("y",), WHY)
+    lost, other = letters.read()
+    payload = tmp_path / "dead-letters" / f"{lost.id}.pickle"
+    payload.unlink()
+    assert letters.give_back() == [other]
+    assert letters.read() == [lost]
+    assert letters.why_not(lost) == f"{payload} is missing"
+    with pytest.raises(UsageError, match=f"{lost.id} cannot be given back: {payload} is missing"):
+        letters.give_back([lost.id])
+
+
+def test_a_letter_takes_no_file_but_its_own(tmp_path: Path) -> None:
+    letters = DeadLetters(tmp_path)
+    (letter,) = add(letters, "a")
+    line = letter.__dict__ | {"payload": "", "payload_file": "../../secret"}
+    (tmp_path / LEDGER).write_text(json.dumps(line) + "\n")
+    found, (damage,) = letters.look()
+    assert found == []
+    assert damage.endswith("line 1 is no dead letter: ValueError: payload_file is '../../secret'")
+
+
+@pytest.mark.parametrize(("index", "spout"), [(1, "gone"), (9, "spout")])
+def test_a_letter_for_a_task_that_is_not_there_comes_back(letters: DeadLetters, index: int, spout: str) -> None:
+    letters.add(spout, index, "a", ("a",), WHY)
+    letters.add("spout", 1, "b", ("b",), WHY)
+    stranger, _ = letters.give_back()
+    told: list[str] = []
+    letters.refuse_strangers({"spout-0", "spout-1"}, told.append)
+    assert told == [f"dead letter {stranger.id} is for task {spout}-{index}, which this topology does not have"]
+    assert letters.read() == [stranger]
+    assert [letter.message_id for _, letter in letters.take("spout", 1, (), str)] == ["b"]
+    assert letters.give_back() == [stranger]
+
+
 class Unwilling:
     """Raises whatever is asked of it."""
 

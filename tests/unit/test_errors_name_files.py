@@ -12,6 +12,7 @@ import pytest
 from squall.cli import main
 from squall.cli import up as up_module
 from squall.engine.errors import ClusterError
+from squall.ipc.line_file import append_line
 from squall.ipc.private import naming
 from squall.ipc.rundir import RunDir
 from squall.scheduler import cluster as cluster_module
@@ -58,6 +59,14 @@ def test_a_lock_without_room_is_named_and_given_up(tmp_path: Path, monkeypatch: 
             run_dir.lock()
     assert run_dir.lock_holder() is None
     run_dir.lock().release()
+
+
+def test_a_line_without_room_names_its_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "lines"
+    monkeypatch.setattr(os, "write", full)
+    with pytest.raises(OSError, match="No space left on device: ") as caught:
+        append_line(path, "x")
+    assert caught.value.filename == str(path)
 
 
 def test_a_command_names_the_directory_of_its_cluster(

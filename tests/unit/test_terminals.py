@@ -141,7 +141,7 @@ LINES: dict[str, Callable[[str], object]] = {
     "progress": progress_of,
     "echo": lambda text: echo([("node-1:6700", text)]),
     "dead letters": lambda text: dead_letters._print([letter_of(text)]),
-    "letters that stay": lambda text: dead_letters._warn_of_the_rest([letter_of(text)], ()),
+    "letters that stay": lambda text: dead_letters._tell_why_they_stay([(letter_of(text).id, f"x{text}")]),
     "stages": spark.Stages(),
     "verdict": lambda text: spark._print_verdict(verdict_of(text), 1.0),
     "daemon's log": lambda text: note(logged(text)),
