@@ -1,11 +1,12 @@
 """Loads a topology file as the command line names it: FILE[:NAME] and ARGS.
 
 Guarantees: whatever is wrong with the file is said in one line that names file and line; nothing has been started by
-then. What the file raises is told as that, whatever it is, `sys.exit()` too: it does not decide how the command ends.
-Only the operator's own interrupt does. The file's directory is on the import path, as if it were run as a script.
+then. What the file raises is told as that, whatever it is, `sys.exit()` and `os._exit()` too: it does not decide how
+the command ends. Only the operator's own interrupt does. The file's directory is on the import path, as if it were run
+as a script.
 
-Not caught: what ends the process without an exception, such as `os._exit`. `squall submit` imports the file in a
-process of its own for that.
+Not caught: native code that ends the process, and signals. `squall submit` imports the file in a process of its own for
+that.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from pathlib import Path
 from types import CoroutineType, ModuleType
 from typing import Any
 
+from squall.cli.early_exit import EarlyExit, ExitWatch
 from squall.cli.interrupts import NotedInterrupt
 from squall.engine.errors import SquallError, UsageError
 from squall.engine.topology import Topology
@@ -80,14 +82,16 @@ def _import(path: Path) -> ModuleType:
 @contextlib.contextmanager
 def _told(path: Path, doing: str) -> Iterator[None]:
     """Users' code runs inside: what it raises becomes one UsageError. Raises KeyboardInterrupt for the operator's."""
-    with NotedInterrupt() as interrupt:
+    with NotedInterrupt() as interrupt, ExitWatch(_in_full(doing, path)) as exits:
         try:
             yield
         except BaseException as error:
             if interrupt.came:
                 # Whatever the file made of it.
                 raise KeyboardInterrupt from error
-            raise _refusal(error, path, doing) from error
+            raise _refusal(exits.came or error, path, doing) from error
+        if exits.came is not None:
+            raise _refusal(exits.came, path, doing) from exits.came
 
 
 def _refusal(error: BaseException, path: Path, doing: str) -> UsageError:
@@ -97,13 +101,16 @@ def _refusal(error: BaseException, path: Path, doing: str) -> UsageError:
         # It speaks for itself, as a TopologyError with all its mistakes does.
         return UsageError(message_of(error, TRACEBACK_CHARACTERS))
     text = message_of(error)
-    said = f"{_kind(error)}: {text}" if text else _kind(error)
+    said = text if isinstance_of(error, EarlyExit) else f"{_kind(error)}: {text}" if text else _kind(error)
     place = _place(error, path)
     if isinstance_of(error, Exception):
         return UsageError(f"{place}: {doing} raised {said}")
     # Python lets these end the process, with its exit code, or with a text that nobody has looked at.
-    doing = doing.replace("importing it", f"importing {path}")
-    return UsageError(f"{place}: {doing} ended by {said}; a topology file must come to its end")
+    return UsageError(f"{place}: {_in_full(doing, path)} ended by {said}; a topology file must come to its end")
+
+
+def _in_full(doing: str, path: Path) -> str:
+    return doing.replace("importing it", f"importing {path}")
 
 
 def _call(path: Path, name: str, factory: Any, arguments: list[str]) -> Topology:

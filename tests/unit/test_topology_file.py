@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import json
 import os
+import pickle
 import signal
 import sys
 import warnings
@@ -27,6 +28,8 @@ RAISES = {
     "exit with nothing": ("raise SystemExit", "ended by SystemExit; a topology file"),
     "exit 3": ("import sys; sys.exit(3)", "ended by SystemExit: 3;"),
     "exit with a text": ("raise SystemExit('\\x1b]0;x\\x07')", "ended by SystemExit: \x1b]0;x\x07;"),
+    "exit at once": ("import os; os._exit(0)", "ended by os._exit(0); a topology file must come to its end"),
+    "exit at once, by name": ("from os import _exit; _exit(3)", "ended by os._exit(3);"),
     "generator exit": ("raise GeneratorExit('g')", "ended by GeneratorExit: g;"),
     "base": ("raise type('B', (BaseException,), {})('b')", "ended by B: b;"),
     "own interrupt": ("raise KeyboardInterrupt", "ended by KeyboardInterrupt;"),
@@ -52,6 +55,33 @@ def refusal(file: Path, text: str, name: str = "") -> str:
     with pytest.raises(UsageError) as refused:
         load_topology(f"{file}{name}", [])
     return str(refused.value)
+
+
+def test_an_exit_at_once_is_told_although_the_file_catches_it(file: Path) -> None:
+    code = "import os\ntry:\n    os._exit(0)\nexcept BaseException:\n    pass\ntopology = None\n"
+    assert f"{file}:3: importing {file} ended by os._exit(0);" in refusal(file, code)
+
+
+def test_an_exit_of_a_process_that_the_file_forks_is_one(file: Path) -> None:
+    file.write_text("""
+import os
+from os import _exit
+pid = os.fork()
+if pid == 0:
+    _exit(7)
+topology = os.waitpid(pid, 0)[1]
+""")
+    with pytest.raises(UsageError, match="is a int; it must be a Topology"):
+        load_topology(str(file), [])
+    module = sys.modules["topology_file"]
+    assert os.waitstatus_to_exitcode(module.topology) == 7
+    assert os._exit is not module._exit
+    # What took it by name takes it along to the workers.
+    assert pickle.loads(pickle.dumps(module._exit)) is module._exit
+    pid = os.fork()
+    if pid == 0:
+        module._exit(5)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 5
 
 
 @pytest.mark.parametrize("case", RAISES)
