@@ -12,7 +12,6 @@ Relies on: the parent never having had a ZeroMQ context, which does not survive 
 
 from __future__ import annotations
 
-import io
 import os
 import signal
 import sys
@@ -24,6 +23,7 @@ from squall.engine.errors import ClusterError
 from squall.engine.plain_text import plain, plain_lines
 from squall.ipc.private import make_levels
 from squall.scheduler import process
+from squall.scheduler.log_output import log_output
 
 EXIT_EXCEPTION = 1
 
@@ -91,9 +91,7 @@ def _redirect_output(log_path: str | os.PathLike[str]) -> None:
         return
     os.dup2(log, 1)
     os.dup2(log, 2)
-    if isinstance(sys.stdout, io.TextIOWrapper):
-        # A log that is read while the process runs, and after it was killed, must hold whole lines.
-        sys.stdout.reconfigure(line_buffering=True)
+    log_output()
 
 
 def _close_inherited_descriptors(keep: Collection[int]) -> None:

@@ -36,7 +36,7 @@ from squall.engine.errors import ComponentError
 from squall.engine.failure import Failure
 from squall.engine.parcel import Parcel
 from squall.engine.peers import Peers
-from squall.engine.plain_text import plain_lines
+from squall.engine.plain_text import plain, plain_lines
 from squall.engine.plan import ExecutorPlan, Plan
 from squall.engine.user_metrics import UserMetrics
 from squall.engine.user_text import text_of_error
@@ -430,12 +430,19 @@ class Worker:
         self._dying = True
         tracking, boot = self._core.tracking, self._boot
         fails = dict(self._core.outbox.fails)
-        write_last_words(self._run_dir, boot.topology.id, boot.slot_index, boot.incarnation, fails)
+        try:
+            write_last_words(self._run_dir, boot.topology.id, boot.slot_index, boot.incarnation, fails)
+            explained = True
+        except OSError as error:
+            # The trees fail all the same: by the frames that leave now, or as those of a worker that died.
+            _log(f"{self._name}: no last words: {plain(error)}")
+            explained = False
         tracking.charge()
         tracking.settle()
         self._core.end_attempts()
         # Before the death is on the board: others then know that it was none of their tuples' doing.
-        self._shared.explain(bool(fails) and self._bounded)
+        if explained:
+            self._shared.explain(bool(fails) and self._bounded)
         self._send()
         self._shared.publish(worked=True, congested=False)
         self._files.flush()

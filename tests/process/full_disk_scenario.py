@@ -10,6 +10,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import psutil
+
 from squall.scheduler.why_away import why_away
 from tests.process.standing_tools import ENDLESS, Standing
 from tests.process.waiting import wait_for
@@ -89,6 +91,24 @@ def scenario(cluster: Standing, filler: Path) -> None:
     assert not cluster.json("submit", ENDLESS, "--name", "x", "--fresh")["takes_up_state"]
     assert not position.exists()
     assert [row["name"] for row in cluster.json("list")] == ["first", "x"]
+    for name in ("first", "x"):
+        cluster.ok("kill", name, "-w", "0")
+    deaths_name_the_disk(cluster, filler)
+
+
+def deaths_name_the_disk(cluster: Standing, filler: Path) -> None:
+    """A worker whose code finds no room says so, although its log has none either."""
+    cluster.ok("submit", f"{ENDLESS}:saving", "--name", "saving")
+    wait_for("acks", lambda: cluster.described("saving")["acked"] > 0)
+    (worker,) = cluster.described("saving")["workers"]
+    fill(filler)
+    wait_for("its death", lambda: not psutil.pid_exists(worker["pid"]))
+    filler.unlink()
+    wait_for("why it died", lambda: len(cluster.described("saving")["deaths"]) > 0)
+    first = cluster.described("saving")["deaths"][0]["error"]
+    assert "raised OSError: [Errno 28] No space left on device" in first, first
+    before = cluster.described("saving")["acked"]
+    wait_for("more acks", lambda: cluster.described("saving")["acked"] > before)
 
 
 def main() -> None:

@@ -49,6 +49,27 @@ class Nothing(BasicBolt):
         time.sleep(self.seconds_per_tuple)
 
 
+class Saves(BasicBolt):
+    """Keeps each number in its state directory, in a page that it has to find room for."""
+
+    def prepare(self, conf: Mapping[str, Any], context: TopologyContext) -> None:
+        self.path = Path(context.state_dir, "n")
+
+    def execute(self, tup: Tuple, collector: BasicCollector) -> None:
+        print("saves", tup["n"])
+        temporary = self.path.with_suffix(".new")
+        temporary.write_text(f"{tup['n']:4096}")
+        temporary.replace(self.path)
+        time.sleep(0.001)
+
+
+def saving() -> Topology:
+    builder = TopologyBuilder()
+    builder.set_spout("numbers", Numbers()).set_config(max_spout_pending=10)
+    builder.set_bolt("saves", Saves()).shuffle_grouping("numbers")
+    return builder.build()
+
+
 def endless(seconds_per_tuple: float = 0.0, pending: int = 100) -> Topology:
     builder = TopologyBuilder()
     builder.set_spout("numbers", Numbers()).set_config(max_spout_pending=pending)

@@ -1,13 +1,19 @@
-"""Who may fork."""
+"""Who may fork, and what a full log does to the child."""
 
 from __future__ import annotations
 
+import io
+import os
+import sys
 import threading
+from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
 from squall.engine.errors import ClusterError
 from squall.scheduler import forked_process
+from squall.scheduler.log_output import LogFile
 
 
 def test_a_process_with_threads_does_not_fork() -> None:
@@ -20,3 +26,35 @@ def test_a_process_with_threads_does_not_fork() -> None:
     finally:
         end.set()
         thread.join()
+
+
+def exit_code_of(work: Callable[[], object], log: str) -> int:
+    pid = os.fork()
+    if pid == 0:
+        forked_process.run_forked(work, log)
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+
+
+def talk() -> int:
+    for stream in (sys.stdout, sys.stderr):
+        print("x" * 100_000, file=stream)
+        stream.flush()
+    return 7
+
+
+def test_a_full_log_keeps_nobody_from_working(tmp_path: Path) -> None:
+    os.symlink("/dev/full", tmp_path / "log")
+    assert exit_code_of(talk, str(tmp_path / "log")) == 7
+
+
+def test_what_a_full_log_left_out_is_said_when_there_is_room_again(tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    fd = os.open("/dev/full", os.O_WRONLY)
+    log = io.TextIOWrapper(io.BufferedWriter(LogFile(fd)), "utf-8", line_buffering=True)
+    print("left out", file=log)
+    room = os.open(path, os.O_WRONLY | os.O_CREAT)
+    os.dup2(room, fd)
+    print("there", file=log)
+    assert path.read_text() == "[9 bytes were left out here: there was no room]\nthere\n"
+    os.close(room)
+    os.close(fd)
