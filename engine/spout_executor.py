@@ -7,6 +7,7 @@ is in the task's journal, where one is kept, before any bolt sees it.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -241,7 +242,8 @@ class SpoutExecutor:
                     emits = min(emits, self._fitting(task) - 1)
                 if emits <= 0 or (ends_ns is not None and now_ns() >= ends_ns):
                     self.ran_dry = False
-                    task.waits_for = NOTHING
+                    # Between its turns it waits for answers all the same, if it has reached its limit with this one.
+                    task.waits_for = PENDING_LIMIT if self._room(task) <= 0 else NOTHING
                     break
                 series = min(2 * series, emits)
         except TaskCrashed:
@@ -266,6 +268,13 @@ class SpoutExecutor:
         if self._turn_bytes is None or not task.emit_bytes:
             return MAX_TURN_EMITS
         return self._turn_bytes // task.emit_bytes or 1
+
+    @staticmethod
+    def _room(task: SpoutTask) -> float:
+        """How many trees may be opened still."""
+        if task.max_pending is None:
+            return math.inf
+        return task.max_pending - len(task.pending.trees) - len(task.pending.lane)
 
     @staticmethod
     def _emit_series(task: SpoutTask, count: int) -> bool:

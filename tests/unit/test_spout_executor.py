@@ -12,7 +12,8 @@ from squall.engine.clock import ManualClock
 from squall.engine.closing import close_tasks
 from squall.engine.executor import TaskCrashed
 from squall.engine.failure import Failure
-from squall.engine.spout_executor import MAX_TURN_EMITS
+from squall.engine.metrics import WAITS
+from squall.engine.spout_executor import MAX_TURN_EMITS, NOTHING
 from tests.unit.rig import Does, Feeder, Rig, acks, chain, keeps
 
 
@@ -63,6 +64,15 @@ def test_a_message_id_that_cannot_be_a_key_is_no_error_while_nothing_fails(subsc
         builder.set_bolt(f"end-{number}", Does(acks)).shuffle_grouping("spout")
     Rig(builder).settle()
     assert spout.acked == [["a", "list"]]
+
+
+@pytest.mark.parametrize(("limit", "waits_for"), [(1, "pending_limit"), (5, None)])
+def test_a_turn_that_ends_at_the_limit_waits_for_answers(limit: int, waits_for: str | None) -> None:
+    """As beside a slow bolt, where a turn is one emit: no second one is asked for that would find the limit reached."""
+    rig = Rig(chain(fed(3), Does(keeps)), max_spout_pending=limit)
+    (executor, task), = rig.core.spout_tasks.values()
+    executor.run(1)
+    assert task.waits_for == (NOTHING if waits_for is None else WAITS.index(waits_for))
 
 
 def test_congestion_stops_the_spouts_only() -> None:
