@@ -30,6 +30,7 @@ from typing import NamedTuple
 import psutil
 
 from squall.engine.errors import ClusterError, UsageError
+from squall.engine.plural import plural
 from squall.ipc.private import naming, opener
 from squall.ipc.rundir import RunDir
 from squall.scheduler.forked_module import ChildProcess, ForkedModule, fork_module
@@ -40,6 +41,8 @@ from squall.scheduler.why_away import room_error
 FIRST_PORT = 6700
 NIMBUS = "squall.scheduler.nimbus_main"
 SUPERVISOR = "squall.scheduler.supervisor_main"
+WORKER = "squall.scheduler.zygote"
+"""So its command line says, as that of the forking parent."""
 RUN_DIR_MARK = "SQUALL_RUN_DIR"
 """Environment variable that every process of a cluster carries, so that strays can be told from others'."""
 _START_TIMEOUT_SECS = 20.0
@@ -298,9 +301,10 @@ def take_directory(path: str | Path) -> RunDir:
         # A process is marked only once there is a key: who finds one of another program, that is starting a cluster
         # here at the same time, finds its key now.
         if left and not run_dir.key_file.exists():
+            still = plural(len(left), "process of a cluster still runs", "processes of a cluster still run")
             raise UsageError(
-                f"{len(left)} processes of a cluster still run whose directory {run_dir.path} was removed, or has lost "
-                f"its key: `squall down --dir {run_dir.path}` ends them"
+                f"{still} whose directory {run_dir.path} was removed, or has lost its key: `squall down --dir "
+                f"{run_dir.path}` ends {'it' if len(left) == 1 else 'them'}"
             )
     with naming(run_dir.path):
         return RunDir.create(path)

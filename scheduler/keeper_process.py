@@ -100,7 +100,7 @@ def _make(path: str | Path, nodes: int, slots: int) -> RunDir:
 def _start(run_dir: RunDir, nodes: int, slots: int, stderr: int | None, lifeline: int) -> subprocess.Popen[bytes]:
     """A keeper whose cluster answers."""
     # Before there is a keeper: another command would take it for a cluster's, and be taken for one by it.
-    starting = Starting.take(run_dir)
+    starting = Starting.take(run_dir, adopts=True)
     try:
         return _start_keeper(run_dir, nodes, slots, starting.fd, stderr, lifeline)
     finally:

@@ -5,6 +5,7 @@ Guarantees
       a process, and holds it until its Nimbus holds the directory or nothing of its start is left. The others start
       nothing, touch nothing and learn who was first.
     * It ends with the last process that holds it, however it dies.
+    * No daemon of an earlier cluster runs there then, and no worker but those that the one who starts will adopt.
 
 Relies on: flock, which a child that inherits the descriptor holds too.
 """
@@ -15,10 +16,11 @@ import os
 import time
 
 from squall.engine.errors import UsageError
+from squall.engine.plural import plural
 from squall.ipc.private import naming
 from squall.ipc.run_parent import try_flock
 from squall.ipc.rundir import RunDir
-from squall.scheduler.daemons import processes_of
+from squall.scheduler.daemons import WORKER, processes_of, runs
 
 _ENDING_SECS = 1.0
 """What processes of a cluster that ends get: some outlive their Nimbus by a moment."""
@@ -42,9 +44,10 @@ class Starting:
         self.fd = fd
 
     @classmethod
-    def take(cls, run_dir: RunDir) -> Starting:
-        """InUse if somebody else is first; UsageError if processes of an earlier cluster run there. Called before
-        anything is started."""
+    def take(cls, run_dir: RunDir, adopts: bool = False) -> Starting:
+        """InUse if somebody else is first; UsageError if processes of an earlier cluster run there. With `adopts`,
+        workers that have outlived all of its daemons may: they are left to the next ones. Called before anything is
+        started."""
         path = run_dir.durable / "starting"
         fd = try_flock(path)
         if fd is None:
@@ -55,8 +58,8 @@ class Starting:
             with naming(path):
                 os.ftruncate(fd, 0)
                 os.pwrite(fd, f"{os.getpid()}\n".encode(), 0)
-            _check_nothing_runs(run_dir)
-            run_dir.remove_sockets()
+            if not _check_what_runs(run_dir, adopts):
+                run_dir.remove_sockets()
         except BaseException:
             starting.release()
             raise
@@ -79,7 +82,8 @@ def _said(path: os.PathLike[str]) -> str:
     return str(int(text)) if text.isdigit() and os.path.exists(f"/proc/{int(text)}") else "unknown"
 
 
-def _check_nothing_runs(run_dir: RunDir) -> None:
+def _check_what_runs(run_dir: RunDir, adopts: bool) -> bool:
+    """Whether workers are left that may be."""
     deadline = time.monotonic() + _ENDING_SECS
     while True:
         # Nimbus last: what it has started is seen with it, or after it has gone.
@@ -91,13 +95,16 @@ def _check_nothing_runs(run_dir: RunDir) -> None:
                 f"`squall down` stops it", holder,
             )
         if not left:
-            return
+            return False
         if time.monotonic() >= deadline:
             break
         time.sleep(_POLL_SECS)
+    # By now forking parents have ended with their supervisors. One that is stopped ends when it goes on.
+    if adopts and all(runs(process, WORKER) for process in left):
+        return True
     many = len(left) != 1
     raise UsageError(
-        f"{len(left)} {'processes' if many else 'process'} of an earlier cluster still {'run' if many else 'runs'} in "
+        f"{plural(len(left), 'process', 'processes')} of an earlier cluster still {'run' if many else 'runs'} in "
         f"{run_dir.path}, without Nimbus: `squall nimbus` starts it again and {'they go' if many else 'it goes'} on, "
         f"`squall down` ends {'them' if many else 'it'}"
     )

@@ -9,6 +9,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import psutil
 import pytest
 
 from squall.scheduler.daemons import processes_of
@@ -60,6 +61,28 @@ def test_a_directory_whose_daemons_are_dead(cluster: Standing) -> None:
         assert cluster.refused(2, *arguments) == f"no cluster runs in {cluster.path}: {hint}"
     cluster.up(slots=1)
     assert cluster.json("list") == []
+
+
+@pytest.mark.parametrize("frozen", [False, True])
+def test_up_takes_over_workers_that_outlived_every_daemon(cluster: Standing, frozen: bool) -> None:
+    cluster.up(slots=1)
+    cluster.ok("submit", ENDLESS, "--name", "one", "--set", "worker_timeout_secs=2")
+    wait_for("acks", lambda: cluster.described("one")["acked"] > 0)
+    (worker,) = cluster.described("one")["workers"]
+    daemons = [cluster.keeper(), cluster.nimbus(), cluster.supervisor("node-1")]
+    for daemon in daemons:
+        daemon.kill()
+    wait_for("the end of Nimbus", lambda: cluster.run_dir.lock_holder() is None)
+    if frozen:
+        os.kill(worker["pid"], signal.SIGSTOP)
+    cluster.up(slots=1)
+    if frozen:
+        wait_for("its end", lambda: not psutil.pid_exists(worker["pid"]))
+    before = cluster.described("one")["acked"]
+    wait_for("more acks", lambda: cluster.described("one")["acked"] > before)
+    (adopted,) = cluster.described("one")["workers"]
+    assert (adopted["pid"] == worker["pid"]) is not frozen
+    assert cluster.json("kill", "one", "-w", "5")["pending"] == 0
 
 
 def test_a_second_up_changes_nothing(cluster: Standing) -> None:

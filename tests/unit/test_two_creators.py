@@ -49,7 +49,7 @@ def test_a_daemon_that_is_started_at_the_same_time_is_no_lost_one(
 
 def test_without_any_key_a_process_is_of_a_lost_cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(daemons, "processes_of", lambda _: [psutil.Process()])
-    with pytest.raises(UsageError, match="1 processes of a cluster still run whose directory"):
+    with pytest.raises(UsageError, match="1 process of a cluster still runs whose directory"):
         take_directory(tmp_path / "run")
 
 
