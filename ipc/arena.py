@@ -29,7 +29,6 @@ import mmap
 import os
 import struct
 import zlib
-from collections.abc import Hashable
 from typing import NamedTuple
 
 from squall.engine.errors import ClusterError, ProtocolError, UsageError
@@ -150,8 +149,6 @@ class Arena:
         """Use `Arena.create`. Takes over a sealed memfd whose header and table are reserved, and its mapping."""
         size = len(memory)
         first = table_bytes(size) >> GRAIN_BITS
-        self.refused_puts = 0
-        """How often `put` had no room, for the metrics."""
         self._fd = fd
         self._memory = memory
         self._checksum = checksum
@@ -164,7 +161,7 @@ class Arena:
         self._used_grains = 0
         self._generation = 0
         self._free = FreeSpace()
-        self._blocks: dict[int, tuple[int, int, Hashable]] = {}  # first grain -> grains, generation, owner
+        self._blocks: dict[int, tuple[int, int]] = {}  # first grain -> grains, generation
         self._growth_pause_puts = 0
         self._closed = False
 
@@ -198,13 +195,8 @@ class Arena:
         """Room that live blocks occupy, in whole grains."""
         return self._used_grains << GRAIN_BITS
 
-    @property
-    def reserved_bytes(self) -> int:
-        """Memory that the arena holds, table included; it grows on need and stays until `close`."""
-        return self._reserved_grains << GRAIN_BITS
-
-    def put(self, buffer: bytes | bytearray | memoryview, owner: Hashable) -> BlockRef | None:
-        """Copy a payload in for the reader called `owner`; None when there is no room and it must be sent inline."""
+    def put(self, buffer: bytes | bytearray | memoryview) -> BlockRef | None:
+        """Copy a payload in; None when there is no room and it must be sent inline."""
         source = memoryview(buffer)
         if source.format != "B" or source.ndim != 1 or not source.c_contiguous:
             source = _flat(source)
@@ -214,7 +206,6 @@ class Arena:
         if start < 0:
             start = self._take_from_growth(grains)
             if start < 0:
-                self.refused_puts += 1
                 return None
         offset = start << GRAIN_BITS
         self._memory[offset : offset + length] = source
@@ -222,7 +213,7 @@ class Arena:
         word = TABLE_WORD + 2 * start
         self._words[word + 1] = length
         self._words[word] = generation
-        self._blocks[start] = (grains, generation, owner)
+        self._blocks[start] = (grains, generation)
         self._used_grains += grains
         crc32 = zlib.crc32(source) if self._checksum else NO_CHECKSUM
         return BlockRef(self._pid, self._fd, self._nonce, offset, length, generation, crc32)
@@ -236,14 +227,11 @@ class Arena:
                 f"arena block at {ref.offset}, generation {ref.generation} is not live: "
                 "freed before, or of another arena"
             )
-        self._release(start, block[0])
-
-    def free_owner(self, owner: Hashable) -> int:
-        """Give back every block of a dead reader, and say how many there were. Looks through all live blocks."""
-        starts = [(start, block[0]) for start, block in self._blocks.items() if block[2] == owner]
-        for start, grains in starts:
-            self._release(start, grains)
-        return len(starts)
+        # Invalidated before the room is free: a late reader sees this no later than what is written there next.
+        self._words[TABLE_WORD + 2 * start] = 0
+        del self._blocks[start]
+        self._used_grains -= block[0]
+        self._free.give(start, block[0])
 
     def close(self) -> None:
         """Unmap and forget everything; readers that are attached keep their mapping. Closing again does nothing."""
@@ -256,13 +244,6 @@ class Arena:
         self._words.release()
         self._memory.close()
         os.close(self._fd)
-
-    def _release(self, start: int, grains: int) -> None:
-        # Invalidated before the room is free: a late reader sees this no later than what is written there next.
-        self._words[TABLE_WORD + 2 * start] = 0
-        del self._blocks[start]
-        self._used_grains -= grains
-        self._free.give(start, grains)
 
     def _take_from_growth(self, grains: int) -> int:
         """`FreeSpace.take` after reserving more memory, as much as the limit and the machine allow."""

@@ -1,4 +1,4 @@
-"""The receiving side of `ipc.arena`: payloads of other processes' arenas, copied out or looked at in place.
+"""The receiving side of `ipc.arena`: payloads of other processes' arenas, copied out.
 
 Guarantees: bytes are delivered only if the block that the descriptor names was live before and after they were copied;
 otherwise, and for any descriptor that does not fit the arena it names, a `ProtocolError`. Memory outside live blocks
@@ -11,13 +11,11 @@ A reader belongs to one thread. It holds one file descriptor and one mapping per
 
 from __future__ import annotations
 
-import contextlib
 import fcntl
 import mmap
 import os
 import stat
 import zlib
-from collections.abc import Iterator
 
 from squall.engine.errors import ClusterError, ProtocolError, UsageError
 from squall.ipc import arena
@@ -29,7 +27,7 @@ _GRAIN_MASK = arena.GRAIN_BYTES - 1
 
 
 class _Mapping:
-    """One attached arena. It is unmapped with its last reference: a view in use keeps it past `detach`."""
+    """One attached arena. It is unmapped with its last reference."""
 
     __slots__ = ("data_start", "memory", "pid", "size", "words")
 
@@ -62,31 +60,6 @@ class ArenaReader:
         if crc32 != NO_CHECKSUM and zlib.crc32(data) != crc32:
             raise _wrong_checksum(ref)
         return data
-
-    @contextlib.contextmanager
-    def view(self, ref: BlockRef) -> Iterator[memoryview]:
-        """The payload in place, read-only, for the length of a with-block; copy what is needed longer.
-
-        Errors as for `copy`; a ProtocolError at the end of the with-block says that the block was reused during it and
-        that whatever was computed from the view must be thrown away.
-        """
-        mapping, word = self._locate(ref)
-        window = memoryview(mapping.memory)[ref.offset : ref.offset + ref.length]
-        if ref.crc32 != NO_CHECKSUM and zlib.crc32(window) != ref.crc32:
-            raise _wrong_checksum(ref)
-        try:
-            yield window
-        except BaseException:
-            # The frames of the traceback may still use the view: it goes with them.
-            with contextlib.suppress(BufferError):
-                window.release()
-            raise
-        if mapping.words[word] != ref.generation:
-            raise _reused(ref, "while it was viewed")
-        try:
-            window.release()
-        except BufferError as error:
-            raise UsageError(f"view of arena block at {ref.offset} is used after its with-block: copy it") from error
 
     def detach(self, pid: int) -> None:
         """Unmap the arenas of a process that is dead or no longer a peer. Unknown processes are fine."""

@@ -69,7 +69,7 @@ class Payloads:
             return None
         if self._arena is None:
             self._arena = Arena.create(self._arena_bytes)
-        return self._arena.put(raw, None)
+        return self._arena.put(raw)
 
     def collect(self, sender: int, parts: Sequence[Any]) -> list[Any]:
         """The buffers that `attach` made these parts of. Raises whatever a part that it never made can cause."""
