@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from squall.ipc.rundir import RunDir
-from squall.scheduler.history import read_history, violations
+from squall.scheduler.history import read_history
 from squall.scheduler.restart_policy import RestartPolicyOptions
+from tests.history_rules import violations
 
 
 def broken_rules(run_dir: RunDir) -> list[str]:

@@ -1,0 +1,89 @@
+"""The rules that any history of slots (`scheduler/history.py`) must obey, judged from the records alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from squall.scheduler.history import BEGIN, Step
+
+
+def violations(steps: Iterable[Step], max_deaths: int, period_secs: float) -> list[str]:
+    """What in a history, in order of time, must not have happened; empty when all is well."""
+    check = _Check(max_deaths, period_secs)
+    for step in steps:
+        check.take(step)
+    return check.found
+
+
+class _Check:
+    """Replays a history."""
+
+    def __init__(self, max_deaths: int, period_secs: float) -> None:
+        self.found: list[str] = []
+        self._max_deaths = max_deaths
+        self._period_secs = period_secs
+        self._living: dict[str, Step] = {}
+        """Place -> the start of the life in it."""
+        self._unwatched: dict[tuple[str, int], Step] = {}
+        """Work -> the life that was in it when its supervisor was gone: another may adopt it."""
+        self._last: dict[tuple[str, int], int] = {}
+        """Work -> its latest incarnation."""
+        self._deaths: dict[tuple[str, tuple[str, int]], list[float]] = {}
+        self._failed: dict[str, tuple[str, int]] = {}
+
+    def take(self, step: Step) -> None:
+        if step.event == BEGIN:
+            # Lives that ended while nobody looked have no end on record.
+            for place in [place for place, life in self._living.items() if life.node == step.node]:
+                life = self._living.pop(place)
+                self._unwatched[life.work] = life
+        elif step.event == "started":
+            self._started(step)
+        elif step.event == "ready":
+            self._be_ready(step)
+        elif step.event in ("died", "stopped"):
+            self._ended(step)
+        elif step.event == "failed":
+            self._failed[step.place] = step.work
+
+    def _started(self, step: Step) -> None:
+        living = self._living.get(step.place)
+        if living is not None and living.pid != step.pid:
+            self._say(step, f"pid {living.pid}, incarnation {living.incarnation}, has not ended")
+        for place, life in self._living.items():
+            if place != step.place and life.work == step.work:
+                self._say(step, f"the same work lives in {place}, incarnation {life.incarnation}")
+        last = self._last.get(step.work, 0)
+        unwatched = self._unwatched.pop(step.work, None)
+        adopted = unwatched is not None and (unwatched.incarnation, unwatched.pid) == (step.incarnation, step.pid)
+        if step.incarnation <= last and not adopted:
+            self._say(step, f"incarnation {last} was there before")
+        if self._failed.get(step.place) == step.work:
+            self._say(step, "it had been given up")
+        self._failed.pop(step.place, None)
+        deaths = self._deaths.get((step.place, step.work), [])
+        recent = [at for at in deaths if step.at_secs - at <= self._period_secs]
+        if len(recent) > self._max_deaths:
+            self._say(step, f"{len(recent)} deaths within {self._period_secs:g} s; allowed: {self._max_deaths}")
+        self._last[step.work] = max(last, step.incarnation)
+        self._living[step.place] = step
+
+    def _be_ready(self, step: Step) -> None:
+        living = self._living.get(step.place)
+        if living is None or living.incarnation != step.incarnation:
+            self._say(step, "it had not started")
+
+    def _ended(self, step: Step) -> None:
+        living = self._living.pop(step.place, None)
+        # A fork that was refused ends a life that never began (pid 0).
+        if living is not None and step.pid and living.pid != step.pid:
+            self._say(step, f"pid {living.pid} lives there")
+        if step.event == "died" and step.pid and not step.excused:
+            self._deaths.setdefault((step.place, step.work), []).append(step.at_secs)
+        if step.event == "stopped":
+            self._deaths.pop((step.place, step.work), None)
+            self._failed.pop(step.place, None)
+
+    def _say(self, step: Step, what: str) -> None:
+        name = f"{step.topology_id} slot {step.slot_index} incarnation {step.incarnation} (pid {step.pid})"
+        self.found.append(f"{step.at_secs:.6f} {step.place} {name} {step.event}: {what}")
