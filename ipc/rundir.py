@@ -252,10 +252,6 @@ class RunDir:
         return self.durable / LOCK_FILE
 
     @property
-    def creator_file(self) -> Path:
-        return self.path / CREATOR_FILE
-
-    @property
     def nimbus_socket(self) -> Path:
         return self.path / "nimbus.sock"
 
@@ -306,8 +302,9 @@ class RunDir:
     def logs(self) -> Path:
         return self.durable / "logs"
 
-    def supervisor_log(self, node: str) -> Path:
-        return self.logs / _file_name(f"supervisor-{node}.log")
+    def daemon_log(self, name: str) -> Path:
+        """Of "nimbus", "keeper" or, for example, "supervisor-node-1"."""
+        return self.logs / _file_name(f"{name}.log")
 
     def worker_logs(self, topology_id: str) -> Path:
         return self.logs / _file_name(topology_id)

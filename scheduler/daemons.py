@@ -225,7 +225,7 @@ class Daemons:
 
     def _ending(self, name: str, code: int) -> str:
         # A full disk takes no last words.
-        words = last_line(self._log_path(name), self._logged.get(name, 0)) or room_error(self._run_dir)
+        words = last_line(self._run_dir.daemon_log(name), self._logged.get(name, 0)) or room_error(self._run_dir)
         how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"exited with code {code}"
         return f"{name} {how}{': ' + words if words else ''}"
 
@@ -237,7 +237,7 @@ class Daemons:
             if fd is not None and fd >= 0:
                 keep = (*keep, fd)
                 arguments = (*arguments, option, str(fd))
-        log_path = self._log_path(name)
+        log_path = self._run_dir.daemon_log(name)
         self._logged[name] = log_path.stat().st_size if log_path.exists() else 0
         try:
             self._processes[name] = self._start_one(Launch(self._run_dir, module, arguments, log_path, keep))
@@ -245,9 +245,6 @@ class Daemons:
             raise ClusterError(f"cannot start {name}: {error.strerror}") from error
         except ClusterError as error:
             raise ClusterError(f"cannot start {name}: {error}") from error
-
-    def _log_path(self, name: str) -> Path:
-        return self._run_dir.logs / f"{name}.log"
 
     def _await_ready(self, fd: int, count: int) -> None:
         deadline = time.monotonic() + _START_TIMEOUT_SECS

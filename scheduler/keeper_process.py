@@ -51,7 +51,7 @@ class Began(msgspec.Struct):
 def start_kept(path: str | Path, nodes: int, slots: int) -> RunDir:
     """Start a cluster that stays, with its keeper, which writes to `keeper.log`."""
     run_dir = _make(path, nodes, slots)
-    with open(_log_path(run_dir), "ab", opener=opener) as log:
+    with open(run_dir.daemon_log("keeper"), "ab", opener=opener) as log:
         keeper = _start(run_dir, nodes, slots, log.fileno(), lifeline=-1)
     # It stays: its destructor would complain of a child that still runs.
     keeper.returncode = 0
@@ -133,7 +133,7 @@ def _start_keeper(
         popen.wait()
         raise UsageError(began.error) if began.wrong_use else ClusterError(began.error)
     code = popen.wait()
-    words = ("" if stderr is None else last_line(_log_path(run_dir))) or room_error(run_dir)
+    words = ("" if stderr is None else last_line(run_dir.daemon_log("keeper"))) or room_error(run_dir)
     raise ClusterError(f"the cluster's keeper exited with code {code}{': ' + words if words else ''}")
 
 
@@ -148,7 +148,3 @@ def _command(
     daemon = daemon_command(SUPERVISOR, run_dir, *supervisor_arguments(f"node-{nodes}", slots), *_DESCRIPTORS)
     room = size_bytes(daemon) - size_bytes(command)
     return [*command, "--room", " " * max(1, room)]
-
-
-def _log_path(run_dir: RunDir) -> Path:
-    return run_dir.logs / "keeper.log"

@@ -49,7 +49,7 @@ class FakeNimbus:
         """Start the supervisor and wait until it says that it is ready."""
         read_end, lifeline = os.pipe2(os.O_CLOEXEC)
         ready_read, ready_write = os.pipe2(os.O_CLOEXEC)
-        log_path = self.run_dir.supervisor_log(NODE)
+        log_path = self.run_dir.daemon_log(f"supervisor-{NODE}")
         with importable_tests(), open(log_path, "ab") as log:
             self.supervisor = subprocess.Popen(
                 [
@@ -131,7 +131,7 @@ class FakeNimbus:
         deadline = time.monotonic() + DEADLINE_SECS
         while not (answer := ask()):
             if time.monotonic() >= deadline:
-                log = self.run_dir.supervisor_log(NODE).read_text()
+                log = self.run_dir.daemon_log(f"supervisor-{NODE}").read_text()
                 raise AssertionError(f"waited {DEADLINE_SECS:g} s in vain for {what}; reports {self.reports}\n{log}")
             self.server.socket.poll(5, zmq.POLLIN)
             self.take_in()
@@ -139,7 +139,7 @@ class FakeNimbus:
 
     def until_events(self, *wanted: str, port: int = 6700) -> None:
         self.until(f"the reports {wanted}", lambda: len(self.events(port)) >= len(wanted))
-        assert self.events(port) == list(wanted), self.run_dir.supervisor_log(NODE).read_text()
+        assert self.events(port) == list(wanted), self.run_dir.daemon_log(f"supervisor-{NODE}").read_text()
 
     def take_in(self) -> None:
         while (incoming := self.server.recv()) is not None:

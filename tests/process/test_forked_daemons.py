@@ -50,7 +50,7 @@ def replaced(cluster: Standing, node: str) -> psutil.Process:
     wait_for("its end", lambda: not killed.is_running())
 
     def begun() -> bool:
-        return cluster.run_dir.supervisor_log(node).read_text().count("registered with Nimbus") == 2
+        return cluster.run_dir.daemon_log(f"supervisor-{node}").read_text().count("registered with Nimbus") == 2
 
     wait_for("the next one", begun)
     return cluster.supervisor(node)
@@ -69,7 +69,7 @@ def test_a_forked_daemon_looks_executed_and_holds_nothing_of_others(cluster: Sta
     assert int(status_field(forked, "SigBlk"), 16) == 0
 
     files = open_files(forked)
-    log = str(cluster.run_dir.supervisor_log("node-1"))
+    log = str(cluster.run_dir.daemon_log("supervisor-node-1"))
     assert [files[fd] for fd in (0, 1, 2)] == ["/dev/null", log, log]
     of_others = {*open_files(keeper).values(), *open_files(cluster.supervisor("node-2")).values()}
     shared = {file for file in files.values() if file.startswith(("/", "pipe", "socket"))} & of_others
@@ -95,7 +95,7 @@ def test_the_first_forking_parent_is_forked_and_the_next_one_executed(cluster: S
     first = wait_for("the forking parent", lambda: forking_parent(supervisor))
     assert first.num_threads() == 1
     of_supervisor = set(open_files(supervisor).values())
-    log = str(cluster.run_dir.supervisor_log("node-1"))
+    log = str(cluster.run_dir.daemon_log("supervisor-node-1"))
     assert {*open_files(first).values()} & of_supervisor <= {"/dev/null", log, "anon_inode:[pidfd]"}
     cluster.ok("submit", ENDLESS, "--name", "one")
     wait_for("acks", lambda: cluster.described("one")["acked"] > 0)
@@ -119,7 +119,7 @@ def test_a_forked_daemon_survives_the_keeper_and_ends_by_sigterm(cluster: Standi
     (worker,) = [psutil.Process(row["pid"]) for row in cluster.described("one")["workers"]]
     forked.terminate()
     wait_for("its end and its worker's", lambda: not forked.is_running() and not worker.is_running())
-    assert "told to stop: leaving" in cluster.run_dir.supervisor_log("node-1").read_text()
+    assert "told to stop: leaving" in cluster.run_dir.daemon_log("supervisor-node-1").read_text()
 
 
 def test_a_forked_daemon_that_was_told_to_end_is_not_started_again(cluster: Standing) -> None:
@@ -128,7 +128,7 @@ def test_a_forked_daemon_that_was_told_to_end_is_not_started_again(cluster: Stan
     forked.terminate()
     wait_for("its end", lambda: not forked.is_running())
     cluster.supervisor("node-2").kill()
-    keeper_log = cluster.run_dir.logs / "keeper.log"
+    keeper_log = cluster.run_dir.daemon_log("keeper")
     # The keeper has looked at everybody's end before it says so.
     wait_for("node-2 to be replaced", lambda: "supervisor-node-2 was killed" in keeper_log.read_text())
     assert not any(runs(process, "node-1") for process in processes_of(cluster.run_dir))

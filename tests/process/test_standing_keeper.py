@@ -74,7 +74,7 @@ def test_a_killed_supervisors_workers_are_adopted_and_can_be_told_things(
     # At rest only if every worker has heard of it.
     assert cluster.json("kill", "one")["pending"] == 0
     steps = read_history(cluster.run_dir.logs)
-    assert "cannot be reached" not in cluster.run_dir.supervisor_log("node-1").read_text()
+    assert "cannot be reached" not in cluster.run_dir.daemon_log("supervisor-node-1").read_text()
     assert {step.pid for step in steps if step.event in ("started", "stopped")} == set(before)
     assert broken_rules(cluster.run_dir) == []
 
@@ -119,7 +119,7 @@ def test_a_daemon_that_cannot_run_is_not_tried_for_ever(cluster: Standing) -> No
     store = cluster.run_dir.nimbus_db.read_bytes()
     cluster.run_dir.nimbus_db.write_bytes(b"no store")
     killed.kill()
-    log = cluster.run_dir.logs / "keeper.log"
+    log = cluster.run_dir.daemon_log("keeper")
     wait_for("a back-off", lambda: "it is started again in 0." in log.read_text())
     assert "at once" in log.read_text()
     cluster.run_dir.nimbus_db.write_bytes(store)

@@ -211,7 +211,7 @@ def test_a_disk_that_fills_up_costs_no_accepted_topology(cluster: Standing) -> N
     assert done.returncode == 1
     assert done.stderr.startswith(f"squall: store {cluster.path}/nimbus.db: ")
     assert accepted
-    log = cluster.run_dir.logs / "keeper.log"
+    log = cluster.run_dir.daemon_log("keeper")
     wait_for("the end of Nimbus", lambda: "nimbus exited with code 1" in log.read_text())
     before = {process.pid for process in processes_of(cluster.run_dir)}
     # The keeper brings the next one.

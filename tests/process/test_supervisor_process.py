@@ -33,7 +33,7 @@ def start_worker(nimbus: FakeNimbus, worker: str = "ready") -> int:
 
 
 def forking_parent(nimbus: FakeNimbus) -> int:
-    log = nimbus.run_dir.supervisor_log(NODE).read_text()
+    log = nimbus.run_dir.daemon_log(f"supervisor-{NODE}").read_text()
     return int([line for line in log.splitlines() if "forking parent" in line and "started" in line][-1].split()[-2])
 
 
@@ -172,7 +172,8 @@ def test_it_leaves_politely(nimbus: FakeNimbus, how: str) -> None:
 def test_a_second_sigterm_leaves_no_grace(nimbus: FakeNimbus) -> None:
     start_worker(nimbus, "deaf")
     os.kill(nimbus.pid, signal.SIGTERM)
-    nimbus.until("the first to be taken", lambda: "leaving" in nimbus.run_dir.supervisor_log(NODE).read_text())
+    log = nimbus.run_dir.daemon_log(f"supervisor-{NODE}")
+    nimbus.until("the first to be taken", lambda: "leaving" in log.read_text())
     os.kill(nimbus.pid, signal.SIGTERM)
     assert nimbus.wait() == 0
 

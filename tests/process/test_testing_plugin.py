@@ -99,7 +99,7 @@ def test_leaves(squall_cluster, tmp_path):
 
 def test_keeps_a_file_open(squall_cluster, tmp_path):
     global file
-    file = open(squall_cluster.run_dir.logs / "nimbus.log")
+    file = open(squall_cluster.run_dir.daemon_log("nimbus"))
 ''')
     assert done.returncode == 1, done.stdout + done.stderr
     assert "2 passed, 2 errors" in done.stdout

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from squall.engine.errors import ClusterError, UsageError
-from squall.ipc.run_parent import make_anonymous
+from squall.ipc.run_parent import CREATOR_FILE, make_anonymous
 from squall.ipc.rundir import RunDir, default_parent, standing_directory, sweep_stale
 
 
@@ -49,7 +49,7 @@ def test_an_anonymous_one_is_private_and_short(run_dir: RunDir) -> None:
 def test_a_named_one_can_be_taken_over(tmp_path: Path) -> None:
     first = RunDir.create(tmp_path / "a" / "run")
     assert RunDir.create(first.path).key() == first.key()
-    assert not first.creator_file.exists()
+    assert not (first.path / CREATOR_FILE).exists()
     first.remove()
     first.remove()
     assert not first.path.exists()
