@@ -100,8 +100,6 @@ class Backpressure:
         self._waiting: dict[int, int] = {}
         """Task of another worker -> bytes for it that have not left."""
         self._waiting_full: set[int] = set()
-        self.measured_rows = 0
-        """Tuples that were looked at because they were still queued at the end of a turn."""
 
     # ---- set-up ----
 
@@ -146,7 +144,6 @@ class Backpressure:
             for batch in reversed(parcel.batches):
                 if batch.measured:
                     break
-                self.measured_rows += len(batch.rows)
                 parcel.bytes += batch.measure()
                 self._see_size(batch)
                 self.waits(batch.target, batch.bytes)
@@ -168,7 +165,6 @@ class Backpressure:
         for batch, _ in reversed(task.inbox):
             if batch.measured:
                 return
-            self.measured_rows += len(batch.rows)
             task.received_bytes += batch.measure()
         self._see(task)
 

@@ -39,8 +39,3 @@ class AckedPrefix:
     def beyond(self) -> list[int]:
         """Offsets acked past a hole. A source that keeps them too reads again only what was pending."""
         return sorted(self._beyond)
-
-    @property
-    def beyond_count(self) -> int:
-        """Offsets acked past a hole."""
-        return len(self._beyond)

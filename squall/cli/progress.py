@@ -16,8 +16,6 @@ from squall.engine.metrics import merge
 from squall.engine.plain_text import plain
 from squall.engine.report import TaskReading, latency_of, total_account
 
-Totals = dict[str, int]
-
 
 def _sum(readings: Sequence[TaskReading], name: str) -> int:
     return sum(reading.counters[name] for reading in readings)

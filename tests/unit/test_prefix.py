@@ -15,7 +15,7 @@ def test_in_order_each_ack_raises_it() -> None:
     for offset in range(5):
         assert prefix.ack(offset)
         assert prefix.committable == offset + 1
-    assert prefix.beyond_count == 0
+    assert len(prefix.beyond) == 0
 
 
 def test_a_hole_holds_everything_back() -> None:
@@ -23,10 +23,10 @@ def test_a_hole_holds_everything_back() -> None:
     for offset in (11, 12, 14):
         assert not prefix.ack(offset)
     assert prefix.committable == 10
-    assert prefix.beyond_count == 3
+    assert len(prefix.beyond) == 3
     assert prefix.ack(10)
     assert prefix.committable == 13
-    assert prefix.beyond_count == 1
+    assert len(prefix.beyond) == 1
 
 
 @pytest.mark.parametrize("again", [9, 10, 12])
@@ -35,7 +35,7 @@ def test_acking_again_changes_nothing(again: int) -> None:
     prefix.ack(10)
     prefix.ack(12)
     assert not prefix.ack(again)
-    assert (prefix.committable, prefix.beyond_count) == (11, 1)
+    assert (prefix.committable, len(prefix.beyond)) == (11, 1)
 
 
 def test_any_order_any_repeats_never_passes_a_hole(seed: int) -> None:
@@ -51,7 +51,7 @@ def test_any_order_any_repeats_never_passes_a_hole(seed: int) -> None:
             first_hole = next(k for k in range(n + 1) if k not in acked)
             assert prefix.committable == first_hole
             assert rose == (first_hole > before)
-            assert prefix.beyond_count == len(acked) - first_hole
+            assert len(prefix.beyond) == len(acked) - first_hole
 
 
 def test_what_is_acked_past_a_hole_can_be_kept_and_taken_up_again() -> None:
