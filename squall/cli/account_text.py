@@ -1,4 +1,4 @@
-"""What a report says of failures and of the components' own metrics, as lines for people.
+"""What a report says of attempts, failures and the components' own metrics, as lines for people.
 
 From the report as a document (`RunReport.to_dict()`), which is what `squall run` and `squall status` both have.
 """
@@ -9,6 +9,21 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from squall.engine.plural import plural
+
+
+def emitted_text(document: Mapping[str, Any]) -> str:
+    """"120 emitted (20 replayed) = 90 acked, ..."."""
+    return f"{document['emitted']:,} emitted ({document['replayed']:,} replayed) = {account_text(document)}"
+
+
+def detail_blocks(document: Mapping[str, Any]) -> tuple[list[str], list[str], list[str]]:
+    """What the totals leave out; what the components measured themselves; what failed. No lines where there is nothing
+    to say."""
+    return (
+        [*untracked_lines(document), *wait_lines(document)],
+        [*metric_lines(document)],
+        [*failure_lines(document), *never_acked_lines(document)],
+    )
 
 
 def account_text(document: Mapping[str, Any]) -> str:

@@ -4,15 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from squall.cli.account_text import (
-    account_text,
-    failure_lines,
-    latency_text,
-    metric_lines,
-    never_acked_lines,
-    untracked_lines,
-    wait_lines,
-)
+from squall.cli.account_text import detail_blocks, emitted_text, latency_text
 from squall.cli.tables import table
 from squall.engine.plain_text import plain_values
 from squall.engine.plural import plural
@@ -39,9 +31,7 @@ def topology_text(document: dict[str, Any]) -> str:
     if not document["workers"]:
         return f"{document['name']} is {document['status']} and waits for a free slot"
     parts = [_headline(document), _components(document), _workers(document)]
-    account = [*untracked_lines(document), *wait_lines(document)]
-    failures = [*failure_lines(document), *never_acked_lines(document)]
-    parts += ["\n".join(lines) for lines in (account, [*metric_lines(document)], failures) if lines]
+    parts += ["\n".join(lines) for lines in detail_blocks(document) if lines]
     deaths = [_death(row) for row in document["deaths"]]
     if deaths:
         parts.append("\n".join(["last deaths:", *deaths]))
@@ -64,7 +54,7 @@ def _headline(document: dict[str, Any]) -> str:
     drained = "; drained: its spouts have nothing more to emit" if document["drained"] else ""
     return (
         f"{document['name']} is {document['status']}, up {document['uptime_secs']:.0f} s, {workers}{drained}\n"
-        f"{document['emitted']:,} emitted ({document['replayed']:,} replayed) = {account_text(document)}\n"
+        f"{emitted_text(document)}\n"
         f"{rates['emitted_per_sec']:,.0f} emitted/s, {rates['acked_per_sec']:,.0f} acked/s; "
         f"emit to ack: {latency_text(document['latency_ms'], ('p50', 'p99', 'max'))}"
     )

@@ -5,15 +5,7 @@ from __future__ import annotations
 from rich import box
 from rich.table import Table
 
-from squall.cli.account_text import (
-    account_text,
-    failure_lines,
-    latency_text,
-    metric_lines,
-    never_acked_lines,
-    untracked_lines,
-    wait_lines,
-)
+from squall.cli.account_text import detail_blocks, emitted_text, latency_text
 from squall.cli.plain_console import PlainConsole
 from squall.engine.report import RunReport
 
@@ -28,11 +20,11 @@ def print_summary(report: RunReport) -> None:
     rate = report.acked / report.duration_secs if report.duration_secs else 0.0
     state = "drained" if report.drained else "stopped"
     console.print(
-        f"{report.topology} {state} after {report.duration_secs:.2f} s: {report.emitted:,} emitted "
-        f"({report.replayed:,} replayed) = {account_text(document)}; {rate:,.0f} acked/s"
+        f"{report.topology} {state} after {report.duration_secs:.2f} s: {emitted_text(document)}; {rate:,.0f} acked/s"
     )
     console.print(f"emit to ack: {latency_text(report.latency_ms)}")
-    for line in (*untracked_lines(document), *wait_lines(document)):
+    totals, measured, failed = detail_blocks(document)
+    for line in totals:
         console.print(line)
     table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
     for column in ("component", "tasks", "executed", "emitted", "acked", "failed", "ms/tuple", "capacity"):
@@ -43,7 +35,7 @@ def print_summary(report: RunReport) -> None:
             "-" if row.execute_latency_ms is None else f"{row.execute_latency_ms:.4f}", f"{row.capacity:.2f}",
         )
     console.print(table)
-    for line in metric_lines(document):
+    for line in measured:
         console.print(line)
     for restart in report.restarts:
         again = "not ready again"
@@ -55,5 +47,5 @@ def print_summary(report: RunReport) -> None:
         console.print(f"worker {restart.slot} died at {restart.at_secs:.2f} s: {restart.reason}{memory}; {again}")
         if restart.error:
             console.print(f"    {restart.error.splitlines()[0]}")
-    for line in (*failure_lines(document), *never_acked_lines(document)):
+    for line in failed:
         console.print(line)
