@@ -11,7 +11,7 @@ The words outlive the worker where they lie in shared memory. One thread writes 
 from __future__ import annotations
 
 from collections.abc import Mapping, MutableSequence
-from typing import NamedTuple
+from dataclasses import dataclass
 
 ACCOUNT_COLUMNS = ("acked", "failed", "dead_letters", "abandoned", "emitted", "tracked")
 """`failed`: the spout was told, and nothing else; of those, some it may hold for a retry. `emitted`: all emits of the
@@ -33,8 +33,9 @@ def abandon(words: Words) -> None:
     words[ABANDONED] += open_attempts(words)
 
 
-class Account(NamedTuple):
-    """Attempts of a spout task, or of several, each in one column."""
+@dataclass(frozen=True)
+class Account:
+    """Attempts of a spout task, or of several: `emitted`, and what became of each, in one of the other columns."""
 
     emitted: int
     acked: int

@@ -83,13 +83,13 @@ class ComponentReport:
     executed: int
     acked: int
     failed: int
-    """Of a spout: as in `RunReport`, and so are the next four."""
+    """Of a spout: as in `Account`, and so are the next four."""
     dead_letters: int
     waiting: int
     pending: int
     abandoned: int
     tracked: int
-    """Of a spout: attempts, which `RunReport` calls emitted; `emitted` counts all its emits."""
+    """Of a spout: attempts, which `Account` calls emitted; `emitted` counts all its emits."""
     errors: int
     in_queue: int
     execute_latency_ms: float | None
@@ -124,24 +124,14 @@ class Latency(dict[str, float | None]):
 
 
 @dataclass(frozen=True)
-class RunReport:
-    """Everything about a run. The first counts are those of the spouts: attempts (emits with a message id), not tuples.
+class RunReport(Account):
+    """Everything about a run. Its account is that of the spouts: attempts (emits with a message id), not tuples.
 
     At rest and at the end, `emitted = acked + failed + dead_letters + waiting + pending + abandoned`: see
     docs/guarantees.md."""
 
     topology: str
     duration_secs: float
-    emitted: int
-    acked: int
-    failed: int
-    """Their spout was told, and holds none of them for a retry."""
-    dead_letters: int
-    waiting: int
-    """Failed, and held by their spout for a retry."""
-    pending: int
-    abandoned: int
-    """Under way when their spout's worker died or was replaced: its successor began new attempts."""
     orphaned: int
     """Those of `abandoned` whose spout's worker died and has no successor (yet)."""
     timed_out: int
@@ -203,9 +193,9 @@ def build_report(
         for name in row:
             row[name] += reading.counters[name]
     return RunReport(
+        **dataclasses.asdict(account),
         topology=topology,
         duration_secs=round(duration_secs, 6),
-        **account._asdict(),
         orphaned=account.abandoned - total("abandoned"),
         timed_out=total("timed_out"),
         replayed=total("replayed"),
@@ -227,10 +217,10 @@ def build_report(
 _EMPTY = Account(0, 0, 0, 0, 0, 0, 0)
 
 
-def total_account(spouts: Iterable[TaskReading]) -> Account:
+def total_account(spouts: Sequence[TaskReading]) -> Account:
     """What became of the attempts of several spout tasks."""
-    accounts = [account_of(spout.counters, spout.alive) for spout in spouts]
-    return Account(*map(sum, zip(*accounts, strict=True))) if accounts else _EMPTY
+    columns = zip(*(dataclasses.astuple(account_of(spout.counters, spout.alive)) for spout in spouts), strict=True)
+    return Account(*map(sum, columns)) if spouts else _EMPTY
 
 
 def unfinished(readings: Iterable[TaskReading]) -> Unfinished:

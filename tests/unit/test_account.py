@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
@@ -158,7 +159,7 @@ class Life:
         """The law, and what the engine and the outside know."""
         (spout,) = [reading for reading in readings_of(self.core) if reading.kind == "spout"]
         account, user = account_of(spout.counters), self.spout.user
-        assert account.emitted == sum(account[1:])
+        assert account.emitted == sum(dataclasses.astuple(account)[1:])
         assert account.pending == len(self.spout.pending)
         assert account.waiting == user.waiting_count
         attempts = self.spout.pending.attempts
