@@ -19,7 +19,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 PRODUCT = ("engine", "ipc", "scheduler", "pipeline", "squall")
 FOLDERS = (*PRODUCT, "examples", "tests", "benchmarks", "docs", ".ci")
-FILES = ("pyproject.toml", "Makefile", "README.md", "CHANGELOG.md", "LICENSE")
+FILES = ("pyproject.toml", "Makefile", "README.md", "CONTRIBUTING.md", "CHANGELOG.md", "LICENSE")
 
 # Put together from parts, so that this file does not contain what it looks for.
 MACHINE_PATHS = re.compile(
