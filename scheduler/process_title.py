@@ -4,6 +4,11 @@ Guarantees: `/proc/PID/cmdline` and `ps` show what they would show of a process 
 line that needs more room than the process's own had is cut.
 
 Relies on: Linux, where the command line is read from the process's own memory, at addresses that /proc tells.
+
+PyPI's `setproctitle` does not do. It takes the room of /proc/PID/environ, and empties it for the process and all that
+are forked from it: `scheduler.daemons.is_marked` knows a cluster's processes by it. It joins arguments by blanks,
+which paths may hold, and changes the name that `pgrep` and `ps -C` look for. Told to spare the environment
+(SPT_NOENV), it cuts a title at the room of the command line, as this does.
 """
 
 from __future__ import annotations
