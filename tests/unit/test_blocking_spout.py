@@ -107,6 +107,20 @@ def until(rig: Rig, condition: Callable[[], bool]) -> None:
     wait_for("the condition", holds, DEADLINE_SECS)
 
 
+def acked_in_the_midst_of_next_tuple(rigs: list[Rig]) -> tuple[Rig, Waits]:
+    """A spout that emitted a tuple, which has been acked, and still waits in the same call."""
+    spout = Waits()
+    rig = rig_of(rigs, chain(spout, Does(acks)))
+
+    def emits_and_waits(it: Waits) -> None:
+        it.collector.emit((1,), 1)
+        it.queue.get()
+
+    spout.queue.put(emits_and_waits)
+    until(rig, lambda: rig.core.stats[rig.plan.tasks_of("spout")[0]].acked == 1)
+    return rig, spout
+
+
 def test_while_it_waits_the_worker_goes_on_and_all_its_methods_are_called_by_one_thread(rigs: list[Rig]) -> None:
     spout, sink = Waits(), Does(acks)
     rig = rig_of(rigs, chain(spout, sink))
@@ -146,15 +160,7 @@ def test_what_it_emits_leaves_before_next_tuple_comes_back(rigs: list[Rig]) -> N
 
 
 def test_an_answer_is_told_between_two_calls_and_counted_at_once(rigs: list[Rig]) -> None:
-    spout = Waits()
-    rig = rig_of(rigs, chain(spout, Does(acks)))
-
-    def emits_and_waits(it: Waits) -> None:
-        it.collector.emit((1,), 1)
-        it.queue.get()
-
-    spout.queue.put(emits_and_waits)
-    until(rig, lambda: rig.core.stats[rig.plan.tasks_of("spout")[0]].acked == 1)
+    rig, spout = acked_in_the_midst_of_next_tuple(rigs)
     assert (rig.pending, spout.acked) == (0, [])
     assert rig.core.quiet
     spout.queue.put(None)
@@ -281,15 +287,7 @@ def test_an_emit_that_waits_when_the_worker_ends_unwinds(rigs: list[Rig]) -> Non
 
 
 def test_answers_are_told_before_the_thread_ends(rigs: list[Rig]) -> None:
-    spout = Waits()
-    rig = rig_of(rigs, chain(spout, Does(acks)))
-
-    def emits_and_waits(it: Waits) -> None:
-        it.collector.emit((1,), 1)
-        it.queue.get()
-
-    spout.queue.put(emits_and_waits)
-    until(rig, lambda: rig.core.stats[rig.plan.tasks_of("spout")[0]].acked == 1)
+    rig, spout = acked_in_the_midst_of_next_tuple(rigs)
     spout.queue.put(None)
     close_tasks(rig.core)
     assert spout.acked == [1]
