@@ -19,6 +19,7 @@ from pathlib import Path
 import hypothesis
 import pytest
 
+from squall.ipc.rundir import RunDir
 from squall.testing import plugin
 from tests import leaks
 
@@ -113,6 +114,14 @@ def report(found: leaks.Leaks, who: str) -> None:
 def run_parent(config: pytest.Config) -> Path:
     """Where run directories go by default: `squall` in the user's runtime directory."""
     return config.stash[RUNTIME_DIR] / "squall"
+
+
+@pytest.fixture
+def run_dir() -> Iterator[RunDir]:
+    """Anonymous, in the directory of this test run."""
+    made = RunDir.create()
+    yield made
+    made.remove()
 
 
 @pytest.fixture

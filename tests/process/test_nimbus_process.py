@@ -126,13 +126,6 @@ class FakeSupervisor:
 
 
 @pytest.fixture
-def run_dir() -> Iterator[RunDir]:
-    made = RunDir.create()
-    yield made
-    made.remove()
-
-
-@pytest.fixture
 def nimbus(run_dir: RunDir) -> Iterator[NimbusDaemon]:
     with contextlib.closing(NimbusDaemon(run_dir)) as daemon:
         yield daemon

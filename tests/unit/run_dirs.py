@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
+from squall.engine.errors import ClusterError, UsageError
 from squall.ipc.board import READY, Board
+from squall.ipc.control import Incoming
 from squall.ipc.rundir import RunDir
 from squall.scheduler import process
 from squall.scheduler.code_store import CodeStore
@@ -29,19 +34,58 @@ from squall.scheduler.worker_ledger import LedgerEntry, encode_entry
 COMPONENTS = [ComponentSummary("numbers", "spout", 1, 1)]
 
 
-class SilentServer:
-    """In place of Nimbus's socket: nobody calls, and what is sent is kept."""
+class Desk:
+    """In place of Nimbus's socket: one caller at a time, and what is sent is kept."""
 
     def __init__(self) -> None:
         self.sent: list[tuple[str, Any]] = []
         self.refused = 0
+        self.caller: Incoming | None = None
+        self.answer: Any = None
 
-    def recv(self) -> None:
-        return None
+    def recv(self) -> Incoming | None:
+        caller, self.caller = self.caller, None
+        return caller
 
     def send_event(self, peer: str, event: Any) -> bool:
         self.sent.append((peer, event))
         return True
+
+    def reply(self, incoming: Incoming, message: msgspec.Struct) -> bool:
+        self.answer = message
+        return True
+
+    def reply_error(self, incoming: Incoming, message: str, kind: str) -> bool:
+        self.answer = (UsageError if kind == "UsageError" else ClusterError)(message)
+        return True
+
+
+class NimbusHere:
+    """A Nimbus in this process, as its callers know it."""
+
+    def __init__(self, run_dir: RunDir, store: Store) -> None:
+        self._desk = Desk()
+        self._service = NimbusService(run_dir, store, self._desk, lambda _: None)  # type: ignore[arg-type]
+        self.nimbus = self._service.nimbus
+
+    @property
+    def sent(self) -> list[tuple[str, Any]]:
+        """Events, with whom they were for."""
+        return self._desk.sent
+
+    def call(self, method: str, request: msgspec.Struct) -> Any:
+        """Its answer; an error is raised, as a client would."""
+        self._desk.caller = Incoming("client:test", "request", method, 1, msgspec.msgpack.encode(request), b"")
+        self._service.serve()
+        if isinstance(self._desk.answer, Exception):
+            raise self._desk.answer
+        return self._desk.answer
+
+    def tick(self) -> None:
+        self._service.tick(time.monotonic())
+
+    def next_deadline(self) -> float | None:
+        return self._service.next_deadline()
 
 
 def record(run_dir: RunDir, name: str, number: int = 1) -> TopologyRecord:
@@ -74,7 +118,7 @@ def add_topology(run_dir: RunDir, store: Store, name: str, number: int, pid: int
 
 
 @contextmanager
-def nimbus_in(path: str | os.PathLike[str]) -> Iterator[NimbusService]:
+def nimbus_in(path: str | os.PathLike[str]) -> Iterator[NimbusHere]:
     """As `scheduler.nimbus_main` starts one."""
     run_dir = RunDir.open(path)
     lock = run_dir.lock()
@@ -82,7 +126,7 @@ def nimbus_in(path: str | os.PathLike[str]) -> Iterator[NimbusService]:
         run_dir.key()
         check_store_is_there(run_dir)
         with Store(run_dir.nimbus_db) as store:
-            yield NimbusService(run_dir, store, SilentServer(), lambda _: None)  # type: ignore[arg-type]
+            yield NimbusHere(run_dir, store)
     finally:
         lock.release()
 

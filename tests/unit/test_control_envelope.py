@@ -134,13 +134,6 @@ def test_a_message_nobody_would_take_is_not_sent() -> None:
 
 
 @pytest.fixture
-def run_dir() -> Iterator[RunDir]:
-    made = RunDir.create()
-    yield made
-    made.remove()
-
-
-@pytest.fixture
 def server(run_dir: RunDir) -> Iterator[ControlServer]:
     made = ControlServer(run_dir.nimbus_socket, KEY, "nimbus")
     yield made

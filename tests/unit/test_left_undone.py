@@ -18,6 +18,7 @@ from squall.engine.errors import UsageError
 from squall.engine.local import LocalRunner
 from squall.engine.metrics import TASK_COUNTERS
 from squall.engine.report import FLOW_COUNTERS, TaskReading, build_report, unfinished
+from squall.ipc.rundir import RunDir
 from squall.scheduler.client import NimbusClient
 
 
@@ -143,11 +144,16 @@ def test_orphans_are_part_of_the_abandoned() -> None:
     assert dataclasses.asdict(report)["orphaned"] == 2
 
 
-def test_a_topology_that_goes_while_its_deadline_passes_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_topology_that_goes_while_its_deadline_passes_is_gone(
+    monkeypatch: pytest.MonkeyPatch, run_dir: RunDir
+) -> None:
     def gone(self: NimbusClient, name: str) -> None:
         raise UsageError(f"there is no topology named {name!r}; running: none")
 
     there = SimpleNamespace(topologies=[SimpleNamespace(id="t-1", name="t")])
     monkeypatch.setattr(NimbusClient, "get_cluster", lambda self: there)
     monkeypatch.setattr(NimbusClient, "get_topology", gone)
-    NimbusClient.await_removed(object.__new__(NimbusClient), "t-1", 0.0)
+    lock = run_dir.lock()
+    with NimbusClient(run_dir) as client:
+        client.await_removed("t-1", 0.0)
+    lock.release()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Iterator
 
 import pytest
 
@@ -13,13 +12,6 @@ from squall.ipc.rundir import RunDir
 from squall.scheduler.nimbus_words import forget_words, leaving_words, words_of
 from squall.scheduler.store import StoreError
 from squall.scheduler.why_away import why_away
-
-
-@pytest.fixture
-def run_dir() -> Iterator[RunDir]:
-    made = RunDir.create()
-    yield made
-    made.remove()
 
 
 def fail(run_dir: RunDir, text: str) -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 
 from squall.cli.standing import tell_refused
@@ -11,13 +9,6 @@ from squall.ipc.control import ControlServer, NoAnswer
 from squall.ipc.rundir import RunDir
 from squall.scheduler.client import NimbusClient
 from squall.scheduler.messages import ClusterState
-
-
-@pytest.fixture
-def run_dir() -> Iterator[RunDir]:
-    made = RunDir.create()
-    yield made
-    made.remove()
 
 
 def flip(run_dir: RunDir) -> None:

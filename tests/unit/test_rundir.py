@@ -9,7 +9,6 @@ import stat
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -17,13 +16,6 @@ import pytest
 from squall.engine.errors import ClusterError, UsageError
 from squall.ipc.run_parent import CREATOR_FILE, make_anonymous
 from squall.ipc.rundir import RunDir, default_parent, standing_directory, sweep_stale
-
-
-@pytest.fixture
-def run_dir() -> Iterator[RunDir]:
-    made = RunDir.create()
-    yield made
-    made.remove()
 
 
 @pytest.fixture

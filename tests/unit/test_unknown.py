@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import random
-from collections.abc import Iterator
 
 import pytest
 
@@ -13,33 +12,25 @@ from squall.ipc.board import READY, STOPPED, Board
 from squall.ipc.rundir import RunDir
 from squall.scheduler import store_repair
 from squall.scheduler.code_store import CodeStore
-from squall.scheduler.messages import KillTopology, RegisterSupervisor, SlotAssignment, SubmitTopology
-from squall.scheduler.nimbus_service import NimbusService
+from squall.scheduler.messages import ForgetUnknown, KillTopology, RegisterSupervisor, SlotAssignment, SubmitTopology
 from squall.scheduler.node_boards import NodeBoards
 from squall.scheduler.restart_policy import RestartPolicy, RestartPolicyOptions
 from squall.scheduler.slot import Slot
 from squall.scheduler.store import Store, StoreError
 from squall.scheduler.supervisor import Supervisor
 from squall.scheduler.worker_life import SlotOptions, SlotPlace
-from tests.unit.run_dirs import COMPONENTS, add_topology, files_of, nimbus_in
+from tests.unit.run_dirs import COMPONENTS, NimbusHere, add_topology, files_of, nimbus_in
 
 
-@pytest.fixture
-def run_dir() -> Iterator[RunDir]:
-    made = RunDir.create()
-    yield made
-    made.remove()
-
-
-def registered(service: NimbusService, holds: dict[int, str]) -> None:
-    service._carry_out(service.nimbus.register_supervisor(RegisterSupervisor("node-1", [6700, 6701], 1, holds), 0.0))
+def registered(service: NimbusHere, holds: dict[int, str]) -> None:
+    service.call("register_supervisor", RegisterSupervisor("node-1", [6700, 6701], 1, holds))
 
 
 def policy() -> RestartPolicy:
     return RestartPolicy(RestartPolicyOptions(), random.Random(1))
 
 
-def free(service: NimbusService) -> list[str]:
+def free(service: NimbusHere) -> list[str]:
     return [str(slot) for slot in service.nimbus.cluster().free_slots]
 
 
@@ -56,12 +47,10 @@ def test_a_store_that_lost_a_topology_costs_it_nothing(run_dir: RunDir) -> None:
         assert free(service) == ["node-1:6701"]
         assert there == {name for name in files_of(run_dir.path) if name.startswith(("boards/", "code/"))}
 
-        ids, steps = service.nimbus.forget_unknown(0.0)
-        service._carry_out(steps)
-        assert ids == [one.id]
+        assert service.call("forget_unknown", ForgetUnknown()).ids == [one.id]
         assert service.nimbus.cluster().unknown == []
         assert service.nimbus.assign_node("node-1").keep == []
-        assert service._server.sent[-1][0] == "supervisor:node-1"  # type: ignore[attr-defined]
+        assert service.sent[-1][0] == "supervisor:node-1"
         assert [name for name in files_of(run_dir.path) if name.startswith(("boards/", "code/"))] == []
     with nimbus_in(run_dir.path) as service:
         # It has not stopped yet, and that it is to be removed is known.
@@ -152,16 +141,15 @@ def test_nothing_is_swept_while_a_submission_is_under_way(run_dir: RunDir) -> No
             kill_and_end(service, "one")
             assert archive in codes
             assert (run_dir.code / f".{archive}.0a0b0c0d").exists()
-            assert service._sweep.next_deadline() is not None
+            assert service.next_deadline() is not None
     with nimbus_in(run_dir.path) as service:
-        assert service._sweep.next_deadline() is None
+        assert service.next_deadline() is None
     assert list(run_dir.code.iterdir()) == []
 
 
-def kill_and_end(service: NimbusService, name: str) -> None:
-    _, steps = service.nimbus.kill(KillTopology(name, 0.0), 0.0)
-    service._carry_out(steps)
-    service.tick(0.0)  # its node is not there to say so: it is seen that no worker lives
+def kill_and_end(service: NimbusHere, name: str) -> None:
+    service.call("kill_topology", KillTopology(name, 0.0))
+    service.tick()  # its node is not there to say so: it is seen that no worker lives
     assert service.nimbus.cluster().topologies == []
 
 
@@ -177,13 +165,13 @@ def test_a_submission_without_all_its_code_is_refused(
     blob, archive = codes.put(b"blob"), codes.put(b"archive")
     request = SubmitTopology("x", {"workers": 1}, COMPONENTS, blob, [str(codes.path(archive)), "lib"], "ACTIVE", False)
     with codes.held(), Store(run_dir.nimbus_db), nimbus_in(run_dir.path) as service:
-        service._files.check_code(request)
+        service.call("submit_topology", request)
         if missing == "cut archive":
             codes.path(archive).write_bytes(b"arch")
         else:
             codes.path(blob if missing == "blob" else archive).unlink()
         with pytest.raises(error, match=words):
-            service._files.check_code(request)
+            service.call("submit_topology", request)
 
 
 def test_a_supervisor_maps_the_board_that_was_made_anew(run_dir: RunDir) -> None:
