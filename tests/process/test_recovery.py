@@ -22,6 +22,18 @@ from tests.process.waiting import wait_for
 
 LINES = [f"w{number % 97} w{number % 89} same w{number % 7}" for number in range(30_000)]
 
+ENDLESS_NUMBERS = (
+    "from squall import Spout, BasicBolt, TopologyBuilder\n"
+    "class Numbers(Spout):\n"
+    "    outputs = ('n',)\n"
+    "    def open(self, conf, context, collector):\n"
+    "        self.collector, self.n = collector, 0\n"
+    "    def next_tuple(self):\n"
+    "        self.n += 1\n"
+    "        self.collector.emit((self.n,), self.n)\n"
+)
+"""The beginning of a topology file."""
+
 
 @pytest.fixture
 def text(tmp_path: Path) -> list[str]:
@@ -76,15 +88,8 @@ def test_what_a_dead_worker_held_is_replayed_before_the_timeout(text: list[str],
 def test_a_killed_launcher_leaves_nothing(tmp_path: Path) -> None:
     endless = tmp_path / "endless.py"
     endless.write_text(
-        "from squall import Spout, BasicBolt, TopologyBuilder\n"
-        "class Numbers(Spout):\n"
-        "    outputs = ('n',)\n"
-        "    def open(self, conf, context, collector):\n"
-        "        self.collector, self.n = collector, 0\n"
-        "    def next_tuple(self):\n"
-        "        self.n += 1\n"
-        "        self.collector.emit((self.n,), self.n)\n"
-        "class Nothing(BasicBolt):\n"
+        ENDLESS_NUMBERS
+        + "class Nothing(BasicBolt):\n"
         "    def execute(self, tup, collector):\n"
         "        pass\n"
         "builder = TopologyBuilder()\n"
@@ -120,15 +125,8 @@ def _wait_for_line(process: subprocess.Popen[str], pattern: str) -> None:
 def test_interrupt_drains_and_a_second_one_does_not_wait(tmp_path: Path, signals: int) -> None:
     slow = tmp_path / "slow.py"
     slow.write_text(
-        "import time\n"
-        "from squall import Spout, BasicBolt, TopologyBuilder\n"
-        "class Numbers(Spout):\n"
-        "    outputs = ('n',)\n"
-        "    def open(self, conf, context, collector):\n"
-        "        self.collector, self.n = collector, 0\n"
-        "    def next_tuple(self):\n"
-        "        self.n += 1\n"
-        "        self.collector.emit((self.n,), self.n)\n"
+        ENDLESS_NUMBERS
+        + "import time\n"
         "class Slow(BasicBolt):\n"
         "    blocking = True\n"
         f"    def execute(self, tup, collector):\n        time.sleep({0.005 if signals == 1 else 0.05})\n"

@@ -78,12 +78,18 @@ def sink(tmp_path: Path, name: str) -> list[str]:
     return path.read_text().split() if path.exists() else []
 
 
-def test_a_worker_without_supervisor_is_ended_before_its_topology_is_gone(singly: Singly, tmp_path: Path) -> None:
+def alone_in_a_long_execute(singly: Singly, tmp_path: Path) -> list[int]:
+    """Workers of "first", whose supervisor is gone."""
     supervisor = singly.supervisor()
     pids = singly.submit("first", tmp_path, "waits")
     wait_for("the long execute", lambda: inside(tmp_path))
     supervisor.kill()
     supervisor.wait()
+    return pids
+
+
+def test_a_worker_without_supervisor_is_ended_before_its_topology_is_gone(singly: Singly, tmp_path: Path) -> None:
+    pids = alone_in_a_long_execute(singly, tmp_path)
     assert all(map(lives, pids))
     assert singly.cluster.ok("kill", "first", "-w", "0").startswith("first is gone;")
     assert not any(map(lives, pids))
@@ -96,11 +102,7 @@ def test_a_worker_without_supervisor_is_ended_before_its_topology_is_gone(singly
 
 
 def test_a_supervisor_that_comes_back_ends_it(singly: Singly, tmp_path: Path) -> None:
-    supervisor = singly.supervisor()
-    pids = singly.submit("first", tmp_path, "waits")
-    wait_for("the long execute", lambda: inside(tmp_path))
-    supervisor.kill()
-    supervisor.wait()
+    pids = alone_in_a_long_execute(singly, tmp_path)
     kill = singly.start("kill", "first", "-w", "0")
     singly.supervisor()
     (tmp_path / "release").touch()
