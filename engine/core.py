@@ -8,9 +8,8 @@
                          ▼
                        ackers ──answers──► spouts (ack / on_failure)      ◄── parcels from other workers ──┘
 
-One thread drives it: `step()` gives every executor a turn; `receive()` takes what other workers sent, `attend()`
-executes it at once; `take_parcel()` hands over what is for them. Who moves the parcels is the caller's
-business: ZeroMQ links in a worker process, plain method calls in `--local` mode and in simulation.
+One thread drives it: `engine.turn` calls its parts (`run_spouts`, `run_bolts`, ...) in their order. `receive()` takes
+what other workers sent, `take_parcel()` hands over what is for them; moving it is the transport's business.
 
 Guarantees: nothing is lost between its parts; every answer of an acker reaches its spout's table or, when that is in
 another worker, a parcel; the order of one sender's tuples to one task is kept.
@@ -48,8 +47,6 @@ from squall.engine.tuple import Source
 _TICK_SOURCE = Source(SYSTEM_COMPONENT, -1, TICK_STREAM, Stream(*TICK_FIELDS))
 _LONG_TURN_NS = 10_000_000
 """A turn that took longer than this makes the next ones smaller, bolts that did end theirs. Word count's take 4 ms."""
-_LONG_SAY_NS = 500_000
-"""Nobody's answer waits longer than this, about as long as a frame there and back, for what could go with it."""
 _MAX_TURNS = 4
 """Rounds through the bolts in one step, so that a tuple passes several bolts of this worker without waiting for the
 next; more would keep a step from ending when bolts feed each other in a cycle."""
@@ -101,8 +98,6 @@ class WorkerCore:
         """Set by the caller: something downstream is full, spouts must wait."""
         self.report_error: Callable[[str, int, str], None] = lambda component, task, text: None
         """Tells the operator of an error in a task."""
-        self._said_ns = 0
-        """How long spouts and feeders took in the last turn."""
         self.ran_dry = True
         """Nothing was left to do when the last turn ended."""
         self.dropped = 0
@@ -164,13 +159,12 @@ class WorkerCore:
         """A bolt with a thread of its own has reset timeouts. Any thread; the caller wakes the loop."""
         self._resets.extend(roots)
 
-    # ---- the turn of the loop ----
+    # ---- the parts of a turn (see engine.turn) ----
 
-    def step(self, pause: Callable[[], bool] = lambda: False) -> bool:
-        """Give every executor a turn; whether anything was done. `pause` is called when the spouts and the bolts that
-        feed others have said what they have to say, and before them too if they take their time: to send what other
-        workers wait for, and to take in what has come; whether anything has. Raises TaskCrashed."""
-        worked = self._said_ns > _LONG_SAY_NS and pause()
+    def run_spouts(self) -> bool:
+        """Put ticks that are due, take in what threads have done, and ask the spouts for more; whether there was
+        anything. Raises TaskCrashed."""
+        worked = False
         if self._ticking:
             self._tick()
         if self._handovers:
@@ -179,7 +173,6 @@ class WorkerCore:
         if self._resets:
             worked = True
             self._absorb_resets()
-        began_ns = self._now_ns()
         may_emit = not (self.congested or self.pressure.congested)
         emits = self._turn_emits if self.active and may_emit else 0
         dry = True
@@ -187,40 +180,23 @@ class WorkerCore:
             if spout.run(emits, may_emit):
                 worked = True
             dry = dry and spout.ran_dry
-        worked = self.settle() or worked
-        # Spouts that had nothing to say in `next_tuple` may have emitted while they were told of an answer.
-        self._flush_here()
         self.ran_dry = dry
-        worked = self._run_round(self._feeders) or worked
-        self._said_ns = self._now_ns() - began_ns
-        worked = pause() or worked
-        worked = self._run_bolts() or worked
-        worked = self.settle() or worked
-        if self._adapts:
-            self._adapt(self._now_ns() - began_ns)
-        self.pressure.end_turn()
         return worked
 
-    def attend(self) -> None:
-        """Execute what other workers have sent, and take in their answers, before the spouts here say more: whoever
-        sent it waits for what comes of it. Raises TaskCrashed."""
-        self._write_journals()  # what came may have told spouts of answers, and made them emit
-        self._run_bolts()
-        self.settle()
-
-    def settle(self) -> bool:
-        """Bring what was acked or failed to the ackers, and their answers to the spouts. Raises TaskCrashed."""
-        if not self.tracking.settle():
-            return False
-        self._write_journals()
-        return True
-
-    def _write_journals(self) -> None:
+    def write_journals(self) -> None:
+        """After anything that may have made a spout emit: before a bolt executes it, and before it leaves."""
         for spout in self.spouts:
             spout.write_journal()
 
-    def _run_bolts(self) -> bool:
-        """Let the bolts work until they have nothing left to do, or for `_MAX_TURNS` rounds; slow ones for fewer."""
+    def run_feeders(self) -> bool:
+        """Let bolts that others read from have what was emitted here; whether they did anything. Raises TaskCrashed."""
+        # Spouts that had nothing to say in `next_tuple` may have emitted while they were told of an answer.
+        self._flush_here()
+        return self._run_round(self._feeders)
+
+    def run_bolts(self) -> bool:
+        """Let the bolts work until they have nothing left to do, or for `_MAX_TURNS` rounds; slow ones for fewer.
+        Raises TaskCrashed."""
         worked, began_ns = False, self._now_ns()
         for _ in range(_MAX_TURNS):
             if not self._run_round(self.bolts):
@@ -238,6 +214,12 @@ class WorkerCore:
                 busy = True
                 self._flush_here()
         return busy
+
+    def end_turn(self, took_ns: int) -> None:
+        """All executors had their turn, which took so long. Raises CycleOverflow."""
+        if self._adapts:
+            self._adapt(took_ns)
+        self.pressure.end_turn()
 
     def _adapt(self, turn_ns: int) -> None:
         """Emit less per turn where bolts are slow, so that answers, frames and commands are not kept waiting."""
@@ -293,7 +275,7 @@ class WorkerCore:
         resets = self._resets
         while resets:
             self.outbox.resets.add(resets.popleft())
-        self.settle()
+        self.tracking.settle()
 
     def _absorb_handovers(self) -> None:
         handovers = self._handovers
@@ -479,7 +461,7 @@ class WorkerCore:
             explanation = ANOTHER_TUPLE
             self.tracking.last_words(last_words)
         self.tracking.worker_died(slot, Failure(WORKER_DIED, worker=self.plan.worker_names[slot], error=explanation))
-        self._write_journals()  # it may be noticed in the middle of a turn, with bolts to come
+        self.write_journals()  # it may be noticed in the middle of a turn, with bolts to come
 
     def _drop_for(self, slot: int) -> None:
         """What was to go to a worker that died belongs to trees that fail now."""
@@ -562,13 +544,14 @@ class WorkerCore:
             any(runner.busy for runner in self.blocking)
             or any(spout.busy for spout in self.spouts)
             or self._handovers or outbox.acks or outbox.fails or outbox.opened_here or outbox.opened_there
+            or self.tracking.to_tell
             or any(map(bool, self._parcels.values())) or self.keeps_back
             or any(task.received != task.processed for task in self.bolt_tasks.values())
         )
 
     @property
     def next_deadline_ns(self) -> int | None:
-        """When `step` must be called again even if nothing arrives."""
+        """When there must be a turn again even if nothing arrives."""
         deadlines = [task.ticks_at_ns for task in self._ticking]
         for _, task in self.spout_tasks.values():
             deadline = task.pending.next_deadline_ns

@@ -1,8 +1,8 @@
 """Local mode: a whole topology in this one process and thread, for a debugger and for unit tests.
 
-Guarantees: the same code that a worker runs meets every tuple, without processes, sockets or threads (components
-marked `blocking` run in turn like all others). With the same seed and input, executors run in the same order and
-groupings choose the same tasks. An exception in a component reaches the caller as it is.
+Guarantees: the turn that a worker runs (`engine.turn`) meets every tuple, without processes, sockets or threads
+(components marked `blocking` run in turn like all others). With the same seed and input, executors run in the same
+order and groupings choose the same tasks. An exception in a component reaches the caller as it is.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from collections.abc import Callable
 from typing import Any
 
 from squall.engine.assemble import Assembler, Surroundings
-from squall.engine.clock import NS_PER_SEC, Clock
+from squall.engine.clock import Clock
 from squall.engine.closing import close_tasks
 from squall.engine.config import Config
 from squall.engine.core import WorkerCore
@@ -24,11 +24,14 @@ from squall.engine.executor import TaskCrashed
 from squall.engine.failure import Failure
 from squall.engine.failure_log import FailureLog, merge_failures
 from squall.engine.metrics import TASK_COUNTERS
+from squall.engine.peer_board import NoPeers
 from squall.engine.peers import Peers
 from squall.engine.plain_text import plain
 from squall.engine.plan import ExecutorPlan, Plan
 from squall.engine.report import FLOW_COUNTERS, RunReport, TaskReading, build_report
 from squall.engine.topology import ComponentSpec, Topology
+from squall.engine.transport import NoTransport
+from squall.engine.turn import Turn
 from squall.engine.user_metrics import UserMetrics
 from squall.engine.user_text import text_of_error
 
@@ -95,7 +98,7 @@ class LocalRunner:
         self.metrics = UserMetrics()
         self._failures = FailureLog(self.clock.now_ns)
         self._state = tempfile.TemporaryDirectory(prefix="squall-local-")
-        self._started_ns = self._rotates_at_ns = self.clock.now_ns()
+        self._started_ns = self.clock.now_ns()
         around = Surroundings(
             topology_name=name, worker=LOCAL_WORKER, attempt=1, now_ns=self.clock.now_ns, state_root=self._state.name,
             report_error=self._report_error, dead_letter=lambda *letter: self.dead_letters.append(letter),
@@ -109,6 +112,7 @@ class LocalRunner:
         except BaseException:
             self._state.cleanup()
             raise
+        self._turn = Turn(self.core, NoTransport(), NoPeers(), self.config, self.clock.now_ns)
 
     def _report_error(self, component: str, task: int, text: str) -> None:
         self.errors.append((component, task, text))
@@ -116,12 +120,8 @@ class LocalRunner:
 
     def step(self) -> bool:
         """One turn; whether anything was done. Raises TaskCrashed."""
-        now_ns = self.clock.now_ns()
-        if now_ns >= self._rotates_at_ns:
-            self._rotates_at_ns = now_ns + round(self.config.message_timeout_secs * NS_PER_SEC)
-            self.core.tracking.rotate()
         try:
-            return self.core.step()
+            return self._turn.run()
         except TaskCrashed as crash:
             if self._interrupts and isinstance(crash.__cause__, KeyboardInterrupt):
                 raise crash.__cause__ from None  # the operator's: this is the process that he interrupts

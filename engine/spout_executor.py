@@ -1,8 +1,7 @@
 """Runs the tasks of a spout: asks for tuples while there is room, and hands answers back.
 
 Guarantees: `next_tuple` is called only while the topology is active, fewer than `max_spout_pending` messages are open,
-and nothing downstream is congested; `ack`, failures and time-outs are delivered whatever the state. What a turn emitted
-is in the task's journal, where one is kept, before any bolt sees it.
+and nothing downstream is congested; `ack`, failures and time-outs are delivered whatever the state.
 """
 
 from __future__ import annotations
@@ -185,7 +184,6 @@ class SpoutExecutor:
             if may_send and (lane.held or lane.waiting or lane.overdue_ns) and self._send_held(task):
                 worked = True
         self._at_hand[0] = 0
-        self.write_journal()
         return worked
 
     @property

@@ -20,12 +20,8 @@ from squall.engine.pending import Init
 from squall.engine.plan import Plan
 from squall.engine.spout_executor import SpoutExecutor, SpoutTask
 
-Tell = Callable[[int, Mapping[int, int], Mapping[int, int]], bool]
-"""(worker, root -> XOR, root -> mask of workers) -> whether they went a shorter way than by parcel."""
-
-
-def _by_parcel(worker: int, acks: Mapping[int, int], masks: Mapping[int, int]) -> bool:
-    return False
+ToTell = tuple[int, dict[int, int], dict[int, int]]
+"""(worker, root -> XOR, root -> mask of workers)."""
 
 
 class Tracking:
@@ -42,16 +38,14 @@ class Tracking:
         self._parcel_for = parcel_for
         self._acker_worker = [plan.task_worker[task] for task in plan.ackers]
         self.ackers = {index: Acker() for index, worker in enumerate(self._acker_worker) if worker == peers.me}
-        self.tell: Tell = _by_parcel
-        """How acks get to other workers, where they can go by themselves. Set by who owns the ways."""
-        self.hear: Callable[[], int] = int
-        """Gives `take_acks` what has come that way; how much. Set likewise."""
+        self.to_tell: list[ToTell] = []
+        """Acks for ackers of other workers, which may have a shorter way than by parcel: see `take_to_tell`."""
         self._all_ackers_here = len(self.ackers) == len(self._acker_worker)
 
     def settle(self) -> bool:
         """Bring acks, fails and resets to their ackers, and answers to their spouts; whether there were any."""
         outbox = self.outbox
-        some = bool(self.hear() or outbox.acks or outbox.fails or outbox.resets)
+        some = bool(outbox.acks or outbox.fails or outbox.resets)
         if outbox.acks:
             self._send_acks()
         if outbox.fails:
@@ -101,8 +95,17 @@ class Tracking:
             worker = self._acker_worker[index]
             if index in self.ackers:
                 self.ackers[index].ack_many(share.items(), masks)
-            elif (share or masks) and not self.tell(worker, share, masks):
-                self._parcel_for(worker).add_acks(share, masks)
+            elif share or masks:
+                self.to_tell.append((worker, share, masks))
+
+    def take_to_tell(self) -> list[ToTell]:
+        """The acks that other workers are to be told; they are the caller's now."""
+        to_tell, self.to_tell = self.to_tell, []
+        return to_tell
+
+    def put_in_parcel(self, worker: int, acks: Mapping[int, int], masks: Mapping[int, int]) -> None:
+        """Acks that have no shorter way."""
+        self._parcel_for(worker).add_acks(acks, masks)
 
     def _share_out(
         self, acks: Mapping[int, int], workers: Mapping[int, int]

@@ -25,7 +25,7 @@ import errno
 import os
 import select
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +33,7 @@ import zmq
 
 from squall.engine.errors import ClusterError, ComponentError, ProtocolError
 from squall.engine.parcel import Parcel
+from squall.engine.transport import Absorb, Deliver
 from squall.engine.user_text import text_of_error
 from squall.ipc import codec
 from squall.ipc.ack_lanes import AckLanes
@@ -47,14 +48,11 @@ _LINGER_MS = 500
 _POLLIN, _EVENTS, _RCVMORE, _NOBLOCK = int(zmq.POLLIN), int(zmq.EVENTS), int(zmq.RCVMORE), int(zmq.NOBLOCK)
 """As integers: an operation on two members of pyzmq's enumerations makes a third, at a microsecond each."""
 
-Deliver = Callable[[Parcel, Callable[[], None]], None]
-Absorb = Callable[[Mapping[int, int], Mapping[int, int]], None]
-"""Called with XORs and masks of workers, both by root."""
 Body = list[bytes | memoryview]
 
 
 class DataPlane:
-    """Links of one worker."""
+    """Links of one worker; an `engine.transport.Transport`."""
 
     def __init__(
         self, context: zmq.Context[zmq.Socket[bytes]], opening: bytes, me: int, incarnation: int, path: Path | str,

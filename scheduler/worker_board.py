@@ -12,10 +12,13 @@ from __future__ import annotations
 import time
 from array import array
 from operator import add
+from pathlib import Path
 
 from squall.engine.account import ACCOUNT_COLUMNS
 from squall.engine.core import WorkerCore
+from squall.engine.failure import Failure
 from squall.engine.metrics import FIRST_GAUGE, TASK_COUNTERS, SpoutStats
+from squall.engine.peer_board import PeerChange
 from squall.ipc.board import (
     READY,
     SLOT_ACTIVE,
@@ -35,15 +38,22 @@ from squall.ipc.board import (
     Board,
 )
 from squall.ipc.data_plane import DataPlane
+from squall.ipc.rundir import RunDir
+from squall.scheduler.last_words import read_last_words
+from squall.scheduler.messages import WorkerBoot
 
 _COUNTERS = len(TASK_COUNTERS)
+_LIVES = (STARTING, READY)
 
 
 class WorkerBoard:
-    """One worker's view of its topology's board."""
+    """One worker's view of its topology's board; an `engine.peer_board.PeerBoard`."""
 
-    def __init__(self, board: Board, core: WorkerCore, plane: DataPlane, me: int, incarnation: int) -> None:
+    def __init__(self, board: Board, core: WorkerCore, plane: DataPlane, run_dir: RunDir, boot: WorkerBoot) -> None:
+        me, incarnation = boot.slot_index, boot.incarnation
         self._board = board
+        self._run_dir = run_dir
+        self._boot = boot
         self._words = board.words
         self._core = core
         self._plane = plane
@@ -79,22 +89,29 @@ class WorkerBoard:
         self._reconnects = 0
         self._lost_before = self._lost = 0
 
-    def changed_peers(self) -> list[tuple[int, int, int]]:
-        """(slot, incarnation, state) of every other worker that is not as it was at the last call."""
+    def changed_peers(self) -> list[PeerChange]:
+        """Every other worker that is not as it was at the last call."""
         before, self._seen = self._seen, self._identities.tolist()
         if before == self._seen:
             return []
         pairs = enumerate(zip(before, self._seen, strict=True))
-        return [(slot, now >> 8, now & 0xFF) for slot, (was, now) in pairs if now != was and slot != self._me]
+        return [
+            (slot, now >> 8, now & 0xFF in _LIVES, now & 0xFF == READY)
+            for slot, (was, now) in pairs if now != was and slot != self._me
+        ]
 
-    @staticmethod
-    def is_alive(state: int) -> bool:
-        return state in (STARTING, READY)
-
-    def connected(self, slot: int) -> None:
-        """A link to a peer is being opened."""
+    def connecting(self, slot: int, incarnation: int) -> Path:
+        """A link to a peer is being opened; where it listens."""
         self._reconnects += slot in self._met
         self._met.add(slot)
+        place = self._boot.assignment.workers[slot]
+        return socket_path(self._run_dir, self._boot, place.node, place.port, incarnation)
+
+    def last_words(self, slot: int, incarnation: int) -> dict[int, Failure] | None:
+        """What another worker, dead by now, says that it ended by; None if it ended without a word."""
+        if not self._board.explained(slot, incarnation):
+            return None
+        return read_last_words(self._run_dir, self._boot.topology.id, slot, incarnation)
 
     def explain(self, charged: bool) -> None:
         """This incarnation is about to end by an exception; `charged`: to a tuple that has a limit."""
@@ -179,6 +196,11 @@ class WorkerBoard:
         now = (lost + self._lost_before, counts["frames repeated"], counts["frames refused"], self._reconnects)
         for index, (base, count) in enumerate(zip(self._link_base, now, strict=True)):
             words[self._at + SLOT_LINKS + index] = base + count
+
+
+def socket_path(run_dir: RunDir, boot: WorkerBoot, node: str, port: int, incarnation: int) -> Path:
+    """Where an incarnation of a worker of this assignment listens."""
+    return run_dir.worker_socket(boot.topology.id, boot.assignment.version, node, port, incarnation)
 
 
 def link_word(sender_incarnation: int, receiver_incarnation: int, position: int) -> int:

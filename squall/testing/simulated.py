@@ -60,12 +60,15 @@ class SimulatedCluster:
         self._recorder = Recorder(topology) if record else None
         self._copy = copy
         self._state_root = None if state_root is None else str(state_root)
-        self._started_ns = self._rotates_at_ns = self.clock.now_ns()
-        self._wiring = Wiring(topology, self.plan, self.config, name, self.clock.now_ns)
+        self._started_ns = self.clock.now_ns()
+        self._wiring = self._wire(topology, self.plan, self.config, name, self.clock.now_ns)
         self.workers: list[SimulatedWorker | None] = [None] * self.plan.n_workers
         """By slot index; None where it is dead."""
         for slot in range(self.plan.n_workers):
             self._start(slot)
+
+    _wire: type[Wiring] = Wiring
+    """Links of another kind are put here by tests of Squall itself."""
 
     # ---- what happened ----
 
@@ -132,12 +135,16 @@ class SimulatedCluster:
 
     def step(self) -> bool:
         """One turn of every worker; whether anything happened. Raises TaskCrashed."""
-        self._rotate()
         worked = False
         for worker in self.workers:
             if worker is not None:
                 worked |= worker.turn()
-        return worked
+        return worked or any(map(self._under_way, range(self.plan.n_workers)))
+
+    def _under_way(self, target: int) -> bool:
+        """Whether there is something that a living worker will receive."""
+        links = self._wiring.links
+        return self.workers[target] is not None and any(links[source, target] for source in range(self.plan.n_workers))
 
     def settle(self) -> None:
         """Step until nothing happens any more."""
@@ -181,16 +188,14 @@ class SimulatedCluster:
         self.run_until(lambda: self.drained, timeout_secs, "it was drained")
         return self.report()
 
-    def _rotate(self) -> None:
-        now_ns = self.clock.now_ns()
-        if now_ns >= self._rotates_at_ns:
-            self._rotates_at_ns = now_ns + round(self.config.message_timeout_secs * NS_PER_SEC)
-            for core in self.cores:
-                core.tracking.rotate()
-
     def _next_deadline_ns(self) -> int:
+        """When something happens by itself; the timeout is far enough where nobody lives."""
         deadlines = [core.next_deadline_ns for core in self.cores]
-        return min([self._rotates_at_ns, *(deadline for deadline in deadlines if deadline is not None)])
+        rotations = [worker.rotates_at_ns for worker in self.workers if worker is not None]
+        return min(
+            [*rotations, *(deadline for deadline in deadlines if deadline is not None)],
+            default=self.clock.now_ns() + round(self.config.message_timeout_secs * NS_PER_SEC),
+        )
 
     def _move_to(self, at_ns: int) -> None:
         now_ns = self.clock.now_ns()

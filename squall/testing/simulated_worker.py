@@ -1,4 +1,4 @@
-"""One worker of a simulated cluster: a real worker core whose links are queues and whose board is a list.
+"""One worker of a simulated cluster: a real worker core and turn, whose links are queues and whose board is a list.
 
 Guarantees: what it sends goes through the codec of real links, so a value that cannot travel is refused here too; it
 takes in nothing from an incarnation that it knows to be dead, and frames for an earlier incarnation of its own are
@@ -10,7 +10,7 @@ Relies on the cluster for the board, the queues and the clock. One thread drives
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,9 +20,13 @@ from squall.engine.core import WorkerCore
 from squall.engine.emitter import Emitter
 from squall.engine.failure import Failure
 from squall.engine.outbox import Outbox
+from squall.engine.parcel import Parcel
+from squall.engine.peer_board import NoPeers, PeerChange
 from squall.engine.peers import Peers
 from squall.engine.plan import Plan
 from squall.engine.topology import ComponentSpec, Topology
+from squall.engine.transport import Deliver, NoTransport
+from squall.engine.turn import Turn
 from squall.ipc.codec import decode, encode
 from squall.testing.recording import Recorder, record_streams
 
@@ -31,6 +35,8 @@ from squall.testing.recording import Recorder, record_streams
 class Frame:
     """What one worker sent to another in one go."""
 
+    source: int
+    """Slot that it comes from."""
     sender: int
     """Incarnation that sent it."""
     receiver: int
@@ -56,11 +62,82 @@ class Wiring:
         self.errors: list[tuple[str, int, str]] = []
         self.dead_letters: list[tuple[str, int, Any, Any, Failure]] = []
 
+    def arriving(self, target: int) -> Iterable[Frame]:
+        """What a worker receives when it looks now: all that is under way to it."""
+        for source in range(self.plan.n_workers):
+            link = self.links[source, target]
+            while link:
+                yield link.popleft()
+
+    def has_credit(self, source: int, target: int) -> bool:
+        """Whether one worker may send to another now."""
+        return True
+
     def report_error(self, component: str, task: int, text: str) -> None:
         self.errors.append((component, task, text))
 
     def dead_letter(self, component: str, task: int, message_id: Any, values: Any, failure: Failure) -> None:
         self.dead_letters.append((component, task, message_id, values, failure))
+
+
+class _Links(NoTransport):
+    """The transport of one incarnation. What is for a dead worker waits for the one that replaces it."""
+
+    def __init__(self, wiring: Wiring, me: int, incarnation: int, peers: Peers) -> None:
+        self._wiring = wiring
+        self._me = me
+        self._incarnation = incarnation
+        self._peers = peers
+        self._fence = [0] * wiring.plan.n_workers
+        self._heard: set[int] = set()
+
+    def is_connected(self, slot: int) -> bool:
+        return True
+
+    def fence(self, slot: int, incarnation: int) -> None:
+        self._fence[slot] = max(incarnation, self._fence[slot])
+
+    def receive(self, deliver: Deliver, most: int) -> int:
+        came = 0
+        for frame in self._wiring.arriving(self._me):
+            came += 1
+            if frame.receiver == self._incarnation and frame.sender >= self._fence[frame.source]:
+                self._heard.add(frame.source)
+                deliver(decode(frame.data, frame.buffers), _nothing)
+        return came
+
+    def take_heard(self) -> set[int]:
+        heard, self._heard = self._heard, set()
+        return heard
+
+    @property
+    def rested(self) -> set[int]:
+        return {slot for slot in range(self._wiring.plan.n_workers) if not self._wiring.links[self._me, slot]}
+
+    def has_credit(self, slot: int) -> bool:
+        return self._wiring.has_credit(self._me, slot)
+
+    def send(self, slot: int, parcel: Parcel, most_bytes: int | None = None) -> int:
+        data, buffers = encode(parcel)
+        receiver = self._peers.incarnation(slot) + (0 if self._peers.is_alive(slot) else 1)
+        # Copied: what the sender changes afterwards does not reach the receiver.
+        copies = [bytes(buffer) for buffer in buffers]
+        self._wiring.links[self._me, slot].append(Frame(self._me, self._incarnation, receiver, data, copies))
+        return 0
+
+
+class _Board(NoPeers):
+    """What the cluster's board says of the others."""
+
+    def __init__(self, wiring: Wiring, me: int) -> None:
+        self._wiring = wiring
+        self._me = me
+        self._seen: list[tuple[int, bool]] = [(0, False)] * wiring.plan.n_workers
+
+    def changed_peers(self) -> list[PeerChange]:
+        before, self._seen = self._seen, list(self._wiring.board)
+        pairs = enumerate(zip(before, self._seen, strict=True))
+        return [(slot, *now, now[1]) for slot, (was, now) in pairs if now != was and slot != self._me]
 
 
 class SimulatedWorker:
@@ -72,64 +149,30 @@ class SimulatedWorker:
     ) -> None:
         self._wiring = wiring
         self.me = me
-        self.incarnation = wiring.board[me][0]
-        n_workers = wiring.plan.n_workers
-        self._seen: list[tuple[int, bool]] = [(0, False)] * n_workers
-        self._fence = [0] * n_workers
-        self.peers = Peers(n_workers, me)
-        self.peers.update(me, self.incarnation, True)
+        incarnation = wiring.board[me][0]
+        peers = Peers(wiring.plan.n_workers, me)
+        peers.update(me, incarnation, True)
         around = Surroundings(
-            wiring.name, wiring.plan.worker_names[me], self.incarnation, wiring.now_ns, state_root,
+            wiring.name, wiring.plan.worker_names[me], incarnation, wiring.now_ns, state_root,
             wiring.report_error, wiring.dead_letter, copy=copy, deterministic=True, interrupts=True,
         )
-        self.core: WorkerCore = _RecordingAssembler(wiring, me, self.peers, around, recorder).build()
+        self.core: WorkerCore = _RecordingAssembler(wiring, me, peers, around, recorder).build()
+        links = _Links(wiring, me, incarnation, peers)
+        self._turn = Turn(self.core, links, _Board(wiring, me), wiring.config, wiring.now_ns)
         self.follow()
 
     def follow(self) -> None:
         """Act on what the board says of the others."""
-        for slot, now in enumerate(self._wiring.board):
-            if slot != self.me and now != self._seen[slot]:
-                self._seen[slot] = now
-                incarnation, alive = now
-                self._fence[slot] = incarnation if alive else incarnation + 1
-                self.core.peer_changed(slot, incarnation, alive)
-
-    def receive(self, source: int, count: int | None = None) -> bool:
-        """Take in `count` frames (by default all) from one worker; whether there were any."""
-        link = self._wiring.links[source, self.me]
-        count = len(link) if count is None else count
-        for _ in range(count):
-            frame = link.popleft()
-            if frame.receiver == self.incarnation and frame.sender >= self._fence[source]:
-                self.core.receive(decode(frame.data, frame.buffers), _nothing)
-        return count > 0
-
-    def sendable(self) -> list[int]:
-        """The workers that there is something for and that can be reached."""
-        return [slot for slot in self.core.close_parcels() if self.peers.is_alive(slot)]
-
-    def send(self, slot: int) -> bool:
-        """Send what there is for one worker; whether there was anything."""
-        parcel = self.core.take_parcel(slot)
-        if not parcel:
-            return False
-        data, buffers = encode(parcel)
-        # Copied: what the sender changes afterwards does not reach the receiver.
-        frame = Frame(self.incarnation, self.peers.incarnation(slot), data, [bytes(buffer) for buffer in buffers])
-        self._wiring.links[self.me, slot].append(frame)
-        return True
+        self._turn.follow_peers()
 
     def turn(self) -> bool:
-        """Take in everything, work, send everything; whether anything happened. Raises TaskCrashed."""
-        worked = False
-        for source in range(self._wiring.plan.n_workers):
-            worked |= self.receive(source)
-        # The board after the frames: who sent a frame may have acted upon what the board said by then.
-        self.follow()
-        worked |= self.core.step()
-        for slot in self.sendable():
-            worked |= self.send(slot)
-        return worked
+        """Take in everything, work, send what it is time for; whether anything happened. Raises TaskCrashed."""
+        return self._turn.run()
+
+    @property
+    def rotates_at_ns(self) -> int:
+        """When its ackers rotate next."""
+        return self._turn.rotates_at_ns
 
 
 class _RecordingAssembler(Assembler):
@@ -150,5 +193,3 @@ class _RecordingAssembler(Assembler):
 
 def _nothing() -> None:
     """There is no credit to return."""
-
-

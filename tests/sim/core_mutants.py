@@ -10,6 +10,7 @@ from unittest.mock import patch
 
 import squall.engine.ids
 import squall.engine.tracking
+import squall.engine.turn
 import squall.ipc.data_plane
 from squall.engine.batch import Batch
 from tests.sim import cores, invariants
@@ -22,6 +23,15 @@ from tests.sim.mutants import (
     LiteralStormAcker,
     MasklessLanes,
     RepeatingLanes,
+)
+from tests.sim.turn_mutants import (
+    FollowsLate,
+    LooksNotAgain,
+    LooksTooSoon,
+    NeverRotates,
+    TellsNobody,
+    WaitsForCompany,
+    WritesLate,
 )
 
 
@@ -93,4 +103,16 @@ CORE_MUTANTS = (
         faulty_turns=30,
     ),
     CoreMutant("taking from ack lanes once", ((cores, "AckLanes", RepeatingLanes),), invariants.WAITED_FOR_TIMEOUT),
+    CoreMutant(
+        "reading the board before answering", ((cores, "Turn", FollowsLate),), invariants.WAITED_FOR_TIMEOUT,
+        faulty_turns=30,
+    ),
+    CoreMutant("journals before bolts", ((cores, "Turn", WritesLate),), invariants.EXECUTED_UNWRITTEN),
+    CoreMutant("a last look before sleeping", ((cores, "Turn", LooksNotAgain),), invariants.SLEPT_ON_NEWS),
+    CoreMutant("saying so before the last look", ((cores, "Turn", LooksTooSoon),), invariants.SLEPT_ON_NEWS),
+    CoreMutant("acks in parcels for who sleeps", ((cores, "Turn", TellsNobody),), invariants.WAITED_FOR_TIMEOUT),
+    CoreMutant(
+        "sending with idle hands", ((squall.engine.turn, "Sending", WaitsForCompany),), invariants.WAITED_FOR_TIMEOUT
+    ),
+    CoreMutant("rotation in the turn", ((cores, "Turn", NeverRotates),), invariants.STATE_LEFT),
 )

@@ -1,23 +1,31 @@
-"""Real worker cores and data planes, codec and frames in one process: any interleaving, deaths, broken links, timeouts.
+"""Real turns, worker cores and data planes, codec and frames in one process: any interleaving, deaths, broken links,
+timeouts, sleep.
 
 Guarantees: what happens in a case depends on its seed alone (but for tuple ids, which are the product's). A case breaks
 things, heals them, and must then end as promised; the ledger knows what truly happened.
 
-Relies on: `Turn.turn` doing what `scheduler.worker.Worker.run` does in a turn, in the same order.
+What is not the product's: ZeroMQ (`tests.sim.wire`), the status board, and time, which passes a little whenever
+somebody looks at the clock. As a worker process does, a worker here turns, publishes when its turn says so, and sleeps
+as long as that says, or until a frame is there.
 """
 
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from typing import Any
 
 from squall.engine.assemble import Assembler, Surroundings
-from squall.engine.clock import ManualClock
+from squall.engine.attempts import Changes, Remembered
+from squall.engine.clock import NS_PER_MS, ManualClock
 from squall.engine.config import Config
 from squall.engine.ids import EdgeIds
+from squall.engine.peer_board import PeerChange
 from squall.engine.peers import Peers
 from squall.engine.plan import ExecutorPlan, Plan
 from squall.engine.topology import ACKER_COMPONENT, Topology
+from squall.engine.transport import Deliver
+from squall.engine.turn import Turn
 from squall.ipc.ack_lanes import AckLanes, lanes_words
 from squall.ipc.data_plane import DataPlane
 from squall.ipc.frame import opening_of
@@ -25,8 +33,10 @@ from squall.ipc.shim import LinkRule, LinkShim
 from tests.sim.invariants import (
     ACKED_EARLY,
     ANSWERED_TWICE,
+    EXECUTED_UNWRITTEN,
     ID_REPEATED,
     MESSAGE_LOST,
+    SLEPT_ON_NEWS,
     STATE_LEFT,
     WAITED_FOR_TIMEOUT,
     InvariantBrokenError,
@@ -42,6 +52,10 @@ TIMEOUT_SECS = 10
 MESSAGES = 24
 _FAULTY_TURNS, _HEALED_TURNS = 250, 3000
 _TIMEOUTS = 6
+_LATE = (0.0, 0.1, 0.5)
+"""How likely it is that a worker that looks for frames does not find one that is under way."""
+_LONG_NS = 1_500_000
+"""Longer than a worker lets an answer wait, and two of them longer than it goes without a look around."""
 _LOSSY = ("drop", "delay", "reorder", "corrupt", "truncate")
 
 
@@ -51,6 +65,14 @@ class TellingLedger(Ledger):
     def __init__(self, messages: int, rng: random.Random, failing: float) -> None:
         super().__init__(messages, rng, failing)
         self.told: set[Any] = set()
+        self.writes = rng.random() < 0.5
+        """Spouts write down what they emit."""
+        self.written: set[Any] = set()
+        """Messages that a spout's journal has."""
+
+    def executes(self, message_id: Any) -> None:
+        if self.writes and message_id not in self.written:
+            raise InvariantBrokenError(EXECUTED_UNWRITTEN, f"attempt {message_id}")
 
     def tell(self, message_id: Any) -> None:
         if message_id in self.told:
@@ -76,35 +98,104 @@ class RecordedEdgeIds(EdgeIds):
         self._drawn.update(self.pool)
 
 
-class Turn:
-    """One incarnation of a worker: its core and its data plane."""
+class Journal:
+    """What a spout task has written down, as far as the proof is concerned."""
+
+    def __init__(self, ledger: TellingLedger) -> None:
+        self._ledger = ledger
+
+    def load(self) -> Remembered:
+        # Only a spout task whose incarnation before died without a word writes down all it emits.
+        return Remembered(unclean=self._ledger.writes)
+
+    def append(self, changes: Changes, snapshot: Callable[[], Changes]) -> None:
+        self._ledger.written.update(message for _, message in changes.out)
+
+    def end(self) -> None: ...
+
+
+class Plane(DataPlane):
+    """The real one. While a worker takes in frames, and just before it is known to sleep, others go on."""
+
+    cluster: Cluster
+
+    def receive(self, deliver: Deliver, most: int) -> int:
+        self.cluster.meanwhile(self.me)
+        return super().receive(deliver, most)
+
+    def set_awake(self, awake: bool) -> None:
+        if not awake:
+            self.cluster.meanwhile(self.me)
+        super().set_awake(awake)
+
+
+class Board:
+    """What the cluster's board says of the others; a PeerBoard."""
+
+    def __init__(self, cluster: Cluster, me: int) -> None:
+        self._cluster = cluster
+        self._me = me
+        self._seen: list[tuple[int, bool]] = [(0, False)] * cluster.plan.n_workers
+
+    def changed_peers(self) -> list[PeerChange]:
+        before, self._seen = self._seen, list(self._cluster.board)
+        pairs = enumerate(zip(before, self._seen, strict=True))
+        return [(slot, *now, now[1]) for slot, (was, now) in pairs if now != was and slot != self._me]
+
+    def last_words(self, slot: int, incarnation: int) -> None:
+        return None
+
+    def connecting(self, slot: int, incarnation: int) -> str:
+        return self._cluster.path(slot, incarnation)
+
+    @property
+    def _others(self) -> list[Worker]:
+        return [node for node in self._cluster.nodes if node is not None and node.me != self._me]
+
+    def others_congested(self) -> bool:
+        return any(node.congested for node in self._others)
+
+    def full_elsewhere(self) -> frozenset[int]:
+        return frozenset().union(*(full for slot, full in enumerate(self._cluster.full) if slot != self._me))
+
+    def publish_full(self) -> None:
+        node = self._cluster.nodes[self._me]
+        if node is not None:
+            full = self._cluster.full[self._me] = frozenset(node.core.pressure.full)
+            node.congested = node.congested or bool(full)
+
+
+class Worker:
+    """One incarnation of a worker: its core, its data plane and its turn. What `scheduler.worker.Worker` is to them."""
 
     def __init__(self, cluster: Cluster, me: int, incarnation: int) -> None:
         self.cluster = cluster
         self.me = me
-        self.incarnation = incarnation
-        self.seen: list[tuple[int, bool]] = [(0, False)] * cluster.plan.n_workers
-        self.rotates_at_ns = 0
-        self.peers = Peers(cluster.plan.n_workers, me)
-        self.peers.update(me, incarnation, True)
+        self.congested = False
+        """As it has published."""
+        self.sleeps_until_ns: int | None = None
+        peers = Peers(cluster.plan.n_workers, me)
+        peers.update(me, incarnation, True)
         self.shim = LinkShim(cluster.rules, cluster.rng.getrandbits(32))
-        self.plane = DataPlane(
+        self.plane = Plane(
             cluster.wire, OPENING, me, incarnation, cluster.path(me, incarnation), 4096, 0, self.shim,  # type: ignore[arg-type]
             cluster.lanes_of(me, incarnation),
         )
+        self.plane.cluster = cluster
         around = Surroundings(
-            "sim", cluster.plan.worker_names[me], incarnation, cluster.clock.now_ns, None, cluster.report,
+            "sim", cluster.plan.worker_names[me], incarnation, cluster.now_ns, None, cluster.report,
             cluster.give_up, copy=copy_component, deterministic=True,
+            journal=lambda component, index: Journal(cluster.ledger),
         )
-        self.core = Assembler(cluster.topology, cluster.plan, cluster.config, me, self.peers, around).build()
+        self.core = Assembler(cluster.topology, cluster.plan, cluster.config, me, peers, around).build()
         self.core.pressure.limit_bytes = cluster.limit_bytes
         cluster.full[me] = frozenset()
-        self.core.tracking.tell = self.plane.tell_acks
-        self.core.tracking.hear = self._hear
         for bolt in self.core.bolts:
             bolt._slices = True
         self._record_ids()
-        self.follow()
+        self._turn = Turn(self.core, self.plane, Board(cluster, me), cluster.config, cluster.now_ns)
+        self._turn.follow_peers()
+        self._turn.get_up()
         self.core.set_active(True)
 
     def _record_ids(self) -> None:
@@ -115,73 +206,40 @@ class Turn:
             add = task.pending.add
             task.collector._pending = _Recorder(task.pending, add, self.cluster)  # type: ignore[assignment]
 
-    def follow(self) -> None:
-        """As `Worker._follow_peers`."""
-        for slot, now in enumerate(self.cluster.board):
-            if slot == self.me or now == self.seen[slot]:
-                continue
-            self.seen[slot] = now
-            incarnation, alive = now
-            if not alive or incarnation != self.peers.incarnation(slot):
-                self.plane.disconnect(slot)
-                self.plane.fence(slot, incarnation if alive else incarnation + 1)
-            self.core.peer_changed(slot, incarnation, alive)
-            if alive and not self.plane.is_connected(slot):
-                self.plane.connect(slot, incarnation, self.cluster.path(slot, incarnation))
+    def look(self) -> bool:
+        """Whether it is awake, or something wakes it now."""
+        if self.sleeps_until_ns is None:
+            return True
+        has_input = self.cluster.wire.has_input(self.plane.inbound)  # type: ignore[arg-type]
+        if self.plane.has_acks and not has_input and not self.cluster.rules:
+            raise InvariantBrokenError(SLEPT_ON_NEWS, f"worker {self.me} was told acks and sleeps")
+        if not has_input and self.cluster.clock.now_ns() < self.sleeps_until_ns:
+            return False
+        self.wake()
+        return True
 
-    def turn(self, most: int) -> bool:
-        """As `Worker.run` turns."""
-        self.plane.set_awake(True)
+    def wake(self) -> None:
+        """Its wait is over."""
+        self._turn.get_up()
+        self.sleeps_until_ns = None
+
+    def turn(self) -> None:
+        """As `Worker.run`: turn, publish if it is time to, wait if there is nothing to do."""
+        turn = self._turn
         for bolt in self.core.bolt_tasks.values():
             bolt.slice_rows = self.cluster.rng.choice((1, 2, 1000))
-        came = self._take_in(most)
-        worked = self.core.step(lambda: self._take_in(self.cluster.rng.randrange(3))) or came
-        worked = self._send() or worked
+        worked = turn.run()
         assert self.core.pressure.held_bytes >= 0
-        self.cluster.full[self.me] = frozenset(self.core.pressure.full)
-        if self.core.pressure.stalled:
-            self.plane.park()
-        self.plane.send_credit(at_least=1)
-        now_ns = self.cluster.clock.now_ns()
-        if now_ns >= self.rotates_at_ns:
-            self.rotates_at_ns = now_ns + TIMEOUT_SECS * 1_000_000_000
-            self.core.tracking.rotate()
-            self.plane.probe()
-        self.plane.confirm_acks()
-        self.plane.set_awake(self.cluster.rng.random() < 0.8)
-        return worked
-
-    def _send(self) -> bool:
-        """As `Worker._send`; whether there was anything to send."""
-        core, plane, sent = self.core, self.plane, False
-        full = self.cluster.full
-        core.others_are_full(frozenset().union(*(full[slot] for slot in range(len(full)) if slot != self.me)))
-        for slot in core.close_parcels():
-            while plane.has_credit(slot) and core.has_parcel(slot):
-                parcel = core.take_parcel(slot)
-                too_big = plane.send(slot, parcel, 2 * core.frame_bytes)
-                if too_big:
-                    core.put_back(slot, parcel, too_big)
-                else:
-                    sent = True
-        core.measure_waiting()
-        others = (node for node in self.cluster.nodes if node is not None and node is not self)
-        blocked = core.keeps_back or any(map(core.has_parcel, range(self.cluster.plan.n_workers)))
-        core.congested = blocked or any(node.core.pressure.congested for node in others)
-        return sent
-
-    def _hear(self) -> int:
-        return self.plane.take_acks(self.core.tracking.take_acks)
-
-    def _take_in(self, most: int) -> bool:
-        """As `Worker._take_in`."""
-        frames, acks = self.plane.receive(self.core.receive, most), self._hear()
-        self.follow()
-        if frames:
-            self.core.attend()
-        elif acks:
-            self.core.settle()
-        return frames + acks > 0
+        if turn.shows:
+            self.congested = turn.blocked or self.core.pressure.congested
+            self.plane.confirm_acks()
+        elif worked:
+            return
+        wait_ms = turn.lie_down()
+        if wait_ms:
+            self.sleeps_until_ns = self.cluster.clock.now_ns() + wait_ms * NS_PER_MS
+        else:
+            turn.get_up()
 
 
 class _Recorder:
@@ -252,9 +310,12 @@ class Cluster:
         """Tasks whose queues are full, as the worker of each slot said last."""
         self.roots: set[int] = set()
         self.edges: set[int] = set()
-        self.nodes: list[Turn | None] = [None] * self.plan.n_workers
+        self._interleaves = False
+        self._breaks = True
+        self._death_rate = rng.choice((0.02, 0.1))
+        self.nodes: list[Worker | None] = [None] * self.plan.n_workers
         for me in range(self.plan.n_workers):
-            self.nodes[me] = Turn(self, me, 1)
+            self.nodes[me] = Worker(self, me, 1)
 
     def path(self, slot: int, incarnation: int) -> str:
         return f"/nowhere/{slot}.{incarnation}"
@@ -268,11 +329,42 @@ class Cluster:
     def give_up(self, *letter: Any) -> None:
         raise AssertionError(f"no limit of attempts was set: {letter}")
 
+    def now_ns(self) -> int:
+        """What a worker reads off the clock: now and then something has taken its time."""
+        if self.rng.random() < 0.05:
+            self.clock.advance_ns(self.rng.randrange(_LONG_NS))
+        return self.clock.now_ns()
+
     def turn(self) -> None:
+        """A worker that happens to be scheduled takes a turn, or sleeps on."""
         self.clock.advance(self.rng.random() * 0.001)
-        node = self.rng.choice(self.nodes)
-        if node is not None:
-            node.turn(self.rng.randrange(8))
+        self._let(self.rng.randrange(self.plan.n_workers))
+
+    def _let(self, slot: int) -> None:
+        node = self.nodes[slot]
+        if node is not None and node.look():
+            self.wire.late = self.rng.choice(_LATE)
+            node.turn()
+
+    def _break(self, slot: int) -> None:
+        """Kill a worker or bring one back, now and then; some are back before anybody looks."""
+        if self.deaths and self._breaks and self.rng.random() < self._death_rate:
+            if self.nodes[slot] is not None:
+                self.kill(slot)
+            if self.rng.random() < 0.5:
+                self.restart(slot)
+
+    def meanwhile(self, me: int) -> None:
+        """What others may do in the middle of a turn of one worker."""
+        if self._interleaves or self.rng.random() < 0.5:
+            return
+        self._interleaves = True
+        for _ in range(self.rng.randrange(4)):
+            slot = self.rng.randrange(self.plan.n_workers)
+            if slot != me:
+                self._break(slot)
+                self._let(slot)
+        self._interleaves = False
 
     def kill(self, slot: int) -> None:
         node = self.nodes[slot]
@@ -288,7 +380,7 @@ class Cluster:
     def restart(self, slot: int) -> None:
         if self.nodes[slot] is None:
             incarnation = self.board[slot][0] + 1
-            node = Turn(self, slot, incarnation)
+            node = Worker(self, slot, incarnation)
             self.board[slot] = (incarnation, True)
             self.nodes[slot] = node
 
@@ -297,11 +389,10 @@ class Cluster:
         """One case. Raises InvariantBrokenError."""
         for _ in range(self.faulty_turns):
             self.turn()
-            if self.deaths and self.rng.random() < 0.02:
-                slot = self.rng.randrange(self.plan.n_workers)
-                (self.restart if self.nodes[slot] is None else self.kill)(slot)
+            self._break(self.rng.randrange(self.plan.n_workers))
             if self.rng.random() < 0.01:
                 self.clock.advance(TIMEOUT_SECS)
+        self._breaks = False
         for slot, node in enumerate(self.nodes):
             self.restart(slot)
             if node is not None:
@@ -312,7 +403,7 @@ class Cluster:
         self._end()
 
     @property
-    def _living(self) -> list[Turn]:
+    def _living(self) -> list[Worker]:
         return [node for node in self.nodes if node is not None]
 
     def _end(self) -> None:
@@ -326,8 +417,10 @@ class Cluster:
             raise InvariantBrokenError(MESSAGE_LOST, str(self))
         for _ in range(4):
             self.clock.advance(TIMEOUT_SECS)
+            self.wire.late = 0.0
             for node in self._living:
-                node.turn(1000)
+                node.wake()
+                node.turn()
             self._settle()
         left = self._left()
         if left:

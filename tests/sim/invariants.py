@@ -15,6 +15,8 @@ WAITED_FOR_TIMEOUT = "waited for the timeout"
 NEVER_ENDED = "never ended"
 MESSAGE_LOST = "message lost"
 COMMITTED_TOO_FAR = "committed too far"
+EXECUTED_UNWRITTEN = "executed unwritten"
+SLEPT_ON_NEWS = "slept on news"
 STATE_LEFT = "state left behind"
 ID_REPEATED = "id repeated"
 
@@ -27,6 +29,8 @@ MEANING = {
     NEVER_ENDED: "once nothing is broken any more and timeouts expire, every attempt is acked or failed",
     MESSAGE_LOST: "with a source that replays, every message has been processed and acked at the end",
     COMMITTED_TOO_FAR: "the committed position never passes an offset that was not processed",
+    EXECUTED_UNWRITTEN: "no bolt gets a tuple that its spout's journal does not have",
+    SLEPT_ON_NEWS: "no worker sleeps while it has been told acks that it has not taken in",
     STATE_LEFT: "at the end, after four timeouts, no table, queue or window holds anything",
     ID_REPEATED: "no root and no edge id is drawn twice, in any worker and incarnation",
 }

@@ -1,6 +1,6 @@
 """One incarnation of a worker in the model: the product's tracking, tables and links, and bolts that a shape describes.
 
-What `scheduler.worker` and `ipc.data_plane` do with sockets is done here in a few lines without them: fencing,
+What `engine.turn` and `ipc.data_plane` do with sockets is done here in a few lines without them: fencing,
 connecting, credit, probes. `tests.sim.cores` runs the real ones.
 """
 
@@ -116,7 +116,7 @@ class Node:
         self._refresh_bits()
 
     def _peer_changed(self, slot: int, incarnation: int, alive: bool) -> None:
-        """As `Worker._follow_peers` and `WorkerCore.peer_changed`."""
+        """As `Turn.follow_peers` and `WorkerCore.peer_changed`."""
         if not alive or incarnation != self.peers.incarnation(slot):
             link = self.senders.pop(slot, None)
             if link is not None:
@@ -133,6 +133,12 @@ class Node:
             ]
             self.parcels.pop(slot, None)
             self.tracking.worker_died(slot, Failure(WORKER_DIED))
+            self._pack_acks()
+
+    def _pack_acks(self) -> None:
+        """There is no shorter way than by parcel."""
+        for told in self.tracking.take_to_tell():
+            self.tracking.put_in_parcel(*told)
 
     def _refresh_bits(self) -> None:
         peer_bits = [self.peers.bit(slot) for slot in range(self.peers.n_slots)]
@@ -185,6 +191,7 @@ class Node:
             here.clear()
             self.execute(inbox.pop(0))
         self.tracking.settle()
+        self._pack_acks()
 
     def execute(self, batch: Batch) -> None:
         bolt = self.world.shape.bolts[batch.target]
@@ -289,7 +296,7 @@ class Node:
             self.send_credit(source, link)
 
     def rotate(self) -> None:
-        """A message timeout has passed since the last time: as `Worker._rotate`."""
+        """A message timeout has passed since the last time: as in `Turn._end`."""
         self.rotates_at_ns = self.world.now_ns + MESSAGE_TIMEOUT_NS
         self.tracking.rotate()
         if self.world.parts.probes:

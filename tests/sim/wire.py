@@ -23,6 +23,8 @@ class Wire:
 
     def __init__(self, rng: random.Random) -> None:
         self.rng = rng
+        self.late = 0.0
+        """How likely it is that what is under way has not arrived when somebody looks."""
         self.queues: dict[str, list[deque[Message]]] = {}
         """What is under way to each address, by sending socket."""
 
@@ -31,6 +33,10 @@ class Wire:
 
     def under_way(self) -> bool:
         return any(queue for queues in self.queues.values() for queue in queues)
+
+    def has_input(self, socket: Socket) -> bool:
+        """Whether something is under way to it, which would wake who polls it."""
+        return any(self.queues[socket.address])
 
     def lose_tail(self, socket: Socket) -> None:
         """The process that sent through this one died: the last of what it sent may not have left."""
@@ -76,7 +82,7 @@ class Socket:
         if option == zmq.RCVMORE:
             return bool(self.parts)
         assert option == zmq.EVENTS
-        return zmq.POLLIN if any(self.wire.queues[self.address]) else 0
+        return zmq.POLLIN if self.wire.has_input(self) and self.wire.rng.random() >= self.wire.late else 0
 
     def recv(self, flags: int = 0) -> bytes:
         if not self.parts:

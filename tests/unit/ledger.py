@@ -40,6 +40,9 @@ class Ledger:
     def tell(self, message_id: Any) -> None:
         """A spout is told of an attempt."""
 
+    def executes(self, message_id: Any) -> None:
+        """A bolt has got the tuple that a spout emitted."""
+
     def leaves(self, number: int, attempt: int) -> set[tuple[Any, ...]]:
         """Everything that must have been executed before an attempt may be acked."""
         found: set[tuple[Any, ...]] = set()
@@ -92,6 +95,7 @@ class Fan(BasicBolt):
         self.ledger = ledger
 
     def execute(self, tup: Tuple, collector: BasicCollector) -> None:
+        self.ledger.executes((tup["id"], tup["attempt"]))
         for child in range(tup["id"] % 5):
             path = f"{tup['id']}.{tup['attempt']}.{child}"
             if child % 2:

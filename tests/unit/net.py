@@ -8,6 +8,7 @@ worker reads the board after it took in frames, so that it knows at least what t
 from __future__ import annotations
 
 import random
+from collections.abc import Iterable
 from typing import Any
 
 from squall.engine.builder import TopologyBuilder
@@ -15,7 +16,7 @@ from squall.engine.config import Config
 from squall.engine.plan import ExecutorPlan, Plan
 from squall.engine.topology import Topology
 from squall.testing.simulated import SimulatedCluster
-from squall.testing.simulated_worker import SimulatedWorker
+from squall.testing.simulated_worker import Frame, Wiring
 from tests.unit.rig import copy_component
 
 
@@ -34,8 +35,30 @@ def scatter(topology: Topology, rng: random.Random, n_workers: int, ackers: int)
 TIMEOUT_SECS = 10
 
 
+class ChancyWiring(Wiring):
+    """While it has a generator, what is under way arrives in part, and some links have no credit at the moment."""
+
+    rng: random.Random | None = None
+
+    def arriving(self, target: int) -> Iterable[Frame]:
+        if self.rng is None:
+            yield from super().arriving(target)
+            return
+        sources = list(range(self.plan.n_workers))
+        self.rng.shuffle(sources)
+        for source in sources:
+            link = self.links[source, target]
+            for _ in range(self.rng.randrange(len(link) + 1)):
+                yield link.popleft()
+
+    def has_credit(self, source: int, target: int) -> bool:
+        return self.rng is None or self.rng.random() < 0.6
+
+
 class Net(SimulatedCluster):
     """The workers of one topology. Without a recorder, so that emits take their short cuts."""
+
+    _wire = ChancyWiring
 
     def __init__(self, topology: Topology, plan: Plan, config: Config, rng: random.Random) -> None:
         self.rng = rng
@@ -53,20 +76,11 @@ class Net(SimulatedCluster):
         worker = self.rng.choice(self.workers)
         if worker is None:
             return
-        self._receive(worker)
-        worker.follow()
-        worker.core.step()
-        if self.rng.random() < 0.7:
-            for slot in worker.sendable():
-                # Some links have no credit at the moment.
-                if self.rng.random() < 0.8:
-                    worker.send(slot)
-
-    def _receive(self, worker: SimulatedWorker) -> None:
-        sources = list(range(self.plan.n_workers))
-        self.rng.shuffle(sources)
-        for source in sources:
-            worker.receive(source, self.rng.randrange(len(self._wiring.links[source, worker.me]) + 1))
+        wiring = self._wiring
+        assert isinstance(wiring, ChancyWiring)
+        wiring.rng = self.rng
+        worker.turn()
+        wiring.rng = None
 
     def kill(self, worker: int | str) -> None:
         """As always, but what was under way from it arrives in part only."""

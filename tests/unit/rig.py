@@ -22,11 +22,14 @@ from squall.engine.config import Config
 from squall.engine.context import TopologyContext
 from squall.engine.core import WorkerCore
 from squall.engine.failure import Failure
+from squall.engine.peer_board import NoPeers
 from squall.engine.peers import Peers
 from squall.engine.plan import ExecutorPlan, Plan
 from squall.engine.stream import Outputs, Stream
 from squall.engine.topology import Topology
+from squall.engine.transport import NoTransport
 from squall.engine.tuple import Tuple
+from squall.engine.turn import Turn
 
 MAX_STEPS = 10_000
 DEADLINE_SECS = 30.0
@@ -174,6 +177,25 @@ def copy_component(spec: Any) -> Any:
     return copy.copy(spec.component)
 
 
+class CongestedBoard(NoPeers):
+    """Says that another worker is congested while the test says so."""
+
+    congested = False
+
+    def others_congested(self) -> bool:
+        return self.congested
+
+
+def work(core: WorkerCore) -> None:
+    """What a turn does inside of its worker: nothing is received or sent, nothing waits for that."""
+    core.run_spouts()
+    core.run_feeders()
+    core.run_bolts()
+    core.tracking.settle()
+    for acks_for_other in core.tracking.take_to_tell():
+        core.tracking.put_in_parcel(*acks_for_other)
+
+
 class Rig:
     """One worker with everything in it."""
 
@@ -193,11 +215,21 @@ class Rig:
         )
         self.core: WorkerCore = Assembler(self.topology, self.plan, self.config, 0, peers, around).build()
         self.core.set_active(True)
+        self._board = CongestedBoard()
+        self._turn = Turn(self.core, NoTransport(), self._board, self.config, self.clock.now_ns)
+
+    def step(self) -> bool:
+        """One turn; whether anything was done."""
+        return self._turn.run()
+
+    def congest(self, congested: bool) -> None:
+        """Another worker asks the spouts here to wait, or no longer does."""
+        self._board.congested = self.core.congested = congested
 
     def settle(self) -> None:
         """Step until nothing happens any more."""
         for _ in range(MAX_STEPS):
-            if not self.core.step():
+            if not self.step():
                 return
         raise AssertionError(f"still busy after {MAX_STEPS} steps")
 

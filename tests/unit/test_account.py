@@ -28,9 +28,12 @@ from squall.engine.errors import ComponentError, FailedTuple
 from squall.engine.executor import TaskCrashed
 from squall.engine.failure import TIMEOUT, Failure
 from squall.engine.local import LocalRunner, local_plan, readings_of
+from squall.engine.peer_board import NoPeers
 from squall.engine.peers import Peers
 from squall.engine.report import RunReport, build_report
+from squall.engine.transport import NoTransport
 from squall.engine.tuple import Tuple
+from squall.engine.turn import Turn
 
 RECORDS = 12
 POISON = 7
@@ -153,6 +156,7 @@ class Life:
         )
         self.core: WorkerCore = Assembler(topology, plan, config, 0, peers, around).build()
         self.core.set_active(True)
+        self.turn = Turn(self.core, NoTransport(), NoPeers(), config, clock.now_ns)
         ((_, self.spout),) = self.core.spout_tasks.values()
 
     def check(self) -> None:
@@ -179,7 +183,7 @@ def test_every_attempt_is_in_one_column_whenever_its_worker_is_killed(kills: lis
     for _ in range(2_000):
         try:
             life = life or Life(world, clock)
-            life.core.step()
+            life.turn.run()
         except (Killed, TaskCrashed):
             assert world.killed
         if world.killed:

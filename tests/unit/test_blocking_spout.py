@@ -184,13 +184,13 @@ def test_congestion_keeps_it_waiting_inside_emit(rigs: list[Rig]) -> None:
     spout, sink = Waits(), Does(acks)
     rig = rig_of(rigs, chain(spout, sink))
     until(rig, spout.asked.is_set)
-    rig.core.congested = True
+    rig.congest(True)
     rig.settle()
     spout.queue.put(((1,), 1))
     until(rig, spout.queue.empty)
     rig.settle()
     assert (sink.seen, rig.pending) == ([], 0)
-    rig.core.congested = False
+    rig.congest(False)
     until(rig, lambda: sink.seen == [(1,)])
 
 

@@ -14,7 +14,7 @@ from squall.engine.failure import Failure
 from squall.engine.ids import ACKER_MASK
 from squall.engine.tuple import Tuple
 from tests.unit.net import TIMEOUT_SECS, counted, pending, placed, tracked
-from tests.unit.rig import Does, DoesBasic, Feeder, Rig, acks, aggregates, chain, emits, keeps
+from tests.unit.rig import Does, DoesBasic, Feeder, Rig, acks, aggregates, chain, emits, keeps, work
 
 PLACES = [
     ("__acker spout", "bolt-1 bolt-2"),
@@ -118,7 +118,7 @@ def test_batches_of_one_sender_arrive_in_order_and_done_comes_at_the_end() -> No
     for begin in (0, 10, 20):
         for number in range(begin, begin + 10):
             spout.feed(number, id=number)
-        sender.step()
+        work(sender)
         assert sender.for_others >= 10
         assert list(sender.close_parcels()) == [1]
         parcel = sender.take_parcel(1)
@@ -126,58 +126,9 @@ def test_batches_of_one_sender_arrive_in_order_and_done_comes_at_the_end() -> No
         receiver.receive(parcel, lambda begin=begin: done.append(begin))  # type: ignore[misc]
     assert done == []
     assert receiver.backlog == 30
-    receiver.step()
+    work(receiver)
     assert done == [0, 10, 20]
     assert sink.seen == [(number,) for number in range(30)]
-
-
-def test_what_came_is_executed_and_answered_before_the_spouts_here_say_more() -> None:
-    spout, sink = Feeder(), Does(acks)
-    builder = TopologyBuilder()
-    builder.set_spout("spout", spout, parallelism=2)
-    builder.set_bolt("bolt", sink).shuffle_grouping("spout")
-    net = placed(builder, "spout __acker", "spout bolt")
-    here, there = net.core(0), net.core(1)
-    spout.feed("from here", id=1)
-    here.step()
-    here.close_parcels()
-    spout.feed("from there", id=2)
-    there.receive(here.take_parcel(1), lambda: None)
-    there.attend()
-    assert sink.seen == [("from here",)]
-    assert there.close_parcels() == [0]
-    here.receive(there.take_parcel(0), lambda: None)
-    here.attend()
-    assert spout.acked == [1]
-
-
-def test_a_turn_pauses_when_spouts_and_feeders_have_said_what_they_have_unless_that_takes_its_time() -> None:
-    def slowly(bolt: Does, tup: Tuple) -> None:
-        rig.clock.advance(tup[0])
-        bolt.collector.emit(tup.values, tup)
-        bolt.collector.ack(tup)
-
-    spout, feeder, leaf = Feeder(), Does(slowly, ("secs",)), Does(acks)
-    rig = Rig(chain(spout, feeder, leaf))
-    seen: list[tuple[int, int]] = []
-
-    def pause() -> bool:
-        seen.append((len(feeder.seen), len(leaf.seen)))
-        return False
-
-    for number, secs in enumerate((0.0, 0.001, 0.0, 0.0)):
-        spout.feed(secs, id=number)
-        rig.core.step(pause)
-        assert len(leaf.seen) == number + 1
-    # Before those that nobody reads from; once before everybody too, because the turn before took so long.
-    assert seen == [(1, 0), (2, 1), (2, 2), (3, 2), (4, 3)]
-
-
-def test_what_comes_in_the_middle_of_a_turn_is_work() -> None:
-    rig = Rig(chain(Feeder(), Does(acks)))
-    assert not rig.core.step()
-    assert not rig.core.step(lambda: False)
-    assert rig.core.step(lambda: True)
 
 
 def test_parcels_are_closed_for_whom_they_are_asked_for() -> None:
@@ -189,7 +140,7 @@ def test_parcels_are_closed_for_whom_they_are_asked_for() -> None:
     net = placed(builder, "spout __acker", "near", "far")
     sender = net.core(0)
     spout.feed("x", id=1)
-    sender.step()
+    work(sender)
     assert sender.close_parcels({2}) == [2]
     assert [batch.target for batch in sender.take_parcel(2).batches] == net.plan.tasks_of("far")
     assert sender.for_others == 1
@@ -220,7 +171,7 @@ def test_a_bolt_may_feed_itself_for_ever_without_holding_up_the_turn() -> None:
     rig = Rig(builder)
     spout.feed("x", id=1)
     for _ in range(3):
-        assert rig.core.step()
+        assert rig.step()
     assert other.seen == [("x",)]
     assert 3 <= len(loop.seen) < 100
     assert rig.pending == 1

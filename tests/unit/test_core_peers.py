@@ -15,7 +15,7 @@ from squall.engine.spout_executor import SpoutExecutor
 from squall.engine.stream import Stream
 from squall.engine.tuple import Tuple
 from tests.unit.net import counted, pending, placed, tracked
-from tests.unit.rig import Does, DoesBasic, Feeder, acks, aggregates, chain, emits, keeps
+from tests.unit.rig import Does, DoesBasic, Feeder, acks, aggregates, chain, emits, keeps, work
 
 
 @pytest.mark.parametrize("places", [("__acker spout", "bolt-1", "bolt-2"), ("spout", "bolt-1", "bolt-2", "__acker")])
@@ -125,7 +125,7 @@ def test_tuples_that_had_not_left_are_dropped_and_their_trees_fail() -> None:
     core = net.core(0)
     for number in range(4):
         spout.feed(number, id=number)
-        core.step()
+        work(core)
         if number == 1:
             core.close_parcels()
     assert core.for_others >= 4
@@ -143,7 +143,7 @@ def test_emits_that_were_dropped_are_counted_as_emits() -> None:
     net = placed(chain(spout, forward, Does(acks)), "__acker spout bolt-1", "bolt-2")
     for number in range(4):
         spout.feed(number, id=number)
-    net.core(0).step()
+    work(net.core(0))
     net.kill(1)
     net.settle()
     assert net.core(0).dropped == 4
@@ -213,33 +213,7 @@ def test_what_a_death_does_to_spouts_is_in_the_journal_before_anything_is_execut
     core = net.core(0)
     monkeypatch.setattr(SpoutExecutor, "write_journal", lambda executor: happened.append("journal"))
     spout.feed("x", id=1)
-    core.step()
+    work(core)
     happened.clear()
     core.peer_changed(1, 1, False)
     assert happened == ["told", "journal"]
-
-
-def test_acks_that_come_another_way_are_heard_before_the_middle_of_a_turn() -> None:
-    spout = Feeder()
-    core = placed(chain(spout, Does(acks)), "spout __acker", "bolt-1").core(0)
-    spout.feed("x", id=1)
-    core.step()
-    ((root, state),) = core.ackers[0]._live.items()
-    told = [{root: state & (1 << 64) - 1}]
-
-    def hear() -> int:
-        if not told:
-            return 0
-        core.tracking.take_acks(told.pop(), {})
-        return 1
-
-    acked: list[int] = []
-
-    def pause() -> bool:
-        acked.extend(spout.acked)
-        return False
-
-    core.tracking.hear = hear
-    assert core.step(pause)
-    assert acked == [1]
-    assert not core.step()

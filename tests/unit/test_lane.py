@@ -258,10 +258,10 @@ def test_nothing_of_the_lane_goes_out_while_downstream_is_full() -> None:
     lab = Lab()
     lab.emit(1)
     lab.die()
-    lab.core.congested = True
+    lab.congest(True)
     lab.die()
     assert lab.under_way == []
-    lab.core.congested = False
+    lab.congest(False)
     lab.settle()
     assert lab.under_way == [1]
 

@@ -227,10 +227,10 @@ def test_a_spout_that_takes_long_again_and_again_is_named_once() -> None:
             rig.clock.advance(1.0)
 
     rig = Rig(chain(Sleeps(), Does(acks)), threads=True)
-    rig.core.step()
+    rig.step()
     assert rig.errors == []
     for _ in range(5):
-        rig.core.step()
+        rig.step()
     ((component, task, text),) = rig.errors
     assert (component, task) == ("spout", 3)
     assert text == (

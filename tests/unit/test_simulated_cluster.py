@@ -190,7 +190,7 @@ def scattered(feeder: FeederSpout) -> SimulatedCluster:
     return SimulatedCluster(builder.build(), Config(workers=2, ackers=1), plan=plan)
 
 
-def test_what_was_sent_to_a_dead_worker_does_not_reach_its_replacement() -> None:
+def test_what_was_sent_to_a_dead_worker_does_not_reach_its_replacement(monkeypatch: pytest.MonkeyPatch) -> None:
     feeder = FeederSpout()
     with scattered(feeder) as cluster:
         near = cluster.workers[0]
@@ -199,9 +199,19 @@ def test_what_was_sent_to_a_dead_worker_does_not_reach_its_replacement() -> None
         near.turn()
         cluster.kill("node-2:6700")
         assert cluster.quiet  # what was under way to it is lost
+        cluster.restart("node-2:6700")
+        cluster.settle()
         feeder.feed(("y",))
-        near.core.step()
-        assert [near.send(slot) for slot in near.sendable()] == [True]  # it does not know yet
+
+        def dies(source: int, target: int) -> bool:
+            if cluster.workers[target] is not None:
+                cluster.kill(target)
+            return True
+
+        monkeypatch.setattr(cluster._wiring, "has_credit", dies)
+        near.turn()
+        assert not cluster.quiet  # it did not know yet
+        monkeypatch.undo()
         cluster.restart("node-2:6700")
         cluster.settle()
         assert cluster.emitted["forward"] == []
@@ -220,8 +230,7 @@ def test_what_a_dead_worker_had_sent_arrives_until_its_death_is_known() -> None:
             cluster.kill(1)
             if known:
                 near.follow()
-            near.receive(1)
-            near.core.step()
+            near.turn()
             assert [tup.values for tup in cluster.user("keep").kept] == arrives
 
 

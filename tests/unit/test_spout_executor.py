@@ -78,10 +78,10 @@ def test_a_turn_that_ends_at_the_limit_waits_for_answers(limit: int, waits_for: 
 def test_congestion_stops_the_spouts_only() -> None:
     spout = fed(2)
     rig = Rig(chain(spout, Does(acks)))
-    rig.core.congested = True
+    rig.congest(True)
     rig.settle()
     assert "next_tuple" not in spout.calls
-    rig.core.congested = False
+    rig.congest(False)
     rig.settle()
     assert spout.acked == [0, 1]
 
@@ -130,7 +130,7 @@ def test_a_turn_ends_even_if_the_spout_never_runs_dry() -> None:
 
     bolt = Does(acks)
     rig = Rig(chain(Endless(), bolt))
-    assert rig.core.step()
+    assert rig.step()
     assert 0 < len(bolt.seen) < 10_000
 
 
@@ -171,7 +171,7 @@ def test_a_failed_record_of_an_exhausted_spout_is_awaited() -> None:
     spout.feed("x", id=1)
     rig = Rig(chain(spout, bolt))
     for _ in range(20):
-        rig.core.step()
+        rig.step()
         if finished(rig):
             break
     assert spout.acked == [1]
@@ -317,12 +317,12 @@ def asked_in_one_turn(secs: float, threads: bool = True) -> int:
     spout = Sleeper(secs)
     rig = Rig(chain(spout, Does(acks)), threads=threads)
     for _ in range(10):
-        rig.core.step()  # A worker's first turns are short, however quick its components.
+        rig.step()  # A worker's first turns are short, however quick its components.
     for number in range(1000):
         spout.feed(number, id=number)
     rig.user("spout").clock = rig.clock
     spout.calls.clear()
-    rig.core.step()
+    rig.step()
     asked = spout.calls.count("next_tuple")
     assert spout.acked == list(range(asked)), "what a turn emits is executed and answered in it"
     return asked

@@ -113,4 +113,4 @@ def test_a_worker_that_ends_by_it_can_still_publish(error: BaseException) -> Non
 def test_a_spout_with_a_thread_is_not_believed_either(said: Any) -> None:
     rig = rig_of(lambda: said, blocking=True)
     with pytest.raises(TaskCrashed, match=r"waiting_count is .*" + ALLOWED):
-        wait_for("the thread's error", lambda: rig.core.step() and False, DEADLINE_SECS)
+        wait_for("the thread's error", lambda: rig.step() and False, DEADLINE_SECS)

@@ -14,7 +14,7 @@ from squall.engine.errors import ComponentError
 from squall.engine.parcel import Parcel
 from squall.engine.tuple import Tuple
 from tests.unit.net import TIMEOUT_SECS, Net, placed, tracked
-from tests.unit.rig import Does, Feeder, Rig, acks, chain, keeps
+from tests.unit.rig import Does, Feeder, Rig, acks, chain, keeps, work
 
 _XOR = (1 << 64) - 1
 SPOUT, ACKER, BOLT = 0, 1, 2
@@ -145,7 +145,7 @@ def apart(spout: Feeder, bolt: Does) -> Net:
 
 
 def step(net: Net, slot: int) -> None:
-    net.core(slot).step()
+    work(net.core(slot))
     net.core(slot).close_parcels()
 
 

@@ -14,13 +14,13 @@ that wait. So (D2 of the design, and measured, see benchmarks/NOTES.md):
 A worker whose spouts have more to say than fits a turn sends a full frame at the end of every turn anyway, and answers
 with that.
 
-Decides only; asks core and data plane, sends nothing. The worker's loop thread.
+Decides only: asks core and transport, sends nothing. Thread: the worker's loop.
 """
 
 from __future__ import annotations
 
 from squall.engine.core import WorkerCore
-from squall.ipc.data_plane import DataPlane
+from squall.engine.transport import Transport
 
 _FULL_FRAMES = 16
 """Times `batch_tuples`: so much is sent to a peer even if it has not answered the frame before."""
@@ -31,18 +31,22 @@ _FEW_BUSY_TURNS = 2
 class Sending:
     """The rule for one worker. What it returns are slots to send to: None is everyone, an empty set nobody."""
 
-    def __init__(self, core: WorkerCore, plane: DataPlane, batch_tuples: int) -> None:
+    def __init__(self, core: WorkerCore, transport: Transport, batch_tuples: int) -> None:
         self._core = core
-        self._plane = plane
+        self._transport = transport
         self._enough = batch_tuples
         self._full = _FULL_FRAMES * batch_tuples
         self._busy_turns = 0
         self.idle_turns = 0
         """How many turns in a row have done nothing."""
 
+    def stir(self) -> None:
+        """Something has happened that others wait to hear of: the turns to come count as the first idle ones."""
+        self.idle_turns = 0
+
     def answer(self) -> set[int]:
         """Whom to send to now that what came has been executed."""
-        heard = self._plane.take_heard()
+        heard = self._transport.take_heard()
         return heard if self._core.ran_dry else set()
 
     def end_of_turn(self, worked: bool, due: bool) -> set[int] | None:
@@ -56,11 +60,11 @@ class Sending:
         waiting = self._core.for_others
         if waiting >= self._full:
             return None
-        return self._plane.rested if waiting >= self._enough else set()
+        return self._transport.rested if waiting >= self._enough else set()
 
     def _has_time(self) -> bool:
         """After a turn that did something: whether the next would find nothing to do, as far as one can tell.
 
         A worker that had no idle turn lately does better to fill its frames: each costs as much as a turn.
         """
-        return self._busy_turns < _FEW_BUSY_TURNS and self._core.ran_dry and not self._plane.has_input
+        return self._busy_turns < _FEW_BUSY_TURNS and self._core.ran_dry and not self._transport.has_input

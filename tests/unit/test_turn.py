@@ -1,0 +1,245 @@
+"""The order of one turn, and when a worker may sleep, over a transport and a board that a test writes down in place."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from squall.engine.batch import Batch
+from squall.engine.builder import TopologyBuilder
+from squall.engine.config import Config
+from squall.engine.parcel import Parcel
+from squall.engine.peer_board import NoPeers, PeerChange
+from squall.engine.transport import Absorb, Deliver, NoTransport
+from squall.engine.tuple import Tuple
+from squall.engine.turn import IDLE_WAIT_MAX_MS, Turn
+from tests.parcels import parcel_of
+from tests.unit.net import Net, placed
+from tests.unit.rig import Does, Feeder, acks, chain
+
+
+class Links(NoTransport):
+    """Has what the test put there, writes down what happens, and calls `looked` whenever it is looked at."""
+
+    def __init__(self) -> None:
+        self.happened: list[str] = []
+        self.frames: list[Parcel] = []
+        self.acks: list[dict[int, int]] = []
+        self.sent: list[Parcel] = []
+        self.heard: set[int] = set()
+        self.looked: Callable[[], None] = lambda: None
+        self.awake = True
+        self.told_when_asleep = False
+
+    def receive(self, deliver: Deliver, most: int) -> int:
+        self.happened.append("receive")
+        self.looked()
+        frames, self.frames = self.frames, []
+        for parcel in frames:
+            self.heard.add(1)
+            deliver(parcel, lambda: None)
+        return len(frames)
+
+    def take_heard(self) -> set[int]:
+        heard, self.heard = self.heard, set()
+        return heard
+
+    def take_acks(self, absorb: Absorb) -> int:
+        told, self.acks = self.acks, []
+        for each in told:
+            absorb(each, {})
+        return len(told)
+
+    def has_credit(self, slot: int) -> bool:
+        return True
+
+    def send(self, slot: int, parcel: Parcel, most_bytes: int | None = None) -> int:
+        self.happened.append("send")
+        self.sent.append(parcel)
+        return 0
+
+    def set_awake(self, awake: bool) -> None:
+        self.awake = awake
+
+    @property
+    def has_acks(self) -> bool:  # type: ignore[override]
+        return self.told_when_asleep and not self.awake
+
+
+class Board(NoPeers):
+    """Writes down when it is read."""
+
+    def __init__(self, happened: list[str]) -> None:
+        self._happened = happened
+
+    def changed_peers(self) -> list[PeerChange]:
+        self._happened.append("board")
+        return []
+
+
+class One:
+    """The first worker of a net, whose turns the test has."""
+
+    def __init__(self, net: Net) -> None:
+        self.net = net
+        self.core = net.core(0)
+        self.links = Links()
+        self.happened = self.links.happened
+        board = Board(self.happened)
+        self.turn = Turn(self.core, self.links, board, Config(), net.clock.now_ns)
+
+
+def spout_here(*bolts: Does) -> tuple[Feeder, One]:
+    spout = Feeder()
+    net = placed(chain(spout, *bolts), "spout __acker " + " ".join(f"bolt-{n + 1}" for n in range(len(bolts))), "")
+    return spout, One(net)
+
+
+def test_the_board_is_read_after_frames_came_and_before_they_are_executed_and_answered() -> None:
+    def executes(bolt: Does, tup: Tuple) -> None:
+        one.happened.append("execute")
+        acks(bolt, tup)
+
+    one = One(placed(chain(Feeder(), Does(executes)), "bolt-1", "spout __acker"))
+    one.links.frames.append(parcel_of(_batch(one, root=1 << 16, edge=5)))
+    assert one.turn.run()
+    assert one.happened[:4] == ["receive", "board", "execute", "send"]
+
+
+def _batch(one: One, root: int, edge: int) -> Batch:
+    plan = one.net.plan
+    batch = Batch(plan.tasks_of("spout")[0], "default", plan.tasks_of("bolt-1")[0])
+    batch.rows, batch.starts, batch.roots, batch.edges = [("x",)], [0], [root], [edge]
+    return batch
+
+
+def test_what_came_is_executed_and_answered_before_the_spouts_here_say_more() -> None:
+    spout, sink = Feeder(), Does(acks)
+    builder = TopologyBuilder()
+    builder.set_spout("spout", spout, parallelism=2)
+    builder.set_bolt("bolt-1", sink).shuffle_grouping("spout")
+    one = One(placed(builder, "spout bolt-1", "spout __acker"))
+    spout.feed("from here", id=1)
+    one.links.frames.append(parcel_of(_batch(one, root=1 << 16, edge=5)))
+    one.turn.run()
+    assert sink.seen == [("x",), ("from here",)]
+
+
+def test_a_turn_looks_again_after_spouts_and_feeders_and_before_them_if_they_take_their_time() -> None:
+    def slowly(bolt: Does, tup: Tuple) -> None:
+        one.net.clock.advance(tup[0])
+        bolt.collector.emit(tup.values, tup)
+        bolt.collector.ack(tup)
+
+    feeder, leaf = Does(slowly, ("secs",)), Does(acks)
+    spout, one = spout_here(feeder, leaf)
+    seen: list[tuple[int, int]] = []
+    one.links.looked = lambda: seen.append((len(feeder.seen), len(leaf.seen)))
+    for number, secs in enumerate((0.0, 0.001, 0.0, 0.0)):
+        spout.feed(secs, id=number)
+        one.turn.run()
+        assert len(leaf.seen) == number + 1
+    # As a turn begins, and before those that nobody reads from; once more because the turn before took so long.
+    assert seen == [(0, 0), (1, 0), (1, 1), (2, 1), (2, 2), (2, 2), (3, 2), (3, 3), (4, 3)]
+
+
+@pytest.mark.parametrize(("lasts_ms", "looks"), [(0, 2), (3, 1), (10_000, 1)])
+def test_a_turn_that_is_long_already_is_not_made_longer(lasts_ms: int, looks: int) -> None:
+    """Slow bolts would otherwise execute as much again in the middle of a turn, and look stuck to their supervisor."""
+
+    def slowly(bolt: Does, tup: Tuple) -> None:
+        one.net.clock.advance(lasts_ms / 1000)
+        bolt.collector.ack(tup)
+
+    sink = Does(slowly)
+    one = One(placed(chain(Feeder(), sink), "bolt-1", "spout __acker"))
+    one.links.frames.append(parcel_of(_batch(one, root=1 << 16, edge=5)))
+    one.turn.run()
+    assert one.happened.count("receive") == looks
+
+
+def test_what_comes_in_the_middle_of_a_turn_is_work() -> None:
+    one = One(placed(chain(Feeder(), Does(acks)), "bolt-1", "spout __acker"))
+    assert not one.turn.run()
+
+    def comes() -> None:
+        if one.happened.count("receive") == 4:
+            one.links.looked = lambda: None
+            one.links.frames.append(parcel_of(_batch(one, root=1 << 16, edge=5)))
+
+    one.links.looked = comes
+    assert one.turn.run()
+
+
+def test_acks_that_come_another_way_are_heard_before_the_middle_of_a_turn() -> None:
+    spout = Feeder()
+    one = One(placed(chain(spout, Does(acks)), "spout __acker", "bolt-1"))
+    spout.feed("x", id=1)
+    one.turn.run()
+    ((root, state),) = one.core.ackers[0]._live.items()
+    acked: list[list[int]] = []
+    one.links.looked = lambda: acked.append(list(spout.acked))
+    one.links.acks.append({root: state & (1 << 64) - 1})
+    assert one.turn.run()
+    assert acked == [[], [1]]
+    assert not one.turn.run()
+
+
+def test_a_worker_that_has_worked_does_not_sleep_and_an_idle_one_ever_longer() -> None:
+    spout, one = spout_here(Does(acks))
+    spout.feed("x", id=1)
+    assert one.turn.run()
+    assert one.turn.lie_down() == 0
+    assert one.links.awake
+    while one.turn.run():
+        pass
+    waits = []
+    for _ in range(7):
+        waits.append(one.turn.lie_down())
+        assert not one.links.awake
+        one.turn.get_up()
+        assert one.links.awake
+        one.turn.run()
+    assert waits == [1, 2, 4, 8, 16, IDLE_WAIT_MAX_MS, IDLE_WAIT_MAX_MS]
+
+
+def test_who_was_told_something_as_it_fell_asleep_does_not_sleep() -> None:
+    _, one = spout_here(Does(acks))
+    assert not one.turn.run()
+    one.links.told_when_asleep = True
+    assert one.turn.lie_down() == 0
+
+
+def test_nobody_sleeps_past_its_next_deadline() -> None:
+    spout = Feeder()
+    one = One(placed(chain(spout, Does(lambda bolt, tup: None)), "spout __acker bolt-1", ""))
+    spout.feed("x", id=1)
+    while one.turn.run():
+        pass
+    one.net.clock.advance(9.9985)
+    one.turn.run()
+    assert [one.turn.lie_down(), one.turn.lie_down(), one.turn.lie_down()] == [1, 2, 2]
+
+
+def test_a_parcel_that_cannot_be_sent_is_an_error_but_not_where_the_worker_ends() -> None:
+    spout = Feeder()
+    net = placed(chain(spout, Does(acks)), "spout __acker", "bolt-1")
+    one = One(net)
+    refused: list[Parcel] = []
+
+    def refuses(slot: int, parcel: Parcel, most_bytes: int | None = None) -> int:
+        if parcel.rows:
+            refused.append(parcel)
+            raise MemoryError("none left")
+        return 0
+
+    one.links.send = refuses  # type: ignore[method-assign]
+    spout.feed("x", id=1)
+    with pytest.raises(Exception, match="none left"):
+        one.turn.run()
+    spout.feed("y", id=2)
+    one.core.run_spouts()
+    one.turn.send_last()
+    assert len(refused) == 2
+    assert len(net.errors) == 1
