@@ -27,7 +27,7 @@ from squall.engine.emitter import Emitter
 from squall.engine.errors import ComponentError, SquallError
 from squall.engine.executor import AtHand, BoltExecutor, BoltTask, TaskCrashed
 from squall.engine.failure import Failure
-from squall.engine.hooks import Hooks, watch_bolt, watch_spout
+from squall.engine.hooks import Hooks
 from squall.engine.ids import root_ids
 from squall.engine.lane import Lane, OwnTurn, TrialTurn
 from squall.engine.metrics import SpoutStats, TaskStats
@@ -42,6 +42,7 @@ from squall.engine.stream import ACKER_COMPONENT
 from squall.engine.topology import ComponentSpec, Topology
 from squall.engine.user_metrics import UserMetrics
 from squall.engine.user_text import text_of_error
+from squall.engine.watching import watch_bolt, watch_spout
 
 T = TypeVar("T")
 

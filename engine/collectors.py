@@ -9,20 +9,17 @@ A collector belongs to one task and is used by that task's thread.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 from squall.engine.emitter import Emitter, PlaceOne, StreamOut
 from squall.engine.errors import ComponentError
 from squall.engine.failure import EXCEPTION, FAILED, Failure
 from squall.engine.identity import key_of
-from squall.engine.lane import Routed
 from squall.engine.metrics import TaskStats
+from squall.engine.routed import Routed
 from squall.engine.stream import DEFAULT_STREAM
 from squall.engine.tuple import Anchors, Run, Tuple
 from squall.engine.user_text import repr_of, text_of_error
-
-if TYPE_CHECKING:
-    from squall.engine.attempts import Attempts
 
 UNTRACKED = Run(0, 0, 0)
 """The anchor of everything that is not tracked. Shared: a run with root 0 is never written to."""
@@ -30,10 +27,18 @@ UNTRACKED = Run(0, 0, 0)
 Report = Callable[[BaseException], None]
 
 
+class HeldBack(Protocol):
+    """What is known of earlier attempts: see `engine.attempts`."""
+
+    held_back: set[Any]
+    """Keys of the messages that must not go out at once. The same object all the time."""
+
+
 class OpenTrees(Protocol):
     """Where a spout's collector enters the trees that it begins: see `engine.pending`."""
 
-    attempts: Attempts
+    @property
+    def attempts(self) -> HeldBack: ...
 
     def __len__(self) -> int: ...
     def add(self, root: int, message_id: Any, values: Any, xor: int, workers: int) -> None: ...

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from squall.engine.stream import Outputs
 
 if TYPE_CHECKING:
-    from squall.engine.collectors import BasicCollector, BoltCollector, SpoutCollector
+    from squall.engine.api_collectors import BasicCollector, BoltCollector, SpoutCollector
     from squall.engine.context import TopologyContext
     from squall.engine.failure import Failure
     from squall.engine.tuple import Tuple

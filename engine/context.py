@@ -5,15 +5,24 @@ from __future__ import annotations
 import os
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import Any, Protocol
 
 from squall.engine.plan import Plan
 from squall.engine.user_metrics import Counter, Histogram, UserMetrics
 
-if TYPE_CHECKING:
-    from squall.engine.hooks import Hooks, TaskHook
+
+class Hook(Protocol):
+    """A `TaskHook`, as far as a context knows it."""
+
+    def prepare(self, conf: Mapping[str, Any], context: TopologyContext) -> None: ...
+
+
+class HookList(Protocol):
+    """Where the hooks of a task are kept: `engine.hooks`."""
+
+    def add(self, hook: Hook) -> None: ...
 
 
 @dataclass(frozen=True)
@@ -36,7 +45,7 @@ class TopologyContext:
     random: random.Random = field(default_factory=random.Random, compare=False)
     """Chance for this task, repeatable where the topology has a `seed`."""
     metrics: UserMetrics = field(default_factory=UserMetrics, repr=False, compare=False, kw_only=True)
-    hooks: Hooks | None = field(default=None, repr=False, compare=False, kw_only=True)
+    hooks: HookList | None = field(default=None, repr=False, compare=False, kw_only=True)
 
     def component_tasks(self, component: str) -> list[int]:
         """Ids of the tasks of a component, sorted; empty if there is no such component."""
@@ -63,8 +72,8 @@ class TopologyContext:
         """A distribution of numbers: count, mean, p50, p90, p99 and max in the report, over all tasks."""
         return self.metrics.histogram(self.component_id, self.task_id, name)
 
-    def add_hook(self, hook: TaskHook) -> None:
-        """Let a hook see what this task emits, executes, acks and fails. In `open` and `prepare` only."""
+    def add_hook(self, hook: Hook) -> None:
+        """Let a `TaskHook` see what this task emits, executes, acks and fails. In `open` and `prepare` only."""
         if self.hooks is None:
             raise RuntimeError(f"{self.component_id}[{self.task_id}] has no hooks in this mode")
         self.hooks.add(hook)

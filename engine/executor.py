@@ -90,7 +90,7 @@ class BoltTask:
         self.task = task
         self.user = user
         self.execute: Callable[..., Any] = user.execute
-        """The user's method, or what stands before it (see `engine.hooks`)."""
+        """The user's method, or what stands before it (see `engine.watching`)."""
         self.returned: Callable[[Any], None] = Returned(component, task, "execute")
         """Is given what `execute` returns, unless it is None."""
         self.stats = stats

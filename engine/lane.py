@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from squall.engine.attempts import SUSPECT_STRIKES, Attempts, Verdict
 from squall.engine.clock import NS_PER_MS
@@ -23,9 +23,6 @@ from squall.engine.errors import ComponentError
 from squall.engine.failure import FAILED, Failure
 from squall.engine.identity import key_of
 from squall.engine.user_text import message_of
-
-if TYPE_CHECKING:
-    from squall.engine.pending import PendingTable
 
 _SLOW_NS, _MAX_GROUP = 10 * NS_PER_MS, 1024
 """A group is one message; where trees take longer than this (bolts that ack in bulk), thousands of innocents would wait
@@ -36,19 +33,6 @@ _PATIENCE_NS = 120_000 * NS_PER_MS
 """The others do not wait longer for a worker that neither comes round nor dies."""
 _FIRST_DELAY_NS, _MAX_DELAY_NS = 10 * NS_PER_MS, 5_000 * NS_PER_MS
 """Before a letter that was given back is emitted again: as `ReplayingSpout` waits by default."""
-
-
-class Routed(tuple[Any, ...]):  # noqa: SLOT001 - a tuple's subclass cannot have any
-    """Values that were not emitted on the default stream, and where they were emitted to."""
-
-    stream: str
-    direct: int | None
-
-    @classmethod
-    def on(cls, stream: str, direct: int | None, values: Any) -> Routed:
-        routed = cls(values)
-        routed.stream, routed.direct = stream, direct
-        return routed
 
 
 @dataclass
@@ -67,6 +51,15 @@ class Held(NamedTuple):
     message_id: Any
     values: Any
     letter: Letter | None
+
+
+class Table(Protocol):
+    """The spout task's pending table, as far as its lane needs it."""
+
+    attempts: Attempts
+
+    def bury(self, message_id: Any, values: Any, failure: Failure, letter: Letter | None) -> None: ...
+    def refuse_dead(self, message_id: Any, values: Any) -> None: ...
 
 
 class TrialTurn(Protocol):
@@ -137,7 +130,7 @@ class Lane:
         else:
             self.held.append(held)
 
-    def run(self, table: PendingTable, send: Callable[[Any, Any], int], now_ns: int) -> bool:
+    def run(self, table: Table, send: Callable[[Any, Any], int], now_ns: int) -> bool:
         """Send what may go; whether anything happened. `send(message id, values)` emits and returns the root."""
         worked = bool(self.waiting) and self._take_up(now_ns)
         attempts = table.attempts
@@ -184,7 +177,7 @@ class Lane:
             self.held.extend(Held(letter.message_id, letter.values, letter) for letter in due)
         return bool(due)
 
-    def _send(self, table: PendingTable, send: Callable[[Any, Any], int], held: Held) -> int:
+    def _send(self, table: Table, send: Callable[[Any, Any], int], held: Held) -> int:
         """The root of the tree; 0 if the message cannot be sent."""
         try:
             root = send(held.message_id, held.values)

@@ -46,7 +46,7 @@ class PendingTable:
     ) -> None:
         self._task = task
         self.spout = spout
-        """Who is told of answers: the user's object, or what stands before it (see `engine.hooks`)."""
+        """Who is told of answers: the user's object, or what stands before it (see `engine.watching`)."""
         self.now_ns = now_ns
         self._timeout_ns = timeout_ns
         self._stats = stats

@@ -21,7 +21,7 @@ from squall.engine.identity import key_of
 from squall.engine.user_text import repr_of
 
 if TYPE_CHECKING:
-    from squall.engine.collectors import SpoutCollector
+    from squall.engine.api_collectors import SpoutCollector
     from squall.engine.context import TopologyContext
     from squall.engine.failure import Failure
 

@@ -131,6 +131,13 @@ class SpoutTask:
         self.stats.errors += 1
         return TaskCrashed(self.component, self.task, doing, error)
 
+    def acker_died(self, is_its: Callable[[int], bool], failure: Failure) -> None:
+        """An acker is gone; `is_its(root)` says which trees were with it."""
+        try:
+            self.pending.acker_died(is_its, failure)
+        except BaseException as error:
+            raise self.crashed("on_failure", error) from error
+
 
 class SpoutExecutor:
     """Runs spout tasks that share an executor."""
@@ -294,10 +301,3 @@ class SpoutExecutor:
                 return False
             before = after
         return True
-
-    def acker_died(self, task: SpoutTask, is_its: Callable[[int], bool], failure: Failure) -> None:
-        """An acker is gone; `is_its(root)` says which trees were with it."""
-        try:
-            task.pending.acker_died(is_its, failure)
-        except BaseException as error:
-            raise task.crashed("on_failure", error) from error

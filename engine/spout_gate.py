@@ -35,7 +35,8 @@ class Emits:
         self.table = table
         self.attempts = table.attempts
         self.spout = table.spout
-        """Who is told of answers, by the thread: the user's object, or what stands before it (see `engine.hooks`)."""
+        """Who is told of answers, by the thread: the user's object, or what stands before it (see
+        `engine.watching`)."""
         self.added: list[tuple[int, Any, Any, int, int]] = []
         self.held: list[tuple[Any, Any]] = []
         self.untracked: list[Any] = []

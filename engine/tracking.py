@@ -9,6 +9,7 @@ One thread: the worker's loop.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from typing import Protocol
 
 from squall.engine.acker import Acker, Answer
 from squall.engine.failure import ANOTHER_TUPLE, TIMEOUT, Failure
@@ -16,19 +17,32 @@ from squall.engine.ids import ACKER_MASK
 from squall.engine.outbox import Outbox
 from squall.engine.parcel import Parcel
 from squall.engine.peers import Peers
-from squall.engine.pending import Init
+from squall.engine.pending import Init, PendingTable
 from squall.engine.plan import Plan
-from squall.engine.spout_executor import SpoutExecutor, SpoutTask
 
 ToTell = tuple[int, dict[int, int], dict[int, int]]
 """(worker, root -> XOR, root -> mask of workers)."""
+
+
+class Answered(Protocol):
+    """A spout task, as far as answers to its trees go."""
+
+    @property
+    def task(self) -> int: ...
+
+    @property
+    def pending(self) -> PendingTable: ...
+
+    def crashed(self, doing: str, error: BaseException) -> BaseException: ...
+
+    def acker_died(self, is_its: Callable[[int], bool], failure: Failure) -> None: ...
 
 
 class Tracking:
     """The ackers of one worker and the ways to all others."""
 
     def __init__(
-        self, plan: Plan, peers: Peers, outbox: Outbox, spout_tasks: dict[int, tuple[SpoutExecutor, SpoutTask]],
+        self, plan: Plan, peers: Peers, outbox: Outbox, spout_tasks: Mapping[int, tuple[object, Answered]],
         parcel_for: Callable[[int], Parcel],
     ) -> None:
         self.plan = plan
@@ -222,6 +236,6 @@ class Tracking:
             acker.workers_died(dead, failure)
         its = {index for index, worker in enumerate(self._acker_worker) if worker == slot}
         if its:
-            for executor, task in self.spout_tasks.values():
-                executor.acker_died(task, lambda root: root & ACKER_MASK in its, failure)
+            for _, task in self.spout_tasks.values():
+                task.acker_died(lambda root: root & ACKER_MASK in its, failure)
         self.settle()

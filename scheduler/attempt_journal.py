@@ -19,6 +19,7 @@ from typing import Any
 from squall.engine.attempts import Changes, Remembered
 from squall.engine.user_text import text_of_error
 from squall.ipc.private import make_levels
+from squall.scheduler import unpickler
 
 _REWRITE_MIN_BYTES = 256 * 1024
 _REWRITE_FACTOR = 4
@@ -64,7 +65,7 @@ class AttemptJournal:
                 return  # torn by a death
             at += 4 + size
             try:
-                record = pickle.loads(body)
+                record = unpickler.loads(body)
             except BaseException as error:
                 # Message ids are user objects: their class may be gone, or refuse.
                 self._complain(f"what was known of failed messages is lost in part: {text_of_error(error)}")

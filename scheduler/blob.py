@@ -20,6 +20,7 @@ import cloudpickle
 from squall.engine.errors import ClusterError, UsageError
 from squall.engine.topology import ComponentSpec, Topology
 from squall.engine.user_text import message_of, repr_of, text_of_error
+from squall.scheduler import unpickler
 from squall.scheduler.import_path import extend_import_path
 
 _MAX_DEPTH = 4
@@ -41,7 +42,7 @@ def load(data: bytes, sys_path: list[str]) -> Topology:
     """The topology, in a worker. Extends the import path first."""
     extend_import_path(sys_path)
     try:
-        topology = pickle.loads(data)
+        topology = unpickler.loads(data)
     except BaseException as error:  # users' code, as the tasks' methods are
         raise ClusterError(f"the topology's code cannot be loaded in a worker: {text_of_error(error)}") from error
     if not isinstance(topology, Topology):

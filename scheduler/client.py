@@ -22,7 +22,7 @@ from typing import Any, TypeVar
 from squall.engine.errors import ClusterError, UsageError
 from squall.ipc.control import ControlClient, NoAnswer
 from squall.ipc.rundir import RunDir
-from squall.scheduler.daemons import processes_of
+from squall.scheduler.mark import processes_of
 from squall.scheduler.messages import (
     ClusterState,
     ComponentSummary,

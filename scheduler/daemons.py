@@ -27,15 +27,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
-import psutil
-
 from squall.engine.errors import ClusterError, UsageError
 from squall.engine.plural import plural
 from squall.ipc.private import naming, opener
 from squall.ipc.rundir import RunDir
 from squall.scheduler.forked_module import ChildProcess, ForkedModule, fork_module
 from squall.scheduler.interpreter import interpreter
-from squall.scheduler.process import is_stopped, open_pidfd, send_signal
+from squall.scheduler.mark import RUN_DIR_MARK, processes_of, signal_marked
+from squall.scheduler.process import is_stopped
 from squall.scheduler.why_away import room_error
 
 FIRST_PORT = 6700
@@ -43,8 +42,6 @@ NIMBUS = "squall.scheduler.nimbus_main"
 SUPERVISOR = "squall.scheduler.supervisor_main"
 WORKER = "squall.scheduler.zygote"
 """So its command line says, as that of the forking parent."""
-RUN_DIR_MARK = "SQUALL_RUN_DIR"
-"""Environment variable that every process of a cluster carries, so that strays can be told from others'."""
 _START_TIMEOUT_SECS = 20.0
 
 
@@ -261,35 +258,6 @@ class Daemons:
             time.sleep(0.001)
 
 
-def processes_of(run_dir: RunDir) -> list[psutil.Process]:
-    """Every process of a cluster of ours that runs, but this one: daemons, forking parents, workers."""
-    found = []
-    for process in psutil.process_iter():
-        with contextlib.suppress(psutil.Error):
-            marked = process.pid != os.getpid() and is_marked(process, run_dir)
-            if marked and process.status() != psutil.STATUS_ZOMBIE:
-                found.append(process)
-    return found
-
-
-def is_marked(process: psutil.Process, run_dir: RunDir) -> bool:
-    """Whether a process is ours and of this cluster. psutil.Error if it has ended."""
-    ours = process.uids().effective == os.geteuid()
-    return ours and process.environ().get(RUN_DIR_MARK) == str(run_dir.path)
-
-
-def signal_marked(process: psutil.Process, run_dir: RunDir, signum: int) -> None:
-    """Signal a process that `processes_of` found, unless it has ended: nobody else who has its number by now is hit."""
-    with contextlib.suppress(psutil.Error, ClusterError):
-        pidfd = open_pidfd(process.pid)
-        try:
-            # After the pidfd was opened: if the number is the cluster's now, the descriptor is as well.
-            if is_marked(process, run_dir):
-                send_signal(pidfd, signum)
-        finally:
-            os.close(pidfd)
-
-
 def take_directory(path: str | Path) -> RunDir:
     """A run directory in which a cluster may be started. UsageError if one runs whose directory was lost."""
     run_dir = RunDir(path)
@@ -305,14 +273,6 @@ def take_directory(path: str | Path) -> RunDir:
             )
     with naming(run_dir.path):
         return RunDir.create(path)
-
-
-def runs(process: psutil.Process, word: str) -> bool:
-    """Whether the word, a module or a node, is in the process's command line; not if it has ended meanwhile."""
-    try:
-        return word in process.cmdline()
-    except psutil.Error:
-        return False
 
 
 def last_line(path: Path, since_bytes: int = 0) -> str:

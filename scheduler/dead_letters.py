@@ -39,11 +39,13 @@ from typing import Any, NamedTuple
 
 from squall.engine.errors import ClusterError, UsageError
 from squall.engine.failure import Failure
-from squall.engine.lane import Letter, Routed
+from squall.engine.lane import Letter
+from squall.engine.routed import Routed
 from squall.engine.user_text import repr_of, text_of_error
 from squall.ipc.line_file import append_line, read_lines_and_rest
 from squall.ipc.private import make_directory, naming, opener
 from squall.ipc.rundir import LETTER_REQUESTS
+from squall.scheduler import unpickler
 
 LEDGER = "dead-letters.jsonl"
 _GIVEN_BACK = "dead-letters.given-back"
@@ -315,7 +317,7 @@ def _unpack(path: Path) -> tuple[Any, Any]:
     try:
         data = path.read_bytes()
         # What is in base64 begins with a letter.
-        message_id, values = pickle.loads(data if data[:1] == pickle.PROTO else base64.b64decode(data))
+        message_id, values = unpickler.loads(data if data[:1] == pickle.PROTO else base64.b64decode(data))
     except BaseException as error:
         raise ClusterError(f"dead letter {path} cannot be read by this topology: {text_of_error(error)}") from error
     return message_id, values if isinstance(values, Routed) else tuple(values)

@@ -7,21 +7,13 @@ Pure: no I/O, no clock. Owner: `scheduler.nimbus`.
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 
-from squall.engine.errors import UsageError
 from squall.scheduler.messages import RegisterSupervisor, SlotRef
+from squall.scheduler.node_name import check_node_name
 
 NODE_TIMEOUT_SECS = 5.0
 """A node that missed this many seconds of heartbeats (one a second) is gone. Less would blame a busy machine."""
-_NODE_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}")
-
-
-def check_node_name(name: str) -> None:
-    """UsageError unless it can be a node's: it is part of file names."""
-    if not _NODE_NAME.fullmatch(name):
-        raise UsageError(f"node name {name!r:.80} is not allowed: 1 to 64 letters, digits, '_', '-', '.'")
 
 
 @dataclass

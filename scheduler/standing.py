@@ -26,8 +26,9 @@ from squall.engine.errors import ClusterError, UsageError
 from squall.ipc.control import NoAnswer
 from squall.ipc.rundir import RunDir
 from squall.scheduler.client import AWAY_PATIENCE_SECS, TIMEOUT_SECS, Interrupted, NimbusClient, NotEnded
-from squall.scheduler.daemons import NIMBUS, SUPERVISOR, Daemons, fork, processes_of, runs, signal_marked
+from squall.scheduler.daemons import NIMBUS, SUPERVISOR, Daemons, fork
 from squall.scheduler.job import Job
+from squall.scheduler.mark import processes_of, runs, signal_marked
 from squall.scheduler.process import is_stopped
 from squall.scheduler.topology_view import TopologyView
 

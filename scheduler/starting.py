@@ -20,7 +20,8 @@ from squall.engine.plural import plural
 from squall.ipc.private import naming
 from squall.ipc.run_parent import try_flock
 from squall.ipc.rundir import RunDir
-from squall.scheduler.daemons import WORKER, processes_of, runs
+from squall.scheduler.daemons import WORKER
+from squall.scheduler.mark import processes_of, runs
 
 _ENDING_SECS = 1.0
 """What processes of a cluster that ends get: some outlive their Nimbus by a moment."""

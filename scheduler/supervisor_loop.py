@@ -1,4 +1,4 @@
-"""A supervisor at work: waits for what happens on its node, asks `scheduler.supervisor`, has the orders carried out.
+"""A supervisor at work: waits for what happens on its node, asks for decisions, has the orders carried out.
 
 Guarantees
     * A worker's death is on the status board before anything else is done about it, and waits for nothing but the

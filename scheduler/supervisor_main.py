@@ -37,7 +37,7 @@ from squall.scheduler.history import BEGIN, History, Step
 from squall.scheduler.messages import RegisterSupervisor
 from squall.scheduler.nimbus_link import NimbusLink
 from squall.scheduler.node_boards import NodeBoards
-from squall.scheduler.nodes import check_node_name
+from squall.scheduler.node_name import check_node_name
 from squall.scheduler.restart_policy import RestartPolicy, RestartPolicyOptions
 from squall.scheduler.slot import Slot
 from squall.scheduler.supervisor import Supervisor

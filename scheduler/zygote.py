@@ -51,7 +51,7 @@ def preload() -> None:
     names = list(PRELOADED_MODULES)
     for package in PRELOADED_PACKAGES:
         path = importlib.import_module(package).__path__
-        names += (f"{package}.{module.name}" for module in pkgutil.iter_modules(path))
+        names += (module.name for module in pkgutil.walk_packages(path, f"{package}."))
     for name in names:
         try:
             importlib.import_module(name)

@@ -11,8 +11,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from squall.engine.api_collectors import BasicCollector, BoltCollector, SpoutCollector
 from squall.engine.builder import BoltDeclarer, Declarer, TopologyBuilder
-from squall.engine.collectors import BasicCollector, BoltCollector, SpoutCollector
 from squall.engine.component import BasicBolt, Bolt, CustomGrouping, Spout
 from squall.engine.config import Config
 from squall.engine.context import TopologyContext

@@ -12,7 +12,7 @@ from squall.cli.up import DEFAULT_SLOTS
 from squall.engine.errors import UsageError
 from squall.scheduler.cluster_size import check_cluster, this_machine
 from squall.scheduler.daemons import daemon_command, daemon_environment, ports_of, take_directory
-from squall.scheduler.nodes import check_node_name
+from squall.scheduler.node_name import check_node_name
 from squall.scheduler.restart_policy import RestartPolicyOptions
 
 

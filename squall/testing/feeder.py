@@ -20,7 +20,7 @@ from squall.engine.stream import DEFAULT_STREAM, Outputs
 from squall.testing.mail import FileMail, Mail, MemoryMail
 
 if TYPE_CHECKING:
-    from squall.engine.collectors import SpoutCollector
+    from squall.engine.api_collectors import SpoutCollector
     from squall.engine.context import TopologyContext
 
 _NEXT: Any = object()

@@ -27,7 +27,7 @@ from squall.engine.stream import DEFAULT_STREAM, Outputs
 from squall.testing.waiting import wait_for
 
 if TYPE_CHECKING:
-    from squall.engine.collectors import SpoutCollector
+    from squall.engine.api_collectors import SpoutCollector
     from squall.engine.context import TopologyContext
 
 CRASH = "<crash>"

@@ -17,8 +17,8 @@ import psutil
 from squall.engine.config import Config
 from squall.engine.topology import Topology
 from squall.scheduler.cluster import LocalCluster
-from squall.scheduler.daemons import processes_of, signal_marked
 from squall.scheduler.job import Job
+from squall.scheduler.mark import processes_of, signal_marked
 
 _PATIENCE_SECS = 5.0
 """A process that was told to end takes a moment, longer on a busy machine."""

@@ -17,7 +17,7 @@ from squall.cli import main
 from squall.cli.standing import job_of
 from squall.cli.status import describe
 from squall.ipc.rundir import RunDir
-from squall.scheduler.daemons import processes_of, runs
+from squall.scheduler.mark import processes_of, runs
 from tests.process.cli import ROOT, squall
 from tests.process.waiting import wait_for
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from squall.scheduler.daemons import processes_of, runs
+from squall.scheduler.mark import processes_of, runs
 from tests.process.cli import ROOT, start
 from tests.process.standing_tools import ENDLESS, Standing, directory
 from tests.process.waiting import wait_for

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from squall.engine.api_collectors import BasicCollector
 from squall.engine.batch import Batch
-from squall.engine.collectors import BasicCollector
 from squall.engine.metrics import TaskStats
 from squall.engine.tuple import Tuple
 from tests.parcels import parcel_of

@@ -9,8 +9,8 @@ import random
 from collections.abc import Mapping
 from typing import Any
 
+from squall.engine.api_collectors import BasicCollector, BoltCollector, SpoutCollector
 from squall.engine.builder import TopologyBuilder
-from squall.engine.collectors import BasicCollector, BoltCollector, SpoutCollector
 from squall.engine.component import BasicBolt, Bolt, Spout
 from squall.engine.context import TopologyContext
 from squall.engine.errors import FailedTuple

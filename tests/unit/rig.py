@@ -13,10 +13,10 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from squall.engine.api_collectors import BasicCollector, BoltCollector, SpoutCollector
 from squall.engine.assemble import Assembler, Surroundings
 from squall.engine.builder import TopologyBuilder
 from squall.engine.clock import ManualClock
-from squall.engine.collectors import BasicCollector, BoltCollector, SpoutCollector
 from squall.engine.component import BasicBolt, Bolt, Spout
 from squall.engine.config import Config
 from squall.engine.context import TopologyContext

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
+from squall.engine.api_collectors import BasicCollector
 from squall.engine.blocking import BlockingExecutor, Handover
 from squall.engine.builder import TopologyBuilder
 from squall.engine.closing import close_tasks
-from squall.engine.collectors import BasicCollector
 from squall.engine.errors import FailedTuple
 from squall.engine.executor import TaskCrashed
 from squall.engine.outbox import Outbox

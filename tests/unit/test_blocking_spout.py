@@ -9,9 +9,9 @@ from typing import Any, ClassVar
 
 import pytest
 
+from squall.engine.api_collectors import SpoutCollector
 from squall.engine.builder import TopologyBuilder
 from squall.engine.closing import close_tasks
-from squall.engine.collectors import SpoutCollector
 from squall.engine.component import Spout
 from squall.engine.context import TopologyContext
 from squall.engine.executor import TaskCrashed

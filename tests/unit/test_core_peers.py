@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from squall.engine.api_collectors import BasicCollector
 from squall.engine.builder import TopologyBuilder
-from squall.engine.collectors import BasicCollector
 from squall.engine.component import CustomGrouping
 from squall.engine.executor import TaskCrashed
 from squall.engine.failure import Failure

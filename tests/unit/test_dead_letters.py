@@ -12,7 +12,7 @@ import pytest
 
 from squall.engine.errors import UsageError
 from squall.engine.failure import EXCEPTION, Failure
-from squall.engine.lane import Routed
+from squall.engine.routed import Routed
 from squall.scheduler.dead_letters import LEDGER, DeadLetter, DeadLetters
 
 WHY = Failure(EXCEPTION, "bolt", 3, "node-1:6700", "ValueError: no", 5)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from squall.engine.collectors import BasicCollector
+from squall.engine.api_collectors import BasicCollector
 from squall.engine.errors import FailedTuple
 from squall.engine.executor import TaskCrashed
 from squall.engine.failure import Failure

@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 from squall.engine.attempts import Attempts, Limits
 from squall.engine.failure import EXCEPTION, Failure
 from squall.engine.identity import digest_of, key_of
-from squall.engine.lane import Routed
 from squall.engine.replaying import ReplayingSpout
+from squall.engine.routed import Routed
 from tests.unit.rig import Does, Rig, chain
 
 

@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 
 from squall.engine.failure import TIMEOUT, WORKER_DIED, Failure
-from squall.engine.lane import Lane, Letter, OwnTurn, Routed
+from squall.engine.lane import Lane, Letter, OwnTurn
 from squall.engine.pending import PendingTable
+from squall.engine.routed import Routed
 from tests.unit.rig import STREAMS, Does, Feeder, Rig, acks, chain, keeps
 
 DIED = Failure(WORKER_DIED, worker="node-1:6701")

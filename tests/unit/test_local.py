@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
+from squall.engine.api_collectors import BasicCollector
 from squall.engine.builder import TopologyBuilder
 from squall.engine.clock import ManualClock
-from squall.engine.collectors import BasicCollector
 from squall.engine.component import BasicBolt, Spout
 from squall.engine.config import Config
 from squall.engine.context import TopologyContext

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
+from squall.engine.api_collectors import BasicCollector
 from squall.engine.builder import TopologyBuilder
-from squall.engine.collectors import BasicCollector
 from squall.engine.component import BasicBolt, Bolt, CustomGrouping, Spout
 from squall.engine.errors import FailedTuple, TopologyError
 from squall.engine.executor import TaskCrashed

@@ -19,8 +19,8 @@ from squall.engine.errors import ClusterError, UsageError
 from squall.ipc.board import DEAD, READY, STARTING, STOPPED, Board, SlotCell
 from squall.ipc.rundir import RunDir
 from squall.scheduler import process
-from squall.scheduler.daemons import signal_marked
 from squall.scheduler.fault_injection import fault_signal, signal_worker
+from squall.scheduler.mark import signal_marked
 from squall.scheduler.messages import Assignment, TopologyRecord, WorkerBoot
 from squall.scheduler.worker_ledger import LedgerEntry, WorkerLedger
 from squall.scheduler.worker_watch import WorkerWatch

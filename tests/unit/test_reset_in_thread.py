@@ -7,8 +7,8 @@ from collections.abc import Iterator
 
 import pytest
 
+from squall.engine.api_collectors import BasicCollector
 from squall.engine.closing import close_tasks
-from squall.engine.collectors import BasicCollector
 from squall.engine.tuple import Tuple
 from squall.scheduler.executor_watch import LONGEST_GAP_SECS, ExecutorWatch
 from tests.unit.rig import DEADLINE_SECS, Does, DoesBasic, Feeder, Rig, acks, chain

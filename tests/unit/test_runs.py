@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from squall.engine.collectors import BasicCollector
+from squall.engine.api_collectors import BasicCollector
 from squall.engine.errors import FailedTuple
 from squall.engine.failure import Failure
 from squall.engine.tuple import Tuple

@@ -15,8 +15,9 @@ from squall.ipc.control import NoAnswer
 from squall.ipc.rundir import RunDir
 from squall.scheduler import standing
 from squall.scheduler.client import AWAY_PATIENCE_SECS, NimbusClient
-from squall.scheduler.daemons import daemon_environment, processes_of
+from squall.scheduler.daemons import daemon_environment
 from squall.scheduler.keeper import LOOK_SECS, OPTIONS, STOPPED_SECS, Keeper
+from squall.scheduler.mark import processes_of
 from squall.scheduler.standing import Stopped, stop_cluster
 
 HANGS = """

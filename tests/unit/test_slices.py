@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from squall.engine.api_collectors import BasicCollector
 from squall.engine.batch import Batch
-from squall.engine.collectors import BasicCollector
 from squall.engine.errors import FailedTuple
 from squall.engine.executor import SLICE_NS
 from squall.engine.stream import TICK_STREAM
