@@ -26,7 +26,7 @@ from benchmarks.corpus import count_words, library_lines, rewrapped
 from benchmarks.recovery import measure_recovery
 from benchmarks.word_count import TextSpout, word_count
 from squall import Config, Job, LocalCluster, RunReport
-from squall.engine.metrics import merge, percentile_ms
+from squall.engine.report.metrics import merge, percentile_ms
 
 HERE = Path(__file__).resolve().parent
 RESULTS = HERE / "RESULTS.md"

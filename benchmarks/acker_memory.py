@@ -11,11 +11,11 @@ import tracemalloc
 from collections.abc import Callable
 from itertools import islice
 
-from squall.engine.acker import Acker
-from squall.engine.component import Spout
-from squall.engine.ids import EdgeIds, root_ids
-from squall.engine.metrics import SpoutStats
-from squall.engine.pending import PendingTable
+from squall.engine.api.component import Spout
+from squall.engine.flow.ids import EdgeIds, root_ids
+from squall.engine.report.metrics import SpoutStats
+from squall.engine.tracking.acker import Acker
+from squall.engine.tracking.pending import PendingTable
 
 # A dict of 2**17 slots is enlarged at two thirds of them: just before and just after, it is at its best and its worst.
 _BEST, _WORST = 87_380, 87_400

@@ -24,13 +24,13 @@ from benchmarks.recovery import messages_lost, topology, until
 from squall import BasicBolt, BasicCollector, Config, Spout, Topology, TopologyBuilder, Tuple
 from squall.engine.errors import ClusterError
 from squall.ipc.rundir import RunDir
-from squall.scheduler.client import NimbusClient
-from squall.scheduler.history import BEGIN, read_history
-from squall.scheduler.job import Job
-from squall.scheduler.keeper import OPTIONS
-from squall.scheduler.keeper_process import start_kept
-from squall.scheduler.standing import stop_cluster
-from squall.scheduler.topology_code import pack, submit
+from squall.scheduler.client.job import Job
+from squall.scheduler.client.nimbus_client import NimbusClient
+from squall.scheduler.client.topology_code import pack, submit
+from squall.scheduler.cluster.keeper import OPTIONS
+from squall.scheduler.cluster.keeper_process import start_kept
+from squall.scheduler.cluster.standing import stop_cluster
+from squall.scheduler.supervisor.history import BEGIN, read_history
 
 WORKERS = 4
 _BETWEEN_SECS = (1.2, 1.6)

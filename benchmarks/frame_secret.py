@@ -16,8 +16,8 @@ from pathlib import Path
 
 import zmq
 
-from squall.engine.batch import Batch
-from squall.engine.parcel import Parcel
+from squall.engine.flow.batch import Batch
+from squall.engine.flow.parcel import Parcel
 from squall.ipc.data_plane import DataPlane
 from squall.ipc.frame import DATA, HEADER_BYTES, Header, opening_of, seal, unseal
 

@@ -29,7 +29,7 @@ from squall import (
     Tuple,
 )
 from squall.ipc.board import SLOT_HELD_BYTES
-from squall.scheduler.job import Job
+from squall.scheduler.client.job import Job
 
 RUN_SECS = 80.0
 EXECUTED_PER_HOUR = 3600

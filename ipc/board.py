@@ -26,9 +26,9 @@ import os
 import struct
 from typing import NamedTuple
 
-from squall.engine.account import ACCOUNT_COLUMNS
 from squall.engine.errors import ClusterError
-from squall.engine.metrics import HISTOGRAM_BUCKETS, TASK_COUNTERS
+from squall.engine.report.account import ACCOUNT_COLUMNS
+from squall.engine.report.metrics import HISTOGRAM_BUCKETS, TASK_COUNTERS
 from squall.ipc.ack_lanes import lanes_words
 
 MAGIC = 0x5351_5541_4C4C_0001
@@ -253,7 +253,7 @@ class Board:
         return dict(zip(TASK_COUNTERS, self.words[at : at + len(TASK_COUNTERS)], strict=True))
 
     def account(self, task: int) -> memoryview[int]:
-        """The words of `engine.account` of a task."""
+        """The words of `engine.report.account` of a task."""
         at = self.task_at(task)
         return self.words[at : at + len(ACCOUNT_COLUMNS)]
 

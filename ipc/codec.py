@@ -20,11 +20,11 @@ from array import array
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from squall.engine.batch import Batch
+from squall.engine.api.failure import Failure
 from squall.engine.errors import ComponentError
-from squall.engine.failure import Failure
-from squall.engine.parcel import Parcel
-from squall.engine.user_text import text_of_error, type_name
+from squall.engine.flow.batch import Batch
+from squall.engine.flow.parcel import Parcel
+from squall.engine.foreign.text import text_of_error, type_name
 from squall.ipc.rescue import Unread, rescue
 
 OUT_OF_BAND_BYTES = 64 * 1024

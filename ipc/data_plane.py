@@ -31,10 +31,10 @@ from typing import Any
 
 import zmq
 
+from squall.engine.core.transport import Absorb, Deliver
 from squall.engine.errors import ClusterError, ComponentError, ProtocolError
-from squall.engine.parcel import Parcel
-from squall.engine.transport import Absorb, Deliver
-from squall.engine.user_text import text_of_error
+from squall.engine.flow.parcel import Parcel
+from squall.engine.foreign.text import text_of_error
 from squall.ipc import codec
 from squall.ipc.ack_lanes import AckLanes
 from squall.ipc.frame import CREDIT, DATA, HEADER_BYTES, HELLO, KINDS, Header, is_ours, seal, unseal
@@ -52,7 +52,7 @@ Body = list[bytes | memoryview]
 
 
 class DataPlane:
-    """Links of one worker; an `engine.transport.Transport`."""
+    """Links of one worker; an `engine.core.transport.Transport`."""
 
     def __init__(
         self, context: zmq.Context[zmq.Socket[bytes]], opening: bytes, me: int, incarnation: int, path: Path | str,

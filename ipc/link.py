@@ -6,7 +6,7 @@ Guarantees
     * Flow control is credit in bytes: the sender has at most `window_bytes` under way that the receiver has not
       processed. Credit is returned when a frame has been processed. For credit, a frame that was lost counts as
       processed, and so does one that was *parked*: what may lie at the receiver for long, because a queue is full, must
-      not keep the link closed to what is for others (see `engine.backpressure`, which bounds the queues).
+      not keep the link closed to what is for others (see `engine.core.backpressure`, which bounds the queues).
 
 Relies on: a frame counting for one byte at least, and both ends having the same window.
 """

@@ -18,8 +18,8 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+from squall.engine.api.user_metrics import MetricReading
 from squall.engine.errors import ComponentError
-from squall.engine.user_metrics import MetricReading
 from squall.ipc.line_file import append_line, read_lines
 from squall.ipc.private import make_levels
 

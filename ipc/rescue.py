@@ -17,7 +17,7 @@ import pickle
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, ClassVar
 
-from squall.engine.user_text import text_of_error
+from squall.engine.foreign.text import text_of_error
 
 
 class Broken:

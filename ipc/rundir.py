@@ -18,9 +18,9 @@ Layout::
     RUN/boards/<topology id>[.<version>]              status boards
     RUN/metrics/<topology id>/<slot>-<incarnation>.*  what components measure themselves
     RUN/state/<topology name>/<component>-<task>/     tasks' own files
-    RUN/state/<topology name>/                        dead letters (see scheduler.dead_letters)
+    RUN/state/<topology name>/                        dead letters (see scheduler.records.dead_letters)
     RUN/state/<topology name>/.attempts/              what failed how often, one file per spout task
-    RUN/state/<topology name>/.set-aside-<topology id>/   until it is stored (see scheduler.task_state)
+    RUN/state/<topology name>/.set-aside-<topology id>/   until it is stored (see scheduler.nimbus.task_state)
     RUN/failures/<topology id>/                       the last failures, one file per worker slot; last words
     RUN/logs/*.log                                    daemons
     RUN/logs/<topology id>/<node>-<port>.log          workers

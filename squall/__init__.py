@@ -11,11 +11,26 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from squall.engine.api_collectors import BasicCollector, BoltCollector, SpoutCollector
-from squall.engine.builder import BoltDeclarer, Declarer, TopologyBuilder
-from squall.engine.component import BasicBolt, Bolt, CustomGrouping, Spout
-from squall.engine.config import Config
-from squall.engine.context import TopologyContext
+from squall.engine.api.builder import BoltDeclarer, Declarer, TopologyBuilder
+from squall.engine.api.collectors import BasicCollector, BoltCollector, SpoutCollector
+from squall.engine.api.component import BasicBolt, Bolt, CustomGrouping, Spout
+from squall.engine.api.config import Config
+from squall.engine.api.context import TopologyContext
+from squall.engine.api.failure import Failure
+from squall.engine.api.hooks import (
+    BoltAckInfo,
+    BoltExecuteInfo,
+    BoltFailInfo,
+    EmitInfo,
+    SpoutAckInfo,
+    SpoutFailInfo,
+    TaskHook,
+)
+from squall.engine.api.prefix import AckedPrefix
+from squall.engine.api.replaying import ReplayingSpout
+from squall.engine.api.stream import Stream
+from squall.engine.api.topology import Topology
+from squall.engine.api.tuple import Tuple
 from squall.engine.errors import (
     ClusterError,
     ComponentError,
@@ -26,30 +41,15 @@ from squall.engine.errors import (
     TopologyError,
     UsageError,
 )
-from squall.engine.failure import Failure
-from squall.engine.hooks import (
-    BoltAckInfo,
-    BoltExecuteInfo,
-    BoltFailInfo,
-    EmitInfo,
-    SpoutAckInfo,
-    SpoutFailInfo,
-    TaskHook,
-)
-from squall.engine.prefix import AckedPrefix
-from squall.engine.replaying import ReplayingSpout
-from squall.engine.report import RunReport
-from squall.engine.stream import Stream
-from squall.engine.topology import Topology
-from squall.engine.tuple import Tuple
+from squall.engine.report.run_report import RunReport
 from squall.on_demand import on_demand
 
 if TYPE_CHECKING:
-    from squall.scheduler.cluster import LocalCluster, run
-    from squall.scheduler.job import Job
+    from squall.scheduler.client.job import Job
+    from squall.scheduler.cluster.local_cluster import LocalCluster, run
 
-_CLUSTER = "squall.scheduler.cluster"
-_ON_DEMAND = {"Job": "squall.scheduler.job", "LocalCluster": _CLUSTER, "run": _CLUSTER}
+_CLUSTER = "squall.scheduler.cluster.local_cluster"
+_ON_DEMAND = {"Job": "squall.scheduler.client.job", "LocalCluster": _CLUSTER, "run": _CLUSTER}
 
 __version__ = "0.1.0"
 

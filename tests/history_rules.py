@@ -1,10 +1,10 @@
-"""The rules that any history of slots (`scheduler/history.py`) must obey, judged from the records alone."""
+"""The rules that any history of slots (`scheduler/supervisor/history.py`) must obey, judged from the records alone."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
-from squall.scheduler.history import BEGIN, Step
+from squall.scheduler.supervisor.history import BEGIN, Step
 
 
 def violations(steps: Iterable[Step], max_deaths: int, period_secs: float) -> list[str]:

@@ -13,9 +13,9 @@ import uuid
 from collections.abc import Callable
 from typing import Any
 
-from squall.engine.batch import Batch
-from squall.engine.failure import Failure
-from squall.engine.parcel import Parcel
+from squall.engine.api.failure import Failure
+from squall.engine.flow.batch import Batch
+from squall.engine.flow.parcel import Parcel
 from squall.ipc.codec import OUT_OF_BAND_BYTES
 
 try:

@@ -33,7 +33,7 @@ from squall.cli.submit import submit_command
 from squall.cli.topologies import list_command
 from squall.cli.up import up_command
 from squall.engine.errors import SquallError, UsageError
-from squall.engine.plain_text import plain
+from squall.engine.foreign.plain_text import plain
 
 EXIT_FAILURE, EXIT_USAGE = 1, 2
 

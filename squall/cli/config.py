@@ -6,8 +6,8 @@ import click
 
 from squall.cli.output import say, say_json
 from squall.cli.settings import parse_settings
-from squall.engine.config import Config
-from squall.engine.plain_text import plain
+from squall.engine.api.config import Config
+from squall.engine.foreign.plain_text import plain
 
 
 @click.command("config")

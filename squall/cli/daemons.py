@@ -10,17 +10,17 @@ import click
 from squall.cli.standing import cluster_path, directory_option
 from squall.cli.up import DEFAULT_SLOTS
 from squall.engine.errors import UsageError
-from squall.scheduler.cluster_size import check_cluster, this_machine
-from squall.scheduler.daemons import daemon_command, daemon_environment, ports_of, take_directory
-from squall.scheduler.node_name import check_node_name
-from squall.scheduler.restart_policy import RestartPolicyOptions
+from squall.scheduler.cluster.daemons import daemon_command, daemon_environment, ports_of, take_directory
+from squall.scheduler.cluster.size import check_cluster, this_machine
+from squall.scheduler.common.node_name import check_node_name
+from squall.scheduler.common.restart_policy import RestartPolicyOptions
 
 
 @click.command("nimbus")
 @directory_option
 def nimbus_command(directory: str | None) -> None:
     """Run Nimbus until Ctrl-C. Supervisors and workers run on without it, and the next one takes up what is on disk."""
-    _become("squall.scheduler.nimbus_main", directory, "--alone")
+    _become("squall.scheduler.nimbus.main", directory, "--alone")
 
 
 @click.command("supervisor")
@@ -37,7 +37,7 @@ def supervisor_command(node: str, slots: int, max_deaths: int, directory: str | 
     check_node_name(node)
     RestartPolicyOptions(max_deaths=max_deaths)
     arguments = ("--node", node, "--ports", ports_of(slots), "--max-deaths", str(max_deaths), "--interruptible")
-    _become("squall.scheduler.supervisor_main", directory, *arguments)
+    _become("squall.scheduler.supervisor.main", directory, *arguments)
 
 
 def _become(module: str, directory: str | None, *arguments: str) -> NoReturn:

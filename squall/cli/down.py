@@ -10,10 +10,10 @@ from squall.cli.interrupts import Interrupts
 from squall.cli.standing import cluster_path, directory_option, json_option, open_cluster, show
 from squall.cli.up import DRAIN_SECS, tell
 from squall.engine.errors import UsageError
-from squall.engine.plain_text import plain
+from squall.engine.foreign.plain_text import plain
 from squall.engine.plural import plural
 from squall.ipc.rundir import RunDir
-from squall.scheduler.standing import end_lost, stop_cluster
+from squall.scheduler.cluster.standing import end_lost, stop_cluster
 
 
 @click.command("down")

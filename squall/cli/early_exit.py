@@ -14,7 +14,7 @@ import threading
 from typing import NoReturn
 
 from squall.cli.output import note
-from squall.engine.plain_text import plain
+from squall.engine.foreign.plain_text import plain
 
 _EXIT_WRONG_USE = 2
 _really_exit = os._exit

@@ -15,10 +15,10 @@ import msgspec
 
 from squall.cli.load_limits import Loaded, LoadRequest, Refusal, limit_memory
 from squall.cli.loader import load_topology
-from squall.engine.config import Config
+from squall.engine.api.config import Config
 from squall.engine.errors import UsageError
-from squall.engine.user_text import TRACEBACK_CHARACTERS, message_of, traceback_of
-from squall.scheduler.topology_code import TopologyCode, pack
+from squall.engine.foreign.text import TRACEBACK_CHARACTERS, message_of, traceback_of
+from squall.scheduler.client.topology_code import TopologyCode, pack
 
 
 def import_and_answer(answer: int) -> NoReturn:

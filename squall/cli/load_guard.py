@@ -20,7 +20,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from squall.cli.load_child import import_and_answer
-from squall.scheduler import process
+from squall.scheduler.common import process
 
 _PAUSE_MS = 1
 """Between two looks for children that have yet to end."""

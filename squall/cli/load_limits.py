@@ -18,13 +18,13 @@ import time
 import msgspec
 
 from squall.cli.output import note
-from squall.engine.config import Config
+from squall.engine.api.config import Config
 from squall.engine.errors import ClusterError, UsageError
-from squall.engine.plain_text import plain
-from squall.scheduler.interpreter import interpreter
-from squall.scheduler.messages import Wire
-from squall.scheduler.process import describe_status
-from squall.scheduler.topology_code import TopologyCode
+from squall.engine.foreign.plain_text import plain
+from squall.scheduler.client.topology_code import TopologyCode
+from squall.scheduler.common.messages import Wire
+from squall.scheduler.common.process import describe_status
+from squall.scheduler.forking.interpreter import interpreter
 
 TIME_SECS = 60.0
 MEMORY_BYTES = 4 << 30

@@ -23,10 +23,10 @@ from typing import Any
 
 from squall.cli.early_exit import EarlyExit, ExitWatch
 from squall.cli.interrupts import NotedInterrupt
+from squall.engine.api.topology import Topology
 from squall.engine.errors import SquallError, UsageError
-from squall.engine.topology import Topology
-from squall.engine.user_text import TRACEBACK_CHARACTERS, isinstance_of, message_of, type_name
-from squall.scheduler.import_path import extend_import_path
+from squall.engine.foreign.text import TRACEBACK_CHARACTERS, isinstance_of, message_of, type_name
+from squall.scheduler.common.import_path import extend_import_path
 
 DEFAULT_NAME = "topology"
 _SYNTAX_ERRORS = frozenset({SyntaxError, IndentationError, TabError})

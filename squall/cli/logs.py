@@ -12,8 +12,8 @@ from squall.cli.interrupts import Interrupts
 from squall.cli.standing import directory_option, json_option, open_cluster, show
 from squall.engine.errors import UsageError
 from squall.ipc.rundir import RunDir
-from squall.scheduler.log_tail import LogTail, log_line
-from squall.scheduler.topologies import with_near_name
+from squall.scheduler.client.log_tail import LogTail, log_line
+from squall.scheduler.nimbus.topologies import with_near_name
 
 _POLL_SECS = 0.05
 

@@ -1,7 +1,7 @@
 """What a command says: every line that it prints goes through here, or through `squall.cli.plain_console`.
 
 Guarantees: nothing that is printed holds a control character but line feeds and tabs. A text that is not ours and is to
-stay on its line has been through `engine.plain_text.plain` before: line feeds cannot be told apart here.
+stay on its line has been through `engine.foreign.plain_text.plain` before: line feeds cannot be told apart here.
 
 What users' code prints in this process (a topology file as `squall run` imports it, components with `--local`) does not
 go through here: it is theirs, and goes where they send it.
@@ -13,8 +13,8 @@ import os
 import sys
 from typing import Any, TextIO
 
-from squall.engine.plain_text import plain_lines
-from squall.engine.strict_json import strict_json
+from squall.engine.foreign.plain_text import plain_lines
+from squall.engine.report.strict_json import strict_json
 
 
 def say(text: str) -> None:

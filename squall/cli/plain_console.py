@@ -13,7 +13,7 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
-from squall.engine.plain_text import plain
+from squall.engine.foreign.plain_text import plain
 
 
 class PlainConsole(Console):

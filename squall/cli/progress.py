@@ -12,9 +12,9 @@ from rich.table import Table
 from squall.cli.account_text import latency_text
 from squall.cli.output import note
 from squall.cli.plain_console import PlainConsole
-from squall.engine.metrics import merge
-from squall.engine.plain_text import plain
-from squall.engine.report import TaskReading, latency_of, total_account
+from squall.engine.foreign.plain_text import plain
+from squall.engine.report.metrics import merge
+from squall.engine.report.run_report import TaskReading, latency_of, total_account
 
 
 def _sum(readings: Sequence[TaskReading], name: str) -> int:

@@ -6,7 +6,7 @@ import click
 
 from squall.cli.standing import directory_option, json_option, open_cluster, show
 from squall.engine.errors import UsageError
-from squall.scheduler import store_repair
+from squall.scheduler.nimbus import store_repair
 
 
 @click.command("repair")

@@ -16,17 +16,17 @@ from squall.cli.progress import Progress
 from squall.cli.settings import parse_duration_secs, parse_settings
 from squall.cli.standing import emitted_again
 from squall.cli.summary import print_summary
-from squall.engine.config import Config
+from squall.engine.api.config import Config
+from squall.engine.core.local import LocalRunner
 from squall.engine.errors import UsageError
-from squall.engine.local import LocalRunner
-from squall.engine.plain_text import plain
-from squall.engine.report import RunReport
-from squall.scheduler.blob import copy_component
-from squall.scheduler.cluster import LocalCluster
-from squall.scheduler.cluster_size import check_workers, this_machine
-from squall.scheduler.job import Job
-from squall.scheduler.log_tail import log_line
-from squall.scheduler.submission import check_topology_name
+from squall.engine.foreign.plain_text import plain
+from squall.engine.report.run_report import RunReport
+from squall.scheduler.client.job import Job
+from squall.scheduler.client.log_tail import log_line
+from squall.scheduler.cluster.local_cluster import LocalCluster
+from squall.scheduler.cluster.size import check_workers, this_machine
+from squall.scheduler.common.blob import copy_component
+from squall.scheduler.nimbus.submission import check_topology_name
 
 EXIT_OK, EXIT_FAILURE, EXIT_DEAD_LETTERS, EXIT_UNPROCESSED = 0, 1, 3, 4
 

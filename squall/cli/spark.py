@@ -11,7 +11,7 @@ from rich.table import Table
 
 from squall.cli.output import note, say, say_json
 from squall.cli.plain_console import PlainConsole
-from squall.engine.plain_text import plain
+from squall.engine.foreign.plain_text import plain
 from squall.engine.plural import plural
 
 if TYPE_CHECKING:

@@ -15,15 +15,15 @@ from typing import Any, TypeVar, cast
 import click
 
 from squall.cli.output import note, say, say_json
-from squall.engine.account import Unfinished
 from squall.engine.errors import UsageError
-from squall.engine.plain_text import plain
+from squall.engine.foreign.plain_text import plain
 from squall.engine.plural import plural
+from squall.engine.report.account import Unfinished
 from squall.ipc.private import naming
 from squall.ipc.rundir import RunDir, standing_directory
-from squall.scheduler.client import AWAY_PATIENCE_SECS, NimbusClient, NoCluster
-from squall.scheduler.job import Job
-from squall.scheduler.messages import ClusterState, TopologyRecord
+from squall.scheduler.client.job import Job
+from squall.scheduler.client.nimbus_client import AWAY_PATIENCE_SECS, NimbusClient, NoCluster
+from squall.scheduler.common.messages import ClusterState, TopologyRecord
 
 C = TypeVar("C", bound=Callable[..., Any])
 DIRECTORY_VARIABLE = "SQUALL_DIR"

@@ -18,11 +18,11 @@ from squall.cli.standing import (
     uptime_secs,
 )
 from squall.cli.status_text import cluster_text, topology_text
-from squall.engine.report import TaskReading
+from squall.engine.report.run_report import TaskReading
 from squall.ipc.board import SLOT_HELD_BYTES, STATE_NAMES, SlotCell
-from squall.scheduler import process
-from squall.scheduler.job import Job
-from squall.scheduler.messages import ClusterState, RestartRecord, TopologyState
+from squall.scheduler.client.job import Job
+from squall.scheduler.common import process
+from squall.scheduler.common.messages import ClusterState, RestartRecord, TopologyState
 
 ERRORS_SHOWN = 10
 FAILED = "FAILED"

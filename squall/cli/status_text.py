@@ -6,7 +6,7 @@ from typing import Any
 
 from squall.cli.account_text import detail_blocks, emitted_text, latency_text
 from squall.cli.tables import table
-from squall.engine.plain_text import plain_values
+from squall.engine.foreign.plain_text import plain_values
 from squall.engine.plural import plural
 
 _COMPONENT_COLUMNS = {

@@ -7,15 +7,15 @@ import click
 from squall.cli.load_limits import TIME_SECS, load_apart
 from squall.cli.settings import parse_settings
 from squall.cli.standing import directory_option, json_option, nimbus_of, show
-from squall.engine.config import Config
+from squall.engine.api.config import Config
 from squall.engine.errors import UsageError
-from squall.engine.plain_text import plain
+from squall.engine.foreign.plain_text import plain
 from squall.engine.plural import plural
-from squall.scheduler.client import NimbusClient
-from squall.scheduler.messages import TopologyState
-from squall.scheduler.submission import check_topology_name
-from squall.scheduler.task_state import kept
-from squall.scheduler.topology_code import submit
+from squall.scheduler.client.nimbus_client import NimbusClient
+from squall.scheduler.client.topology_code import submit
+from squall.scheduler.common.messages import TopologyState
+from squall.scheduler.nimbus.submission import check_topology_name
+from squall.scheduler.nimbus.task_state import kept
 
 
 @click.command("submit")

@@ -7,7 +7,7 @@ from rich.table import Table
 
 from squall.cli.account_text import detail_blocks, emitted_text, latency_text
 from squall.cli.plain_console import PlainConsole
-from squall.engine.report import RunReport
+from squall.engine.report.run_report import RunReport
 
 _PLAIN_WIDTH = 120
 """Columns where nobody knows how wide the reader's window is: enough for every figure in full."""

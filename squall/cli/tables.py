@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from squall.engine.plain_text import plain
+from squall.engine.foreign.plain_text import plain
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[object]]) -> str:

@@ -17,11 +17,11 @@ from squall.cli.standing import (
     show,
     tell_unknown,
 )
-from squall.engine.plain_text import plain
+from squall.engine.foreign.plain_text import plain
 from squall.engine.plural import plural
-from squall.scheduler.cluster_size import SMALLEST_SLOTS
-from squall.scheduler.keeper_process import BoundKeeper, start_kept
-from squall.scheduler.standing import Stopped, stop_cluster
+from squall.scheduler.cluster.keeper_process import BoundKeeper, start_kept
+from squall.scheduler.cluster.size import SMALLEST_SLOTS
+from squall.scheduler.cluster.standing import Stopped, stop_cluster
 
 DEFAULT_SLOTS = SMALLEST_SLOTS
 """As Storm's supervisor.slots.ports."""

@@ -11,11 +11,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from squall.engine.config import Config
+from squall.engine.api.config import Config
+from squall.engine.api.failure import TIMEOUT, Failure
+from squall.engine.api.stream import DEFAULT_STREAM
+from squall.engine.api.topology import ComponentSpec, Topology
 from squall.engine.errors import ClusterError, SquallError, UsageError
-from squall.engine.failure import TIMEOUT, Failure
-from squall.engine.stream import DEFAULT_STREAM
-from squall.engine.topology import ComponentSpec, Topology
 from squall.testing.fixed_spout import FixedSpout
 from squall.testing.sharing import copy_sharing
 from squall.testing.simulated import SimulatedCluster

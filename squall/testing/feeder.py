@@ -14,14 +14,14 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from squall.engine.component import Spout
-from squall.engine.failure import Failure
-from squall.engine.stream import DEFAULT_STREAM, Outputs
+from squall.engine.api.component import Spout
+from squall.engine.api.failure import Failure
+from squall.engine.api.stream import DEFAULT_STREAM, Outputs
 from squall.testing.mail import FileMail, Mail, MemoryMail
 
 if TYPE_CHECKING:
-    from squall.engine.api_collectors import SpoutCollector
-    from squall.engine.context import TopologyContext
+    from squall.engine.api.collectors import SpoutCollector
+    from squall.engine.api.context import TopologyContext
 
 _NEXT: Any = object()
 

@@ -19,16 +19,16 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from squall.engine.component import Spout
+from squall.engine.api.component import Spout
+from squall.engine.api.failure import Failure
+from squall.engine.api.prefix import AckedPrefix
+from squall.engine.api.stream import DEFAULT_STREAM, Outputs
 from squall.engine.errors import ComponentError, UsageError
-from squall.engine.failure import Failure
-from squall.engine.prefix import AckedPrefix
-from squall.engine.stream import DEFAULT_STREAM, Outputs
 from squall.testing.waiting import wait_for
 
 if TYPE_CHECKING:
-    from squall.engine.api_collectors import SpoutCollector
-    from squall.engine.context import TopologyContext
+    from squall.engine.api.collectors import SpoutCollector
+    from squall.engine.api.context import TopologyContext
 
 CRASH = "<crash>"
 """In a FixedSpout's list: kill the worker here, once. A string, so that it is itself in every process."""

@@ -14,11 +14,11 @@ from types import ModuleType
 
 import psutil
 
-from squall.engine.config import Config
-from squall.engine.topology import Topology
-from squall.scheduler.cluster import LocalCluster
-from squall.scheduler.job import Job
-from squall.scheduler.mark import processes_of, signal_marked
+from squall.engine.api.config import Config
+from squall.engine.api.topology import Topology
+from squall.scheduler.client.job import Job
+from squall.scheduler.cluster.local_cluster import LocalCluster
+from squall.scheduler.common.mark import processes_of, signal_marked
 
 _PATIENCE_SECS = 5.0
 """A process that was told to end takes a moment, longer on a busy machine."""

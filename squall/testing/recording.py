@@ -11,12 +11,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from squall.engine.batch import OpenBatch
-from squall.engine.emitter import Emitter, PlaceOne, StreamOut
-from squall.engine.groupings import KeyMemo, Values
-from squall.engine.stream import DEFAULT_STREAM
-from squall.engine.topology import Topology
-from squall.engine.tuple import Run
+from squall.engine.api.stream import DEFAULT_STREAM
+from squall.engine.api.topology import Topology
+from squall.engine.api.tuple import Run
+from squall.engine.flow.batch import OpenBatch
+from squall.engine.flow.emitter import Emitter, PlaceOne, StreamOut
+from squall.engine.flow.groupings import KeyMemo, Values
 
 
 def stream_key(component: str, stream: str) -> str:

@@ -12,8 +12,8 @@ from typing import Any, NoReturn
 
 import cloudpickle
 
+from squall.engine.api.topology import ComponentSpec
 from squall.engine.errors import UsageError
-from squall.engine.topology import ComponentSpec
 
 
 class Shared:

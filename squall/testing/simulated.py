@@ -17,19 +17,19 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from squall.engine.api.config import Config
+from squall.engine.api.failure import Failure
+from squall.engine.api.plan import ExecutorPlan, Plan
+from squall.engine.api.topology import ComponentSpec, Topology
 from squall.engine.clock import NS_PER_SEC, ManualClock
-from squall.engine.closing import close_tasks
-from squall.engine.config import Config
-from squall.engine.core import WorkerCore
+from squall.engine.core.closing import close_tasks
+from squall.engine.core.local import is_drained, readings_of
+from squall.engine.core.worker_core import WorkerCore
 from squall.engine.errors import ClusterError, UsageError
-from squall.engine.failure import Failure
-from squall.engine.groupings import Values
-from squall.engine.local import is_drained, readings_of
-from squall.engine.plan import ExecutorPlan, Plan
-from squall.engine.report import RunReport, build_report
-from squall.engine.topology import ComponentSpec, Topology
-from squall.scheduler.messages import ComponentSummary, SlotRef
-from squall.scheduler.placement import place, task_layout
+from squall.engine.flow.groupings import Values
+from squall.engine.report.run_report import RunReport, build_report
+from squall.scheduler.common.messages import ComponentSummary, SlotRef
+from squall.scheduler.nimbus.placement import place, task_layout
 from squall.testing.recording import Recorder
 from squall.testing.sharing import copy_sharing
 from squall.testing.simulated_worker import SimulatedWorker, Wiring
@@ -37,7 +37,7 @@ from squall.testing.simulated_worker import SimulatedWorker, Wiring
 MAX_BUSY_TURNS = 10_000
 """A spout that never runs dry emits up to 256 tuples a turn: this many turns without a pause are no test any more."""
 _FIRST_PORT = 6700
-"""As on a real cluster (scheduler.cluster, which would import ZeroMQ)."""
+"""As on a real cluster (scheduler.cluster.local_cluster, which would import ZeroMQ)."""
 _MIN_WAIT_NS, _MAX_WAIT_NS = 1_000_000, NS_PER_SEC
 """Steps of the clock while spouts may hold something back for later."""
 

@@ -14,19 +14,19 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from squall.engine.assemble import Assembler, Surroundings
-from squall.engine.config import Config
-from squall.engine.core import WorkerCore
-from squall.engine.emitter import Emitter
-from squall.engine.failure import Failure
-from squall.engine.outbox import Outbox
-from squall.engine.parcel import Parcel
-from squall.engine.peer_board import NoPeers, PeerChange
-from squall.engine.peers import Peers
-from squall.engine.plan import Plan
-from squall.engine.topology import ComponentSpec, Topology
-from squall.engine.transport import Deliver, NoTransport
-from squall.engine.turn import Turn
+from squall.engine.api.config import Config
+from squall.engine.api.failure import Failure
+from squall.engine.api.plan import Plan
+from squall.engine.api.topology import ComponentSpec, Topology
+from squall.engine.core.assemble import Assembler, Surroundings
+from squall.engine.core.peer_board import NoPeers, PeerChange
+from squall.engine.core.transport import Deliver, NoTransport
+from squall.engine.core.turn import Turn
+from squall.engine.core.worker_core import WorkerCore
+from squall.engine.flow.emitter import Emitter
+from squall.engine.flow.outbox import Outbox
+from squall.engine.flow.parcel import Parcel
+from squall.engine.tracking.peers import Peers
 from squall.ipc.codec import decode, encode
 from squall.testing.recording import Recorder, record_streams
 

@@ -13,10 +13,10 @@ import time
 
 from squall.engine.errors import ClusterError, UsageError
 from squall.ipc.rundir import RunDir
-from squall.scheduler.client import NimbusClient
-from squall.scheduler.code_store import CodeStore
-from squall.scheduler.messages import ComponentSummary
-from squall.scheduler.store import Store
+from squall.scheduler.client.nimbus_client import NimbusClient
+from squall.scheduler.common.code_store import CodeStore
+from squall.scheduler.common.messages import ComponentSummary
+from squall.scheduler.nimbus.store import Store
 from tests.process.test_nimbus_process import NimbusDaemon
 
 COMPONENTS = [ComponentSummary("lines", "spout", 2, 2), ComponentSummary("__acker", "acker", 2, 2)]

@@ -19,8 +19,8 @@ from pathlib import Path
 
 import psutil
 
-from squall.scheduler.history import BEGIN, History, Step, read_history
-from squall.scheduler.mark import processes_of, runs
+from squall.scheduler.common.mark import processes_of, runs
+from squall.scheduler.supervisor.history import BEGIN, History, Step, read_history
 from tests.process.cli import start
 from tests.process.history_check import broken_rules
 from tests.process.parts import notes

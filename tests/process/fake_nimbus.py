@@ -18,7 +18,7 @@ import zmq
 from squall.ipc.board import Board, SlotCell
 from squall.ipc.control import ControlServer
 from squall.ipc.rundir import RunDir
-from squall.scheduler.messages import AssignNode, RegisterSupervisor, Shutdown, SlotAssignment, SlotChanged
+from squall.scheduler.common.messages import AssignNode, RegisterSupervisor, Shutdown, SlotAssignment, SlotChanged
 from tests.process.scheduler_tools import DEADLINE_SECS, entry, importable_tests
 
 T = TypeVar("T")
@@ -53,7 +53,7 @@ class FakeNimbus:
         with importable_tests(), open(log_path, "ab") as log:
             self.supervisor = subprocess.Popen(
                 [
-                    *(sys.executable, "-m", "squall.scheduler.supervisor_main", "--dir", str(self.run_dir.path)),
+                    *(sys.executable, "-m", "squall.scheduler.supervisor.main", "--dir", str(self.run_dir.path)),
                     *("--node", NODE, "--ports", ports, "--entry", entry(worker)),
                     *("--lifeline", str(read_end), "--ready-fd", str(ready_write)),
                 ],

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import psutil
 
-from squall.scheduler.why_away import why_away
+from squall.scheduler.client.why_away import why_away
 from tests.process.standing_tools import ENDLESS, Standing
 from tests.process.waiting import wait_for
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import zmq
 
-from squall.engine.parcel import Parcel
+from squall.engine.flow.parcel import Parcel
 from squall.ipc.arena import MEMFD_NAME
 from tests.parcels import batch_of, parcel_of
 from tests.process.planes import Endpoint

@@ -13,7 +13,7 @@ from typing import Any
 
 import zmq
 
-from squall.engine.parcel import Parcel
+from squall.engine.flow.parcel import Parcel
 from squall.ipc.ack_lanes import AckLanes
 from squall.ipc.arena import MEMFD_NAME
 from squall.ipc.data_plane import DataPlane

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TypeVar
 
-from squall.scheduler.messages import Assignment, SlotAssignment, SlotRef, TopologyRecord, WorkerBoot
+from squall.scheduler.common.messages import Assignment, SlotAssignment, SlotRef, TopologyRecord, WorkerBoot
 from tests.process.waiting import wait_for
 
 ROOT = Path(__file__).parent.parent.parent

@@ -17,7 +17,7 @@ from squall.cli import main
 from squall.cli.standing import job_of
 from squall.cli.status import describe
 from squall.ipc.rundir import RunDir
-from squall.scheduler.mark import processes_of, runs
+from squall.scheduler.common.mark import processes_of, runs
 from tests.process.cli import ROOT, squall
 from tests.process.waiting import wait_for
 
@@ -85,7 +85,8 @@ class Standing:
 
     def keeper(self) -> psutil.Process:
         """The process that starts the daemons again."""
-        return next(process for process in processes_of(self.run_dir) if runs(process, "squall.scheduler.keeper_main"))
+        keeper = "squall.scheduler.cluster.keeper_main"
+        return next(process for process in processes_of(self.run_dir) if runs(process, keeper))
 
     @contextlib.contextmanager
     def keeper_held(self) -> Iterator[psutil.Process]:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import threading
 from pathlib import Path
 
-from squall.engine.config import Config
+from squall.engine.api.config import Config
 from squall.engine.errors import ClusterError
 from squall.ipc.rundir import RunDir
-from squall.scheduler.client import NimbusClient
-from squall.scheduler.topology_code import TopologyCode, submit
+from squall.scheduler.client.nimbus_client import NimbusClient
+from squall.scheduler.client.topology_code import TopologyCode, submit
 from tests.process.test_nimbus_process import COMPONENTS, NimbusDaemon
 
 ROUNDS = 30

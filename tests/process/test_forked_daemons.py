@@ -13,7 +13,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from squall.scheduler.mark import processes_of, runs
+from squall.scheduler.common.mark import processes_of, runs
 from tests.process.cli import ROOT, start
 from tests.process.standing_tools import ENDLESS, Standing, directory
 from tests.process.waiting import wait_for
@@ -62,7 +62,7 @@ def test_a_forked_daemon_looks_executed_and_holds_nothing_of_others(cluster: Sta
     keeper = cluster.keeper()
     assert forked.ppid() == keeper.pid
     assert command_line(forked) == [
-        sys.executable, "-P", "-m", "squall.scheduler.supervisor_main", "--dir", str(cluster.path), "--node", "node-1",
+        sys.executable, "-P", "-m", "squall.scheduler.supervisor.main", "--dir", str(cluster.path), "--node", "node-1",
         "--ports", "6700",
     ]
     assert (os.getsid(forked.pid), os.getpgid(forked.pid)) == (forked.pid, forked.pid)
@@ -85,7 +85,7 @@ def test_a_forked_daemon_looks_executed_and_holds_nothing_of_others(cluster: Sta
 
 def forking_parent(supervisor: psutil.Process) -> psutil.Process | None:
     """It may have no name of its own yet."""
-    named = (child for child in supervisor.children() if runs(child, "squall.scheduler.zygote"))
+    named = (child for child in supervisor.children() if runs(child, "squall.scheduler.forking.parent"))
     return next(named, None)
 
 
@@ -156,7 +156,7 @@ def test_in_the_foreground_a_killed_keeper_is_told_of(cluster: Standing) -> None
 
 SHOW = """
 import os, sys
-from squall.scheduler.process_title import set_title
+from squall.scheduler.forking.process_title import set_title
 set_title(sys.argv[2:])
 print(open("/proc/self/cmdline").read().rstrip("\\0").replace("\\0", "|"))
 set_title(["x" * 100_000])

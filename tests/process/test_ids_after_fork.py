@@ -10,7 +10,7 @@ CHILDREN, IDS = 6, 20_000
 SCRIPT = f"""
 import os, random, sys
 from itertools import islice
-from squall.engine.ids import EdgeIds, root_ids
+from squall.engine.flow.ids import EdgeIds, root_ids
 
 random.seed(1)
 EdgeIds().next(), next(root_ids(0))

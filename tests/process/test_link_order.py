@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 import zmq
 
-from squall.engine.batch import Batch
-from squall.engine.parcel import Parcel
+from squall.engine.flow.batch import Batch
+from squall.engine.flow.parcel import Parcel
 from squall.ipc.data_plane import DataPlane
 from tests.process.planes import OPENING
 from tests.process.waiting import wait_for

@@ -9,7 +9,7 @@ import pytest
 
 from squall import ClusterError, Config, LocalCluster, TopologyBuilder, run
 from squall.ipc.board import SLOT_CONGESTED, SLOT_HELD_BYTES
-from squall.scheduler.job import Job
+from squall.scheduler.client.job import Job
 from tests.process import memory_parts as parts
 from tests.process.waiting import wait_for
 

@@ -23,9 +23,9 @@ from squall.ipc.board import Board
 from squall.ipc.control import ControlClient
 from squall.ipc.envelope import MAX_FRAME_BYTES, Sealer
 from squall.ipc.rundir import RunDir, sweep_stale
-from squall.scheduler.client import NimbusClient
-from squall.scheduler.code_store import CodeStore
-from squall.scheduler.messages import (
+from squall.scheduler.client.nimbus_client import NimbusClient
+from squall.scheduler.common.code_store import CodeStore
+from squall.scheduler.common.messages import (
     AssignNode,
     ComponentSummary,
     GetCluster,
@@ -54,7 +54,7 @@ class NimbusDaemon:
         options = ["--dir", str(run_dir.path), "--lifeline", str(lifeline), "--ready-fd", str(ready_write)]
         with open(self.log, "ab") as log:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "squall.scheduler.nimbus_main", *options, *arguments],
+                [sys.executable, "-m", "squall.scheduler.nimbus.main", *options, *arguments],
                 pass_fds=(lifeline, ready_write),
                 stdout=log,
                 stderr=log,

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from squall import ClusterError, Config, LocalCluster, RunReport, TopologyBuilder
-from squall.engine.failure import ANOTHER_TUPLE, Failure
-from squall.scheduler.dead_letters import DeadLetters
+from squall.engine.api.failure import ANOTHER_TUPLE, Failure
+from squall.scheduler.records.dead_letters import DeadLetters
 from tests.process import parts
 from tests.process.cli import squall
 from tests.process.parts import note, notes

@@ -10,7 +10,7 @@ import psutil
 import pytest
 
 from squall.cli.standing import job_of
-from squall.scheduler.history import read_history
+from squall.scheduler.supervisor.history import read_history
 from tests.process.cli import start
 from tests.process.history_check import broken_rules
 from tests.process.standing_tools import ENDLESS, Standing, directory

@@ -14,7 +14,7 @@ import psutil
 import pytest
 
 from squall.cli.load_limits import load_apart
-from squall.engine.config import Config
+from squall.engine.api.config import Config
 from squall.engine.errors import UsageError
 from tests.process.standing_tools import Standing, directory
 from tests.process.test_wrong_input import CASES, HEAD

@@ -12,7 +12,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from squall.scheduler.mark import processes_of
+from squall.scheduler.common.mark import processes_of
 from tests.process.cli import ROOT, command, environment
 from tests.process.standing_tools import ENDLESS, Standing, directory
 from tests.process.waiting import wait_for

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from squall.scheduler.mark import processes_of
+from squall.scheduler.common.mark import processes_of
 from tests.process.standing_tools import ENDLESS, directory
 from tests.process.waiting import wait_for
 

@@ -10,8 +10,8 @@ import psutil
 import pytest
 
 from squall.engine.errors import ClusterError
-from squall.scheduler.client import NimbusClient
-from squall.scheduler.store import STORE_FILES
+from squall.scheduler.client.nimbus_client import NimbusClient
+from squall.scheduler.nimbus.store import STORE_FILES
 from tests.process.cli import start
 from tests.process.standing_tools import ENDLESS, Standing, directory
 from tests.process.waiting import wait_for

@@ -253,7 +253,7 @@ def test_work_without_a_board_is_refused_and_the_rest_runs(nimbus: FakeNimbus) -
 )
 def test_wrong_use_is_one_line_and_code_2(arguments: list[str], line: str) -> None:
     with importable_tests():
-        command = [sys.executable, "-m", "squall.scheduler.supervisor_main", *arguments]
+        command = [sys.executable, "-m", "squall.scheduler.supervisor.main", *arguments]
         ended = subprocess.run(command, capture_output=True, text=True, timeout=100)
     assert ended.returncode == 2
     assert ended.stderr.startswith(line)
@@ -263,7 +263,7 @@ def test_wrong_use_is_one_line_and_code_2(arguments: list[str], line: str) -> No
 def test_a_second_supervisor_of_a_node_is_refused(nimbus: FakeNimbus) -> None:
     nimbus.start()
     with importable_tests():
-        command = [sys.executable, "-m", "squall.scheduler.supervisor_main", "--dir", str(nimbus.run_dir.path)]
+        command = [sys.executable, "-m", "squall.scheduler.supervisor.main", "--dir", str(nimbus.run_dir.path)]
         ended = subprocess.run(
             [*command, "--node", NODE, "--ports", "6700"], capture_output=True, text=True, timeout=100
         )

@@ -9,7 +9,7 @@ import pytest
 from squall.ipc.board import STARTING
 from squall.ipc.control import ControlClient
 from squall.ipc.rundir import assignment_tag
-from squall.scheduler.messages import WorkerFailed, WorkerReady
+from squall.scheduler.common.messages import WorkerFailed, WorkerReady
 from tests.process.fake_nimbus import NODE, FakeNimbus, fake_nimbus
 from tests.process.scheduler_tools import slot_assignment
 

@@ -17,9 +17,9 @@ import msgspec
 import pytest
 
 from squall.engine.errors import ClusterError
-from squall.scheduler import process
-from squall.scheduler.zygote_client import ZygoteClient, ZygoteEnded
-from squall.scheduler.zygote_wire import ChildExited
+from squall.scheduler.common import process
+from squall.scheduler.forking.client import ZygoteClient, ZygoteEnded
+from squall.scheduler.forking.wire import ChildExited
 from tests.process.scheduler_tools import boot, children_of, entry, eventually, importable_tests, is_alive
 
 
@@ -216,7 +216,7 @@ def test_the_forking_parent_has_one_thread(zygote: ZygoteClient, tmp_path: Path)
 
 def test_what_topologies_import_is_there_before_a_worker_is_forked() -> None:
     program = (
-        "import sys; from squall.scheduler.zygote import preload; preload(); before = set(sys.modules)\n"
+        "import sys; from squall.scheduler.forking.parent import preload; preload(); before = set(sys.modules)\n"
         "import squall; [getattr(squall, name) for name in squall.__all__]\n"
         "print(*sorted(set(sys.modules) - before))"
     )

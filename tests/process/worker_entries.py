@@ -1,4 +1,4 @@
-"""What test workers do instead of `scheduler.worker_main`: take a WorkerBoot, return an exit code."""
+"""What test workers do instead of `scheduler.worker.main`: take a WorkerBoot, return an exit code."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import sys
 
 from squall.ipc.control import ControlClient
 from squall.ipc.rundir import RunDir
-from squall.scheduler.messages import WorkerBoot, WorkerFailed, WorkerReady
+from squall.scheduler.common.messages import WorkerBoot, WorkerFailed, WorkerReady
 
 WAIT_SECS = 30.0
 """No test worker outlives its test by more, whatever goes wrong."""

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from typing import Any
 from unittest.mock import patch
 
-import squall.engine.ids
-import squall.engine.tracking
-import squall.engine.turn
+import squall.engine.core.turn
+import squall.engine.flow.ids
+import squall.engine.tracking.routing
 import squall.ipc.data_plane
-from squall.engine.batch import Batch
+from squall.engine.flow.batch import Batch
 from tests.sim import cores, invariants
 from tests.sim.cores import Cluster
 from tests.sim.invariants import InvariantBrokenError
@@ -74,7 +74,7 @@ class CoreMutant:
         return None
 
 
-LITERAL = (squall.engine.tracking, "Acker", LiteralStormAcker)
+LITERAL = (squall.engine.tracking.routing, "Acker", LiteralStormAcker)
 NO_DEDUPE = (squall.ipc.data_plane, "LinkReceiver", CredulousReceiver)
 
 
@@ -88,15 +88,15 @@ split = Batch.split
 
 CORE_MUTANTS = (
     CoreMutant("edges of both parts of a run", ((Batch, "split", split_under_edge_0),), invariants.ACKED_EARLY),
-    CoreMutant("ids of each worker's own", ((squall.engine.ids, "os", SameBytes),), invariants.ID_REPEATED),
+    CoreMutant("ids of each worker's own", ((squall.engine.flow.ids, "os", SameBytes),), invariants.ID_REPEATED),
     CoreMutant("link dedupe", (NO_DEDUPE,), invariants.WAITED_FOR_TIMEOUT, ("duplicate",), deaths=False),
     CoreMutant("link dedupe and INIT guard", (NO_DEDUPE, LITERAL), invariants.ACKED_EARLY, ("duplicate",), False),
     CoreMutant(
-        "dead mask", ((squall.engine.tracking, "Acker", BlindAcker),), invariants.WAITED_FOR_TIMEOUT
+        "dead mask", ((squall.engine.tracking.routing, "Acker", BlindAcker),), invariants.WAITED_FOR_TIMEOUT
     ),
     CoreMutant(
-        "rotation of trees", ((squall.engine.tracking, "Acker", HoardingAcker),), invariants.STATE_LEFT, ("drop",),
-        False,
+        "rotation of trees", ((squall.engine.tracking.routing, "Acker", HoardingAcker),), invariants.STATE_LEFT,
+        ("drop",), False,
     ),
     CoreMutant(
         "masks in ack lanes", ((cores, "AckLanes", MasklessLanes),), invariants.WAITED_FOR_TIMEOUT, chained=True,
@@ -112,7 +112,8 @@ CORE_MUTANTS = (
     CoreMutant("saying so before the last look", ((cores, "Turn", LooksTooSoon),), invariants.SLEPT_ON_NEWS),
     CoreMutant("acks in parcels for who sleeps", ((cores, "Turn", TellsNobody),), invariants.WAITED_FOR_TIMEOUT),
     CoreMutant(
-        "sending with idle hands", ((squall.engine.turn, "Sending", WaitsForCompany),), invariants.WAITED_FOR_TIMEOUT
+        "sending with idle hands", ((squall.engine.core.turn, "Sending", WaitsForCompany),),
+        invariants.WAITED_FOR_TIMEOUT,
     ),
     CoreMutant("rotation in the turn", ((cores, "Turn", NeverRotates),), invariants.STATE_LEFT),
 )

@@ -15,17 +15,17 @@ import random
 from collections.abc import Callable
 from typing import Any
 
-from squall.engine.assemble import Assembler, Surroundings
-from squall.engine.attempts import Changes, Remembered
+from squall.engine.api.config import Config
+from squall.engine.api.plan import ExecutorPlan, Plan
+from squall.engine.api.topology import ACKER_COMPONENT, Topology
 from squall.engine.clock import NS_PER_MS, ManualClock
-from squall.engine.config import Config
-from squall.engine.ids import EdgeIds
-from squall.engine.peer_board import PeerChange
-from squall.engine.peers import Peers
-from squall.engine.plan import ExecutorPlan, Plan
-from squall.engine.topology import ACKER_COMPONENT, Topology
-from squall.engine.transport import Deliver
-from squall.engine.turn import Turn
+from squall.engine.core.assemble import Assembler, Surroundings
+from squall.engine.core.peer_board import PeerChange
+from squall.engine.core.transport import Deliver
+from squall.engine.core.turn import Turn
+from squall.engine.flow.ids import EdgeIds
+from squall.engine.tracking.attempts import Changes, Remembered
+from squall.engine.tracking.peers import Peers
 from squall.ipc.ack_lanes import AckLanes, lanes_words
 from squall.ipc.data_plane import DataPlane
 from squall.ipc.frame import opening_of
@@ -166,7 +166,8 @@ class Board:
 
 
 class Worker:
-    """One incarnation of a worker: its core, its data plane and its turn. What `scheduler.worker.Worker` is to them."""
+    """One incarnation of a worker: its core, its data plane and its turn. What `scheduler.worker.loop.Worker` is to
+    them."""
 
     def __init__(self, cluster: Cluster, me: int, incarnation: int) -> None:
         self.cluster = cluster

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 
-from squall.engine.executor import TaskCrashed
+from squall.engine.core.executor import TaskCrashed
 
 ACKED_EARLY = "acked early"
 ANSWERED_TWICE = "answered twice"

@@ -10,15 +10,15 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from squall.engine.acker import Acker
-from squall.engine.component import Spout
-from squall.engine.failure import Failure
-from squall.engine.outbox import Outbox
-from squall.engine.peers import Peers
-from squall.engine.pending import PendingTable
-from squall.engine.prefix import AckedPrefix
-from squall.engine.tracking import Tracking
-from squall.engine.tuple import Run
+from squall.engine.api.component import Spout
+from squall.engine.api.failure import Failure
+from squall.engine.api.prefix import AckedPrefix
+from squall.engine.api.tuple import Run
+from squall.engine.flow.outbox import Outbox
+from squall.engine.tracking.acker import Acker
+from squall.engine.tracking.peers import Peers
+from squall.engine.tracking.pending import PendingTable
+from squall.engine.tracking.routing import Tracking
 from squall.ipc.ack_lanes import AckLanes, Told
 from squall.ipc.link import LinkReceiver
 from tests.sim import invariants

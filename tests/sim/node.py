@@ -1,6 +1,6 @@
 """One incarnation of a worker in the model: the product's tracking, tables and links, and bolts that a shape describes.
 
-What `engine.turn` and `ipc.data_plane` do with sockets is done here in a few lines without them: fencing,
+What `engine.core.turn` and `ipc.data_plane` do with sockets is done here in a few lines without them: fencing,
 connecting, credit, probes. `tests.sim.cores` runs the real ones.
 """
 
@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from squall.engine.batch import Batch, OpenBatch
-from squall.engine.failure import FAILED, WORKER_DIED, Failure
-from squall.engine.ids import ACKER_BITS
-from squall.engine.parcel import Parcel
-from squall.engine.spout_executor import SpoutExecutor, SpoutTask
-from squall.engine.tuple import Run
+from squall.engine.api.failure import FAILED, WORKER_DIED, Failure
+from squall.engine.api.tuple import Run
+from squall.engine.core.spout_executor import SpoutExecutor, SpoutTask
+from squall.engine.flow.batch import Batch, OpenBatch
+from squall.engine.flow.ids import ACKER_BITS
+from squall.engine.flow.parcel import Parcel
 from tests.sim.parts import IDS, IDS_PER_INCARNATION, MESSAGE_TIMEOUT_NS, STATS, WINDOW_BYTES
 from tests.sim.shapes import FAILS_FIRST, JOIN, RESETS, SELF_ANCHOR, BoltSpec
 
@@ -26,7 +26,8 @@ _BY_BOLT = Failure(FAILED, "bolt")
 
 
 class Roots:
-    """As `engine.ids.root_ids`, in a form that can be saved with the world: from 3.14 on, itertools' own cannot."""
+    """As `engine.flow.ids.root_ids`, in a form that can be saved with the world: from 3.14 on, itertools' own
+    cannot."""
 
     def __init__(self, first: int, step: int) -> None:
         self._next = first

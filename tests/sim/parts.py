@@ -9,13 +9,13 @@ import random
 from dataclasses import dataclass
 from typing import Any
 
-from squall.engine.acker import Acker
-from squall.engine.metrics import SpoutStats
-from squall.engine.outbox import Outbox
-from squall.engine.peers import Peers
-from squall.engine.pending import PendingTable
-from squall.engine.prefix import AckedPrefix
-from squall.engine.tracking import Tracking
+from squall.engine.api.prefix import AckedPrefix
+from squall.engine.flow.outbox import Outbox
+from squall.engine.report.metrics import SpoutStats
+from squall.engine.tracking.acker import Acker
+from squall.engine.tracking.peers import Peers
+from squall.engine.tracking.pending import PendingTable
+from squall.engine.tracking.routing import Tracking
 from squall.ipc.link import LinkReceiver, LinkSender
 
 MESSAGE_TIMEOUT_NS = 1000

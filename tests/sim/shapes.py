@@ -8,8 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from squall.engine.plan import ExecutorPlan, Plan
-from squall.engine.stream import ACKER_COMPONENT
+from squall.engine.api.plan import ExecutorPlan, Plan
+from squall.engine.api.stream import ACKER_COMPONENT
 
 PASS, JOIN, SELF_ANCHOR, FAILS_FIRST, RESETS = "pass", "join", "self anchor", "fails first", "resets"
 

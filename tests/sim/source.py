@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from squall.engine.failure import Failure
+from squall.engine.api.failure import Failure
 
 if TYPE_CHECKING:
     from tests.sim.world import World

@@ -11,11 +11,11 @@ from unittest.mock import patch
 
 import pytest
 
-import squall.engine.executor
-from squall.engine.builder import TopologyBuilder
-from squall.engine.plan import ExecutorPlan, Plan
-from squall.engine.stream import ACKER_COMPONENT
-from squall.engine.topology import Topology
+import squall.engine.core.executor
+from squall.engine.api.builder import TopologyBuilder
+from squall.engine.api.plan import ExecutorPlan, Plan
+from squall.engine.api.stream import ACKER_COMPONENT
+from squall.engine.api.topology import Topology
 from squall.ipc.data_plane import DataPlane
 from tests.sim.cores import Cluster
 from tests.unit.rig import Does, Feeder, acks, emits
@@ -50,7 +50,7 @@ def drains(seed: int) -> tuple[bool, int]:
         spout.feed(bytes(rng.randrange(100, 400)), id=n)
     most = 0
     # One slice at a time: bolts take their time, so that queues fill.
-    with patch.object(squall.engine.executor, "SLICE_NS", 0):
+    with patch.object(squall.engine.core.executor, "SLICE_NS", 0):
         cluster = Cluster(seed, deaths=False, made=(topology, plan))
         cluster.limit_bytes = LIMIT_BYTES
         for node in cluster._living:

@@ -6,7 +6,7 @@ tree has executed it, whatever tables and XORs say.
 
 from __future__ import annotations
 
-from squall.engine.failure import FAILED, TIMEOUT, WORKER_DIED, Failure
+from squall.engine.api.failure import FAILED, TIMEOUT, WORKER_DIED, Failure
 from tests.sim.invariants import (
     ACKED_EARLY,
     ANSWERED_TWICE,

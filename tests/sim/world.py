@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from squall.engine.failure import Failure
+from squall.engine.api.failure import Failure
 from tests.sim.invariants import (
     MESSAGE_LOST,
     NEVER_ENDED,

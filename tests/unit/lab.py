@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from squall.engine.api_collectors import BasicCollector
-from squall.engine.batch import Batch
-from squall.engine.metrics import TaskStats
-from squall.engine.tuple import Tuple
+from squall.engine.api.collectors import BasicCollector
+from squall.engine.api.tuple import Tuple
+from squall.engine.flow.batch import Batch
+from squall.engine.report.metrics import TaskStats
 from tests.parcels import parcel_of
 from tests.unit.rig import Does, DoesBasic, Feeder, Rig, chain, keeps
 

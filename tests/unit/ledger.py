@@ -9,14 +9,14 @@ import random
 from collections.abc import Mapping
 from typing import Any
 
-from squall.engine.api_collectors import BasicCollector, BoltCollector, SpoutCollector
-from squall.engine.builder import TopologyBuilder
-from squall.engine.component import BasicBolt, Bolt, Spout
-from squall.engine.context import TopologyContext
+from squall.engine.api.builder import TopologyBuilder
+from squall.engine.api.collectors import BasicCollector, BoltCollector, SpoutCollector
+from squall.engine.api.component import BasicBolt, Bolt, Spout
+from squall.engine.api.context import TopologyContext
+from squall.engine.api.failure import Failure
+from squall.engine.api.topology import Topology
+from squall.engine.api.tuple import Tuple
 from squall.engine.errors import FailedTuple
-from squall.engine.failure import Failure
-from squall.engine.topology import Topology
-from squall.engine.tuple import Tuple
 
 N_SPOUTS = 2
 

@@ -11,10 +11,10 @@ import random
 from collections.abc import Iterable
 from typing import Any
 
-from squall.engine.builder import TopologyBuilder
-from squall.engine.config import Config
-from squall.engine.plan import ExecutorPlan, Plan
-from squall.engine.topology import Topology
+from squall.engine.api.builder import TopologyBuilder
+from squall.engine.api.config import Config
+from squall.engine.api.plan import ExecutorPlan, Plan
+from squall.engine.api.topology import Topology
 from squall.testing.simulated import SimulatedCluster
 from squall.testing.simulated_worker import Frame, Wiring
 from tests.unit.rig import copy_component

@@ -13,23 +13,23 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from squall.engine.api_collectors import BasicCollector, BoltCollector, SpoutCollector
-from squall.engine.assemble import Assembler, Surroundings
-from squall.engine.builder import TopologyBuilder
+from squall.engine.api.builder import TopologyBuilder
+from squall.engine.api.collectors import BasicCollector, BoltCollector, SpoutCollector
+from squall.engine.api.component import BasicBolt, Bolt, Spout
+from squall.engine.api.config import Config
+from squall.engine.api.context import TopologyContext
+from squall.engine.api.failure import Failure
+from squall.engine.api.plan import ExecutorPlan, Plan
+from squall.engine.api.stream import Outputs, Stream
+from squall.engine.api.topology import Topology
+from squall.engine.api.tuple import Tuple
 from squall.engine.clock import ManualClock
-from squall.engine.component import BasicBolt, Bolt, Spout
-from squall.engine.config import Config
-from squall.engine.context import TopologyContext
-from squall.engine.core import WorkerCore
-from squall.engine.failure import Failure
-from squall.engine.peer_board import NoPeers
-from squall.engine.peers import Peers
-from squall.engine.plan import ExecutorPlan, Plan
-from squall.engine.stream import Outputs, Stream
-from squall.engine.topology import Topology
-from squall.engine.transport import NoTransport
-from squall.engine.tuple import Tuple
-from squall.engine.turn import Turn
+from squall.engine.core.assemble import Assembler, Surroundings
+from squall.engine.core.peer_board import NoPeers
+from squall.engine.core.transport import NoTransport
+from squall.engine.core.turn import Turn
+from squall.engine.core.worker_core import WorkerCore
+from squall.engine.tracking.peers import Peers
 
 MAX_STEPS = 10_000
 DEADLINE_SECS = 30.0

@@ -15,9 +15,9 @@ from squall.engine.errors import ClusterError, UsageError
 from squall.ipc.board import READY, Board
 from squall.ipc.control import Incoming
 from squall.ipc.rundir import RunDir
-from squall.scheduler import process
-from squall.scheduler.code_store import CodeStore
-from squall.scheduler.messages import (
+from squall.scheduler.common import process
+from squall.scheduler.common.code_store import CodeStore
+from squall.scheduler.common.messages import (
     Assignment,
     ComponentSummary,
     ExecutorRef,
@@ -26,10 +26,10 @@ from squall.scheduler.messages import (
     TopologyRecord,
     WorkerBoot,
 )
-from squall.scheduler.nimbus_leftovers import check_store_is_there
-from squall.scheduler.nimbus_service import NimbusService
-from squall.scheduler.store import Store
-from squall.scheduler.worker_ledger import LedgerEntry, encode_entry
+from squall.scheduler.nimbus.leftovers import check_store_is_there
+from squall.scheduler.nimbus.service import NimbusService
+from squall.scheduler.nimbus.store import Store
+from squall.scheduler.records.worker_ledger import LedgerEntry, encode_entry
 
 COMPONENTS = [ComponentSummary("numbers", "spout", 1, 1)]
 
@@ -119,7 +119,7 @@ def add_topology(run_dir: RunDir, store: Store, name: str, number: int, pid: int
 
 @contextmanager
 def nimbus_in(path: str | os.PathLike[str]) -> Iterator[NimbusHere]:
-    """As `scheduler.nimbus_main` starts one."""
+    """As `scheduler.nimbus.main` starts one."""
     run_dir = RunDir.open(path)
     lock = run_dir.lock()
     try:

@@ -15,25 +15,25 @@ from squall import ReplayingSpout
 from squall.cli.account_text import account_text, latency_text, untracked_lines, wait_lines
 from squall.cli.run import exit_code
 from squall.cli.standing import left_pending
-from squall.engine.account import ACCOUNT_COLUMNS, Account, Unfinished, account_of
-from squall.engine.assemble import Assembler, Surroundings
-from squall.engine.attempts import Attempts, Limits, Remembered, Tries
-from squall.engine.builder import TopologyBuilder
+from squall.engine.api.builder import TopologyBuilder
+from squall.engine.api.component import BasicBolt, Bolt, Spout
+from squall.engine.api.config import Config
+from squall.engine.api.context import TopologyContext
+from squall.engine.api.failure import TIMEOUT, Failure
+from squall.engine.api.tuple import Tuple
 from squall.engine.clock import ManualClock
-from squall.engine.component import BasicBolt, Bolt, Spout
-from squall.engine.config import Config
-from squall.engine.context import TopologyContext
-from squall.engine.core import WorkerCore
+from squall.engine.core.assemble import Assembler, Surroundings
+from squall.engine.core.executor import TaskCrashed
+from squall.engine.core.local import LocalRunner, local_plan, readings_of
+from squall.engine.core.peer_board import NoPeers
+from squall.engine.core.transport import NoTransport
+from squall.engine.core.turn import Turn
+from squall.engine.core.worker_core import WorkerCore
 from squall.engine.errors import ComponentError, FailedTuple
-from squall.engine.executor import TaskCrashed
-from squall.engine.failure import TIMEOUT, Failure
-from squall.engine.local import LocalRunner, local_plan, readings_of
-from squall.engine.peer_board import NoPeers
-from squall.engine.peers import Peers
-from squall.engine.report import RunReport, build_report
-from squall.engine.transport import NoTransport
-from squall.engine.tuple import Tuple
-from squall.engine.turn import Turn
+from squall.engine.report.account import ACCOUNT_COLUMNS, Account, Unfinished, account_of
+from squall.engine.report.run_report import RunReport, build_report
+from squall.engine.tracking.attempts import Attempts, Limits, Remembered, Tries
+from squall.engine.tracking.peers import Peers
 
 RECORDS = 12
 POISON = 7

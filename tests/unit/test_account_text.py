@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from squall.cli.account_text import account_text, failure_lines, metric_lines, untracked_lines
-from squall.engine.builder import TopologyBuilder
+from squall.engine.api.builder import TopologyBuilder
+from squall.engine.core.local import LocalRunner
 from squall.engine.errors import FailedTuple
-from squall.engine.local import LocalRunner
 from tests.unit.rig import DoesBasic, Feeder
 
 

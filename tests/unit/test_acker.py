@@ -7,9 +7,9 @@ import sys
 
 import pytest
 
-from squall.engine.acker import Acker
-from squall.engine.failure import FAILED, WORKER_DIED, Failure
-from squall.engine.ids import EdgeIds
+from squall.engine.api.failure import FAILED, WORKER_DIED, Failure
+from squall.engine.flow.ids import EdgeIds
+from squall.engine.tracking.acker import Acker
 
 ROOT, TASK = 1 << 16, 9
 WHY = Failure(FAILED, "bolt", 3)

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from squall.engine.builder import TopologyBuilder
-from squall.engine.collectors import UNTRACKED
+from squall.engine.api.builder import TopologyBuilder
+from squall.engine.api.tuple import Tuple
 from squall.engine.errors import ComponentError
-from squall.engine.tuple import Tuple
+from squall.engine.flow.collectors import UNTRACKED
 from tests.unit.rig import STREAMS, Does, DoesBasic, Feeder, Rig, acks, aggregates, chain, emits, keeps, streams_rig
 
 

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-import squall.scheduler.attempt_journal
-from squall.engine.attempts import Attempts, Changes, Limits, Remembered, Tries
-from squall.engine.failure import EXCEPTION, WORKER_DIED, Failure
-from squall.scheduler.attempt_journal import AttemptJournal
+import squall.scheduler.records.attempt_journal
+from squall.engine.api.failure import EXCEPTION, WORKER_DIED, Failure
+from squall.engine.tracking.attempts import Attempts, Changes, Limits, Remembered, Tries
+from squall.scheduler.records.attempt_journal import AttemptJournal
 
 NOTHING = Changes([], [], {}, ())
 
@@ -82,7 +82,7 @@ def test_a_torn_record_is_left_out(files: Files, cut: int) -> None:
 
 
 def test_the_file_is_bounded_by_what_it_stands_for(files: Files, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(squall.scheduler.attempt_journal, "_REWRITE_MIN_BYTES", 2000)
+    monkeypatch.setattr(squall.scheduler.records.attempt_journal, "_REWRITE_MIN_BYTES", 2000)
     journal = files.begin()
     for number in range(2000):
         snapshot = Changes([(number, f"m{number}")], [], {}, ())
@@ -141,7 +141,7 @@ def test_a_full_disk_is_told_once_and_ends_nothing(files: Files, monkeypatch: py
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as broken:
-        broken.setattr(squall.scheduler.attempt_journal.os, "write", full)
+        broken.setattr(squall.scheduler.records.attempt_journal.os, "write", full)
         for _ in range(3):
             journal.append(Changes([], [], {"a": Tries(1)}, ()), lambda: NOTHING)
     assert len(files.complaints) == 1

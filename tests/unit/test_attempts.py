@@ -6,9 +6,9 @@ from collections.abc import Callable
 
 import pytest
 
-import squall.engine.attempts
-from squall.engine.attempts import Attempts, Changes, Limits, Remembered, Tries, Verdict
-from squall.engine.failure import ANOTHER_TUPLE, EXCEPTION, FAILED, HUNG, TIMEOUT, WORKER_DIED, Failure
+import squall.engine.tracking.attempts
+from squall.engine.api.failure import ANOTHER_TUPLE, EXCEPTION, FAILED, HUNG, TIMEOUT, WORKER_DIED, Failure
+from squall.engine.tracking.attempts import Attempts, Changes, Limits, Remembered, Tries, Verdict
 
 REFUSED, RAISED, DIED, LATE = Failure(FAILED), Failure(EXCEPTION), Failure(WORKER_DIED), Failure(TIMEOUT)
 STUCK = Failure(HUNG, "bolt", 2)
@@ -199,7 +199,7 @@ def test_another_message_under_a_dead_ones_id_goes_out() -> None:
 
 
 def test_memory_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(squall.engine.attempts, "REMEMBERED", 10)
+    monkeypatch.setattr(squall.engine.tracking.attempts, "REMEMBERED", 10)
     attempts = Attempts(Limits(max_crashes=5))
     for number in range(100):
         attempts.failed(number, DIED)
@@ -251,7 +251,7 @@ def test_what_is_known_against_a_message_is_kept_once_for_all_of_which_the_same_
 
 
 def test_what_is_forgotten_is_told_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(squall.engine.attempts, "REMEMBERED", 100)
+    monkeypatch.setattr(squall.engine.tracking.attempts, "REMEMBERED", 100)
     attempts, told = Attempts(Limits(max_attempts=3)), []
     attempts.forgot = told.append
     for n in range(500):

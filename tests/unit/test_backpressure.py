@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from squall.engine import backpressure
-from squall.engine.backpressure import CYCLE_LIMITS, CYCLE_VALUES, CycleOverflow, find_cycles
-from squall.engine.batch import Batch
-from squall.engine.builder import TopologyBuilder
-from squall.engine.tuple import Tuple
+from squall.engine.api.builder import TopologyBuilder
+from squall.engine.api.tuple import Tuple
+from squall.engine.core import backpressure
+from squall.engine.core.backpressure import CYCLE_LIMITS, CYCLE_VALUES, CycleOverflow, find_cycles
+from squall.engine.flow.batch import Batch
 from tests.unit.rig import Does, DoesBasic, Feeder, Rig, acks, chain, emits
 
 KIB, MIB = 1024, 1 << 20

@@ -17,11 +17,11 @@ from typing import Any
 import cloudpickle
 import pytest
 
-from squall.engine.builder import TopologyBuilder
-from squall.engine.component import BasicBolt, Spout
+from squall.engine.api.builder import TopologyBuilder
+from squall.engine.api.component import BasicBolt, Spout
+from squall.engine.api.topology import Topology
 from squall.engine.errors import ClusterError, UsageError
-from squall.engine.topology import Topology
-from squall.scheduler import blob
+from squall.scheduler.common import blob
 
 ROOT = Path(__file__).parents[2]
 
@@ -235,8 +235,8 @@ def topology_file(tmp_path: Path) -> Iterator[ModuleType]:
 
 SOURCE = """
     import dataclasses
-    from squall.engine.builder import TopologyBuilder
-    from squall.engine.component import BasicBolt, Spout
+    from squall.engine.api.builder import TopologyBuilder
+    from squall.engine.api.component import BasicBolt, Spout
 
     FACTOR = 7
 
@@ -270,7 +270,7 @@ SOURCE = """
 WORKER = """
     import sys
     from pathlib import Path
-    from squall.scheduler import blob
+    from squall.scheduler.common import blob
 
     topology = blob.load(Path(sys.argv[1]).read_bytes(), sys.argv[2:])
     for _ in range(2):
@@ -301,7 +301,7 @@ def test_module_by_value_works_in_another_interpreter(topology_file: ModuleType,
 
 def test_main_module_works_in_another_interpreter(tmp_path: Path) -> None:
     data = tmp_path / "blob"
-    submit = "import sys\nfrom pathlib import Path\nfrom scheduler import blob\n"
+    submit = "import sys\nfrom pathlib import Path\nfrom squall.scheduler.common import blob\n"
     submit += textwrap.dedent(SOURCE) + "\nPath(sys.argv[1]).write_bytes(blob.dump(build()))\n"
     python(submit, str(data), cwd=tmp_path)
     assert python(WORKER, str(data), cwd=tmp_path) == "Count 35 True\n" * 2

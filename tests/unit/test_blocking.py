@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
-from squall.engine.api_collectors import BasicCollector
-from squall.engine.blocking import BlockingExecutor, Handover
-from squall.engine.builder import TopologyBuilder
-from squall.engine.closing import close_tasks
+from squall.engine.api.builder import TopologyBuilder
+from squall.engine.api.collectors import BasicCollector
+from squall.engine.api.tuple import Tuple
+from squall.engine.core.blocking import BlockingExecutor, Handover
+from squall.engine.core.closing import close_tasks
+from squall.engine.core.executor import TaskCrashed
 from squall.engine.errors import FailedTuple
-from squall.engine.executor import TaskCrashed
-from squall.engine.outbox import Outbox
-from squall.engine.tuple import Tuple
+from squall.engine.flow.outbox import Outbox
 from tests.parcels import parcel_of
 from tests.unit.lab import batch_of
 from tests.unit.rig import DEADLINE_SECS, Does, DoesBasic, Feeder, Rig, acks, aggregates, chain

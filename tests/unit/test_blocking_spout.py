@@ -9,16 +9,16 @@ from typing import Any, ClassVar
 
 import pytest
 
-from squall.engine.api_collectors import SpoutCollector
-from squall.engine.builder import TopologyBuilder
-from squall.engine.closing import close_tasks
-from squall.engine.component import Spout
-from squall.engine.context import TopologyContext
-from squall.engine.executor import TaskCrashed
-from squall.engine.failure import Failure
-from squall.engine.hooks import EmitInfo, SpoutAckInfo, TaskHook
-from squall.engine.local import LocalRunner
-from squall.engine.replaying import ReplayingSpout
+from squall.engine.api.builder import TopologyBuilder
+from squall.engine.api.collectors import SpoutCollector
+from squall.engine.api.component import Spout
+from squall.engine.api.context import TopologyContext
+from squall.engine.api.failure import Failure
+from squall.engine.api.hooks import EmitInfo, SpoutAckInfo, TaskHook
+from squall.engine.api.replaying import ReplayingSpout
+from squall.engine.core.closing import close_tasks
+from squall.engine.core.executor import TaskCrashed
+from squall.engine.core.local import LocalRunner
 from tests.process.waiting import wait_for
 from tests.unit.rig import DEADLINE_SECS, Does, Rig, acks, chain, keeps
 

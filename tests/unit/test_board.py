@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from squall.engine.errors import ClusterError
-from squall.engine.metrics import HISTOGRAM_BUCKETS, TASK_COUNTERS
+from squall.engine.report.metrics import HISTOGRAM_BUCKETS, TASK_COUNTERS
 from squall.ipc.ack_lanes import lanes_words
 from squall.ipc.board import (
     DEAD,

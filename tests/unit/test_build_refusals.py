@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from squall.engine.builder import TopologyBuilder
-from squall.engine.component import BasicBolt, Bolt, Spout
+from squall.engine.api.builder import TopologyBuilder
+from squall.engine.api.component import BasicBolt, Bolt, Spout
+from squall.engine.core.executor import TaskCrashed
 from squall.engine.errors import TopologyError
-from squall.engine.executor import TaskCrashed
 from tests.unit.rig import Does, Feeder, Rig, acks, chain
 
 

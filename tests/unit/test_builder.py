@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from squall.engine.builder import TopologyBuilder
-from squall.engine.component import BasicBolt, Bolt, CustomGrouping, Spout
+from squall.engine.api.builder import TopologyBuilder
+from squall.engine.api.component import BasicBolt, Bolt, CustomGrouping, Spout
+from squall.engine.api.stream import Stream
 from squall.engine.errors import TopologyError, UsageError
-from squall.engine.stream import Stream
 
 
 class Lines(Spout):

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from squall.engine.errors import UsageError
-from squall.scheduler.cluster import LocalCluster
-from squall.scheduler.cluster_size import Machine, check_cluster, check_workers, node_limit, slot_limit, this_machine
-from squall.scheduler.keeper_process import BoundKeeper, start_kept
+from squall.scheduler.cluster.keeper_process import BoundKeeper, start_kept
+from squall.scheduler.cluster.local_cluster import LocalCluster
+from squall.scheduler.cluster.size import Machine, check_cluster, check_workers, node_limit, slot_limit, this_machine
 
 GB = 1 << 30
 ROOMY = Machine(16 * GB, 100_000, 100_000)

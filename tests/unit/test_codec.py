@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from squall.engine.batch import Batch
 from squall.engine.errors import ComponentError
-from squall.engine.parcel import Parcel
+from squall.engine.flow.batch import Batch
+from squall.engine.flow.parcel import Parcel
 from squall.ipc import codec
 from squall.ipc.codec import OUT_OF_BAND_BYTES, decode, encode
 from tests.parcels import HAS_NUMPY, NESTED, SCALARS, Row, batch_of, content, parcel_of, random_parcel, same

@@ -28,7 +28,7 @@ from squall import (
     Tuple,
     UsageError,
 )
-from squall.engine.executor import TaskCrashed
+from squall.engine.core.executor import TaskCrashed
 from squall.testing import TopologyFailed, complete_topology
 
 LINES = {"lines": [("the cat",), ("the dog",)]}

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from squall.engine.config import SETTINGS, Config, canonical_name, check_setting
+from squall.engine.api.config import SETTINGS, Config, canonical_name, check_setting
 from squall.engine.errors import ConfigError, UsageError
 
 

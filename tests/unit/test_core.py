@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
-from squall.engine.api_collectors import BasicCollector
-from squall.engine.builder import TopologyBuilder
-from squall.engine.component import CustomGrouping
-from squall.engine.executor import TaskCrashed
-from squall.engine.failure import Failure
-from squall.engine.ids import ACKER_MASK
-from squall.engine.tuple import Tuple
+from squall.engine.api.builder import TopologyBuilder
+from squall.engine.api.collectors import BasicCollector
+from squall.engine.api.component import CustomGrouping
+from squall.engine.api.failure import Failure
+from squall.engine.api.tuple import Tuple
+from squall.engine.core.executor import TaskCrashed
+from squall.engine.flow.ids import ACKER_MASK
 from tests.unit.net import TIMEOUT_SECS, counted, pending, placed, tracked
 from tests.unit.rig import Does, DoesBasic, Feeder, Rig, acks, aggregates, chain, emits, keeps, work
 

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from squall.engine.config import Config
+from squall.engine.api.config import Config
 from tests.unit.ledger import Ledger, topology_of
 from tests.unit.net import Net, scatter
 

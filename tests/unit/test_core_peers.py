@@ -6,14 +6,14 @@ from typing import Any
 
 import pytest
 
-from squall.engine.api_collectors import BasicCollector
-from squall.engine.builder import TopologyBuilder
-from squall.engine.component import CustomGrouping
-from squall.engine.executor import TaskCrashed
-from squall.engine.failure import Failure
-from squall.engine.spout_executor import SpoutExecutor
-from squall.engine.stream import Stream
-from squall.engine.tuple import Tuple
+from squall.engine.api.builder import TopologyBuilder
+from squall.engine.api.collectors import BasicCollector
+from squall.engine.api.component import CustomGrouping
+from squall.engine.api.failure import Failure
+from squall.engine.api.stream import Stream
+from squall.engine.api.tuple import Tuple
+from squall.engine.core.executor import TaskCrashed
+from squall.engine.core.spout_executor import SpoutExecutor
 from tests.unit.net import counted, pending, placed, tracked
 from tests.unit.rig import Does, DoesBasic, Feeder, acks, aggregates, chain, emits, keeps, work
 

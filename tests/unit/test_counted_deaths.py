@@ -7,10 +7,17 @@ from typing import Any, cast
 
 import pytest
 
-from squall.scheduler import topology_life
-from squall.scheduler.messages import Assignment, AssignNode, RegisterSupervisor, SlotChanged, SlotRef, TopologyRecord
-from squall.scheduler.nimbus_link import NimbusLink
-from squall.scheduler.topology_life import TopologyLife
+from squall.scheduler.common.messages import (
+    Assignment,
+    AssignNode,
+    RegisterSupervisor,
+    SlotChanged,
+    SlotRef,
+    TopologyRecord,
+)
+from squall.scheduler.nimbus import topology_life
+from squall.scheduler.nimbus.topology_life import TopologyLife
+from squall.scheduler.supervisor.nimbus_link import NimbusLink
 
 SLOTS = [SlotRef("node-1", 6700), SlotRef("node-2", 6700)]
 RECORD = TopologyRecord("t-1", "t", "ACTIVE", {}, [], "blob", [], 0.0)
@@ -70,7 +77,8 @@ class Wire:
 
 
 def test_a_nimbus_that_was_away_is_told_of_every_death(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("squall.scheduler.nimbus_link.ConnectionWatch", lambda socket: cast("Any", NoChanges()))
+    watch = "squall.scheduler.supervisor.nimbus_link.ConnectionWatch"
+    monkeypatch.setattr(watch, lambda socket: cast("Any", NoChanges()))
     wire = Wire()
     link = NimbusLink(cast("Any", wire), RegisterSupervisor("node-1", [6700], 1))
     for incarnation in (1, 2, 3):

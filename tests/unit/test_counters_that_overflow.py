@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from squall.engine.api.user_metrics import UserMetrics
 from squall.engine.errors import ComponentError
-from squall.engine.user_metrics import UserMetrics
 
 
 @pytest.mark.parametrize("by", [2**70, -(2**70), 1.5, "a", None], ids=repr)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from squall.scheduler.crash_streak import CRASHES_WITHOUT_AN_ACK, CRASHES_WITHOUT_ANY_ACK, CrashStreak
+from squall.scheduler.common.crash_streak import CRASHES_WITHOUT_AN_ACK, CRASHES_WITHOUT_ANY_ACK, CrashStreak
 
 
 def test_a_stream_that_never_acks_is_hopeless_after_some_crashes() -> None:

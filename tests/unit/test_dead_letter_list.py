@@ -9,10 +9,10 @@ import pytest
 from click.testing import CliRunner
 
 from squall.cli.dead_letters import dead_letters
+from squall.engine.api.failure import Failure
 from squall.engine.errors import UsageError
-from squall.engine.failure import Failure
 from squall.ipc.rundir import RunDir
-from squall.scheduler.dead_letters import DeadLetters
+from squall.scheduler.records.dead_letters import DeadLetters
 
 LONG = "ValueError: " + "cannot digest this " * 25
 

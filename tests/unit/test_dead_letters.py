@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
+from squall.engine.api.failure import EXCEPTION, Failure
 from squall.engine.errors import UsageError
-from squall.engine.failure import EXCEPTION, Failure
-from squall.engine.routed import Routed
-from squall.scheduler.dead_letters import LEDGER, DeadLetter, DeadLetters
+from squall.engine.flow.routed import Routed
+from squall.scheduler.records.dead_letters import LEDGER, DeadLetter, DeadLetters
 
 WHY = Failure(EXCEPTION, "bolt", 3, "node-1:6700", "ValueError: no", 5)
 
@@ -153,7 +153,7 @@ def test_a_big_value_makes_a_short_line_and_is_given_back_exactly(tmp_path: Path
 
 
 def test_what_is_too_big_is_listed_and_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("squall.scheduler.dead_letters.KEPT_BYTES", 1000)
+    monkeypatch.setattr("squall.scheduler.records.dead_letters.KEPT_BYTES", 1000)
     letters = DeadLetters(tmp_path)
     letters.add("spout", 0, 7, ("x" * 2000,), WHY)
     (letter,) = letters.read()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from squall.engine.builder import TopologyBuilder
+from squall.engine.api.builder import TopologyBuilder
 from tests.unit.rig import Does, Feeder, acks
 
 

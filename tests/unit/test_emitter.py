@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from squall.engine.builder import TopologyBuilder
+from squall.engine.api.builder import TopologyBuilder
+from squall.engine.api.tuple import Tuple
+from squall.engine.core.executor import TaskCrashed
 from squall.engine.errors import ComponentError
-from squall.engine.executor import TaskCrashed
-from squall.engine.tuple import Tuple
 from tests.unit.rig import STREAMS, Does, DoesBasic, Feeder, Rig, acks, chain, streams_rig
 
 WRONG: list[tuple[Callable[[Any], Any], str]] = [

@@ -15,9 +15,9 @@ from squall.engine.errors import ClusterError
 from squall.ipc.line_file import append_line
 from squall.ipc.private import naming
 from squall.ipc.rundir import RunDir
-from squall.scheduler import cluster as cluster_module
-from squall.scheduler.cluster import LocalCluster
-from squall.scheduler.daemons import last_line
+from squall.scheduler.cluster import local_cluster as cluster_module
+from squall.scheduler.cluster.daemons import last_line
+from squall.scheduler.cluster.local_cluster import LocalCluster
 
 
 def full(*_: Any, **__: Any) -> NoReturn:

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from squall.engine.api_collectors import BasicCollector
+from squall.engine.api.collectors import BasicCollector
+from squall.engine.api.failure import Failure
+from squall.engine.api.tuple import Tuple
+from squall.engine.core.executor import TaskCrashed
 from squall.engine.errors import FailedTuple
-from squall.engine.executor import TaskCrashed
-from squall.engine.failure import Failure
-from squall.engine.tuple import Tuple
-from squall.engine.user_text import text_of_error
+from squall.engine.foreign.text import text_of_error
 from tests.unit.lab import Lab, forwards, forwards_plain
 from tests.unit.rig import Does, DoesBasic, Feeder, Rig, acks, chain, keeps
 

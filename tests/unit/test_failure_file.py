@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
+from squall.engine.api.failure import EXCEPTION, TIMEOUT, Failure
 from squall.engine.clock import ManualClock
 from squall.engine.errors import ClusterError
-from squall.engine.failure import EXCEPTION, TIMEOUT, Failure
-from squall.engine.failure_log import LAST, FailureLog, merge_failures
+from squall.engine.report.failure_log import LAST, FailureLog, merge_failures
 from squall.ipc.rundir import RunDir
-from squall.scheduler.failure_file import FailureFile, read_failures
+from squall.scheduler.records.failure_file import FailureFile, read_failures
 
 RAISED = Failure(EXCEPTION, "bolt", 3, "node-1:6700", "ValueError: no", 2)
 

@@ -8,7 +8,7 @@ import signal
 import pytest
 
 from squall.engine.errors import UsageError
-from squall.scheduler.fault_points import ENVIRONMENT, POINTS, FaultPoints, from_environment
+from squall.scheduler.common.fault_points import ENVIRONMENT, POINTS, FaultPoints, from_environment
 
 DEADLINE_SECS = 40.0
 

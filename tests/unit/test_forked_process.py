@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from squall.engine.errors import ClusterError
-from squall.scheduler import forked_process
-from squall.scheduler.log_output import LogFile
+from squall.scheduler.common.log_output import LogFile
+from squall.scheduler.forking import child as forked_process
 
 
 def test_a_process_with_threads_does_not_fork() -> None:

@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 
-from squall.engine.builder import TopologyBuilder
-from squall.engine.component import BasicBolt, CustomGrouping
-from squall.engine.context import TopologyContext
+from squall.engine.api.builder import TopologyBuilder
+from squall.engine.api.component import BasicBolt, CustomGrouping
+from squall.engine.api.context import TopologyContext
+from squall.engine.api.stream import Stream
+from squall.engine.api.topology import Subscription
 from squall.engine.errors import ComponentError
-from squall.engine.groupings import KeyMemo, make_chooser
-from squall.engine.stable_hash import stable_hash
-from squall.engine.stream import Stream
-from squall.engine.topology import Subscription
+from squall.engine.flow.groupings import KeyMemo, make_chooser
+from squall.engine.foreign.stable_hash import stable_hash
 from tests.unit.rig import Does, DoesBasic, Feeder, Rig, emits
 
 SHAPE = Stream("key", "value")
@@ -130,7 +130,7 @@ def test_a_key_without_a_stable_hash_is_refused() -> None:
 
 
 def test_remembered_keys_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("squall.engine.groupings._MEMO_KEYS", 10)
+    monkeypatch.setattr("squall.engine.flow.groupings._MEMO_KEYS", 10)
     memo = KeyMemo(list("abc"))
     for n in range(1000):
         assert memo[n] == "abc"[stable_hash(n) % 3]

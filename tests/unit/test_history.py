@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from squall.scheduler import history
-from squall.scheduler.history import BEGIN, History, Step, read_history
+from squall.scheduler.supervisor import history
+from squall.scheduler.supervisor.history import BEGIN, History, Step, read_history
 from tests.history_rules import violations
 
 BORN = Step(10.0, "node-1", 6700, "started", "words-1", 0, 1, 101)

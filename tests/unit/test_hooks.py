@@ -7,13 +7,9 @@ from typing import Any
 
 import pytest
 
-from squall.engine.builder import TopologyBuilder
-from squall.engine.closing import close_tasks
-from squall.engine.collectors import BasicCollector, BoltCollector, SpoutCollector
-from squall.engine.component import BasicBolt, Bolt, Spout
-from squall.engine.errors import ComponentError, FailedTuple
-from squall.engine.executor import TaskCrashed
-from squall.engine.hooks import (
+from squall.engine.api.builder import TopologyBuilder
+from squall.engine.api.component import BasicBolt, Bolt, Spout
+from squall.engine.api.hooks import (
     BoltAckInfo,
     BoltExecuteInfo,
     BoltFailInfo,
@@ -22,6 +18,10 @@ from squall.engine.hooks import (
     SpoutFailInfo,
     TaskHook,
 )
+from squall.engine.core.closing import close_tasks
+from squall.engine.core.executor import TaskCrashed
+from squall.engine.errors import ComponentError, FailedTuple
+from squall.engine.flow.collectors import BasicCollector, BoltCollector, SpoutCollector
 from tests.unit.rig import Does, DoesBasic, Feeder, Rig, acks
 
 

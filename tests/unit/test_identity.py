@@ -14,11 +14,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from squall.engine.attempts import Attempts, Limits
-from squall.engine.failure import EXCEPTION, Failure
-from squall.engine.identity import digest_of, key_of
-from squall.engine.replaying import ReplayingSpout
-from squall.engine.routed import Routed
+from squall.engine.api.failure import EXCEPTION, Failure
+from squall.engine.api.replaying import ReplayingSpout
+from squall.engine.flow.routed import Routed
+from squall.engine.foreign.identity import digest_of, key_of
+from squall.engine.tracking.attempts import Attempts, Limits
 from tests.unit.rig import Does, Rig, chain
 
 
@@ -134,7 +134,7 @@ def test_a_replaying_spout_ends_each_record_once(make: Callable[[int], Any], hoo
 
         def start(self, conf: Any, context: Any) -> None:
             if hooked:
-                from squall.engine.hooks import TaskHook
+                from squall.engine.api.hooks import TaskHook
 
                 context.add_hook(TaskHook())
 
@@ -164,7 +164,7 @@ def test_a_replaying_spout_ends_each_record_once(make: Callable[[int], Any], hoo
 
 def test_a_digest_is_the_same_in_every_process() -> None:
     code = (
-        "from squall.engine.identity import digest_of\nimport decimal, uuid\n"
+        "from squall.engine.foreign.identity import digest_of\nimport decimal, uuid\n"
         "print(digest_of(({'b', 'a', 'c'}, {'x': 1, 'y': {2.5}}, decimal.Decimal(3), uuid.UUID(int=4), b'5')).hex())"
     )
     found = {

@@ -7,7 +7,7 @@ from itertools import islice
 
 import pytest
 
-from squall.engine.ids import ACKER_MASK, EdgeIds, root_ids
+from squall.engine.flow.ids import ACKER_MASK, EdgeIds, root_ids
 
 
 def test_edge_ids_are_64_bits_and_differ() -> None:

@@ -9,6 +9,7 @@ Relies on: the files alone; nothing is imported. Every rule is itself tested on 
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,6 +31,29 @@ MAY_IMPORT = {
     # What a user has, and the reader of what `squall prepare` wrote, which needs no Spark.
     "examples": frozenset({"squall", "pipeline.feed"}),
 }
+# Inside a room, which of its folders each may import besides itself. In an order in which every arrow points back, so
+# there is no circle. What lies beside the folders ("") may be imported by all of them.
+FOLDERS_MAY_IMPORT = {
+    "engine": {
+        "": frozenset[str](),
+        "foreign": frozenset[str](),
+        "api": frozenset({"foreign"}),
+        "report": frozenset({"api", "foreign"}),
+        "flow": frozenset({"api", "foreign", "report"}),
+        "tracking": frozenset({"api", "flow", "foreign", "report"}),
+        "core": frozenset({"api", "flow", "foreign", "report", "tracking"}),
+    },
+    "scheduler": {
+        "common": frozenset[str](),
+        "records": frozenset({"common"}),
+        "forking": frozenset({"common"}),
+        "nimbus": frozenset({"common", "records"}),
+        "supervisor": frozenset({"common", "forking", "records"}),
+        "worker": frozenset({"common", "records"}),
+        "client": frozenset({"common", "records"}),
+        "cluster": frozenset({"client", "common", "forking", "nimbus", "records", "supervisor"}),
+    },
+}
 # Decisions only: no socket and no process inside the engine.
 ENGINE_NEVER = frozenset({"zmq", "socket", "multiprocessing", "subprocess"})
 
@@ -45,9 +69,9 @@ WALL_CLOCKS = frozenset(
 )
 # Deadlines come from a monotonic clock, or a clock that jumps would fail tuples. Times that only people read may not.
 WALL_CLOCK_ALLOWED = {
-    "scheduler/dead_letters.py": "when a message was given up, for people",
+    "scheduler/records/dead_letters.py": "when a message was given up, for people",
     "squall/cli/standing.py": "how long ago a topology was submitted, for people",
-    "scheduler/nimbus_service.py": "when a topology was submitted, for its record",
+    "scheduler/nimbus/service.py": "when a topology was submitted, for its record",
 }
 
 MAX_FILE_LINES = 600
@@ -69,6 +93,11 @@ class Source:
     def package(self) -> str:
         return self.path.partition("/")[0]
 
+    @property
+    def folder(self) -> str:
+        """Of the room, that it lies in; empty if it lies beside them."""
+        return self.path.split("/")[1] if self.path.count("/") > 1 else ""
+
     def at(self, node: ast.AST, what: str) -> str:
         return f"{self.path}:{getattr(node, 'lineno', 1)}: {what}"
 
@@ -83,10 +112,16 @@ class Import:
 
     @property
     def room(self) -> str:
-        """The folder that holds it: of `squall.engine.ids` that is `engine`; empty if it is none of ours."""
+        """The folder that holds it: of `squall.engine.flow.ids` that is `engine`; empty if it is none of ours."""
         first, _, rest = self.module.partition(".")
         second = rest.partition(".")[0]
         return second if first == "squall" and second in ROOMS else first if first in OURS else ""
+
+    @property
+    def folder(self) -> str:
+        """The folder of the room: of `squall.engine.flow.ids` that is `flow`; empty if the module lies beside them."""
+        name = self.module.removeprefix("squall.").split(".")[1:2]
+        return name[0] if name and name[0] in FOLDERS_MAY_IMPORT.get(self.room, {}) else ""
 
     def is_of(self, name: str) -> bool:
         return self.module == name or self.module.startswith(f"{name}.")
@@ -127,6 +162,21 @@ def layering(source: Source) -> Iterator[str]:
             yield source.at(found.node, f"imports {found.module}; {source.package} may import {may}")
         if source.package == "engine" and top in ENGINE_NEVER:
             yield source.at(found.node, f"imports {top}; the engine holds no socket and no process")
+
+
+def one_way(source: Source) -> Iterator[str]:
+    """Inside a room, who may import whom."""
+    folders = FOLDERS_MAY_IMPORT.get(source.package)
+    if folders is None or source.path == f"{source.package}/__init__.py":
+        return
+    if source.folder not in folders:
+        yield f"{source.path}:1: lies in no folder of {source.package}; there are {', '.join(filter(None, folders))}"
+        return
+    allowed = {source.folder, "", *folders[source.folder]}
+    for found in imports_of(source.tree):
+        if found.room == source.package and found.folder not in allowed:
+            may = ", ".join(sorted(folders[source.folder])) or "no other folder"
+            yield source.at(found.node, f"imports {found.module}; {source.folder or 'what lies here'} may import {may}")
 
 
 def spark_only_in_pipeline(source: Source) -> Iterator[str]:
@@ -207,7 +257,9 @@ def short_enough(source: Source) -> Iterator[str]:
 
 
 Rule = Callable[[Source], Iterator[str]]
-RULES: tuple[Rule, ...] = (layering, spark_only_in_pipeline, monotonic_clock_only, no_swallowed_errors, short_enough)
+RULES: tuple[Rule, ...] = (
+    layering, one_way, spark_only_in_pipeline, monotonic_clock_only, no_swallowed_errors, short_enough,
+)
 
 
 @pytest.fixture(scope="module")
@@ -226,6 +278,33 @@ def test_every_product_package_was_read(sources: list[Source]) -> None:
     assert {source.package for source in sources} >= set(PRODUCT)
 
 
+@pytest.mark.parametrize("room", FOLDERS_MAY_IMPORT)
+def test_folders_have_no_circle(room: str) -> None:
+    before: set[str] = set()
+    for folder, may in FOLDERS_MAY_IMPORT[room].items():
+        assert may <= before, f"{room}/{folder} may import {sorted(may - before)}, which stand below it in the list"
+        before.add(folder)
+
+
+@pytest.mark.parametrize("room", FOLDERS_MAY_IMPORT)
+def test_a_folder_may_import_only_what_it_does(room: str, sources: list[Source]) -> None:
+    used: dict[str, set[str]] = {folder: set() for folder in FOLDERS_MAY_IMPORT[room]}
+    for source in sources:
+        if source.package == room and source.folder in used:
+            used[source.folder] |= {found.folder for found in imports_of(source.tree) if found.room == room}
+    for folder, may in FOLDERS_MAY_IMPORT[room].items():
+        assert used[folder] - {folder, ""} == may, f"{room}/{folder}: the list and the code differ"
+
+
+def test_the_page_shows_the_arrows() -> None:
+    page = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    for room, folders in FOLDERS_MAY_IMPORT.items():
+        table = page.partition(f"### Inside `{room}/`")[2].partition("\n#")[0]
+        rows = [[cell.strip() for cell in row.split("|")[1:-1]] for row in table.splitlines() if row.startswith("| `")]
+        shown = {row[0].strip("`/"): set(re.findall(r"`(\w+)`", row[2])) for row in rows}
+        assert shown == {folder: set(may) for folder, may in folders.items() if folder}, f"the table of {room}"
+
+
 def test_wall_clock_is_allowed_only_where_it_is_used(sources: list[Source]) -> None:
     used = {source.path for source in sources if any(clocks(source))}
     assert WALL_CLOCK_ALLOWED.keys() <= used, "remove from WALL_CLOCK_ALLOWED what needs it no more"
@@ -241,16 +320,22 @@ LONG_FILE = "x = 1\n" * (MAX_FILE_LINES + 1)
         (layering, "engine/x.py", "import os\nimport squall.ipc.links", 2),
         (layering, "engine/x.py", "def f():\n    from squall.scheduler import nimbus", 2),
         (layering, "engine/x.py", "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    import squall.ipc", 3),
-        (layering, "scheduler/x.py", "import os\nfrom engine.ids import new_id", 2),
-        (layering, "examples/x.py", "from squall.engine.ids import new_id", 1),
+        (layering, "scheduler/x.py", "import os\nfrom engine.flow.ids import new_id", 2),
+        (layering, "examples/x.py", "from squall.engine.flow.ids import new_id", 1),
         (layering, "engine/x.py", "import zmq.green", 1),
         (layering, "engine/x.py", "from socket import socket", 1),
-        (layering, "ipc/x.py", "import squall.engine\nfrom squall.scheduler.messages import Wire", 2),
+        (layering, "ipc/x.py", "import squall.engine\nfrom squall.scheduler.common.messages import Wire", 2),
         (layering, "scheduler/x.py", "import squall.ipc\nimport squall", 2),
         (layering, "pipeline/x.py", "import importlib\nimportlib.import_module('squall.ipc.codec')", 2),
         (layering, "squall/x.py", "import examples.word_count", 1),
         (layering, "examples/x.py", "import squall\nimport squall.pipeline.feed\nimport squall.pipeline.verify", 3),
         (layering, "examples/x.py", "from squall.pipeline import feed, prepare", 1),
+        (one_way, "engine/flow/x.py", "import os\nfrom squall.engine.core.executor import TaskCrashed", 2),
+        (one_way, "engine/x.py", "from squall.engine.api.tuple import Tuple", 1),
+        (one_way, "engine/x/y.py", "import os", 1),
+        (one_way, "scheduler/worker/x.py", "import os\nfrom squall.scheduler import nimbus", 2),
+        (one_way, "scheduler/nimbus/x.py", "def f():\n    import squall.scheduler.cluster.daemons as d", 2),
+        (one_way, "scheduler/x.py", "import os", 1),
         (spark_only_in_pipeline, "squall/x.py", "def f():\n    import pyspark.sql", 2),
         (spark_only_in_pipeline, "squall/x.py", "from squall.pipeline import prepare", 1),
         (spark_only_in_pipeline, "scheduler/x.py", "__import__('pyspark')", 1),
@@ -280,7 +365,11 @@ def test_planted_violation_is_reported(rule: Rule, path: str, text: str, line: i
 @pytest.mark.parametrize(
     ("rule", "path", "text"),
     [
-        (layering, "engine/x.py", "from squall.engine.ids import new_id\nfrom . import clock\nfrom .ids import new_id"),
+        (layering, "engine/x.py", "from squall.engine.errors import A\nfrom . import clock\nfrom .ids import new_id"),
+        (one_way, "engine/core/x.py", "from squall.engine.errors import SquallError\nimport squall.engine.flow.ids"),
+        (one_way, "engine/x.py", "from squall.engine import clock\nimport squall.engine.errors"),
+        (one_way, "scheduler/nimbus/x.py", "from squall.scheduler.nimbus import store\nimport squall.engine.flow"),
+        (one_way, "squall/cli/x.py", "import squall.scheduler.worker.loop, squall.scheduler.nimbus.main"),
         (layering, "squall/x.py", "import squall.engine, squall.ipc, squall.scheduler"),
         (layering, "examples/x.py", "from squall.pipeline.feed import Feed"),
         (spark_only_in_pipeline, "pipeline/x.py", "import pyspark"),

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from squall.engine.config import Config
+from squall.engine.api.config import Config
 from squall.ipc.board import Board, BoardMissing
 from squall.ipc.rundir import RunDir
-from squall.scheduler.job import Job
-from squall.scheduler.messages import Assignment, SlotRef, TopologyRecord, TopologyState
+from squall.scheduler.client.job import Job
+from squall.scheduler.common.messages import Assignment, SlotRef, TopologyRecord, TopologyState
 
 RECORD = TopologyRecord("t-1", "t", "ACTIVE", Config().to_dict(), [], "0" * 64, [], 0.0)
 

@@ -11,10 +11,10 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from squall.engine.builder import TopologyBuilder
+from squall.engine.api.builder import TopologyBuilder
+from squall.engine.core.executor import TaskCrashed
 from squall.engine.errors import ComponentError
-from squall.engine.executor import TaskCrashed
-from squall.engine.stable_hash import stable_hash
+from squall.engine.foreign.stable_hash import stable_hash
 from tests.unit.rig import Does, DoesBasic, Feeder, Rig, acks, chain
 
 

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from squall.engine.failure import TIMEOUT, WORKER_DIED, Failure
-from squall.engine.lane import Lane, Letter, OwnTurn
-from squall.engine.pending import PendingTable
-from squall.engine.routed import Routed
+from squall.engine.api.failure import TIMEOUT, WORKER_DIED, Failure
+from squall.engine.flow.routed import Routed
+from squall.engine.tracking.lane import Lane, Letter, OwnTurn
+from squall.engine.tracking.pending import PendingTable
 from tests.unit.rig import STREAMS, Does, Feeder, Rig, acks, chain, keeps
 
 DIED = Failure(WORKER_DIED, worker="node-1:6701")

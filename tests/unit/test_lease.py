@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from squall.ipc.board import DEAD, READY, STARTING, STOPPED, Board
-from squall.scheduler.lease import Lease, LeaseEnded
+from squall.scheduler.worker.lease import Lease, LeaseEnded
 
 
 @pytest.fixture

@@ -13,13 +13,13 @@ from click.testing import CliRunner
 from squall import BasicBolt, Bolt, Spout, SpoutCollector, Topology, TopologyBuilder, Tuple
 from squall.cli.run import exit_code, run_command
 from squall.cli.standing import left_document, left_pending
-from squall.engine.account import Unfinished
+from squall.engine.core.local import LocalRunner
 from squall.engine.errors import UsageError
-from squall.engine.local import LocalRunner
-from squall.engine.metrics import TASK_COUNTERS
-from squall.engine.report import FLOW_COUNTERS, TaskReading, build_report, unfinished
+from squall.engine.report.account import Unfinished
+from squall.engine.report.metrics import TASK_COUNTERS
+from squall.engine.report.run_report import FLOW_COUNTERS, TaskReading, build_report, unfinished
 from squall.ipc.rundir import RunDir
-from squall.scheduler.client import NimbusClient
+from squall.scheduler.client.nimbus_client import NimbusClient
 
 
 def reading(kind: str, alive: bool = True, **counters: int) -> TaskReading:

@@ -10,19 +10,19 @@ from typing import Any
 
 import pytest
 
-from squall.engine.api_collectors import BasicCollector
-from squall.engine.builder import TopologyBuilder
+from squall.engine.api.builder import TopologyBuilder
+from squall.engine.api.collectors import BasicCollector
+from squall.engine.api.component import BasicBolt, Spout
+from squall.engine.api.config import Config
+from squall.engine.api.context import TopologyContext
+from squall.engine.api.failure import Failure
+from squall.engine.api.replaying import ReplayingSpout
+from squall.engine.api.topology import Topology
+from squall.engine.api.tuple import Tuple
 from squall.engine.clock import ManualClock
-from squall.engine.component import BasicBolt, Spout
-from squall.engine.config import Config
-from squall.engine.context import TopologyContext
+from squall.engine.core.executor import TaskCrashed
+from squall.engine.core.local import LocalRunner, local_plan
 from squall.engine.errors import ClusterError, FailedTuple
-from squall.engine.executor import TaskCrashed
-from squall.engine.failure import Failure
-from squall.engine.local import LocalRunner, local_plan
-from squall.engine.replaying import ReplayingSpout
-from squall.engine.topology import Topology
-from squall.engine.tuple import Tuple
 
 # Components here are found by pickle, as users' are.
 EXECUTED: list[tuple[int, Any]] = []

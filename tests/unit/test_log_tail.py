@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from squall.scheduler.log_tail import LogTail
+from squall.scheduler.client.log_tail import LogTail
 
 MIB = 1 << 20
 

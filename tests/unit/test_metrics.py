@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from squall.engine.metrics import (
+from squall.engine.report.metrics import (
     FIRST_GAUGE,
     HISTOGRAM_BUCKETS,
     TASK_COUNTERS,

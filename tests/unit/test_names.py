@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from squall.engine.builder import TopologyBuilder
+from squall.engine.api.builder import TopologyBuilder
 from squall.engine.errors import TopologyError, UsageError
-from squall.scheduler.submission import check_topology_name
+from squall.scheduler.nimbus.submission import check_topology_name
 from tests.unit.rig import Does, Feeder, acks
 
 BAD = {

@@ -10,11 +10,11 @@ from collections.abc import Iterator
 import pytest
 
 from squall.cli.account_text import never_acked_lines
-from squall.engine.executor import TaskCrashed
-from squall.engine.local import readings_of
-from squall.engine.report import build_report
-from squall.engine.user_text import text_of_error
-from squall.scheduler.no_debugger import refuse_breakpoints
+from squall.engine.core.executor import TaskCrashed
+from squall.engine.core.local import readings_of
+from squall.engine.foreign.text import text_of_error
+from squall.engine.report.run_report import build_report
+from squall.scheduler.worker.no_debugger import refuse_breakpoints
 from tests.unit.rig import Does, DoesBasic, Feeder, Rig, acks, chain
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from squall.engine.errors import TopologyError, UsageError
-from squall.scheduler.messages import (
+from squall.scheduler.common.messages import (
     ComponentSummary,
     KillTopology,
     RebalanceTopology,
@@ -18,8 +18,8 @@ from squall.scheduler.messages import (
     SupervisorHeartbeat,
     TopologyRecord,
 )
-from squall.scheduler.nimbus import ORPHAN_PATIENCE_SECS, STOP_PATIENCE_SECS, Instructions, Nimbus
-from squall.scheduler.nimbus_instruction import (
+from squall.scheduler.nimbus.decisions import ORPHAN_PATIENCE_SECS, STOP_PATIENCE_SECS, Instructions, Nimbus
+from squall.scheduler.nimbus.instruction import (
     CreateBoard,
     DeleteTopology,
     EndWorker,
@@ -30,9 +30,9 @@ from squall.scheduler.nimbus_instruction import (
     StoreStatus,
     StoreTopology,
 )
-from squall.scheduler.nodes import NODE_TIMEOUT_SECS
-from squall.scheduler.submission import SUBMISSION_MAX_BYTES, TASKS_MAX
-from squall.scheduler.topology_life import ERROR_MAX_CHARS, RESTARTS_KEPT, TopologyLife
+from squall.scheduler.nimbus.nodes import NODE_TIMEOUT_SECS
+from squall.scheduler.nimbus.submission import SUBMISSION_MAX_BYTES, TASKS_MAX
+from squall.scheduler.nimbus.topology_life import ERROR_MAX_CHARS, RESTARTS_KEPT, TopologyLife
 
 COMPONENTS = [
     ComponentSummary("lines", "spout", 2, 2),

@@ -9,9 +9,9 @@ import pytest
 
 from squall.engine.errors import ClusterError
 from squall.ipc.rundir import RunDir
-from squall.scheduler.nimbus_words import forget_words, leaving_words, words_of
-from squall.scheduler.store import StoreError
-from squall.scheduler.why_away import why_away
+from squall.scheduler.client.why_away import why_away
+from squall.scheduler.nimbus.store import StoreError
+from squall.scheduler.records.nimbus_words import forget_words, leaving_words, words_of
 
 
 def fail(run_dir: RunDir, text: str) -> None:

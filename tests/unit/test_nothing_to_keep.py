@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from squall.ipc.rundir import RunDir
-from squall.scheduler.messages import NamedTopology, RegisterSupervisor
-from squall.scheduler.store import Store
+from squall.scheduler.common.messages import NamedTopology, RegisterSupervisor
+from squall.scheduler.nimbus.store import Store
 from tests.unit.run_dirs import add_topology, nimbus_in
 
 

@@ -7,8 +7,8 @@ import pytest
 from squall.cli.standing import tell_refused
 from squall.ipc.control import ControlServer, NoAnswer
 from squall.ipc.rundir import RunDir
-from squall.scheduler.client import NimbusClient
-from squall.scheduler.messages import ClusterState
+from squall.scheduler.client.nimbus_client import NimbusClient
+from squall.scheduler.common.messages import ClusterState
 
 
 def flip(run_dir: RunDir) -> None:

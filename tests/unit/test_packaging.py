@@ -15,8 +15,13 @@ ROOMS = ("engine", "ipc", "pipeline", "scheduler")
 def installed() -> dict[str, Path]:
     """Package -> folder of the repository."""
     settings = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]
-    where = settings["package-dir"]
-    return {name: ROOT / where.get(name, name.replace(".", "/")) for name in settings["packages"]}
+    return {name: folder_of(name, settings["package-dir"]) for name in settings["packages"]}
+
+
+def folder_of(name: str, where: dict[str, str]) -> Path:
+    """As setuptools finds it: what is not mapped lies in its parent's folder."""
+    parent, _, last = name.rpartition(".")
+    return ROOT / where[name] if name in where else (folder_of(parent, where) if parent else ROOT) / last
 
 
 def test_every_folder_with_code_is_installed() -> None:

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from squall.engine.batch import Batch
-from squall.engine.failure import FAILED, Failure
-from squall.engine.parcel import Parcel
+from squall.engine.api.failure import FAILED, Failure
+from squall.engine.flow.batch import Batch
+from squall.engine.flow.parcel import Parcel
 from squall.ipc.codec import decode, encode
 from tests.parcels import batch_of
 

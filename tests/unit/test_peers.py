@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from squall.engine.peers import Peers
+from squall.engine.tracking.peers import Peers
 
 ME, OTHER, THIRD = 0, 1, 2
 

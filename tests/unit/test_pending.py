@@ -6,14 +6,14 @@ from typing import Any
 
 import pytest
 
-import squall.engine.attempts
-from squall.engine.attempts import Attempts, Limits
+import squall.engine.tracking.attempts
+from squall.engine.api.component import Spout
+from squall.engine.api.failure import FAILED, TIMEOUT, WORKER_DIED, Failure
+from squall.engine.api.tuple import Tuple
 from squall.engine.clock import NS_PER_SEC, ManualClock
-from squall.engine.component import Spout
-from squall.engine.failure import FAILED, TIMEOUT, WORKER_DIED, Failure
-from squall.engine.metrics import SpoutStats
-from squall.engine.pending import PendingTable
-from squall.engine.tuple import Tuple
+from squall.engine.report.metrics import SpoutStats
+from squall.engine.tracking.attempts import Attempts, Limits
+from squall.engine.tracking.pending import PendingTable
 from tests.unit.rig import Does, Feeder, Rig, acks, chain, keeps
 
 TIMEOUT_SECS = 10
@@ -124,7 +124,7 @@ def test_what_failed_too_often_is_given_up() -> None:
 
 
 def test_remembered_attempts_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(squall.engine.attempts, "REMEMBERED", 10)
+    monkeypatch.setattr(squall.engine.tracking.attempts, "REMEMBERED", 10)
     table = Table()
     for root in range(1, 101):
         table.emit(root, f"never again {root}")
@@ -195,7 +195,7 @@ def test_a_reset_counts_from_now_and_keeps_the_latency() -> None:
     assert table.expire() == 0
     table.acked(1)
     (bucket,) = [index for index, count in enumerate(table.stats.histogram) if count]
-    assert bucket == squall.engine.metrics.bucket_of(18_900_000)
+    assert bucket == squall.engine.report.metrics.bucket_of(18_900_000)
 
 
 class Again(Answers):

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from squall.scheduler.messages import ComponentSummary, ExecutorRef, SlotRef
-from squall.scheduler.placement import interleave, place, replace_lost, task_layout
+from squall.scheduler.common.messages import ComponentSummary, ExecutorRef, SlotRef
+from squall.scheduler.nimbus.placement import interleave, place, replace_lost, task_layout
 
 
 def component(id: str, executors: int, tasks: int | None = None, kind: str = "bolt") -> ComponentSummary:

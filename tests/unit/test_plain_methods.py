@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 
-from squall.engine.api_collectors import BasicCollector
-from squall.engine.builder import TopologyBuilder
-from squall.engine.component import BasicBolt, Bolt, CustomGrouping, Spout
+from squall.engine.api.builder import TopologyBuilder
+from squall.engine.api.collectors import BasicCollector
+from squall.engine.api.component import BasicBolt, Bolt, CustomGrouping, Spout
+from squall.engine.api.hooks import BoltAckInfo, TaskHook
+from squall.engine.api.replaying import ReplayingSpout
+from squall.engine.api.tuple import Tuple
+from squall.engine.core.executor import TaskCrashed
 from squall.engine.errors import FailedTuple, TopologyError
-from squall.engine.executor import TaskCrashed
-from squall.engine.hooks import BoltAckInfo, TaskHook
-from squall.engine.replaying import ReplayingSpout
-from squall.engine.tuple import Tuple
 from tests.unit.rig import Does, DoesBasic, Feeder, Rig, acks, chain
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pickle
 
-from squall.engine.plan import ExecutorPlan, Plan
+from squall.engine.api.plan import ExecutorPlan, Plan
 
 PLAN = Plan(
     [

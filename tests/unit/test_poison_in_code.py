@@ -8,18 +8,18 @@ from typing import Any
 
 import pytest
 
-from squall.engine.builder import TopologyBuilder
-from squall.engine.closing import close_tasks
-from squall.engine.component import CustomGrouping
-from squall.engine.config import Config
-from squall.engine.context import TopologyContext
+from squall.engine.api.builder import TopologyBuilder
+from squall.engine.api.component import CustomGrouping
+from squall.engine.api.config import Config
+from squall.engine.api.context import TopologyContext
+from squall.engine.api.failure import Failure
+from squall.engine.api.hooks import TaskHook
+from squall.engine.api.stream import Stream
+from squall.engine.core.closing import close_tasks
+from squall.engine.core.executor import TaskCrashed
+from squall.engine.core.local import LocalRunner
 from squall.engine.errors import FailedTuple
-from squall.engine.executor import TaskCrashed
-from squall.engine.failure import Failure
-from squall.engine.hooks import TaskHook
-from squall.engine.lane import Letter
-from squall.engine.local import LocalRunner
-from squall.engine.stream import Stream
+from squall.engine.tracking.lane import Letter
 from tests.unit.rig import Does, DoesBasic, Feeder, Rig, acks, chain
 
 

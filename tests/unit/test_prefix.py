@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from squall.engine.prefix import AckedPrefix
+from squall.engine.api.prefix import AckedPrefix
 
 
 def test_in_order_each_ack_raises_it() -> None:

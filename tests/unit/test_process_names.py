@@ -8,7 +8,7 @@ import signal
 import pytest
 
 from squall.engine.errors import ClusterError
-from squall.scheduler import process
+from squall.scheduler.common import process
 
 
 @pytest.mark.parametrize(

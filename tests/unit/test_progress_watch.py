@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from squall.scheduler.progress_watch import ProgressWatch
+from squall.scheduler.common.progress_watch import ProgressWatch
 
 
 def test_time_without_change_adds_up_and_a_change_ends_it() -> None:

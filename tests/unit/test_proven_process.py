@@ -18,12 +18,12 @@ import zmq
 from squall.engine.errors import ClusterError, UsageError
 from squall.ipc.board import DEAD, READY, STARTING, STOPPED, Board, SlotCell
 from squall.ipc.rundir import RunDir
-from squall.scheduler import process
-from squall.scheduler.fault_injection import fault_signal, signal_worker
-from squall.scheduler.mark import signal_marked
-from squall.scheduler.messages import Assignment, TopologyRecord, WorkerBoot
-from squall.scheduler.worker_ledger import LedgerEntry, WorkerLedger
-from squall.scheduler.worker_watch import WorkerWatch
+from squall.scheduler.cluster.fault_injection import fault_signal, signal_worker
+from squall.scheduler.common import process
+from squall.scheduler.common.mark import signal_marked
+from squall.scheduler.common.messages import Assignment, TopologyRecord, WorkerBoot
+from squall.scheduler.records.worker_ledger import LedgerEntry, WorkerLedger
+from squall.scheduler.supervisor.worker_watch import WorkerWatch
 
 ROOT = Path(__file__).parents[2]
 NOT_YET = r"worker node-1:6700 has not been started yet \(job.wait_until_ready waits for it\)"
@@ -167,11 +167,11 @@ def test_a_lock_file_with_a_hostile_pid_names_nobody(said: bytes, tmp_path: Path
 
 
 MAY_SIGNAL_BY_NUMBER = {
-    "scheduler/process.py": "a group, where the kernel has no better way; right after its leader's pidfd spoke",
-    "scheduler/zygote.py": "its own child, which nobody else reaps",
-    "scheduler/forked_module.py": "its own child, which nobody else reaps",
+    "scheduler/common/process.py": "a group, where the kernel has no better way; right after its leader's pidfd spoke",
+    "scheduler/forking/parent.py": "its own child, which nobody else reaps",
+    "scheduler/forking/module.py": "its own child, which nobody else reaps",
     "squall/cli/load_guard.py": "its own children, which nobody else reaps; itself",
-    "scheduler/fault_points.py": "itself",
+    "scheduler/common/fault_points.py": "itself",
     "squall/testing/fixed_spout.py": "itself",
 }
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from squall.scheduler.python_stacks import log_size, python_stack, stack_in
+from squall.scheduler.common.python_stacks import log_size, python_stack, stack_in
 
 CRASH = """\
 Fatal Python error: Segmentation fault
 
 Current thread 0x00007f5c (most recent call first):
   File "/x/user.py", line 12 in execute
-  File "/x/engine/executor.py", line 160 in _process_basic
+  File "/x/engine/core/executor.py", line 160 in _process_basic
 
 Extension modules: zmq.backend.cython._zmq (total: 1)
 """
@@ -28,7 +28,7 @@ Current thread 0x00007f00 (most recent call first):
 def test_a_crash_begins_with_its_name() -> None:
     stack = stack_in("some output\n" + CRASH + "output of the next\n")
     assert stack.splitlines()[0] == "Fatal Python error: Segmentation fault"
-    assert stack.splitlines()[-1] == '  File "/x/engine/executor.py", line 160 in _process_basic'
+    assert stack.splitlines()[-1] == '  File "/x/engine/core/executor.py", line 160 in _process_basic'
 
 
 def test_of_two_crashes_the_last_counts() -> None:

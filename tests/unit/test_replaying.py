@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from squall.engine.executor import TaskCrashed
-from squall.engine.failure import Failure
-from squall.engine.replaying import Record, ReplayingSpout
-from squall.engine.tuple import Tuple
+from squall.engine.api.failure import Failure
+from squall.engine.api.replaying import Record, ReplayingSpout
+from squall.engine.api.tuple import Tuple
+from squall.engine.core.executor import TaskCrashed
 from tests.unit.rig import Does, Rig, acks, chain, keeps
 
 

@@ -6,8 +6,8 @@ import json
 
 import pytest
 
-from squall.engine.metrics import TASK_COUNTERS, TaskStats
-from squall.engine.report import Restart, RunReport, TaskReading, build_report
+from squall.engine.report.metrics import TASK_COUNTERS, TaskStats
+from squall.engine.report.run_report import Restart, RunReport, TaskReading, build_report
 
 
 def reading(

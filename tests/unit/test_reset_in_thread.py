@@ -7,10 +7,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from squall.engine.api_collectors import BasicCollector
-from squall.engine.closing import close_tasks
-from squall.engine.tuple import Tuple
-from squall.scheduler.executor_watch import LONGEST_GAP_SECS, ExecutorWatch
+from squall.engine.api.collectors import BasicCollector
+from squall.engine.api.tuple import Tuple
+from squall.engine.core.closing import close_tasks
+from squall.scheduler.worker.executor_watch import LONGEST_GAP_SECS, ExecutorWatch
 from tests.unit.rig import DEADLINE_SECS, Does, DoesBasic, Feeder, Rig, acks, chain
 
 SIGNS = 6

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from squall.engine.errors import UsageError
-from squall.scheduler.restart_policy import GiveUp, Restart, RestartPolicy, RestartPolicyOptions
+from squall.scheduler.common.restart_policy import GiveUp, Restart, RestartPolicy, RestartPolicyOptions
 
 NO_JITTER = RestartPolicyOptions(jitter_ratio=0.0)
 

@@ -15,8 +15,8 @@ import pytest
 
 from squall.engine.errors import SquallError
 from squall.ipc.rundir import RunDir
-from squall.scheduler.messages import AssignNode, RegisterSupervisor, TopologyRecord
-from squall.scheduler.store import Store
+from squall.scheduler.common.messages import AssignNode, RegisterSupervisor, TopologyRecord
+from squall.scheduler.nimbus.store import Store
 from tests.unit.run_dirs import add_topology, files_of, nimbus_in
 
 STORE = ("nimbus.db", "nimbus.db-journal", "nimbus.seal")

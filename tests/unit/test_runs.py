@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from squall.engine.api_collectors import BasicCollector
+from squall.engine.api.collectors import BasicCollector
+from squall.engine.api.failure import Failure
+from squall.engine.api.tuple import Tuple
 from squall.engine.errors import FailedTuple
-from squall.engine.failure import Failure
-from squall.engine.tuple import Tuple
 from tests.unit.lab import Lab, forwards, forwards_plain
 from tests.unit.rig import Does, DoesBasic, acks, keeps
 

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from squall.engine.account import EMITTED, TRACKED
-from squall.engine.config import Config
+from squall.engine.api.config import Config
+from squall.engine.report.account import EMITTED, TRACKED
 from squall.ipc.board import READY, SLOT_PROGRESS, SLOT_QUIET, Board
-from squall.scheduler.messages import Assignment, SlotRef, TopologyRecord
-from squall.scheduler.topology_view import TopologyView
+from squall.scheduler.common.messages import Assignment, SlotRef, TopologyRecord
+from squall.scheduler.records.topology_view import TopologyView
 from tests.unit.rig import Does, Feeder, Rig, acks, chain
 
 

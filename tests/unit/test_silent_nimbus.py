@@ -13,12 +13,12 @@ import pytest
 from squall.cli.up import tell
 from squall.ipc.control import NoAnswer
 from squall.ipc.rundir import RunDir
-from squall.scheduler import standing
-from squall.scheduler.client import AWAY_PATIENCE_SECS, NimbusClient
-from squall.scheduler.daemons import daemon_environment
-from squall.scheduler.keeper import LOOK_SECS, OPTIONS, STOPPED_SECS, Keeper
-from squall.scheduler.mark import processes_of
-from squall.scheduler.standing import Stopped, stop_cluster
+from squall.scheduler.client.nimbus_client import AWAY_PATIENCE_SECS, NimbusClient
+from squall.scheduler.cluster import standing
+from squall.scheduler.cluster.daemons import daemon_environment
+from squall.scheduler.cluster.keeper import LOOK_SECS, OPTIONS, STOPPED_SECS, Keeper
+from squall.scheduler.cluster.standing import Stopped, stop_cluster
+from squall.scheduler.common.mark import processes_of
 
 HANGS = """
 import signal, sys

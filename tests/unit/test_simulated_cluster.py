@@ -22,8 +22,8 @@ from squall import (
     Tuple,
     UsageError,
 )
-from squall.engine.executor import TaskCrashed
-from squall.engine.plan import ExecutorPlan, Plan
+from squall.engine.api.plan import ExecutorPlan, Plan
+from squall.engine.core.executor import TaskCrashed
 from squall.testing import AckTracker, FeederSpout, ManualClock, SimulatedCluster
 
 

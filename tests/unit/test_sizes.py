@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from squall.engine.batch import Batch
-from squall.engine.sizes import estimate, row_bytes, value_bytes
+from squall.engine.flow.batch import Batch
+from squall.engine.foreign.sizes import estimate, row_bytes, value_bytes
 
 MIB = 1 << 20
 

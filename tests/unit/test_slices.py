@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from squall.engine.api_collectors import BasicCollector
-from squall.engine.batch import Batch
+from squall.engine.api.collectors import BasicCollector
+from squall.engine.api.stream import TICK_STREAM
+from squall.engine.api.tuple import Tuple
+from squall.engine.core.executor import SLICE_NS
 from squall.engine.errors import FailedTuple
-from squall.engine.executor import SLICE_NS
-from squall.engine.stream import TICK_STREAM
-from squall.engine.tuple import Tuple
+from squall.engine.flow.batch import Batch
 from tests.unit.lab import batch_of
 from tests.unit.rig import Does, DoesBasic, Feeder, Rig, chain, emits
 

@@ -11,7 +11,18 @@ import msgspec
 import pytest
 
 from squall.ipc.board import DEAD, READY, STARTING, STOPPED
-from squall.scheduler.instruction import (
+from squall.scheduler.common.messages import (
+    Assignment,
+    SlotAssignment,
+    SlotRef,
+    TopologyRecord,
+    WorkerBoot,
+    WorkerFailed,
+    WorkerReady,
+)
+from squall.scheduler.common.restart_policy import RestartPolicy, RestartPolicyOptions
+from squall.scheduler.supervisor.decisions import Order, Supervisor
+from squall.scheduler.supervisor.instruction import (
     ArmTimer,
     DumpStacks,
     Fork,
@@ -23,19 +34,15 @@ from squall.scheduler.instruction import (
     SetBoard,
     Signal,
 )
-from squall.scheduler.messages import (
-    Assignment,
-    SlotAssignment,
-    SlotRef,
-    TopologyRecord,
-    WorkerBoot,
-    WorkerFailed,
-    WorkerReady,
+from squall.scheduler.supervisor.slot import Slot
+from squall.scheduler.supervisor.worker_life import (
+    IllegalTransition,
+    Remains,
+    SlotOptions,
+    SlotPlace,
+    SlotState,
+    same_work,
 )
-from squall.scheduler.restart_policy import RestartPolicy, RestartPolicyOptions
-from squall.scheduler.slot import Slot
-from squall.scheduler.supervisor import Order, Supervisor
-from squall.scheduler.worker_life import IllegalTransition, Remains, SlotOptions, SlotPlace, SlotState, same_work
 
 EXIT_1, KILLED = 1 << 8, int(signal.SIGKILL)
 PORT = 6700

@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from squall.engine.builder import TopologyBuilder
+from squall.engine.api.builder import TopologyBuilder
+from squall.engine.api.failure import Failure
 from squall.engine.clock import ManualClock
-from squall.engine.closing import close_tasks
-from squall.engine.executor import TaskCrashed
-from squall.engine.failure import Failure
-from squall.engine.metrics import WAITS
-from squall.engine.spout_executor import MAX_TURN_EMITS, NOTHING
+from squall.engine.core.closing import close_tasks
+from squall.engine.core.executor import TaskCrashed
+from squall.engine.core.spout_executor import MAX_TURN_EMITS, NOTHING
+from squall.engine.report.metrics import WAITS
 from tests.unit.rig import Does, Feeder, Rig, acks, chain, keeps
 
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from squall.engine.executor import TaskCrashed
-from squall.engine.spout_executor import SpoutTask
+from squall.engine.core.executor import TaskCrashed
+from squall.engine.core.spout_executor import SpoutTask
 from tests.process.waiting import wait_for
 from tests.unit.rig import DEADLINE_SECS, Does, Feeder, Rig, acks, chain
 

@@ -21,7 +21,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from squall.engine.errors import ComponentError
-from squall.engine.stable_hash import bucket, stable_hash
+from squall.engine.foreign.stable_hash import bucket, stable_hash
 
 ROOT = Path(__file__).parents[2]
 UTC, EAST = datetime.UTC, datetime.timezone(datetime.timedelta(hours=1))
@@ -61,7 +61,7 @@ class Pair(NamedTuple):
 SAME_EVERYWHERE = """
 import datetime, uuid, enum, sys
 from decimal import Decimal
-from squall.engine.stable_hash import stable_hash
+from squall.engine.foreign.stable_hash import stable_hash
 values = [
     "", "word", "wörter \\U0001f600", b"bytes", bytearray(b"x"), 0, -1, 1, 2**64, -(2**70), 0.5,
     float("inf"), float("nan"), 1j,

@@ -11,11 +11,11 @@ import pytest
 
 from squall.engine.errors import UsageError
 from squall.ipc.rundir import RunDir
-from squall.scheduler.cluster import LocalCluster
-from squall.scheduler.daemons import Daemons, daemon_environment
-from squall.scheduler.keeper_process import BoundKeeper, start_kept
-from squall.scheduler.mark import processes_of
-from squall.scheduler.starting import InUse, Starting
+from squall.scheduler.cluster.daemons import Daemons, daemon_environment
+from squall.scheduler.cluster.keeper_process import BoundKeeper, start_kept
+from squall.scheduler.cluster.local_cluster import LocalCluster
+from squall.scheduler.cluster.starting import InUse, Starting
+from squall.scheduler.common.mark import processes_of
 from tests.unit.run_dirs import files_of
 
 

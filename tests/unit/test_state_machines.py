@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from squall.engine.errors import UsageError
-from squall.scheduler.messages import SlotRef
-from squall.scheduler.restart_policy import GiveUp, Restart, RestartPolicy, RestartPolicyOptions
-from squall.scheduler.slot import Slot
-from squall.scheduler.worker_life import IllegalTransition, SlotState
+from squall.scheduler.common.messages import SlotRef
+from squall.scheduler.common.restart_policy import GiveUp, Restart, RestartPolicy, RestartPolicyOptions
+from squall.scheduler.supervisor.slot import Slot
+from squall.scheduler.supervisor.worker_life import IllegalTransition, SlotState
 from tests.unit.test_nimbus_decisions import Cluster
 from tests.unit.test_slot import KILLED, Bench, work
 

@@ -6,7 +6,7 @@ import os
 
 import pytest
 
-from squall.scheduler.step_aside import StepAside
+from squall.scheduler.worker.step_aside import StepAside
 
 MS = 1_000_000
 

@@ -13,8 +13,8 @@ import msgspec
 import pytest
 
 from squall.engine.errors import ClusterError, UsageError
-from squall.scheduler.code_store import CodeStore
-from squall.scheduler.messages import (
+from squall.scheduler.common.code_store import CodeStore
+from squall.scheduler.common.messages import (
     Assignment,
     ComponentSummary,
     ExecutorRef,
@@ -22,7 +22,7 @@ from squall.scheduler.messages import (
     SlotRef,
     TopologyRecord,
 )
-from squall.scheduler.store import RESTARTS_KEPT, SCHEMA_VERSION, Store
+from squall.scheduler.nimbus.store import RESTARTS_KEPT, SCHEMA_VERSION, Store
 
 
 def record(name: str, number: int = 1) -> TopologyRecord:

@@ -10,8 +10,15 @@ from pathlib import Path
 import pytest
 
 from squall.engine.errors import ClusterError
-from squall.scheduler.messages import Assignment, ComponentSummary, ExecutorRef, RestartRecord, SlotRef, TopologyRecord
-from squall.scheduler.store import DELETED_KEPT, STORE_FILES, Store, StoreError
+from squall.scheduler.common.messages import (
+    Assignment,
+    ComponentSummary,
+    ExecutorRef,
+    RestartRecord,
+    SlotRef,
+    TopologyRecord,
+)
+from squall.scheduler.nimbus.store import DELETED_KEPT, STORE_FILES, Store, StoreError
 
 FLIPS = 60
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from squall.engine.stream import DEFAULT_STREAM, Outputs, Stream, parse_outputs
+from squall.engine.api.stream import DEFAULT_STREAM, Outputs, Stream, parse_outputs
 
 
 def test_names_of_fields_are_the_default_stream() -> None:

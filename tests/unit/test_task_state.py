@@ -8,8 +8,8 @@ import pytest
 
 from squall.engine.errors import ClusterError
 from squall.ipc.rundir import RunDir
-from squall.scheduler.messages import TopologyRecord
-from squall.scheduler.task_state import discard, kept, put_back, set_aside, settle
+from squall.scheduler.common.messages import TopologyRecord
+from squall.scheduler.nimbus.task_state import discard, kept, put_back, set_aside, settle
 
 RECORD = TopologyRecord("x-1-00000000", "x", "ACTIVE", {}, [], "", [], 0.0)
 

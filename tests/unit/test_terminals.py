@@ -29,12 +29,12 @@ from squall.cli.status_text import cluster_text, topology_text
 from squall.cli.summary import print_summary
 from squall.cli.tables import table
 from squall.engine.errors import ClusterError, UsageError
-from squall.engine.metrics import HISTOGRAM_BUCKETS, TASK_COUNTERS
-from squall.engine.report import Restart, RunReport, TaskReading, build_report
+from squall.engine.report.metrics import HISTOGRAM_BUCKETS, TASK_COUNTERS
+from squall.engine.report.run_report import Restart, RunReport, TaskReading, build_report
 from squall.pipeline.verify import Check, Verdict
-from squall.scheduler.cluster import echo
-from squall.scheduler.daemon_log import PlainFormatter
-from squall.scheduler.dead_letters import DeadLetter
+from squall.scheduler.cluster.local_cluster import echo
+from squall.scheduler.common.daemon_log import PlainFormatter
+from squall.scheduler.records.dead_letters import DeadLetter
 from tests.unit.test_plain_text import TEXT, dangerous
 
 HOSTILE = "\x1b]0;owned\x07[bold]x[/bold]:fox:\nforged\r\u202e\u2028\x9b2J\ud800"

@@ -19,8 +19,8 @@ from squall.cli.interrupts import NotedInterrupt
 from squall.cli.loader import load_topology
 from squall.cli.output import say_json
 from squall.engine.errors import TopologyError, UsageError
-from squall.engine.strict_json import strict_json
-from squall.scheduler.blob import dump
+from squall.engine.report.strict_json import strict_json
+from squall.scheduler.common.blob import dump
 
 QUIET = "class Q({base}):\n    def __str__(self):\n        raise {worse}\n"
 RAISES = {

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from squall.engine.config import Config
+from squall.engine.api.config import Config
 from squall.ipc.ack_lanes import AckLanes
 from squall.ipc.board import READY, SLOT_QUIET, Board
-from squall.scheduler.messages import Assignment, SlotRef, TopologyRecord
-from squall.scheduler.topology_view import TopologyView
+from squall.scheduler.common.messages import Assignment, SlotRef, TopologyRecord
+from squall.scheduler.records.topology_view import TopologyView
 
 RECORD = TopologyRecord("t-1", "t", "ACTIVE", Config().to_dict(), [], "0" * 64, [], 0.0)
 

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from squall.engine.builder import TopologyBuilder
+from squall.engine.api.builder import TopologyBuilder
+from squall.engine.api.tuple import Tuple
 from squall.engine.errors import ComponentError
-from squall.engine.parcel import Parcel
-from squall.engine.tuple import Tuple
+from squall.engine.flow.parcel import Parcel
 from tests.unit.net import TIMEOUT_SECS, Net, placed, tracked
 from tests.unit.rig import Does, Feeder, Rig, acks, chain, keeps, work
 

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-import squall.scheduler.trial_turn
+import squall.scheduler.worker.trial_turn
 from squall.ipc.board import DEAD, READY, SLOT_EXPLAINED, SLOT_HEARTBEAT_NS, Board
-from squall.scheduler.trial_turn import BoardTrialTurn
+from squall.scheduler.worker.trial_turn import BoardTrialTurn
 
 
 class Clock:
@@ -32,7 +32,7 @@ def board(tmp_path: Path) -> Iterator[Board]:
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     clock = Clock()
-    monkeypatch.setattr(squall.scheduler.trial_turn, "time", clock)
+    monkeypatch.setattr(squall.scheduler.worker.trial_turn, "time", clock)
     return clock
 
 

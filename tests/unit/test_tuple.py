@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from squall.engine.api.stream import SYSTEM_COMPONENT, TICK_STREAM, Stream
+from squall.engine.api.tuple import Run, Source, Tuple
 from squall.engine.errors import ComponentError
-from squall.engine.stream import SYSTEM_COMPONENT, TICK_STREAM, Stream
-from squall.engine.tuple import Run, Source, Tuple
 
 SOURCE = Source("split", 7, "default", Stream("word", "count"))
 

@@ -6,14 +6,14 @@ from collections.abc import Callable
 
 import pytest
 
-from squall.engine.batch import Batch
-from squall.engine.builder import TopologyBuilder
-from squall.engine.config import Config
-from squall.engine.parcel import Parcel
-from squall.engine.peer_board import NoPeers, PeerChange
-from squall.engine.transport import Absorb, Deliver, NoTransport
-from squall.engine.tuple import Tuple
-from squall.engine.turn import IDLE_WAIT_MAX_MS, Turn
+from squall.engine.api.builder import TopologyBuilder
+from squall.engine.api.config import Config
+from squall.engine.api.tuple import Tuple
+from squall.engine.core.peer_board import NoPeers, PeerChange
+from squall.engine.core.transport import Absorb, Deliver, NoTransport
+from squall.engine.core.turn import IDLE_WAIT_MAX_MS, Turn
+from squall.engine.flow.batch import Batch
+from squall.engine.flow.parcel import Parcel
 from tests.parcels import parcel_of
 from tests.unit.net import Net, placed
 from tests.unit.rig import Does, Feeder, acks, chain

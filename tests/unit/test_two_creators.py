@@ -11,8 +11,8 @@ import pytest
 
 from squall.engine.errors import UsageError
 from squall.ipc.rundir import RunDir
-from squall.scheduler import daemons
-from squall.scheduler.daemons import take_directory
+from squall.scheduler.cluster import daemons
+from squall.scheduler.cluster.daemons import take_directory
 
 
 def test_all_of_many_make_the_same_directory(tmp_path: Path) -> None:

@@ -10,15 +10,21 @@ import pytest
 from squall.engine.errors import ClusterError, UsageError
 from squall.ipc.board import READY, STOPPED, Board
 from squall.ipc.rundir import RunDir
-from squall.scheduler import store_repair
-from squall.scheduler.code_store import CodeStore
-from squall.scheduler.messages import ForgetUnknown, KillTopology, RegisterSupervisor, SlotAssignment, SubmitTopology
-from squall.scheduler.node_boards import NodeBoards
-from squall.scheduler.restart_policy import RestartPolicy, RestartPolicyOptions
-from squall.scheduler.slot import Slot
-from squall.scheduler.store import Store, StoreError
-from squall.scheduler.supervisor import Supervisor
-from squall.scheduler.worker_life import SlotOptions, SlotPlace
+from squall.scheduler.common.code_store import CodeStore
+from squall.scheduler.common.messages import (
+    ForgetUnknown,
+    KillTopology,
+    RegisterSupervisor,
+    SlotAssignment,
+    SubmitTopology,
+)
+from squall.scheduler.common.restart_policy import RestartPolicy, RestartPolicyOptions
+from squall.scheduler.nimbus import store_repair
+from squall.scheduler.nimbus.store import Store, StoreError
+from squall.scheduler.supervisor.decisions import Supervisor
+from squall.scheduler.supervisor.node_boards import NodeBoards
+from squall.scheduler.supervisor.slot import Slot
+from squall.scheduler.supervisor.worker_life import SlotOptions, SlotPlace
 from tests.unit.run_dirs import COMPONENTS, NimbusHere, add_topology, files_of, nimbus_in
 
 

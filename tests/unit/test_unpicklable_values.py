@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from squall.engine.batch import Batch
-from squall.engine.config import Config
-from squall.engine.executor import TaskCrashed
-from squall.engine.local import LocalRunner
-from squall.engine.picklable import PickleCheck
-from squall.engine.tuple import Tuple
+from squall.engine.api.config import Config
+from squall.engine.api.tuple import Tuple
+from squall.engine.core.executor import TaskCrashed
+from squall.engine.core.local import LocalRunner
+from squall.engine.flow.batch import Batch
+from squall.engine.foreign.picklable import PickleCheck
 from tests.unit.rig import Does, DoesBasic, Feeder, Rig, acks, chain
 
 

@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 
 from squall import BasicBolt, CustomGrouping, ReplayingSpout, Stream, TopologyBuilder
-from squall.engine.attempts import Changes, Tries
-from squall.engine.failure import EXCEPTION, Failure
-from squall.engine.routed import Routed
-from squall.scheduler import blob, unpickler
-from squall.scheduler.attempt_journal import AttemptJournal
-from squall.scheduler.dead_letters import DeadLetters
+from squall.engine.api.failure import EXCEPTION, Failure
+from squall.engine.flow.routed import Routed
+from squall.engine.tracking.attempts import Changes, Tries
+from squall.scheduler.common import blob, unpickler
+from squall.scheduler.records.attempt_journal import AttemptJournal
+from squall.scheduler.records.dead_letters import DeadLetters
 
 WHY = Failure(EXCEPTION, "split", error="ValueError: x")
 

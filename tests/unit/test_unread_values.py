@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from squall.engine.acker import Acker
-from squall.engine.batch import Batch
-from squall.engine.failure import Failure
-from squall.engine.parcel import Parcel
+from squall.engine.api.failure import Failure
+from squall.engine.flow.batch import Batch
+from squall.engine.flow.parcel import Parcel
+from squall.engine.tracking.acker import Acker
 from squall.ipc.codec import OUT_OF_BAND_BYTES, decode, encode
 from squall.ipc.rescue import rescue
 from tests.parcels import batch_of, content, parcel_of, random_parcel, same

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from squall.engine.builder import TopologyBuilder
-from squall.engine.component import BasicBolt, Spout
-from squall.engine.config import Config
+from squall.engine.api.builder import TopologyBuilder
+from squall.engine.api.component import BasicBolt, Spout
+from squall.engine.api.config import Config
+from squall.engine.api.user_metrics import COUNTER, UserMetrics, bucket_bounds, bucket_of, percentile, summarise
+from squall.engine.core.local import LocalRunner
 from squall.engine.errors import ComponentError
-from squall.engine.local import LocalRunner
-from squall.engine.user_metrics import COUNTER, UserMetrics, bucket_bounds, bucket_of, percentile, summarise
 from squall.ipc.metric_file import CELLS_BYTES, MetricFile, read_metrics
 
 

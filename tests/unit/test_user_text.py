@@ -13,9 +13,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from squall.engine.stream import Stream
-from squall.engine.tuple import Run, Source, Tuple
-from squall.engine.user_text import (
+from squall.engine.api.stream import Stream
+from squall.engine.api.tuple import Run, Source, Tuple
+from squall.engine.foreign.text import (
     ERROR_CHARACTERS,
     TRACEBACK_CHARACTERS,
     message_of,

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from squall.engine.batch import Batch
 from squall.engine.errors import ComponentError
-from squall.engine.parcel import Parcel
+from squall.engine.flow.batch import Batch
+from squall.engine.flow.parcel import Parcel
 from squall.ipc import codec
 from tests.unit.rig import Does, Feeder, Rig, acks, chain
 

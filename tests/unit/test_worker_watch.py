@@ -7,8 +7,8 @@ import os
 import pytest
 import zmq
 
-from squall.scheduler import process
-from squall.scheduler.worker_watch import WorkerWatch
+from squall.scheduler.common import process
+from squall.scheduler.supervisor.worker_watch import WorkerWatch
 
 
 def test_a_worker_that_could_not_be_taken_over_is_not_held(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,287 @@
+"""TopologyBuilder: declares components and their inputs, and checks the whole graph in `build()`.
+
+Guarantees: `build()` either returns a topology that can run or raises one `TopologyError` that lists every mistake
+found. Cycles are legal, as in Storm.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+from typing import Any
+
+from squall.engine.api.component import BasicBolt, Bolt, Component, CustomGrouping, Spout
+from squall.engine.api.config import COMPONENT_SETTINGS, check_setting
+from squall.engine.api.replaying import ReplayingSpout
+from squall.engine.api.stream import DEFAULT_STREAM, SYSTEM_PREFIX, Stream, parse_outputs
+from squall.engine.api.topology import (
+    ALL,
+    CUSTOM,
+    DIRECT,
+    FIELDS,
+    GLOBAL,
+    LOCAL_OR_SHUFFLE,
+    NONE,
+    PARTIAL_KEY,
+    SHUFFLE,
+    ComponentSpec,
+    Subscription,
+    Topology,
+)
+from squall.engine.errors import ConfigError, TopologyError
+from squall.engine.foreign.methods import BOLT_METHODS, GROUPING_METHODS, SPOUT_METHODS, call_mistake, deferred_kind
+from squall.engine.foreign.names import name_mistake
+from squall.engine.foreign.text import message_of, repr_of
+
+
+class Declarer:
+    """What `set_spout` returns: settings of one component."""
+
+    def __init__(self, id_: Any, component: Any, parallelism: Any, tasks: Any) -> None:
+        self._id = id_
+        self._component = component
+        self._parallelism = parallelism
+        self._tasks = tasks
+        self._config: dict[str, Any] = {}
+        self._subscriptions: list[Subscription] = []
+
+    def set_config(self, **settings: Any) -> Any:
+        """Override settings for this component: those of `config.COMPONENT_SETTINGS`."""
+        self._config.update(settings)
+        return self
+
+
+class BoltDeclarer(Declarer):
+    """What `set_bolt` returns: the bolt's inputs. Each call adds one subscription and returns the declarer."""
+
+    def _add(self, source: str, stream: str, grouping: str, fields: tuple[str, ...] = (),
+             custom: CustomGrouping | None = None) -> BoltDeclarer:
+        self._subscriptions.append(Subscription(source, stream, grouping, fields, custom))
+        return self
+
+    def shuffle_grouping(self, component: str, stream: str = DEFAULT_STREAM) -> BoltDeclarer:
+        """Evenly over the tasks, in turn."""
+        return self._add(component, stream, SHUFFLE)
+
+    def local_or_shuffle_grouping(self, component: str, stream: str = DEFAULT_STREAM) -> BoltDeclarer:
+        """Over the tasks in the sender's worker, if it has any; else as shuffle."""
+        return self._add(component, stream, LOCAL_OR_SHUFFLE)
+
+    def fields_grouping(self, component: str, *fields: str, stream: str = DEFAULT_STREAM) -> BoltDeclarer:
+        """Equal values of `fields` go to the same task, in every process and after every restart."""
+        return self._add(component, stream, FIELDS, fields)
+
+    def partial_key_grouping(self, component: str, *fields: str, stream: str = DEFAULT_STREAM) -> BoltDeclarer:
+        """Each key has two tasks; a tuple goes to the one this sender has sent fewer tuples to."""
+        return self._add(component, stream, PARTIAL_KEY, fields)
+
+    def all_grouping(self, component: str, stream: str = DEFAULT_STREAM) -> BoltDeclarer:
+        """Every task receives every tuple."""
+        return self._add(component, stream, ALL)
+
+    def global_grouping(self, component: str, stream: str = DEFAULT_STREAM) -> BoltDeclarer:
+        """Everything goes to the task with the lowest id."""
+        return self._add(component, stream, GLOBAL)
+
+    def none_grouping(self, component: str, stream: str = DEFAULT_STREAM) -> BoltDeclarer:
+        """Any task; a random one for each tuple."""
+        return self._add(component, stream, NONE)
+
+    def direct_grouping(self, component: str, stream: str = DEFAULT_STREAM) -> BoltDeclarer:
+        """The sender names the task with `emit_direct`; the stream must be declared direct."""
+        return self._add(component, stream, DIRECT)
+
+    def custom_grouping(self, component: str, grouping: CustomGrouping, stream: str = DEFAULT_STREAM) -> BoltDeclarer:
+        """A `CustomGrouping` of the user's own chooses the tasks."""
+        return self._add(component, stream, CUSTOM, (), grouping)
+
+
+class TopologyBuilder:
+    """Collects components; `build()` checks them and makes the topology."""
+
+    def __init__(self) -> None:
+        self._declared: list[Declarer] = []
+
+    def set_spout(self, id: str, spout: Spout, parallelism: int = 1, tasks: int | None = None) -> Declarer:
+        """Add a spout with `parallelism` executors and as many tasks, or `tasks` of them."""
+        declarer = Declarer(id, spout, parallelism, tasks)
+        self._declared.append(declarer)
+        return declarer
+
+    def set_bolt(
+        self, id: str, bolt: Bolt | BasicBolt, parallelism: int = 1, tasks: int | None = None
+    ) -> BoltDeclarer:
+        """Add a bolt with `parallelism` executors and as many tasks, or `tasks` of them."""
+        declarer = BoltDeclarer(id, bolt, parallelism, tasks)
+        self._declared.append(declarer)
+        return declarer
+
+    def build(self) -> Topology:
+        """The topology. Raises TopologyError with every mistake found."""
+        mistakes: list[str] = []
+        specs: dict[str, ComponentSpec] = {}
+        for declarer in self._declared:
+            spec = _check_component(declarer, mistakes)
+            if spec.id in specs:
+                mistakes.append(f"component id {spec.id!r} is used twice; every component needs an id of its own")
+            else:
+                specs[spec.id] = spec
+        if not any(spec.is_spout for spec in specs.values()):
+            mistakes.append("there is no spout; a topology needs at least one, add it with set_spout")
+        for spec in specs.values():
+            _check_inputs(spec, specs, mistakes)
+        if mistakes:
+            raise TopologyError(mistakes)
+        return Topology(specs)
+
+
+def _check_component(declarer: Declarer, mistakes: list[str]) -> ComponentSpec:
+    id_, component = declarer._id, declarer._component
+    wants_bolt = isinstance(declarer, BoltDeclarer)
+    _check_id(id_, mistakes)
+    kinds = (Bolt, BasicBolt) if wants_bolt else (Spout,)
+    if not isinstance(component, kinds):
+        what = "a Bolt or BasicBolt" if wants_bolt else "a Spout"
+        hint = "; pass an instance, not the class" if isinstance(component, type) else ""
+        shown = component.__name__ if isinstance(component, type) else type(component).__name__
+        mistakes.append(f"component {id_!r} must be {what}, not {shown}{hint}")
+    else:
+        who = f"component {id_!r:.80}"
+        _check_methods(who, component, BOLT_METHODS if wants_bolt else SPOUT_METHODS, mistakes)
+        if wants_bolt:
+            _check_call(who, component, "execute", 2 if isinstance(component, BasicBolt) else 1, mistakes)
+        else:
+            _check_call(who, component, "next_tuple", 0, mistakes)
+        if not isinstance(blocking := component.blocking, bool):
+            mistakes.append(f"component {id_!r} has blocking = {repr_of(blocking)}; allowed: True or False")
+    executors, tasks = _check_parallelism(id_, declarer._parallelism, declarer._tasks, mistakes)
+    outputs: dict[str, Stream] = {}
+    if isinstance(component, Component):
+        try:
+            outputs = parse_outputs(component.outputs)
+        except Exception as error:  # a property's own, too
+            mistakes.append(f"component {id_!r} declares bad outputs: {message_of(error)}")
+    mistakes.extend(
+        f"component {id_!r} declares a stream {name!r}; names that begin with {SYSTEM_PREFIX!r} are the system's"
+        for name in outputs
+        if name.startswith(SYSTEM_PREFIX)
+    )
+    config = _check_config(id_, declarer._config, mistakes)
+    return ComponentSpec(str(id_), component, executors, tasks, outputs, tuple(declarer._subscriptions), config)
+
+
+def _check_id(id_: Any, mistakes: list[str]) -> None:
+    if mistake := name_mistake(id_):
+        mistakes.append(f"a component id {mistake}")
+    elif id_.startswith(SYSTEM_PREFIX):
+        mistakes.append(f"component id {id_!r} begins with {SYSTEM_PREFIX!r}; such names are the system's")
+    elif set(id_) & set("/\\\0") or id_ in (".", ".."):
+        mistakes.append(f"component id {id_!r} may not hold a path separator (it names a directory)")
+
+
+def _check_methods(who: str, found: Any, methods: Iterable[str], mistakes: list[str]) -> None:
+    """Methods that would do nothing when they are called."""
+    for method in methods:
+        kind = deferred_kind(getattr(found, method, None))
+        if kind is not None:
+            mistakes.append(
+                f"{who} ({type(found).__name__}) defines {method} as {kind}: a call would do nothing; allowed is "
+                "a plain def (and blocking = True for what waits in it)"
+            )
+    if isinstance(found, ReplayingSpout):
+        # `read` is a generator by rights.
+        kinds = {"start": deferred_kind(found.start), "read": deferred_kind(found.read)}
+        mistakes.extend(
+            f"{who} ({type(found).__name__}) defines {method} as {kind}; allowed is a plain def, for read with yield"
+            for method, kind in kinds.items()
+            if kind is not None and (method != "read" or kind.startswith("async"))
+        )
+
+
+def _check_call(who: str, found: Any, method: str, arguments: int, mistakes: list[str]) -> None:
+    """The method that every tuple needs."""
+    if mistake := call_mistake(getattr(found, method, None), arguments):
+        mistakes.append(f"{who} ({type(found).__name__}) defines {method} {mistake}")
+
+
+def _check_parallelism(id_: Any, executors: Any, tasks: Any, mistakes: list[str]) -> tuple[int, int]:
+    def count(what: str, value: Any) -> int:
+        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+            mistakes.append(f"component {id_!r} has {what} {value!r}; it must be an integer from 1 up")
+            return 1
+        return value
+
+    n_executors = count("parallelism", executors)
+    if tasks is None:
+        return n_executors, n_executors
+    n_tasks = count("tasks", tasks)
+    if n_executors > n_tasks and isinstance(tasks, int) and tasks >= 1:
+        mistakes.append(
+            f"component {id_!r} has {n_executors} executors for {n_tasks} tasks; executors cannot exceed tasks"
+        )
+    return n_executors, n_tasks
+
+
+def _check_config(id_: Any, config: dict[str, Any], mistakes: list[str]) -> dict[str, Any]:
+    kept: dict[str, Any] = {}
+    for key, value in config.items():
+        try:
+            name, checked = check_setting(key, value)
+        except ConfigError as error:
+            mistakes.append(f"component {id_!r}: {error}")
+            continue
+        if name not in COMPONENT_SETTINGS:
+            mistakes.append(
+                f"component {id_!r}: setting {key} cannot differ per component; those that can are "
+                f"{', '.join(COMPONENT_SETTINGS)}"
+            )
+            continue
+        kept[name] = checked
+    return kept
+
+
+def _check_inputs(spec: ComponentSpec, specs: dict[str, ComponentSpec], mistakes: list[str]) -> None:
+    if not spec.is_spout and not spec.subscriptions:
+        mistakes.append(f"bolt {spec.id!r} has no input; subscribe it to a stream with one of the groupings")
+    for subscription in spec.subscriptions:
+        if isinstance(subscription.custom, CustomGrouping):
+            who = f"the custom grouping of bolt {spec.id!r:.80}"
+            _check_methods(who, subscription.custom, GROUPING_METHODS, mistakes)
+        mistake = _input_mistake(spec, subscription, specs)
+        if mistake:
+            mistakes.append(f"bolt {spec.id!r} {mistake}")
+
+
+def _input_mistake(spec: ComponentSpec, sub: Subscription, specs: dict[str, ComponentSpec]) -> str | None:
+    source = specs.get(sub.source) if isinstance(sub.source, str) else None
+    if source is None:
+        return f"subscribes to unknown component {sub.source!r}{_near(sub.source, specs)}"
+    shape = source.outputs.get(sub.stream) if isinstance(sub.stream, str) else None
+    if shape is None:
+        declared = ", ".join(map(repr, source.outputs)) or "none"
+        return f"subscribes to unknown stream {sub.stream!r} of {sub.source!r}; its streams: {declared}"
+    if sub.grouping in (FIELDS, PARTIAL_KEY):
+        if not sub.fields:
+            return f"groups {sub.source!r} by no fields; name at least one of {', '.join(shape.fields)}"
+        unknown = [name for name in sub.fields if name not in shape.fields]
+        if unknown:
+            return (
+                f"groups {sub.source!r} stream {sub.stream!r} by unknown field {', '.join(map(repr, unknown))}; "
+                f"its fields: {', '.join(shape.fields)}"
+            )
+    if sub.grouping == DIRECT and not shape.direct:
+        return (
+            f"uses direct grouping on stream {sub.stream!r} of {sub.source!r}, which is not declared direct; "
+            f"declare it as Stream({', '.join(map(repr, shape.fields))}, direct=True)"
+        )
+    if sub.grouping != DIRECT and shape.direct:
+        return f"uses {sub.grouping} grouping on direct stream {sub.stream!r} of {sub.source!r}; use direct_grouping"
+    if sub.grouping == CUSTOM and not isinstance(sub.custom, CustomGrouping):
+        return f"has a custom grouping that is no CustomGrouping: {sub.custom!r:.80}"
+    return None
+
+
+def _near(name: str, names: Iterable[str]) -> str:
+    known = list(names)
+    near = difflib.get_close_matches(str(name), known, n=1)
+    return f"; did you mean {near[0]!r}?" if near else f"; components: {', '.join(map(repr, known))}"

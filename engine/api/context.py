@@ -1,0 +1,79 @@
+"""TopologyContext: what a task may know of where it runs."""
+
+from __future__ import annotations
+
+import os
+import random
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from squall.engine.api.plan import Plan
+from squall.engine.api.user_metrics import Counter, Histogram, UserMetrics
+
+
+class Hook(Protocol):
+    """A `TaskHook`, as far as a context knows it."""
+
+    def prepare(self, conf: Mapping[str, Any], context: TopologyContext) -> None: ...
+
+
+class HookList(Protocol):
+    """Where the hooks of a task are kept: `engine.api.hooks`."""
+
+    def add(self, hook: Hook) -> None: ...
+
+
+@dataclass(frozen=True)
+class TopologyContext:
+    """Handed to `open` and `prepare`."""
+
+    topology_name: str
+    component_id: str
+    task_id: int
+    task_index: int
+    """Position of this task among its component's: 0, 1, 2 ..."""
+    worker: str
+    """"node:port"."""
+    attempt: int
+    """Incarnation of the worker: 1, then one more each time it is replaced."""
+    plan: Plan
+    state_root: str | None = None
+    now_ns: Callable[[], int] = time.monotonic_ns
+    """The clock of everything in this topology; in simulation it moves only when it is told to."""
+    random: random.Random = field(default_factory=random.Random, compare=False)
+    """Chance for this task, repeatable where the topology has a `seed`."""
+    metrics: UserMetrics = field(default_factory=UserMetrics, repr=False, compare=False, kw_only=True)
+    hooks: HookList | None = field(default=None, repr=False, compare=False, kw_only=True)
+
+    def component_tasks(self, component: str) -> list[int]:
+        """Ids of the tasks of a component, sorted; empty if there is no such component."""
+        return list(self.plan.tasks_of(component))
+
+    @property
+    def state_dir(self) -> str:
+        """A directory of this task's own that outlives its worker's death. Made on first use."""
+        if self.state_root is None:
+            raise RuntimeError(f"{self.component_id}[{self.task_id}] has no state directory in this mode")
+        path = os.path.join(self.state_root, f"{self.component_id}-{self.task_index}")
+        os.makedirs(path, mode=0o700, exist_ok=True)
+        return path
+
+    def counter(self, name: str) -> Counter:
+        """A counter of this task's, shown in the report summed over tasks; the same object for the same name."""
+        return self.metrics.counter(self.component_id, self.task_id, name)
+
+    def gauge(self, name: str, fn: Callable[[], float]) -> None:
+        """Show what `fn` returns, per task. It is called about once a second, by the worker's loop."""
+        self.metrics.gauge(self.component_id, self.task_id, name, fn)
+
+    def histogram(self, name: str) -> Histogram:
+        """A distribution of numbers: count, mean, p50, p90, p99 and max in the report, over all tasks."""
+        return self.metrics.histogram(self.component_id, self.task_id, name)
+
+    def add_hook(self, hook: Hook) -> None:
+        """Let a `TaskHook` see what this task emits, executes, acks and fails. In `open` and `prepare` only."""
+        if self.hooks is None:
+            raise RuntimeError(f"{self.component_id}[{self.task_id}] has no hooks in this mode")
+        self.hooks.add(hook)

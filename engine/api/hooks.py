@@ -1,0 +1,126 @@
+"""Task hooks: a look at what a task does, for those who measure or log (Storm's `ITaskHook`).
+
+Guarantees: a task without hooks pays nothing for them; with hooks, each is called in the order they were added, on the
+task's own thread, right after the thing has happened. What a hook raises counts as raised by the component.
+
+Relies on: `engine.core.watching`, which lets them see.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+from squall.engine.api.context import Hook, TopologyContext
+from squall.engine.api.failure import Failure
+from squall.engine.api.tuple import Tuple
+from squall.engine.errors import ComponentError
+from squall.engine.foreign.text import repr_of
+
+
+class EmitInfo(NamedTuple):
+    """A tuple was emitted."""
+
+    task_id: int
+    stream: str
+    values: Any
+    out_tasks: list[int]
+
+
+class SpoutAckInfo(NamedTuple):
+    """A message of this spout task was processed completely."""
+
+    task_id: int
+    message_id: Any
+    complete_latency_ms: float | None
+    """Since it was emitted; None where that was before the hook was added."""
+
+
+class SpoutFailInfo(NamedTuple):
+    """A message of this spout task failed."""
+
+    task_id: int
+    message_id: Any
+    failure: Failure
+    fail_latency_ms: float | None
+
+
+class BoltExecuteInfo(NamedTuple):
+    """`execute` returned."""
+
+    task_id: int
+    tup: Tuple
+    execute_latency_ms: float
+
+
+class BoltAckInfo(NamedTuple):
+    """A tuple was acked; for a basic bolt, when `execute` has returned."""
+
+    task_id: int
+    tup: Tuple
+
+
+class BoltFailInfo(NamedTuple):
+    """A tuple was failed; for a basic bolt, because `execute` raised."""
+
+    task_id: int
+    tup: Tuple
+
+
+class TaskHook:
+    """Override what you want to see. Added in `open` or `prepare` with `context.add_hook(hook)`."""
+
+    def prepare(self, conf: Mapping[str, Any], context: TopologyContext) -> None:
+        """Called once, when the component has been opened."""
+
+    def emit(self, info: EmitInfo) -> None: ...
+    def spout_ack(self, info: SpoutAckInfo) -> None: ...
+    def spout_fail(self, info: SpoutFailInfo) -> None: ...
+    def bolt_execute(self, info: BoltExecuteInfo) -> None: ...
+    def bolt_ack(self, info: BoltAckInfo) -> None: ...
+    def bolt_fail(self, info: BoltFailInfo) -> None: ...
+
+    def cleanup(self) -> None:
+        """Called at an orderly end, after the component's own `close` or `cleanup`."""
+
+
+class Hooks:
+    """The hooks of one task. Empty until the component adds one; nothing is wrapped while it is."""
+
+    def __init__(self, component: str, task: int, now_ns: Callable[[], int]) -> None:
+        self.task = task
+        self.now_ns = now_ns
+        self._component = component
+        self._hooks: list[TaskHook] = []
+        self._opened = False
+
+    def add(self, hook: Hook) -> None:
+        """ComponentError for what is no hook, or when the component is open already."""
+        if not isinstance(hook, TaskHook):
+            raise ComponentError(
+                f"{self._component}[{self.task}] adds {repr_of(hook)} as a hook; allowed: a TaskHook"
+            )
+        if self._opened:
+            raise ComponentError(f"{self._component}[{self.task}] adds a hook too late; add hooks in open or prepare")
+        self._hooks.append(hook)
+
+    def open(self, conf: Mapping[str, Any], context: TopologyContext) -> bool:
+        """The component has been opened: prepare the hooks; whether there are any."""
+        self._opened = True
+        for hook in self._hooks:
+            hook.prepare(conf, context)
+        return bool(self._hooks)
+
+    def close(self) -> None:
+        for hook in self._hooks:
+            hook.cleanup()
+
+    def emitted(self, stream: str, values: Any, tasks: list[int]) -> list[int]:
+        """Tell of an emit; the tasks."""
+        self.tell("emit", EmitInfo(self.task, stream, values, tasks))
+        return tasks
+
+    def tell(self, method: str, info: tuple[Any, ...]) -> None:
+        """Call `method` of every hook."""
+        for hook in self._hooks:
+            getattr(hook, method)(info)

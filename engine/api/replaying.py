@@ -1,0 +1,103 @@
+"""ReplayingSpout: a spout that emits what failed again, with growing delays; subclasses only read.
+
+Guarantees: a record is kept until it is acked (or dead), and emitted again after each failure, under the same message
+id. The delay grows by two with each attempt of that record, with jitter, so that a downstream that is down is not
+hammered by everything at once.
+
+Not promised: anything across the death of this spout's worker. A source that can be read again from a position should
+keep that position in `context.state_dir`; see `AckedPrefix` and examples/word_count.py.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+from squall.engine.api.component import Spout
+from squall.engine.clock import NS_PER_SEC
+from squall.engine.errors import ComponentError
+from squall.engine.foreign.identity import key_of
+from squall.engine.foreign.text import repr_of
+
+if TYPE_CHECKING:
+    from squall.engine.api.collectors import SpoutCollector
+    from squall.engine.api.context import TopologyContext
+    from squall.engine.api.failure import Failure
+
+Record = tuple[Any, Any]
+"""(message id, values)."""
+
+
+class ReplayingSpout(Spout):
+    """Subclasses define `outputs` and `read()`, and may define `start(conf, context)`."""
+
+    first_delay_secs: float = 0.01
+    """Before the first replay of a record. A failure is mostly a worker that died, and that is back within 50 ms."""
+    max_delay_secs: float = 5.0
+    max_waiting: int = 1_000_000
+    """While so many records wait to be emitted again, none are read: each is kept in memory."""
+
+    def read(self) -> Iterator[Record | None]:
+        """Yield (message id, values) of each record, None when there is nothing at the moment; return at the end."""
+        raise TypeError(f"{type(self).__name__} must define read")
+
+    def start(self, conf: Mapping[str, Any], context: TopologyContext) -> None:
+        """Called once, before `read`."""
+
+    def open(self, conf: Mapping[str, Any], context: TopologyContext, collector: SpoutCollector) -> None:
+        self._collector = collector
+        self._kept: dict[Any, Record] = {}
+        self._due: list[tuple[int, int, Any]] = []
+        self._order = 0
+        self._now_ns, self._jitter = context.now_ns, context.random
+        self._at_end = False
+        self.start(conf, context)
+        self._records = self.read()
+
+    def next_tuple(self) -> None:
+        if self._due and self._due[0][0] <= self._now_ns():
+            kept = self._kept.get(heapq.heappop(self._due)[2])
+            if kept is not None:
+                self._collector.emit(kept[1], kept[0])
+            return
+        if self._at_end or len(self._due) >= self.max_waiting:
+            return
+        record = next(self._records, _END)
+        if record is _END:
+            self._at_end = True
+        elif record is not None:
+            message_id, values = record
+            key = key_of(message_id)
+            if message_id is None or key in self._kept:
+                raise ComponentError(
+                    f"{type(self).__name__}.read yielded message id {repr_of(message_id)}; every record needs one, "
+                    "and no two that are pending may share it"
+                )
+            self._kept[key] = message_id, values
+            self._collector.emit(values, message_id)
+
+    @property
+    def exhausted(self) -> bool:  # type: ignore[override]
+        """All was read, and nothing waits to be emitted again."""
+        return self._at_end and not self._kept
+
+    @property
+    def waiting_count(self) -> int:
+        return len(self._due)
+
+    def ack(self, message_id: Any) -> None:
+        self._kept.pop(key_of(message_id), None)
+
+    def on_failure(self, message_id: Any, failure: Failure) -> None:
+        key = key_of(message_id)
+        if key not in self._kept:
+            return
+        delay_secs = min(self.max_delay_secs, self.first_delay_secs * 2.0 ** min(failure.attempt - 1, 30))
+        self._order += 1
+        due_ns = self._now_ns() + round(delay_secs * self._jitter.uniform(0.5, 1.0) * NS_PER_SEC)
+        heapq.heappush(self._due, (due_ns, self._order, key))
+        self.fail(message_id)
+
+
+_END: Any = object()

@@ -1,0 +1,74 @@
+"""Streams: the named outputs of a component and the fields of their tuples."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from squall.engine.foreign.names import name_mistake
+from squall.engine.foreign.text import repr_of
+
+DEFAULT_STREAM = "default"
+SYSTEM_PREFIX = "__"
+SYSTEM_COMPONENT = "__system"
+ACKER_COMPONENT = "__acker"
+TICK_STREAM = "__tick"
+TICK_FIELDS = ("rate_secs",)
+
+
+class Stream:
+    """One output stream: its field names, and whether the producer picks the receiving task (`direct`).
+
+    Raises ValueError for a repeated field name and what is none (see `engine.foreign.names`).
+    """
+
+    __slots__ = ("direct", "fields", "index")
+
+    def __init__(self, *fields: str, direct: bool = False) -> None:
+        for name in fields:
+            if mistake := name_mistake(name):
+                raise ValueError(f"a field name {mistake}")
+        if len(set(fields)) != len(fields):
+            raise ValueError(f"field names must differ, got {', '.join(fields)}")
+        self.fields = fields
+        self.direct = direct
+        self.index = {name: position for position, name in enumerate(fields)}
+
+    def __repr__(self) -> str:
+        return f"Stream({', '.join(map(repr, self.fields))}{', direct=True' if self.direct else ''})"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Stream) and (self.fields, self.direct) == (other.fields, other.direct)
+
+    def __hash__(self) -> int:
+        return hash((self.fields, self.direct))
+
+    def __reduce__(self) -> tuple[object, tuple[tuple[str, ...], bool]]:
+        return _restore, (self.fields, self.direct)
+
+
+def _restore(fields: tuple[str, ...], direct: bool) -> Stream:
+    return Stream(*fields, direct=direct)
+
+
+Outputs = Sequence[str] | Mapping[str, Sequence[str] | Stream]
+"""What a component may write as its `outputs`: field names, or stream name -> field names or Stream."""
+
+
+def parse_outputs(outputs: Outputs) -> dict[str, Stream]:
+    """Normalise a component's `outputs`. Raises ValueError saying what is wrong."""
+    if isinstance(outputs, str):
+        raise ValueError(f"outputs must be a tuple of field names, not the string {outputs!r}; write ({outputs!r},)")
+    if outputs is not None and not isinstance(outputs, Iterable):
+        raise ValueError(f"outputs are {repr_of(outputs)}; allowed are field names, or stream names with theirs")
+    if not isinstance(outputs, Mapping):
+        return {DEFAULT_STREAM: Stream(*outputs)} if outputs else {}
+    streams = {}
+    for name, fields in outputs.items():
+        if mistake := name_mistake(name):
+            raise ValueError(f"a stream name {mistake}")
+        if isinstance(fields, str):
+            raise ValueError(f"stream {name!r} must have a tuple of field names, not the string {fields!r}")
+        if not isinstance(fields, Stream | Iterable):
+            raise ValueError(f"stream {name!r} has {repr_of(fields)}; allowed are field names, or a Stream")
+        streams[name] = fields if isinstance(fields, Stream) else Stream(*fields)
+    return streams

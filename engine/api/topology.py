@@ -1,0 +1,92 @@
+"""A topology: the graph of components that a builder made and a cluster runs. Plain data, picklable, immutable."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from squall.engine.api.component import BasicBolt, Bolt, CustomGrouping, Spout
+from squall.engine.api.stream import ACKER_COMPONENT, Stream
+
+SHUFFLE = "shuffle"
+LOCAL_OR_SHUFFLE = "local_or_shuffle"
+FIELDS = "fields"
+PARTIAL_KEY = "partial_key"
+ALL = "all"
+GLOBAL = "global"
+NONE = "none"
+DIRECT = "direct"
+CUSTOM = "custom"
+
+
+@dataclass(frozen=True)
+class Subscription:
+    """One input of a bolt: which stream, and how its tuples are spread over the bolt's tasks."""
+
+    source: str
+    stream: str
+    grouping: str
+    fields: tuple[str, ...] = ()
+    custom: CustomGrouping | None = None
+
+
+@dataclass(frozen=True)
+class ComponentSpec:
+    """A component as placed in a topology."""
+
+    id: str
+    component: Spout | Bolt | BasicBolt
+    executors: int
+    tasks: int
+    outputs: Mapping[str, Stream]
+    subscriptions: tuple[Subscription, ...] = ()
+    config: Mapping[str, Any] = field(default_factory=dict)
+    """Settings of this component alone, by Squall's name."""
+
+    @property
+    def is_spout(self) -> bool:
+        return isinstance(self.component, Spout)
+
+    @property
+    def kind(self) -> str:
+        return "spout" if self.is_spout else "bolt"
+
+
+@dataclass(frozen=True)
+class Topology:
+    """All components, by id, in the order they were declared."""
+
+    components: Mapping[str, ComponentSpec]
+
+    def __getitem__(self, component: str) -> ComponentSpec:
+        return self.components[component]
+
+    @property
+    def spouts(self) -> list[ComponentSpec]:
+        return [spec for spec in self.components.values() if spec.is_spout]
+
+    def subscribers(self, source: str, stream: str) -> list[tuple[ComponentSpec, Subscription]]:
+        """Who reads a stream, in the order they were declared."""
+        return [
+            (spec, subscription)
+            for spec in self.components.values()
+            for subscription in spec.subscriptions
+            if (subscription.source, subscription.stream) == (source, stream)
+        ]
+
+    def downstream(self) -> list[str]:
+        """Ids of all components, those with fewer hops from a spout first; those that no spout reaches last."""
+        order = [spec.id for spec in self.spouts]
+        for component in order:
+            for spec in self.components.values():
+                if spec.id not in order and any(component == one.source for one in spec.subscriptions):
+                    order.append(spec.id)
+        return order + [name for name in self.components if name not in order]
+
+    def layout(self, ackers: int) -> list[tuple[str, str, int, int]]:
+        """(id, kind, tasks, executors) of every component, the ackers included: what a scheduler needs to know."""
+        rows = [(spec.id, spec.kind, spec.tasks, spec.executors) for spec in self.components.values()]
+        if ackers:
+            rows.append((ACKER_COMPONENT, "acker", ackers, ackers))
+        return rows

@@ -1,0 +1,126 @@
+"""The tuple a bolt receives, and the run of tuples it is tracked with.
+
+A *run* is a series of consecutive tuples of one tree to one task. It has one edge id, whatever its length; the receiver
+acks the edge when the last tuple of the run is done. Each tuple can be acked and failed on its own all the same.
+
+Guarantees: a tuple is acked or failed once; a second time is an error, as is anchoring to a tuple that is done, because
+either would corrupt the XOR of its tree.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from squall.engine.api.stream import SYSTEM_COMPONENT, TICK_STREAM, Stream
+from squall.engine.errors import ComponentError
+from squall.engine.foreign.text import repr_of
+
+
+class Source:
+    """Where tuples come from: shared by all tuples of a batch."""
+
+    __slots__ = ("component", "fields", "index", "stream", "task")
+
+    def __init__(self, component: str, task: int, stream: str, shape: Stream) -> None:
+        self.component = component
+        self.task = task
+        self.stream = stream
+        self.fields = shape.fields
+        self.index = shape.index
+
+
+class Run:
+    """A run at its receiver: what is needed to ack its edge. `root` 0 means untracked.
+
+    `others` holds the (root, edge) pairs beyond the first of a tuple that was anchored to several trees.
+    """
+
+    __slots__ = ("children", "edge", "failed", "mask", "others", "remaining", "root")
+
+    def __init__(self, root: int, edge: int, remaining: int, others: tuple[tuple[int, int], ...] = ()) -> None:
+        self.root = root
+        self.edge = edge
+        self.remaining = remaining
+        self.others = others
+        self.children = 0
+        """XOR of the edges of everything emitted with an anchor in this run."""
+        self.mask = 0
+        """Workers that those were sent to, one bit per incarnation."""
+        self.failed = False
+
+
+class Tuple:
+    """One tuple. Read values by position (`tup[0]`), by field (`tup["word"]`), by iteration, or `values`.
+
+    Belongs to the executor that received it; a bolt may keep it until it acks it.
+    """
+
+    __slots__ = ("_done", "_run", "_source", "values")
+
+    values: tuple[Any, ...]
+
+    def __init__(self, values: tuple[Any, ...], source: Source, run: Run) -> None:
+        self.values = values
+        self._source = source
+        self._run = run
+        self._done = False
+
+    def __getitem__(self, key: int | str) -> Any:
+        if key.__class__ is str:
+            try:
+                return self.values[self._source.index[key]]
+            except KeyError:
+                raise ComponentError(self._no_field(key)) from None
+        return self.values[key]  # type: ignore[index]
+
+    def _no_field(self, name: object) -> str:
+        source = self._source
+        return (
+            f"a tuple of {source.component}, stream {source.stream!r}, has no field {repr_of(name)}; "
+            f"its fields are {', '.join(source.fields)}"
+        )
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self.values)
+
+    def __contains__(self, field: object) -> bool:
+        """Whether there is a *field* of that name."""
+        return field in self._source.index
+
+    @property
+    def fields(self) -> tuple[str, ...]:
+        return self._source.fields
+
+    @property
+    def source_component(self) -> str:
+        return self._source.component
+
+    @property
+    def source_task(self) -> int:
+        return self._source.task
+
+    @property
+    def source_stream(self) -> str:
+        return self._source.stream
+
+    @property
+    def is_tick(self) -> bool:
+        """Whether this is a tick of the system and no data."""
+        return self._source.stream == TICK_STREAM and self._source.component == SYSTEM_COMPONENT
+
+    def select(self, *fields: str) -> tuple[Any, ...]:
+        """The values of some fields, in the order asked for."""
+        return tuple(self[name] for name in fields)
+
+    def __repr__(self) -> str:
+        source = self._source
+        named = zip(source.fields, self.values, strict=False)
+        shown = ", ".join(f"{name}={repr_of(value, 60)}" for name, value in named)
+        return f"<Tuple from {source.component}:{source.task} {source.stream} {shown}>"
+
+
+Anchors = Tuple | Sequence[Tuple]

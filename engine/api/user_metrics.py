@@ -1,0 +1,234 @@
+"""Metrics of users' components: counters, gauges and histograms that a task keeps under names of its own.
+
+Guarantees: a name means one metric per task, of one kind, however often it is asked for; counting is exact, and a
+histogram's percentile within 1/8 of the true value; metrics of several tasks and lives of a worker add up.
+
+Relies on: being handed the memory (`Allocate`), so that in a worker it can be shared memory, which outlives the worker.
+One thread per metric: that of the task it belongs to. Gauges are read by the worker's loop.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from squall.engine.errors import ComponentError
+from squall.engine.foreign.text import repr_of
+
+COUNTER, GAUGE, HISTOGRAM = "counter", "gauge", "histogram"
+MAX_NAME_CHARS = 200
+
+# Log-linear buckets over the powers of two that 2**-32 to 2**32 lie between, 8 in each; the first is for 0 and below.
+_STEPS, _LOWEST, _OCTAVES = 8, -32, 64
+_BUCKETS = 1 + _STEPS * _OCTAVES
+_WORD = 8
+_SIZE_BYTES = {COUNTER: _WORD, GAUGE: _WORD, HISTOGRAM: _WORD * (_BUCKETS + 2)}
+
+Allocate = Callable[[str, int, str, str, int], memoryview]
+"""(component, task, kind, name, bytes) -> zeroed memory of a new metric."""
+ReportError = Callable[[str, int, BaseException], None]
+
+
+@dataclass(frozen=True)
+class MetricReading:
+    """One metric of one task, read at one moment."""
+
+    component: str
+    task: int
+    kind: str
+    name: str
+    memory: memoryview
+    born: int = 0
+    """Greater for a later life of the task."""
+
+
+class Counter:
+    """Counts; `inc` by anything that is an integer, up to 2**63 - 1 in all."""
+
+    __slots__ = ("_cell", "_who")
+
+    def __init__(self, memory: memoryview, who: str = "a counter") -> None:
+        self._cell = memory.cast("q")
+        self._who = who
+
+    def inc(self, by: int = 1) -> None:
+        """Count one more, or `by` more. ComponentError if it cannot hold that."""
+        try:
+            self._cell[0] += by
+        except (ValueError, TypeError) as error:
+            raise ComponentError(
+                f"{self._who} is at {self.value} and cannot count {repr_of(by)} more; allowed are integers, with a "
+                "count from -2**63 to 2**63 - 1"
+            ) from error
+
+    @property
+    def value(self) -> int:
+        return self._cell[0]
+
+
+class Histogram:
+    """Distribution of the numbers it was updated with."""
+
+    __slots__ = ("_counts", "_sums")
+
+    def __init__(self, memory: memoryview) -> None:
+        self._counts = memory[: _WORD * _BUCKETS].cast("q")
+        self._sums = memory[_WORD * _BUCKETS :].cast("d")
+
+    def update(self, value: float) -> None:
+        """Count one value. Values of 0 and below share a bucket. ComponentError for what is no finite number."""
+        self._counts[bucket_of(value)] += 1
+        sums = self._sums
+        sums[0] += value
+        if value > sums[1]:
+            sums[1] = value
+
+    @property
+    def count(self) -> int:
+        return sum(self._counts)
+
+    def buckets(self) -> list[int]:
+        return self._counts.tolist()
+
+    @property
+    def total(self) -> float:
+        return self._sums[0]
+
+    @property
+    def largest(self) -> float:
+        """0.0 where nothing above it was seen."""
+        return self._sums[1]
+
+
+def bucket_of(value: float) -> int:
+    """The bucket that counts `value`."""
+    try:
+        finite = math.isfinite(value)
+    except (TypeError, OverflowError):
+        finite = False
+    if not finite:
+        raise ComponentError(f"a histogram cannot take {repr_of(value)}; allowed: finite numbers")
+    if value <= 0:
+        return 0
+    fraction, exponent = math.frexp(value)
+    index = 1 + (exponent - _LOWEST) * _STEPS + int((fraction - 0.5) * 2 * _STEPS)
+    return min(max(index, 1), _BUCKETS - 1)
+
+
+def bucket_bounds(index: int) -> tuple[float, float]:
+    """Smallest value counted in bucket `index`, and the first one past it."""
+    if index == 0:
+        return 0.0, 0.0
+    octave, step = divmod(index - 1, _STEPS)
+    unit = math.ldexp(1 / (2 * _STEPS), octave + _LOWEST)
+    return (step + _STEPS) * unit, (step + _STEPS + 1) * unit
+
+
+def percentile(buckets: list[int], fraction: float) -> float:
+    """The value that `fraction` (0..1] of what was counted does not exceed; 0.0 where nothing was."""
+    rank = max(1.0, fraction * sum(buckets))
+    seen = 0
+    for index, count in enumerate(buckets):
+        if count and seen + count >= rank:
+            low, high = bucket_bounds(index)
+            return low + (high - low) * (rank - seen) / count
+        seen += count
+    return 0.0
+
+
+class UserMetrics:
+    """All metrics of one worker."""
+
+    def __init__(self, allocate: Allocate | None = None) -> None:
+        self._allocate = allocate
+        self._metrics: dict[tuple[str, int, str], tuple[str, memoryview, Any]] = {}
+        self._gauges: dict[tuple[str, int, str], Callable[[], float]] = {}
+
+    def counter(self, component: str, task: int, name: str) -> Counter:
+        found: Counter = self._of(
+            component, task, COUNTER, name, lambda memory: Counter(memory, f"counter {name!r} of {component}[{task}]")
+        )
+        return found
+
+    def histogram(self, component: str, task: int, name: str) -> Histogram:
+        found: Histogram = self._of(component, task, HISTOGRAM, name, Histogram)
+        return found
+
+    def gauge(self, component: str, task: int, name: str, read: Callable[[], float]) -> None:
+        if not callable(read):
+            raise ComponentError(
+                f"gauge {name!r} of {component}[{task}] got {repr_of(read)}; allowed: a function without arguments"
+            )
+        self._of(component, task, GAUGE, name, lambda memory: memory.cast("d"))
+        self._gauges[component, task, name] = read
+
+    def _of(self, component: str, task: int, kind: str, name: str, make: Callable[[memoryview], Any]) -> Any:
+        if not isinstance(name, str) or not 0 < len(name) <= MAX_NAME_CHARS or not name.isprintable():
+            raise ComponentError(
+                f"{component}[{task}] names a {kind} {repr_of(name)}; allowed: 1 to {MAX_NAME_CHARS} printable "
+                "characters"
+            )
+        key = component, task, name
+        known = self._metrics.get(key)
+        if known is None:
+            size = _SIZE_BYTES[kind]
+            memory = (
+                memoryview(bytearray(size))
+                if self._allocate is None
+                else self._allocate(component, task, kind, name, size)
+            )
+            known = self._metrics[key] = kind, memory, make(memory)
+        if known[0] != kind:
+            raise ComponentError(f"{component}[{task}] has a {known[0]} {name!r}; it cannot be a {kind} as well")
+        return known[2]
+
+    def sample(self, report: ReportError) -> None:
+        """Read every gauge. One that raises is reported and not read again. The worker's loop thread."""
+        for key, read in list(self._gauges.items()):
+            try:
+                self._metrics[key][2][0] = float(read())
+            except BaseException as error:
+                del self._gauges[key]
+                report(key[0], key[1], error)
+
+    def readings(self) -> list[MetricReading]:
+        return [
+            MetricReading(component, task, kind, name, memory)
+            for (component, task, name), (kind, memory, _) in self._metrics.items()
+        ]
+
+
+Metrics = dict[str, dict[str, object]]
+"""Component -> metric -> its value: a number for a counter, a number per task for a gauge, count, mean, p50, p90, p99
+and max for a histogram."""
+
+
+def summarise(readings: Iterable[MetricReading]) -> Metrics:
+    """All tasks and lives together. Of a gauge the newest life of each task counts."""
+    groups: dict[tuple[str, str, str], list[MetricReading]] = {}
+    for reading in readings:
+        groups.setdefault((reading.component, reading.name, reading.kind), []).append(reading)
+    metrics: Metrics = {}
+    for (component, name, kind), group in sorted(groups.items()):
+        value: object
+        if kind == COUNTER:
+            value = sum(Counter(reading.memory).value for reading in group)
+        elif kind == GAUGE:
+            newest = sorted(group, key=lambda reading: reading.born)
+            value = {reading.task: reading.memory.cast("d")[0] for reading in newest}
+        else:
+            value = _merged([Histogram(reading.memory) for reading in group])
+        metrics.setdefault(component, {})[name] = value
+    return metrics
+
+
+def _merged(histograms: list[Histogram]) -> dict[str, float]:
+    buckets = [sum(counts) for counts in zip(*(histogram.buckets() for histogram in histograms), strict=True)]
+    count = sum(buckets)
+    largest = max(histogram.largest for histogram in histograms)
+    merged = {"count": count, "mean": sum(histogram.total for histogram in histograms) / count if count else 0.0}
+    for percent in (50, 90, 99):
+        merged[f"p{percent}"] = min(largest, percentile(buckets, percent / 100))
+    return merged | {"max": largest}

@@ -1,0 +1,329 @@
+"""Builds the executors of one worker from a topology and its plan, and opens them.
+
+Guarantees: every task has a user object of its own (copied through pickle, in `--local` mode too, so that both modes
+treat shared state alike); `open` and `prepare` run once per task, in task order, before any tuple flows.
+"""
+
+from __future__ import annotations
+
+import itertools
+import random
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, TypeVar, cast
+
+from squall.engine.api.component import BasicBolt, Bolt, Spout
+from squall.engine.api.config import Config
+from squall.engine.api.context import TopologyContext
+from squall.engine.api.failure import Failure
+from squall.engine.api.hooks import Hooks
+from squall.engine.api.plan import ExecutorPlan, Plan
+from squall.engine.api.stream import ACKER_COMPONENT
+from squall.engine.api.topology import ComponentSpec, Topology
+from squall.engine.api.user_metrics import UserMetrics
+from squall.engine.core.backpressure import SPOUT_TURNS_PER_LIMIT
+from squall.engine.core.blocking import BlockingExecutor
+from squall.engine.core.blocking_spout import BlockingSpoutExecutor
+from squall.engine.core.executor import AtHand, BoltExecutor, BoltTask, TaskCrashed
+from squall.engine.core.spout_executor import TURN_NS, SpoutExecutor, SpoutTask
+from squall.engine.core.spout_gate import BlockingSpoutCollector, BlockingSpoutTask, Emits, Gate
+from squall.engine.core.watching import watch_bolt, watch_spout
+from squall.engine.core.worker_core import WorkerCore
+from squall.engine.errors import ComponentError, SquallError
+from squall.engine.flow.collectors import BasicCollector, BoltCollector, SpoutCollector
+from squall.engine.flow.emitter import Emitter
+from squall.engine.flow.ids import root_ids
+from squall.engine.flow.outbox import Outbox
+from squall.engine.foreign.methods import Returned, checked
+from squall.engine.foreign.text import text_of_error
+from squall.engine.report.account import ACCOUNT_COLUMNS, Words
+from squall.engine.report.metrics import SpoutStats, TaskStats
+from squall.engine.tracking.attempts import Attempts, Journal, Limits
+from squall.engine.tracking.lane import Lane, OwnTurn, TrialTurn
+from squall.engine.tracking.peers import Peers
+from squall.engine.tracking.pending import PendingTable
+
+T = TypeVar("T")
+
+
+@dataclass
+class Surroundings:
+    """What a worker core gets from whoever runs it."""
+
+    topology_name: str
+    worker: str
+    """"node:port"."""
+    attempt: int
+    now_ns: Callable[[], int]
+    state_root: str | None
+    report_error: Callable[[str, int, str], None]
+    """(component, task, text): an error that does not end the worker."""
+    dead_letter: Callable[[str, int, Any, Any, Failure], None]
+    """(component, task, message id, values, last failure)."""
+    wake: Callable[[], None] = lambda: None
+    """Wakes the loop from another thread."""
+    copy: Callable[[ComponentSpec], Any] = lambda spec: spec.component
+    """A fresh copy of a component's user object."""
+    metrics: UserMetrics = field(default_factory=UserMetrics)
+    """What the components measure themselves."""
+    deterministic: bool = False
+    """No threads for blocking bolts, and nothing that depends on how long things take."""
+    interrupts: bool = False
+    """A KeyboardInterrupt in a component may be the operator's."""
+    note_failure: Callable[[str, int, Any, Failure], None] = lambda component, task, message_id, failure: None
+    """(spout, task, message id, failure): every failure of a tree, for the operator."""
+    journal: Callable[[str, int], Journal | None] = lambda component, index: None
+    """(spout, task index): where attempts outlive this worker."""
+    trial_turn: TrialTurn = field(default_factory=OwnTurn)
+    """When a message under suspicion may be tried."""
+    at_hand: AtHand = field(default_factory=lambda: [0])
+    """Where the loop says whose code it is in."""
+    account: Callable[[int], Words] = lambda task: [0] * len(ACCOUNT_COLUMNS)
+    """Where the account of a spout task lies, which its incarnations go on with."""
+
+
+class Assembler:
+    """Makes one worker's core."""
+
+    def __init__(self, topology: Topology, plan: Plan, config: Config, me: int, peers: Peers, around: Surroundings):
+        self.topology = topology
+        self.plan = plan
+        self.config = config
+        self.me = me
+        self.around = around
+        self.core = WorkerCore(
+            topology, plan, me, peers, around.now_ns, adapts=not around.deterministic,
+            limit_bytes=config.link_window_bytes,
+        )
+        self.core.report_error = around.report_error
+        self._warned: set[tuple[str, str]] = set()
+        self._blocking_spouts: list[BlockingSpoutExecutor] = []
+        self._turn_bytes = config.link_window_bytes // SPOUT_TURNS_PER_LIMIT
+        self._rng = random.Random(None if config.seed is None else config.seed * 1009 + me)
+        self._conf = config.for_components()
+        mine = sorted(self.core.ackers)
+        everyones = range(len(plan.ackers))
+        # D7b: a spout's trees are tracked by an acker of its own worker where there is one.
+        self._acker_turns = itertools.cycle(mine or everyones) if plan.ackers else None
+
+    def build(self) -> WorkerCore:
+        """The core with all its tasks opened. Raises TaskCrashed if user code does."""
+        for executor in self.plan.executors[self.me]:
+            if executor.component == ACKER_COMPONENT:
+                continue
+            spec = self.topology[executor.component]
+            if spec.is_spout and spec.component.blocking and not self.around.deterministic:
+                self._blocking_spout_executor(spec, executor)
+            elif spec.is_spout:
+                self._spout_executor(spec, executor)
+            else:
+                self._bolt_executor(spec, executor)
+        # A tuple then passes several bolts of this worker in one round.
+        order = self.topology.downstream()
+        self.core.bolts.sort(key=lambda bolt: order.index(bolt.tasks[0].component))
+        for runner in self.core.blocking:
+            runner.start()
+        for spout in self._blocking_spouts:
+            spout.start()
+        return self.core
+
+    def _spout_executor(self, spec: ComponentSpec, executor: ExecutorPlan) -> None:
+        tasks = []
+        for task in executor.tasks:
+            user, context, pending, stats, roots = self._spout_parts(spec, task)
+            collector = SpoutCollector(
+                self._emitter(spec, task, self.core.outbox, context), pending, roots(), self._report(spec, task)
+            )
+            _guard(spec, task, "open", partial(user.open, self._conf_of(spec), context, collector))
+            if hooks := self._hooks(spec, context):
+                watch_spout(hooks, collector, pending)
+            tasks.append(SpoutTask(spec.id, task, user, collector, pending, stats, self._max_pending(spec)))
+        turn_ns = None if self.around.deterministic else TURN_NS
+        for made in tasks:
+            made.returned = Returned(spec.id, made.task, "next_tuple", self._warn(spec, made.task, "returned"))
+        self.core.add_spout_executor(
+            SpoutExecutor(
+                tasks, self.around.at_hand, turn_ns, lambda task, secs: self._slow_spout(spec, task, secs),
+                self._turn_bytes,
+            )
+        )
+
+    def _slow_spout(self, spec: ComponentSpec, task: SpoutTask, secs: float) -> None:
+        self._warn(spec, task.task, "slow")(
+            f"next_tuple of {spec.id}[{task.task}] took {secs:.1f} s; nothing else ran in worker {self.around.worker} "
+            "meanwhile; a spout that waits says blocking = True"
+        )
+
+    def _blocking_spout_executor(self, spec: ComponentSpec, executor: ExecutorPlan) -> None:
+        gate, outbox, tasks = Gate(self.around.wake), Outbox(), []
+        for task in executor.tasks:
+            user, context, pending, stats, roots = self._spout_parts(spec, task)
+            report = self._report(spec, task)
+            # The loop emits by itself what was held back, so it has an emitter of its own.
+            collector = SpoutCollector(self._emitter(spec, task, self.core.outbox, context), pending, roots(), report)
+            made = BlockingSpoutTask(spec.id, task, user, collector, pending, stats, self._max_pending(spec))
+            made.returned = Returned(spec.id, task, "next_tuple", self._warn(spec, task, "returned"))
+            emits = Emits(pending)
+            own = BlockingSpoutCollector(self._emitter(spec, task, outbox, context), emits, roots(), report)
+            made.join(gate, own, emits)
+            tasks.append(made)
+            _guard(spec, task, "open", partial(user.open, self._conf_of(spec), context, own))
+            if hooks := self._hooks(spec, context):
+                watch_spout(hooks, own, emits)
+        name = f"{spec.id}[{executor.first_task}]"
+        runner = BlockingSpoutExecutor(tasks, gate, outbox, name, self.core.absorb, self._turn_bytes)
+        self._blocking_spouts.append(runner)
+        self.core.add_spout_executor(runner)
+
+    def _spout_parts(
+        self, spec: ComponentSpec, task: int
+    ) -> tuple[Spout, TopologyContext, PendingTable, SpoutStats, Callable[[], Iterator[int] | None]]:
+        """What every spout task has: the user's object, its context, its pending table, its counters, and what makes
+        sources of root ids for it."""
+        user: Spout = self._copy(spec, task)
+        stats = self.core.stats[task] = SpoutStats(self.around.account(task))
+        context = self._context(spec, task)
+        acker = None if self._acker_turns is None else next(self._acker_turns)
+        pending = self._pending(spec, task, user, stats, context.task_index, acker)
+        return user, context, pending, stats, lambda: None if acker is None else root_ids(acker)
+
+    def _max_pending(self, spec: ComponentSpec) -> int | None:
+        limit: int | None = spec.config.get("max_spout_pending", self.config.max_spout_pending)
+        return limit
+
+    def _pending(
+        self, spec: ComponentSpec, task: int, user: Spout, stats: SpoutStats, index: int, acker: int | None
+    ) -> PendingTable:
+        around, tracking, config = self.around, self.core.tracking, self.config
+        limits = Limits(config.max_attempts, config.max_crashes, config.on_error == "crash", spec.id)
+        attempts = Attempts(limits, around.journal(spec.id, index))
+        attempts.forgot = partial(around.report_error, spec.id, task)
+        attempts.resume(around.worker)
+        return PendingTable(
+            task, user, around.now_ns, round(config.message_timeout_secs * 1e9), stats,
+            tracking.init_tree if acker is None else tracking.init_for(acker), tracking.forget_tree,
+            partial(around.dead_letter, spec.id, task), attempts, Lane(around.trial_turn),
+            partial(around.note_failure, spec.id, task),
+        )
+
+    def _bolt_executor(self, spec: ComponentSpec, executor: ExecutorPlan) -> None:
+        tick_secs = spec.config.get("tick_tuple_freq_secs", self.config.tick_tuple_freq_secs)
+        bolt: Bolt | BasicBolt = spec.component  # type: ignore[assignment]
+        own_thread = bolt.blocking and not self.around.deterministic
+        outbox = Outbox() if own_thread else self.core.outbox
+        tasks, collectors = [], {}
+        for task in executor.tasks:
+            user: Any = self._copy(spec, task)
+            context = self._context(spec, task)
+            emitter = self._emitter(spec, task, outbox, context)
+            made_task = BoltTask(spec.id, task, user, self._stats(task), tick_secs)
+            tasks.append(made_task)
+            report = self._report(spec, task)
+            collectors[task] = collector = (
+                BasicCollector(emitter, report)
+                if isinstance(user, BasicBolt)
+                else BoltCollector(emitter, self.around.worker, report, self.core.stats[task])
+            )
+            arguments = (self._conf_of(spec), context) + (() if isinstance(user, BasicBolt) else (collector,))
+            _guard(spec, task, "prepare", partial(user.prepare, *arguments))
+            made_task.execute = user.execute  # what `prepare` may have put there
+            made_task.returned = Returned(spec.id, task, "execute", self._warn(spec, task, "returned"))
+            if hooks := self._hooks(spec, context):
+                made_task.execute = watch_bolt(hooks, collector, checked(user.execute, made_task.returned))
+        made = BoltExecutor(
+            tasks, collectors, outbox, self.around.now_ns, self.core.source, self.around.worker,
+            crash=self.config.on_error == "crash", at_hand=None if own_thread else self.around.at_hand,
+            slices=not self.around.deterministic, interrupts=self.around.interrupts,
+            emitted_bytes=self._emitted_bytes if self.around.deterministic else None, most_bytes=self._turn_bytes,
+        )
+        runner = None
+        if own_thread:
+            runner = BlockingExecutor(
+                made, f"{spec.id}[{executor.first_task}]", self._post, self.config.execute_timeout_of(spec.config),
+                self._post_resets, self.core.pressure.limit_bytes,
+            )
+        self.core.add_bolt_executor(made, runner)
+
+    def _copy(self, spec: ComponentSpec, task: int) -> Any:
+        try:
+            return self.around.copy(spec)
+        except SquallError:
+            raise  # it names the component and what to do
+        except BaseException as error:
+            raise TaskCrashed(spec.id, task, "its copying", error) from error
+
+    def _emitted_bytes(self, task: int) -> int:
+        """What a task has emitted that was not flushed."""
+        return self.core.emitters[task].open_bytes()
+
+    def _post(self, handover: Any) -> None:
+        self.core.post(handover)
+        self.around.wake()
+
+    def _post_resets(self, roots: Iterable[int]) -> None:
+        self.core.post_resets(roots)
+        self.around.wake()
+
+    def _stats(self, task: int) -> TaskStats:
+        stats = self.core.stats[task] = TaskStats()
+        return stats
+
+    def _emitter(self, spec: ComponentSpec, task: int, outbox: Outbox, context: TopologyContext) -> Emitter:
+        try:
+            emitter = Emitter(
+                spec.id, task, self.me, self.topology, self.plan, outbox, self.core.bits, self._rng, context,
+                spec.config.get("debug", self.config.debug),
+            )
+        except BaseException as error:
+            raise TaskCrashed(spec.id, task, "prepare of a custom grouping", error) from error
+        self.core.emitters[task] = emitter
+        return emitter
+
+    def _context(self, spec: ComponentSpec, task: int) -> TopologyContext:
+        around = self.around
+        index = self.plan.tasks_of(spec.id).index(task)
+        return TopologyContext(
+            around.topology_name, spec.id, task, index, around.worker, around.attempt, self.plan, around.state_root,
+            around.now_ns, random.Random(None if self.config.seed is None else f"{self.config.seed} {spec.id} {index}"),
+            metrics=around.metrics, hooks=Hooks(spec.id, task, around.now_ns),
+        )
+
+    def _hooks(self, spec: ComponentSpec, context: TopologyContext) -> Hooks | None:
+        """The hooks the component added while it was opened, prepared; None if there are none."""
+        hooks = cast("Hooks", context.hooks)
+        added = _guard(spec, context.task_id, "prepare of a hook", partial(hooks.open, self._conf_of(spec), context))
+        if not added:
+            return None
+        self.core.hooks.append((spec.id, hooks))
+        return hooks
+
+    def _conf_of(self, spec: ComponentSpec) -> dict[str, Any]:
+        return {**self._conf, **spec.config}
+
+    def _warn(self, spec: ComponentSpec, task: int, about: str) -> Callable[[str], None]:
+        """Tells the operator of something that is wrong and can go on, once per component."""
+        report = self._report(spec, task)
+
+        def warn(text: str) -> None:
+            if (spec.id, about) not in self._warned:
+                self._warned.add((spec.id, about))
+                report(ComponentError(text))
+
+        return warn
+
+    def _report(self, spec: ComponentSpec, task: int) -> Callable[[BaseException], None]:
+        stats = self.core.stats[task]
+
+        def report(error: BaseException) -> None:
+            stats.errors += 1
+            self.around.report_error(spec.id, task, text_of_error(error))
+
+        return report
+
+
+def _guard(spec: ComponentSpec, task: int, doing: str, call: Callable[[], T]) -> T:
+    try:
+        return call()
+    except BaseException as error:
+        raise TaskCrashed(spec.id, task, doing, error) from error

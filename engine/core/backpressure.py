@@ -1,0 +1,271 @@
+"""Back-pressure: which bolts must wait, and whether spouts must, because a queue holds too many bytes.
+
+A *queue* is what waits for one bolt task: in its inbox, where it is in this worker; in the worker that emitted it,
+where the task is in another. Each may hold `limit_bytes`; one that does is *full* until it is down to half of it.
+
+The rules
+    * Spouts stop first: while anything is full anywhere, none emits.
+    * A bolt that can send to a full task is *held*: it is not scheduled, as in Storm.
+    * A bolt is never held by a task of its own cycle (its strongly connected component in the graph of components).
+      So who waits for whom follows the graph of cycles, which has none: what stands at its end always runs, and nothing
+      can wait for ever. What circulates in a cycle is bounded in another way: when its queues in this worker hold
+      `CYCLE_LIMITS` times the limit (or twice the limit for each of its tasks, or `CYCLE_VALUES` of the largest tuples
+      seen in it, if that is more), the cycle emits more than it takes, and the worker ends by `CycleOverflow`.
+    * A cycle that emits what it takes stays far below: a tuple that is executed, or under way, is in no queue, and what
+      other workers say is a turn old, so spouts emit beside what circulates, one tuple a turn where each fills a queue,
+      until some of it is queued whenever they look. About 30 of them met in one worker at worst, hence a number
+      of tuples and not of limits alone.
+
+Guarantees: a queue exceeds its limit by what one turn of an executor emitted, and, where it is fed by other workers, by
+one link window for each. Counts what is *queued*: each batch is weighed once when it is put (two of its rows are
+looked at), and once more, exactly, if it is still there at the end of the turn.
+
+Pure. One thread: the worker's loop; `processed_bytes` of a task alone is written by the thread that executes it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Protocol
+
+from squall.engine.api.plan import Plan
+from squall.engine.api.topology import Topology
+from squall.engine.core.executor import BoltTask, TaskCrashed
+from squall.engine.flow.batch import Batch
+from squall.engine.flow.parcel import Parcel
+from squall.engine.foreign.sizes import row_bytes
+
+CYCLE_LIMITS = 16
+"""So many times the limit of one queue the queues of one cycle may hold in one worker."""
+CYCLE_VALUES = 64
+"""So many of the largest tuples seen in a cycle its queues may hold in one worker, however small the limit is,"""
+CYCLE_VALUES_PER_SPOUT = 4
+"""and so many more for each task of a spout: each may emit one before it is told to stop."""
+MOST_FOR_VALUES = 1 << 30
+"""But no more than this many bytes for that reason: tuples that grow as they go round must end too."""
+FRAMES_PER_WINDOW = 8
+"""A link window is so many frames of the largest size, so that it is not overshot by much."""
+SPOUT_TURNS_PER_LIMIT = 4
+"""A spout task emits a share of what a queue may hold in one turn at most, so that queues are looked at in between."""
+_MIB = 1 << 20
+
+
+class CycleOverflow(TaskCrashed):
+    """A cycle of bolts emits more than it takes, and only memory would end it."""
+
+    def __init__(self, cycle: list[str], task: int, held_bytes: int, allowed_bytes: int) -> None:
+        self.component = cycle[0]
+        self.task = task
+        way = " -> ".join([*cycle, cycle[0]])
+        self.error_text = (
+            f"{way} holds {held_bytes / _MIB:.1f} MiB in its queues, allowed {round(allowed_bytes / _MIB, 1):g}: "
+            "it emits more than it takes"
+        )
+        self.traceback_text = ""
+        Exception.__init__(self, f"cycle {self.error_text}")
+
+
+class Feeder(Protocol):
+    """An executor whose bolt can send to others."""
+
+    def hold(self, step: int) -> None:
+        """One more of its targets is full (1), or one fewer (-1)."""
+
+
+class Backpressure:
+    """The queues of one worker, and what it knows of the others'."""
+
+    def __init__(self, topology: Topology, plan: Plan, me: int, limit_bytes: int) -> None:
+        self.limit_bytes = limit_bytes
+        self._plan = plan
+        self._me = me
+        self._graph = {
+            source: {spec.id for spec in topology.components.values() for one in spec.subscriptions
+                     if one.source == source}
+            for source in topology.components
+        }
+        self._cycles = find_cycles(self._graph)
+        self._cycle_of = {component: cycle for cycle in self._cycles for component in cycle}
+        spout_tasks = sum(len(plan.tasks_of(spec.id)) for spec in topology.spouts)
+        self._cycle_values = CYCLE_VALUES + CYCLE_VALUES_PER_SPOUT * spout_tasks
+        self._largest = {task: 0 for component in self._cycle_of for task in plan.tasks_of(component)}
+        """Task of a cycle -> bytes of the largest tuple for it that was seen here."""
+        self._tasks: dict[int, BoltTask] = {}
+        self._feeders: dict[str, list[Feeder]] = {}
+        """Executors here that are held while a task of the component is full."""
+        self.full: set[int] = set()
+        """Tasks here whose queue is full."""
+        self.full_elsewhere: frozenset[int] = frozenset()
+        """Tasks of other workers whose queue is, as they say."""
+        self._waiting: dict[int, int] = {}
+        """Task of another worker -> bytes for it that have not left."""
+        self._waiting_full: set[int] = set()
+
+    # ---- set-up ----
+
+    def add(self, component: str, tasks: Iterable[BoltTask], feeder: Feeder) -> None:
+        """An executor of this worker."""
+        self._tasks.update((task.task, task) for task in tasks)
+        own_cycle = self._cycle_of.get(component, ())
+        for target in self._graph[component]:
+            if target not in own_cycle:
+                self._feeders.setdefault(target, []).append(feeder)
+
+    # ---- what is queued ----
+
+    def put(self, task: BoltTask, batch: Batch) -> None:
+        """A batch is about to be put in the queue of a task of this worker."""
+        task.received_bytes += batch.bytes or batch.weigh()
+        if self._largest:
+            self._see_size(batch)
+        if task.received_bytes - task.processed_bytes >= self.limit_bytes:
+            self._see(task)
+
+    def leave(self, batches: Iterable[Batch]) -> None:
+        """Batches for other workers leave. What was never left behind by a send is in no account: most never are."""
+        for batch in batches:
+            if batch.measured:
+                self.waits(batch.target, -batch.bytes)
+
+    def waits(self, target: int, size_bytes: int) -> None:
+        """So many bytes more (or, if negative, fewer) wait for a task of another worker, left behind by a send."""
+        waiting = self._waiting[target] = self._waiting.get(target, 0) + size_bytes
+        if waiting >= self.limit_bytes:
+            if target not in self._waiting_full:
+                self._waiting_full.add(target)
+                self._hold(target, 1)
+        elif target in self._waiting_full and 2 * waiting < self.limit_bytes:
+            self._waiting_full.remove(target)
+            self._hold(target, -1)
+
+    def measure_waiting(self, parcels: Iterable[Parcel]) -> None:
+        """Measure what is still there after everything that may leave has left."""
+        for parcel in parcels:
+            for batch in reversed(parcel.batches):
+                if batch.measured:
+                    break
+                parcel.bytes += batch.measure()
+                self._see_size(batch)
+                self.waits(batch.target, batch.bytes)
+
+    def end_turn(self) -> None:
+        """Measure what is still in inboxes, and see what is no longer full. Raises CycleOverflow."""
+        for task in self._tasks.values():
+            if task.inbox:
+                self._measure_inbox(task)
+        if self.full:
+            for number in [task for task in self.full if 2 * self._tasks[task].queued_bytes < self.limit_bytes]:
+                self.full.remove(number)
+                self._hold(number, -1)
+            self._look_for_overflow()
+        elif self._waiting_full:
+            self._look_for_overflow()
+
+    def _measure_inbox(self, task: BoltTask) -> None:
+        for batch, _ in reversed(task.inbox):
+            if batch.measured:
+                return
+            task.received_bytes += batch.measure()
+        self._see(task)
+
+    def _see_size(self, batch: Batch) -> None:
+        """Of the tuples of a batch, the average: all it takes is what is known already."""
+        before = self._largest.get(batch.target)
+        if before is not None and batch.bytes > before * len(batch.rows):
+            self._largest[batch.target] = batch.bytes // len(batch.rows)
+
+    def _see(self, task: BoltTask) -> None:
+        if task.queued_bytes >= self.limit_bytes and task.task not in self.full:
+            self.full.add(task.task)
+            self._hold(task.task, 1)
+
+    def others_are_full(self, tasks: frozenset[int]) -> tuple[frozenset[int], frozenset[int]]:
+        """These tasks of other workers are full now; which have become so, and which are no longer."""
+        before, self.full_elsewhere = self.full_elsewhere, tasks
+        newly, no_longer = tasks - before, before - tasks
+        for task in newly:
+            self._hold(task, 1)
+        for task in no_longer:
+            self._hold(task, -1)
+        return newly, no_longer
+
+    def _hold(self, target: int, step: int) -> None:
+        for feeder in self._feeders.get(self._plan.task_component[target], ()):
+            feeder.hold(step)
+
+    # ---- what follows ----
+
+    @property
+    def congested(self) -> bool:
+        """Spouts must wait."""
+        return bool(self.full or self._waiting_full)
+
+    @property
+    def stalled(self) -> bool:
+        """Something that came may lie here for long: a queue is full, or who would empty it may be held."""
+        return bool(self.full or self._waiting_full or self.full_elsewhere)
+
+    @property
+    def held_bytes(self) -> int:
+        """What the queues of this worker hold."""
+        return sum(task.queued_bytes for task in self._tasks.values()) + sum(self._waiting.values())
+
+    def _look_for_overflow(self) -> None:
+        for cycle in self._cycles:
+            tasks = [task for component in cycle for task in self._plan.tasks_of(component)]
+            held_bytes = sum(
+                self._tasks[task].queued_bytes if task in self._tasks else self._waiting.get(task, 0) for task in tasks
+            )
+            # Not fewer than so many tasks may hold that were filled from outside.
+            allowed_bytes = self.limit_bytes * max(CYCLE_LIMITS, 2 * len(tasks))
+            if held_bytes > allowed_bytes:
+                allowed_bytes = max(allowed_bytes, self._bytes_of_values(tasks))
+                if held_bytes > allowed_bytes:
+                    self._find_largest(tasks)
+                    allowed_bytes = max(allowed_bytes, self._bytes_of_values(tasks))
+                if held_bytes > allowed_bytes:
+                    raise CycleOverflow(cycle, tasks[0], held_bytes, allowed_bytes)
+
+    def _bytes_of_values(self, tasks: list[int]) -> int:
+        return min(self._cycle_values * max(self._largest[task] for task in tasks), MOST_FOR_VALUES)
+
+    def _find_largest(self, tasks: list[int]) -> None:
+        """Look at every tuple in these inboxes, before a worker ends: a large one hides among small ones."""
+        for number in tasks:
+            if (task := self._tasks.get(number)) is not None:
+                sizes = (row_bytes(row) for batch, _ in task.inbox for row in batch.rows)
+                self._largest[number] = max(self._largest[number], max(sizes, default=0))
+
+
+def find_cycles(graph: dict[str, set[str]]) -> list[list[str]]:
+    """The strongly connected components that have a cycle: each a list of components, one after the other along an edge
+    where that is possible. `graph`: who sends to whom."""
+    reached = {component: _reach(graph, component) for component in graph}
+    cycles: list[list[str]] = []
+    for component in graph:
+        if component not in reached[component] or any(component in cycle for cycle in cycles):
+            continue
+        members = [other for other in graph if other in reached[component] and component in reached[other]]
+        cycles.append(_in_order(graph, members))
+    return cycles
+
+
+def _reach(graph: dict[str, set[str]], start: str) -> set[str]:
+    """Everything that comes after `start`; itself only if it is in a cycle."""
+    reached: set[str] = set()
+    to_look_at = list(graph[start])
+    while to_look_at:
+        component = to_look_at.pop()
+        if component not in reached:
+            reached.add(component)
+            to_look_at += graph.get(component, ())
+    return reached
+
+
+def _in_order(graph: dict[str, set[str]], members: list[str]) -> list[str]:
+    order, left = [members[0]], members[1:]
+    while left:
+        after = next((member for member in left if member in graph[order[-1]]), left[0])
+        order.append(after)
+        left.remove(after)
+    return order

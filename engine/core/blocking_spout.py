@@ -1,0 +1,171 @@
+"""An executor with a thread of its own, for spouts that wait (for a queue, a socket, a service) in `next_tuple`.
+
+Guarantees
+    * The user's object still sees one call at a time: `next_tuple`, `ack`, `fail`, `on_failure`, `on_dead_letter`,
+      `activate` and `deactivate` are all called by this one thread. Answers are therefore told between two calls of
+      `next_tuple`, however long one takes; the loop counts them at once.
+    * What the thread emits leaves at once, not when `next_tuple` comes back. Its trees are in the pending table, and in
+      the task's journal where one is kept, before any bolt sees them.
+    * A thread that sits in `next_tuple` keeps nothing from coming to rest: deactivated, what it emits waits inside
+      `emit` until the topology is active again. Is the worker ended before that, it is as if it had not been emitted.
+
+The pending table, ackers and limits stay the loop's: what the two share is behind `engine.core.spout_gate`.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from squall.engine.core.blocking import JOIN_SECS, Handover
+from squall.engine.core.spout_executor import INPUT, NOTHING, PENDING_LIMIT, RETRY, SpoutExecutor, SpoutTask
+from squall.engine.core.spout_gate import BlockingSpoutTask, Gate, Stopped
+from squall.engine.core.spout_says import exhausted, waiting_count
+from squall.engine.flow.outbox import Outbox
+from squall.engine.foreign.methods import checked
+from squall.engine.tracking.lane import Letter as DeadLetter
+
+_IN_CALL_JOIN_SECS = 1.0
+"""How long to wait for a spout that sits in `next_tuple`, as most do: it may wait for ever. `close` is then called
+while it does; to close what it waits for is the way to have it come back."""
+_PAUSE_MIN_SECS, _PAUSE_MAX_SECS = 0.001, 0.03
+"""How long a spout that emitted nothing is left alone, as an idle worker leaves its spouts."""
+
+
+class BlockingSpoutExecutor(SpoutExecutor):
+    """Runs spout tasks on a thread. Methods that begin with `_thread` are the thread's, the rest is the loop's."""
+
+    def __init__(
+        self, tasks: list[BlockingSpoutTask], gate: Gate, outbox: Outbox, name: str,
+        absorb: Callable[[Handover], None], turn_bytes: int,
+    ) -> None:
+        """`outbox` is the thread's; `absorb` brings what was emitted on its way."""
+        super().__init__(list(tasks), turn_ns=None, turn_bytes=turn_bytes)
+        self.gate = gate
+        gate.tasks = tasks
+        self._outbox = outbox
+        self._absorb = absorb
+        self._thread = threading.Thread(target=self._thread_run, name=name, daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def set_active(self, active: bool) -> None:
+        if not active:
+            self.gate.allow(0)
+        for task in self.gate.tasks:
+            if task.active != active:
+                task.active = active
+                self.gate.post(task, task.user, "activate" if active else "deactivate")
+
+    def run(self, emits: int, may_send: bool = True) -> bool:
+        """Take what the thread has emitted, do what is due, and let it emit up to `emits` more."""
+        taken = self._take()
+        worked = super().run(0, may_send) or taken
+        for task in self.gate.tasks if emits else ():
+            if task.active:
+                task.waits_for = self._waits_for(task, taken)
+        self.gate.allow(min(emits, self._fitting(self.tasks[0])))
+        return worked
+
+    @staticmethod
+    def _waits_for(task: BlockingSpoutTask, taken: bool) -> int:
+        if task.max_pending is not None and len(task.emits) >= task.max_pending:
+            return PENDING_LIMIT
+        return NOTHING if taken else RETRY if task.held_for_retry else INPUT
+
+    def _take(self) -> bool:
+        """Raises TaskCrashed if the thread has."""
+        gate = self.gate
+        with gate:
+            gate.looked()
+            crash, taken = gate.crash, None
+            if any(task.taken != task.own.emitted for task in gate.tasks):
+                taken = Handover(self._outbox, [], None)
+                for task in gate.tasks:
+                    task.take()
+        if taken is not None:
+            # Of all tasks that share the thread, together.
+            self.tasks[0].emit_bytes = max(taken.bytes // (taken.rows or 1), self.tasks[0].emit_bytes * 3 // 4)
+            self.write_journal()
+            self._absorb(taken)
+        if crash is not None:
+            task, doing, error = crash
+            raise task.crashed(doing, error) from error
+        return taken is not None
+
+    @property
+    def busy(self) -> bool:
+        return self.gate.busy
+
+    def give_back(self, task: SpoutTask, letter: DeadLetter) -> None:
+        with self.gate:
+            super().give_back(task, letter)
+
+    def end(self) -> None:
+        """Have the thread tell what is to be told, and end. `stop` waits for it."""
+        self.gate.stop()
+
+    def stop(self) -> None:
+        self.gate.stop()
+        if self._thread.is_alive():
+            self._thread.join(_IN_CALL_JOIN_SECS)
+            if not self.gate.asking:
+                self._thread.join(JOIN_SECS - _IN_CALL_JOIN_SECS)
+
+    # ---- the thread ----
+
+    def _thread_run(self) -> None:
+        pause_secs = 0.0
+        while (letters := self.gate.next_letters(pause_secs)) is not None:
+            try:
+                if letters:
+                    pause_secs = 0.0
+                    for task, on, method, arguments in letters:
+                        self._thread_call(task, method, getattr(on, method), arguments)
+                    for task in self.gate.tasks:
+                        self._thread_look(task)
+                    self.gate.delivered()
+                elif self._thread_ask():
+                    pause_secs = 0.0
+                else:
+                    pause_secs = min(max(2 * pause_secs, _PAUSE_MIN_SECS), _PAUSE_MAX_SECS)
+            except (_Crashed, Stopped):
+                return
+
+    def _thread_ask(self) -> bool:
+        """Ask each task for a tuple; whether one emitted anything."""
+        some = False
+        for task in self.gate.tasks:
+            if not self.gate.begin(task):
+                continue
+            before = task.own.emitted
+            self._thread_call(task, "next_tuple", checked(task.user.next_tuple, task.returned))
+            self._thread_look(task)
+            self.gate.end()
+            if task.own.emitted != before:
+                some = True
+            else:
+                self.gate.rests(task, self._thread_call(task, "exhausted", exhausted, (task.user,)))
+        return some
+
+    def _thread_look(self, task: BlockingSpoutTask) -> None:
+        """The loop may not ask a spout that is in a call for what it holds."""
+        task.waiting = self._thread_call(task, "waiting_count", waiting_count, (task.user,))
+
+    def _thread_call(
+        self, task: BlockingSpoutTask, doing: str, call: Callable[..., Any], arguments: tuple[Any, ...] = ()
+    ) -> Any:
+        try:
+            return call(*arguments)
+        except Stopped:
+            raise
+        except BaseException as error:
+            # `sys.exit` in a spout, too: the loop would wait for ever for a thread that just ended.
+            self.gate.crashed(task, doing, error)
+            raise _Crashed from error
+
+
+class _Crashed(Exception):
+    """The thread ends; the loop has been told why."""

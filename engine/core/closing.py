@@ -1,0 +1,41 @@
+"""The end of a worker's tasks: every one is told, whatever the others raise.
+
+The thread of the worker's loop, when nothing executes any more but in threads that are stopped here.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from squall.engine.core.executor import TaskCrashed
+
+if TYPE_CHECKING:
+    from squall.engine.core.worker_core import WorkerCore
+
+
+def close_tasks(core: WorkerCore) -> list[TaskCrashed]:
+    """Call `close` and `cleanup` of every task, `deactivate` first where spouts are active; what they raised."""
+    crashes = []
+    for spout in core.spouts:
+        try:
+            spout.set_active(False)
+        except TaskCrashed as crash:
+            crashes.append(crash)
+    for spout in core.spouts:
+        spout.end()
+    for runner in core.blocking:
+        runner.stop()
+    for spout in core.spouts:
+        spout.stop()
+    for component, task, user in core.users():
+        method = "close" if task in core.spout_tasks else "cleanup"
+        try:
+            getattr(user, method)()
+        except BaseException as error:
+            crashes.append(TaskCrashed(component, task, method, error))
+    for component, hooks in core.hooks:
+        try:
+            hooks.close()
+        except BaseException as error:
+            crashes.append(TaskCrashed(component, hooks.task, "cleanup of a hook", error))
+    return crashes

@@ -1,0 +1,321 @@
+"""Executors: call user code with tuples and turn what it did into acks and failures.
+
+Guarantees
+    * A task's methods are called one at a time, by one thread.
+    * The tuples of a run are executed in order; the run is acked after its last tuple is done, never before.
+    * An exception out of user code never passes for success: it becomes a `TaskCrashed` that says which task, which
+      tuple and why, after the trees at hand have been marked failed.
+
+No I/O: time comes from a clock, tuples come in batches, results go to an outbox.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, MutableSequence
+from itertools import islice
+from sys import getrefcount
+from typing import Any
+
+from squall.engine.api.component import BasicBolt, Bolt
+from squall.engine.api.failure import EXCEPTION, FAILED, Failure
+from squall.engine.api.stream import TICK_STREAM, Stream
+from squall.engine.api.tuple import Run, Source, Tuple
+from squall.engine.errors import FailedTuple, SquallError
+from squall.engine.flow.batch import Batch
+from squall.engine.flow.collectors import BasicCollector
+from squall.engine.flow.outbox import Outbox
+from squall.engine.foreign.methods import Returned
+from squall.engine.foreign.text import line_of_error, text_of_error, traceback_of
+from squall.engine.report.metrics import TaskStats
+
+
+def _refcount_of_unshared() -> int:
+    """What `getrefcount` gives for an object that only a local variable holds; it differs between interpreters."""
+    tup = Tuple((), _NO_SOURCE, Run(0, 0, 0))
+    return getrefcount(tup)
+
+
+_NO_SOURCE = Source("", 0, "", Stream())
+_UNSHARED = _refcount_of_unshared()
+SourceOf = Callable[[int, str], Source]
+AtHand = MutableSequence[int] | memoryview
+"""One word: the task whose code a loop is in, 0 = none. Read by who finds the loop hung."""
+
+
+SLICE_NS = 5_000_000
+"""So long a task executes before what it did is acked and sent, and others get their turn. Batches of quick bolts never
+take so long; one that computes or waits a while for each tuple does not keep its worker, or its own acks, waiting. How
+many tuples that is follows from what the last ones took: a limit on their number as well (512) cost a tenth of word
+count's throughput."""
+
+
+_FIRST_SLICE_ROWS = 16
+"""Where bytes and not time end a slice: so many tuples a task executes before it is known how much it emits for
+each."""
+
+
+class TaskCrashed(SquallError):
+    """User code raised, and the policy is to let the worker die of it."""
+
+    def __init__(self, component: str, task: int, doing: str, error: BaseException) -> None:
+        self.component = component
+        self.task = task
+        self.error_text = text_of_error(error)
+        self.traceback_text = traceback_of(error)
+        super().__init__(f"{component}[{task}] raised {self.error_text} in {doing}")
+
+
+class TaskHung(TaskCrashed):
+    """User code did not come back, and only the end of its worker ends it."""
+
+    def __init__(self, component: str, task: int, secs: float, limit_secs: float, stack: str) -> None:
+        self.component = component
+        self.task = task
+        self.error_text = f"in execute for {secs:g} s, execute_timeout_secs is {limit_secs:g}"
+        self.traceback_text = stack
+        SquallError.__init__(self, f"{component}[{task}] hung {self.error_text}")
+
+
+class BoltTask:
+    """One task of a bolt, whichever kind: its queue, its counters, its user object."""
+
+    __slots__ = (
+        "component", "execute", "inbox", "processed", "processed_bytes", "received", "received_bytes", "returned",
+        "slice_rows", "stats", "task", "tick_ns", "ticks_at_ns", "ticks_done", "ticks_put", "user",
+    )
+
+    def __init__(self, component: str, task: int, user: Bolt | BasicBolt, stats: TaskStats, tick_secs: float | None):
+        self.component = component
+        self.task = task
+        self.user = user
+        self.execute: Callable[..., Any] = user.execute
+        """The user's method, or what stands before it (see `engine.core.watching`)."""
+        self.returned: Callable[[Any], None] = Returned(component, task, "execute")
+        """Is given what `execute` returns, unless it is None."""
+        self.stats = stats
+        self.inbox: deque[tuple[Batch, Callable[[], None] | None]] = deque()
+        self.received = 0
+        """Tuples put in the inbox so far (counted by the thread that puts them)."""
+        self.processed = 0
+        """Tuples taken out and done (counted by the thread that executes them)."""
+        self.received_bytes = 0
+        self.processed_bytes = 0
+        """About how much memory these held, counted likewise."""
+        self.slice_rows = 1
+        """So many it is expected to execute in SLICE_NS; one at first, nobody knows how long it takes."""
+        self.tick_ns = round(tick_secs * 1e9) if tick_secs else 0
+        self.ticks_at_ns = 0
+        self.ticks_put = self.ticks_done = 0
+        """As `received` and `processed`, which count them too; no counter that anybody is shown does."""
+
+    @property
+    def in_queue(self) -> int:
+        """Tuples that wait to be executed."""
+        return self.received - self.processed - (self.ticks_put - self.ticks_done)
+
+    @property
+    def queued_bytes(self) -> int:
+        """About how much memory its queue holds."""
+        return self.received_bytes - self.processed_bytes
+
+
+class BoltExecutor:
+    """Runs the tasks of one bolt that share an executor."""
+
+    def __init__(
+        self, tasks: list[BoltTask], collectors: dict[int, Any], outbox: Outbox, now_ns: Callable[[], int],
+        source_of: SourceOf, worker: str, crash: bool, at_hand: AtHand | None = None, slices: bool = True,
+        interrupts: bool = False, emitted_bytes: Callable[[int], int] | None = None, most_bytes: int = 0,
+    ) -> None:
+        """`slices`: whether a long batch may be interrupted by time; False where order must not depend on it. Then it
+        is interrupted when what a task has emitted, `emitted_bytes(task)`, comes to `most_bytes`, if that is given.
+        `interrupts`: whether a KeyboardInterrupt may be the operator's, which ends the run whatever `crash` says."""
+        self.tasks = tasks
+        self.outbox = outbox
+        self._now_ns = now_ns
+        self._source_of = source_of
+        self._worker = worker
+        self._crash = crash
+        self._interrupts = interrupts
+        self._at_hand: AtHand = [0] if at_hand is None else at_hand
+        self.collectors = collectors
+        self._slices = slices
+        self._emitted_bytes = emitted_bytes
+        self._most_bytes = most_bytes
+        if emitted_bytes is not None:
+            for task in tasks:
+                task.slice_rows = _FIRST_SLICE_ROWS
+        self.held = 0
+        """How many of the tasks it can send to are full. While there are any, it is not to be run."""
+        self._process = {
+            task.task: self._process_basic if isinstance(task.user, BasicBolt) else self._process_plain
+            for task in tasks
+        }
+
+    def hold(self, step: int) -> None:
+        """One more of its targets is full (1), or one fewer (-1)."""
+        self.held += step
+
+    def run(self) -> bool:
+        """Process what is in the tasks' inboxes now; whether there was anything."""
+        worked = False
+        for task in self.tasks:
+            inbox = task.inbox
+            # What arrives meanwhile (a bolt that feeds itself) waits for the next turn, so that others get theirs.
+            left = len(inbox)
+            if not left:
+                continue
+            worked = True
+            stats = task.stats
+            until_ns = stats.execute_ns + SLICE_NS
+            while left:
+                batch, done = inbox.popleft()
+                if self.process(task, batch):
+                    inbox.appendleft((batch, done))
+                else:
+                    left -= 1
+                    if done is not None:
+                        done()
+                if self._slices:
+                    if stats.execute_ns >= until_ns:
+                        break
+                elif self._emitted_bytes is not None and self._emitted_bytes(task.task) >= self._most_bytes:
+                    break
+        return worked
+
+    def process(self, task: BoltTask, batch: Batch) -> bool:
+        """Execute a batch, or as much of it as fits a slice; whether there is more, left in it."""
+        count = len(batch.rows)
+        emitted_bytes = self._emitted_bytes
+        more = (self._slices or emitted_bytes is not None) and count > task.slice_rows
+        if more:
+            count = task.slice_rows
+            batch = batch.split(count, self.outbox.edges.next)
+        before_bytes = 0 if emitted_bytes is None else emitted_bytes(task.task)
+        begin = self._now_ns()
+        self._at_hand[0] = task.task
+        try:
+            self._process[task.task](task, batch)
+        finally:
+            self._at_hand[0] = 0
+            stats = task.stats
+            spent_ns = self._now_ns() - begin
+            task.processed += count
+            task.processed_bytes += batch.bytes
+            stats.execute_ns += spent_ns
+            if batch.stream != TICK_STREAM:
+                stats.executed += count
+                if emitted_bytes is None or self._slices:
+                    task.slice_rows = count * SLICE_NS // (spent_ns or 1) or 1
+                else:
+                    grown = emitted_bytes(task.task) - before_bytes
+                    task.slice_rows = max(1, count * self._most_bytes // max(1, grown))
+            else:
+                task.ticks_done += count
+        return more
+
+    def _process_basic(self, task: BoltTask, batch: Batch) -> None:
+        execute = task.execute
+        collector: BasicCollector = self.collectors[task.task]
+        run = collector.run
+        run.others = ()
+        tup = Tuple((), self._source_of(batch.source, batch.stream), run)
+        acks, workers, others = self.outbox.acks, self.outbox.workers, batch.others
+        rows = iter(batch.rows)
+        ends = batch.starts[1:]
+        ends.append(len(batch.rows))
+        runs = zip(batch.roots, batch.edges, batch.starts, ends, strict=True)
+        for index, (root, edge, begin, end) in enumerate(runs):
+            # One Run serves all: a basic bolt cannot ack or anchor by itself, so none outlives its turn.
+            collector.key = run.root = root
+            run.edge = edge
+            run.children = run.mask = 0
+            if others is not None:
+                self._join(collector, others.get(index, ()))
+            values = islice(rows, end - begin)
+            while True:
+                try:
+                    for tup.values in values:
+                        if (value := execute(tup, collector)) is not None:
+                            task.returned(value)
+                        if getrefcount(tup) != _UNSHARED:
+                            # The bolt kept it: the next one gets an object of its own.
+                            tup = Tuple((), tup._source, run)
+                    break
+                except BaseException as error:
+                    # `sys.exit` in a bolt ends no worker by itself, least of all in silence.
+                    self._raised_basic(task, batch, run, error)
+                # The bolt may have kept this one before it raised.
+                tup = Tuple((), tup._source, run)
+            if root:
+                if run.failed or others is not None:
+                    self.outbox.ack_run(run)
+                    run.failed = False
+                    continue
+                acks[root] = acks.get(root, 0) ^ edge ^ run.children
+                if run.mask:
+                    workers[root] = workers.get(root, 0) | run.mask
+            elif batch.stream != TICK_STREAM:
+                task.stats.untracked_executed += end - begin
+
+    def _raised_basic(self, task: BoltTask, batch: Batch, run: Run, error: BaseException) -> None:
+        if batch.stream != TICK_STREAM:
+            task.stats.failed += 1
+        if issubclass(type(error), FailedTuple):
+            # The tree is lost, but its other tuples are executed all the same, as in Storm.
+            self.outbox.fail_run(run, self.failure(task, FAILED, line_of_error(error)))
+        else:
+            self._raised(task, run, error)
+
+    @staticmethod
+    def _join(collector: BasicCollector, others: tuple[tuple[int, int], ...]) -> None:
+        """Runs of several trees: emits continue a run only if they are anchored to the very same input."""
+        run = collector.run
+        run.others = others
+        if others:
+            collector.key = object()
+
+    def _process_plain(self, task: BoltTask, batch: Batch) -> None:
+        execute = task.execute
+        source = self._source_of(batch.source, batch.stream)
+        rows, ends, others = batch.rows, batch.starts[1:], batch.others
+        ends.append(len(rows))
+        begin = 0
+        for index, (root, edge, end) in enumerate(zip(batch.roots, batch.edges, ends, strict=True)):
+            run = Run(root, edge, end - begin, others[index] if others and index in others else ())
+            for row in rows[begin:end]:
+                tup = Tuple(row, source, run)
+                try:
+                    if (value := execute(tup)) is not None:
+                        task.returned(value)
+                except FailedTuple as failed:
+                    self._finish(task, tup)
+                    self.outbox.fail_run(run, self.failure(task, FAILED, line_of_error(failed)))
+                except BaseException as error:
+                    self._finish(task, tup)
+                    self._raised(task, run, error)
+            if not root and batch.stream != TICK_STREAM:
+                task.stats.untracked_executed += end - begin
+            begin = end
+
+    @staticmethod
+    def _finish(task: BoltTask, tup: Tuple) -> None:
+        """A tuple whose `execute` raised is done, unless the bolt had acked or failed it before."""
+        if not tup._done:
+            tup._done = True
+            tup._run.remaining -= 1
+            if not tup.is_tick:
+                task.stats.failed += 1
+
+    def _raised(self, task: BoltTask, run: Run, error: BaseException) -> None:
+        """User code raised something: fail the trees at hand, then die of it or carry on, as configured."""
+        self.outbox.fail_run(run, self.failure(task, EXCEPTION, text_of_error(error)))
+        if self._crash or (self._interrupts and issubclass(type(error), KeyboardInterrupt)):
+            task.stats.errors += 1
+            raise TaskCrashed(task.component, task.task, "execute", error) from error
+        self.collectors[task.task].report_error(error)
+
+    def failure(self, task: BoltTask, reason: str, error: str) -> Failure:
+        """A failure in one of the tasks."""
+        return Failure(reason, task.component, task.task, self._worker, error)

@@ -1,0 +1,190 @@
+"""Local mode: a whole topology in this one process and thread, for a debugger and for unit tests.
+
+Guarantees: the turn that a worker runs (`engine.core.turn`) meets every tuple, without processes, sockets or threads
+(components marked `blocking` run in turn like all others). With the same seed and input, executors run in the same
+order and groupings choose the same tasks. An exception in a component reaches the caller as it is.
+"""
+
+from __future__ import annotations
+
+import pickle
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from typing import Any
+
+from squall.engine.api.config import Config
+from squall.engine.api.failure import Failure
+from squall.engine.api.plan import ExecutorPlan, Plan
+from squall.engine.api.topology import ComponentSpec, Topology
+from squall.engine.api.user_metrics import UserMetrics
+from squall.engine.clock import Clock
+from squall.engine.core.assemble import Assembler, Surroundings
+from squall.engine.core.closing import close_tasks
+from squall.engine.core.executor import TaskCrashed
+from squall.engine.core.peer_board import NoPeers
+from squall.engine.core.transport import NoTransport
+from squall.engine.core.turn import Turn
+from squall.engine.core.worker_core import WorkerCore
+from squall.engine.errors import ClusterError
+from squall.engine.foreign.plain_text import plain
+from squall.engine.foreign.text import text_of_error
+from squall.engine.report.failure_log import FailureLog, merge_failures
+from squall.engine.report.metrics import TASK_COUNTERS
+from squall.engine.report.run_report import FLOW_COUNTERS, RunReport, TaskReading, build_report
+from squall.engine.tracking.peers import Peers
+
+LOCAL_WORKER = "local:0"
+_IDLE_SLEEP_SECS = 0.001
+
+
+def local_plan(topology: Topology, ackers: int) -> Plan:
+    """Everything in one worker, task ids as a cluster gives them: over components sorted by id."""
+    executors, task = [], 1
+    for component, _, tasks, n_executors in sorted(topology.layout(1 if ackers else 0)):
+        quotient, remainder = divmod(tasks, n_executors)
+        for index in range(n_executors):
+            size = quotient + (index < remainder)
+            executors.append(ExecutorPlan(component, task, task + size - 1))
+            task += size
+    return Plan([executors], [LOCAL_WORKER])
+
+
+def readings_of(core: WorkerCore) -> list[TaskReading]:
+    """Counters and latency histogram of every task of one worker, as of now."""
+    core.refresh_gauges()
+    readings = []
+    for task, stats in core.stats.items():
+        component = core.plan.task_component[task]
+        counters = dict(zip(TASK_COUNTERS, stats.counters(), strict=True))
+        counters.update(zip(FLOW_COUNTERS, core.untracked[2 * task - 2 : 2 * task], strict=True))
+        worker = core.plan.worker_names[core.me]
+        readings.append(
+            TaskReading(task, component, core.topology[component].kind, worker, counters, stats.histogram)
+        )
+    return readings
+
+
+def is_drained(core: WorkerCore) -> bool:
+    """The spouts of this worker are exhausted, nothing of them is pending, nothing is under way inside."""
+    return core.quiet and all(task.finished for _, task in core.spout_tasks.values())
+
+
+class LocalRunner:
+    """Runs one topology in this thread."""
+
+    def __init__(
+        self,
+        topology: Topology,
+        config: Config | None = None,
+        name: str = "local",
+        clock: Clock | None = None,
+        copy: Callable[[ComponentSpec], Any] | None = None,
+        interrupts: bool = True,
+    ) -> None:
+        """`interrupts`: whether a KeyboardInterrupt in a component is the operator's. False where SIGINT does not raise
+        one: it then is the component's error, as in a worker."""
+        config = config or Config()
+        self.name = name
+        self._interrupts = interrupts
+        self.config = config if config.seed is not None else config.replace(seed=0)
+        self.topology = topology
+        self.plan = local_plan(topology, self.config.acker_count)
+        self.clock = clock or Clock()
+        self.errors: list[tuple[str, int, str]] = []
+        """(component, task, text) of every reported error."""
+        self.dead_letters: list[tuple[str, int, Any, Any, Failure]] = []
+        self.metrics = UserMetrics()
+        self._failures = FailureLog(self.clock.now_ns)
+        self._state = tempfile.TemporaryDirectory(prefix="squall-local-")
+        self._started_ns = self.clock.now_ns()
+        around = Surroundings(
+            topology_name=name, worker=LOCAL_WORKER, attempt=1, now_ns=self.clock.now_ns, state_root=self._state.name,
+            report_error=self._report_error, dead_letter=lambda *letter: self.dead_letters.append(letter),
+            copy=copy or _copy_by_pickle, deterministic=True, interrupts=interrupts, metrics=self.metrics,
+            note_failure=self._failures.note,
+        )
+        peers = Peers(1, 0)
+        peers.update(0, 1, True)
+        try:
+            self.core: WorkerCore = Assembler(topology, self.plan, self.config, 0, peers, around).build()
+        except BaseException:
+            self._state.cleanup()
+            raise
+        self._turn = Turn(self.core, NoTransport(), NoPeers(), self.config, self.clock.now_ns)
+
+    def _report_error(self, component: str, task: int, text: str) -> None:
+        self.errors.append((component, task, text))
+        sys.stderr.write(f"error reported by {plain(component)}[{task}]: {plain(text)}\n")
+
+    def step(self) -> bool:
+        """One turn; whether anything was done. Raises TaskCrashed."""
+        try:
+            return self._turn.run()
+        except TaskCrashed as crash:
+            if self._interrupts and isinstance(crash.__cause__, KeyboardInterrupt):
+                raise crash.__cause__ from None  # the operator's: this is the process that he interrupts
+            raise
+
+    @property
+    def drained(self) -> bool:
+        """All spouts are exhausted, nothing is pending or under way."""
+        return is_drained(self.core)
+
+    def run(self, timeout_secs: float | None = None, should_stop: Callable[[], bool] | None = None) -> RunReport:
+        """Run until drained. Raises TaskCrashed, or ClusterError when `timeout_secs` pass first."""
+        deadline = None if timeout_secs is None else time.monotonic() + timeout_secs
+        self.core.set_active(True)
+        while not self.drained:
+            if not self.step():
+                time.sleep(_IDLE_SLEEP_SECS)
+            if should_stop is not None and should_stop():
+                break
+            if deadline is not None and time.monotonic() > deadline:
+                raise ClusterError(f"topology {self.name!r} was not drained within {timeout_secs:g} s")
+        return self.report()
+
+    def drain(self, wait_secs: float, should_stop: Callable[[], bool] | None = None) -> RunReport:
+        """Stop the spouts and run until nothing is pending or under way, or `wait_secs` have passed. Raises
+        TaskCrashed."""
+        self.core.set_active(False)
+        deadline = time.monotonic() + wait_secs
+        while not self._at_rest and time.monotonic() < deadline and not (should_stop is not None and should_stop()):
+            if not self.step():
+                time.sleep(_IDLE_SLEEP_SECS)
+        return self.report()
+
+    @property
+    def _at_rest(self) -> bool:
+        return self.core.quiet and not any(len(task.pending) for _, task in self.core.spout_tasks.values())
+
+    def report(self) -> RunReport:
+        """What has happened so far."""
+        duration_secs = (self.clock.now_ns() - self._started_ns) / 1e9
+        self.metrics.sample(lambda component, task, error: self._report_error(component, task, text_of_error(error)))
+        return build_report(
+            self.name, readings_of(self.core), duration_secs, [], self.drained,
+            merge_failures([self._failures.failures()], self._started_ns / 1e9), metrics=self.metrics.readings(),
+            idle=self.core.quiet,
+        )
+
+    def close(self) -> list[TaskCrashed]:
+        """Close every task; what they raised."""
+        try:
+            return close_tasks(self.core)
+        finally:
+            self._state.cleanup()
+
+    def __enter__(self) -> LocalRunner:
+        return self
+
+    def __exit__(self, exc_type: type[BaseException] | None, *exc_info: object) -> None:
+        crashes = self.close()
+        if crashes and exc_type is None:
+            raise crashes[0]
+
+
+def _copy_by_pickle(spec: ComponentSpec) -> Any:
+    return pickle.loads(pickle.dumps(spec.component))
+

@@ -1,0 +1,303 @@
+"""Runs the tasks of a spout: asks for tuples while there is room, and hands answers back.
+
+Guarantees: `next_tuple` is called only while the topology is active, fewer than `max_spout_pending` messages are open,
+and nothing downstream is congested; `ack`, failures and time-outs are delivered whatever the state.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+from squall.engine.api.component import Spout
+from squall.engine.api.failure import Failure
+from squall.engine.core.executor import AtHand, TaskCrashed
+from squall.engine.core.spout_says import exhausted, waiting_count
+from squall.engine.flow.collectors import SpoutCollector
+from squall.engine.foreign.methods import Returned
+from squall.engine.report.account import EMITTED, TRACKED, Words
+from squall.engine.report.metrics import WAIT_COUNTERS, WAITS, SpoutStats
+from squall.engine.tracking.lane import Letter
+from squall.engine.tracking.pending import PendingTable
+
+FIRST_TURN_EMITS, MAX_TURN_EMITS = 16, 256
+"""Emits per task and turn: large enough that a turn's overhead (some 50 us with its frames) is small against it, small
+enough that bolts and answers are never long in coming. More gained nothing in `make bench`, 128 cost 10 %. A worker
+begins with fewer, and doubles them: nobody knows yet how slow its bolts are."""
+TURN_NS = 2_000_000
+"""So long a task may emit in one turn: one that reads slowly, or sleeps between tuples as Storm's spouts do, does not
+keep bolts, answers and its worker's sign of life waiting. Word count's 256 lines take 0.8 ms."""
+
+SLOW_NS = 250_000_000
+"""A turn of one spout task that takes longer keeps everything else in its worker waiting for longer than anyone would
+want: the operator is told."""
+
+
+PENDING_LIMIT, CREDIT, RETRY, INPUT, INACTIVE = range(len(WAITS))
+NOTHING = -1
+
+
+class SpoutTask:
+    """One task of a spout."""
+
+    __slots__ = (
+        "_before", "_emitted", "_emitted_again", "_held", "_lied", "_since_ns", "_waited_ns", "active", "collector",
+        "component", "emit_bytes", "finished", "max_pending", "pending", "returned", "said_quiet", "stats", "task",
+        "user", "waits_for",
+    )
+
+    def __init__(
+        self, component: str, task: int, user: Spout, collector: SpoutCollector, pending: PendingTable,
+        stats: SpoutStats, max_pending: int | None,
+    ) -> None:
+        self.component = component
+        self.task = task
+        self.user = user
+        self.collector = collector
+        self.pending = pending
+        self.stats = stats
+        self.max_pending = max_pending
+        self.returned: Callable[[Any], None] = Returned(component, task, "next_tuple")
+        """Is given what `next_tuple` returns, unless it is None."""
+        self.active = False
+        self.emit_bytes = 0
+        """About how much memory one of its emits holds: what was last seen, and of what was seen before a share."""
+        self.finished = False
+        """The spout is exhausted, nothing of it is pending, and it had nothing to replay when asked last."""
+        self.said_quiet: Words = [0]
+        """See `WorkerCore.take_back_quiet_in`."""
+        self.waits_for = NOTHING
+        """Index in WAITS of what kept it from emitting more in its last turn; NOTHING if nothing did, or none was."""
+        self._since_ns = 0
+        self._waited_ns = [0] * (len(WAITS) + 1)
+        """How long it waited for each of WAITS, and last for NOTHING."""
+        self._before = stats.emitted, stats.tracked
+        self._emitted = self._emitted_again = 0
+        """What was written down last."""
+        self._held, self._lied = 0, False
+
+    def count_emits(self) -> None:
+        """Write down what was emitted, before anybody can see it."""
+        emitted, again = self.emitted, self.pending.emitted_again
+        if emitted != self._emitted or again != self._emitted_again:
+            self._emitted, self._emitted_again = emitted, again
+            self.said_quiet[0] = 0
+            account, (emitted_before, tracked_before) = self.stats.account, self._before
+            account[EMITTED] = emitted_before + emitted + again
+            account[TRACKED] = tracked_before + emitted + again - self.untracked
+
+    def count_wait(self, now_ns: int) -> None:
+        """The time since the last call was spent as its last turn left it."""
+        self._waited_ns[self.waits_for] += now_ns - self._since_ns
+        self._since_ns = now_ns
+
+    def refresh_waits(self) -> None:
+        """Bring the counters of `stats` up to date."""
+        for name, waited_ns in zip(WAIT_COUNTERS, self._waited_ns, strict=False):
+            setattr(self.stats, name, waited_ns)
+
+    @property
+    def held_for_retry(self) -> int:
+        """What the spout says that it holds. Raises TaskCrashed, once: a worker that ends by it still publishes."""
+        if not self._lied:
+            try:
+                self._held = waiting_count(self.user)
+            except BaseException as error:
+                self._lied = True
+                raise self.crashed("waiting_count", error) from error
+        return self._held
+
+    @property
+    def exhausted(self) -> bool:
+        """Whether the spout says that it has nothing more to emit. Raises TaskCrashed."""
+        try:
+            return exhausted(self.user)
+        except BaseException as error:
+            raise self.crashed("exhausted", error) from error
+
+    @property
+    def emitted(self) -> int:
+        """Emits so far, as the loop knows them."""
+        return self.collector.emitted
+
+    @property
+    def untracked(self) -> int:
+        """Those of them that no tree was begun for."""
+        return self.collector.untracked
+
+    def crashed(self, doing: str, error: BaseException) -> TaskCrashed:
+        """What the worker is to die of: the spout's method raised."""
+        self.stats.errors += 1
+        return TaskCrashed(self.component, self.task, doing, error)
+
+    def acker_died(self, is_its: Callable[[int], bool], failure: Failure) -> None:
+        """An acker is gone; `is_its(root)` says which trees were with it."""
+        try:
+            self.pending.acker_died(is_its, failure)
+        except BaseException as error:
+            raise self.crashed("on_failure", error) from error
+
+
+class SpoutExecutor:
+    """Runs spout tasks that share an executor."""
+
+    def __init__(
+        self, tasks: list[SpoutTask], at_hand: AtHand | None = None, turn_ns: int | None = TURN_NS,
+        slow: Callable[[SpoutTask, float], None] | None = None, turn_bytes: int | None = None,
+    ) -> None:
+        """`turn_ns`: how long a task may emit in one turn; None: only their number ends it, never the time.
+        `slow(task, secs)` hears of tasks that keep their worker waiting again and again. `turn_bytes`: about how many
+        bytes a task may emit in one turn."""
+        self.tasks = tasks
+        self._slow = slow
+        self._was_slow = False
+        self._turn_bytes = turn_bytes
+        self._turn_ns = turn_ns
+        self._at_hand: AtHand = [0] if at_hand is None else at_hand
+        self.ran_dry = True
+        """In their last turn the spouts emitted less than they might have: they have no more, or wait for answers."""
+
+    def set_active(self, active: bool) -> None:
+        """The topology was activated or deactivated."""
+        for task in self.tasks:
+            if task.active != active:
+                task.active = active
+                self._guard(task, "activate" if active else "deactivate")
+
+    def _guard(self, task: SpoutTask, method: str) -> None:
+        try:
+            getattr(task.user, method)()
+        except BaseException as error:
+            raise task.crashed(method, error) from error
+
+    def run(self, emits: int, may_send: bool = True) -> bool:
+        """Expire what is due, send what is held back if that is allowed, and ask each task for up to `emits` tuples;
+        whether anything happened."""
+        worked = False
+        self.ran_dry = True
+        now_ns = self.tasks[0].pending.now_ns()
+        for task in self.tasks:
+            pending = task.pending
+            task.count_wait(now_ns)
+            self._at_hand[0] = task.task
+            if pending.trees and now_ns >= pending.due_ns and self._expire(task):
+                worked = True
+            if not emits or not task.active:
+                task.waits_for = CREDIT if task.active else INACTIVE
+            elif self._emit(task, emits):
+                worked = True
+            lane = pending.lane
+            if may_send and (lane.held or lane.waiting or lane.overdue_ns) and self._send_held(task):
+                worked = True
+        self._at_hand[0] = 0
+        return worked
+
+    @property
+    def busy(self) -> bool:
+        """Something is under way inside that is in no table yet."""
+        return False
+
+    def end(self) -> None:
+        """The worker ends: nothing is asked any more."""
+
+    def stop(self) -> None:
+        """After `end`: wait for what it still does."""
+
+    def write_journal(self) -> None:
+        """After anything that may have made a spout emit, and before the tuples leave."""
+        for task in self.tasks:
+            task.count_emits()
+            task.pending.attempts.flush(task.pending.trees)
+
+    def _send_held(self, task: SpoutTask) -> bool:
+        pending = task.pending
+        try:
+            return pending.lane.run(pending, task.collector.send, pending.now_ns())
+        except BaseException as error:
+            raise task.crashed("on_dead_letter", error) from error
+
+    def give_back(self, task: SpoutTask, letter: Letter) -> None:
+        """A dead letter is to be emitted again."""
+        task.finished = False
+        task.pending.give_back(letter)
+
+    def _expire(self, task: SpoutTask) -> bool:
+        try:
+            return task.pending.expire() > 0
+        except BaseException as error:
+            raise task.crashed("on_failure", error) from error
+
+    def _emit(self, task: SpoutTask, emits: int) -> bool:
+        """Ask for up to `emits` tuples; whether there were any."""
+        collector, now_ns = task.collector, task.pending.now_ns
+        before = collector.emitted
+        # Ever longer series, so that the clock is looked at soon and yet seldom; one first, to see how big they are.
+        series, began_ns = 1, 0
+        ends_ns = None
+        if self._turn_ns is not None:
+            began_ns = now_ns()
+            ends_ns = began_ns + self._turn_ns
+        emits = min(emits, self._fitting(task))
+        try:
+            while self._emit_series(task, series):
+                emits -= series
+                if series == 1 and self._turn_bytes is not None:
+                    task.emit_bytes = max(collector.newest_row_bytes(), task.emit_bytes * 3 // 4)
+                    emits = min(emits, self._fitting(task) - 1)
+                if emits <= 0 or (ends_ns is not None and now_ns() >= ends_ns):
+                    self.ran_dry = False
+                    # Between its turns it waits for answers all the same, if it has reached its limit with this one.
+                    task.waits_for = PENDING_LIMIT if self._room(task) <= 0 else NOTHING
+                    break
+                series = min(2 * series, emits)
+        except TaskCrashed:
+            raise
+        except BaseException as error:
+            raise task.crashed("next_tuple", error) from error
+        if began_ns and now_ns() - began_ns > SLOW_NS:
+            self._took_long(task, now_ns() - began_ns)
+        if collector.emitted == before:
+            return False
+        task.finished = False
+        return True
+
+    def _took_long(self, task: SpoutTask, ns: int) -> None:
+        """Once may be the machine's doing, or a pause of the whole process."""
+        if self._was_slow and self._slow is not None:
+            self._slow(task, ns / 1e9)
+        self._was_slow = True
+
+    def _fitting(self, task: SpoutTask) -> int:
+        """How many emits like the last ones fit a turn, one at least."""
+        if self._turn_bytes is None or not task.emit_bytes:
+            return MAX_TURN_EMITS
+        return self._turn_bytes // task.emit_bytes or 1
+
+    @staticmethod
+    def _room(task: SpoutTask) -> float:
+        """How many trees may be opened still."""
+        if task.max_pending is None:
+            return math.inf
+        return task.max_pending - len(task.pending.trees) - len(task.pending.lane)
+
+    @staticmethod
+    def _emit_series(task: SpoutTask, count: int) -> bool:
+        """Ask for `count` tuples; False if one did not come, or there is no room for it."""
+        next_tuple, pending, collector = task.user.next_tuple, task.pending, task.collector
+        trees, held = pending.trees, pending.lane.held
+        limit = None if task.max_pending is None else task.max_pending - len(pending.lane.waiting)
+        before = collector.emitted
+        for _ in range(count):
+            if limit is not None and len(trees) + len(held) >= limit:
+                task.waits_for = PENDING_LIMIT
+                return False
+            if (value := next_tuple()) is not None:
+                task.returned(value)
+            after = collector.emitted
+            if after == before:
+                task.finished = not pending and task.exhausted
+                task.waits_for = RETRY if task.held_for_retry else INPUT
+                return False
+            before = after
+        return True

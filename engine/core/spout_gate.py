@@ -1,0 +1,289 @@
+"""What the loop of a worker and the thread of a blocking spout share: one lock, and everything behind it.
+
+Guarantees
+    * The thread emits only while the loop allows it: the topology is active, nothing downstream is congested, the task
+      may have one more message open. An emit that comes too early waits inside `emit`.
+    * What was emitted and not taken by the loop yet is counted as pending, so nothing is drained or idle over it.
+    * Answers are handed to the thread in the order in which they came, between two calls of `next_tuple`.
+
+Two threads, named in each method. The loop never waits here for longer than the engine's part of one emit.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from types import TracebackType
+from typing import Any, NamedTuple
+
+from squall.engine.api.component import Spout
+from squall.engine.api.failure import Failure
+from squall.engine.api.stream import DEFAULT_STREAM
+from squall.engine.core.spout_executor import SpoutTask
+from squall.engine.flow.collectors import SpoutCollector
+from squall.engine.tracking.pending import PendingTable
+
+
+class Stopped(BaseException):
+    """The worker ends while the spout waits in `emit`: unwinds its `next_tuple`. Never leaves the thread."""
+
+
+class Emits:
+    """Stands for the pending table where the thread emits: the loop enters it there when it takes what was emitted."""
+
+    def __init__(self, table: PendingTable) -> None:
+        self.table = table
+        self.attempts = table.attempts
+        self.spout = table.spout
+        """Who is told of answers, by the thread: the user's object, or what stands before it (see
+        `engine.core.watching`)."""
+        self.added: list[tuple[int, Any, Any, int, int]] = []
+        self.held: list[tuple[Any, Any]] = []
+        self.untracked: list[Any] = []
+        """Message ids that are acked as they are emitted, because there are no ackers."""
+
+    def __len__(self) -> int:
+        return len(self.table) + len(self.added) + len(self.held)
+
+    def add(self, root: int, message_id: Any, values: Any, xor: int, workers: int) -> None:
+        self.added.append((root, message_id, values, xor, workers))
+
+    def hold(self, message_id: Any, values: Any) -> None:
+        self.held.append((message_id, values))
+
+    def answer_untracked(self, message_id: Any) -> None:
+        self.untracked.append(message_id)
+
+    def enter(self) -> None:
+        """Enter what was emitted into the table. The loop, with the lock."""
+        for tree in self.added:
+            self.table.add(*tree)
+        for message in self.held:
+            self.table.hold(*message)
+        self.added.clear()
+        self.held.clear()
+
+
+class Letter(NamedTuple):
+    """A call that the thread is to make."""
+
+    task: BlockingSpoutTask
+    on: Spout
+    method: str
+    arguments: tuple[Any, ...]
+
+
+class BlockingSpoutTask(SpoutTask):
+    """One task. Its `collector` is the loop's, which emits again what was held back; `own` is the user's."""
+
+    __slots__ = ("emits", "own", "taken", "taken_untracked", "waiting")
+
+    own: BlockingSpoutCollector
+    emits: Emits
+    taken: int
+    """Emits that the loop has taken."""
+    taken_untracked: int
+    """Those of them that no tree was begun for."""
+    waiting: int
+    """What the spout said, when its thread asked it last, that it holds for a retry."""
+
+    def join(self, gate: Gate, own: BlockingSpoutCollector, emits: Emits) -> None:
+        """Set-up: connect the two sides."""
+        self.own, self.emits, self.taken, self.taken_untracked, self.waiting = own, emits, 0, 0, 0
+        own.gate, own.task, own.emits = gate, self, emits
+        self.pending.spout = Answers(gate, self)
+
+    def take(self) -> None:
+        """Enter what was emitted into the table. The loop, with the lock."""
+        self.taken, self.taken_untracked = self.own.emitted, self.own.untracked
+        self.emits.enter()
+
+    @property
+    def held_for_retry(self) -> int:
+        return self.waiting
+
+    @property
+    def emitted(self) -> int:
+        return self.collector.emitted + self.taken
+
+    @property
+    def untracked(self) -> int:
+        return self.collector.untracked + self.taken_untracked
+
+
+class Gate:
+    """Shared by the loop and one thread."""
+
+    def __init__(self, wake: Callable[[], None]) -> None:
+        """`wake()` has the loop take a turn."""
+        self._wake = wake
+        self._woken = False
+        self.changed = threading.Condition()
+        self.tasks: Sequence[BlockingSpoutTask] = ()
+        self.letters: list[Letter] = []
+        self.permits = 0
+        """Emits that the loop still allows before its next turn."""
+        self.asking = False
+        """The thread is in `next_tuple`."""
+        self.delivering = False
+        """The thread is telling of answers."""
+        self.stopping = False
+        self.crash: tuple[BlockingSpoutTask, str, BaseException] | None = None
+
+    # ---- both ----
+
+    def may_emit(self, task: BlockingSpoutTask) -> bool:
+        """With the lock."""
+        return self.permits > 0 and (task.max_pending is None or len(task.emits) < task.max_pending)
+
+    # ---- the thread ----
+
+    def next_letters(self, pause_secs: float) -> list[Letter] | None:
+        """What the thread is to tell before it asks again; none: it may ask; None: it is to end. Waits as long as
+        there is nothing to tell and no room to emit, and up to `pause_secs` longer."""
+        with self.changed:
+            if pause_secs:
+                self.changed.wait_for(lambda: self.letters or self.stopping, pause_secs)
+            self.changed.wait_for(lambda: self.letters or self.stopping or any(map(self.may_emit, self.tasks)))
+            letters, self.letters = self.letters, []
+            self.delivering = bool(letters)
+            return None if self.stopping and not letters else letters
+
+    def delivered(self) -> None:
+        with self.changed:
+            self.delivering = False
+            self.tell()
+
+    def begin(self, task: BlockingSpoutTask) -> bool:
+        """Whether `next_tuple` may be called now."""
+        with self.changed:
+            self.asking = not (self.stopping or self.letters) and self.may_emit(task)
+            return self.asking
+
+    def end(self) -> None:
+        with self.changed:
+            self.asking = False
+
+    def rests(self, task: BlockingSpoutTask, exhausted: bool) -> None:
+        """The task was asked and emitted nothing."""
+        with self.changed:
+            finished = exhausted and not (self.letters or len(task.emits))
+            if finished != task.finished:
+                task.finished = finished
+                self.tell()
+
+    def crashed(self, task: BlockingSpoutTask, doing: str, error: BaseException) -> None:
+        with self.changed:
+            self.asking = self.delivering = False
+            self.crash = task, doing, error
+            self.tell()
+
+    def __enter__(self) -> None:
+        self.changed.acquire()
+
+    def wait_for_turn(self, task: BlockingSpoutTask) -> None:
+        """With the lock: wait until the task may emit. What a spout emits when it is told of an answer goes out at
+        once, as a replay has to. Raises Stopped."""
+        while self.asking and not self.may_emit(task):
+            if self.stopping:
+                raise Stopped
+            self.changed.wait()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.changed.release()
+
+    def emitted(self, task: BlockingSpoutTask) -> None:
+        """With the lock: something is there to be taken."""
+        self.permits -= 1
+        task.finished = False
+        self.tell()
+
+    def tell(self) -> None:
+        """With the lock: have the loop look, unless it is about to."""
+        if not self._woken:
+            self._woken = True
+            self._wake()
+
+    # ---- the loop ----
+
+    def looked(self) -> None:
+        """With the lock: the loop takes what there is."""
+        self._woken = False
+
+    def post(self, task: BlockingSpoutTask, on: Spout, method: str, *arguments: Any) -> None:
+        """Have the thread call a method of the task's object, or of what stands before it, as soon as it is in none."""
+        with self.changed:
+            task.finished = False
+            self.letters.append(Letter(task, on, method, arguments))
+            self.changed.notify()
+
+    def allow(self, emits: int) -> None:
+        """So many tuples may be emitted until the next turn."""
+        with self.changed:
+            self.permits = emits
+            if any(map(self.may_emit, self.tasks)):
+                self.changed.notify()
+
+    def stop(self) -> None:
+        with self.changed:
+            self.stopping = True
+            self.permits = 0
+            self.changed.notify()
+
+    @property
+    def busy(self) -> bool:
+        """Something is there to be taken, or may be in a moment. A spout that sits in `next_tuple` is not busy, though
+        answers wait for it: what it emits has to wait for its turn."""
+        with self.changed:
+            if self.crash or self.delivering or (self.letters and not self.asking):
+                return True
+            return any(task.taken != task.own.emitted for task in self.tasks)
+
+
+class BlockingSpoutCollector(SpoutCollector):
+    """What a spout with a thread of its own emits through. That thread's."""
+
+    task: BlockingSpoutTask
+    gate: Gate
+    emits: Emits
+
+    def emit(self, values: Any, message_id: Any = None, stream: str = DEFAULT_STREAM) -> list[int]:
+        with self.gate:
+            self.gate.wait_for_turn(self.task)
+            tasks = super().emit(values, message_id, stream)
+            self.gate.emitted(self.task)
+        self._ack_untracked()
+        return tasks
+
+    def emit_direct(
+        self, task: int, values: Any, message_id: Any = None, stream: str = DEFAULT_STREAM
+    ) -> list[int]:
+        with self.gate:
+            self.gate.wait_for_turn(self.task)
+            tasks = super().emit_direct(task, values, message_id, stream)
+            self.gate.emitted(self.task)
+        self._ack_untracked()
+        return tasks
+
+    def _ack_untracked(self) -> None:
+        while self.emits.untracked:
+            self.emits.spout.ack(self.emits.untracked.pop(0))
+
+
+class Answers(Spout):
+    """What the pending table tells of answers: has the thread tell the spout. The loop."""
+
+    def __init__(self, gate: Gate, task: BlockingSpoutTask) -> None:
+        self._gate = gate
+        self._task = task
+
+    def ack(self, message_id: Any) -> None:
+        self._gate.post(self._task, self._task.emits.spout, "ack", message_id)
+
+    def on_failure(self, message_id: Any, failure: Failure) -> None:
+        self._gate.post(self._task, self._task.emits.spout, "on_failure", message_id, failure)
+
+    def on_dead_letter(self, message_id: Any, failure: Failure) -> None:
+        self._gate.post(self._task, self._task.emits.spout, "on_dead_letter", message_id, failure)

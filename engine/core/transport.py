@@ -1,0 +1,139 @@
+"""What a turn asks of whatever carries things to other workers, and what it is where there are none.
+
+`ipc.data_plane.DataPlane` is the transport of a worker process, and of the proof; `squall.testing` has one of queues.
+
+Thread: the worker's loop.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Protocol
+
+from squall.engine.flow.parcel import Parcel
+
+Deliver = Callable[[Parcel, Callable[[], None]], None]
+"""Called with a parcel that came, and what to call when all of it has been processed."""
+Absorb = Callable[[Mapping[int, int], Mapping[int, int]], None]
+"""Called with XORs and masks of workers, both by root."""
+
+
+class Transport(Protocol):
+    """The links of one worker. Peers are named by slot."""
+
+    # ---- peers ----
+
+    def connect(self, slot: int, incarnation: int, path: Path | str) -> None:
+        """Open the link to a peer that is ready."""
+
+    def disconnect(self, slot: int) -> None:
+        """The incarnation that this worker sends to is dead."""
+
+    def is_connected(self, slot: int) -> bool: ...
+
+    def fence(self, slot: int, incarnation: int) -> None:
+        """Take nothing any more from incarnations of a peer older than this."""
+
+    # ---- taking in ----
+
+    @property
+    def has_input(self) -> bool:
+        """Whether a frame is there to be received."""
+
+    def receive(self, deliver: Deliver, most: int) -> int:
+        """Take in up to `most` frames that are there; how many came."""
+
+    def take_heard(self) -> set[int]:
+        """Peers that something has come from since the last call."""
+
+    # ---- sending ----
+
+    @property
+    def rested(self) -> set[int]:
+        """Connected peers that have processed everything they were sent."""
+
+    def has_credit(self, slot: int) -> bool:
+        """Whether a parcel may be sent to a peer now."""
+
+    def send(self, slot: int, parcel: Parcel, most_bytes: int | None = None) -> int:
+        """Send a parcel; 0, or the size of one that was not sent because it has more than `most_bytes` and can be cut.
+        Raises ComponentError or MemoryError if it cannot be sent; nothing of it has left then."""
+
+    def send_credit(self, at_least: int) -> None:
+        """Tell peers what has been processed of what they sent, where it is `at_least` so many frames more than they
+        know."""
+
+    def park(self) -> None:
+        """Give credit for all that was taken in, though it is not processed yet."""
+
+    def probe(self) -> None:
+        """Find out what became of what was sent long ago."""
+
+    # ---- acks that need no frame ----
+
+    def tell_acks(self, slot: int, acks: Mapping[int, int], masks: Mapping[int, int]) -> bool:
+        """Tell a peer's ackers XORs and masks of workers, by root; False if a parcel must carry them."""
+
+    def take_acks(self, absorb: Absorb) -> int:
+        """Take in what peers told that way; how much it was, 0 if nothing."""
+
+    @property
+    def has_acks(self) -> bool:
+        """Whether a peer has told something that way which is not taken in yet."""
+
+    # ---- sleeping ----
+
+    def set_awake(self, awake: bool) -> None:
+        """Tell peers whether this worker looks for their acks."""
+
+    def polled(self) -> None:
+        """A poller is about to look for input."""
+
+
+class NoTransport:
+    """The transport of a worker that has no peers."""
+
+    has_input = False
+    has_acks = False
+
+    def connect(self, slot: int, incarnation: int, path: Path | str) -> None: ...
+
+    def disconnect(self, slot: int) -> None: ...
+
+    def is_connected(self, slot: int) -> bool:
+        return False
+
+    def fence(self, slot: int, incarnation: int) -> None: ...
+
+    def receive(self, deliver: Deliver, most: int) -> int:
+        return 0
+
+    def take_heard(self) -> set[int]:
+        return set()
+
+    @property
+    def rested(self) -> set[int]:
+        return set()
+
+    def has_credit(self, slot: int) -> bool:
+        return False
+
+    def send(self, slot: int, parcel: Parcel, most_bytes: int | None = None) -> int:
+        raise AssertionError(f"there is no worker {slot}")
+
+    def send_credit(self, at_least: int) -> None: ...
+
+    def park(self) -> None: ...
+
+    def probe(self) -> None: ...
+
+    def tell_acks(self, slot: int, acks: Mapping[int, int], masks: Mapping[int, int]) -> bool:
+        return False
+
+    def take_acks(self, absorb: Absorb) -> int:
+        return 0
+
+    def set_awake(self, awake: bool) -> None: ...
+
+    def polled(self) -> None: ...

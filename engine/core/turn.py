@@ -1,0 +1,287 @@
+"""One turn of a worker's loop: what is done in which order, and when the worker may sleep.
+
+::
+
+    take in ──► spouts ──► settle ──► feeders ──► answer ──► take in ──► bolts ──► settle ──► send ──► credit
+    (frames, acks, news of peers;                 (whom it has heard)                        (whom it is time for)
+     what came is executed and settled)
+
+*Feeders* are bolts that other bolts read from. A turn answers and takes in once more before the spouts, too, if spouts
+and feeders took their time in the turn before.
+
+Guarantees
+    * What the board says of peers is acted upon after frames and acks were taken in, before anything is made of them.
+    * What spouts have emitted is in their journals before a bolt executes it or a frame carries it.
+    * What came is executed and answered before the spouts here say more. Each phase follows the one before, none is
+      entered within another.
+    * A worker says that it sleeps before it looks for the last time whether there is something to do.
+
+Worker processes, `--local`, `squall.testing` and `make prove` all run this. Decisions and order only: sockets,
+processes, files and the clock are handed in.
+
+Thread: the worker's loop.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from squall.engine.api.config import Config
+from squall.engine.core.peer_board import PeerBoard
+from squall.engine.core.sending import Sending
+from squall.engine.core.transport import Transport
+from squall.engine.core.worker_core import WorkerCore
+from squall.engine.errors import ComponentError
+from squall.engine.flow.parcel import Parcel
+
+FRAMES_AT_ONCE = 64
+"""Frames taken in before the executors get their turn: bounds the work of one turn to some ten thousand tuples."""
+IDLE_WAIT_MIN_MS, IDLE_WAIT_MAX_MS = 1, 30
+"""How long an idle worker sleeps before it asks its spouts again. Doubles from the first to the second: 1 ms keeps a
+spout that just ran dry responsive, 30 ms keeps an idle worker below 1 % of a core and notices deaths in time."""
+_FULL_WAIT_MS = 4
+"""While the queue of another worker is full: what it holds by then takes it longer than that, or else it was not full
+for long."""
+_LONG_SAY_NS = 500_000
+"""Longest an answer is held back to share a frame: about one link round trip."""
+_CREDIT_FRAMES = 16
+"""A busy worker with nothing to send returns credit for so many frames at once; one that idles for each."""
+_IDLE_TURNS_SHOWN, _IDLE_TURNS_PER_SHOW = 3, 7
+"""An idle worker shows its first turns, which settle what is drained, then every seventh: five times a second."""
+LOOK_NS = 2_000_000
+"""How often a busy worker shows its counters, and looks around for anything else. A turn that has taken longer is not
+made longer by another look for what has come."""
+_NO_TASKS: frozenset[int] = frozenset()
+
+
+def _nothing() -> None: ...
+
+
+class Turn:
+    """The turns of one worker."""
+
+    def __init__(
+        self, core: WorkerCore, transport: Transport, peers: PeerBoard, config: Config, now_ns: Callable[[], int],
+        sent: Callable[[], None] = _nothing, passed: Callable[[str], None] | None = None,
+    ) -> None:
+        """`sent` is called after each parcel that left; `passed(point)` at points between the phases, when there was
+        something to do: receive, acks, step, send, credit."""
+        self._core = core
+        self._tracking = core.tracking
+        self._transport = transport
+        self._peers = peers
+        self._now_ns = now_ns
+        self._sent = sent
+        self._passed = passed
+        self._write_journals = core.write_journals
+        self._sending = Sending(core, transport, config.batch_tuples)
+        self._crashes = config.on_error == "crash"
+        self._timeout_ns = round(config.message_timeout_secs * 1e9)
+        self._owes_answers = False
+        self._said_ns = 0
+        """How long spouts and feeders took in the last turn."""
+        self._look_at_ns = 0
+        self._idle_wait_ms = IDLE_WAIT_MIN_MS
+        self._worked = True
+        self.rotates_at_ns = 0
+        """When a message timeout will have passed since the ackers rotated."""
+        self.ended_ns = 0
+        """When the executors were done in the last turn."""
+        self.shows = False
+        """It is time to publish what the last turn left, and to look around."""
+        self.blocked = False
+        """Something for other workers could not be sent."""
+
+    def run(self) -> bool:
+        """One turn; whether anything was done. Raises TaskCrashed."""
+        core, now_ns = self._core, self._now_ns
+        began_ns = now_ns()
+        worked = self._take_in()
+        if self._said_ns > _LONG_SAY_NS and self._answer_and_look(began_ns):
+            worked = True
+        spoke_ns = now_ns()
+        if core.run_spouts():
+            worked = True
+        self._write_journals()
+        if self.settle():
+            worked = True
+        if core.run_feeders():
+            worked = True
+        self._said_ns = now_ns() - spoke_ns
+        if self._answer_and_look(began_ns):
+            worked = True
+        if core.run_bolts():
+            worked = True
+        if self.settle():
+            worked = True
+        self.ended_ns = ended_ns = now_ns()
+        core.end_turn(ended_ns - spoke_ns)
+        if self._passed is not None and worked:
+            self._passed("step")
+        self._end(worked, ended_ns)
+        self._worked = worked
+        return worked
+
+    def stir(self) -> None:
+        """Something was changed from outside that others wait to hear of: show the next turns."""
+        self._sending.stir()
+
+    # ---- the phases ----
+
+    def _take_in(self) -> bool:
+        """Take in frames and acks, execute and settle what came; whether there were any. Raises TaskCrashed."""
+        frames = self._transport.receive(self._core.receive, FRAMES_AT_ONCE)
+        acks = self._transport.take_acks(self._tracking.take_acks)
+        # After receiving: a peer that has sent to an acker's replacement knows of it, so this worker must too
+        # before it acks what came, or the acks would go to the dead one.
+        self.follow_peers()
+        if not (frames or acks):
+            return False
+        if self._passed is not None:
+            self._passed("receive")
+        self._owes_answers = True
+        if frames:
+            # Before the spouts here say more: whoever sent it waits for what comes of it. And what came may have told
+            # spouts of answers, and made them emit.
+            self._write_journals()
+            self._core.run_bolts()
+        self.settle()
+        return True
+
+    def follow_peers(self) -> None:
+        """Act on what the board says of other workers: connect to the ready, replay what the dead held."""
+        core, transport, peers = self._core, self._transport, self._peers
+        for slot, incarnation, alive, ready in peers.changed_peers():
+            if not alive or incarnation != core.peers.incarnation(slot):
+                transport.disconnect(slot)
+                transport.fence(slot, incarnation if alive else incarnation + 1)
+            core.peer_changed(slot, incarnation, alive, peers.last_words(slot, incarnation - alive))
+            if ready and not transport.is_connected(slot):
+                transport.connect(slot, incarnation, peers.connecting(slot, incarnation))
+
+    def settle(self) -> bool:
+        """Bring acks and failures to their ackers, here and elsewhere, and answers to the spouts; whether there were
+        any. Raises TaskCrashed."""
+        tracking = self._tracking
+        heard = self._transport.take_acks(tracking.take_acks)
+        settled = tracking.settle()
+        if tracking.to_tell:
+            self._tell()
+        if not (settled or heard):
+            return False
+        self._write_journals()
+        return True
+
+    def _tell(self) -> None:
+        """Acks for other workers go the short way where there is one, else in the next parcel."""
+        for slot, acks, masks in self._tracking.take_to_tell():
+            if not self._transport.tell_acks(slot, acks, masks):
+                self._tracking.put_in_parcel(slot, acks, masks)
+            elif self._passed is not None:
+                self._passed("acks")
+
+    def _answer_and_look(self, began_ns: int) -> bool:
+        """The middle of a turn: answer, and, unless the turn is a long one already, look whether there is news."""
+        if self._owes_answers:
+            self._owes_answers = False
+            self._send(self._sending.answer())
+        return self._now_ns() - began_ns < LOOK_NS and self._take_in()
+
+    def _end(self, worked: bool, now_ns: int) -> None:
+        """Send parcels and credit, and see what is due."""
+        transport, sending = self._transport, self._sending
+        due = now_ns >= self._look_at_ns
+        slots = sending.end_of_turn(worked, due)
+        self._send(None if self.blocked else slots)
+        self._peers.publish_full()
+        if self._core.pressure.stalled:
+            transport.park()
+        # One idle turn may be the wait for an answer, which would have brought the credit with it.
+        idle = sending.idle_turns
+        transport.send_credit(at_least=1 if idle > 1 else _CREDIT_FRAMES)
+        if worked:
+            if self._passed is not None:
+                self._passed("credit")
+            # Or it would sleep through the turns that say that it is quiet, up to a bolt's next tick.
+            self._idle_wait_ms = IDLE_WAIT_MIN_MS
+        self.shows = due if idle <= _IDLE_TURNS_SHOWN else idle % _IDLE_TURNS_PER_SHOW == 0
+        if self.shows:
+            self._look_at_ns = now_ns + LOOK_NS
+        if now_ns >= self.rotates_at_ns:
+            self.rotates_at_ns = now_ns + self._timeout_ns
+            self._tracking.rotate()
+            transport.probe()
+
+    # ---- sending ----
+
+    def _send(self, slots: set[int] | None) -> None:
+        """Send to these peers (None: to all) what there is for them and their links have credit for."""
+        if slots is not None and not slots:
+            return
+        core, transport, peers = self._core, self._transport, self._peers
+        others_congested = peers.others_congested()
+        core.others_are_full(peers.full_elsewhere() if others_congested else _NO_TASKS)
+        blocked = self.blocked and slots is not None
+        for slot in core.close_parcels(slots):
+            while transport.has_credit(slot) and core.has_parcel(slot):
+                self._send_parcel(slot, core.take_parcel(slot))
+            blocked = blocked or core.has_parcel(slot)
+        if core.keeps_back:
+            blocked = True
+        if blocked:
+            core.measure_waiting()
+        self.blocked = blocked
+        core.congested = blocked or others_congested
+
+    def _send_parcel(self, slot: int, parcel: Parcel) -> None:
+        """What cannot be sent is put back to be cut, and at last its tuple's failure. Raises TaskCrashed by that."""
+        core = self._core
+        try:
+            too_big = self._transport.send(slot, parcel, 2 * core.frame_bytes)
+        except (ComponentError, MemoryError) as error:
+            if not parcel.rows:
+                raise
+            crash = core.not_sent(slot, parcel, error)
+            if crash is None:
+                return
+            if self._crashes:
+                raise crash from error
+            core.report_error(crash.component, crash.task, str(crash))
+            return
+        if too_big:
+            core.put_back(slot, parcel, too_big)
+            return
+        self._sent()
+        if self._passed is not None:
+            self._passed("send")
+
+    def send_last(self) -> None:
+        """The worker ends by an error: send all there is; nothing that cannot be sent is an error any more."""
+        self._crashes = False
+        self._send(None)
+
+    # ---- sleeping ----
+
+    def lie_down(self) -> int:
+        """For how many ms the worker may wait for an event, now that a turn has ended; 0 while there is work. It has
+        said then that it sleeps: peers wake it by a frame. Call `get_up` when the wait is over."""
+        transport = self._transport
+        transport.polled()
+        if self._worked:
+            return 0
+        wait_ms = self._idle_wait_ms
+        # No event says that a queue of another worker is no longer full.
+        longest_ms = _FULL_WAIT_MS if self._core.pressure.full_elsewhere else IDLE_WAIT_MAX_MS
+        self._idle_wait_ms = min(2 * wait_ms, longest_ms)
+        deadline_ns = self._core.next_deadline_ns
+        if deadline_ns is not None:
+            wait_ms = max(0, min(wait_ms, -(-(deadline_ns - self._now_ns()) // 1_000_000)))
+        if not wait_ms:
+            return 0
+        transport.set_awake(False)
+        # What was told before that did not come with a frame.
+        return 0 if transport.has_acks else wait_ms
+
+    def get_up(self) -> None:
+        """The worker looks at everything again."""
+        self._transport.set_awake(True)

@@ -1,0 +1,567 @@
+"""The worker core: everything a tuple meets inside one worker, with no socket, process or clock of its own.
+
+::
+
+      spouts ──emit──► outbox ──flush──► inboxes of bolts here ──execute──► outbox ...
+                         │                                          │
+                         │ acks, fails                              └──► parcels for other workers ──► (link)
+                         ▼
+                       ackers ──answers──► spouts (ack / on_failure)      ◄── parcels from other workers ──┘
+
+One thread drives it: `engine.core.turn` calls its parts (`run_spouts`, `run_bolts`, ...) in their order. `receive()`
+takes what other workers sent, `take_parcel()` hands over what is for them; moving it is the transport's business.
+
+Guarantees: nothing is lost between its parts; every answer of an acker reaches its spout's table or, when that is in
+another worker, a parcel; the order of one sender's tuples to one task is kept.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from typing import Any
+
+from squall.engine.api.component import BasicBolt
+from squall.engine.api.failure import ANOTHER_TUPLE, EXCEPTION, WORKER_DIED, Failure
+from squall.engine.api.hooks import Hooks
+from squall.engine.api.plan import Plan
+from squall.engine.api.stream import SYSTEM_COMPONENT, TICK_FIELDS, TICK_STREAM, Stream
+from squall.engine.api.topology import Topology
+from squall.engine.api.tuple import Source
+from squall.engine.core.backpressure import FRAMES_PER_WINDOW, Backpressure
+from squall.engine.core.blocking import BlockingExecutor, Handover
+from squall.engine.core.countdown import Countdown
+from squall.engine.core.executor import BoltExecutor, BoltTask, TaskCrashed
+from squall.engine.core.spout_executor import FIRST_TURN_EMITS, MAX_TURN_EMITS, SpoutExecutor, SpoutTask
+from squall.engine.errors import ComponentError
+from squall.engine.flow.batch import Batch
+from squall.engine.flow.emitter import Emitter
+from squall.engine.flow.outbox import Outbox
+from squall.engine.flow.parcel import Parcel
+from squall.engine.foreign.picklable import PickleCheck
+from squall.engine.report.account import Words
+from squall.engine.report.metrics import TaskStats
+from squall.engine.tracking.peers import Peers
+from squall.engine.tracking.routing import Tracking
+
+_TICK_SOURCE = Source(SYSTEM_COMPONENT, -1, TICK_STREAM, Stream(*TICK_FIELDS))
+_LONG_TURN_NS = 10_000_000
+"""A turn that took longer than this makes the next ones smaller, bolts that did end theirs. Word count's take 4 ms."""
+_MAX_TURNS = 4
+"""Rounds through the bolts in one step, so that a tuple passes several bolts of this worker without waiting for the
+next; more would keep a step from ending when bolts feed each other in a cycle."""
+
+
+class WorkerCore:
+    """Executors, ackers and the ways between them, of one worker."""
+
+    def __init__(
+        self, topology: Topology, plan: Plan, me: int, peers: Peers, now_ns: Callable[[], int], adapts: bool = True,
+        limit_bytes: int = 8 << 20,
+    ) -> None:
+        """`adapts`: the spouts' share of a turn follows the time turns take; not where order must not depend on it.
+        `limit_bytes`: so much the queue of a bolt task may hold before those that feed it must wait."""
+        self.topology = topology
+        self.plan = plan
+        self.me = me
+        self.peers = peers
+        self._now_ns = now_ns
+        self.outbox = Outbox()
+        self.stats: dict[int, TaskStats] = {}
+        self.emitters: dict[int, Emitter] = {}
+        self.bits: dict[int, int] = {}
+        self.spouts: list[SpoutExecutor] = []
+        self.bolts: list[BoltExecutor] = []
+        self._feeders: list[BoltExecutor] = []
+        """Those of them that other bolts read from."""
+        self.blocking: list[BlockingExecutor] = []
+        self.spout_tasks: dict[int, tuple[SpoutExecutor, SpoutTask]] = {}
+        self.bolt_tasks: dict[int, BoltTask] = {}
+        self._blocking_of: dict[int, BlockingExecutor] = {}
+        self.hooks: list[tuple[str, Hooks]] = []
+        """(component, hooks) of the tasks that have some."""
+        self._ticking: list[BoltTask] = []
+        self._parcels: dict[int, Parcel] = {}
+        self.pressure = Backpressure(topology, plan, me, limit_bytes)
+        self._kept: dict[int, Parcel] = {}
+        """What is for tasks of other workers whose queues are full, by task: it waits beside the parcels."""
+        self.tracking = Tracking(plan, peers, self.outbox, self.spout_tasks, self._parcel)
+        self.ackers = self.tracking.ackers
+        self._handovers: deque[Handover] = deque()
+        self._resets: deque[int] = deque()
+        """Roots whose timeout a thread wants to start afresh."""
+        self._sources: dict[tuple[int, str], Source] = {}
+        self._adapts = adapts
+        self._turn_emits = FIRST_TURN_EMITS if adapts else MAX_TURN_EMITS
+        self.active = False
+        self.congested = False
+        """Set by the caller: something downstream is full, spouts must wait."""
+        self.report_error: Callable[[str, int, str], None] = lambda component, task, text: None
+        """Tells the operator of an error in a task."""
+        self.ran_dry = True
+        """Nothing was left to do when the last turn ended."""
+        self.dropped = 0
+        """Tuples that were for a worker that died before they left."""
+        self.untracked: Words = [0] * (2 * max(plan.task_worker, default=0))
+        """Per receiving task, from 1: tuples without a tree that were sent to it from here; those of them that were
+        dropped, because its worker had died before they left. Written as it happens, before they leave."""
+        self.said_quiet: Words = [0]
+        """See `take_back_quiet_in`."""
+        self.refresh_bits()
+
+    # ---- set-up (see engine.core.assemble) ----
+
+    def add_spout_executor(self, executor: SpoutExecutor) -> None:
+        self.spouts.append(executor)
+        for task in executor.tasks:
+            self.spout_tasks[task.task] = (executor, task)
+
+    def add_bolt_executor(self, executor: BoltExecutor, blocking: BlockingExecutor | None) -> None:
+        component = executor.tasks[0].component
+        self.pressure.add(component, executor.tasks, blocking or executor)
+        if blocking is None:
+            self.bolts.append(executor)
+            if any(self.topology.subscribers(component, stream) for stream in self.topology[component].outputs):
+                self._feeders.append(executor)
+        else:
+            self.blocking.append(blocking)
+        for task in executor.tasks:
+            self.bolt_tasks[task.task] = task
+            if blocking is not None:
+                self._blocking_of[task.task] = blocking
+            if task.tick_ns:
+                task.ticks_at_ns = self._now_ns() + task.tick_ns
+                self._ticking.append(task)
+
+    def take_back_quiet_in(self, words: Words) -> None:
+        """Set the first of `words` to 0 before any emit shows in an account or in `untracked`: others read those while
+        this worker works, and must not take what they read for the figures of one that has said that it is quiet."""
+        self.said_quiet = words
+        for _, spout in self.spout_tasks.values():
+            spout.said_quiet = words
+
+    def source(self, task: int, stream: str) -> Source:
+        """What the tuples of one sender's stream have in common. Any thread."""
+        found = self._sources.get((task, stream))
+        if found is None:
+            if stream == TICK_STREAM:
+                return _TICK_SOURCE
+            component = self.plan.task_component[task]
+            found = Source(component, task, stream, self.topology[component].outputs[stream])
+            self._sources[task, stream] = found
+        return found
+
+    def post(self, handover: Handover) -> None:
+        """What an executor with a thread of its own has produced. Any thread; the caller wakes the loop."""
+        self._handovers.append(handover)
+
+    def post_resets(self, roots: Iterable[int]) -> None:
+        """A bolt with a thread of its own has reset timeouts. Any thread; the caller wakes the loop."""
+        self._resets.extend(roots)
+
+    # ---- the parts of a turn (see engine.core.turn) ----
+
+    def run_spouts(self) -> bool:
+        """Put ticks that are due, take in what threads have done, and ask the spouts for more; whether there was
+        anything. Raises TaskCrashed."""
+        worked = False
+        if self._ticking:
+            self._tick()
+        if self._handovers:
+            worked = True
+            self._absorb_handovers()
+        if self._resets:
+            worked = True
+            self._absorb_resets()
+        may_emit = not (self.congested or self.pressure.congested)
+        emits = self._turn_emits if self.active and may_emit else 0
+        dry = True
+        for spout in self.spouts:
+            if spout.run(emits, may_emit):
+                worked = True
+            dry = dry and spout.ran_dry
+        self.ran_dry = dry
+        return worked
+
+    def write_journals(self) -> None:
+        """After anything that may have made a spout emit: before a bolt executes it, and before it leaves."""
+        for spout in self.spouts:
+            spout.write_journal()
+
+    def run_feeders(self) -> bool:
+        """Let bolts that others read from have what was emitted here; whether they did anything. Raises TaskCrashed."""
+        # Spouts that had nothing to say in `next_tuple` may have emitted while they were told of an answer.
+        self._flush_here()
+        return self._run_round(self._feeders)
+
+    def run_bolts(self) -> bool:
+        """Let the bolts work until they have nothing left to do, or for `_MAX_TURNS` rounds; slow ones for fewer.
+        Raises TaskCrashed."""
+        worked, began_ns = False, self._now_ns()
+        for _ in range(_MAX_TURNS):
+            if not self._run_round(self.bolts):
+                return worked
+            worked = True
+            if self._adapts and self._now_ns() - began_ns > _LONG_TURN_NS:
+                break
+        self.ran_dry = False
+        return worked
+
+    def _run_round(self, bolts: list[BoltExecutor]) -> bool:
+        busy = False
+        for bolt in bolts:
+            if not bolt.held and bolt.run():
+                busy = True
+                self._flush_here()
+        return busy
+
+    def end_turn(self, took_ns: int) -> None:
+        """All executors had their turn, which took so long. Raises CycleOverflow."""
+        if self._adapts:
+            self._adapt(took_ns)
+        self.pressure.end_turn()
+
+    def _adapt(self, turn_ns: int) -> None:
+        """Emit less per turn where bolts are slow, so that answers, frames and commands are not kept waiting."""
+        if turn_ns > _LONG_TURN_NS:
+            self._turn_emits = max(1, self._turn_emits * _LONG_TURN_NS // turn_ns)
+        elif self._turn_emits < MAX_TURN_EMITS:
+            self._turn_emits = min(MAX_TURN_EMITS, 2 * self._turn_emits)
+
+    def _flush_here(self) -> None:
+        for batch in self.outbox.opened_here:
+            self._deliver_here(batch.take())
+        self.outbox.opened_here.clear()
+
+    def _deliver_here(self, batch: Batch) -> None:
+        self._count(batch)
+        self._put(self.bolt_tasks[batch.target], batch, None)
+
+    def _count(self, batch: Batch) -> None:
+        rows = len(batch.rows)
+        self.stats[batch.source].transferred += rows
+        self.emitters[batch.source].count_batch(batch.stream, rows)
+        self._count_untracked(batch)
+
+    def _count_untracked(self, batch: Batch) -> None:
+        if batch.loose:
+            self.said_quiet[0] = 0
+            self.untracked[2 * batch.target - 2] += batch.untracked_rows()
+
+    def _tick(self) -> None:
+        now = self._now_ns()
+        for task in self._ticking:
+            if now >= task.ticks_at_ns:
+                # A tick that came late is not made up for: the next is one period from now. Nor is one for which there
+                # is no room.
+                task.ticks_at_ns = now + task.tick_ns
+                if task.task in self.pressure.full:
+                    continue
+                task.ticks_put += 1
+                self._put(task, Batch.untracked(-1, TICK_STREAM, task.task, (task.tick_ns / 1e9,)), None)
+
+    def _put(self, task: BoltTask, batch: Batch, done: Callable[[], None] | None) -> None:
+        task.received += len(batch.rows)
+        if (blocking := self._blocking_of.get(task.task)) is not None:
+            batch.measure()  # now, because it is the thread's as soon as it is put
+            self.pressure.put(task, batch)
+            blocking.put(task, batch, done)
+        else:
+            self.pressure.put(task, batch)
+            task.inbox.append((batch, done))
+
+    def _absorb_resets(self) -> None:
+        """Before the spouts look which trees are too late."""
+        resets = self._resets
+        while resets:
+            self.outbox.resets.add(resets.popleft())
+        self.tracking.settle()
+
+    def _absorb_handovers(self) -> None:
+        handovers = self._handovers
+        while handovers:
+            self.absorb(handovers.popleft())
+
+    def absorb(self, handover: Handover) -> None:
+        """Bring what a thread has produced on its way. Raises TaskCrashed if the thread has."""
+        for batch in handover.here:
+            self._deliver_here(batch)
+        for batch in handover.there:
+            self._pack(batch)
+        self.outbox.absorb(handover.acks, handover.workers, handover.fails)
+        for done in handover.done:
+            done()
+        if handover.crash is not None:
+            raise handover.crash
+
+    # ---- other workers ----
+
+    def _parcel(self, worker: int) -> Parcel:
+        parcel = self._parcels.get(worker)
+        if parcel is None:
+            parcel = self._parcels[worker] = Parcel()
+        return parcel
+
+    @property
+    def for_others(self) -> int:
+        """Tuples and tracking messages that wait for being sent to other workers."""
+        waiting = sum(len(batch.rows) for batch in self.outbox.opened_there)
+        for parcel in self._parcels.values():
+            waiting += parcel.weight
+        return waiting
+
+    def close_parcels(self, slots: Collection[int] | None = None) -> list[int]:
+        """Make everything for these workers (by default all) ready to be taken with `take_parcel`; the slots of those
+        that there is something for."""
+        outbox, worker_of = self.outbox, self.plan.task_worker
+        stay = []
+        for batch in outbox.opened_there:
+            if slots is None or worker_of[batch.target] in slots:
+                self._pack(batch.take())
+            else:
+                stay.append(batch)
+        outbox.opened_there[:] = stay
+        return [slot for slot, parcel in self._parcels.items() if parcel and (slots is None or slot in slots)]
+
+    def _pack(self, batch: Batch) -> None:
+        self._count(batch)
+        if not batch.bytes:
+            batch.weigh()
+        kept = self._kept.get(batch.target) if self._kept else None
+        (self._parcel(self.plan.task_worker[batch.target]) if kept is None else kept).add(batch)
+
+    def take_parcel(self, worker: int) -> Parcel:
+        """What there is for a worker, but no more than a frame is to hold. `has_parcel` says whether there is more."""
+        parcel = self._parcels[worker]
+        if parcel.bytes > self.frame_bytes:
+            parcel = parcel.cut(self.frame_bytes, self.outbox.edges.next)
+        else:
+            del self._parcels[worker]
+        self.pressure.leave(parcel.batches)
+        return parcel
+
+    def has_parcel(self, worker: int) -> bool:
+        """Whether there is something for a worker that may be sent now."""
+        return bool(self._parcels.get(worker))
+
+    def put_back(self, worker: int, parcel: Parcel, size_bytes: int) -> None:
+        """A parcel that was taken has `size_bytes` when it is encoded, too many for a frame: take it again, in smaller
+        pieces."""
+        waiting = self._parcel(worker)
+        waiting.put_back(parcel.batches, size_bytes, parcel.rows)
+        for batch in parcel.batches:
+            self.pressure.waits(batch.target, batch.bytes)
+        waiting.take_tracking(parcel)
+
+    def not_sent(self, worker: int, parcel: Parcel, error: BaseException) -> TaskCrashed | None:
+        """A parcel with tuples that was taken cannot be encoded or sent. None: take it again, in halves, until the one
+        is found that cannot. Else that one's trees have been failed, everything else waits to be taken, and its task
+        has crashed of it."""
+        if parcel.rows > 1:
+            self.put_back(worker, parcel, 2 * self.frame_bytes)
+            return None
+        self._parcel(worker).take_tracking(parcel)
+        [batch] = parcel.batches
+        component = self.plan.task_component[batch.source]
+        error = self._naming_field(batch, error)
+        crash = TaskCrashed(component, batch.source, f"an emit to {self.plan.task_component[batch.target]}", error)
+        failure = Failure(
+            EXCEPTION, component, batch.source, self.plan.worker_names[self.me], crash.error_text
+        )
+        self._fail_tuple(batch, batch.source, failure)
+        return crash
+
+    def _naming_field(self, batch: Batch, error: BaseException) -> BaseException:
+        """The error with component, stream and field, if one value of the batch's only tuple is what cannot be sent."""
+        if isinstance(error, MemoryError):
+            return error
+        source = self.source(batch.source, batch.stream)
+        check = PickleCheck(f"{source.component}[{source.task}] stream {source.stream!r}", source.fields)
+        try:
+            check.test(batch.rows[0])
+        except (ComponentError, MemoryError) as named:
+            return named
+        return error
+
+    def _fail_tuple(self, batch: Batch, task: int, failure: Failure) -> None:
+        """The only tuple of a batch goes no further, by an error of this task: that fails its trees and no others."""
+        for root in (batch.roots[0], *(other for other, _ in (batch.others or {}).get(0, ()))):
+            if root:
+                self.outbox.fails.setdefault(root, failure)
+        self.stats[task].errors += 1
+        self._drop(batch)
+
+    @property
+    def frame_bytes(self) -> int:
+        """A parcel holds about so much, unless one tuple alone is bigger."""
+        return self.pressure.limit_bytes // FRAMES_PER_WINDOW
+
+    def measure_waiting(self) -> None:
+        """Everything that may be sent has been taken: see how much is left."""
+        self.pressure.measure_waiting([*self._parcels.values(), *self._kept.values()])
+
+    @property
+    def keeps_back(self) -> bool:
+        """Something is for tasks of other workers whose queues are full."""
+        return any(self._kept.values())
+
+    def others_are_full(self, tasks: frozenset[int]) -> None:
+        """The queues of these tasks of other workers are full: keep what is for them, and for no others."""
+        if tasks == self.pressure.full_elsewhere:
+            return
+        newly, no_longer = self.pressure.others_are_full(tasks)
+        for task in newly:
+            parcel = self._parcels.get(self.plan.task_worker[task])
+            self._kept[task] = Parcel() if parcel is None else parcel.take_for(task)
+        for task in no_longer:
+            parcel = self._parcel(self.plan.task_worker[task])
+            # First, because it may be in the account of what waits, which has what comes first of each parcel.
+            parcel.add_first(self._kept.pop(task))
+
+    def receive(self, parcel: Parcel, done: Callable[[], None]) -> None:
+        """Take in what another worker sent; `done` is called when all of it has been processed."""
+        left = Countdown(len(parcel.batches) + 1, done)
+        for batch in parcel.batches:
+            self._put(self.bolt_tasks[batch.target], batch, left.step)
+        self.tracking.receive(parcel)
+        # Last: a tree whose beginning came in the same frame is known by now.
+        for batch, position, why in parcel.unread:
+            self._not_read(batch, position, why)
+        left.step()
+
+    def _not_read(self, batch: Batch, position: int, why: str) -> None:
+        """What another worker sent holds a value whose class raises here: a failure of that message alone, counted as
+        if `execute` had raised. No worker ends by it: nothing of the user's is half done."""
+        plan, source = self.plan, self.source(batch.source, batch.stream)
+        component, fields = plan.task_component[batch.target], source.fields
+        field = fields[position] if position < len(fields) else str(position)
+        text = f"{why} (reading field {field} of stream {batch.stream} of {source.component}[{source.task}])"
+        self._fail_tuple(
+            batch, batch.target, Failure(EXCEPTION, component, batch.target, plan.worker_names[self.me], text)
+        )
+        self.report_error(component, batch.target, text)
+
+    def refresh_bits(self) -> None:
+        """Recompute which bit a tuple for each task carries. After every change of `peers`."""
+        worker_bits = [self.peers.bit(slot) for slot in range(self.plan.n_workers)]
+        self.bits.update((task, worker_bits[worker]) for task, worker in self.plan.task_worker.items())
+
+    def peer_changed(
+        self, slot: int, incarnation: int, alive: bool, last_words: Mapping[int, Failure] | None = None
+    ) -> None:
+        """Another worker started, became ready or died: replay exactly what the dead one held. `last_words`: the trees
+        that it is known to have ended by."""
+        died = self.peers.update(slot, incarnation, alive)
+        self.refresh_bits()
+        if not died:
+            return
+        self._drop_for(slot)
+        explanation = ""
+        if last_words is not None:
+            explanation = ANOTHER_TUPLE
+            self.tracking.last_words(last_words)
+        self.tracking.worker_died(slot, Failure(WORKER_DIED, worker=self.plan.worker_names[slot], error=explanation))
+        self.write_journals()  # it may be noticed in the middle of a turn, with bolts to come
+
+    def _drop_for(self, slot: int) -> None:
+        """What was to go to a worker that died belongs to trees that fail now."""
+        keep = []
+        for batch in self.outbox.opened_there:
+            if self.plan.task_worker[batch.target] == slot:
+                taken = batch.take()
+                self.emitters[batch.source].count_batch(batch.stream, len(taken.rows))
+                self._count_untracked(taken)
+                self._drop(taken)
+            else:
+                keep.append(batch)
+        self.outbox.opened_there[:] = keep
+        parcel = self._parcels.pop(slot, None)
+        dropped = [] if parcel is None else [parcel]
+        for task in self._kept:
+            if self.plan.task_worker[task] == slot:
+                dropped.append(self._kept[task])
+                self._kept[task] = Parcel()
+        for lost in (batch for each in dropped for batch in each.batches):
+            self.pressure.leave((lost,))
+            self._drop(lost)
+
+    def _drop(self, batch: Batch) -> None:
+        self.dropped += len(batch.rows)
+        if batch.loose:
+            self.untracked[2 * batch.target - 1] += batch.untracked_rows()
+
+    # ---- what the caller wants to know ----
+
+    def refresh_gauges(self) -> None:
+        """Bring the gauges and derived counters in `stats` up to date."""
+        for task in self.bolt_tasks:
+            self.stats[task].emitted = self.emitters[task].emitted
+        for _, spout in self.spout_tasks.values():
+            stats = spout.stats
+            spout.count_emits()
+            spout.refresh_waits()
+            stats.pending = len(spout.pending)
+            stats.waiting = spout.held_for_retry
+            stats.unreplayed = spout.pending.unreplayed(stats.waiting)
+            stats.exhausted = spout.finished
+            stats.crashes = spout.pending.attempts.crashes
+        for bolt in self.bolt_tasks.values():
+            bolt.stats.in_queue = bolt.in_queue
+            if isinstance(bolt.user, BasicBolt):
+                bolt.stats.acked = bolt.stats.executed - bolt.stats.failed
+
+    @property
+    def has_worked(self) -> bool:
+        """Whether a tuple was emitted or executed here."""
+        return any(spout.emitted for _, spout in self.spout_tasks.values()) or any(
+            bolt.stats.executed for bolt in self.bolt_tasks.values()
+        )
+
+    def set_active(self, active: bool) -> None:
+        """Activate or deactivate the spouts."""
+        self.active = active
+        for spout in self.spouts:
+            spout.set_active(active)
+
+    def end_attempts(self) -> None:
+        """The worker ends in order, or by an error that has been charged to its trees."""
+        for _, spout in self.spout_tasks.values():
+            spout.count_emits()
+            spout.pending.attempts.end(spout.pending.trees)
+
+    @property
+    def backlog(self) -> int:
+        """Tuples in this worker that wait to be executed or sent."""
+        kept = sum(parcel.rows for parcel in self._kept.values())
+        return self.for_others + kept + sum(task.received - task.processed for task in self.bolt_tasks.values())
+
+    @property
+    def quiet(self) -> bool:
+        """Nothing is under way inside this worker."""
+        outbox = self.outbox
+        # Threads first: one that is no longer busy has handed over what it had, so that it is seen below.
+        return not (
+            any(runner.busy for runner in self.blocking)
+            or any(spout.busy for spout in self.spouts)
+            or self._handovers or outbox.acks or outbox.fails or outbox.opened_here or outbox.opened_there
+            or self.tracking.to_tell
+            or any(map(bool, self._parcels.values())) or self.keeps_back
+            or any(task.received != task.processed for task in self.bolt_tasks.values())
+        )
+
+    @property
+    def next_deadline_ns(self) -> int | None:
+        """When there must be a turn again even if nothing arrives."""
+        deadlines = [task.ticks_at_ns for task in self._ticking]
+        for _, task in self.spout_tasks.values():
+            deadline = task.pending.next_deadline_ns
+            if deadline is not None:
+                deadlines.append(deadline)
+        return min(deadlines, default=None)
+
+    def users(self) -> Iterator[tuple[str, int, Any]]:
+        """(component, task, user object) of every task here."""
+        for _, spout in self.spout_tasks.values():
+            yield spout.component, spout.task, spout.user
+        for bolt in self.bolt_tasks.values():
+            yield bolt.component, bolt.task, bolt.user

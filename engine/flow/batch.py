@@ -1,0 +1,161 @@
+"""A batch: consecutive tuples of one stream from one task to another, the unit that is queued and transported.
+
+Its tuples are grouped in runs (see `engine.api.tuple`): run i covers rows `starts[i]` up to `starts[i + 1]`, belongs to
+the tree `roots[i]` (0 = untracked) and is tracked under `edges[i]`. A run that belongs to several trees has its further
+(root, edge) pairs in `others[i]`.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Callable, Collection
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from squall.engine.foreign.picklable import PickleCheck
+
+from squall.engine.foreign.sizes import estimate, rows_bytes
+
+
+class Batch:
+    """A batch on its way; one thread owns it at a time."""
+
+    __slots__ = (
+        "bytes", "edges", "loose", "measured", "others", "roots", "rows", "source", "starts", "stream", "target",
+    )
+
+    def __init__(self, source: int, stream: str, target: int) -> None:
+        self.source = source
+        """Task that emitted the tuples."""
+        self.stream = stream
+        self.target = target
+        """Task that is to receive them."""
+        self.rows: list[tuple[Any, ...]] = []
+        self.starts: list[int] = []
+        self.roots: list[int] = []
+        self.edges: list[int] = []
+        self.others: dict[int, tuple[tuple[int, int], ...]] | None = None
+        self.loose = False
+        """Some tuples belong to no tree. Known to the sender only."""
+        self.bytes = 0
+        """About how much memory it holds; 0 = nobody has asked yet."""
+        self.measured = False
+        """`bytes` was found by a look at every row, not at a few."""
+
+    def untracked_rows(self) -> int:
+        """How many tuples belong to no tree."""
+        ends = [*self.starts[1:], len(self.rows)]
+        return sum(end - begin for root, begin, end in zip(self.roots, self.starts, ends, strict=True) if not root)
+
+    def weigh(self) -> int:
+        """Find `bytes` by a look at a few rows."""
+        self.bytes = size = estimate(self.rows, len(self.starts))
+        return size
+
+    def measure(self) -> int:
+        """Find `bytes` by a look at every row, once; by how much it grew."""
+        if self.measured:
+            return 0
+        before, self.bytes, self.measured = self.bytes, rows_bytes(self.rows, len(self.starts)), True
+        return self.bytes - before
+
+    @classmethod
+    def untracked(cls, source: int, stream: str, target: int, values: tuple[Any, ...]) -> Batch:
+        """One tuple that belongs to no tree."""
+        batch = Batch(source, stream, target)
+        batch.rows, batch.starts, batch.roots, batch.edges = [values], [0], [0], [0]
+        return batch
+
+    def split(self, count: int, new_edge: Callable[[], int]) -> Batch:
+        """Take out the first `count` rows, fewer than there are; this batch keeps the rest.
+
+        A run that this cuts in two is two from then on. The first goes under an edge that `new_edge` draws, the second
+        under what is left of theirs: what the sender told of the run is the XOR of both, so its tree is open until each
+        is acked, in whatever order.
+        """
+        starts, others = self.starts, self.others
+        runs = bisect_left(starts, count)
+        kept = runs if runs < len(starts) and starts[runs] == count else runs - 1
+        head = Batch(self.source, self.stream, self.target)
+        head.bytes = self.bytes * count // len(self.rows)
+        self.bytes -= head.bytes
+        head.measured, head.loose = self.measured, self.loose
+        head.rows, self.rows = self.rows[:count], self.rows[count:]
+        head.starts, self.starts = starts[:runs], [max(0, start - count) for start in starts[kept:]]
+        head.roots, self.roots = self.roots[:runs], self.roots[kept:]
+        head.edges, self.edges = self.edges[:runs], self.edges[kept:]
+        if others is not None:
+            head.others = {run: pairs for run, pairs in others.items() if run < runs}
+            self.others = {run - kept: pairs for run, pairs in others.items() if run >= kept}
+        if kept < runs:
+            self._share_edge(head, kept, new_edge)
+        return head
+
+    def take_out(self, indices: Collection[int]) -> dict[int, Batch]:
+        """Take out these rows, each as a batch of its own, by index; this batch keeps the rest.
+
+        Whoever takes them out must fail their trees: the edge of a run stays with what is left of it, and a run of
+        which nothing is left goes unacked. All rows of a run belong to the same trees, so no other tree is touched.
+        """
+        taken: dict[int, Batch] = {}
+        rows, starts, roots, edges, others = self.rows, self.starts, self.roots, self.edges, self.others or {}
+        self.rows, self.starts, self.roots, self.edges = [], [], [], []
+        self.others = None
+        for run, (begin, end) in enumerate(zip(starts, [*starts[1:], len(rows)], strict=True)):
+            stay = [row for index, row in enumerate(rows[begin:end], begin) if index not in indices]
+            for index in range(begin, end) if len(stay) < end - begin else ():
+                if index in indices:
+                    one = Batch(self.source, self.stream, self.target)
+                    one.rows, one.starts, one.roots, one.edges = [rows[index]], [0], [roots[run]], [edges[run]]
+                    one.others = {0: others[run]} if run in others else None
+                    one.loose = not roots[run]
+                    taken[index] = one
+            if stay:
+                if run in others:
+                    self.others = {**(self.others or {}), len(self.starts): others[run]}
+                self.starts.append(len(self.rows))
+                self.roots.append(roots[run])
+                self.edges.append(edges[run])
+                self.rows += stay
+        return taken
+
+    def _share_edge(self, head: Batch, cut: int, new_edge: Callable[[], int]) -> None:
+        """Run `cut` of `head` and the first of this batch were one."""
+        if not head.roots[cut]:
+            return
+        edge = new_edge()
+        head.edges[cut] = edge
+        self.edges[0] ^= edge
+        if self.others and 0 in self.others and head.others:
+            head.others[cut] = tuple((root, edge) for root, _ in self.others[0])
+            self.others[0] = tuple((root, rest ^ edge) for root, rest in self.others[0])
+
+
+class OpenBatch(Batch):
+    """What one task has emitted to another since the last flush. Lives as long as the sending task, which is the only
+    one to touch it; `take` moves the content out."""
+
+    __slots__ = ("bits", "check", "last", "mask")
+
+    def __init__(
+        self, source: int, stream: str, target: int, bits: dict[int, int], check: PickleCheck | None = None
+    ) -> None:
+        super().__init__(source, stream, target)
+        self.check = check
+        """Looks at the first tuple of each batch."""
+        self.bits = bits
+        """Target task -> bit of its worker's present incarnation, 0 if it is in this worker. Shared, kept current."""
+        self.mask = 0
+        """The target's bit when the batch was begun."""
+        self.last: object = None
+        """Marks the anchor of the last run: more tuples anchored to it continue the run. None while empty."""
+
+    def take(self) -> Batch:
+        """The content as a batch; this one is empty afterwards."""
+        batch = Batch(self.source, self.stream, self.target)
+        batch.rows, batch.starts, batch.roots, batch.edges = self.rows, self.starts, self.roots, self.edges
+        batch.others, self.others = self.others, None
+        batch.loose, self.loose = self.loose, False
+        self.rows, self.starts, self.roots, self.edges = [], [], [], []
+        self.last = None
+        return batch

@@ -1,0 +1,195 @@
+"""Groupings at run time: which of a bolt's tasks receive a tuple.
+
+A chooser is made per sending task and subscription. It picks among *places*, one for each target task (sorted by id);
+on the tuple path that is the batch open to it. `one` choosers return one place and are what the tuple path is fast for,
+`many` choosers any number.
+
+Relies on: being called by the sending task's thread only.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+from itertools import cycle
+from operator import itemgetter
+from typing import Any, TypeVar
+
+from squall.engine.api.component import CustomGrouping
+from squall.engine.api.stream import Stream
+from squall.engine.api.topology import (
+    ALL,
+    CUSTOM,
+    FIELDS,
+    GLOBAL,
+    LOCAL_OR_SHUFFLE,
+    NONE,
+    PARTIAL_KEY,
+    SHUFFLE,
+    Subscription,
+)
+from squall.engine.errors import ComponentError
+from squall.engine.foreign.stable_hash import stable_hash
+from squall.engine.foreign.text import repr_of
+
+Values = tuple[Any, ...]
+
+# Remembered keys per sending task: hashing text costs ten times a dictionary look-up. When full the memory starts
+# afresh, which costs the same keys one hash each; 131,072 keys are about 16 MiB.
+_MEMO_KEYS = 131_072
+
+
+T = TypeVar("T")
+ChooseOne = Callable[[Values], T]
+ChooseMany = Callable[[Values], Sequence[T]]
+
+
+class KeyMemo(dict[Any, T]):
+    """key -> the one of `targets` that it belongs to, computed once per key; bounded."""
+
+    def __init__(self, targets: Sequence[T], hash_of: Callable[[Any], int] = stable_hash) -> None:
+        super().__init__()
+        self._targets = targets
+        self._hash_of = hash_of
+
+    def of(self, key: Any) -> T:
+        """As `memo[key]`, for keys that cannot be remembered (list, dict, set) but have a stable hash all the same."""
+        return self._targets[self._hash_of(key) % len(self._targets)]
+
+    def __missing__(self, key: Any) -> T:
+        target = self.of(key)
+        if len(self) >= _MEMO_KEYS:
+            self.clear()
+        self[key] = target
+        return target
+
+
+class KeyHash:
+    """`stable_hash` of the keys of one subscription, whose errors say where the key comes from."""
+
+    def __init__(self, who: str, fields: Sequence[str]) -> None:
+        """`who`: the sending task and its stream."""
+        self._who = who
+        self._fields = fields
+
+    def __call__(self, key: Any) -> int:
+        try:
+            return stable_hash(key)
+        except ComponentError as error:
+            values = key if len(self._fields) > 1 else (key,)
+            name = next(name for name, value in zip(self._fields, values, strict=True) if not _has_hash(value))
+            raise ComponentError(f"{self._who} field {name!r}: {error}") from None
+
+
+def _has_hash(value: Any) -> bool:
+    try:
+        stable_hash(value)
+    except ComponentError:
+        return False
+    return True
+
+
+def key_of(shape: Stream, fields: tuple[str, ...]) -> Callable[[Values], Any]:
+    """Extracts the grouping key: the value of one field, or a tuple of several."""
+    return itemgetter(*(shape.index[name] for name in fields))
+
+
+def fields_chooser(
+    shape: Stream, fields: tuple[str, ...], places: Sequence[T], hash_of: Callable[[Any], int] = stable_hash
+) -> ChooseOne[T]:
+    """Equal keys to the same task."""
+    memo = KeyMemo(places, hash_of)
+    key = key_of(shape, fields)
+
+    def choose(values: Values) -> T:
+        wanted = key(values)
+        try:
+            return memo[wanted]
+        except TypeError:
+            return memo.of(wanted)
+
+    return choose
+
+
+def shuffle_chooser(places: Sequence[T], rng: random.Random) -> ChooseOne[T]:
+    """Every target once in each round, in an order shuffled at the start (as Storm's)."""
+    order = list(places)
+    rng.shuffle(order)
+    turns = cycle(order)
+
+    def choose(values: Values) -> T:
+        return next(turns)
+
+    return choose
+
+
+def partial_key_chooser(
+    shape: Stream, fields: tuple[str, ...], places: Sequence[T], hash_of: Callable[[Any], int] = stable_hash
+) -> ChooseOne[T]:
+    """Two candidates per key, the one sent fewer tuples so far (Nasir et al., "The Power of Both Choices", 2015)."""
+    n_targets = len(places)
+    sent = [0] * n_targets
+    key = key_of(shape, fields)
+
+    def choose(values: Values) -> T:
+        hashed = hash_of(key(values))
+        first = hashed % n_targets
+        second = (hashed >> 32) % n_targets
+        if second == first and n_targets > 1:
+            second = (first + 1) % n_targets
+        index = first if sent[first] <= sent[second] else second
+        sent[index] += 1
+        return places[index]
+
+    return choose
+
+
+def make_chooser(
+    subscription: Subscription,
+    shape: Stream,
+    source_task: int,
+    targets: Sequence[int],
+    local_targets: Sequence[int],
+    rng: random.Random,
+    places: Sequence[T],
+    hash_of: Callable[[Any], int] = stable_hash,
+) -> tuple[ChooseOne[T] | None, ChooseMany[T] | None]:
+    """The chooser of one subscription: (one, None) or (None, many). Direct grouping has neither. `places`: what to
+    choose, for each of `targets`. `hash_of`: see `KeyHash`."""
+    grouping = subscription.grouping
+    if grouping == FIELDS:
+        return fields_chooser(shape, subscription.fields, places, hash_of), None
+    if grouping == SHUFFLE:
+        return shuffle_chooser(places, rng), None
+    if grouping == LOCAL_OR_SHUFFLE:
+        here = set(local_targets)
+        local = [place for target, place in zip(targets, places, strict=True) if target in here]
+        return shuffle_chooser(local or places, rng), None
+    if grouping == PARTIAL_KEY:
+        return partial_key_chooser(shape, subscription.fields, places, hash_of), None
+    if grouping == GLOBAL:
+        return (lambda values: places[0]), None
+    if grouping == NONE:
+        return (lambda values: rng.choice(places)), None
+    if grouping == ALL:
+        return None, (lambda values: places)
+    if grouping == CUSTOM and subscription.custom is not None:
+        return None, _custom_chooser(subscription.custom, source_task, targets, places)
+    return None, None
+
+
+def _custom_chooser(
+    grouping: CustomGrouping, source_task: int, targets: Sequence[int], places: Sequence[T]
+) -> ChooseMany[T]:
+    place_of = dict(zip(targets, places, strict=True))
+
+    def choose(values: Values) -> list[T]:
+        chosen = grouping.choose_tasks(source_task, values)
+        try:
+            return [place_of[task] for task in chosen]
+        except (KeyError, TypeError):
+            raise ComponentError(
+                f"{type(grouping).__name__}.choose_tasks returned {repr_of(chosen)}; allowed: a list of {list(targets)}"
+            ) from None
+
+    return choose

@@ -1,0 +1,171 @@
+"""A hash of values that is the same in every process, interpreter and run, and agrees with `==`.
+
+Guarantees: `a == b` implies `stable_hash(a) == stable_hash(b)` for the types below, across numeric types too
+(1, 1.0, True and Decimal(1) are one key). Python's own `hash` gives neither: it salts text per process.
+
+Relies on: CPython's numeric hash, which is specified (modulus 2**61 - 1) and not salted.
+
+Types: None, bool, numbers, text, bytes-like, tuples and lists, sets and frozensets, dicts, dates and times, UUIDs, enum
+members, dataclasses with the equality that `@dataclass` makes, and arrays (`array.array`, numpy) by content. Anything
+else is refused by name: hashing it by identity would send equal values to different tasks. So is a class that says
+itself what it is equal to (`__eq__`), whatever it is derived from: nobody can tell a hash that agrees with that.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+import decimal
+import enum
+import fractions
+import numbers
+import types
+import uuid
+import zlib
+from collections import OrderedDict
+from typing import Any
+
+from squall.engine.errors import ComponentError
+from squall.engine.foreign.text import repr_of, type_name
+
+_MASK = (1 << 64) - 1
+_NAN = 0x7FF8
+
+
+def _mix(state: int, value: int) -> int:
+    """One step of the 64-bit splitmix finaliser (Steele, Lea, Flood 2014) over an accumulated state."""
+    z = (state ^ value) + 0x9E3779B97F4A7C15 & _MASK
+    z = (z ^ z >> 30) * 0xBF58476D1CE4E5B9 & _MASK
+    z = (z ^ z >> 27) * 0x94D049BB133111EB & _MASK
+    return z ^ z >> 31
+
+
+def _of_bytes(data: bytes, salt: int) -> int:
+    # CRC-32 runs at memory speed in C; one multiplication (Knuth's, by 2**64 / golden ratio) spreads its bits upwards.
+    spread = (zlib.crc32(data) + salt) * 0x9E3779B97F4A7C15 & _MASK
+    return spread ^ spread >> 29
+
+
+def _of_sequence(values: Any, salt: int) -> int:
+    state = salt
+    for value in values:
+        state = _mix(state, stable_hash(value))
+    return _mix(state, len(values))
+
+
+def _of_unordered(values: Any, salt: int) -> int:
+    total = 0
+    for value in values:
+        total = total + _mix(salt, stable_hash(value)) & _MASK
+    return _mix(salt, total)
+
+
+def _of_time(value: datetime.datetime | datetime.time) -> int:
+    offset = value.utcoffset()
+    if offset is None:
+        return _of_bytes(value.replace(tzinfo=None).isoformat().encode(), 8)
+    # 12:00 in UTC equals 13:00 an hour east of it. Not by `astimezone`, which fails at the ends of the calendar.
+    days = value.toordinal() if isinstance(value, datetime.datetime) else 0
+    since = datetime.timedelta(days, value.second, value.microsecond, 0, value.minute, value.hour)
+    return _mix(14, stable_hash(since - offset))
+
+
+_EXACT = frozenset({
+    str, int, float, bool, complex, bytes, bytearray, memoryview, type(None), tuple, list, set, frozenset, dict,
+    datetime.datetime, datetime.date, datetime.time, datetime.timedelta, uuid.UUID, decimal.Decimal, fractions.Fraction,
+    OrderedDict,
+})
+"""Classes whose equality is known to agree with what is hashed here, as it is with what they define in C."""
+
+
+@dataclasses.dataclass
+class _Sample:
+    """To see what an equality that `@dataclass` made looks like."""
+
+    field: int
+
+
+def _equality_owner(kind: type) -> type:
+    """The class that says what `kind` is equal to."""
+    return next(base for base in kind.__mro__ if "__eq__" in vars(base))
+
+
+def _is_generated(equality: Any) -> bool:
+    """Whether `@dataclass` made it: such a function has no file of its own."""
+    made = _Sample.__eq__
+    return (
+        isinstance(equality, types.FunctionType)
+        and equality.__code__.co_filename == made.__code__.co_filename
+        and equality.__code__.co_name == made.__code__.co_name
+    )
+
+
+def _check_equality(kind: type) -> None:
+    """ComponentError for a class that says by code of its own what it is equal to."""
+    owner = _equality_owner(kind)
+    equality = vars(owner)["__eq__"]
+    if owner in _EXACT or owner is enum.Enum or not isinstance(equality, types.FunctionType):
+        return
+    if dataclasses.is_dataclass(owner) and _is_generated(equality):
+        return
+    raise ComponentError(
+        f"fields grouping cannot use a value of type {kind.__qualname__} as a key: {owner.__qualname__} defines __eq__ "
+        "itself, so values that it calls equal may go to different tasks; group by what it compares instead (emit that "
+        "as a field of its own)"
+    )
+
+
+def stable_hash(value: Any) -> int:
+    """A 64-bit hash of `value`; ComponentError names a type that has none."""
+    kind = type(value)
+    if kind is str:  # most keys are text, and each new one comes here
+        return _of_bytes(value.encode("utf-8", "surrogatepass"), 1)
+    if kind not in _EXACT:
+        _check_equality(kind)
+    if isinstance(value, str):
+        return _of_bytes(value.encode("utf-8", "surrogatepass"), 1)
+    if isinstance(value, numbers.Number):
+        if value != value:
+            return _NAN  # NaN never equals itself; any constant will do, but it must be the same everywhere
+        return _mix(2, hash(value) & _MASK)
+    if isinstance(value, bytes | bytearray | memoryview):
+        return _of_bytes(bytes(value), 3)
+    if value is None:
+        return _mix(4, 0)
+    if isinstance(value, tuple | list):
+        return _of_sequence(value, 5)
+    return _of_rarer(value)
+
+
+def _of_rarer(value: Any) -> int:
+    if isinstance(value, set | frozenset):
+        return _of_unordered(value, 6)
+    if isinstance(value, dict):
+        return _of_unordered(list(value.items()), 7)
+    if isinstance(value, datetime.datetime | datetime.time):
+        return _of_time(value)
+    if isinstance(value, datetime.timedelta):
+        return _mix(9, stable_hash((value.days, value.seconds, value.microseconds)))
+    if isinstance(value, datetime.date):
+        return _of_bytes(value.isoformat().encode(), 10)
+    if isinstance(value, uuid.UUID):
+        return _mix(11, stable_hash(value.int))
+    if isinstance(value, enum.Enum):
+        return _mix(12, stable_hash((type(value).__qualname__, value.name)))
+    owner = _equality_owner(type(value))
+    if dataclasses.is_dataclass(owner) and not isinstance(value, type):
+        # Equal are objects of one class, in the fields of the class that the equality was made for.
+        fields = [getattr(value, f.name) for f in dataclasses.fields(owner) if f.compare]
+        return _mix(13, stable_hash((type(value).__qualname__, fields)))
+    to_list = getattr(value, "tolist", None)
+    if callable(to_list):
+        return stable_hash(to_list())
+    raise ComponentError(
+        f"fields grouping cannot use a value of type {type_name(value)} as a key: {repr_of(value)}; use text, "
+        "bytes, numbers, None, dates, UUIDs, enums, dataclasses, arrays, or tuples, lists, sets and dicts of these"
+    )
+
+
+def bucket(value: Any, count: int) -> int:
+    """The task index out of `count` that a fields grouping gives to `value`."""
+    return stable_hash(value) % count

@@ -1,0 +1,101 @@
+"""What failed lately, and how often, for the operator: the last failures of each component and counts by reason.
+
+A failure is filed under the component it happened in, or, where nobody can know (a timeout, a worker that died without
+a word), under the spout that was told.
+
+Pure. One thread.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from squall.engine.api.failure import Failure
+from squall.engine.foreign.text import repr_of
+
+LAST = 20
+"""Failures kept per component."""
+_ID_CHARACTERS = 200
+
+
+@dataclass(frozen=True)
+class FailureRecord:
+    """One failure as the operator sees it."""
+
+    at_secs: float
+    """Monotonic in a `FailureLog`; in a report, seconds after the run began."""
+    spout: str
+    message_id: str
+    """Its `repr`."""
+    reason: str
+    component: str
+    task: int
+    worker: str
+    error: str
+    attempt: int
+
+
+@dataclass(frozen=True)
+class ComponentFailures:
+    """Of one component."""
+
+    counts: Mapping[str, int] = field(default_factory=dict)
+    """By reason."""
+    last: list[FailureRecord] = field(default_factory=list)
+    """The newest last."""
+
+
+Failures = dict[str, ComponentFailures]
+"""By component."""
+
+
+class FailureLog:
+    """The failures that the spouts of one worker were told."""
+
+    def __init__(self, now_ns: Callable[[], int]) -> None:
+        self._now_ns = now_ns
+        self._counts: dict[str, Counter[str]] = {}
+        self._last: dict[str, deque[FailureRecord]] = {}
+        self.changed = False
+        """Whether anything was noted since the caller last set this to False."""
+
+    def note(self, spout: str, task: int, message_id: Any, failure: Failure) -> None:
+        """A message of `spout`'s task has failed."""
+        filed_under = failure.component or spout
+        record = FailureRecord(
+            self._now_ns() / 1e9, spout, repr_of(message_id, _ID_CHARACTERS), failure.reason, failure.component,
+            failure.task, failure.worker, failure.error, failure.attempt,
+        )
+        self._counts.setdefault(filed_under, Counter())[failure.reason] += 1
+        self._last.setdefault(filed_under, deque(maxlen=LAST)).append(record)
+        self.changed = True
+
+    def load(self, failures: Mapping[str, ComponentFailures]) -> None:
+        """Go on from what an earlier incarnation noted."""
+        for component, known in failures.items():
+            self._counts[component] = Counter(known.counts)
+            self._last[component] = deque(known.last, maxlen=LAST)
+
+    def failures(self) -> Failures:
+        return {name: ComponentFailures(dict(counts), list(self._last[name])) for name, counts in self._counts.items()}
+
+
+def merge_failures(several: Iterable[Mapping[str, ComponentFailures]], since_secs: float = 0.0) -> Failures:
+    """All together, times counted from `since_secs`."""
+    counts: dict[str, Counter[str]] = {}
+    last: dict[str, list[FailureRecord]] = {}
+    for failures in several:
+        for name, known in failures.items():
+            counts.setdefault(name, Counter()).update(known.counts)
+            last.setdefault(name, []).extend(known.last)
+    merged: Failures = {}
+    for name in sorted(counts):
+        newest = sorted(last[name], key=lambda record: record.at_secs)[-LAST:]
+        records = [
+            FailureRecord(**{**asdict(record), "at_secs": round(record.at_secs - since_secs, 6)}) for record in newest
+        ]
+        merged[name] = ComponentFailures(dict(sorted(counts[name].items())), records)
+    return merged

@@ -1,0 +1,290 @@
+"""The run report: what a topology did, exact counts, readable by people and machines."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from operator import add
+from typing import NamedTuple
+
+from squall.engine.api.user_metrics import MetricReading, Metrics, summarise
+from squall.engine.report.account import Account, Unfinished, account_of
+from squall.engine.report.failure_log import ComponentFailures
+from squall.engine.report.metrics import WAIT_COUNTERS, WAITS, merge, percentile_ms
+from squall.engine.report.strict_json import strict_json
+
+FLOW_COUNTERS = ("untracked_sent", "untracked_dropped")
+"""What a reading of a bolt's task has besides its own counters: tuples without a tree that others sent to it, and those
+of them that never left their worker."""
+
+
+@dataclass(frozen=True)
+class TaskReading:
+    """Counters and latency histogram of one task, read at one moment."""
+
+    task: int
+    component: str
+    kind: str
+    worker: str
+    counters: Mapping[str, int]
+    histogram: list[int]
+    alive: bool = True
+    """Its worker lives, or has ended in order."""
+
+
+@dataclass(frozen=True)
+class Restart:
+    """One death of a worker and its replacement."""
+
+    slot: str
+    reason: str
+    at_secs: float
+    """Seconds after the run began."""
+    ready_after_secs: float | None
+    """Seconds from the death to the replacement being ready; None if it was not yet."""
+    error: str = ""
+    """What it said before, or its Python stacks where it crashed or hung."""
+    rss_bytes: int = 0
+    """Memory it occupied shortly before; 0 if unknown."""
+    working_after_secs: float | None = None
+    """Seconds from the death to the replacement being seen to emit or execute tuples (it looks once in a millisecond);
+    None if it was not yet."""
+
+
+class Untracked(NamedTuple):
+    """Tuples that belong to no tree: nobody emits them again, so each is in one of the other columns.
+
+    `sent = delivered + dropped + unprocessed + unknown`."""
+
+    sent: int = 0
+    delivered: int = 0
+    """Executed."""
+    dropped: int = 0
+    """For a worker that had died before they left theirs, or one that could not be sent or read."""
+    unprocessed: int = 0
+    """In queues or on the way when the report was made."""
+    unknown: int = 0
+    """Nothing is under way any more, and nobody says that they were executed: they were with a worker that died, which
+    may have executed some."""
+
+    def plus(self, other: Untracked) -> Untracked:
+        return Untracked(*map(add, self, other))
+
+
+@dataclass(frozen=True)
+class ComponentReport:
+    """Totals of one component over all its tasks."""
+
+    kind: str
+    tasks: int
+    emitted: int
+    transferred: int
+    executed: int
+    acked: int
+    failed: int
+    """Of a spout: as in `Account`, and so are the next four."""
+    dead_letters: int
+    waiting: int
+    pending: int
+    abandoned: int
+    tracked: int
+    """Of a spout: attempts, which `Account` calls emitted; `emitted` counts all its emits."""
+    errors: int
+    in_queue: int
+    execute_latency_ms: float | None
+    """Mean time in `execute` per tuple; None if there was none."""
+    capacity: float
+    """Share of the run its tasks spent in `execute`: near 1.0 it is the bottleneck."""
+    waits: Mapping[str, float] = field(default_factory=dict)
+    """Of a spout: the share of the run that its tasks waited for each of `engine.report.metrics.WAITS`. What is missing
+    to 1.0 it emitted."""
+    untracked: Untracked = field(default_factory=Untracked)
+    """Of a bolt: the tuples for it that belong to no tree."""
+
+
+class Latency(dict[str, float | None]):
+    """Percentiles in milliseconds, by key (`latency["p99"]`) or attribute (`latency.p99`); None: nothing was acked."""
+
+    @property
+    def p50(self) -> float | None:
+        return self["p50"]
+
+    @property
+    def p90(self) -> float | None:
+        return self["p90"]
+
+    @property
+    def p99(self) -> float | None:
+        return self["p99"]
+
+    @property
+    def max(self) -> float | None:
+        return self["max"]
+
+
+@dataclass(frozen=True)
+class RunReport(Account):
+    """Everything about a run. Its account is that of the spouts: attempts (emits with a message id), not tuples.
+
+    At rest and at the end, `emitted = acked + failed + dead_letters + waiting + pending + abandoned`: see
+    docs/guarantees.md."""
+
+    topology: str
+    duration_secs: float
+    orphaned: int
+    """Those of `abandoned` whose spout's worker died and has no successor (yet)."""
+    timed_out: int
+    replayed: int
+    unreplayed: int
+    """Messages that failed and were not emitted again, known when nothing is pending."""
+    untracked_emitted: int
+    """Emits of spouts without a message id, or without ackers: nobody answers them."""
+    untracked: Untracked
+    """What became of tuples that belong to no tree, also of those that bolts emitted."""
+    latency_ms: Latency
+    """p50, p90, p99, max: from emit to ack of a message."""
+    restarts: list[Restart]
+    components: Mapping[str, ComponentReport]
+    workers: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    """Per worker: emitted, executed and in_queue of the tasks that live there now."""
+    metrics: Metrics = field(default_factory=dict)
+    """What the components measured themselves: see `engine.api.user_metrics`."""
+    drained: bool = False
+    """All spouts were exhausted and nothing was pending when the report was made."""
+    failures: Mapping[str, ComponentFailures] = field(default_factory=dict)
+    """By component: how many messages failed for which reason, and the last of them."""
+    close_errors: list[str] = field(default_factory=list)
+    """What tasks raised in `close` and `cleanup`: one line each, with component, task and method."""
+    links: Mapping[str, int] = field(default_factory=dict)
+    """Frames between workers: lost, repeated, refused (damaged or of a dead sender); and reconnects to replaced
+    workers."""
+
+    def to_dict(self) -> dict[str, object]:
+        document = dataclasses.asdict(self)
+        document["untracked"] = self.untracked._asdict()
+        for name, component in self.components.items():
+            document["components"][name]["untracked"] = component.untracked._asdict()
+        return document
+
+    def to_json(self) -> str:
+        """One JSON document; what is no number in JSON (NaN, infinity) is null in it."""
+        return strict_json(self.to_dict(), sort_keys=True)
+
+
+def build_report(
+    topology: str, readings: Iterable[TaskReading], duration_secs: float, restarts: list[Restart], drained: bool,
+    failures: Mapping[str, ComponentFailures] | None = None, links: Mapping[str, int] | None = None,
+    metrics: Iterable[MetricReading] = (), idle: bool = False, close_errors: Sequence[str] = (),
+) -> RunReport:
+    """Sum up task readings. `idle`: nothing was under way in or between workers when they were made."""
+    readings = list(readings)
+    spouts = [reading for reading in readings if reading.kind == "spout"]
+
+    def total(name: str) -> int:
+        return sum(reading.counters[name] for reading in spouts)
+
+    account = total_account(spouts)
+    components: dict[str, list[TaskReading]] = {}
+    workers: dict[str, dict[str, int]] = {}
+    for reading in readings:
+        components.setdefault(reading.component, []).append(reading)
+        row = workers.setdefault(reading.worker, {"emitted": 0, "executed": 0, "in_queue": 0})
+        for name in row:
+            row[name] += reading.counters[name]
+    return RunReport(
+        **dataclasses.asdict(account),
+        topology=topology,
+        duration_secs=round(duration_secs, 6),
+        orphaned=account.abandoned - total("abandoned"),
+        timed_out=total("timed_out"),
+        replayed=total("replayed"),
+        unreplayed=total("unreplayed"),
+        untracked_emitted=total("emitted") - account.emitted,
+        untracked=_untracked(readings, idle),
+        latency_ms=latency_of(merge(reading.histogram for reading in spouts)),
+        restarts=restarts,
+        close_errors=list(close_errors),
+        components={name: _component(tasks, duration_secs, idle) for name, tasks in components.items()},
+        workers=workers,
+        metrics=summarise(metrics),
+        drained=drained,
+        failures=failures or {},
+        links=links or {},
+    )
+
+
+_EMPTY = Account(0, 0, 0, 0, 0, 0, 0)
+
+
+def total_account(spouts: Sequence[TaskReading]) -> Account:
+    """What became of the attempts of several spout tasks."""
+    columns = zip(*(dataclasses.astuple(account_of(spout.counters, spout.alive)) for spout in spouts), strict=True)
+    return Account(*map(sum, columns)) if spouts else _EMPTY
+
+
+def unfinished(readings: Iterable[TaskReading]) -> Unfinished:
+    """What is not done; what spouts whose worker died left open counts as pending."""
+    readings = list(readings)
+    spouts = [reading for reading in readings if reading.kind == "spout"]
+    account = total_account(spouts)
+    orphaned = account.abandoned - sum(spout.counters["abandoned"] for spout in spouts)
+    return Unfinished(account.pending + orphaned, account.waiting, _untracked(readings, idle=False).unprocessed)
+
+
+def latency_of(histogram: list[int]) -> Latency:
+    """p50, p90, p99 and max of what was observed; None for each if nothing was."""
+    fractions = {"p50": 0.5, "p90": 0.9, "p99": 0.99, "max": 1.0}
+    seen = any(histogram)
+    return Latency({
+        name: round(percentile_ms(histogram, fraction), 3) if seen else None for name, fraction in fractions.items()
+    })
+
+
+def _untracked(tasks: Iterable[TaskReading], idle: bool) -> Untracked:
+    total = Untracked()
+    for task in tasks:
+        sent, dropped = (task.counters.get(name, 0) for name in FLOW_COUNTERS)
+        delivered = task.counters["untracked_executed"]
+        left = max(0, sent - dropped - delivered)
+        total = total.plus(Untracked(sent, delivered, dropped, 0 if idle else left, left if idle else 0))
+    return total
+
+
+def _waits(tasks: list[TaskReading], duration_secs: float) -> dict[str, float]:
+    """Shares of the run; none of a run that took no time."""
+    if tasks[0].kind != "spout" or not duration_secs:
+        return {}
+    whole_ns = duration_secs * 1e9 * len(tasks)
+    return {
+        reason: round(min(1.0, sum(task.counters[name] for task in tasks) / whole_ns), 4)
+        for reason, name in zip(WAITS, WAIT_COUNTERS, strict=True)
+    }
+
+
+def _component(tasks: list[TaskReading], duration_secs: float, idle: bool) -> ComponentReport:
+    def total(name: str) -> int:
+        return sum(task.counters[name] for task in tasks)
+
+    executed, busy_ns = total("executed"), total("execute_ns")
+    account = total_account(tasks) if tasks[0].kind == "spout" else _EMPTY
+    return ComponentReport(
+        kind=tasks[0].kind,
+        tasks=len(tasks),
+        emitted=total("emitted"),
+        transferred=total("transferred"),
+        executed=executed,
+        acked=total("acked"),
+        failed=account.failed if tasks[0].kind == "spout" else total("failed"),
+        dead_letters=account.dead_letters,
+        waiting=account.waiting,
+        pending=account.pending,
+        abandoned=account.abandoned,
+        tracked=account.emitted,
+        errors=total("errors"),
+        in_queue=total("in_queue"),
+        execute_latency_ms=round(busy_ns / executed / 1e6, 6) if executed else None,
+        capacity=round(busy_ns / 1e9 / duration_secs / len(tasks), 4) if duration_secs else 0.0,
+        waits=_waits(tasks, duration_secs),
+        untracked=_untracked(tasks, idle),
+    )

@@ -1,0 +1,179 @@
+"""The acker: decides from XORs alone when a tuple tree is processed completely.
+
+For each root it keeps one integer of constant size, however large the tree grows: the XOR of the edge ids of all that
+was emitted and all that was acked in that tree. It is zero exactly when all that was emitted has been acked (but for a
+chance of 2**-64), because each edge enters twice. The algorithm is Storm's (N. Marz, "Guaranteeing message
+processing").
+
+Guarantees
+    * A tree is answered at most once: acked when its INIT is known and its XOR is zero, failed as soon as anything in
+      it failed or a worker that holds part of it died.
+    * The order of messages does not matter; an ack or failure that comes before its INIT waits for it.
+    * A second INIT of a live root changes nothing. (In a literal port of Storm's acker it XORs the first one away, and
+      trees are acked that were never processed: 4 % of them when one message in ten is repeated.)
+    * Nothing stays for ever: a tree that nobody answers (its INIT was repeated after its answer, or the spout's word
+      that it gave the tree up was lost) is dropped silently at the third rotation, two to three timeouts after its
+      INIT or last reset. Its spout has timed it out by then.
+
+Relies on: links that deliver each ack at most once; edge ids never being repeated (`engine.flow.ids`).
+
+Pure: no clock, no I/O. One thread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from squall.engine.api.failure import WORKER_DIED, Failure
+
+# A tree's state is one int:  workers << 97 | spout_task << 66 | age << 64 | xor
+_XOR = (1 << 64) - 1
+_ROTATION = 1 << 64
+_AGE = 3 << 64
+_OLD = 2 << 64
+_TASK_SHIFT = 66
+_TASK_MASK = (1 << 31) - 1
+_WORKERS_SHIFT = 97
+
+
+Answer = tuple[int, int, Failure | None]
+"""What the acker tells a spout of one tree: (spout task, root, failure); None when it was processed completely. A plain
+tuple, because each tree gets one: a named one takes ten times as long to make."""
+
+
+class Acker:
+    """Tracks the trees of one acker task."""
+
+    __slots__ = ("_dead", "_early", "_early_failures", "_early_old", "_live", "answers")
+
+    def __init__(self) -> None:
+        self._live: dict[int, int] = {}
+        # Messages of roots whose INIT has not come yet (or that are finished: nobody can tell). Dropped after two
+        # rotations, so that what late messages leave behind is bounded in time.
+        self._early: dict[int, int] = {}
+        self._early_old: dict[int, int] = {}
+        self._early_failures: dict[int, Failure] = {}
+        self._dead = 0
+        self.answers: list[Answer] = []
+        """Answers not yet taken; the caller empties it."""
+
+    def __len__(self) -> int:
+        """Trees being tracked."""
+        return len(self._live)
+
+    @property
+    def early_count(self) -> int:
+        """Roots with messages but no INIT."""
+        return len(self._early) + len(self._early_old)
+
+    def init(self, root: int, xor: int, spout_task: int, workers: int = 0) -> None:
+        """A spout emitted a tree: `xor` of its first edges, sent to `workers` (bit mask)."""
+        live = self._live
+        if root in live:
+            return
+        state = spout_task << _TASK_SHIFT | workers << _WORKERS_SHIFT | xor
+        if self._early or self._early_old:
+            early = self._early.pop(root, None)
+            if early is None:
+                early = self._early_old.pop(root, None)
+            if early is not None:
+                state = (state ^ (early & _XOR)) | (early >> _WORKERS_SHIFT << _WORKERS_SHIFT)
+                failure = self._early_failures.pop(root, None)
+                if failure is not None:
+                    self.answers.append((spout_task, root, failure))
+                    return
+        if not state & _XOR:
+            self.answers.append((spout_task, root, None))
+        elif self._dead and state >> _WORKERS_SHIFT & self._dead:
+            self.answers.append((spout_task, root, _died()))
+        else:
+            live[root] = state
+
+    def ack_many(self, acks: Iterable[tuple[int, int]], workers: Mapping[int, int]) -> None:
+        """XOR each (root, value) into its tree; `workers` holds the masks of those roots that were sent elsewhere."""
+        live = self._live
+        for root, value in acks:
+            state = live.get(root)
+            if state is None:
+                self._early_ack(root, value, workers.get(root, 0))
+                continue
+            state ^= value
+            if not state & _XOR:
+                del live[root]
+                self.answers.append((state >> _TASK_SHIFT & _TASK_MASK, root, None))
+            else:
+                live[root] = state
+        if workers:
+            self._add_workers(workers)
+
+    def _add_workers(self, workers: Mapping[int, int]) -> None:
+        live, dead = self._live, self._dead
+        for root, mask in workers.items():
+            state = live.get(root)
+            if state is None:
+                continue
+            if mask & dead:
+                self.fail(root, _died())
+            else:
+                live[root] = state | mask << _WORKERS_SHIFT
+
+    def _early_ack(self, root: int, value: int, mask: int) -> None:
+        state = self._early.get(root)
+        if state is None:
+            state = self._early_old.pop(root, 0)
+        self._early[root] = (state ^ value) | mask << _WORKERS_SHIFT
+
+    def fail(self, root: int, failure: Failure) -> None:
+        """Something in the tree failed: answer at once. Unknown roots wait for their INIT."""
+        state = self._live.pop(root, None)
+        if state is not None:
+            self.answers.append((state >> _TASK_SHIFT & _TASK_MASK, root, failure))
+            return
+        self._early_ack(root, 0, 0)
+        self._early_failures[root] = failure
+
+    def reset(self, root: int) -> int | None:
+        """The tree's timeout counts from now: the spout task that must know, None if there is no such tree."""
+        state = self._live.get(root)
+        if state is None:
+            return None
+        self._live[root] = state & ~_AGE
+        return state >> _TASK_SHIFT & _TASK_MASK
+
+    def forget(self, root: int) -> int:
+        """The spout gave the tree up (its timeout); later messages about it are nobody's business. The mask of the
+        workers that held a part of it."""
+        return self._live.pop(root, 0) >> _WORKERS_SHIFT
+
+    def touched(self, workers: int) -> list[int]:
+        """Roots of the trees that one of these workers (bit mask) holds a part of."""
+        return [root for root, state in self._live.items() if state >> _WORKERS_SHIFT & workers]
+
+    def workers_died(self, dead: int, failure: Failure | None = None) -> None:
+        """`dead` is the mask of every incarnation known to be dead: fail exactly the trees that touched one."""
+        self._dead = dead
+        if not dead:
+            return
+        for root in self.touched(dead):
+            self.fail(root, failure or _died())
+
+    def rotate(self) -> None:
+        """Called once per message timeout: drops what has waited for an INIT for two of them, and trees that are older
+        than two."""
+        for root in self._early_old:
+            self._early_failures.pop(root, None)
+        self._early_old = self._early
+        self._early = {}
+        live = self._live
+        forgotten = []
+        for root, state in live.items():
+            if state & _OLD:
+                forgotten.append(root)
+            else:
+                live[root] = state + _ROTATION
+        for root in forgotten:
+            del live[root]
+
+
+def _died() -> Failure:
+    return Failure(WORKER_DIED)

@@ -1,0 +1,241 @@
+"""Tracking in one worker: brings acks, failures and resets to their ackers, and the ackers' answers to their spouts.
+
+Guarantees: every message reaches the acker that its root names, here or, in a parcel, in another worker; every answer
+reaches its spout's pending table likewise, once. What was said of one tree since the last time travels as one.
+
+One thread: the worker's loop.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Protocol
+
+from squall.engine.api.failure import ANOTHER_TUPLE, TIMEOUT, Failure
+from squall.engine.api.plan import Plan
+from squall.engine.flow.ids import ACKER_MASK
+from squall.engine.flow.outbox import Outbox
+from squall.engine.flow.parcel import Parcel
+from squall.engine.tracking.acker import Acker, Answer
+from squall.engine.tracking.peers import Peers
+from squall.engine.tracking.pending import Init, PendingTable
+
+ToTell = tuple[int, dict[int, int], dict[int, int]]
+"""(worker, root -> XOR, root -> mask of workers)."""
+
+
+class Answered(Protocol):
+    """A spout task, as far as answers to its trees go."""
+
+    @property
+    def task(self) -> int: ...
+
+    @property
+    def pending(self) -> PendingTable: ...
+
+    def crashed(self, doing: str, error: BaseException) -> BaseException: ...
+
+    def acker_died(self, is_its: Callable[[int], bool], failure: Failure) -> None: ...
+
+
+class Tracking:
+    """The ackers of one worker and the ways to all others."""
+
+    def __init__(
+        self, plan: Plan, peers: Peers, outbox: Outbox, spout_tasks: Mapping[int, tuple[object, Answered]],
+        parcel_for: Callable[[int], Parcel],
+    ) -> None:
+        self.plan = plan
+        self.peers = peers
+        self.outbox = outbox
+        self.spout_tasks = spout_tasks
+        self._parcel_for = parcel_for
+        self._acker_worker = [plan.task_worker[task] for task in plan.ackers]
+        self.ackers = {index: Acker() for index, worker in enumerate(self._acker_worker) if worker == peers.me}
+        self.to_tell: list[ToTell] = []
+        """Acks for ackers of other workers, which may have a shorter way than by parcel: see `take_to_tell`."""
+        self._all_ackers_here = len(self.ackers) == len(self._acker_worker)
+
+    def settle(self) -> bool:
+        """Bring acks, fails and resets to their ackers, and answers to their spouts; whether there were any."""
+        outbox = self.outbox
+        some = bool(outbox.acks or outbox.fails or outbox.resets)
+        if outbox.acks:
+            self._send_acks()
+        if outbox.fails:
+            self._send_fails()
+        if outbox.resets:
+            for root in outbox.resets:
+                self._reset(root)
+            outbox.resets.clear()
+        for acker in self.ackers.values():
+            if acker.answers:
+                some = True
+                answers, acker.answers = acker.answers, []
+                self._deliver(answers)
+        return some
+
+    def init_for(self, acker: int) -> Init:
+        """What tells the acker of this index of new trees: the acker itself, where it is here."""
+        here = self.ackers.get(acker)
+        return self.init_tree if here is None else here.init
+
+    def init_tree(self, root: int, xor: int, spout_task: int, workers: int) -> None:
+        """A spout of this worker emitted a tree: tell its acker."""
+        acker = self.ackers.get(root & ACKER_MASK)
+        if acker is not None:
+            acker.init(root, xor, spout_task, workers)
+        else:
+            parcel = self._parcel_for(self._acker_worker[root & ACKER_MASK])
+            parcel.inits.append((root, xor, spout_task, workers | self.peers.own_bit))
+
+    def forget_tree(self, root: int) -> int:
+        """A spout of this worker gave a tree up: the workers that hold a part of it, -1 if the acker is elsewhere."""
+        acker = self.ackers.get(root & ACKER_MASK)
+        if acker is not None:
+            return acker.forget(root)
+        # The answer will find nothing; but the acker must not keep the tree for ever.
+        self._fail(root, Failure(TIMEOUT))
+        return -1
+
+    def _send_acks(self) -> None:
+        outbox = self.outbox
+        acks, workers = outbox.acks, outbox.workers
+        outbox.acks, outbox.workers = {}, {}
+        if self._all_ackers_here:
+            self.take_acks(acks, workers)
+            return
+        for index, (share, masks) in enumerate(self._share_out(acks, workers)):
+            worker = self._acker_worker[index]
+            if index in self.ackers:
+                self.ackers[index].ack_many(share.items(), masks)
+            elif share or masks:
+                self.to_tell.append((worker, share, masks))
+
+    def take_to_tell(self) -> list[ToTell]:
+        """The acks that other workers are to be told; they are the caller's now."""
+        to_tell, self.to_tell = self.to_tell, []
+        return to_tell
+
+    def put_in_parcel(self, worker: int, acks: Mapping[int, int], masks: Mapping[int, int]) -> None:
+        """Acks that have no shorter way."""
+        self._parcel_for(worker).add_acks(acks, masks)
+
+    def _share_out(
+        self, acks: Mapping[int, int], workers: Mapping[int, int]
+    ) -> list[tuple[dict[int, int], dict[int, int]]]:
+        """What is for each acker, by its index."""
+        shares: list[tuple[dict[int, int], dict[int, int]]] = [({}, {}) for _ in self._acker_worker]
+        for root, value in acks.items():
+            shares[root & ACKER_MASK][0][root] = value
+        for root, mask in workers.items():
+            shares[root & ACKER_MASK][1][root] = mask
+        return shares
+
+    def _send_fails(self) -> None:
+        fails, self.outbox.fails = self.outbox.fails, {}
+        for root, failure in fails.items():
+            self._fail(root, failure)
+
+    def _fail(self, root: int, failure: Failure) -> None:
+        acker = self.ackers.get(root & ACKER_MASK)
+        if acker is not None:
+            acker.fail(root, failure)
+        else:
+            self._parcel_for(self._acker_worker[root & ACKER_MASK]).fails.append((root, failure))
+
+    def _reset(self, root: int) -> None:
+        acker = self.ackers.get(root & ACKER_MASK)
+        if acker is None:
+            self._parcel_for(self._acker_worker[root & ACKER_MASK]).resets.append((root, 0))
+            return
+        spout_task = acker.reset(root)
+        if spout_task is not None:
+            self._reset_spout(spout_task, root)
+
+    def _reset_spout(self, spout_task: int, root: int) -> None:
+        here = self.spout_tasks.get(spout_task)
+        if here is not None:
+            here[1].pending.reset(root)
+        else:
+            self._parcel_for(self.plan.task_worker[spout_task]).resets.append((root, spout_task))
+
+    def _deliver(self, answers: Iterable[Answer]) -> None:
+        """Tell the spouts. Raises TaskCrashed."""
+        spouts = self.spout_tasks
+        try:
+            for spout_task, root, failure in answers:
+                here = spouts.get(spout_task)
+                if here is None:
+                    self._parcel_for(self.plan.task_worker[spout_task]).answers.append((spout_task, root, failure))
+                elif failure is None:
+                    here[1].pending.acked(root)
+                else:
+                    here[1].pending.failed(root, failure)
+        except BaseException as error:
+            # Only users' methods raise, those of the spout that was told last.
+            raise spouts[spout_task][1].crashed("ack" if failure is None else "on_failure", error) from error
+
+    def rotate(self) -> None:
+        """Called once per message timeout."""
+        for acker in self.ackers.values():
+            acker.rotate()
+
+    def receive(self, parcel: Parcel) -> None:
+        """Take in the tracking messages that another worker sent."""
+        for root, xor, spout_task, workers in parcel.inits:
+            self.ackers[root & ACKER_MASK].init(root, xor, spout_task, workers)
+        for root, spout_task in parcel.resets:
+            if spout_task:
+                self._reset_spout(spout_task, root)
+            else:
+                self._reset(root)
+        if parcel.acks or parcel.workers:
+            self.take_acks(parcel.acks, parcel.workers)
+        for root, failure in parcel.fails:
+            self.ackers[root & ACKER_MASK].fail(root, failure)
+        self._deliver(parcel.answers)
+
+    def take_acks(self, acks: Mapping[int, int], workers: Mapping[int, int]) -> None:
+        """Take in XORs and masks of workers, by root, for ackers here; the next `settle` brings the answers."""
+        if len(self.ackers) == 1:
+            (acker,) = self.ackers.values()
+            acker.ack_many(acks.items(), workers)
+            return
+        for index, (share, masks) in enumerate(self._share_out(acks, workers)):
+            if share or masks:
+                self.ackers[index].ack_many(share.items(), masks)
+
+    def charge(self) -> None:
+        """This worker is about to end by an error: what the trees of its own spouts failed of is theirs, whoever may
+        still hear of it."""
+        for root, failure in self.outbox.fails.items():
+            for _, task in self.spout_tasks.values():
+                task.pending.charge(root, failure)
+
+    def last_words(self, failures: Mapping[int, Failure]) -> None:
+        """What a worker that is dead by now has ended by."""
+        for root, failure in failures.items():
+            acker = self.ackers.get(root & ACKER_MASK)
+            if acker is not None:
+                acker.fail(root, failure)
+            for _, task in self.spout_tasks.values():
+                if root in task.pending.trees:
+                    self._deliver([(task.task, root, failure)])
+                else:
+                    task.pending.charge_late(root, failure)
+
+    def worker_died(self, slot: int, failure: Failure) -> None:
+        """Fail exactly the trees that the dead worker held a part of, and those whose acker died with it."""
+        dead = self.peers.dead_mask
+        if failure.error != ANOTHER_TUPLE:
+            held = {root for acker in self.ackers.values() for root in acker.touched(dead)}
+            for _, task in self.spout_tasks.values():
+                task.pending.worker_died(self.peers.dead_bit(slot), failure, held)
+        for acker in self.ackers.values():
+            acker.workers_died(dead, failure)
+        its = {index for index, worker in enumerate(self._acker_worker) if worker == slot}
+        if its:
+            for _, task in self.spout_tasks.values():
+                task.acker_died(lambda root: root & ACKER_MASK in its, failure)
+        self.settle()

@@ -1,0 +1,370 @@
+"""A submitted topology, seen from the client: waiting, statistics, commands.
+
+Guarantees: counts are read from the shared status board, so asking costs the workers nothing. `wait_until_drained`
+returns only when every spout is exhausted, nothing is pending, and no tuple is under way in or between workers; it
+raises with the workers' own error when the topology cannot make progress.
+
+Any process of the cluster's owner; one thread per Job.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import random
+import time
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
+
+from squall.engine.api.user_metrics import MetricReading
+from squall.engine.errors import ClusterError, UsageError
+from squall.engine.report.account import Unfinished
+from squall.engine.report.failure_log import ComponentFailures
+from squall.engine.report.run_report import Restart, RunReport, TaskReading, build_report
+from squall.ipc.board import LINK_COUNTERS, Board, BoardMissing
+from squall.ipc.line_file import read_lines
+from squall.ipc.metric_file import read_metrics
+from squall.ipc.rundir import RunDir
+from squall.scheduler.client.nimbus_client import Interrupted
+from squall.scheduler.common.crash_streak import CrashStreak
+from squall.scheduler.common.messages import Assignment, RestartRecord, TopologyRecord, TopologyState
+from squall.scheduler.records.failure_file import read_failures
+from squall.scheduler.records.topology_view import TopologyView
+
+if TYPE_CHECKING:
+    from squall.scheduler.client.nimbus_client import NimbusClient
+
+_POLL_SECS, _POLL_MAX_SECS = 0.002, 0.02
+"""How often the board is looked at: a look with the logs costs some 0.2 ms. Short runs are seen to end at once, long
+ones a fiftieth of a second late."""
+_POLL_GROWTH = 1.05
+_NIMBUS_POLL_SECS = 0.25
+_STOP_GRACE_SECS = 15.0
+"""How long a worker may take to close its tasks: the supervisor kills it long before."""
+_NIMBUS_PAUSE_SECS = 0.01
+_HOPELESS_ERRORS = 5
+"""So many deaths by an error of user code in a row, with no message answered or charged with one between them, and the
+run is given up."""
+_HOPELESS_DEATHS = 20
+"""The same for deaths without a word (a signal, an exit): whoever kills workers on purpose may do so for a while."""
+
+
+class Job:
+    """One topology on a cluster."""
+
+    def __init__(
+        self, client: NimbusClient, record: TopologyRecord, run_dir: RunDir, started_secs: float | None = None
+    ) -> None:
+        """`started_secs`: since when (monotonic) the figures are counted; None: now."""
+        self._client = client
+        self.name = record.name
+        self.id = record.id
+        self.record = record
+        self._run_dir = run_dir
+        self._view: TopologyView | None = None
+        self._started = time.monotonic() if started_secs is None else started_secs
+        self._deaths_seen = 0
+        self._deaths_without_progress = 0
+        self._errors_without_progress = 0
+        self._progress_at_death = 0
+        self._streak = CrashStreak()
+        self._nimbus_asked = 0.0
+        self._last_state: TopologyState | None = None
+        self._last_metrics: list[MetricReading] = []
+        self._last_failures: dict[str, ComponentFailures] = {}
+        self.ended: float | None = None
+        self.removed = False
+        self._drained = self._idle = False
+        """When it was last looked at before it was stopped for good."""
+
+    # ---- state ----
+
+    def state(self) -> TopologyState:
+        """What Nimbus knows, or knew when the topology was removed. Raises ClusterError if Nimbus does not answer."""
+        if self.removed and self._last_state is not None:
+            return self._last_state
+        state = self._ask()
+        while True:
+            try:
+                self._refresh(state.assignment)
+                return state
+            except BoardMissing:
+                # It may have moved after Nimbus answered: Nimbus makes the next board, then removes this one.
+                newer = self._ask()
+                if newer.assignment == state.assignment:
+                    raise
+                state = newer
+
+    def _ask(self) -> TopologyState:
+        try:
+            state = self._client.get_topology(self.name)
+        except UsageError:
+            raise ClusterError(f"topology {self.id} is gone") from None
+        if state.topology.id != self.id:
+            raise ClusterError(f"topology {self.id} is gone; {self.name!r} is another one by now")
+        self.record = state.topology
+        return state
+
+    def _refresh(self, assignment: Assignment | None) -> None:
+        """Look at the board of the present assignment: the topology may have moved since."""
+        if self._view is not None and (assignment is None or assignment.version != self._view.assignment.version):
+            self._view.board.close()
+            self._view = None
+        if self._view is None and assignment is not None:
+            board = Board.attach(str(self._run_dir.board(self.id, assignment.version)))
+            self._view = TopologyView(board, assignment, self.record)
+
+    def view(self) -> TopologyView | None:
+        """The topology's board; None while it waits for a slot. Valid until the next call of a method."""
+        if self._view is None:
+            self.state()
+        return self._view
+
+    def readings(self) -> list[TaskReading]:
+        """Counters of every task now; empty while the topology waits for a slot."""
+        view = self.view()
+        return [] if view is None else view.readings()
+
+    def stats(self) -> RunReport:
+        """The report as of now."""
+        until = self.ended if self.ended is not None else time.monotonic()
+        deaths = self.state().restarts
+        view = self.view()
+        readings, idle = ([], False) if view is None else view.readings_and_idle()
+        restarts = [
+            Restart(
+                death.slot, death.reason, round(death.at_monotonic_secs - self._started, 6), death.ready_after_secs,
+                death.error, death.rss_bytes, _working_after(death, view),
+            )
+            for death in deaths
+        ]
+        return build_report(
+            self.name, readings, until - self._started, restarts, self._drained or self.is_drained(),
+            self._failures(), self._links(), self._metrics(), self._idle or idle,
+            self._close_errors(),
+        )
+
+    def _metrics(self) -> list[MetricReading]:
+        """What the components measured; their files go with the topology."""
+        metrics = list(read_metrics(self._run_dir.metrics(self.id)))
+        self._last_metrics = metrics or self._last_metrics
+        return self._last_metrics
+
+    def _failures(self) -> dict[str, ComponentFailures]:
+        """What failed since this job began; the files go with the topology."""
+        failures = read_failures(self._run_dir, self.id, self._started)
+        self._last_failures = failures or self._last_failures
+        return self._last_failures
+
+    def _close_errors(self) -> list[str]:
+        """What its tasks raised at their end; known when the topology was removed."""
+        paths = sorted(self._run_dir.worker_logs(self.id).glob("*.close-errors"))
+        return [str(json.loads(line)) for path in paths for line in read_lines(path)]
+
+    def _links(self) -> dict[str, int]:
+        view = self.view()
+        counts = [] if view is None else [view.board.link_counts(slot) for slot in range(view.board.n_slots)]
+        return {name: sum(count[name] for count in counts) for name in LINK_COUNTERS}
+
+    def wait_until_ready(self, timeout: float) -> None:
+        """Wait until every worker has opened its tasks. ClusterError when `timeout` seconds pass first."""
+        deadline = time.monotonic() + timeout
+        while not self._all_ready():
+            self._give_up_if_hopeless()
+            if time.monotonic() >= deadline:
+                raise ClusterError(f"the workers of topology {self.name!r} were not ready within {timeout:g} s")
+            time.sleep(_POLL_SECS)
+
+    def _all_ready(self) -> bool:
+        view = self.view()
+        return view is not None and view.all_ready()
+
+    # ---- draining ----
+
+    def is_drained(self) -> bool:
+        """Nothing is left to do: see `wait_until_drained`."""
+        view = self.view()
+        return view is not None and view.is_drained()
+
+    def is_idle(self) -> bool:
+        """Nothing is under way in or between workers now; spouts may have more to emit, messages may be pending."""
+        view = self.view()
+        return view is not None and view.is_idle()
+
+    def wait_until_drained(
+        self, timeout: float | None = None, on_wait: Callable[[], bool | None] | None = None
+    ) -> RunReport:
+        """Wait until all spouts are exhausted and nothing is pending; the report.
+
+        `on_wait` is called between looks; when it returns True the wait ends early. Raises ClusterError when `timeout`
+        seconds pass first, or when the topology keeps dying without progress.
+        """
+        deadline = None if timeout is None else time.monotonic() + timeout
+        pause_secs = _POLL_SECS
+        while not self.is_drained():
+            if on_wait is not None and on_wait():
+                return self.stats()
+            self._give_up_if_hopeless()
+            if deadline is not None and time.monotonic() >= deadline:
+                view, stats = self.view(), self.stats()
+                why = "it is not placed" if view is None else view.undrained()
+                raise ClusterError(
+                    f"topology {self.name!r} was not drained within {timeout:g} s: {stats.pending} messages pending, "
+                    f"{stats.waiting} waiting for a retry, {stats.acked} acked of {stats.emitted} emitted; {why}"
+                )
+            # Never in step with ticks, or with anything else that keeps a worker from being quiet again and again.
+            time.sleep(pause_secs * random.uniform(0.5, 1.0))
+            pause_secs = min(_POLL_MAX_SECS, pause_secs * _POLL_GROWTH)
+        self.ended = time.monotonic()
+        # Not asked again: a worker that takes a turn just now, for a tick or a late word of a peer, is not quiet.
+        return dataclasses.replace(self.stats(), drained=True)
+
+    def _give_up_if_hopeless(self) -> None:
+        now = time.monotonic()
+        if now - self._nimbus_asked < _NIMBUS_POLL_SECS:
+            return
+        self._nimbus_asked = now
+        state = self.state()
+        failed = [slot for slot, life in state.workers.items() if life == "failed"]
+        last = state.restarts[-1] if state.restarts else None
+        deaths = state.restarts_total
+        if deaths > self._deaths_seen:
+            progress, leads_anywhere = self._progress()
+            if progress > self._progress_at_death and leads_anywhere:
+                # However many deaths there were since the last look: it went on.
+                self._deaths_without_progress = self._errors_without_progress = 0
+            else:
+                recent = state.restarts[self._deaths_seen - deaths :]
+                self._deaths_without_progress += deaths - self._deaths_seen
+                self._errors_without_progress += sum(bool(restart.error) for restart in recent)
+            self._deaths_seen, self._progress_at_death = deaths, progress
+        hopeless = (
+            self._errors_without_progress >= _HOPELESS_ERRORS or self._deaths_without_progress >= _HOPELESS_DEATHS
+        )
+        if last is None or not (failed or hopeless):
+            return
+        why = (last.error or last.reason).splitlines()[0]
+        times = max(1, self._deaths_without_progress)
+        how_often = "once" if times == 1 else f"{times} times in a row"
+        raise ClusterError(
+            f"topology {self.name!r} makes no progress: worker {last.slot} died {how_often}, "
+            f"at last with: {why}"
+        )
+
+    def _progress(self) -> tuple[int, bool]:
+        """Messages answered for good, with the deaths that brought one nearer to it; whether that leads anywhere."""
+        view = self.view()
+        if view is None:
+            return 0, True
+        acked, letters, crashes = map(view.spout_total, ("acked", "dead_letters", "crashes"))
+        return acked + letters + crashes, self._streak.leads_anywhere(acked, crashes)
+
+    # ---- commands ----
+
+    def activate(self) -> None:
+        """Let the spouts emit."""
+        self._client.activate(self.name)
+
+    def deactivate(self) -> None:
+        """Stop the spouts; what is under way is processed."""
+        self._client.deactivate(self.name)
+
+    def kill(self, wait_secs: float = 30.0, on_wait: Callable[[], bool | None] | None = None) -> Unfinished:
+        """Stop the spouts, wait until nothing is pending or `wait_secs` have passed, then remove the topology.
+
+        Returns how many messages were still pending, in `.waiting` how many its spouts held for a retry, and in
+        `.untracked` how many tuples without a tree were not executed since it was submitted, as far as is known.
+        `on_wait` is called meanwhile; when it returns True the wait ends.
+        """
+        self._remember()
+        self._client.kill_topology(self.name, wait_secs)
+        try:
+            self._client.await_removed(self.id, wait_secs + _STOP_GRACE_SECS, on_wait)
+        except Interrupted:
+            self._client.kill_topology(self.name, 0.0)
+            self._client.await_removed(self.id, _STOP_GRACE_SECS)
+        self.removed = True
+        return self._unfinished()
+
+    def rebalance(
+        self, workers: int | None = None, parallelism: Mapping[str, int] | None = None, wait_secs: float = 30.0
+    ) -> Unfinished:
+        """Run on `workers` workers, with so many executors per component (at most as many as it has tasks).
+
+        The spouts stop; when nothing is pending, or after `wait_secs`, every worker is replaced. Tasks keep their
+        state directories, spouts are opened again. Returns, when the new workers are being started, how many messages
+        were still pending: a source that can be read again emits them again. More in `kill`.
+        """
+        before = self.view()
+        version = 0 if before is None else before.assignment.version
+        self._client.rebalance(self.name, workers, dict(parallelism or {}), wait_secs)
+        deadline = time.monotonic() + wait_secs + _STOP_GRACE_SECS
+        while True:
+            # Not `self.state()`: what was pending is read off the board of the workers that have stopped.
+            state = self._client.get_topology(self.name)
+            if state.topology.status == "KILLED":
+                raise ClusterError(f"topology {self.name!r} was killed before it had moved")
+            if state.topology.status != "REBALANCING" and (state.assignment is None or moved(state, version)):
+                break
+            if time.monotonic() >= deadline:
+                raise ClusterError(f"topology {self.name!r} still waits for a free slot to move to")
+            time.sleep(_NIMBUS_PAUSE_SECS)
+        unfinished = Unfinished(0) if before is None else before.unfinished()
+        self.record = state.topology
+        self._refresh(None)  # The next look finds where it is by then.
+        return unfinished
+
+    def drain(self, wait_secs: float, on_wait: Callable[[], bool | None] | None = None) -> Unfinished:
+        """Stop the spouts and wait until nothing is pending, or `wait_secs` have passed; how much still was."""
+        if self.is_drained():
+            return Unfinished(0)
+        self.deactivate()
+        deadline = time.monotonic() + wait_secs
+        while (view := self.view()) is not None and not view.is_at_rest() and time.monotonic() < deadline:
+            if on_wait is not None and on_wait():
+                break
+            time.sleep(_POLL_SECS)
+        return self._unfinished()
+
+    def remove(self, grace_secs: float = _STOP_GRACE_SECS) -> None:
+        """Remove the topology without a drain; returns when its workers have closed their tasks and ended."""
+        if self.removed:
+            return
+        self._remember()
+        self._client.kill_topology(self.name, 0.0)
+        self._client.await_removed(self.id, grace_secs)
+        self.removed = True
+
+    def _remember(self) -> None:
+        """Keep what can no longer be asked once the topology is gone."""
+        self._last_state = self.state()
+        self._drained, self._idle = self.is_drained(), self.is_idle()
+        self._metrics()
+        self._failures()
+        if self.ended is None:
+            self.ended = time.monotonic()
+
+    def _unfinished(self) -> Unfinished:
+        view = self.view()
+        return Unfinished(0) if view is None else view.unfinished()
+
+    def close(self) -> None:
+        """Let go of the board."""
+        if self._view is not None:
+            self._view.board.close()
+            self._view = None
+
+
+def moved(state: TopologyState, version: int) -> bool:
+    """Whether the topology runs on another assignment than the one of that version."""
+    return state.assignment is not None and state.assignment.version > version
+
+
+def _working_after(death: RestartRecord, view: TopologyView | None) -> float | None:
+    """Seconds until the replacement worked: from Nimbus, or, while it lives, from the board."""
+    if death.working_after_secs is not None or view is None:
+        return death.working_after_secs
+    working_secs = view.working_secs(death.slot, death.incarnation + 1)
+    if working_secs is None or working_secs < death.at_monotonic_secs:
+        return None
+    return round(working_secs - death.at_monotonic_secs, 6)

@@ -1,0 +1,83 @@
+"""Follows the workers' log files, so that what user code prints is seen by who started it.
+
+Guarantees: every line comes once, whole and in order; one call takes all there is, so the last call loses nothing but a
+line without an end. Relies on: logs only growing (a log that was cut is read again from its start).
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from squall.engine.foreign.plain_text import plain
+
+TAB = "\t"
+
+
+class LogTail:
+    """Lines that workers have written since this was made, or since the last call. One reader, any process."""
+
+    def __init__(self, directory: Path, from_start: bool = False) -> None:
+        """`directory` holds logs, or directories of logs; `from_start`: what is there already is new as well."""
+        self._directory = directory
+        self._rests: dict[str, bytes] = {}
+        self._offsets = {} if from_start else {name: os.path.getsize(directory / name) for name, _ in self._logs()}
+
+    def poll(self) -> list[tuple[str, str]]:
+        """(worker, line) of every complete line that is new, per worker in order."""
+        return [(worker, line) for name, worker in self._logs() for line in self._read(name)]
+
+    @property
+    def workers(self) -> list[str]:
+        """Whose logs there are."""
+        return [worker for _, worker in self._logs()]
+
+    def _logs(self) -> list[tuple[str, str]]:
+        """(file, worker) of every worker's log."""
+        logs = []
+        for name in self._files():
+            stem, extension = os.path.splitext(os.path.basename(name))
+            node, _, port = stem.rpartition("-")
+            if extension == ".log" and port.isdigit() and not node.startswith("supervisor"):
+                logs.append((name, f"{node}:{port}"))
+        return logs
+
+    def _files(self) -> list[str]:
+        """Relative paths of the files here and one level down, sorted."""
+        try:
+            with os.scandir(self._directory) as entries:
+                folders = {entry.name: entry.is_dir() for entry in entries}
+        except FileNotFoundError:
+            return []
+        here = [name for name, is_dir in folders.items() if not is_dir]
+        below = [os.path.join(name, file) for name in folders.keys() - here for file in _names(self._directory / name)]
+        return sorted(here + below)
+
+    def _read(self, name: str) -> list[str]:
+        try:
+            with open(self._directory / name, "rb") as file:
+                size, start = os.fstat(file.fileno()).st_size, self._offsets.get(name, 0)
+                if size < start:
+                    self._rests.pop(name, None)
+                    start = 0
+                file.seek(start)
+                data = file.read(size - start)
+                self._offsets[name] = file.tell()
+        except FileNotFoundError:
+            return []
+        *complete, rest = (self._rests.pop(name, b"") + data).split(b"\n")
+        if rest:
+            self._rests[name] = rest
+        return [line.decode("utf-8", "replace") for line in complete]
+
+
+def _names(directory: Path) -> list[str]:
+    try:
+        return os.listdir(directory)
+    except FileNotFoundError:
+        return []
+
+
+def log_line(worker: str, line: str) -> str:
+    """A line of a worker's log, for people: whatever the worker printed, it stays one line and does nothing."""
+    return f"[{worker}] {plain(line, keep=TAB)}"

@@ -1,0 +1,236 @@
+"""How programs talk to Nimbus: one typed method per request.
+
+Guarantees
+    * UsageError and ClusterError arrive as Nimbus raised them. No call waits for an answer longer than `timeout_secs`.
+    * A Nimbus that holds its directory and does not answer is named by a NoAnswer, with the time that was waited.
+    * Without a Nimbus, ClusterError says so: at once, or after `patience_secs` if other processes of the cluster run,
+      because then somebody may be starting it again. A Nimbus that lives and does not answer may have another key.
+    * Requests that change something are not repeated: after a timeout it is not known whether one was carried out.
+      Questions are, so that they survive a Nimbus which dies before it has answered.
+
+Relies on: the run directory's key, which only the cluster's owner can read. One owner thread.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from types import TracebackType
+from typing import Any, TypeVar
+
+from squall.engine.errors import ClusterError, UsageError
+from squall.ipc.control import ControlClient, NoAnswer
+from squall.ipc.rundir import RunDir
+from squall.scheduler.client.why_away import why_away
+from squall.scheduler.common.mark import processes_of
+from squall.scheduler.common.messages import (
+    ClusterState,
+    ComponentSummary,
+    ForgetUnknown,
+    GetCluster,
+    KillTopology,
+    NamedTopology,
+    RebalanceTopology,
+    Shutdown,
+    SubmitTopology,
+    TopologyRecord,
+    TopologyState,
+    Wire,
+)
+
+TIMEOUT_SECS = 10.0
+"""Nimbus answers in milliseconds; this is for a machine that is busy with something else."""
+POLL_SECS = 0.01
+AWAY_PATIENCE_SECS = 5.0
+"""How long a command waits for a Nimbus that is being started again: longer than its keeper waits between two tries."""
+_QUESTION_SECS = 1.0
+"""After so long a question is asked again: Nimbus may have died before it had answered."""
+
+W = TypeVar("W", bound=Wire)
+
+
+class Interrupted(ClusterError):
+    """The caller did not want to wait any longer."""
+
+
+class NoCluster(ClusterError):
+    """Nothing of the cluster runs."""
+
+
+class NotEnded(ClusterError):
+    """Nimbus was told to end and has not."""
+
+
+class NimbusClient:
+    """A connection to the Nimbus of one run directory. A context manager."""
+
+    def __init__(
+        self,
+        run_dir: RunDir,
+        timeout_secs: float = TIMEOUT_SECS,
+        patience_secs: float = 0.0,
+        on_away: Callable[[], None] = lambda: None,
+    ) -> None:
+        """`on_away` is called when Nimbus is not there and is waited for."""
+        self.run_dir = run_dir
+        self._timeout_secs = timeout_secs
+        self._patience_secs = patience_secs
+        self._on_away = on_away
+        self._require_nimbus()
+        self._control = ControlClient(run_dir.nimbus_socket, run_dir.key(), f"client:{os.urandom(8).hex()}")
+
+    def __enter__(self) -> NimbusClient:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Disconnect."""
+        self._control.close(linger_secs=0.0)
+
+    # ---- topologies ----
+
+    def submit_topology(
+        self,
+        name: str,
+        conf: dict[str, Any],
+        components: list[ComponentSummary],
+        blob: str,
+        sys_path: list[str],
+        status: str = "ACTIVE",
+        fresh: bool = False,
+    ) -> TopologyRecord:
+        """Start a topology whose code is in the code store under `blob`; `fresh`: without an earlier one's state."""
+        request = SubmitTopology(name, conf, components, blob, sys_path, status, fresh)
+        return self._call("submit_topology", request, TopologyRecord)
+
+    def get_topology(self, name: str) -> TopologyState:
+        """Record, assignment, workers and deaths of a topology."""
+        return self._ask("get_topology", NamedTopology(name), TopologyState)
+
+    def activate(self, name: str) -> TopologyRecord:
+        """Let the spouts emit."""
+        return self._call("activate", NamedTopology(name), TopologyRecord)
+
+    def deactivate(self, name: str) -> TopologyRecord:
+        """Stop the spouts; bolts go on."""
+        return self._call("deactivate", NamedTopology(name), TopologyRecord)
+
+    def kill_topology(self, name: str, wait_secs: float = 0.0) -> TopologyRecord:
+        """Stop the spouts, and the workers once drained, at most `wait_secs` later. Returns at once."""
+        return self._call("kill_topology", KillTopology(name, wait_secs), TopologyRecord)
+
+    def rebalance(self, name: str, workers: int | None, executors: dict[str, int], wait_secs: float) -> TopologyRecord:
+        """Stop the spouts, and move once drained, at most `wait_secs` later. Returns at once."""
+        return self._call("rebalance", RebalanceTopology(name, workers, executors, wait_secs), TopologyRecord)
+
+    def reset(self, name: str) -> TopologyRecord:
+        """Have slots that were given up start anew."""
+        return self._call("reset", NamedTopology(name), TopologyRecord)
+
+    def await_removed(
+        self, topology_id: str, timeout_secs: float, on_wait: Callable[[], bool | None] | None = None
+    ) -> None:
+        """Wait until a killed topology's workers have stopped and its name is free.
+
+        `on_wait` is called between looks; when it returns True, Interrupted is raised.
+        """
+        deadline = time.monotonic() + timeout_secs
+        while (there := [record for record in self.get_cluster().topologies if record.id == topology_id]):
+            if time.monotonic() >= deadline:
+                try:
+                    living = self._still_living(there[0].name)
+                except UsageError:
+                    return  # It has gone since we looked.
+                raise ClusterError(f"topology {topology_id} is still there after {timeout_secs:g} s{living}")
+            if on_wait is not None and on_wait():
+                raise Interrupted(f"nobody waits for the end of {topology_id} any more")
+            time.sleep(POLL_SECS)
+
+    def _still_living(self, name: str) -> str:
+        workers = self.get_topology(name).workers.items()
+        found = ", ".join(f"{slot} ({state})" for slot, state in workers if state not in ("stopped", "failed"))
+        return f": workers that have not ended are {found}" if found else ""
+
+    def forget_unknown(self) -> list[str]:
+        """Have stopped and removed what Nimbus does not know. Ids of the topologies that it was of."""
+        return self._call("forget_unknown", ForgetUnknown(), ForgetUnknown).ids
+
+    # ---- the cluster ----
+
+    def get_cluster(self) -> ClusterState:
+        """Supervisors, topologies and free slots."""
+        return self._ask("get_cluster", GetCluster(), ClusterState)
+
+    def shutdown(self, grace_secs: float, drain_secs: float = 0.0) -> None:
+        """Stop all: spouts, workers once drained (at most `drain_secs` later) within `grace_secs`, then the daemons.
+
+        Returns at once; see `await_end`. May be asked for again, with less patience.
+        """
+        self._call("shutdown", Shutdown(grace_secs, drain_secs), Shutdown)
+
+    def await_end(self, timeout_secs: float, on_wait: Callable[[], bool | None] | None = None) -> None:
+        """Wait until Nimbus has ended. `on_wait` as in `await_removed`."""
+        deadline = time.monotonic() + timeout_secs
+        while (holder := self.run_dir.lock_holder()) is not None:
+            if time.monotonic() >= deadline:
+                raise NotEnded(f"Nimbus (pid {holder}) has not ended within {timeout_secs:g} s")
+            if on_wait is not None and on_wait():
+                raise Interrupted("nobody waits for the end of the cluster any more")
+            time.sleep(POLL_SECS)
+
+    # ---- parts ----
+
+    def _require_nimbus(self) -> None:
+        path = self.run_dir.path
+        if self.run_dir.lock_holder() is not None:
+            return
+        if not self._patience_secs or not processes_of(self.run_dir):
+            raise NoCluster(f"no cluster runs in {path}: start one with `squall up --dir {path}`")
+        self._on_away()
+        deadline = time.monotonic() + self._patience_secs
+        while self.run_dir.lock_holder() is None:
+            if time.monotonic() >= deadline:
+                why = why_away(self.run_dir)
+                raise ClusterError(
+                    f"Nimbus of the cluster in {path} is away, and did not come back within {self._patience_secs:g} s"
+                    f"{f' ({why})' if why else ''}: workers run on, `squall nimbus --dir {path}` starts it again"
+                )
+            time.sleep(POLL_SECS)
+
+    def _ask(self, method: str, body: Wire, reply_type: type[W]) -> W:
+        """A question: it changes nothing, so it may be repeated."""
+        began = time.monotonic()
+        while True:
+            self._require_nimbus()
+            remaining_secs = began + self._timeout_secs - time.monotonic()
+            try:
+                return self._control.call(method, body, reply_type, min(_QUESTION_SECS, max(0.0, remaining_secs)))
+            except NoAnswer:
+                if remaining_secs <= _QUESTION_SECS:
+                    raise self._silent(time.monotonic() - began) from None
+
+    def _call(self, method: str, body: Wire, reply_type: type[W]) -> W:
+        self._require_nimbus()
+        began = time.monotonic()
+        try:
+            return self._control.call(method, body, reply_type, self._timeout_secs)
+        except NoAnswer:
+            raise self._silent(time.monotonic() - began, f"; {method} may still be carried out") from None
+
+    def _silent(self, waited_secs: float, besides: str = "") -> NoAnswer:
+        """A Nimbus that lives answers, unless it is stopped or hangs, or has another key."""
+        holder, path = self.run_dir.lock_holder(), self.run_dir.path
+        if holder is None:
+            why = why_away(self.run_dir)
+            reason = f" ({why})" if why else ""
+            return NoAnswer(f"Nimbus has gone{reason} and did not answer within {waited_secs:.2g} s{besides}")
+        return NoAnswer(
+            f"Nimbus (pid {holder}) does not answer within {waited_secs:.2g} s: it is stopped or hung, or "
+            f"{self.run_dir.key_file} is not the key that it was started with{besides}; SIGCONT lets one go on that is "
+            f"stopped, `squall down --dir {path}` ends the cluster without it"
+        )

@@ -1,0 +1,97 @@
+"""A topology as it travels to a cluster: its pickled objects, its layout, and where its modules are found.
+
+Guarantees
+    * The modules that lie beside the topology file, and that it had imported when it was packed, travel along: workers
+      that are started later run the code that was submitted, whatever becomes of the files.
+    * Nothing of a submission that was refused stays in the code store, and nothing of one under way is swept from it.
+
+Relies on: `scheduler.common.blob` for what is pickled by value and what by name.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import sys
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+
+from squall.engine.api.config import Config
+from squall.engine.api.topology import Topology
+from squall.ipc.rundir import RunDir
+from squall.scheduler.client.nimbus_client import NimbusClient
+from squall.scheduler.common import blob
+from squall.scheduler.common.code_store import CodeStore
+from squall.scheduler.common.messages import ComponentSummary, TopologyRecord, Wire
+
+_ZIP_TIME = (1980, 1, 1, 0, 0, 0)
+"""Of every file in an archive: the same modules make the same archive."""
+_INSTALLED = frozenset({"site-packages", "dist-packages"})
+
+
+class TopologyCode(Wire, frozen=True):
+    """Everything of a topology that a cluster needs to run it."""
+
+    blob: bytes
+    components: list[ComponentSummary]
+    sys_path: list[str]
+    archive: bytes = b""
+    """A zip of modules, to come first on the workers' import path; empty if there are none."""
+
+
+def pack(
+    topology: Topology, config: Config, by_value: ModuleType | None = None, beside: Path | None = None
+) -> TopologyCode:
+    """In the process that made the topology. `by_value`: a module that workers cannot import (see
+    `scheduler.common.blob`).
+
+    `beside`: the directory whose imported modules travel along; None for none.
+    """
+    return TopologyCode(
+        blob.dump(topology, by_value),
+        [ComponentSummary(*row) for row in topology.layout(config.acker_count)],
+        [entry or os.getcwd() for entry in sys.path],
+        b"" if beside is None else _archive(beside.resolve(), by_value),
+    )
+
+
+def submit(
+    client: NimbusClient, run_dir: RunDir, name: str, config: Config, code: TopologyCode, active: bool = True,
+    fresh: bool = False,
+) -> TopologyRecord:
+    """Hand a topology to Nimbus; `fresh`: without the state of an earlier one."""
+    store = CodeStore(run_dir.code)
+    with store.held():
+        digest = store.put(code.blob)
+        sys_path = code.sys_path
+        if code.archive:
+            sys_path = [str(store.path(store.put(code.archive))), *sys_path]
+        return client.submit_topology(
+            name, config.to_dict(), code.components, digest, sys_path, "ACTIVE" if active else "INACTIVE", fresh
+        )
+
+
+def _archive(directory: Path, by_value: ModuleType | None) -> bytes:
+    files = dict(_modules_under(directory, by_value))
+    if not files:
+        return b""
+    data = io.BytesIO()
+    with zipfile.ZipFile(data, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, path in sorted(files.items()):
+            archive.writestr(zipfile.ZipInfo(name, _ZIP_TIME), path.read_bytes(), zipfile.ZIP_DEFLATED)
+    return data.getvalue()
+
+
+def _modules_under(directory: Path, by_value: ModuleType | None) -> Iterator[tuple[str, Path]]:
+    """(name in the archive, source file) of each imported module under `directory`, but installed ones and ours."""
+    for name, module in list(sys.modules.items()):
+        file = getattr(module, "__file__", None)
+        if module is by_value or file is None or not file.endswith(".py") or name.partition(".")[0] == "squall":
+            continue
+        path = Path(file).resolve()
+        if path.is_relative_to(directory) and not _INSTALLED & set(path.relative_to(directory).parts):
+            # As the import system would look for it, whatever directory the import path led to.
+            parts = name.replace(".", "/")
+            yield f"{parts}/__init__.py" if path.name == "__init__.py" else f"{parts}.py", path

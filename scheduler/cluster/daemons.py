@@ -1,0 +1,285 @@
+"""Starting a cluster's daemons, each a process of its own, and finding those that run.
+
+A daemon is executed, or forked from a process for which that is safe.
+
+Guarantees
+    * `start` returns when Nimbus takes requests and every supervisor has registered; otherwise it raises with the last
+      words of the daemon that failed.
+    * Daemons started with a lifeline stop when the process at its other end ends, however it ends; those started
+      without one stay.
+    * One that has died can be started again, with the arguments and the lifeline that it had.
+
+Relies on: every process of a cluster carrying the name of its run directory in its environment.
+
+The launcher's main thread.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import os
+import select
+import signal
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+from squall.engine.errors import ClusterError, UsageError
+from squall.engine.plural import plural
+from squall.ipc.private import naming, opener
+from squall.ipc.rundir import RunDir
+from squall.scheduler.client.why_away import room_error
+from squall.scheduler.common.mark import RUN_DIR_MARK, processes_of, signal_marked
+from squall.scheduler.common.process import is_stopped
+from squall.scheduler.forking.interpreter import interpreter
+from squall.scheduler.forking.module import ChildProcess, ForkedModule, fork_module
+
+FIRST_PORT = 6700
+NIMBUS = "squall.scheduler.nimbus.main"
+SUPERVISOR = "squall.scheduler.supervisor.main"
+WORKER = "squall.scheduler.forking.parent"
+"""So its command line says, as that of the forking parent."""
+_START_TIMEOUT_SECS = 20.0
+
+
+def daemon_command(module: str, run_dir: RunDir, *arguments: str) -> list[str]:
+    return [*interpreter(module), "--dir", str(run_dir.path), *arguments]
+
+
+def daemon_environment(run_dir: RunDir) -> dict[str, str]:
+    """What a daemon finds in its environment: ours, and the mark."""
+    return {**os.environ, RUN_DIR_MARK: str(run_dir.path)}
+
+
+def ports_of(slots: int) -> str:
+    """The ports of a node with so many slots, as the supervisor's command line takes them."""
+    return ",".join(str(FIRST_PORT + slot) for slot in range(slots))
+
+
+def supervisor_arguments(node: str, slots: int) -> tuple[str, ...]:
+    """Of one that a cluster is started with, but for directory and descriptors."""
+    return "--node", node, "--ports", ports_of(slots)
+
+
+class Launch(NamedTuple):
+    """What is started, and how."""
+
+    run_dir: RunDir
+    module: str
+    arguments: tuple[str, ...]
+    """Those of the module's `main`."""
+    log_path: Path
+    keep: tuple[int, ...]
+    """Descriptors that it is to have, by the numbers they have here."""
+
+    @property
+    def command(self) -> list[str]:
+        return [*interpreter(self.module), *self.arguments]
+
+
+def execute(launch: Launch) -> subprocess.Popen[bytes]:
+    """Start a daemon as a new interpreter; whatever this process has: threads, a ZeroMQ context."""
+    with open(launch.log_path, "ab", opener=opener) as log:
+        return subprocess.Popen(
+            launch.command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, pass_fds=launch.keep,
+            start_new_session=True, env=daemon_environment(launch.run_dir),
+        )
+
+
+def fork(launch: Launch) -> ForkedModule:
+    """Fork a daemon from this process, which must have one thread and never have had a ZeroMQ context."""
+    return fork_module(launch.module, launch.arguments, launch.keep, launch.log_path)
+
+
+class Ended(NamedTuple):
+    """A daemon that has ended."""
+
+    name: str
+    """ "nimbus", "supervisor-node-1"."""
+    code: int
+    """As of `Popen.returncode`; 0: it was told to."""
+    words: str
+    """How it ended, and its last words."""
+
+
+class Daemons:
+    """The daemons that this process starts."""
+
+    def __init__(self, run_dir: RunDir, start_one: Callable[[Launch], ChildProcess] = execute) -> None:
+        self._run_dir = run_dir
+        self._start_one = start_one
+        self._processes: dict[str, ChildProcess] = {}
+        self._commands: dict[str, tuple[str, tuple[str, ...]]] = {}
+        """Module and arguments of each daemon, to start it again."""
+        self._logged: dict[str, int] = {}
+        """Size of each daemon's log when it was started: what it says comes after that."""
+        self._lifeline, self._lifeline_read = -1, -1
+
+    def bind(self, lifeline: int | None = None) -> None:
+        """Bind them to the life of this process, or of whoever holds the other end of `lifeline`. Before `start`."""
+        if lifeline is None:
+            self._lifeline_read, self._lifeline = os.pipe2(os.O_CLOEXEC)
+        else:
+            self._lifeline_read = lifeline
+
+    def start(self, nodes: int, slots: int, *, remove_dir: bool = False) -> None:
+        """Start Nimbus and the supervisors."""
+        ready_read, ready_write = os.pipe2(os.O_CLOEXEC)
+        fds = [ready_read, ready_write]
+        try:
+            self._commands["nimbus"] = NIMBUS, ("--remove-dir",) if remove_dir else ()
+            for number in range(1, nodes + 1):
+                self._commands[f"supervisor-node-{number}"] = SUPERVISOR, supervisor_arguments(f"node-{number}", slots)
+            for name in self._commands:
+                self._spawn(name, ready_write)
+            fds.remove(ready_write)
+            os.close(ready_write)
+            self._await_ready(ready_read, nodes + 1)
+        finally:
+            for fd in fds:
+                os.close(fd)
+
+    def check(self) -> None:
+        """Raise ClusterError if Nimbus or a supervisor has died."""
+        for name, process in self._processes.items():
+            if (code := process.poll()) is not None:
+                raise ClusterError(self._ending(name, code))
+
+    def ended(self) -> list[Ended]:
+        """Those that have ended; they are forgotten."""
+        found = []
+        for name, process in list(self._processes.items()):
+            code = process.poll()
+            if code is not None:
+                del self._processes[name]
+                found.append(Ended(name, code, self._ending(name, code)))
+        return found
+
+    def start_again(self, name: str) -> None:
+        """Start one that has ended. ClusterError if the machine refuses."""
+        self._spawn(name)
+
+    def is_stopped(self, name: str) -> bool:
+        """Whether one of them is stopped by a signal, as SIGSTOP."""
+        process = self._processes.get(name)
+        # Nobody else reaps our children, so the number is still its own.
+        return process is not None and process.poll() is None and is_stopped(process.pid)
+
+    def kill(self, name: str) -> None:
+        """End one by force; `ended` will tell."""
+        self._processes[name].kill()
+
+    def await_end(self, timeout_secs: float | None) -> None:
+        """Return as soon as one of them ends, at the latest after `timeout_secs`."""
+        poll = select.poll()
+        pidfds = []
+        try:
+            for process in self._processes.values():
+                # Nobody else reaps our children, so the number is still theirs.
+                pidfds.append(os.pidfd_open(process.pid))
+                poll.register(pidfds[-1], select.POLLIN)
+            poll.poll(None if timeout_secs is None else math.ceil(timeout_secs * 1000))
+        finally:
+            for pidfd in pidfds:
+                os.close(pidfd)
+
+    @property
+    def count(self) -> int:
+        """Those that have not been seen to end."""
+        return len(self._processes)
+
+    def terminate(self) -> None:
+        """Ask all to stop."""
+        for process in self._processes.values():
+            process.terminate()
+
+    def release(self) -> None:
+        """Cut the lifeline: the daemons stop by themselves. May be called again."""
+        for fd in (self._lifeline, self._lifeline_read):
+            if fd >= 0:
+                os.close(fd)
+        self._lifeline, self._lifeline_read = -1, -1
+
+    def reap(self, deadline: float) -> None:
+        """Wait until all have ended, by force after `deadline`; what a killed one left running is killed as well."""
+        self.release()
+        strays = False
+        for process in self._processes.values():
+            try:
+                strays |= process.wait(max(0.0, deadline - time.monotonic())) != 0
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+                strays = True
+        self._processes.clear()
+        # A Nimbus that still runs is none of ours, and what runs is its: somebody started it by hand when we did.
+        if strays and self._run_dir.lock_holder() is None:
+            for stray in processes_of(self._run_dir):
+                signal_marked(stray, self._run_dir, signal.SIGKILL)
+
+    def _ending(self, name: str, code: int) -> str:
+        # A full disk takes no last words.
+        words = last_line(self._run_dir.daemon_log(name), self._logged.get(name, 0)) or room_error(self._run_dir)
+        how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"exited with code {code}"
+        return f"{name} {how}{': ' + words if words else ''}"
+
+    def _spawn(self, name: str, ready_fd: int | None = None) -> None:
+        module, arguments = self._commands[name]
+        arguments = ("--dir", str(self._run_dir.path), *arguments)
+        keep: tuple[int, ...] = ()
+        for option, fd in (("--ready-fd", ready_fd), ("--lifeline", self._lifeline_read)):
+            if fd is not None and fd >= 0:
+                keep = (*keep, fd)
+                arguments = (*arguments, option, str(fd))
+        log_path = self._run_dir.daemon_log(name)
+        self._logged[name] = log_path.stat().st_size if log_path.exists() else 0
+        try:
+            self._processes[name] = self._start_one(Launch(self._run_dir, module, arguments, log_path, keep))
+        except OSError as error:
+            raise ClusterError(f"cannot start {name}: {error.strerror}") from error
+        except ClusterError as error:
+            raise ClusterError(f"cannot start {name}: {error}") from error
+
+    def _await_ready(self, fd: int, count: int) -> None:
+        deadline = time.monotonic() + _START_TIMEOUT_SECS
+        os.set_blocking(fd, False)
+        came = 0
+        while came < count:
+            with contextlib.suppress(BlockingIOError):
+                came += len(os.read(fd, 64))
+            self.check()
+            if time.monotonic() > deadline:
+                raise ClusterError(
+                    f"the cluster did not start within {_START_TIMEOUT_SECS:g} s; see {self._run_dir.logs}"
+                )
+            time.sleep(0.001)
+
+
+def take_directory(path: str | Path) -> RunDir:
+    """A run directory in which a cluster may be started. UsageError if one runs whose directory was lost."""
+    run_dir = RunDir(path)
+    if not run_dir.key_file.exists():
+        left = processes_of(run_dir)
+        # A process is marked only once there is a key: who finds one of another program, that is starting a cluster
+        # here at the same time, finds its key now.
+        if left and not run_dir.key_file.exists():
+            still = plural(len(left), "process of a cluster still runs", "processes of a cluster still run")
+            raise UsageError(
+                f"{still} whose directory {run_dir.path} was removed, or has lost its key: `squall down --dir "
+                f"{run_dir.path}` ends {'it' if len(left) == 1 else 'them'}"
+            )
+    with naming(run_dir.path):
+        return RunDir.create(path)
+
+
+def last_line(path: Path, since_bytes: int = 0) -> str:
+    """Of a log, of what was written after its first `since_bytes`; "" if there is none."""
+    try:
+        data = path.read_bytes()[since_bytes:]
+    except FileNotFoundError:
+        return ""
+    lines = data.decode(errors="replace").strip().splitlines()
+    return lines[-1] if lines else ""

@@ -1,0 +1,104 @@
+"""Starts a cluster's daemons again when they die.
+
+Guarantees
+    * A daemon that was killed or failed is started again: the first times at once, then after a growing delay, and not
+      any more when it keeps dying. One that ended with code 0 was told to, and stays away.
+    * A Nimbus that was stopped by a signal, and does not go on for some STOPPED_SECS, is killed, and so replaced.
+    * Workers are none of its business: a new supervisor adopts them.
+
+Relies on: being in the process that is the daemons' parent, so that it learns how they ended. One thread.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable
+
+from squall.engine.errors import ClusterError
+from squall.scheduler.cluster.daemons import Daemons, Ended
+from squall.scheduler.common.restart_policy import GiveUp, RestartPolicy, RestartPolicyOptions
+
+OPTIONS = RestartPolicyOptions(max_delay_secs=2.0, max_deaths=60, period_secs=300.0)
+"""A disk that is full, or a descriptor limit, may take a person a while to mend: some two minutes of trying. No delay
+is longer than half of what commands wait for a Nimbus (`client.AWAY_PATIENCE_SECS`): they find one once it can run."""
+STOPPED_SECS = 10.0
+LOOK_SECS = 1.0
+"""How often it is seen whether Nimbus is stopped. Counted in looks: this process may have been stopped too."""
+_EXIT_WRONG_USE = 2
+
+
+class Keeper:
+    """Keeps what `daemons` has started."""
+
+    def __init__(self, daemons: Daemons, rng: random.Random, tell: Callable[[str], None]) -> None:
+        """`tell` gets a line for whoever looks after the cluster."""
+        self._daemons = daemons
+        self._rng = rng
+        self._tell = tell
+        self._policies: dict[str, RestartPolicy] = {}
+        self._started_at: dict[str, float] = {}
+        self._due: dict[str, float] = {}
+        """Daemon -> when it is started again."""
+        self._look_at = 0.0
+        self._seen_stopped = 0
+
+    @property
+    def is_done(self) -> bool:
+        """No daemon is left, and none will be started."""
+        return not self._daemons.count and not self._due
+
+    def turn(self, now: float) -> None:
+        """Take note of who has ended, start who is due."""
+        for ended in self._daemons.ended():
+            self._take_end(ended, now)
+        for name, at_secs in list(self._due.items()):
+            if now >= at_secs:
+                del self._due[name]
+                self._start(name, now)
+        if now >= self._look_at:
+            self._look_at = now + LOOK_SECS
+            self._look_at_nimbus()
+
+    def _look_at_nimbus(self) -> None:
+        self._seen_stopped = self._seen_stopped + 1 if self._daemons.is_stopped("nimbus") else 0
+        if self._seen_stopped * LOOK_SECS > STOPPED_SECS:
+            self._seen_stopped = 0
+            self._tell(f"nimbus was stopped by a signal and has not gone on for {STOPPED_SECS:g} s: it is killed")
+            self._daemons.kill("nimbus")
+
+    def run(self) -> None:
+        """Until `is_done`."""
+        while not self.is_done:
+            self.turn(time.monotonic())
+            if not self.is_done:
+                self._daemons.await_end(self._timeout_secs())
+
+    def _timeout_secs(self) -> float:
+        return max(0.0, min([self._look_at, *self._due.values()]) - time.monotonic())
+
+    def _take_end(self, ended: Ended, now: float) -> None:
+        if ended.code == 0:
+            return
+        if ended.code == _EXIT_WRONG_USE:
+            self._tell(f"{ended.words}\n{ended.name} is not started again: somebody else runs it, or it cannot run")
+            return
+        self._died(ended.name, ended.words, now)
+
+    def _died(self, name: str, words: str, now: float) -> None:
+        policy = self._policies.setdefault(name, RestartPolicy(OPTIONS, self._rng))
+        verdict = policy.died(now, lived_secs=now - self._started_at.get(name, 0.0))
+        if isinstance(verdict, GiveUp):
+            command = "squall nimbus" if name == "nimbus" else "squall supervisor"
+            self._tell(f"{words}\n{name} is given up after {verdict}; what it looked after runs on; see `{command}`")
+            return
+        when = f"in {verdict.delay_secs:.1f} s" if verdict.delay_secs else "at once"
+        self._tell(f"{words}; what it looked after runs on, it is started again {when}")
+        self._due[name] = now + verdict.delay_secs
+
+    def _start(self, name: str, now: float) -> None:
+        self._started_at[name] = now
+        try:
+            self._daemons.start_again(name)
+        except ClusterError as error:
+            self._died(name, str(error), now)

@@ -1,0 +1,232 @@
+"""LocalCluster: a cluster of real processes for the life of one program, and `run`, which runs one topology on one.
+
+Guarantees
+    * When `close` returns, or when the program dies in any way (also by SIGKILL), every process of the cluster ends and
+      its run directory is removed: the daemons hold a pipe to this process and stop at its end of file.
+    * A daemon that cannot start or dies is reported with its own last words.
+
+The program's main thread, or any one thread.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType, TracebackType
+
+from squall.engine.api.config import Config
+from squall.engine.api.topology import Topology
+from squall.engine.errors import ClusterError, SquallError, UsageError
+from squall.engine.foreign.plain_text import plain
+from squall.engine.plural import plural
+from squall.engine.report.run_report import RunReport
+from squall.ipc.board import SlotCell
+from squall.ipc.private import naming
+from squall.ipc.rundir import RunDir, default_parent, sweep_stale
+from squall.scheduler.client.job import Job
+from squall.scheduler.client.log_tail import LogTail, log_line
+from squall.scheduler.client.nimbus_client import NimbusClient
+from squall.scheduler.client.topology_code import pack, submit
+from squall.scheduler.cluster.daemons import Daemons, take_directory
+from squall.scheduler.cluster.fault_injection import fault_signal, signal_worker
+from squall.scheduler.cluster.size import check_cluster, this_machine
+from squall.scheduler.cluster.starting import InUse, Starting
+from squall.scheduler.records.kept_state import keep_dead_letters
+
+_STOP_GRACE_SECS = 5.0
+"""How long workers may take for `close` and `cleanup` before they are killed."""
+
+
+class LocalCluster:
+    """Nimbus and `nodes` supervisors with `slots_per_node` worker slots each. A context manager."""
+
+    def __init__(
+        self, nodes: int = 1, slots_per_node: int = 2, run_dir: str | Path | None = None, logs: bool = True
+    ) -> None:
+        check_cluster(nodes, slots_per_node, this_machine())
+        self._anonymous = run_dir is None
+        if run_dir is None:
+            sweep_stale(default_parent())
+        self.run_dir = RunDir.create() if run_dir is None else take_directory(run_dir)
+        self._daemons = Daemons(self.run_dir)
+        self._client: NimbusClient | None = None
+        self._jobs: list[Job] = []
+        self._tail = LogTail(self.run_dir.logs) if logs else None
+        # An anonymous directory is nobody else's.
+        starting = None if self._anonymous else self._take_start()
+        try:
+            with naming(self.run_dir.path):
+                self._start(nodes, slots_per_node)
+        except BaseException:
+            self.close(grace_secs=0.0)
+            raise
+        finally:
+            if starting is not None:
+                starting.release()
+
+    # ---- start and stop ----
+
+    def _take_start(self) -> Starting:
+        try:
+            return Starting.take(self.run_dir)
+        except InUse as error:
+            raise UsageError(f"run directory {self.run_dir.path} is in use by pid {error.pid}") from None
+
+    def _start(self, nodes: int, slots_per_node: int) -> None:
+        # Executed, not forked: a program may have threads, or a ZeroMQ context.
+        self._daemons.bind()
+        self._daemons.start(nodes, slots_per_node, remove_dir=self._anonymous)
+        self._client = NimbusClient(self.run_dir)
+
+    def check_daemons(self) -> None:
+        """Raise ClusterError if Nimbus or a supervisor has died."""
+        self._daemons.check()
+
+    def close(self, grace_secs: float = _STOP_GRACE_SECS) -> None:
+        """Stop every worker (politely, then by force after `grace_secs`), every daemon, and remove what they made."""
+        for job in self._jobs:
+            if self._client is not None and grace_secs > 0:
+                # Apart from the shutdown, so that what tasks print when they close can be read before the logs go.
+                with contextlib.suppress(ClusterError):
+                    job.remove(grace_secs)
+            job.close()
+        self._keep_dead_letters()
+        self._jobs.clear()
+        echo(self.new_log_lines())
+        if self._client is not None:
+            with contextlib.suppress(ClusterError):
+                self._client.shutdown(grace_secs)
+            self._client.close()
+            self._client = None
+        # End of file on their lifeline tells them too, where the request above did not arrive.
+        self._daemons.reap(time.monotonic() + grace_secs + 3.0)
+        if self._anonymous:
+            self.run_dir.remove()
+        else:
+            self.run_dir.close()
+
+    def _keep_dead_letters(self) -> None:
+        """An anonymous run directory goes with the run; what it answers for must not. Says where it is."""
+        for job in self._jobs:
+            try:
+                kept = keep_dead_letters(self.run_dir, job.name, copy=self._anonymous)
+            except (OSError, SquallError) as error:
+                sys.stderr.write(f"the dead letters of {job.name} could not be kept: {plain(error)}\n")
+                continue
+            if kept is not None:
+                path, count = kept
+                of = f"of {job.name}"
+                letters = plural(count, f"dead letter {of} is", f"dead letters {of} are")
+                text = f"{letters} kept; to list what is there: squall dead-letters {job.name} --dir {path}"
+                sys.stderr.write(plain(text) + "\n")
+
+    def __enter__(self) -> LocalCluster:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    # ---- use ----
+
+    @property
+    def client(self) -> NimbusClient:
+        """Nimbus, for what this class has no method for."""
+        if self._client is None:
+            raise ClusterError("this cluster is closed")
+        return self._client
+
+    def submit(
+        self, name: str, topology: Topology, config: Config | None = None, by_value: ModuleType | None = None,
+        active: bool = True,
+    ) -> Job:
+        """Start a topology; with `active=False` its spouts wait for `Job.activate`.
+
+        `by_value` is a module that workers cannot import (see `scheduler.common.blob`).
+        """
+        if not isinstance(topology, Topology):
+            raise UsageError(f"submit needs the Topology that TopologyBuilder.build() returns, not {topology!r:.80}")
+        config = config or Config()
+        code = pack(topology, config, by_value)
+        with naming(self.run_dir.path):
+            record = submit(self.client, self.run_dir, name, config, code, active)
+        job = Job(self.client, record, self.run_dir)
+        self._jobs.append(job)
+        return job
+
+    def inject(self, fault: str, target: str) -> None:
+        """Break something on purpose: `kill`, `stop` or `continue` the worker `node:port`.
+
+        ClusterError if that worker is not there now: not started yet, or dead and not replaced yet.
+        """
+        signum = fault_signal(fault)
+        signal_worker(target, self._cell_of(target), signum)
+
+    def _cell_of(self, target: str) -> SlotCell:
+        """What the board of the topology that has this slot now says of it."""
+        known, unplaced = [], []
+        present = {record.id for record in self.client.get_cluster().topologies}
+        for job in self._jobs:
+            if job.id not in present:
+                continue
+            # Asked anew: the topology may have moved, and its former board still names its former workers.
+            job.state()
+            view = job.view()
+            if view is None:
+                unplaced.append(job.name)
+                continue
+            for index, slot in enumerate(view.assignment.workers):
+                known.append(str(slot))
+                if str(slot) == target:
+                    return view.board.slot(index)
+        if unplaced:
+            raise ClusterError(
+                f"there is no worker {target!r} yet: topology {', '.join(unplaced)} has not been placed "
+                f"(job.wait_until_ready waits for it)"
+            )
+        raise UsageError(f"there is no worker {target!r}; workers are {', '.join(known) or 'none'}")
+
+    def new_log_lines(self) -> list[tuple[str, str]]:
+        """(worker, line) of what workers printed since the last call."""
+        return [] if self._tail is None else self._tail.poll()
+
+
+def run(
+    topology: Topology,
+    config: Config | None = None,
+    name: str = "topology",
+    nodes: int = 1,
+    on_wait: Callable[[LocalCluster, Job], bool | None] | None = None,
+    by_value: ModuleType | None = None,
+) -> RunReport:
+    """Run a topology on a cluster of its own until it is drained; the report.
+
+    What its components print appears on stderr, marked with the worker. `on_wait` is called every few milliseconds;
+    when it returns True the run ends early.
+    """
+    config = config or Config()
+    slots = -(-config.workers // max(1, nodes))
+    with LocalCluster(nodes, slots) as cluster:
+        job = cluster.submit(name, topology, config, by_value)
+
+        def turn() -> bool | None:
+            cluster.check_daemons()
+            echo(cluster.new_log_lines())
+            return on_wait(cluster, job) if on_wait is not None else None
+
+        try:
+            report = job.wait_until_drained(on_wait=turn)
+            job.kill(0.0)
+        finally:
+            echo(cluster.new_log_lines())
+    return report
+
+
+def echo(lines: list[tuple[str, str]]) -> None:
+    """Show what workers printed."""
+    for worker, line in lines:
+        sys.stderr.write(log_line(worker, line) + "\n")

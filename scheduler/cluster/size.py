@@ -1,0 +1,152 @@
+"""How many nodes, slots and workers this machine has room for, so that a slip of the finger does not exhaust it.
+
+Guarantees
+    * A size that is let pass needs no more memory, threads and descriptors than the machine had to give just now, as
+      far as Squall's own processes go; what components load is not known before they run.
+    * The default cluster, one node with `SMALLEST_SLOTS` slots, is never refused for want of memory or threads:
+      some may be found when they are needed. No descriptor will be, and a daemon that has none left ends.
+
+Relies on: Linux. The limits are pure functions of a `Machine`; `this_machine` alone looks.
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+from pathlib import Path
+from typing import NamedTuple
+
+import psutil
+
+from squall.engine.errors import UsageError
+from squall.scheduler.cluster.daemons import FIRST_PORT
+
+SMALLEST_SLOTS = 4
+LAST_PORT = 65535
+NODE_BYTES, WORKER_BYTES = 64 << 20, 32 << 20
+"""A supervisor with its forking parent occupies 30 to 60 MB, a worker without components 10 to 30, depending on how
+much of it is shared."""
+NODE_THREADS, WORKER_THREADS = 4, 4
+FIRST_THREADS = 8
+"""Of Nimbus, the keeper and the command itself."""
+NODE_DESCRIPTORS, WORKER_DESCRIPTORS = 4, 4
+"""What one more node costs Nimbus, and one more worker its supervisor: connection, pidfd, sockets under way."""
+FIRST_DESCRIPTORS = 32
+_NO_LIMIT = 1 << 62
+
+
+class Machine(NamedTuple):
+    """What there is to give."""
+
+    memory_bytes: int
+    threads: int
+    descriptors: int
+    """Of one process."""
+
+
+class Limit(NamedTuple):
+    """The largest number that is allowed, and why no larger one is."""
+
+    most: int
+    reason: str
+
+
+def node_limit(machine: Machine) -> Limit:
+    """Nodes with one slot each."""
+    room = min(
+        _by_memory(machine.memory_bytes, NODE_BYTES + WORKER_BYTES, "a node with one worker"),
+        _by_threads(machine.threads - FIRST_THREADS, NODE_THREADS + WORKER_THREADS, "a node with one worker"),
+    )
+    descriptors = _by_descriptors(machine.descriptors, NODE_DESCRIPTORS, "Nimbus", "node")
+    return min(room._replace(most=max(1, room.most)), descriptors)
+
+
+def slot_limit(machine: Machine, nodes: int) -> Limit:
+    """Slots of each of so many nodes."""
+    memory = machine.memory_bytes - nodes * NODE_BYTES
+    threads = machine.threads - FIRST_THREADS - nodes * NODE_THREADS
+    every = "" if nodes == 1 else f" on each of {nodes} nodes"
+    room = min(
+        _by_memory(memory, nodes * WORKER_BYTES, f"a worker{every}"),
+        _by_threads(threads, nodes * WORKER_THREADS, f"a worker{every}"),
+    )
+    return min(
+        room._replace(most=max(SMALLEST_SLOTS if nodes == 1 else 1, room.most)),
+        _by_descriptors(machine.descriptors, WORKER_DESCRIPTORS, "a supervisor", "worker"),
+        Limit(LAST_PORT - FIRST_PORT + 1, f"ports are numbered from {FIRST_PORT} to {LAST_PORT}"),
+    )
+
+
+def check_cluster(nodes: int, slots: int, machine: Machine) -> None:
+    """UsageError unless there can be so many nodes with so many slots each. Called before anything is started."""
+    if nodes < 1 or slots < 1:
+        raise UsageError(f"a cluster needs nodes and slots from 1 up, not {nodes} and {slots}")
+    _check("nodes", nodes, node_limit(machine))
+    _check("slots" if nodes == 1 else f"slots of each of {nodes} nodes", slots, slot_limit(machine, nodes))
+
+
+def check_workers(workers: int, nodes: int, machine: Machine) -> None:
+    """UsageError unless so many workers can run, on so many nodes."""
+    _check("nodes", nodes, node_limit(machine))
+    limit = slot_limit(machine, nodes)
+    _check("workers", workers, limit._replace(most=limit.most * nodes))
+
+
+def this_machine() -> Machine:
+    """What is there for this process and its children now, by the limits of system, control group and user."""
+    _, descriptors = resource.getrlimit(resource.RLIMIT_NOFILE)
+    # Root is above this one.
+    processes = resource.RLIM_INFINITY if os.geteuid() == 0 else resource.getrlimit(resource.RLIMIT_NPROC)[0]
+    group = _control_group()
+    return Machine(
+        min(psutil.virtual_memory().available, _number_in(group / "memory.max")),
+        min(
+            _finite(processes), _number_in(group / "pids.max"), _number_in(Path("/proc/sys/kernel/threads-max")),
+            _number_in(Path("/proc/sys/kernel/pid_max")),
+        ),
+        _finite(descriptors),
+    )
+
+
+def _check(what: str, count: int, limit: Limit) -> None:
+    if count > limit.most:
+        if not limit.most:
+            raise UsageError(f"{what}: not even one can be started: {limit.reason}")
+        raise UsageError(f"{what}: {count} are too many, allowed are 1 to {limit.most}: {limit.reason}")
+
+
+def _by_memory(there: int, each: int, what: str) -> Limit:
+    reason = f"{max(0, there) >> 20} MB of memory are available for them, {what} takes {each >> 20} MB"
+    return Limit(there // each, reason)
+
+
+def _by_threads(there: int, each: int, what: str) -> Limit:
+    return Limit(there // each, f"{max(0, there)} threads are allowed for them, {what} takes {each}")
+
+
+def _by_descriptors(there: int, each: int, who: str, unit: str) -> Limit:
+    reason = f"a process may open {there} files, and {who} needs {FIRST_DESCRIPTORS} and {each} for each {unit}"
+    return Limit(max(0, (there - FIRST_DESCRIPTORS) // each), reason)
+
+
+def _control_group() -> Path:
+    """The directory of our control group (version 2); one without limits where there is none."""
+    try:
+        lines = Path("/proc/self/cgroup").read_text().splitlines()
+    except FileNotFoundError:
+        lines = []
+    path = next((line.removeprefix("0::") for line in lines if line.startswith("0::")), "/")
+    return Path("/sys/fs/cgroup") / path.lstrip("/")
+
+
+def _number_in(path: Path) -> int:
+    """No limit where the file is missing or says "max"."""
+    try:
+        text = path.read_text().strip()
+    except (FileNotFoundError, PermissionError):
+        return _NO_LIMIT
+    return int(text) if text.isdecimal() else _NO_LIMIT
+
+
+def _finite(limit: int) -> int:
+    return _NO_LIMIT if limit == resource.RLIM_INFINITY else limit

@@ -1,0 +1,111 @@
+"""The right to start a cluster in a run directory: one command at a time has it.
+
+Guarantees
+    * Of several commands that start a cluster in one directory at the same instant, one gets it, before it has started
+      a process, and holds it until its Nimbus holds the directory or nothing of its start is left. The others start
+      nothing, touch nothing and learn who was first.
+    * It ends with the last process that holds it, however it dies.
+    * No daemon of an earlier cluster runs there then, and no worker but those that the one who starts will adopt.
+
+Relies on: flock, which a child that inherits the descriptor holds too.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+
+from squall.engine.errors import UsageError
+from squall.engine.plural import plural
+from squall.ipc.private import naming
+from squall.ipc.run_parent import try_flock
+from squall.ipc.rundir import RunDir
+from squall.scheduler.cluster.daemons import WORKER
+from squall.scheduler.common.mark import processes_of, runs
+
+_ENDING_SECS = 1.0
+"""What processes of a cluster that ends get: some outlive their Nimbus by a moment."""
+_POLL_SECS = 0.02
+_PID_MAX_BYTES = 32
+
+
+class InUse(UsageError):
+    """A cluster runs in the directory, or is being started."""
+
+    def __init__(self, message: str, pid: str) -> None:
+        super().__init__(message)
+        self.pid = pid
+        """Of its Nimbus, or of the command that starts it; "unknown" if it has not said so yet."""
+
+
+class Starting:
+    """The right, held. Ends with `release` in every process that has the descriptor, or with those processes."""
+
+    def __init__(self, fd: int) -> None:
+        self.fd = fd
+
+    @classmethod
+    def take(cls, run_dir: RunDir, adopts: bool = False) -> Starting:
+        """InUse if somebody else is first; UsageError if processes of an earlier cluster run there. With `adopts`,
+        workers that have outlived all of its daemons may: they are left to the next ones. Called before anything is
+        started."""
+        path = run_dir.durable / "starting"
+        fd = try_flock(path)
+        if fd is None:
+            pid = _said(path)
+            raise InUse(f"a cluster is being started in {run_dir.path} by another command (pid {pid})", pid)
+        starting = cls(fd)
+        try:
+            with naming(path):
+                os.ftruncate(fd, 0)
+                os.pwrite(fd, f"{os.getpid()}\n".encode(), 0)
+            if not _check_what_runs(run_dir, adopts):
+                run_dir.remove_sockets()
+        except BaseException:
+            starting.release()
+            raise
+        return starting
+
+    def release(self) -> None:
+        """Give it up, as far as this process goes. May be called again."""
+        if self.fd >= 0:
+            os.close(self.fd)
+            self.fd = -1
+
+
+def _said(path: os.PathLike[str]) -> str:
+    """For show only. Whoever is first has not written it yet, or has just removed the directory: "unknown"."""
+    try:
+        with open(path, "rb") as file:
+            text = file.read(_PID_MAX_BYTES).strip()
+    except FileNotFoundError:
+        return "unknown"
+    return str(int(text)) if text.isdigit() and os.path.exists(f"/proc/{int(text)}") else "unknown"
+
+
+def _check_what_runs(run_dir: RunDir, adopts: bool) -> bool:
+    """Whether workers are left that may be."""
+    deadline = time.monotonic() + _ENDING_SECS
+    while True:
+        # Nimbus last: what it has started is seen with it, or after it has gone.
+        left = processes_of(run_dir)
+        holder = run_dir.lock_holder()
+        if holder is not None:
+            raise InUse(
+                f"a cluster runs in {run_dir.path} already (Nimbus is pid {holder}): `squall status` shows it, "
+                f"`squall down` stops it", holder,
+            )
+        if not left:
+            return False
+        if time.monotonic() >= deadline:
+            break
+        time.sleep(_POLL_SECS)
+    # By now forking parents have ended with their supervisors. One that is stopped ends when it goes on.
+    if adopts and all(runs(process, WORKER) for process in left):
+        return True
+    many = len(left) != 1
+    raise UsageError(
+        f"{plural(len(left), 'process', 'processes')} of an earlier cluster still {'run' if many else 'runs'} in "
+        f"{run_dir.path}, without Nimbus: `squall nimbus` starts it again and {'they go' if many else 'it goes'} on, "
+        f"`squall down` ends {'them' if many else 'it'}"
+    )

@@ -1,0 +1,111 @@
+"""Forking, and the first and last steps of the child, so that it looks like a process that was just executed.
+
+Guarantees
+    * Only a process with one thread forks: no lock can be held in the child by a thread that is not there.
+    * The child has its own session and process group, default signals, an empty mask, no descriptor but those it is to
+      keep, its log (or what its parent has) as stdout and stderr, and /dev/null as stdin.
+    * However its work ends, the child ends here, with os._exit: nothing of the parent's stack, exit handlers or locks
+      runs in it.
+
+Relies on: the parent never having had a ZeroMQ context, which does not survive a fork.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import traceback
+from collections.abc import Callable, Collection
+from typing import NoReturn
+
+from squall.engine.errors import ClusterError
+from squall.engine.foreign.plain_text import plain, plain_lines
+from squall.ipc.private import make_levels
+from squall.scheduler.common import process
+from squall.scheduler.common.log_output import log_output
+
+EXIT_EXCEPTION = 1
+
+
+def fork(child: Callable[[], NoReturn]) -> int:
+    """Pid of a new process that runs `child`. ClusterError if there is none. The only thread."""
+    threads = process.thread_count()
+    if threads != 1:
+        raise ClusterError(f"process {os.getpid()} forks, so it must have 1 thread, not {threads}: who starts them?")
+    # A signal between the fork and the child's own settings would be handled the parent's way.
+    blocked_before = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+    try:
+        pid = os.fork()
+        if pid == 0:
+            child()
+    except OSError as error:
+        raise ClusterError(f"cannot fork: {error.strerror}") from error
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, blocked_before)
+    return pid
+
+
+def run_forked(
+    work: Callable[[], object], log_path: str | os.PathLike[str] | None, keep: Collection[int] = ()
+) -> NoReturn:
+    """Be the child: `work` returns its exit code (None: 0), or raises. Called right after the fork."""
+    code = EXIT_EXCEPTION
+    try:
+        os.setsid()
+        os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+        if log_path is not None:
+            _redirect_output(log_path)
+        _close_inherited_descriptors(keep)
+        _reset_signals()
+        code = _exit_code(work)
+    except BaseException:
+        sys.stderr.write(plain_lines(traceback.format_exc()))
+    finally:
+        try:
+            sys.stdout.flush()
+            sys.stderr.flush()
+        finally:
+            os._exit(code)
+
+
+def _exit_code(work: Callable[[], object]) -> int:
+    """As the interpreter makes one of what `sys.exit` was given."""
+    try:
+        code = work()
+    except SystemExit as end:
+        code = end.code
+    if code is None or isinstance(code, int):
+        return (code or 0) & 0xFF
+    sys.stderr.write(f"{plain(code)}\n")
+    return EXIT_EXCEPTION
+
+
+def _redirect_output(log_path: str | os.PathLike[str]) -> None:
+    try:
+        make_levels(os.path.dirname(log_path), 1)
+        log = os.open(log_path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+    except OSError as error:
+        # A full disk must not keep a worker from running: it writes where its parent writes.
+        sys.stderr.write(f"cannot open log {plain(log_path)}: {error.strerror}\n")
+        return
+    os.dup2(log, 1)
+    os.dup2(log, 2)
+    log_output()
+
+
+def _close_inherited_descriptors(keep: Collection[int]) -> None:
+    for fd in sorted(int(name) for name in os.listdir("/proc/self/fd")):
+        if fd > 2 and fd not in keep:
+            # By range, because the listing had a descriptor of its own, which is closed already.
+            os.closerange(fd, fd + 1)
+
+
+def _reset_signals() -> None:
+    """As a fresh interpreter has them. The mask comes last: what is pending arrives under the new settings."""
+    signal.set_wakeup_fd(-1)
+    for signum in signal.valid_signals():
+        if callable(signal.getsignal(signum)):
+            signal.signal(signum, signal.SIG_DFL)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())

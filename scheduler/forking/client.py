@@ -1,0 +1,175 @@
+"""The supervisor's side of the forking parent.
+
+Guarantees
+    * Nothing here waits for the forking parent, except `fork` (at most as long as told) and `close`.
+    * Each answer carries port and incarnation of its request, so late ones are told from expected ones.
+    * When the forking parent dies, `events` says so once; the workers it forked are not affected.
+
+Relies on: the caller being a subreaper (`process.become_subreaper`) if it wants the exit statuses of workers that
+outlive their forking parent.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import socket
+import subprocess
+import time
+from collections import deque
+from typing import NamedTuple
+
+from squall.engine.errors import ClusterError, ProtocolError
+from squall.scheduler.common.messages import WorkerBoot
+from squall.scheduler.forking.interpreter import interpreter
+from squall.scheduler.forking.module import ChildProcess, fork_module
+from squall.scheduler.forking.wire import ChildExited, Forked, ForkRefused, ForkRequest, Received, ZygoteChannel
+
+_MODULE = "squall.scheduler.forking.parent"
+WORKER_ENTRY = "squall.scheduler.worker.main:worker_main"
+SEND_TIMEOUT_SECS = 5.0
+CLOSE_TIMEOUT_SECS = 5.0
+
+
+class ForkedChild(NamedTuple):
+    """A worker that exists. The pidfd belongs to whoever takes this."""
+
+    pid: int
+    pidfd: int
+    port: int
+    incarnation: int
+
+
+class ZygoteEnded(NamedTuple):
+    """The forking parent has gone; its last event."""
+
+    reason: str
+
+
+ZygoteEvent = ForkedChild | ForkRefused | ChildExited | ZygoteEnded
+
+
+class ZygoteClient:
+    """A running forking parent. Owner: the supervisor's loop; `start` from its main thread."""
+
+    def __init__(self, child: ChildProcess, channel: ZygoteChannel) -> None:
+        self._child = child
+        self._channel = channel
+        self._kept: deque[ZygoteEvent] = deque()
+        self._ended = False
+        self._poll = select.poll()
+        self._poll.register(channel, select.POLLIN)
+
+    @classmethod
+    def start(cls, *, forked: bool = False) -> ZygoteClient:
+        """Start one: as a new interpreter, or `forked` from this process while it has one thread and no ZeroMQ context
+        yet, with half of what it needs imported. Returns at once; requests wait in the socket until it has the rest."""
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+        ours.settimeout(SEND_TIMEOUT_SECS)
+        try:
+            child = (_fork if forked else _execute)(theirs.fileno())
+        except (OSError, ClusterError) as error:
+            ours.close()
+            raise ClusterError(f"cannot start the forking parent: {error}") from error
+        finally:
+            theirs.close()
+        return cls(child, ZygoteChannel(ours))
+
+    @property
+    def pid(self) -> int:
+        return self._child.pid
+
+    def fileno(self) -> int:
+        """Readable when `events` has something, but for what `fork` kept."""
+        return self._channel.fileno()
+
+    def request_fork(self, boot: WorkerBoot, entry: str = WORKER_ENTRY) -> None:
+        """Ask for a worker; the answer is an event. ClusterError if the forking parent cannot be asked."""
+        try:
+            self._channel.send(ForkRequest(boot, entry))
+        except (OSError, ProtocolError) as error:
+            # Half a frame may have been sent, after which nothing could be understood any more.
+            self.kill()
+            raise ClusterError(f"cannot ask the forking parent for a worker: {error}") from error
+
+    def fork(self, boot: WorkerBoot, entry: str = WORKER_ENTRY, timeout_secs: float = 10.0) -> ForkedChild:
+        """Ask for a worker and wait for it. Other events are kept for `events`."""
+        self.request_fork(boot, entry)
+        deadline = time.monotonic() + timeout_secs
+        while (remaining_secs := deadline - time.monotonic()) > 0 and not self._ended:
+            answer: ForkedChild | ForkRefused | None = None
+            for event in self._read(remaining_secs):
+                if isinstance(event, (ForkedChild, ForkRefused)) and _answers(event, boot):
+                    answer = event
+                else:
+                    self._kept.append(event)
+            if isinstance(answer, ForkRefused):
+                raise ClusterError(f"no worker for port {boot.port}: {answer.error}")
+            if answer is not None:
+                return answer
+        if self._ended:
+            raise ClusterError(f"no worker for port {boot.port}: the forking parent has ended")
+        raise ClusterError(f"no worker for port {boot.port}: the forking parent did not answer in {timeout_secs:g} s")
+
+    def events(self) -> list[ZygoteEvent]:
+        """What has happened since the last call. Does not wait."""
+        events = list(self._kept)
+        self._kept.clear()
+        while more := self._read(timeout_secs=0):
+            events += more
+        return events
+
+    def kill(self) -> None:
+        """End it by force; `events` will say so. Its workers live on."""
+        self._child.kill()
+
+    def close(self) -> None:
+        """End it, by force if need be, and reap it. Its workers live on."""
+        for event in self._kept:
+            if isinstance(event, ForkedChild):
+                os.close(event.pidfd)
+        self._kept.clear()
+        self._channel.close()
+        if self._ended:
+            self._child.kill()
+        try:
+            self._child.wait(CLOSE_TIMEOUT_SECS)
+        except subprocess.TimeoutExpired:
+            self._child.kill()
+            self._child.wait()
+
+    def _read(self, timeout_secs: float) -> list[ZygoteEvent]:
+        """Events of the next bytes to arrive, if any do in time."""
+        if self._ended or not self._poll.poll(timeout_secs * 1000):
+            return []
+        try:
+            return [_event(received) for received in self._channel.receive()]
+        except (EOFError, ConnectionResetError) as error:
+            reason = str(error)
+        except ProtocolError as error:
+            reason = str(error)
+            self.kill()
+        self._ended = True
+        return [ZygoteEnded(reason)]
+
+
+def _fork(fd: int) -> ChildProcess:
+    return fork_module(_MODULE, ("--fd", str(fd)), (fd,))
+
+
+def _execute(fd: int) -> ChildProcess:
+    command = [*interpreter(_MODULE), "--fd", str(fd)]
+    return subprocess.Popen(command, stdin=subprocess.DEVNULL, pass_fds=[fd], start_new_session=True)
+
+
+def _answers(event: ForkedChild | ForkRefused, boot: WorkerBoot) -> bool:
+    return (event.port, event.incarnation) == (boot.port, boot.incarnation)
+
+
+def _event(received: Received) -> ZygoteEvent:
+    frame = received.frame
+    if isinstance(frame, Forked):
+        return ForkedChild(frame.pid, received.descriptors[0], frame.port, frame.incarnation)
+    if isinstance(frame, ForkRequest):
+        raise ProtocolError("the forking parent asked for a worker")
+    return frame

@@ -1,0 +1,105 @@
+"""Nimbus's eyes on status boards and processes: who is at rest, who has lost workers, which slots are empty.
+
+Guarantees: nothing is said of a topology whose board cannot be read; the error is logged, and the limits of
+`scheduler.nimbus.decisions` end the wait.
+
+Relies on: `scheduler.nimbus.decisions` to say whom to look at, and to decide what follows. Owner: Nimbus's loop.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+
+from squall.engine.errors import ClusterError
+from squall.scheduler.common.messages import Assignment, SlotRef, TopologyRecord
+from squall.scheduler.common.process import lives
+from squall.scheduler.nimbus.decisions import Nimbus
+from squall.scheduler.nimbus.files import NimbusFiles
+from squall.scheduler.nimbus.living_workers import LivingWorkers
+from squall.scheduler.records.topology_view import TopologyView
+
+DRAIN_LOOK_SECS = 0.01
+"""How often the boards of topologies that are to stop are looked at. A look costs some 50 us."""
+EMPTY_LOOK_SECS = 0.02
+"""How often processes are looked for in slots that are to be empty and have no supervisor that says so."""
+MISSING_LOOK_SECS = 1.0
+"""How often slots are looked for whose nodes are gone."""
+ORPHAN_LEASE_SECS = 60.0
+"""How long a worker without a supervisor may be silent before others get its work, though its process is there. One
+that is busy in a long `execute`, or on a machine that is busy with something else, publishes nothing meanwhile."""
+
+log = logging.getLogger(__name__)
+
+
+class BoardWatch:
+    """Looks when it is due."""
+
+    def __init__(self, nimbus: Nimbus, files: NimbusFiles, workers: LivingWorkers) -> None:
+        self._nimbus = nimbus
+        self._files = files
+        self._workers = workers
+        self._empty_look_at = 0.0
+        self._drain_look_at = 0.0
+        self._missing_look_at = 0.0
+
+    def next_deadline(self) -> float | None:
+        """When the next look is due; None if there is nobody to look at."""
+        deadlines = [self._drain_look_at] if self._nimbus.draining() else []
+        if self._nimbus.is_emptying:
+            deadlines.append(self._empty_look_at)
+        if self._nimbus.has_topologies:
+            deadlines.append(self._missing_look_at)
+        return min(deadlines, default=None)
+
+    def at_rest(self, now: float) -> list[str] | None:
+        """Ids of the topologies that are to stop and may; None if no look is due."""
+        if now < self._drain_look_at:
+            return None
+        # Never in step with bolts' ticks, which keep their workers from being quiet for a moment each.
+        self._drain_look_at = now + DRAIN_LOOK_SECS * random.uniform(0.5, 1.0)
+        return [record.id for record, assignment in self._nimbus.draining() if self._is_at_rest(record, assignment)]
+
+    def emptied(self, now: float) -> list[tuple[str, list[SlotRef], list[SlotRef]]]:
+        """(topology id, slots that are to be empty and whose supervisors do not say so, those of them that are not)."""
+        if now < self._empty_look_at:
+            return []
+        self._empty_look_at = now + EMPTY_LOOK_SECS
+        return [
+            (record.id, [assignment.workers[index] for index in slots], self._workers.among(assignment, slots))
+            for record, assignment, slots in self._nimbus.unaccounted(now)
+        ]
+
+    def lost(self, now: float) -> list[str]:
+        """Ids of the topologies some of whose workers are gone with their nodes."""
+        if now < self._missing_look_at:
+            return []
+        self._missing_look_at = now + MISSING_LOOK_SECS
+        return [
+            record.id
+            for record, assignment, slots in self._nimbus.missing(now)
+            if self._has_dead(record, assignment, slots, now)
+        ]
+
+    def _is_at_rest(self, record: TopologyRecord, assignment: Assignment) -> bool:
+        try:
+            with self._files.view(record, assignment) as view:
+                return view.is_at_rest()
+        except ClusterError as error:
+            log.warning("%s", error)
+            return False
+
+    def _has_dead(self, record: TopologyRecord, assignment: Assignment, slots: list[int], now: float) -> bool:
+        """A supervisor's death alone moves nothing: its workers run on."""
+        try:
+            with self._files.view(record, assignment) as view:
+                return not all(_lives(view, slot, now) for slot in slots)
+        except ClusterError as error:
+            log.warning("%s", error)
+            return False
+
+
+def _lives(view: TopologyView, slot: int, now: float) -> bool:
+    """Whether the worker of a slot is there and does something."""
+    cell = view.board.slot(slot)
+    return lives(cell.pid, cell.started_ticks) and view.is_heard_of(slot, now, ORPHAN_LEASE_SECS)

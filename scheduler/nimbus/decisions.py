@@ -1,0 +1,470 @@
+"""Nimbus's decisions: what is accepted, where it runs, when it ends.
+
+Guarantees
+    * Pure: no I/O, no clock, no randomness. Each method is an event at time `now` (monotonic seconds) and returns what
+      to do about it; an event that is refused raises and changes nothing.
+    * A slot belongs to one topology at a time: one that is killed or moves keeps its slots, and its name, until each of
+      them is empty. Its supervisor says so; where there is none, or it does not in time, the processes are looked for
+      (`looked`). Workers that outlive its patience are ended by Nimbus itself.
+    * Slots are offered only by nodes that were heard from within NODE_TIMEOUT_SECS. Topologies that found no slot wait
+      and are placed in the order of their submission.
+
+    * Work of a topology that the store does not know is neither stopped nor its slot given away without an operator's
+      word (`forget_unknown`).
+    * A slot that gave a topology up gets none of its work again while there is another one, until an operator's reset.
+
+Relies on: `scheduler.nimbus.main` to carry out the instructions in order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+
+from msgspec.structs import replace
+
+from squall.engine.errors import UsageError
+from squall.scheduler.common.messages import (
+    Assignment,
+    AssignNode,
+    ClusterState,
+    KillTopology,
+    Rebalance,
+    RebalanceTopology,
+    RegisterSupervisor,
+    SlotAssignment,
+    SlotChanged,
+    SlotRef,
+    SubmitTopology,
+    SupervisorHeartbeat,
+    TopologyRecord,
+    TopologyState,
+)
+from squall.scheduler.nimbus.given_up import untried, usable, with_given_up, with_reset, with_tried
+from squall.scheduler.nimbus.instruction import (
+    CreateBoard,
+    DeleteTopology,
+    EndWorker,
+    NimbusInstruction,
+    Note,
+    RemoveBoard,
+    RemoveUnknown,
+    SendAssignNode,
+    StoreAssignment,
+    StoreRestart,
+    StoreStatus,
+    StoreTopology,
+)
+from squall.scheduler.nimbus.nodes import NODE_TIMEOUT_SECS, Nodes
+from squall.scheduler.nimbus.placement import place, replace_lost, task_layout
+from squall.scheduler.nimbus.submission import check_rebalance, check_submission, check_wait
+from squall.scheduler.nimbus.topologies import Topologies
+from squall.scheduler.nimbus.topology_life import TopologyLife
+from squall.scheduler.nimbus.unknown import Unknown
+
+STOP_PATIENCE_SECS = 10.0
+"""Twice the grace that supervisors give a worker: who lives longer will not be ended by its supervisor."""
+ORPHAN_PATIENCE_SECS = 5.0
+"""How long a worker without a supervisor may stay: one that comes back by then ends it as it should be ended."""
+
+Instructions = list[NimbusInstruction]
+
+
+class Nimbus:
+    """The cluster's state. Owner: Nimbus's loop."""
+
+    def __init__(
+        self,
+        topologies: Iterable[TopologyLife],
+        next_number: int,
+        now: float,
+        deleted: Iterable[str] = (),
+        unknown: Iterable[str] = (),
+    ) -> None:
+        """`deleted`: ids of topologies that have gone; `unknown`: of those that have files and are in no store."""
+        self._topologies = Topologies(topologies)
+        self.unknown = Unknown(deleted, unknown)
+        self._nodes = Nodes()
+        self._next_number = next_number
+        self._at_rest = False
+        self._judges_at = now + NODE_TIMEOUT_SECS
+        """From when on a node that was not heard from is missing, and not just about to register."""
+        for life in self._topologies:
+            # Their clocks start again: how much had passed went with the Nimbus before us.
+            if life.record.status == "KILLED":
+                life.stop_at = now + life.kill_wait_secs
+            elif life.record.rebalance is not None:
+                life.stop_at = now + life.record.rebalance.wait_secs
+
+    # ---- supervisors ----
+
+    def register_supervisor(self, request: RegisterSupervisor, now: float) -> Instructions:
+        """A node is there, for the first time or again. Answer it with `assign_node` after the instructions."""
+        self._nodes.register(request, now)
+        known = (life.record.id for life in self._topologies)
+        strange = self.unknown.registered(request.node, request.holds, known)
+        notes = [Note(f"{slot} runs {self.unknown.slots[slot]}, which the store does not know") for slot in strange]
+        note = Note(f"{request.node} registered, pid {request.pid}, ports {', '.join(map(str, request.ports))}")
+        return [note, *notes, *(step for step in self._use_free_slots(now) if step != SendAssignNode(request.node))]
+
+    def heartbeat(self, event: SupervisorHeartbeat, now: float) -> Instructions:
+        """A node lives. One that was given up is offered again."""
+        if not self._nodes.heard(event.node, now):
+            return []
+        return [Note(f"{event.node} is back"), SendAssignNode(event.node), *self._use_free_slots(now)]
+
+    def slot_changed(self, event: SlotChanged, now: float) -> Instructions:
+        """A worker started, got ready, died, was given up or stopped."""
+        life = self._topologies.by_id(event.topology_id)
+        if life is None:
+            return []
+        known_deaths, slot = life.restarts_total, SlotRef(event.node, event.port)
+        out: Instructions = [StoreRestart(event.topology_id, restart) for restart in life.slot_changed(event)]
+        if life.restarts_total > known_deaths or event.event == "failed":
+            where = f"{event.node}:{event.port} incarnation {event.incarnation} of {life.record.name}"
+            out.append(Note(f"{where} {event.event}: {event.reason}"))
+        if event.event == "failed" and event.incarnation > 0:
+            # Incarnation 0: the supervisor refused the work, its workers have not failed.
+            out += self._given_up(life, slot, now)
+        if event.event == "started" and slot in life.slots and slot in life.record.given_up:
+            # A report from before a reset may have come after it.
+            life.record = with_tried(life.record, slot)
+            out.append(StoreTopology(life.record))
+        return out + self._finish_if_empty(life, now)
+
+    def _given_up(self, life: TopologyLife, slot: SlotRef, now: float) -> Instructions:
+        """A slot has given its work up: remember, and move it to another one if there is any."""
+        before, life.record = life.record, with_given_up(life.record, slot)
+        stored: Instructions = [StoreTopology(life.record)] if life.record is not before else []
+        return stored + self._leave_failed(life, now)
+
+    def _leave_failed(self, life: TopologyLife, now: float) -> Instructions:
+        if life.stop_at is not None or not life.failed_slots or not untried(life.record, self._free_slots()):
+            return []
+        where = ", ".join(map(str, life.failed_slots))
+        return [Note(f"{life.record.id} leaves {where}, given up"), *self._move_off(life, now)]
+
+    # ---- topologies ----
+
+    def submit(
+        self, request: SubmitTopology, now: float, created_unix_secs: float, token: str
+    ) -> tuple[TopologyRecord, Instructions]:
+        """Accept a topology and place it if there is a slot. `token`: 8 hex digits that make its id unique."""
+        check_submission(request)
+        self._topologies.check_free(request.name)
+        record = TopologyRecord(
+            id=f"{request.name}-{self._next_number}-{token}",
+            name=request.name,
+            status=request.status,
+            conf=request.conf,
+            components=request.components,
+            blob=request.blob,
+            sys_path=request.sys_path,
+            created_unix_secs=created_unix_secs,
+        )
+        self._next_number += 1
+        life = TopologyLife(record)
+        self._topologies.add(life)
+        placed = self._place(life, now)
+        if not placed:
+            return record, [StoreTopology(record), Note(f"{record.id} waits for a free slot")]
+        board, *rest = placed
+        return record, [board, StoreTopology(record), *rest]
+
+    def activate(self, name: str) -> tuple[TopologyRecord, Instructions]:
+        """Let a topology's spouts emit. Idempotent."""
+        return self._set_status(name, "ACTIVE")
+
+    def deactivate(self, name: str) -> tuple[TopologyRecord, Instructions]:
+        """Stop a topology's spouts; bolts go on. Idempotent."""
+        return self._set_status(name, "INACTIVE")
+
+    def kill(self, request: KillTopology, now: float) -> tuple[TopologyRecord, Instructions]:
+        """Stop a topology's spouts now and its workers once drained. Of several kills the earliest limit counts."""
+        check_wait(request.wait_secs)
+        life = self._topologies.named(request.name)
+        killed = life.record.status == "KILLED"
+        stop_at = now + request.wait_secs
+        if killed and life.stop_at is not None and life.stop_at <= stop_at:
+            return life.record, []
+        life.stop_at = stop_at if life.stop_at is None else min(stop_at, life.stop_at)
+        life.set_status("KILLED")
+        record = life.record
+        out: Instructions = [
+            StoreStatus(record.id, "KILLED", request.wait_secs),
+            Note(f"{record.id} is killed, its workers stop once drained, at the latest in {request.wait_secs:g} s"),
+        ]
+        leaving = [*self._leave_if_due(life, now), *self._finish_if_empty(life, now)]
+        return record, out + (leaving or [SendAssignNode(node) for node in life.nodes])
+
+    def rebalance(self, request: RebalanceTopology, now: float) -> tuple[TopologyRecord, Instructions]:
+        """Stop a topology's spouts now, its workers once drained, and start it anew on other workers."""
+        life = self._topologies.changeable(request.name)
+        check_rebalance(request, life.record.components)
+        workers = life.record.conf["workers"] if request.workers is None else request.workers
+        move = Rebalance(workers, request.executors, request.wait_secs, life.record.status)
+        steps = self._begin_move(life, move, now)
+        return life.record, steps
+
+    def reset(self, name: str, now: float) -> tuple[TopologyRecord, Instructions]:
+        """An operator says, try again: slots that were given up start anew and may be used again."""
+        life = self._topologies.named(name)
+        if life.record.status == "KILLED":
+            raise UsageError(f"topology {name!r} is KILLED: there is nothing to try again")
+        life.record = with_reset(life.record)
+        steps: Instructions = [StoreTopology(life.record), Note(f"{life.record.id} is reset")]
+        sends = [SendAssignNode(node) for node in life.nodes]
+        return life.record, [*steps, *sends, *self._use_free_slots(now)]
+
+    def _begin_move(self, life: TopologyLife, move: Rebalance, now: float) -> Instructions:
+        life.record = record = replace(life.record, status="REBALANCING", rebalance=move)
+        life.stop_at = now + move.wait_secs
+        note = Note(f"{record.id} moves once drained, at the latest in {move.wait_secs:g} s")
+        leaving = self._leave_if_due(life, now)
+        return [StoreTopology(record), note, *(leaving or [SendAssignNode(node) for node in life.nodes])]
+
+    def missing(self, now: float) -> list[tuple[TopologyRecord, Assignment, list[int]]]:
+        """Running topologies with the indices of slots that no living node offers; see `lost`."""
+        if now < self._judges_at:
+            return []
+        offered = set(self._nodes.offered())
+        found = []
+        for life in self._topologies:
+            gone = [index for index, slot in enumerate(life.slots) if slot not in offered]
+            if gone and life.assignment is not None and life.stop_at is None:
+                found.append((life.record, life.assignment, gone))
+        return found
+
+    def lost(self, topology_id: str, now: float) -> Instructions:
+        """The workers of slots that are missing do not live either: what they ran goes elsewhere, and only that."""
+        life = self._topologies.by_id(topology_id)
+        if life is None or life.stop_at is not None:
+            return []
+        return [Note(f"{topology_id} has lost workers with their nodes"), *self._move_off(life, now)]
+
+    def _move_off(self, life: TopologyLife, now: float) -> Instructions:
+        """Work whose slots are of no use goes elsewhere, at once; the rest stays where it is."""
+        move = Rebalance(life.record.conf["workers"], {}, 0.0, life.record.status, keep=True)
+        return self._begin_move(life, move, now)
+
+    @property
+    def has_topologies(self) -> bool:
+        return bool(self._topologies)
+
+    def draining(self) -> list[tuple[TopologyRecord, Assignment]]:
+        """The topologies that are to be watched until nothing of them is pending; see `drained`."""
+        return [
+            (life.record, life.assignment)
+            for life in self._topologies
+            if life.assignment is not None and (life.is_draining or (self._at_rest and life.left_at is None))
+        ]
+
+    def drained(self, topology_id: str, now: float) -> Instructions:
+        """Nothing of a topology that is being killed or rebalanced is pending any more: go on at once."""
+        life = self._topologies.by_id(topology_id)
+        if life is None or not life.is_draining:
+            return []
+        life.stop_at = now
+        return [Note(f"{topology_id} is drained"), *self._leave_if_due(life, now)]
+
+    @property
+    def is_emptying(self) -> bool:
+        """Whether there are slots that a topology is to leave and has not left yet."""
+        return any(life.left_at is not None and not life.needs_place for life in self._topologies)
+
+    def unaccounted(self, now: float) -> list[tuple[TopologyRecord, Assignment, list[int]]]:
+        """Topologies with the indices of slots that are to be empty, of which nobody will say so: see `looked`."""
+        alive, found = self._nodes.alive, []
+        for life in self._topologies:
+            if life.assignment is None or life.left_at is None or life.needs_place:
+                continue
+            is_late = now >= life.left_at + STOP_PATIENCE_SECS
+            slots = [
+                index
+                for index in life.occupied
+                if is_late or life.slots[index].node not in alive or life.slots[index] in life.overdue
+            ]
+            if slots:
+                found.append((life.record, life.assignment, slots))
+        return found
+
+    def looked(
+        self, topology_id: str, slots: Iterable[SlotRef], living: Collection[SlotRef], now: float
+    ) -> Instructions:
+        """Of these slots, which `unaccounted` named, these hold a living worker and the others no process."""
+        life = self._topologies.by_id(topology_id)
+        if life is None or life.assignment is None or life.left_at is None:
+            return []
+        out: Instructions = []
+        for slot in slots:
+            patience_secs = STOP_PATIENCE_SECS if slot.node in self._nodes.alive else ORPHAN_PATIENCE_SECS
+            if slot not in living:
+                life.vacated(slot)
+            elif now >= life.left_at + patience_secs:
+                if slot not in life.overdue:
+                    out.append(Note(f"{topology_id}: the worker of {slot} has not stopped in time and is killed"))
+                life.overdue.add(slot)
+                out.append(EndWorker(life.assignment, slot))
+        return [*out, *self._finish_if_empty(life, now)]
+
+    def rest(self) -> Instructions:
+        """Stop all spouts for as long as this Nimbus lives: the cluster is about to be stopped."""
+        self._at_rest = True
+        return [SendAssignNode(node) for node in self._nodes.alive]
+
+    def withdraw(self, name: str) -> None:
+        """A submission that was accepted could not be carried out: forget it. Called before anybody heard of it."""
+        self._topologies.remove(name)
+
+    def unplace(self, topology_id: str) -> None:
+        """An assignment could not be carried out: the topology waits again. Called before anybody heard of it."""
+        life = self._topologies.by_id(topology_id)
+        if life is not None:
+            life.unplace()
+
+    def forget_unknown(self, now: float) -> tuple[list[str], Instructions]:
+        """An operator says that what is not known may be stopped and removed. What that is."""
+        ids, nodes = self.unknown.forget()
+        steps: Instructions = []
+        for topology_id in ids:
+            steps += [RemoveUnknown(topology_id), Note(f"{topology_id}, unknown to the store, is removed")]
+        return ids, [*steps, *(SendAssignNode(node) for node in nodes), *self._use_free_slots(now)]
+
+    # ---- time ----
+
+    def tick(self, now: float) -> Instructions:
+        """Do what is due. To be called after all events that had come by `now`, or waiting ones would look missing."""
+        out: Instructions = []
+        for name in self._nodes.give_up_silent(now):
+            out.append(Note(f"{name} was not heard from for {NODE_TIMEOUT_SECS:g} s: its slots are not offered"))
+        for life in self._topologies:
+            out += self._leave_if_due(life, now)
+            out += self._finish_if_empty(life, now)
+        return out
+
+    def next_deadline(self) -> float | None:
+        """When `tick` will have something to do, if nothing else happens before."""
+        waiting = [life for life in self._topologies if not life.needs_place]
+        deadlines = [life.stop_at for life in waiting if life.left_at is None]
+        return min((at for at in (self._nodes.next_deadline(), *deadlines) if at is not None), default=None)
+
+    # ---- answers ----
+
+    def assign_node(self, node: str) -> AssignNode:
+        """What the node must run, all of it."""
+        slots: dict[int, SlotAssignment] = {}
+        for life in self._topologies:
+            slots |= life.work_on(node, self._at_rest)
+        keep = self.unknown.ports(node)
+        return AssignNode({port: work for port, work in slots.items() if port not in keep}, keep)
+
+    def topology(self, name: str) -> TopologyState:
+        """Everything known of one topology."""
+        return self._topologies.named(name).state()
+
+    def cluster(self) -> ClusterState:
+        """Everything known of the cluster."""
+        return ClusterState(
+            supervisors=self._nodes.alive,
+            topologies=[life.record for life in self._topologies],
+            free_slots=self._free_slots(),
+            gone=self._nodes.gone,
+            unknown=self.unknown.ids,
+        )
+
+    @property
+    def supervisor_pids(self) -> dict[str, int]:
+        """Process of every node's supervisor, also of nodes that are gone."""
+        return self._nodes.pids
+
+    # ---- parts ----
+
+    def _set_status(self, name: str, status: str) -> tuple[TopologyRecord, Instructions]:
+        life = self._topologies.changeable(name)
+        record = life.record
+        if record.status == status:
+            return record, []
+        life.set_status(status)
+        sends = [SendAssignNode(node) for node in life.nodes]
+        return life.record, [StoreStatus(record.id, status), Note(f"{record.id} is {status}"), *sends]
+
+    def _free_slots(self) -> list[SlotRef]:
+        taken = self._topologies.taken_slots() | self.unknown.slots.keys()
+        return [slot for slot in self._nodes.offered() if slot not in taken]
+
+    def _place_waiting(self, now: float) -> Instructions:
+        out: Instructions = []
+        for life in self._topologies:
+            if (life.assignment is None or life.needs_place) and life.record.status != "KILLED":
+                out += self._place(life, now)
+        return out
+
+    def _use_free_slots(self, now: float) -> Instructions:
+        """For topologies that wait for a slot; then for those with FAILED slots, or fewer workers than they want."""
+        out = self._place_waiting(now)
+        for life in self._topologies:
+            out += self._leave_failed(life, now)
+            record = life.record
+            executors = sum(min(component.executors, component.tasks) for component in record.components)
+            squeezed = life.assignment is not None and len(life.slots) < min(record.conf["workers"], executors)
+            if squeezed and life.stop_at is None and untried(record, self._free_slots()):
+                wait_secs = float(record.conf.get("message_timeout_secs", 0.0))
+                out += self._begin_move(life, Rebalance(record.conf["workers"], {}, wait_secs, record.status), now)
+        return out
+
+    def _place(self, life: TopologyLife, now: float) -> Instructions:
+        """Give a topology slots, for the first time or after it left those it had; nothing if there are none."""
+        record, former = life.moved_record(), life.version
+        kinds = {component.id: component.kind for component in record.components}
+        executors = task_layout(record.components)
+        move = life.record.rebalance
+        own = set(life.slots) & set(self._nodes.offered())
+        free = usable(record, own, self._free_slots(), keep=move is not None and move.keep)
+        if move is not None and move.keep and life.assignment is not None:
+            before = life.assignment
+            placed = replace_lost(before.workers, before.executors, record.conf["workers"], free, kinds)
+        else:
+            placed = place(executors, record.conf["workers"], free, kinds)
+        if placed is None:
+            return []
+        moved = record != life.record
+        unseen = life.settle(record, Assignment(record.id, former + 1, *placed), now)
+        n_tasks = max(executor.last_task for executor in executors)
+        return [
+            CreateBoard(record.id, len(life.slots), n_tasks, life.version),
+            *([StoreTopology(record)] if moved else []),
+            StoreAssignment(life.present_assignment),
+            *(StoreRestart(record.id, death) for death in unseen),
+            *([RemoveBoard(record.id, former)] if former else []),
+            Note(f"{record.id} runs on {', '.join(map(str, life.slots))}"),
+            *(SendAssignNode(node) for node in life.nodes),
+        ]
+
+    def _leave_if_due(self, life: TopologyLife, now: float) -> Instructions:
+        """Empty the slots of a topology whose time on them is up."""
+        if not life.is_draining or life.stop_at is None or (now < life.stop_at and not life.is_given_up):
+            return []
+        life.left_at = now
+        return [*(SendAssignNode(node) for node in life.nodes), *self._finish_if_empty(life, now)]
+
+    def _finish_if_empty(self, life: TopologyLife, now: float) -> Instructions:
+        """A topology's slots are empty: forget it if it was killed, else give it others."""
+        record = life.record
+        if life.left_at is None or life.occupied:
+            return []
+        if record.status != "KILLED":
+            return [] if life.needs_place else self._move(life, now)
+        if not self._topologies.remove(record.name):
+            return []
+        self.unknown.deleted(record.id)
+        note = Note(f"{record.id} is gone")
+        gone: Instructions = [DeleteTopology(record.id), RemoveBoard(record.id, max(1, life.version)), note]
+        return gone + self._use_free_slots(now)
+
+    def _move(self, life: TopologyLife, now: float) -> Instructions:
+        left = set(life.nodes)
+        steps = self._place(life, now)
+        if not steps:
+            life.needs_place = True
+            return [Note(f"{life.record.id} waits for a free slot to move to")]
+        # Slots that it gave up may be what others wait for.
+        return [*steps, *(SendAssignNode(node) for node in sorted(left - set(life.nodes))), *self._use_free_slots(now)]

@@ -1,0 +1,219 @@
+"""The process of Nimbus: wiring, loop and end.
+
+Guarantees
+    * One Nimbus per run directory: a second one is refused with the pid of the first.
+    * On a shutdown request, on SIGTERM and when the lifeline's other end closes (the launcher died, however), every
+      supervisor is told to leave and waited for, then Nimbus ends, and removes the run directory if it was told to.
+    * So it is within some seconds after the run directory was removed.
+    * One that fails or refuses to serve says why on its stderr, and where waiting commands look (`nimbus_words`).
+    * If Nimbus fails or is killed, nothing else is stopped and nothing removed: workers go on, and the next Nimbus
+      takes up what is on disk. So it is with SIGTERM and SIGINT if it was started with `--alone`.
+
+Relies on: somebody having made the run directory. Everything runs on the main thread.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import logging
+import math
+import os
+import signal
+import sys
+import time
+from collections.abc import Sequence
+
+import zmq
+
+from squall.engine.errors import ClusterError, SquallError, UsageError
+from squall.engine.foreign.plain_text import plain
+from squall.ipc.control import ControlServer
+from squall.ipc.private import UMASK
+from squall.ipc.rundir import Presence, RunDir, RunLock
+from squall.scheduler.common.daemon import SignalInbox, raise_descriptor_limit
+from squall.scheduler.common.daemon_log import log_to_stderr
+from squall.scheduler.common.process import open_pidfd
+from squall.scheduler.nimbus.leftovers import check_store_is_there
+from squall.scheduler.nimbus.service import NimbusService
+from squall.scheduler.nimbus.store import Store
+from squall.scheduler.records.nimbus_words import forget_words, leaving_words
+
+DEFAULT_GRACE_SECS = 5.0
+"""What workers get to stop when nobody said otherwise: long enough for `cleanup`, short enough to wait for."""
+LEAVE_PATIENCE_SECS = 2.0
+"""On top of the workers' grace: what supervisors get to kill, reap and end."""
+REPLY_LINGER_SECS = 0.5
+"""How long the last replies may take to leave. A client that reads takes less than a millisecond."""
+DIRECTORY_LOOK_SECS = 2.0
+"""How often it is seen whether the run directory is still there."""
+REFUSALS_LOG_SECS = 10.0
+"""Refused frames are logged this often at most: a flood of them must not fill the disk."""
+
+log = logging.getLogger("squall.scheduler.nimbus")
+
+
+class NimbusProcess:
+    """Everything of Nimbus, put together. Main thread."""
+
+    def __init__(self, run_dir: RunDir, lock: RunLock, options: argparse.Namespace) -> None:
+        self._run_dir = run_dir
+        self._lock = lock
+        self._remove_dir: bool = options.remove_dir
+        self._presence = Presence(self._run_dir.path)
+        self._look_at = 0.0
+        self._leave_at: float | None = None
+        self._awaited: dict[int, str] = {}
+        """pidfd of each supervisor that has yet to end, and its node."""
+        self._refused = 0
+        self._refused_log_at = 0.0
+        self._poller = zmq.Poller()
+        self._alone: bool = options.alone
+        signals = [signal.SIGTERM, signal.SIGINT] if options.alone else [signal.SIGTERM]
+        self._inbox = SignalInbox(self._poller, options.lifeline, signals)
+        check_store_is_there(self._run_dir)
+        self._store = Store(self._run_dir.nimbus_db)
+        self._server = ControlServer(self._run_dir.nimbus_socket, self._run_dir.key(), "nimbus")
+        self._poller.register(self._server.socket, zmq.POLLIN)
+        self._service = NimbusService(self._run_dir, self._store, self._server, self._leave)
+        forget_words(self._run_dir)
+        if options.ready_fd is not None:
+            _tell_ready(options.ready_fd)
+
+    def run(self) -> None:
+        """Until told to leave."""
+        log.info("Nimbus serves %s, pid %d", self._run_dir.path, os.getpid())
+        try:
+            while not self._has_left():
+                self._turn()
+            for node in self._awaited.values():
+                log.warning("the supervisor of %s has not ended in time", node)
+        finally:
+            self._close()
+        if self._remove_dir:
+            self._run_dir.remove()
+        self._lock.release()
+
+    def _turn(self) -> None:
+        self._poller.poll(self._timeout_ms())
+        signals = self._inbox.take()
+        if signals and self._alone:
+            log.info("leaving alone: supervisors and workers run on")
+            self._leave_at = time.monotonic()
+        elif signal.SIGTERM in signals:
+            log.info("SIGTERM: leaving")
+            self._leave(DEFAULT_GRACE_SECS if self._leave_at is None else 0.0)
+        if self._inbox.lifeline_cut():
+            log.info("lifeline cut: leaving")
+            self._leave(DEFAULT_GRACE_SECS)
+        # Time passes only after everything that has come: heartbeats may have waited while this process was stopped.
+        if self._service.serve():
+            self._service.tick(time.monotonic())
+        self._look_for_directory()
+        self._log_refusals()
+        self._reap_awaited()
+
+    def _timeout_ms(self) -> int:
+        deadlines = [at for at in (self._service.next_deadline(), self._leave_at, self._look_at) if at is not None]
+        return max(0, math.ceil((min(deadlines) - time.monotonic()) * 1000))
+
+    # ---- the end ----
+
+    def _leave(self, grace_secs: float) -> None:
+        """Begin to end, or end sooner."""
+        leave_at = time.monotonic() + grace_secs + LEAVE_PATIENCE_SECS
+        if self._leave_at is None:
+            self._await_supervisors()
+        elif leave_at >= self._leave_at:
+            return
+        self._leave_at = leave_at
+        self._service.begin_shutdown(grace_secs)
+
+    def _await_supervisors(self) -> None:
+        for node, pid in self._service.nimbus.supervisor_pids.items():
+            try:
+                pidfd = open_pidfd(pid)
+            except ClusterError as error:
+                log.info("%s has left already: %s", node, error)
+                continue
+            self._awaited[pidfd] = node
+            self._poller.register(pidfd, zmq.POLLIN)
+
+    def _reap_awaited(self) -> None:
+        if not self._awaited:
+            return
+        for fd, _ in self._poller.poll(0):
+            if fd in self._awaited:
+                log.info("%s has left", self._awaited[fd])
+                self._forget(fd)
+
+    def _forget(self, pidfd: int) -> None:
+        del self._awaited[pidfd]
+        self._poller.unregister(pidfd)
+        os.close(pidfd)
+
+    def _has_left(self) -> bool:
+        return self._leave_at is not None and (not self._awaited or time.monotonic() >= self._leave_at)
+
+    def _close(self) -> None:
+        for pidfd in list(self._awaited):
+            self._forget(pidfd)
+        self._server.close(REPLY_LINGER_SECS)
+        self._store.close()
+        self._inbox.close()
+
+    # ---- parts ----
+
+    def _look_for_directory(self) -> None:
+        """Without it nobody can reach this cluster, and nothing it does is kept."""
+        now = time.monotonic()
+        if now < self._look_at:
+            return
+        self._look_at = now + DIRECTORY_LOOK_SECS
+        if self._leave_at is None and self._presence.is_gone():
+            log.error("the run directory was removed: leaving")
+            self._leave(DEFAULT_GRACE_SECS)
+
+    def _log_refusals(self) -> None:
+        now = time.monotonic()
+        if self._server.refused > self._refused and now >= self._refused_log_at:
+            log.warning("%d control frames were refused so far", self._server.refused)
+            self._refused = self._server.refused
+            self._refused_log_at = now + REFUSALS_LOG_SECS
+
+
+def _tell_ready(fd: int) -> None:
+    # A launcher that has gone is the lifeline's business.
+    with contextlib.suppress(BrokenPipeError):
+        os.write(fd, b"+")
+    os.close(fd)
+
+
+def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m squall.scheduler.nimbus.main", description="the cluster's Nimbus")
+    parser.add_argument("--dir", required=True, help="run directory")
+    parser.add_argument("--lifeline", type=int, help="descriptor whose end of file means: stop everything")
+    parser.add_argument("--ready-fd", type=int, help="descriptor that gets one byte when requests are taken")
+    parser.add_argument("--alone", action="store_true", help="signals end Nimbus only; supervisors and workers run on")
+    parser.add_argument("--remove-dir", action="store_true", help="remove the run directory at the end")
+    return parser.parse_args(arguments)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    log_to_stderr()
+    os.umask(UMASK)
+    try:
+        options = parse(arguments)
+        raise_descriptor_limit()
+        run_dir = RunDir.open(options.dir)
+        lock = run_dir.lock()
+        with leaving_words(run_dir):
+            NimbusProcess(run_dir, lock, options).run()
+    except SquallError as error:
+        sys.stderr.write(f"nimbus: {plain(error)}\n")
+        return 2 if isinstance(error, UsageError) else 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

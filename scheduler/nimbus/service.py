@@ -1,0 +1,360 @@
+"""Nimbus at work: frames become events for the decisions, instructions become boards, stored rows and frames.
+
+Guarantees
+    * A request is answered after its consequences are on disk, and once. A submission is carried out whole or refused.
+    * What belongs to a topology that the store does not know is neither stopped nor removed without an operator's word.
+    * Tasks' state of an earlier topology is removed only when the topology that begins anew is stored, and is out of
+      the way before any worker starts.
+    * A frame that makes no sense, from whomever, is answered with an error or dropped, and changes nothing.
+    * If the store fails, the client at hand is told, and the error leaves `serve`: Nimbus ends, and its next life
+      begins from what is on disk.
+
+Relies on: `scheduler.nimbus.decisions` for every decision. Owner: Nimbus's loop.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import os
+import time
+from collections.abc import Callable, Iterable
+
+import msgspec
+
+from squall.engine.errors import ClusterError, ProtocolError, SquallError, UsageError
+from squall.ipc.control import ControlServer, Incoming
+from squall.ipc.rundir import RunDir
+from squall.scheduler.common.messages import (
+    AssignNode,
+    ClusterState,
+    ForgetUnknown,
+    GetCluster,
+    KillTopology,
+    NamedTopology,
+    RebalanceTopology,
+    RegisterSupervisor,
+    Shutdown,
+    SlotChanged,
+    SubmitTopology,
+    SupervisorHeartbeat,
+    TopologyRecord,
+    TopologyState,
+)
+from squall.scheduler.nimbus.board_watch import BoardWatch
+from squall.scheduler.nimbus.code_sweep import CodeSweep
+from squall.scheduler.nimbus.decisions import Nimbus
+from squall.scheduler.nimbus.files import NimbusFiles
+from squall.scheduler.nimbus.instruction import (
+    CreateBoard,
+    DeleteTopology,
+    EndWorker,
+    NimbusInstruction,
+    Note,
+    RemoveBoard,
+    RemoveUnknown,
+    SendAssignNode,
+    StoreAssignment,
+    StoreChange,
+    StoreRestart,
+    StoreStatus,
+    StoreTopology,
+)
+from squall.scheduler.nimbus.leftovers import mend_boards, settle_boards
+from squall.scheduler.nimbus.living_workers import LivingWorkers
+from squall.scheduler.nimbus.store import Store, StoreError
+from squall.scheduler.nimbus.topology_life import TopologyLife
+
+FRAMES_PER_TURN = 1000
+"""Frames handled before the loop looks after signals and deadlines again."""
+
+_CHANGES = frozenset({"submit_topology", "activate", "deactivate", "rebalance", "reset", "forget_unknown"})
+"""Requests that make no sense once the cluster is about to stop."""
+
+log = logging.getLogger(__name__)
+
+
+class NimbusService:
+    """Decisions, store, boards and socket, put together."""
+
+    def __init__(
+        self, run_dir: RunDir, store: Store, server: ControlServer, on_shutdown: Callable[[float], None]
+    ) -> None:
+        self._files = NimbusFiles(run_dir)
+        self._store = store
+        self._server = server
+        self._on_shutdown = on_shutdown
+        self._closing = False
+        self._rest_until: float | None = None
+        self._grace_secs = 0.0
+        lives = [
+            TopologyLife(record, assignment, store.restarts(record.id), restarts_total, kill_wait_secs)
+            for record, assignment, kill_wait_secs, restarts_total in store.topologies()
+        ]
+        deleted = store.deleted()
+        unknown = settle_boards(run_dir, lives, deleted)
+        for topology_id in sorted(unknown):
+            log.error("%s is not in the store: what it runs and has on disk is left alone", topology_id)
+        mend_boards(run_dir, lives)
+        self.nimbus = Nimbus(lives, store.next_number(), time.monotonic(), deleted, unknown)
+        self._workers = LivingWorkers(run_dir)
+        self._watch = BoardWatch(self.nimbus, self._files, self._workers)
+        self._files.settle_state((life.record for life in lives), unknown)
+        self._sweep = CodeSweep(self.nimbus, self._files)
+        self._discard_unused_code()
+        self._requests: dict[str, Callable[[Incoming, float], msgspec.Struct]] = {
+            "submit_topology": self._submit,
+            "get_topology": self._get_topology,
+            "get_cluster": self._get_cluster,
+            "activate": self._activate,
+            "deactivate": self._deactivate,
+            "kill_topology": self._kill,
+            "rebalance": self._rebalance,
+            "reset": self._reset,
+            "forget_unknown": self._forget_unknown,
+            "shutdown": self._shutdown,
+            "register_supervisor": self._register,
+        }
+
+    def serve(self) -> bool:
+        """Handle the frames that have come. False if there may be more."""
+        for _ in range(FRAMES_PER_TURN):
+            incoming = self._server.recv()
+            if incoming is None:
+                return True
+            # Of each frame its own: one that came while its forerunners were handled must not seem older than it is.
+            now = time.monotonic()
+            if incoming.kind == "event":
+                self._take_event(incoming, now)
+            else:
+                self._answer(incoming, now)
+        return False
+
+    def tick(self, now: float) -> None:
+        """Do what is due."""
+        at_rest = self._watch.at_rest(now)
+        if at_rest is not None:
+            for topology_id in at_rest:
+                self._carry_out(self.nimbus.drained(topology_id, now))
+            self._stop_when_rested(set(at_rest), now)
+        for topology_id, slots, living in self._watch.emptied(now):
+            self._carry_out(self.nimbus.looked(topology_id, slots, living, now))
+        for topology_id in self._watch.lost(now):
+            self._carry_out(self.nimbus.lost(topology_id, now))
+        self._carry_out(self.nimbus.tick(now))
+        self._sweep.tick(now)
+
+    def next_deadline(self) -> float | None:
+        """When `tick` will have something to do, if nothing else happens before."""
+        deadlines = (
+            self.nimbus.next_deadline(), self._watch.next_deadline(), self._sweep.next_deadline(), self._rest_until
+        )
+        return min((at for at in deadlines if at is not None), default=None)
+
+    def _stop_when_rested(self, at_rest: set[str], now: float) -> None:
+        """The cluster is to stop: now, if all are at rest or the limit has passed."""
+        if self._rest_until is None:
+            return
+        if now >= self._rest_until or all(record.id in at_rest for record, _ in self.nimbus.draining()):
+            self._rest_until = None
+            self._on_shutdown(self._grace_secs)
+
+    def begin_shutdown(self, grace_secs: float) -> None:
+        """Tell every supervisor to leave. Requests are refused from now on. May be said again, with less grace."""
+        self._closing = True
+        for node in self.nimbus.supervisor_pids:
+            if not self._server.send_event(f"supervisor:{node}", Shutdown(grace_secs)):
+                log.warning("%s cannot be told to leave: its supervisor is not connected", node)
+
+    # ---- frames ----
+
+    def _take_event(self, incoming: Incoming, now: float) -> None:
+        try:
+            if incoming.method == "SupervisorHeartbeat":
+                self._carry_out(self.nimbus.heartbeat(incoming.decode(SupervisorHeartbeat), now))
+            elif incoming.method == "SlotChanged":
+                self._carry_out(self.nimbus.slot_changed(incoming.decode(SlotChanged), now))
+            else:
+                raise ProtocolError(f"Nimbus takes no event {incoming.method!r} (from {incoming.peer})")
+        except ProtocolError as error:
+            log.warning("%s", error)
+
+    def _answer(self, incoming: Incoming, now: float) -> None:
+        try:
+            if self._closing and incoming.method != "shutdown":
+                raise ClusterError("Nimbus is shutting down")
+            if self._rest_until is not None and incoming.method in _CHANGES:
+                raise ClusterError(f"the cluster is about to stop: {incoming.method} is refused")
+            handler = self._requests.get(incoming.method)
+            if handler is None:
+                raise ClusterError(f"Nimbus answers no {incoming.method!r}; it answers {', '.join(self._requests)}")
+            self._server.reply(incoming, handler(incoming, now))
+        except UsageError as error:
+            self._server.reply_error(incoming, str(error), "UsageError")
+        except SquallError as error:
+            self._server.reply_error(incoming, str(error), "ClusterError")
+            if isinstance(error, StoreError):
+                raise
+
+    def _submit(self, incoming: Incoming, now: float) -> TopologyRecord:
+        request = incoming.decode(SubmitTopology)
+        try:
+            self._files.check_code(request)
+            return self._accept(request, now)
+        except SquallError:
+            self._discard_unused_code()
+            raise
+
+    def _accept(self, request: SubmitTopology, now: float) -> TopologyRecord:
+        record, steps = self.nimbus.submit(request, now, time.time(), os.urandom(4).hex())
+        boards = [step for step in steps if isinstance(step, CreateBoard)]
+        try:
+            if request.fresh:
+                self._files.set_state_aside(record)
+            for step in boards:
+                self._files.make_board(step)
+        except ClusterError:
+            self._files.put_state_back(record)
+            self.nimbus.withdraw(record.name)
+            raise
+        # If the store fails, Nimbus ends, and the next one sees there whether the state is to be put back.
+        self._carry_out(step for step in steps if step not in boards)
+        if request.fresh:
+            self._files.discard_state(record)
+        return record
+
+    def _get_topology(self, incoming: Incoming, now: float) -> TopologyState:
+        return self.nimbus.topology(incoming.decode(NamedTopology).name)
+
+    def _get_cluster(self, incoming: Incoming, now: float) -> ClusterState:
+        incoming.decode(GetCluster)
+        return msgspec.structs.replace(self.nimbus.cluster(), refused_frames=self._server.refused)
+
+    def _activate(self, incoming: Incoming, now: float) -> TopologyRecord:
+        record, steps = self.nimbus.activate(incoming.decode(NamedTopology).name)
+        self._carry_out(steps)
+        return record
+
+    def _deactivate(self, incoming: Incoming, now: float) -> TopologyRecord:
+        record, steps = self.nimbus.deactivate(incoming.decode(NamedTopology).name)
+        self._carry_out(steps)
+        return record
+
+    def _kill(self, incoming: Incoming, now: float) -> TopologyRecord:
+        record, steps = self.nimbus.kill(incoming.decode(KillTopology), now)
+        self._carry_out(steps)
+        return record
+
+    def _rebalance(self, incoming: Incoming, now: float) -> TopologyRecord:
+        record, steps = self.nimbus.rebalance(incoming.decode(RebalanceTopology), now)
+        self._carry_out(steps)
+        return record
+
+    def _reset(self, incoming: Incoming, now: float) -> TopologyRecord:
+        record, steps = self.nimbus.reset(incoming.decode(NamedTopology).name, now)
+        self._carry_out(steps)
+        return record
+
+    def _forget_unknown(self, incoming: Incoming, now: float) -> ForgetUnknown:
+        incoming.decode(ForgetUnknown)
+        ids, steps = self.nimbus.forget_unknown(now)
+        self._carry_out(steps)
+        return ForgetUnknown(ids)
+
+    def _shutdown(self, incoming: Incoming, now: float) -> Shutdown:
+        request = incoming.decode(Shutdown)
+        for name in ("grace_secs", "drain_secs"):
+            secs = getattr(request, name)
+            if not (math.isfinite(secs) and secs >= 0):
+                raise UsageError(f"{name} is {secs}, allowed is a number of seconds from 0 up")
+        log.info("%s asks for shutdown, after a drain of at most %g s", incoming.peer, request.drain_secs)
+        if not request.drain_secs:
+            self._on_shutdown(request.grace_secs)
+            return request
+        self._grace_secs = request.grace_secs
+        until = now + request.drain_secs
+        self._rest_until = until if self._rest_until is None else min(until, self._rest_until)
+        self._carry_out(self.nimbus.rest())
+        self._stop_when_rested(set(), now)
+        return request
+
+    def _register(self, incoming: Incoming, now: float) -> AssignNode:
+        request = incoming.decode(RegisterSupervisor)
+        self._carry_out(self.nimbus.register_supervisor(request, now))
+        return self.nimbus.assign_node(request.node)
+
+    # ---- instructions ----
+
+    def _carry_out(self, instructions: Iterable[NimbusInstruction]) -> None:
+        """Boards, then the store in one transaction, then everybody who is to hear of it."""
+        steps = list(instructions)
+        unplaced = set()
+        for step in steps:
+            if isinstance(step, CreateBoard):
+                try:
+                    self._files.make_board(step)
+                except ClusterError as error:
+                    log.error("%s waits on: %s", step.topology_id, error)
+                    self.nimbus.unplace(step.topology_id)
+                    unplaced.add(step.topology_id)
+        self._keep(
+            step
+            for step in steps
+            if isinstance(step, StoreChange)
+            and not (isinstance(step, StoreAssignment) and step.assignment.topology_id in unplaced)
+        )
+        for step in steps:
+            if not (isinstance(step, RemoveBoard) and step.topology_id in unplaced):
+                self._tell(step)
+
+    def _keep(self, changes: Iterable[StoreChange]) -> None:
+        """Nothing is written for none: a full disk must not end a Nimbus that has nothing to keep."""
+        changes = list(changes)
+        if not changes:
+            return
+        with self._store.transaction():
+            for change in changes:
+                self._store_change(change)
+
+    def _store_change(self, change: StoreChange) -> None:
+        match change:
+            case StoreTopology(record):
+                self._store.put_topology(record)
+            case StoreStatus(topology_id, status, kill_wait_secs):
+                self._store.set_status(topology_id, status, kill_wait_secs)
+            case StoreAssignment(assignment):
+                self._store.put_assignment(assignment)
+            case StoreRestart(topology_id, restart):
+                self._store.add_restart(topology_id, restart)
+            case DeleteTopology(topology_id):
+                self._store.delete_topology(topology_id)
+            case RemoveUnknown(topology_id):
+                self._store.put_deleted(topology_id)
+
+    def _tell(self, step: NimbusInstruction) -> None:
+        match step:
+            case SendAssignNode(node):
+                self._send_assignment(node)
+            case RemoveBoard(topology_id, version):
+                self._files.remove_board(topology_id, version)
+            case DeleteTopology(topology_id):
+                self._files.remove_accounts(topology_id)
+                self._discard_unused_code()
+            case RemoveUnknown(topology_id):
+                self._files.remove_unknown(topology_id)
+                self._discard_unused_code()
+            case EndWorker(assignment, slot):
+                self._workers.end(assignment, slot)
+            case Note(text):
+                log.info("%s", text)
+
+    def _send_assignment(self, node: str) -> None:
+        try:
+            if not self._server.send_event(f"supervisor:{node}", self.nimbus.assign_node(node)):
+                log.warning("%s is not connected: it hears of its assignment when it registers again", node)
+        except UsageError as error:
+            # Submissions are limited, but not how many large ones one node may be given.
+            log.error("%s cannot be told its assignment: %s", node, error)
+
+    def _discard_unused_code(self) -> None:
+        self._sweep.ask(time.monotonic())

@@ -1,0 +1,384 @@
+"""What Nimbus must not forget: topologies, assignments and deaths, in one SQLite file.
+
+Guarantees
+    * A method that returned has its change on disk; what is inside one `transaction` happens together or not at all.
+    * A damaged, missing or older file, or one of another version, is refused at open with what to do, and nothing is
+      changed; never an empty or an older store in silence. Each change is counted (generation), and a digest over all
+      rows is kept in the store and beside it (see `scheduler.nimbus.store_seal`); of deaths, each row has its own.
+    * The ids of topologies that were deleted are kept (the newest DELETED_KEPT): what is left of one may be removed,
+      what is left of a topology that nobody knows must not.
+    * Of a topology's deaths the newest RESTARTS_KEPT are kept, and all are counted.
+    * A full disk or a lock held longer than BUSY_TIMEOUT_SECS is a StoreError that names the file.
+
+Relies on: one writing process (Nimbus holds the run directory's lock). One owner thread. A change costs two to four
+waits for the disk; changes are rare: submissions, commands, deaths.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import os
+import sqlite3
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, NamedTuple, TypeVar
+
+import msgspec
+
+from squall.engine.errors import ClusterError
+from squall.scheduler.common.messages import Assignment, RestartRecord, TopologyRecord
+from squall.scheduler.nimbus.store_seal import Seal, SealDamaged, SealFile, read_seal
+
+SCHEMA_VERSION = 2
+BUSY_TIMEOUT_SECS = 5.0
+"""How long a write waits for a foreign lock (somebody's sqlite3 shell), before Nimbus gives up and dies."""
+RESTARTS_KEPT = 1000
+"""Deaths kept per topology. More tell an operator nothing new, fewer hide how a crash loop began."""
+DELETED_KEPT = 1000
+"""Ids of deleted topologies kept. What one leaves behind is removed within seconds, or at Nimbus's next start."""
+STORE_FILES = ("nimbus.db", "nimbus.db-journal", "nimbus.db-wal", "nimbus.db-shm", "nimbus.seal", "nimbus.seal.new")
+"""All that a store may have on disk, in the run directory."""
+_DIGEST_BYTES = 16
+
+_SCHEMA = """
+CREATE TABLE topology (
+    id TEXT PRIMARY KEY, number INTEGER NOT NULL UNIQUE, name TEXT NOT NULL UNIQUE, record BLOB NOT NULL,
+    kill_wait_secs REAL NOT NULL DEFAULT 0, restarts_total INTEGER NOT NULL DEFAULT 0
+);
+CREATE TABLE assignment (
+    topology_id TEXT PRIMARY KEY REFERENCES topology(id) ON DELETE CASCADE, body BLOB NOT NULL
+);
+CREATE TABLE restart (
+    number INTEGER PRIMARY KEY AUTOINCREMENT,
+    topology_id TEXT NOT NULL REFERENCES topology(id) ON DELETE CASCADE,
+    slot TEXT NOT NULL, incarnation INTEGER NOT NULL, body BLOB NOT NULL,
+    UNIQUE (topology_id, slot, incarnation)
+);
+CREATE TABLE counter (name TEXT PRIMARY KEY, value INTEGER NOT NULL);
+INSERT INTO counter VALUES ('submitted', 0);
+CREATE TABLE deleted (number INTEGER PRIMARY KEY AUTOINCREMENT, id TEXT NOT NULL UNIQUE);
+CREATE TABLE seal (generation INTEGER NOT NULL, digest TEXT NOT NULL, before TEXT NOT NULL);
+INSERT INTO seal VALUES (0, '', '');
+"""
+
+_SEALED = (
+    "SELECT id, number, name, record, kill_wait_secs, restarts_total FROM topology ORDER BY id",
+    "SELECT topology_id, body FROM assignment ORDER BY topology_id",
+    "SELECT name, value FROM counter ORDER BY name",
+    "SELECT number, id FROM deleted ORDER BY number",
+)
+"""What the digest covers. Deaths have digests of their own: there may be thousands."""
+
+S = TypeVar("S", bound=msgspec.Struct)
+
+
+class StoreError(ClusterError):
+    """The store could not be read or written. Nimbus ends rather than go on with a memory that is not on disk."""
+
+
+class StoredTopology(NamedTuple):
+    """What is kept of one topology, apart from its deaths."""
+
+    record: TopologyRecord
+    assignment: Assignment | None
+    kill_wait_secs: float
+    restarts_total: int
+
+
+class Store:
+    """An open store. Close it, or use it as a context manager."""
+
+    def __init__(self, path: str | os.PathLike[str], believe: bool = False) -> None:
+        """`believe`: an operator says that the file's rows are right, whatever the seal says; they are sealed anew."""
+        self.path = os.fspath(path)
+        self._seal_path = f"{os.path.splitext(self.path)[0]}.seal"
+        self._seal_file = SealFile(self._seal_path)
+        if not os.path.exists(self.path):
+            self._create()
+        self._db = self._connect(self.path)
+        try:
+            self._open()
+            if believe:
+                self._check_rows()
+                with self.transaction():
+                    pass
+            else:
+                self._check_seal()
+        except (sqlite3.Error, ValueError, TypeError) as error:
+            # Rows whose columns are not what was written: fetching or reading them fails.
+            self._db.close()
+            raise self._damaged(error) from error
+        except BaseException:
+            self._db.close()
+            raise
+
+    def __enter__(self) -> Store:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the file. May be called again."""
+        self._db.close()
+
+    @contextmanager
+    def transaction(self) -> Iterator[None]:
+        """What is done inside happens together, or not at all if an error leaves the block. An inner one joins in."""
+        if self._db.in_transaction:
+            yield
+            return
+        self._run("BEGIN IMMEDIATE")
+        try:
+            yield
+            self._seal_file.prepare(self._advance())
+            self._run("COMMIT")
+        except BaseException as error:
+            # A full disk may have ended the transaction already.
+            if self._db.in_transaction:
+                self._run("ROLLBACK")
+            self._seal_file.withdraw()
+            if isinstance(error, OSError):
+                raise self._unsealed(error) from error
+            raise
+        try:
+            self._seal_file.put()
+        except OSError as error:
+            # Done, but not sealed: the next life of Nimbus takes a store that is one change ahead.
+            raise self._unsealed(error) from error
+
+    def _unsealed(self, error: OSError) -> StoreError:
+        return StoreError(f"store {self.path}: cannot write {self._seal_path}: {error.strerror}")
+
+    def _advance(self) -> Seal:
+        """Count the change that is about to be committed; what its seal is."""
+        generation, before = self._one("SELECT generation, digest FROM seal")
+        seal = Seal(generation + 1, self._digest())
+        self._run("UPDATE seal SET generation = ?, digest = ?, before = ?", *seal, before)
+        return seal
+
+    def _digest(self) -> str:
+        """Over all rows but deaths."""
+        total = hashlib.blake2b(digest_size=_DIGEST_BYTES)
+        for query in _SEALED:
+            for row in self._run(query):
+                # The lengths keep what belongs to one column from passing for a part of the next.
+                for value in row:
+                    data = value if isinstance(value, bytes) else repr(value).encode()
+                    total.update(b"%d:" % len(data))
+                    total.update(data)
+            total.update(b";")
+        return total.hexdigest()
+
+    # ---- topologies ----
+
+    def next_number(self) -> int:
+        """The number the next submitted topology will get. Rises with every `put_topology` of a new id, never falls."""
+        return int(self._one("SELECT value FROM counter WHERE name = 'submitted'")[0]) + 1
+
+    def put_topology(self, record: TopologyRecord) -> None:
+        """Add a topology, or replace its record."""
+        body = msgspec.msgpack.encode(record)
+        with self.transaction():
+            if self._run("UPDATE topology SET record = ? WHERE id = ?", body, record.id).rowcount:
+                return
+            number = self.next_number()
+            columns = (record.id, number, record.name, body)
+            self._run("INSERT INTO topology (id, number, name, record) VALUES (?, ?, ?, ?)", *columns)
+            self._run("UPDATE counter SET value = ? WHERE name = 'submitted'", number)
+
+    def set_status(self, topology_id: str, status: str, kill_wait_secs: float = 0.0) -> None:
+        """Change a topology's status; with "KILLED", how long it may still run."""
+        (body,) = self._one("SELECT record FROM topology WHERE id = ?", topology_id)
+        record = msgspec.structs.replace(self._decode(body, TopologyRecord), status=status)
+        with self.transaction():
+            self._run(
+                "UPDATE topology SET record = ?, kill_wait_secs = ? WHERE id = ?",
+                msgspec.msgpack.encode(record),
+                kill_wait_secs,
+                topology_id,
+            )
+
+    def delete_topology(self, topology_id: str) -> None:
+        """Forget a topology, its assignment and its deaths, but for its id: what is left of it is nobody's."""
+        with self.transaction():
+            self._run("DELETE FROM topology WHERE id = ?", topology_id)
+            self.put_deleted(topology_id)
+
+    def put_deleted(self, topology_id: str) -> None:
+        """What is left of a topology of this id may be removed."""
+        with self.transaction():
+            self._run("INSERT OR IGNORE INTO deleted (id) VALUES (?)", topology_id)
+            self._run("DELETE FROM deleted WHERE number <= (SELECT MAX(number) FROM deleted) - ?", DELETED_KEPT)
+
+    def deleted(self) -> set[str]:
+        """Ids of the topologies that were deleted, as far as they are kept."""
+        return {topology_id for (topology_id,) in self._run("SELECT id FROM deleted")}
+
+    def topologies(self) -> list[StoredTopology]:
+        """All topologies, in the order of their submission."""
+        rows = self._run(
+            "SELECT record, body, kill_wait_secs, restarts_total FROM topology"
+            " LEFT JOIN assignment ON topology_id = id ORDER BY number"
+        )
+        return [
+            StoredTopology(
+                self._decode(record, TopologyRecord), body and self._decode(body, Assignment), wait_secs, total
+            )
+            for record, body, wait_secs, total in rows
+        ]
+
+    # ---- assignments ----
+
+    def put_assignment(self, assignment: Assignment) -> None:
+        """Add or replace a topology's assignment."""
+        body = msgspec.msgpack.encode(assignment)
+        with self.transaction():
+            self._run("INSERT OR REPLACE INTO assignment VALUES (?, ?)", assignment.topology_id, body)
+
+    def assignment(self, topology_id: str) -> Assignment | None:
+        """Where a topology runs; None while it waits for a slot."""
+        rows = self._run("SELECT body FROM assignment WHERE topology_id = ?", topology_id).fetchall()
+        return self._decode(rows[0][0], Assignment) if rows else None
+
+    # ---- deaths ----
+
+    def add_restart(self, topology_id: str, restart: RestartRecord) -> None:
+        """Add a death; the same slot and incarnation again replaces it (when its replacement got ready)."""
+        key = (topology_id, restart.slot, restart.incarnation)
+        body = _with_digest(key, msgspec.msgpack.encode(restart))
+        with self.transaction():
+            changed = self._run(
+                "UPDATE restart SET body = ? WHERE topology_id = ? AND slot = ? AND incarnation = ?", body, *key
+            )
+            if changed.rowcount:
+                return
+            self._run("INSERT INTO restart (topology_id, slot, incarnation, body) VALUES (?, ?, ?, ?)", *key, body)
+            self._run("UPDATE topology SET restarts_total = restarts_total + 1 WHERE id = ?", topology_id)
+            self._run(
+                "DELETE FROM restart WHERE topology_id = ? AND number <="
+                " (SELECT number FROM restart WHERE topology_id = ? ORDER BY number DESC LIMIT 1 OFFSET ?)",
+                *(topology_id, topology_id, RESTARTS_KEPT),
+            )
+
+    def restarts(self, topology_id: str, last: int = RESTARTS_KEPT) -> list[RestartRecord]:
+        """The newest `last` deaths, oldest first."""
+        rows = self._run(
+            "SELECT slot, incarnation, body FROM restart WHERE topology_id = ? ORDER BY number DESC LIMIT ?",
+            *(topology_id, last),
+        ).fetchall()
+        return [self._restart((topology_id, slot, incarnation), body) for slot, incarnation, body in reversed(rows)]
+
+    def _restart(self, key: tuple[str, str, int], body: bytes) -> RestartRecord:
+        content = body[_DIGEST_BYTES:]
+        if _with_digest(key, content) != body:
+            raise self._damaged(f"the death of incarnation {key[2]} of {key[0]} is not as it was written")
+        return self._decode(content, RestartRecord)
+
+    # ---- parts ----
+
+    def _open(self) -> None:
+        # Says what is wrong inside, indexes too: a row that an index lost would be there for some questions only.
+        (found,) = self._one("PRAGMA integrity_check(1)")
+        if found != "ok":
+            raise self._damaged(found)
+        (version,) = self._one("PRAGMA user_version")
+        if version == 0:
+            raise self._damaged("it is empty or somebody else's")
+        if version != SCHEMA_VERSION:
+            raise StoreError(
+                f"store {self.path} has version {version}, this Squall reads {SCHEMA_VERSION}: "
+                f"use the Squall that wrote it, or another run directory"
+            )
+        # No write-ahead log: one that was cut or altered is dropped by SQLite in silence, with all that is in it.
+        for pragma in ("journal_mode = TRUNCATE", "synchronous = FULL", "foreign_keys = ON"):
+            self._run(f"PRAGMA {pragma}")
+
+    def _check_seal(self) -> None:
+        """Refuse a store that is not the one that was written last."""
+        try:
+            sealed = read_seal(self._seal_path)
+        except SealDamaged as error:
+            raise self._damaged(error) from None
+        except OSError as error:
+            raise StoreError(f"store {self.path}: cannot read {self._seal_path}: {error.strerror}") from error
+        generation, digest, before = self._one("SELECT generation, digest, before FROM seal")
+        # A store that was just made has no seal, and may be one change ahead of it like any other.
+        if sealed is None and generation > 1:
+            raise self._damaged(f"its seal {self._seal_path} is missing")
+        if digest != (self._digest() if generation else ""):
+            raise self._damaged("its rows are not as they were written")
+        if sealed is not None and not sealed.fits(generation, digest, before):
+            raise self._damaged(f"it is change {generation}, the seal beside it is of change {sealed.generation}")
+        self._check_rows()
+
+    def _check_rows(self) -> None:
+        """Refuse rows that do not decode, or are not all there."""
+        for record, _, _, total in self.topologies():
+            found = len(self.restarts(record.id))
+            if found != min(total, RESTARTS_KEPT):
+                raise self._damaged(f"{record.id} has {found} deaths on record, of {total}")
+
+    def _create(self) -> None:
+        """Make an empty store appear complete or not at all, so that one found empty is known to be damaged."""
+        for name in (f"{self.path}-wal", f"{self.path}-journal", self._seal_path):
+            if os.path.exists(name):
+                raise self._damaged("the file itself is missing")
+        temporary = f"{self.path}.new"
+        if os.path.exists(temporary):
+            os.unlink(temporary)
+        db = self._connect(temporary)
+        try:
+            db.executescript(f"BEGIN; {_SCHEMA} PRAGMA user_version = {SCHEMA_VERSION}; COMMIT;")
+        except sqlite3.Error as error:
+            raise StoreError(f"cannot make store {self.path}: {_said(error)}") from error
+        finally:
+            db.close()
+        os.rename(temporary, self.path)
+
+    def _connect(self, path: str) -> sqlite3.Connection:
+        try:
+            return sqlite3.connect(path, timeout=BUSY_TIMEOUT_SECS, isolation_level=None)
+        except sqlite3.Error as error:
+            raise StoreError(f"cannot open store {path}: {error}") from error
+
+    def _run(self, sql: str, *values: object) -> sqlite3.Cursor:
+        try:
+            return self._db.execute(sql, values)
+        except (sqlite3.OperationalError, sqlite3.IntegrityError) as error:
+            raise StoreError(f"store {self.path}: {_said(error)}") from error
+        except sqlite3.DatabaseError as error:
+            raise self._damaged(error) from error
+
+    def _one(self, sql: str, *values: object) -> Sequence[Any]:
+        row: Sequence[Any] | None = self._run(sql, *values).fetchone()
+        if row is None:
+            raise StoreError(f"store {self.path} has no {values[0] if values else sql!r}")
+        return row
+
+    def _decode(self, body: bytes, struct: type[S]) -> S:
+        try:
+            return msgspec.msgpack.decode(body, type=struct)
+        except msgspec.DecodeError as error:
+            raise self._damaged(f"a {struct.__name__} in it does not decode: {error}") from error
+
+    def _damaged(self, why: object) -> StoreError:
+        words = " ".join(str(why).split())
+        return StoreError(
+            f"store {self.path} is damaged ({words}); nothing was stopped or removed: put back a copy of it and of "
+            f"nimbus.seal, or see `squall repair --dir {os.path.dirname(self.path)}`"
+        )
+
+
+def _said(error: sqlite3.Error) -> str:
+    """SQLite has words of its own for what every other program calls ENOSPC."""
+    full = getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_FULL
+    return f"{error}: {os.strerror(errno.ENOSPC)}" if full else str(error)
+
+
+def _with_digest(key: tuple[str, str, int], content: bytes) -> bytes:
+    """A death's row: it may have been altered, or belong to another one."""
+    found = hashlib.blake2b(repr(key).encode(), digest_size=_DIGEST_BYTES)
+    found.update(content)
+    return found.digest() + content

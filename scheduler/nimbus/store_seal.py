@@ -1,0 +1,95 @@
+"""The seal of a store: one small file beside it that says which generation of it is the present one, and what is in it.
+
+Guarantees
+    * A seal is on disk completely or not at all, and one that was altered is refused.
+    * `Seal.fits` tells a store that is whole and up to date from one that is older, other, or altered. A store may be
+      one change ahead of its seal: its writer died in between.
+
+Why: SQLite takes what it finds. A write-ahead log or a journal that was cut or altered is dropped without a word, and
+an older state of the file, or none, is what remains.
+
+Relies on: one writing process. Owner: `scheduler.nimbus.store`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+from typing import NamedTuple
+
+_WORD = "squall-seal-1"
+
+
+class SealDamaged(Exception):
+    """There is a seal, and it is not what was written."""
+
+
+class Seal(NamedTuple):
+    """Which state of a store is meant."""
+
+    generation: int
+    digest: str
+    """Hex digest over the store's rows."""
+
+    def fits(self, generation: int, digest: str, before: str) -> bool:
+        """Whether a store of this generation, with these digests of now and of one change before, is the sealed one."""
+        if generation == self.generation:
+            return digest == self.digest
+        return generation == self.generation + 1 and before == self.digest
+
+    def encode(self) -> bytes:
+        text = f"{_WORD} {self.generation} {self.digest}"
+        return f"{text} {_check(text)}\n".encode()
+
+
+def read_seal(path: str) -> Seal | None:
+    """None if there is no file. SealDamaged if it is not as it was written."""
+    try:
+        with open(path, "rb") as file:
+            data = file.read(1000)
+    except FileNotFoundError:
+        return None
+    try:
+        word, generation, digest, _ = data.decode("ascii").split()
+        seal = Seal(int(generation), digest)
+    except ValueError:
+        raise SealDamaged(f"{path} is damaged") from None
+    if word != _WORD or data != seal.encode():
+        raise SealDamaged(f"{path} is damaged")
+    return seal
+
+
+class SealFile:
+    """Writes seals, in two steps around the store's own commit. OSError as the system raises it."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._temporary = f"{path}.new"
+
+    def prepare(self, seal: Seal) -> None:
+        """Before the commit: whatever room it takes is taken now."""
+        fd = os.open(self._temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+        try:
+            os.write(fd, seal.encode())
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+
+    def put(self) -> None:
+        """After the commit: what was prepared is the seal."""
+        os.rename(self._temporary, self._path)
+        fd = os.open(os.path.dirname(self._path) or ".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+
+    def withdraw(self) -> None:
+        """The commit did not come about."""
+        with contextlib.suppress(OSError):
+            os.unlink(self._temporary)
+
+
+def _check(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:16]

@@ -1,0 +1,105 @@
+"""Whether what is asked of Nimbus makes sense, as far as can be told without looking at user code. Pure."""
+
+from __future__ import annotations
+
+import re
+
+import msgspec
+
+from squall.engine.api.stream import SYSTEM_PREFIX
+from squall.engine.errors import TopologyError, UsageError
+from squall.engine.foreign.names import name_mistake
+from squall.scheduler.common.messages import ComponentSummary, RebalanceTopology, SubmitTopology
+
+NAME_MAX_CHARS = 64
+NAME_MAX_BYTES = 200
+"""The name is part of file names, which end at 255 bytes."""
+TASKS_MAX = 4096
+"""Far fewer already keep a machine busy. Bounds what a wrong number costs in placement and in assignments."""
+SUBMISSION_MAX_BYTES = 256 * 1024
+"""Configuration and component list. A supervisor is told them once per slot, all in one control frame."""
+WORKERS_MAX = 1024
+KINDS = ("spout", "bolt", "acker")
+
+_NAME = re.compile(r"[^/.:\\]+")
+
+
+def check_submission(request: SubmitTopology) -> None:
+    """TopologyError listing every mistake."""
+    mistakes = [*_name_mistakes(request.name), *_component_mistakes(request)]
+    mistakes += _workers_mistakes(request.conf.get("workers"))
+    if request.status not in ("ACTIVE", "INACTIVE"):
+        mistakes.append(f"status is {request.status!r}, allowed is 'ACTIVE' or 'INACTIVE'")
+    size = len(msgspec.msgpack.encode(request))
+    if size > SUBMISSION_MAX_BYTES:
+        mistakes.append(f"configuration and components take {size} bytes, allowed are {SUBMISSION_MAX_BYTES}")
+    if mistakes:
+        raise TopologyError(mistakes)
+
+
+def check_topology_name(name: str) -> None:
+    """UsageError unless a topology may be called that."""
+    if mistakes := _name_mistakes(name):
+        raise UsageError("; ".join(mistakes))
+
+
+def check_rebalance(request: RebalanceTopology, components: list[ComponentSummary]) -> None:
+    """UsageError listing every mistake."""
+    check_wait(request.wait_secs)
+    mistakes = [] if request.workers is None else _workers_mistakes(request.workers)
+    if request.workers is None and not request.executors:
+        mistakes.append("nothing is to change: give workers, or executors of a component")
+    known = {component.id: component for component in components}
+    for name, executors in request.executors.items():
+        if name not in known:
+            mistakes.append(f"there is no component {name!r:.80}; components are {', '.join(sorted(known))}")
+        elif not 1 <= executors <= known[name].tasks:
+            limit = f"1 to {known[name].tasks}, its tasks, whose number is fixed"
+            mistakes.append(f"component {name!r} cannot have {executors} executors; allowed are {limit}")
+    if mistakes:
+        raise UsageError("; ".join(mistakes))
+
+
+def check_wait(wait_secs: float) -> None:
+    """UsageError unless it is a time one can wait."""
+    if not 0 <= wait_secs < float("inf"):
+        raise UsageError(f"wait_secs is {wait_secs}, allowed is a number of seconds from 0 up")
+
+
+def _workers_mistakes(workers: object) -> list[str]:
+    if isinstance(workers, int) and not isinstance(workers, bool) and 1 <= workers <= WORKERS_MAX:
+        return []
+    return [f"workers is {workers!r}, allowed is an integer from 1 to {WORKERS_MAX}"]
+
+
+def _name_mistakes(name: str) -> list[str]:
+    if not _NAME.fullmatch(name) or not name.isprintable():
+        return [f"topology name {name!r:.80} is not allowed: 1 or more printable characters without / . : \\"]
+    if len(name) > NAME_MAX_CHARS or len(name.encode()) > NAME_MAX_BYTES:
+        limits = f"{NAME_MAX_CHARS} characters and {NAME_MAX_BYTES} bytes"
+        return [f"topology name {name!r:.80} is too long: allowed are {limits}"]
+    if mistake := name_mistake(name):
+        return [f"a topology name {mistake}"]
+    if name.startswith(SYSTEM_PREFIX):
+        return [f"topology name {name!r} begins with {SYSTEM_PREFIX!r}; such names are the system's"]
+    return []
+
+
+def _component_mistakes(request: SubmitTopology) -> list[str]:
+    mistakes = []
+    seen = set()
+    for component in request.components:
+        name = f"component {component.id!r:.80}"
+        if component.id in seen:
+            mistakes.append(f"{name} occurs twice")
+        seen.add(component.id)
+        if mistake := name_mistake(component.id):
+            mistakes.append(f"a component id {mistake}")
+        if component.kind not in KINDS:
+            mistakes.append(f"{name} is of kind {component.kind!r:.80}, allowed are {', '.join(KINDS)}")
+        if component.tasks < 0 or component.executors < min(1, component.tasks):
+            mistakes.append(f"{name} has {component.tasks} tasks on {component.executors} executors")
+    total = sum(component.tasks for component in request.components)
+    if not 1 <= total <= TASKS_MAX:
+        mistakes.append(f"the topology has {total} tasks, allowed are 1 to {TASKS_MAX}")
+    return mistakes

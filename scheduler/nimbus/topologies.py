@@ -1,0 +1,78 @@
+"""The topologies that Nimbus knows, by name: finding them, and saying why not.
+
+Guarantees: a name stands for one topology at a time; whoever asks for one that is not there hears what is.
+
+Pure. Owner: `scheduler.nimbus.decisions`.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Iterator
+
+from squall.engine.errors import UsageError
+from squall.scheduler.common.messages import SlotRef
+from squall.scheduler.nimbus.topology_life import TopologyLife
+
+
+def with_near_name(name: str, known: Iterable[str], rest: str) -> str:
+    """`rest`, and before it which of `known` may have been meant, big and small letters being the same."""
+    by_letters = {other.casefold(): other for other in known}
+    near = difflib.get_close_matches(name.casefold(), by_letters, n=1)
+    return f"did you mean {by_letters[near[0]]!r}? {rest[:1].upper()}{rest[1:]}" if near else rest
+
+
+class Topologies:
+    """In the order of their submission."""
+
+    def __init__(self, lives: Iterable[TopologyLife]) -> None:
+        self._lives = {life.record.name: life for life in lives}
+
+    def __iter__(self) -> Iterator[TopologyLife]:
+        """A snapshot: what comes or goes meanwhile does not disturb it."""
+        return iter(list(self._lives.values()))
+
+    def __bool__(self) -> bool:
+        return bool(self._lives)
+
+    def add(self, life: TopologyLife) -> None:
+        self._lives[life.record.name] = life
+
+    def remove(self, name: str) -> bool:
+        """Whether it was there."""
+        return self._lives.pop(name, None) is not None
+
+    def by_id(self, topology_id: str) -> TopologyLife | None:
+        return next((life for life in self._lives.values() if life.record.id == topology_id), None)
+
+    def named(self, name: str) -> TopologyLife:
+        """UsageError if there is none of that name."""
+        life = self._lives.get(name)
+        if life is None:
+            running = ", ".join(repr(other) for other in self._lives) or "none"
+            hint = with_near_name(name, self._lives, f"running: {running}")
+            raise UsageError(f"there is no topology named {name!r:.80}; {hint}")
+        return life
+
+    def changeable(self, name: str) -> TopologyLife:
+        """UsageError if it is on its way to somewhere already."""
+        life = self.named(name)
+        if life.record.status not in ("ACTIVE", "INACTIVE"):
+            status = life.record.status
+            then = "; try again when it has moved" if status == "REBALANCING" else ""
+            raise UsageError(f"topology {name!r} is {status}: only ACTIVE and INACTIVE ones can change{then}")
+        return life
+
+    def check_free(self, name: str) -> None:
+        """UsageError if the name is taken."""
+        life = self._lives.get(name)
+        if life is None:
+            return
+        if life.record.status == "KILLED":
+            raise UsageError(
+                f"a topology named {name!r} is still being killed: its name is free when its workers have stopped"
+            )
+        raise UsageError(f"a topology named {name!r} is already running: choose another name, or kill it first")
+
+    def taken_slots(self) -> set[SlotRef]:
+        return {slot for life in self._lives.values() for slot in life.slots}

@@ -1,0 +1,234 @@
+"""One topology as Nimbus sees it: where it runs, how its workers fare, what they died of, and how far its end has come.
+
+Guarantees: of a slot, news of an older incarnation never hides news of a newer one; a death is recorded once, however
+often it is reported; memory is bounded (the newest RESTARTS_KEPT deaths, error texts of ERROR_MAX_CHARS).
+
+Pure: no I/O, no clock. Owner: `scheduler.nimbus.decisions`.
+
+Stages of its end, and of a move::
+
+    running ──kill──────► KILLED       ─┐ until drained,         ┌─► leaving: slots emptied, ─┬─► gone
+            ──rebalance─► REBALANCING  ─┘ at most until `stop_at` ┘   until each is "stopped"  └─► placed anew, running
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Collection, Iterable
+
+from msgspec.structs import replace
+
+from squall.engine.errors import ClusterError
+from squall.scheduler.common.messages import (
+    Assignment,
+    RestartRecord,
+    SlotAssignment,
+    SlotChanged,
+    SlotRef,
+    TopologyRecord,
+    TopologyState,
+)
+
+RESTARTS_KEPT = 1000
+"""As in `scheduler.nimbus.store`: more deaths tell an operator nothing new, fewer hide how a crash loop began."""
+ERROR_MAX_CHARS = 4000
+"""A long traceback keeps its first line and its end. A thousand of them still fit into one control frame."""
+
+_STATE_OF_EVENT = {"started": "starting", "ready": "ready", "died": "died", "failed": "failed", "stopped": "stopped"}
+
+
+class TopologyLife:
+    """Mutable state of one topology."""
+
+    def __init__(
+        self,
+        record: TopologyRecord,
+        assignment: Assignment | None = None,
+        restarts: Iterable[RestartRecord] = (),
+        restarts_total: int = 0,
+        kill_wait_secs: float = 0.0,
+    ) -> None:
+        self.record = record
+        self.assignment = assignment
+        self.restarts_total = restarts_total
+        self.kill_wait_secs = kill_wait_secs
+        self.version = 0 if assignment is None else assignment.version
+        """Of the newest assignment, also while there is none."""
+        self.stop_at: float | None = None
+        """When the slots of a killed or rebalanced topology are emptied at the latest."""
+        self.left_at: float | None = None
+        """Since when its slots are to be empty. None: they have not been told to stop."""
+        self.overdue: set[SlotRef] = set()
+        """Slots whose workers it has begun to end."""
+        self.needs_place = False
+        """Its slots are empty and it waits for others: the end of a move that found no slot."""
+        self._restarts: OrderedDict[tuple[str, int], RestartRecord] = OrderedDict(
+            ((restart.slot, restart.incarnation), restart) for restart in restarts
+        )
+        self._forgotten: dict[str, int] = {}
+        """Per slot, the latest incarnation whose death was counted, and is not kept any more: it may be told again."""
+        if restarts_total > len(self._restarts):
+            for slot, incarnation in self._restarts:
+                self._forgotten[slot] = min(incarnation - 1, self._forgotten.get(slot, incarnation))
+        self._slots: dict[SlotRef, tuple[int, str]] = {}
+        """Newest incarnation heard of, and its state."""
+
+    @property
+    def slots(self) -> list[SlotRef]:
+        """The slots it occupies."""
+        return [] if self.assignment is None else self.assignment.workers
+
+    @property
+    def failed_slots(self) -> list[SlotRef]:
+        """The slots that have given its work up."""
+        return [slot for slot in self.slots if self._state_of(slot) == "failed" and slot in self.record.given_up]
+
+    @property
+    def present_assignment(self) -> Assignment:
+        """Where it runs. Called when it has just been placed."""
+        if self.assignment is None:
+            raise ClusterError(f"topology {self.record.id} has no assignment")
+        return self.assignment
+
+    @property
+    def known_incarnations(self) -> Collection[tuple[str, int]]:
+        """Slot and incarnation of the deaths on record."""
+        return self._restarts.keys()
+
+    @property
+    def nodes(self) -> list[str]:
+        """The nodes it occupies slots of, sorted."""
+        return sorted({slot.node for slot in self.slots})
+
+    def state(self) -> TopologyState:
+        """Everything a client may know."""
+        return TopologyState(
+            topology=self.record,
+            assignment=self.assignment,
+            workers={str(slot): self._state_of(slot) for slot in self.slots},
+            restarts=list(self._restarts.values()),
+            restarts_total=self.restarts_total,
+        )
+
+    def work_on(self, node: str, at_rest: bool = False) -> dict[int, SlotAssignment]:
+        """What the node's slots must run for this topology, by port; `at_rest`: with its spouts stopped."""
+        if self.assignment is None or self.left_at is not None:
+            return {}
+        record = replace(self.record, status="INACTIVE") if at_rest and self.record.status == "ACTIVE" else self.record
+        return {
+            slot.port: SlotAssignment(record, self.assignment, index)
+            for index, slot in enumerate(self.slots)
+            if slot.node == node
+        }
+
+    def set_status(self, status: str) -> None:
+        self.record = replace(self.record, status=status)
+
+    @property
+    def is_draining(self) -> bool:
+        """Whether its slots will be emptied as soon as nothing is pending."""
+        return self.stop_at is not None and self.left_at is None
+
+    @property
+    def is_given_up(self) -> bool:
+        """Whether no worker of it will ever run again by itself: there is nothing to wait for."""
+        return bool(self.slots) and all(self._state_of(slot) == "failed" for slot in self.slots)
+
+    def moved_record(self) -> TopologyRecord:
+        """The record as the move under way leaves it."""
+        move = self.record.rebalance
+        if move is None:
+            return self.record
+        components = [
+            replace(component, executors=move.executors.get(component.id, component.executors))
+            for component in self.record.components
+        ]
+        conf = {**self.record.conf, "workers": move.workers}
+        return replace(self.record, status=move.status, conf=conf, components=components, rebalance=None)
+
+    def settle(self, record: TopologyRecord, assignment: Assignment, now: float = 0.0) -> list[RestartRecord]:
+        """It runs on other slots from now on. News of the incarnations before them are old. Returns deaths that nobody
+        was left to report: those of a node that is gone."""
+        ends = [
+            SlotChanged(slot.node, slot.port, record.id, incarnation, "died", 0, now, reason="died with its node")
+            for slot, (incarnation, state) in self._slots.items() if state == "ready"
+        ]
+        unseen = [death for end in ends for death in self._died(f"{end.node}:{end.port}", end)] if self.version else []
+        first = 1 + max((incarnation for incarnation, _ in self._slots.values()), default=0)
+        self._slots = dict.fromkeys(assignment.workers, (first, "starting")) if self.version else {}
+        self.record, self.assignment, self.version = record, assignment, assignment.version
+        self.stop_at = self.left_at = None
+        self.overdue.clear()
+        self.needs_place = False
+        return unseen
+
+    @property
+    def occupied(self) -> list[int]:
+        """Indices of the slots that may hold a process: nobody has said that they are empty."""
+        return [index for index, slot in enumerate(self.slots) if self._state_of(slot) not in ("stopped", "failed")]
+
+    def vacated(self, slot: SlotRef) -> None:
+        """A slot holds no process any more, though its supervisor did not say so."""
+        self._slots[slot] = (self._slots.get(slot, (0, ""))[0], "stopped")
+
+    def unplace(self) -> None:
+        """Take back `settle`: nobody has heard of the assignment."""
+        self.assignment = None
+        self.version -= 1
+
+    def slot_changed(self, event: SlotChanged) -> list[RestartRecord]:
+        """Take note; returns the deaths that are new or now better known, to be stored."""
+        slot = SlotRef(event.node, event.port)
+        if slot not in self.slots:
+            return []
+        if event.incarnation >= self._slots.get(slot, (0, ""))[0]:
+            self._slots[slot] = (event.incarnation, _STATE_OF_EVENT.get(event.event, event.event))
+        if event.event in ("died", "stopped"):
+            worked = self._worked(str(slot), event)
+            return worked + (self._died(str(slot), event) if event.event == "died" else [])
+        if event.event == "ready":
+            return self._ready(str(slot), event)
+        return []
+
+    def _worked(self, slot: str, event: SlotChanged) -> list[RestartRecord]:
+        """A replacement that has ended: when it had first worked, counted from the death before it."""
+        death = self._restarts.get((slot, event.incarnation - 1))
+        if death is None or not event.working_secs or death.working_after_secs is not None:
+            return []
+        known = replace(death, working_after_secs=event.working_secs - death.at_monotonic_secs)
+        self._restarts[slot, death.incarnation] = known
+        return [known]
+
+    def _state_of(self, slot: SlotRef) -> str:
+        return self._slots.get(slot, (0, "starting"))[1]
+
+    def _died(self, slot: str, event: SlotChanged) -> list[RestartRecord]:
+        key = (slot, event.incarnation)
+        if key in self._restarts or event.incarnation <= self._forgotten.get(slot, 0):
+            return []
+        death = RestartRecord(
+            slot, event.incarnation, event.reason, _shortened(event.error), event.at_monotonic_secs, None,
+            event.rss_bytes,
+        )
+        self._restarts[key] = death
+        self.restarts_total += 1
+        if len(self._restarts) > RESTARTS_KEPT:
+            (place, incarnation), _ = self._restarts.popitem(last=False)
+            self._forgotten[place] = max(incarnation, self._forgotten.get(place, 0))
+        return [death]
+
+    def _ready(self, slot: str, event: SlotChanged) -> list[RestartRecord]:
+        changed = []
+        for key, death in self._restarts.items():
+            if key[0] == slot and key[1] < event.incarnation and death.ready_after_secs is None:
+                changed.append(replace(death, ready_after_secs=event.at_monotonic_secs - death.at_monotonic_secs))
+        for death in changed:
+            self._restarts[slot, death.incarnation] = death
+        return changed
+
+
+def _shortened(error: str) -> str:
+    if len(error) <= ERROR_MAX_CHARS:
+        return error
+    first_line = error.split("\n", 1)[0][: ERROR_MAX_CHARS // 4]
+    return f"{first_line}\n[...]\n{error[-(ERROR_MAX_CHARS // 2) :]}"

@@ -1,0 +1,155 @@
+"""The attempts of one spout task, on disk: what the worker's next incarnation needs to know of this one.
+
+Guarantees
+    * What `append` was given is there after any death of the process (not after a power loss), whole records only.
+    * The file is bounded by what it stands for: it is rewritten when it is four times as long as that.
+    * A journal of another topology is as good as none: a new submission starts without a record.
+
+Relies on: one writer, the worker that runs the task; message ids that can be pickled and are equal when they come back.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from squall.engine.foreign.text import text_of_error
+from squall.engine.tracking.attempts import Changes, Remembered
+from squall.ipc.private import make_levels
+from squall.scheduler.common import unpickler
+
+_REWRITE_MIN_BYTES = 256 * 1024
+_REWRITE_FACTOR = 4
+_END = "end"
+
+
+class AttemptJournal:
+    """One file of pickled records: the topology's id, `Changes` ..., and "end" if the incarnation ended in order."""
+
+    def __init__(self, path: Path, topology_id: str, report: Callable[[str], None]) -> None:
+        self._path = path
+        self._topology_id = topology_id
+        self._report = report
+        self._reported = False
+        self._fd = -1
+        self._size = 0
+        self._rewrite_at = 0
+
+    def load(self) -> Remembered:
+        """What the earlier incarnation left; nothing if there was none."""
+        left = Remembered()
+        for number, record in enumerate(self._records()):
+            if number == 0:
+                if record != self._topology_id:
+                    return Remembered()
+                left.unclean = True
+            elif record == _END:
+                left.unclean = False
+            else:
+                _replay(Changes(*record), left)
+        return left
+
+    def _records(self) -> Iterator[Any]:
+        try:
+            data = self._path.read_bytes()
+        except FileNotFoundError:
+            return
+        at = 0
+        while len(data) - at >= 4:
+            size = int.from_bytes(data[at : at + 4], "little")
+            body = data[at + 4 : at + 4 + size]
+            if len(body) < size:
+                return  # torn by a death
+            at += 4 + size
+            try:
+                record = unpickler.loads(body)
+            except BaseException as error:
+                # Message ids are user objects: their class may be gone, or refuse.
+                self._complain(f"what was known of failed messages is lost in part: {text_of_error(error)}")
+                continue
+            yield record
+
+    def append(self, changes: Changes, snapshot: Callable[[], Changes]) -> None:
+        """Write one turn's changes, or, when the file has grown, everything anew. A disk that is full ends no worker:
+        it is told to the operator."""
+        try:
+            if self._fd < 0 or self._size > self._rewrite_at:
+                self._rewrite(snapshot())
+            else:
+                self._write(self._fd, self._packed(changes))
+        except OSError as error:
+            self._complain(f"what failed how often cannot be written to {self._path}: {error.strerror}")
+
+    def _rewrite(self, everything: Changes) -> None:
+        make_levels(self._path.parent, 2)
+        temporary = self._path.with_name(self._path.name + ".new")
+        fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND | os.O_CLOEXEC, 0o600)
+        self._size = 0
+        try:
+            self._write(fd, _frame(pickle.dumps(self._topology_id, 5)) + self._packed(everything))
+            os.replace(temporary, self._path)
+        except OSError:
+            os.close(fd)
+            raise
+        if self._fd >= 0:
+            os.close(self._fd)
+        self._fd = fd
+        self._rewrite_at = max(_REWRITE_MIN_BYTES, _REWRITE_FACTOR * self._size)
+
+    def _write(self, fd: int, data: bytes) -> None:
+        self._size += len(data)
+        while data:
+            data = data[os.write(fd, data) :]
+
+    def _packed(self, changes: Changes) -> bytes:
+        try:
+            return _frame(pickle.dumps(tuple(changes), 5))
+        except BaseException as error:
+            self._complain(f"attempts of some messages will not survive this worker: {text_of_error(error)}")
+        out = [pair for pair in changes.out if _can_be_pickled(pair)]
+        tries = {message_id: tries for message_id, tries in changes.tries.items() if _can_be_pickled(message_id)}
+        return _frame(pickle.dumps((out, changes.answered, tries, changes.group), 5))
+
+    def _complain(self, text: str) -> None:
+        if not self._reported:
+            self._reported = True
+            self._report(text)
+
+    def end(self) -> None:
+        """The incarnation ends, and whose fault that is has been written down."""
+        if self._fd < 0:
+            return
+        try:
+            self._write(self._fd, _frame(pickle.dumps(_END, 5)))
+        except OSError as error:
+            self._complain(f"the end of this worker cannot be written to {self._path}: {error.strerror}")
+        os.close(self._fd)
+        self._fd = -1
+
+
+def _frame(body: bytes) -> bytes:
+    return len(body).to_bytes(4, "little") + body
+
+
+def _can_be_pickled(value: Any) -> bool:
+    try:
+        pickle.dumps(value, 5)
+    except BaseException:  # the error was reported for the whole record
+        return False
+    return True
+
+
+def _replay(changes: Changes, left: Remembered) -> None:
+    left.under_way.update(changes.out)
+    for root in changes.answered:
+        left.under_way.pop(root, None)
+    for message_id, tries in changes.tries.items():
+        if tries is None:
+            left.tries.pop(message_id, None)
+        else:
+            left.tries.pop(message_id, None)
+            left.tries[message_id] = tries
+    left.group = changes.group

@@ -1,0 +1,323 @@
+"""The dead-letter ledger of one topology: messages that were given up, with their values and their last failure.
+
+Guarantees
+    * A letter is one line: it is there whole or not at all, whatever dies.
+    * A line that is damaged hides no other, and is named.
+    * A letter is given back by one request at most, and the request stays until the message has been acked or is in the
+      ledger again: the death of the worker that took it loses nothing.
+    * A request that no task of the running topology can take is refused: its letter is listed again, and the log says
+      why.
+    * A letter that cannot be given back keeps no other from it.
+
+Relies on: nothing else writing in `RUN/state/<topology>/`. Values are unpickled by the worker that emits them, never
+here: the ledger can be read without the topology's code.
+
+Layout::
+
+    RUN/state/<topology>/dead-letters.jsonl                        the ledger, append-only
+    RUN/state/<topology>/dead-letters/<id>.pickle                  message id and values that are too long for a line
+    RUN/state/<topology>/dead-letters.given-back                   ids of letters that were asked back, one a line;
+                                                                   -id: refused
+    RUN/state/<topology>/.given-back/<spout>-<task index>/<id>     requests
+"""
+
+from __future__ import annotations
+
+import base64
+import datetime
+import fcntl
+import json
+import os
+import pickle
+import re
+from collections.abc import Callable, Collection, Container, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, fields
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from squall.engine.api.failure import Failure
+from squall.engine.errors import ClusterError, UsageError
+from squall.engine.flow.routed import Routed
+from squall.engine.foreign.text import repr_of, text_of_error
+from squall.engine.tracking.lane import Letter
+from squall.ipc.line_file import append_line, read_lines_and_rest
+from squall.ipc.private import make_directory, naming, opener
+from squall.ipc.rundir import LETTER_REQUESTS
+from squall.scheduler.common import unpickler
+
+LEDGER = "dead-letters.jsonl"
+_GIVEN_BACK = "dead-letters.given-back"
+_PAYLOADS = "dead-letters"
+LINE_BYTES = 64 * 1024
+"""Message id and values that take more, pickled, have a file of their own: who lists the ledger reads every line."""
+KEPT_BYTES = 256 << 20
+"""What takes more is not kept. The letter says so."""
+_SHOWN_CHARACTERS = 500
+_ID = re.compile(r"[0-9a-f]{12}")
+_MARK = re.compile(rb"-?[0-9a-f]{12}")
+
+
+@dataclass(frozen=True)
+class DeadLetter:
+    """One line of the ledger."""
+
+    id: str
+    at: str
+    """UTC, ISO 8601."""
+    spout: str
+    task_index: int
+    message_id: str
+    """As text, as are the values: for people, cut where it gets long."""
+    values: str
+    reason: str
+    component: str
+    """Where it failed; empty where nobody can know."""
+    task: int
+    worker: str
+    error: str
+    attempt: int
+    payload: str
+    """Message id and values for the worker, pickled, in base64; empty if they are in a file, or cannot be kept."""
+    why_no_payload: str = ""
+    payload_file: str = ""
+    """Name of the file in `dead-letters/` that holds them, pickled, where they are too long for a line."""
+
+    def public(self) -> dict[str, Any]:
+        """What `--json` shows."""
+        shown = dict(self.__dict__)
+        del shown["payload"], shown["payload_file"]
+        return shown
+
+
+class Contents(NamedTuple):
+    """What a ledger holds."""
+
+    letters: list[DeadLetter]
+    damage: list[str]
+    """What cannot be read, one text a line: file, number of the line, and why."""
+
+
+class DeadLetters:
+    """The ledger in `directory`, a topology's state directory. Any process of the owner."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+
+    # ---- workers ----
+
+    def add(self, spout: str, task_index: int, message_id: Any, values: Any, failure: Failure) -> None:
+        """Write a letter."""
+        make_directory(self.directory)
+        name, payload, payload_file = os.urandom(6).hex(), "", ""
+        data, why_not = _pickled(message_id, values)
+        if len(data) > LINE_BYTES:
+            payload_file = self._write_payload(name, data)
+        else:
+            payload = base64.b64encode(data).decode()
+        letter = DeadLetter(
+            name, datetime.datetime.now(datetime.UTC).isoformat(timespec="milliseconds"), spout,
+            task_index, repr_of(message_id, _SHOWN_CHARACTERS), repr_of(values, _SHOWN_CHARACTERS), failure.reason,
+            failure.component, failure.task, failure.worker, failure.error, failure.attempt, payload,
+            why_not, payload_file,
+        )
+        append_line(self.directory / LEDGER, json.dumps(letter.__dict__))
+
+    def _write_payload(self, name: str, data: bytes) -> str:
+        """Before the line that names it: after a death in between it is a file that nobody asks for."""
+        make_directory(self.directory / _PAYLOADS)
+        path = self.directory / _PAYLOADS / _payload_name(name)
+        try:
+            with naming(path), open(path, "wb", opener=opener) as file:
+                file.write(data)
+        except OSError:
+            path.unlink(missing_ok=True)
+            raise
+        return path.name
+
+    def take(
+        self, spout: str, task_index: int, known: Collection[str], refuse: Callable[[str], None]
+    ) -> Iterator[tuple[str, Letter]]:
+        """(id, letter) of each request for this task that is not among the `known`, oldest first. What this topology
+        cannot read is left in the ledger; `refuse` is told why."""
+        directory = self._requests(spout, task_index)
+        try:
+            entries = sorted(os.scandir(directory), key=lambda entry: entry.stat().st_mtime_ns)
+        except FileNotFoundError:
+            return
+        for entry in entries:
+            if entry.name not in known and not entry.name.endswith(".new"):
+                try:
+                    message_id, values = _unpack(Path(entry.path))
+                except ClusterError as error:
+                    self._refuse(entry)
+                    refuse(str(error))
+                    continue
+                yield entry.name, Letter(message_id, values, partial(os.unlink, entry.path))
+
+    def refuse_strangers(self, takers: Container[str], refuse: Callable[[str], None]) -> None:
+        """Back into the ledger with requests for tasks that this topology does not have; `takers` are what it has, as
+        `taker` calls them. One worker of the topology."""
+        try:
+            directories = list(os.scandir(self.directory / LETTER_REQUESTS))
+        except FileNotFoundError:
+            return
+        for directory in directories:
+            if directory.name in takers:
+                continue
+            for entry in os.scandir(directory.path):
+                if _ID.fullmatch(entry.name):
+                    self._refuse(entry)
+                    refuse(f"dead letter {entry.name} is for task {directory.name}, which this topology does not have")
+
+    def _refuse(self, entry: os.DirEntry[str]) -> None:
+        append_line(self.directory / _GIVEN_BACK, f"-{entry.name}")
+        os.unlink(entry.path)
+
+    # ---- whoever asks ----
+
+    def read(self) -> list[DeadLetter]:
+        """Every letter that has not been given back and can be read, oldest first."""
+        return self.look().letters
+
+    def look(self) -> Contents:
+        """The same, with what is damaged."""
+        damage: list[str] = []
+        given_back = self._given_back(damage)
+        return Contents([letter for letter in self._all(damage) if letter.id not in given_back], damage)
+
+    def _all(self, damage: list[str]) -> Iterator[DeadLetter]:
+        path = self.directory / LEDGER
+        lines, rest = read_lines_and_rest(path)
+        for number, line in enumerate(lines, start=1):
+            try:
+                yield _parsed(line)
+            except (ValueError, TypeError, RecursionError) as error:
+                damage.append(f"{path}, line {number} is no dead letter: {text_of_error(error)}")
+        if rest:
+            damage.append(f"{path}, line {len(lines) + 1} is no dead letter: its end is missing")
+
+    def _given_back(self, damage: list[str]) -> set[str]:
+        ids: set[str] = set()
+        path = self.directory / _GIVEN_BACK
+        lines, rest = read_lines_and_rest(path)
+        for number, line in enumerate(lines, start=1):
+            if not _MARK.fullmatch(line):
+                damage.append(f"{path}, line {number} names no dead letter: the one it was for is listed again")
+                continue
+            word = line.decode("ascii")
+            if word.startswith("-"):
+                ids.discard(word[1:])
+            else:
+                ids.add(word)
+        if rest:
+            damage.append(f"{path}, line {len(lines) + 1} names no dead letter: its end is missing")
+        return ids
+
+    def give_back(self, ids: Collection[str] = ()) -> list[DeadLetter]:
+        """Ask for letters to be emitted again: those named, or all that can be. Returns them. UsageError if one that is
+        named is not there, or cannot be given back; then none is."""
+        with self._locked():
+            wanted = self.chosen(self.read(), ids)
+            for letter in wanted if ids else ():
+                if why_not := self.why_not(letter):
+                    raise UsageError(f"dead letter {letter.id} cannot be given back: {why_not}")
+            given = [letter for letter in wanted if not self.why_not(letter)]
+            for letter in given:
+                self._request(letter)
+            return given
+
+    def chosen(self, letters: list[DeadLetter], ids: Collection[str]) -> list[DeadLetter]:
+        """Those named, or all. UsageError if one is not there."""
+        there = {letter.id for letter in letters}
+        for wanted in ids:
+            if wanted not in there:
+                raise UsageError(f"there is no dead letter {wanted!r} in {self.directory / LEDGER}")
+        return [letter for letter in letters if not ids or letter.id in ids]
+
+    def why_not(self, letter: DeadLetter) -> str:
+        """Why a letter cannot be given back; empty if it can."""
+        if not letter.payload_file:
+            return "" if letter.payload else letter.why_no_payload or "its line holds no message"
+        path = self._payload_path(letter)
+        return "" if path.is_file() else f"{path} is missing"
+
+    def _payload_path(self, letter: DeadLetter) -> Path:
+        return self.directory / _PAYLOADS / letter.payload_file
+
+    def _request(self, letter: DeadLetter) -> None:
+        """The request first, then the mark: after a death in between, the next `give_back` finds the request there."""
+        directory = self._requests(letter.spout, letter.task_index)
+        make_directory(directory)
+        temporary = directory / f"{letter.id}.new"
+        temporary.unlink(missing_ok=True)
+        if letter.payload_file:
+            # Another name for the same file: the ledger's stays, or what is refused could not be asked for again.
+            os.link(self._payload_path(letter), temporary)
+        else:
+            with naming(temporary), open(temporary, "w", opener=opener) as file:
+                file.write(letter.payload)
+        os.replace(temporary, directory / letter.id)
+        append_line(self.directory / _GIVEN_BACK, letter.id)
+
+    def _requests(self, spout: str, task_index: int) -> Path:
+        return self.directory / LETTER_REQUESTS / taker(spout, task_index)
+
+    @contextmanager
+    def _locked(self) -> Iterator[None]:
+        fd = os.open(self.directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX)
+            yield
+        finally:
+            # See `append_line`.
+            fcntl.flock(fd, fcntl.LOCK_UN)
+            os.close(fd)
+
+
+def taker(spout: str, task_index: int) -> str:
+    """Name of a spout task among those that may take letters back."""
+    return f"{spout}-{task_index}"
+
+
+def _parsed(line: bytes) -> DeadLetter:
+    """ValueError, TypeError or RecursionError if it is not what `add` wrote."""
+    found = json.loads(line)
+    if not isinstance(found, dict):
+        raise ValueError(f"it is {repr_of(found)}")
+    letter = DeadLetter(**found)
+    for field in fields(letter):
+        value = getattr(letter, field.name)
+        if type(value).__name__ != field.type:
+            raise ValueError(f"{field.name} is {repr_of(value)}")
+    if not _ID.fullmatch(letter.id):
+        raise ValueError(f"its id is {repr_of(letter.id)}")
+    if letter.payload_file not in ("", _payload_name(letter.id)):
+        raise ValueError(f"payload_file is {repr_of(letter.payload_file)}")
+    return letter
+
+
+def _payload_name(letter_id: str) -> str:
+    return f"{letter_id}.pickle"
+
+
+def _pickled(message_id: Any, values: Any) -> tuple[bytes, str]:
+    """(what can be given back, "") or (nothing, why there is none)."""
+    try:
+        data = pickle.dumps((message_id, values), 5)
+    except BaseException as error:  # users' code
+        return b"", text_of_error(error)
+    if len(data) > KEPT_BYTES:
+        return b"", f"its message id and values take {len(data):,} bytes; allowed are {KEPT_BYTES:,}"
+    return data, ""
+
+
+def _unpack(path: Path) -> tuple[Any, Any]:
+    try:
+        data = path.read_bytes()
+        # What is in base64 begins with a letter.
+        message_id, values = unpickler.loads(data if data[:1] == pickle.PROTO else base64.b64decode(data))
+    except BaseException as error:
+        raise ClusterError(f"dead letter {path} cannot be read by this topology: {text_of_error(error)}") from error
+    return message_id, values if isinstance(values, Routed) else tuple(values)

@@ -1,0 +1,66 @@
+"""Keeps the state of a topology whose run directory is about to be removed, so that its dead letters outlive the run.
+
+Guarantees: what is kept is a run directory itself: `squall dead-letters X --dir` reads it, and `squall run --dir` goes
+on from it, with every position and count as the topology left them.
+
+Relies on: the topology's workers having ended. Called by the program that owns the anonymous run directory.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+from squall.engine.errors import UsageError
+from squall.ipc.run_parent import durable_parents
+from squall.ipc.rundir import RunDir, default_parent
+from squall.scheduler.records.dead_letters import LEDGER, DeadLetters
+
+_NAME_CHARACTERS = 24
+"""Of the topology's name in the directory's: socket paths below it must fit into 107 bytes."""
+
+
+def keep_dead_letters(run_dir: RunDir, topology_name: str, copy: bool) -> tuple[Path, int] | None:
+    """Where the dead letters of a topology are from now on, and how many; None if it has none. With `copy` its state is
+    copied to a directory of its own."""
+    state = run_dir.topology_state(topology_name)
+    # A line that cannot be read was one, too.
+    letters, damage = DeadLetters(state).look()
+    count = len(letters) + len(damage)
+    if not count:
+        return None
+    if not copy:
+        return run_dir.path, count
+    name = f"{state.name[:_NAME_CHARACTERS]}-{os.urandom(4).hex()}"
+    first, second = durable_parents()
+    try:
+        kept = RunDir.create(first / name)
+    except UsageError:
+        kept = RunDir.create(second / name)
+    shutil.copytree(state, kept.topology_state(topology_name))
+    return kept.path, count
+
+
+def find_dead_letters(topology_name: str, named: Path | None = None) -> RunDir | None:
+    """Of the run directories in the usual places and the one `named`, the one whose ledger of this topology was written
+    last."""
+    found = []
+    for path in _candidates(named):
+        ledger = RunDir(path).topology_state(topology_name) / LEDGER
+        if ledger.exists():
+            found.append((ledger.stat().st_mtime_ns, path))
+    return RunDir(max(found)[1]) if found else None
+
+
+def names_with_dead_letters(named: Path | None = None) -> list[str]:
+    """Of the topologies that `find_dead_letters` would find, as their directories are called."""
+    return sorted({ledger.parent.name for path in _candidates(named) for ledger in path.glob(f"state/*/{LEDGER}")})
+
+
+def _candidates(named: Path | None) -> Iterator[Path]:
+    if named is not None:
+        yield named.absolute()
+    for parent in (default_parent(), *durable_parents()):
+        yield from parent.glob("*/")

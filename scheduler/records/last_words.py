@@ -1,0 +1,35 @@
+"""What a worker that ends by an exception leaves for the others: which trees it ends by, and the error.
+
+The same goes to their ackers as frames, but a frame that comes after the news of the death is refused. The file is
+there before that.
+
+Guarantees: whoever learns of a death that is marked as explained on the status board finds its last words.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import astuple
+
+from squall.engine.api.failure import Failure
+from squall.ipc.private import make_levels
+from squall.ipc.rundir import RunDir
+
+
+def write_last_words(
+    run_dir: RunDir, topology_id: str, slot: int, incarnation: int, failures: Mapping[int, Failure]
+) -> None:
+    """Called by the worker that is about to end, before it says on the board that it has explained itself."""
+    path = run_dir.last_words(topology_id, slot, incarnation)
+    make_levels(path.parent, 2)
+    temporary = path.with_name(path.name + ".new")
+    temporary.write_text(json.dumps([(root, *astuple(failure)) for root, failure in failures.items()]))
+    os.replace(temporary, path)
+
+
+def read_last_words(run_dir: RunDir, topology_id: str, slot: int, incarnation: int) -> dict[int, Failure]:
+    """Failure by root of the trees that an incarnation ended by."""
+    rows = json.loads(run_dir.last_words(topology_id, slot, incarnation).read_text())
+    return {root: Failure(*failure) for root, *failure in rows}

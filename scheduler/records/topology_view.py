@@ -1,0 +1,175 @@
+"""A topology as its status board shows it: counts, what is pending, whether anything is under way.
+
+Guarantees: looking costs the workers nothing. What is said to be at rest was so at one moment: one look at shared
+memory is not one moment, so two looks must agree that every worker was quiet and none took a turn in between.
+
+Relies on: workers publishing counters and link positions before they publish that they are quiet (`WorkerBoard`).
+
+Any process; the caller owns the board.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from squall.engine.report.account import Unfinished
+from squall.engine.report.run_report import FLOW_COUNTERS, TaskReading, unfinished
+from squall.ipc.ack_lanes import untaken
+from squall.ipc.board import (
+    DEAD,
+    READY,
+    SLOT_ACTIVE,
+    SLOT_HEARTBEAT_NS,
+    SLOT_PROGRESS,
+    SLOT_QUIET,
+    SLOT_WORKING_NS,
+    STOPPED,
+    Board,
+)
+from squall.scheduler.common.messages import Assignment, TopologyRecord
+
+
+class TopologyView:
+    """One assignment of a topology and its board."""
+
+    def __init__(self, board: Board, assignment: Assignment, record: TopologyRecord) -> None:
+        self.board = board
+        self.assignment = assignment
+        self._kinds: Mapping[str, str] = {component.id: component.kind for component in record.components}
+        self._tasks = sorted(
+            (task, executor.component, str(slot))
+            for slot, executors in zip(assignment.workers, assignment.executors, strict=True)
+            for executor in executors
+            for task in range(executor.first_task, executor.last_task + 1)
+        )
+        self._spout_tasks = [task for task, component, _ in self._tasks if self._kinds[component] == "spout"]
+
+    def readings(self) -> list[TaskReading]:
+        """Counters of every task now, but the ackers'."""
+        alive = self._alive()
+        return [
+            TaskReading(
+                task, component, self._kinds[component], worker,
+                {**self.board.task_counters(task), **self._flow(task)}, self.board.task_histogram(task), alive[worker],
+            )
+            for task, component, worker in self._tasks
+            if self._kinds[component] != "acker"
+        ]
+
+    def _alive(self) -> dict[str, bool]:
+        """By worker, whether what it said last still holds: it lives, or has ended in order."""
+        slots = enumerate(map(str, self.assignment.workers))
+        return {worker: self.board.slot(index).state != DEAD for index, worker in slots}
+
+    def _flow(self, task: int) -> dict[str, int]:
+        return dict(zip(FLOW_COUNTERS, self.board.untracked(task), strict=True))
+
+    def unfinished(self) -> Unfinished:
+        """Messages that are under way, those that spouts hold for a retry, and tuples without a tree that were not
+        executed; what the dead left open counts too."""
+        return unfinished(self.readings())
+
+    def spout_total(self, counter: str) -> int:
+        """One counter of `engine.report.metrics.TASK_COUNTERS`, over all tasks of spouts."""
+        return sum(self.board.task_counters(task)[counter] for task in self._spout_tasks)
+
+    def all_ready(self) -> bool:
+        """Whether every worker has opened its tasks."""
+        return all(self.board.slot(slot).state == READY for slot in range(self.board.n_slots))
+
+    def working_secs(self, worker: str, incarnation: int) -> float | None:
+        """When an incarnation of a worker was first seen to work, by the monotonic clock; None if it is not known."""
+        for index, slot in enumerate(self.assignment.workers):
+            cell = self.board.slot(index)
+            # Before it is ready, the word may still be its predecessor's.
+            if str(slot) == worker and cell.incarnation == incarnation and cell.state in (READY, STOPPED):
+                return self.board.words[self.board.slot_at(index) + SLOT_WORKING_NS] / 1e9 or None
+        return None
+
+    def is_heard_of(self, slot: int, now: float, within_secs: float) -> bool:
+        """Whether a worker has published anything lately. `now`: seconds on the monotonic clock."""
+        heartbeat_secs = self.board.words[self.board.slot_at(slot) + SLOT_HEARTBEAT_NS] / 1e9
+        # A heartbeat from the future was written before the machine was started anew.
+        return heartbeat_secs <= now + 1.0 and now - heartbeat_secs < within_secs
+
+    def is_drained(self) -> bool:
+        """Every spout is exhausted, nothing is pending and nothing under way."""
+        return self._twice(lambda: self._at_work() or self._spouts_at_work(exhausted=True))
+
+    def undrained(self) -> str:
+        """What keeps it from being drained, for people; "" if nothing does at the moment."""
+        workers = self.assignment.workers
+        found = [f"{workers[slot]} is at work" for slot in self._slots_at_work()]
+        found += [
+            f"frames are under way from {workers[sender]} to {workers[receiver]}"
+            for sender, receiver in self._links_at_work()
+        ]
+        found += [
+            f"acks are under way from {workers[sender]} to {workers[receiver]}"
+            for sender, receiver in self._lanes_at_work()
+        ]
+        if any(not self.board.task_counters(task)["exhausted"] for task in self._spout_tasks):
+            found.append("not every spout is exhausted")
+        return "; ".join(found)
+
+    def is_at_rest(self) -> bool:
+        """Every spout was told to stop, nothing is pending and nothing under way."""
+        return self._twice(lambda: self._at_work() or self._active() or self._spouts_at_work(exhausted=False))
+
+    def is_idle(self) -> bool:
+        """Nothing is under way at the moment; spouts may have more to emit, messages may be pending."""
+        return self._twice(self._at_work)
+
+    def readings_and_idle(self) -> tuple[list[TaskReading], bool]:
+        """`readings()`, and whether nothing was under way when they were made: before, after and meanwhile."""
+        at_work, before = self._at_work(), self._progress()
+        readings = self.readings()
+        return readings, not (at_work or self._at_work()) and before == self._progress()
+
+    def _twice(self, is_at_work: Callable[[], bool]) -> bool:
+        """Whether nothing was at work at two looks, and nobody took a turn or was replaced between them."""
+        if is_at_work():
+            return False
+        first = self._progress()
+        return not is_at_work() and first == self._progress()
+
+    def _progress(self) -> list[int]:
+        """Identity and progress of every worker."""
+        board = self.board
+        return [
+            word
+            for slot in range(board.n_slots)
+            for word in (board.identity(slot), board.words[board.slot_at(slot) + SLOT_PROGRESS])
+        ]
+
+    def _at_work(self) -> bool:
+        """Whether anything is under way in or between workers."""
+        return bool(self._slots_at_work() or self._links_at_work() or self._lanes_at_work())
+
+    def _slots_at_work(self) -> list[int]:
+        """Workers that are not ready, or do not say that they are quiet."""
+        board, words = self.board, self.board.words
+        return [
+            slot
+            for slot in range(board.n_slots)
+            if board.slot(slot).state != READY or not words[board.slot_at(slot) + SLOT_QUIET]
+        ]
+
+    def _links_at_work(self) -> list[tuple[int, int]]:
+        """(sender, receiver) of links with frames under way."""
+        words, at, slots = self.board.words, self.board.link_at, range(self.board.n_slots)
+        pairs = ((sender, receiver) for sender in slots for receiver in slots)
+        return [pair for pair in pairs if words[at(*pair)] != words[at(*pair) + 1]]
+
+    def _lanes_at_work(self) -> list[tuple[int, int]]:
+        """(sender, receiver) of ack lanes with something under way."""
+        return untaken(self.board.lanes, self.board.n_slots)
+
+    def _active(self) -> bool:
+        """Whether any worker's spouts may emit."""
+        return any(self.board.words[self.board.slot_at(slot) + SLOT_ACTIVE] for slot in range(self.board.n_slots))
+
+    def _spouts_at_work(self, exhausted: bool) -> bool:
+        """Whether any spout has messages pending, or, if `exhausted` is asked for, more to emit."""
+        counters = (self.board.task_counters(task) for task in self._spout_tasks)
+        return any(each["pending"] or (exhausted and not each["exhausted"]) for each in counters)

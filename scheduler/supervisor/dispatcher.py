@@ -1,0 +1,247 @@
+"""Carries out a supervisor's orders: boards, reports, forks, signals, messages, timers.
+
+Guarantees
+    * Orders are carried out in sequence, those that an order leads to after the ones already given.
+    * None of them waits for anybody.
+    * A worker that an earlier supervisor forked can be told nothing before it has spoken to this one: it hears then
+      what it was to hear. If it does not speak within HEAR_PATIENCE_SECS, it is ended by SIGTERM: its replacement will
+      know.
+
+Relies on: `scheduler.supervisor.decisions` for every decision. Owner: the supervisor's loop.
+"""
+
+from __future__ import annotations
+
+import logging
+import signal
+import time
+from collections import deque
+from typing import NamedTuple
+
+import msgspec
+
+from squall.engine.errors import ClusterError
+from squall.ipc.control import ControlServer
+from squall.ipc.rundir import RunDir
+from squall.scheduler.common.messages import SetStatus, SlotChanged, StopWorker, WorkerBoot
+from squall.scheduler.common.python_stacks import DUMP_SIGNAL, log_size, python_stack
+from squall.scheduler.records.worker_ledger import WorkerLedger
+from squall.scheduler.supervisor.decisions import Order, Supervisor
+from squall.scheduler.supervisor.forking_parent import ForkingParent
+from squall.scheduler.supervisor.history import History, Step
+from squall.scheduler.supervisor.instruction import (
+    ArmTimer,
+    DumpStacks,
+    Fork,
+    Instruction,
+    ReplaceForkingParent,
+    Report,
+    SendStatus,
+    SendStop,
+    SetBoard,
+    Signal,
+)
+from squall.scheduler.supervisor.nimbus_link import NimbusLink
+from squall.scheduler.supervisor.node_boards import NodeBoards
+from squall.scheduler.supervisor.worker_watch import WorkerWatch
+
+HEAR_PATIENCE_SECS = 2.0
+"""Four times what a worker takes at most to find its new supervisor."""
+
+log = logging.getLogger(__name__)
+
+
+class _Untold(NamedTuple):
+    incarnation: int
+    message: SetStatus | StopWorker
+    until_secs: float
+
+
+class Dispatcher:
+    """The hands of one supervisor. It does not own what it is given."""
+
+    def __init__(
+        self,
+        node: str,
+        supervisor: Supervisor,
+        boards: NodeBoards,
+        server: ControlServer,
+        nimbus: NimbusLink,
+        forking_parent: ForkingParent,
+        watch: WorkerWatch,
+        ledger: WorkerLedger,
+        history: History,
+        files: RunDir,
+    ) -> None:
+        self._node = node
+        self._files = files
+        self._supervisor = supervisor
+        self._boards = boards
+        self._server = server
+        self._nimbus = nimbus
+        self._forking_parent = forking_parent
+        self._watch = watch
+        self._ledger = ledger
+        self._history = history
+        self._boots: dict[int, WorkerBoot] = {}
+        """port -> boot of the worker that was asked for last."""
+        self._stacks_from: dict[int, int] = {}
+        """port -> where in the worker's log its stacks would begin."""
+        self.timers: dict[int, float] = {}
+        """port -> when its slot wants to be ticked."""
+        self._untold: dict[int, _Untold] = {}
+        """port -> what its worker is to hear as soon as it speaks."""
+
+    def carry_out(self, orders: list[Order]) -> None:
+        queue = deque(orders)
+        while queue:
+            port, instruction = queue.popleft()
+            queue.extend(self._carry_out_one(port, instruction))
+
+    def take_in(self, boot: WorkerBoot, pid: int, pidfd: int) -> None:
+        """A worker of an earlier supervisor: watch it and know what it runs."""
+        self._watch.add(pid, pidfd)
+        self._boots[boot.port] = boot
+
+    def note(self, port: int, pid: int) -> None:
+        """Note down the worker that was forked for a port, for a successor of this supervisor."""
+        self._ledger.write(self._boots[port], pid)
+
+    def _carry_out_one(self, port: int, instruction: Instruction) -> list[Order]:
+        """Orders that the order itself led to."""
+        match instruction:
+            case SetBoard():
+                if not self._boards.write(instruction, self._watch.started_ticks(instruction.pid)):
+                    log.warning("port %d is overtaken on its status board: %s", port, instruction)
+            case Report(changed):
+                self._record(changed)
+                _log_change(changed)
+                self._nimbus.report(changed)
+                if changed.event in ("died", "stopped"):
+                    self._remove_socket(changed)
+            case Fork(boot):
+                return self._fork(boot)
+            case Signal(pid, signum):
+                self._watch.send_signal(pid, signum)
+            case DumpStacks(pid):
+                self._stacks_from[port] = log_size(self._boots[port].log_path)
+                self._watch.send_signal(pid, DUMP_SIGNAL)
+            case SendStop(incarnation):
+                self._send(port, incarnation, StopWorker())
+            case SendStatus(incarnation, status):
+                self._send(port, incarnation, SetStatus(status))
+            case ArmTimer(at_secs):
+                self.timers[port] = at_secs
+            case ReplaceForkingParent(reason):
+                self._forking_parent.replace(reason)
+        return []
+
+    def stack_of(self, port: int) -> str:
+        """The Python stacks that the present worker of a port wrote, because it crashed or was asked to."""
+        boot = self._boots.get(port)
+        return "" if boot is None else python_stack(boot.log_path, self._stacks_from.get(port, 0))
+
+    def _record(self, changed: SlotChanged) -> None:
+        """On disk before anybody is told; a disk that is full must not keep workers from being replaced."""
+        boot = self._boots.get(changed.port)
+        index = -1 if boot is None else boot.slot_index
+        try:
+            self._history.append(
+                Step(
+                    changed.at_monotonic_secs, changed.node, changed.port, changed.event, changed.topology_id, index,
+                    changed.incarnation, changed.pid, changed.reason, changed.excused,
+                )
+            )
+        except OSError as error:
+            log.warning("a step of port %d is not on record: %s", changed.port, error.strerror)
+
+    def _remove_socket(self, changed: SlotChanged) -> None:
+        """One that was killed leaves its socket behind."""
+        boot = self._boots.get(changed.port)
+        if boot is not None and boot.incarnation == changed.incarnation:
+            self._files.worker_socket(
+                boot.topology.id, boot.assignment.version, boot.node, boot.port, boot.incarnation
+            ).unlink(missing_ok=True)
+
+    def remove_old_sockets(self) -> None:
+        """Those of workers that ended while no supervisor was there. Called when the survivors were taken in."""
+        for port in self._supervisor.slots:
+            boot = self._boots.get(port)
+            present = boot and self._files.worker_socket(
+                boot.topology.id, boot.assignment.version, boot.node, boot.port, boot.incarnation
+            )
+            for path in self._files.worker_sockets(self._node, port):
+                if path != present:
+                    path.unlink(missing_ok=True)
+
+    def _fork(self, boot: WorkerBoot) -> list[Order]:
+        self._boots[boot.port] = boot
+        self._stacks_from[boot.port] = log_size(boot.log_path)
+        try:
+            self._forking_parent.request_fork(boot)
+        except ClusterError as error:
+            return self._supervisor.fork_refused(boot.port, boot.incarnation, str(error), time.monotonic())
+        return []
+
+    def knows(self, sender: str, port: int) -> bool:
+        """Whether this is the worker that was last asked for, or adopted, for a port. Another one is told to stop."""
+        boot = self._boots.get(port)
+        if boot is not None and boot.sender == sender:
+            return True
+        log.warning("%s is not the worker of port %d: it is told to stop", sender, port)
+        self._server.send_event(sender, StopWorker())
+        return False
+
+    def heard(self, port: int, incarnation: int) -> None:
+        """A worker has spoken: it can be reached from now on."""
+        untold = self._untold.get(port)
+        if untold is not None and untold.incarnation == incarnation:
+            self._send(port, incarnation, untold.message)
+
+    def give_up_silent(self, now: float) -> None:
+        """End the workers that should have spoken by now."""
+        for port, untold in list(self._untold.items()):
+            if now < untold.until_secs:
+                continue
+            del self._untold[port]
+            if self._is_present(port, untold.incarnation):
+                log.warning("port %d incarnation %d cannot be reached: SIGTERM instead", port, untold.incarnation)
+                self._watch.send_signal(self._supervisor.slots[port].life.pid, signal.SIGTERM)
+
+    def next_deadline(self) -> float | None:
+        """When `give_up_silent` may have something to do."""
+        return min((untold.until_secs for untold in self._untold.values()), default=None)
+
+    def _send(self, port: int, incarnation: int, message: SetStatus | StopWorker) -> None:
+        self._untold.pop(port, None)
+        boot = self._boots.get(port)
+        if boot is not None and boot.incarnation == incarnation and self._server.send_event(boot.sender, message):
+            if isinstance(message, SetStatus):
+                self._note_status(port, message.status)
+        elif self._is_present(port, incarnation):
+            self._untold[port] = _Untold(incarnation, message, time.monotonic() + HEAR_PATIENCE_SECS)
+
+    def _is_present(self, port: int, incarnation: int) -> bool:
+        slot = self._supervisor.slots.get(port)
+        return slot is not None and slot.has_process and slot.life.incarnation == incarnation
+
+    def _note_status(self, port: int, status: str) -> None:
+        """A successor must know which status the worker has heard of last."""
+        boot = self._boots[port]
+        self._boots[port] = msgspec.structs.replace(
+            boot, topology=msgspec.structs.replace(boot.topology, status=status)
+        )
+        self.note(port, self._supervisor.slots[port].life.pid)
+
+
+def _log_change(changed: SlotChanged) -> None:
+    log.log(
+        logging.WARNING if changed.event in ("died", "failed") else logging.INFO,
+        "%s:%d incarnation %d (pid %d) %s %s",
+        changed.node,
+        changed.port,
+        changed.incarnation,
+        changed.pid,
+        changed.event,
+        changed.reason,
+    )

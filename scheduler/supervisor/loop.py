@@ -1,0 +1,300 @@
+"""A supervisor at work: waits for what happens on its node, asks for decisions, has the orders carried out.
+
+Guarantees
+    * A worker's death is on the status board before anything else is done about it, and waits for nothing but the
+      orders under way: no step of the loop blocks, but for registering with a Nimbus that has just been reached.
+    * Workers are watched by their own pidfds, so nothing is lost with the forking parent; another one is started.
+    * Every descendant that ends is reaped.
+
+Relies on: being a subreaper, on the main thread. Supervisor and slots decide; nothing is decided here.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import os
+import signal
+import time
+from collections.abc import Callable
+
+import zmq
+
+from squall.engine.errors import ClusterError, ProtocolError
+from squall.ipc.board import READY, STARTING
+from squall.ipc.control import ControlServer, Incoming
+from squall.ipc.rundir import Presence, RunDir
+from squall.scheduler.common import process
+from squall.scheduler.common.messages import (
+    AssignNode,
+    Shutdown,
+    SlotAssignment,
+    SlotChanged,
+    WorkerFailed,
+    WorkerReady,
+)
+from squall.scheduler.common.progress_watch import ProgressWatch
+from squall.scheduler.common.python_stacks import CRASH_SIGNALS
+from squall.scheduler.forking.client import ForkedChild, ZygoteEnded, ZygoteEvent
+from squall.scheduler.forking.wire import ChildExited, ForkRefused
+from squall.scheduler.records.worker_ledger import Survivor, WorkerLedger
+from squall.scheduler.supervisor.decisions import Order, Supervisor
+from squall.scheduler.supervisor.dispatcher import Dispatcher
+from squall.scheduler.supervisor.forking_parent import ForkingParent
+from squall.scheduler.supervisor.history import History
+from squall.scheduler.supervisor.nimbus_link import NimbusLink
+from squall.scheduler.supervisor.node_boards import NodeBoards
+from squall.scheduler.supervisor.worker_life import Remains, SlotOptions, SlotState
+from squall.scheduler.supervisor.worker_watch import WorkerWatch
+
+FRAMES_PER_TURN = 100
+SWEEP_SECS = 1.0
+LEAVE_MARGIN_SECS = 1.5
+"""How long after its grace a killed worker may take to disappear."""
+
+log = logging.getLogger(__name__)
+
+
+class SupervisorLoop:
+    """One supervisor's loop. It does not own what it is given."""
+
+    def __init__(
+        self,
+        node: str,
+        supervisor: Supervisor,
+        boards: NodeBoards,
+        server: ControlServer,
+        nimbus: NimbusLink,
+        poller: zmq.Poller,
+        forking_parent: ForkingParent,
+        ledger: WorkerLedger,
+        history: History,
+        run_dir: RunDir,
+    ) -> None:
+        self._node = node
+        self._supervisor = supervisor
+        self._boards = boards
+        self._server = server
+        self._nimbus = nimbus
+        self._poller = poller
+        self._forking_parent = forking_parent
+        self._watch = WorkerWatch(poller)
+        self._ledger = ledger
+        self._dispatcher = Dispatcher(
+            node, supervisor, boards, server, nimbus, forking_parent, self._watch, ledger, history, run_dir
+        )
+        self._presence = Presence(run_dir.path)
+        self._progress = ProgressWatch(2 * SWEEP_SECS)
+        self._sweep_at = 0.0
+        self._leave_at: float | None = None
+        for source in (server.socket, *nimbus.sources):
+            poller.register(source, zmq.POLLIN)
+
+    def adopt(self) -> None:
+        """Take over the workers that outlived an earlier supervisor of this node. Called before `run`."""
+        for port in self._supervisor.slots:
+            survivor = self._ledger.survivor(port)
+            if survivor is not None:
+                self._adopt(survivor)
+        self._dispatcher.remove_old_sockets()
+
+    def run(self, take_signals: Callable[[], None], on_registered: Callable[[], None]) -> None:
+        """Until `leave` was called and every slot is empty. ClusterError if a worker cannot be ended."""
+        while self._leave_at is None or not self._supervisor.is_empty:
+            readable = [source for source, _ in self._poller.poll(self._timeout_ms())]
+            now = time.monotonic()
+            for source in readable:
+                pid = self._watch.pid_of(source)
+                if pid is not None:
+                    self._lost(pid, now)
+            if self._forking_parent.fd in readable:
+                self._take_forking_parent(now)
+            take_signals()
+            self._take_workers(now)
+            self._take_nimbus(now, on_registered)
+            self._take_time(time.monotonic())
+
+    def leave(self, grace_secs: float) -> None:
+        """Stop every worker, then end."""
+        now = time.monotonic()
+        limit = now + grace_secs + LEAVE_MARGIN_SECS
+        self._leave_at = limit if self._leave_at is None else min(limit, self._leave_at)
+        self._dispatcher.carry_out(self._supervisor.shut_down(grace_secs, now))
+
+    def reap_strays(self) -> None:
+        """Reap what has ended and nobody else reaps. Called on SIGCHLD."""
+        now = time.monotonic()
+        while (pid := process.peek_dead_child()) is not None and pid != self._forking_parent.pid:
+            if self._supervisor.port_of(pid) is not None and self._watch.holds(pid):
+                self._lost(pid, now)
+                continue
+            _, status = os.waitpid(pid, 0)
+            self._dispatcher.carry_out(self._exited(pid, status, now))
+
+    def close(self) -> None:
+        """Let go of the workers' descriptors."""
+        self._watch.close()
+
+    def _adopt(self, survivor: Survivor) -> None:
+        boot, pid = survivor.boot, survivor.pid
+        self._dispatcher.take_in(boot, pid, survivor.pidfd)
+        try:
+            cell = self._boards.admit(SlotAssignment(boot.topology, boot.assignment, boot.slot_index))
+            if cell.incarnation != boot.incarnation or cell.state not in (STARTING, READY):
+                raise ClusterError(f"the status board says {cell}")
+        except ClusterError as error:
+            log.warning("worker %d, incarnation %d of port %d, is killed: %s", pid, boot.incarnation, boot.port, error)
+            self._watch.send_signal(pid, signal.SIGKILL)
+            return
+        log.info("worker %d, incarnation %d of port %d, is adopted", pid, boot.incarnation, boot.port)
+        orders = self._supervisor.adopt(boot, pid, cell.state == READY, time.monotonic())
+        self._dispatcher.carry_out(orders)
+
+    # ---- what comes in ----
+
+    def _lost(self, pid: int, now: float) -> None:
+        """A worker's pidfd spoke."""
+        port = self._supervisor.port_of(pid)
+        if port is not None:
+            self._dispatcher.carry_out(self._supervisor.lost(port, now))
+        status = self._watch.reap(pid)
+        self._watch.forget(pid)
+        if status is not None:
+            self._dispatcher.carry_out(self._exited(pid, status, now))
+
+    def _exited(self, pid: int, status: int, now: float) -> list[Order]:
+        """An exit status, with what is left of the worker."""
+        port = self._supervisor.port_of(pid)
+        if port is None:
+            return []
+        slot = self._supervisor.slots[port]
+        crashed = os.WIFSIGNALED(status) and os.WTERMSIG(status) in CRASH_SIGNALS
+        stack = self._dispatcher.stack_of(port) if crashed or slot.life.remark else ""
+        remains = Remains(stack)
+        if slot.work is not None:
+            working_secs = self._boards.working_secs(slot.work)
+            # One that ended before it was open has left its predecessor's word as it was.
+            working_secs = working_secs if working_secs > slot.life.forked_at else 0.0
+            remains = Remains(stack, self._boards.rss_bytes(slot.work), working_secs)
+        return self._supervisor.exited(pid, status, now, remains)
+
+    def _take_forking_parent(self, now: float) -> None:
+        for event in self._forking_parent.events(now):
+            self._dispatcher.carry_out(self._orders_of(event, now))
+            if isinstance(event, ChildExited):
+                self._watch.forget(event.pid)
+            elif isinstance(event, ZygoteEnded):
+                # Its dead children are ours now, and it is no longer in the way of finding them.
+                self.reap_strays()
+
+    def _orders_of(self, event: ZygoteEvent, now: float) -> list[Order]:
+        match event:
+            case ForkedChild(pid, pidfd, port, incarnation):
+                self._watch.add(pid, pidfd)
+                orders = self._supervisor.forked(port, incarnation, pid, now)
+                if orders is None:
+                    log.warning("worker %d of port %d came too late, it is killed", pid, port)
+                    self._watch.send_signal(pid, signal.SIGKILL)
+                else:
+                    self._dispatcher.note(port, pid)
+                return orders or []
+            case ForkRefused(port, incarnation, error):
+                return self._supervisor.fork_refused(port, incarnation, error, now)
+            case ChildExited(pid, status):
+                return self._exited(pid, status, now)
+            case ZygoteEnded(reason):
+                return self._supervisor.forking_parent_ended(f"the forking parent has ended: {reason}", now)
+
+    def _take_workers(self, now: float) -> None:
+        for _ in range(FRAMES_PER_TURN):
+            incoming = self._server.recv()
+            if incoming is None:
+                return
+            try:
+                if incoming.method == "WorkerReady":
+                    ready = incoming.decode(WorkerReady)
+                    if self._dispatcher.knows(incoming.peer, ready.port):
+                        self._dispatcher.carry_out(self._supervisor.ready(ready, now))
+                        self._dispatcher.heard(ready.port, ready.incarnation)
+                elif incoming.method == "WorkerFailed":
+                    failed = incoming.decode(WorkerFailed)
+                    if self._dispatcher.knows(incoming.peer, failed.port):
+                        self._dispatcher.carry_out(self._supervisor.failed(failed, now))
+                else:
+                    log.warning("%s from %s is not understood", incoming.method, incoming.peer)
+            except ProtocolError as error:
+                log.warning("%s", error)
+
+    def _take_nimbus(self, now: float, on_registered: Callable[[], None]) -> None:
+        wanted = self._nimbus.turn(now, self._supervisor.holds, lambda: self._supervisor.standing(now))
+        if wanted is not None:
+            self._assign(wanted, now)
+            on_registered()
+        for _ in range(FRAMES_PER_TURN):
+            event = self._nimbus.recv_event()
+            if event is None:
+                return
+            try:
+                self._take_order_of_nimbus(event, now)
+            except ProtocolError as error:
+                log.warning("%s", error)
+
+    def _take_order_of_nimbus(self, event: Incoming, now: float) -> None:
+        if event.method == "AssignNode":
+            self._assign(event.decode(AssignNode), now)
+        elif event.method == "Shutdown":
+            self.leave(event.decode(Shutdown).grace_secs)
+        else:
+            log.warning("%s from Nimbus is not understood", event.method)
+
+    def _assign(self, wanted: AssignNode, now: float) -> None:
+        """Drive the slots, but for work that cannot be: Nimbus hears why."""
+        possible = {}
+        for port, work in wanted.slots.items():
+            try:
+                if port not in self._supervisor.slots:
+                    raise ClusterError(f"{self._node} has no port {port}")
+                self._boards.admit(work)
+            except ClusterError as error:
+                log.error("assignment refused: %s", error)
+                self._nimbus.report(
+                    SlotChanged(self._node, port, work.topology.id, 0, "failed", 0, now, reason=str(error))
+                )
+                continue
+            possible[port] = work
+        self._dispatcher.carry_out(self._supervisor.assign(possible, now, wanted.keep))
+
+    def _take_time(self, now: float) -> None:
+        self._forking_parent.turn(now)
+        for port, at_secs in list(self._dispatcher.timers.items()):
+            if now >= at_secs:
+                del self._dispatcher.timers[port]
+                self._dispatcher.carry_out(self._supervisor.tick(port, now))
+        self._dispatcher.give_up_silent(now)
+        if now >= self._sweep_at:
+            self._sweep_at = now + SWEEP_SECS
+            self._boards.keep_only(self._supervisor.assignments())
+            self._look_for_stuck(now)
+            if self._leave_at is None and self._presence.is_gone():
+                log.error("the run directory was removed: leaving")
+                self.leave(SlotOptions().stop_grace_secs)
+        if self._leave_at is not None and now >= self._leave_at and not self._supervisor.is_empty:
+            raise ClusterError(f"{self._node} leaves workers behind that do not end, not even by SIGKILL")
+
+    def _look_for_stuck(self, now: float) -> None:
+        """A worker that lives and does not turn its loop holds up everybody: it is as good as dead."""
+        for port, slot in self._supervisor.slots.items():
+            if slot.state is not SlotState.RUNNING or slot.work is None:
+                self._progress.forget(port)
+                continue
+            limit = slot.work.topology.conf.get("worker_timeout_secs")
+            still = self._progress.still_secs(port, self._boards.heartbeat_ns(slot.work), now)
+            if limit is not None and still > limit:
+                place = self._boards.at_hand(slot.work)
+                self._dispatcher.carry_out(self._supervisor.stuck(port, round(still, 1), now, place))
+
+    def _timeout_ms(self) -> int:
+        deadlines = [self._sweep_at, self._nimbus.next_deadline(), *self._dispatcher.timers.values()]
+        others = (self._forking_parent.next_deadline, self._dispatcher.next_deadline(), self._leave_at)
+        deadlines += [at for at in others if at is not None]
+        return max(0, math.ceil((min(deadlines) - time.monotonic()) * 1000))

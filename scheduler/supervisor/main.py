@@ -1,0 +1,183 @@
+"""The supervisor's process: ``python -m squall.scheduler.supervisor.main --dir RUN --node node-1 --ports 6700,6701``.
+
+Guarantees
+    * On SIGTERM, on Nimbus's Shutdown and when the lifeline's other end closes, the workers are stopped politely, then
+      by force, and the process ends with code 0. A second SIGTERM leaves no grace. SIGINT is SIGTERM's equal with
+      `--interruptible`, else none of its business.
+    * Killed by SIGKILL it leaves its workers running, and the next supervisor of the node adopts them.
+    * Errors that people can do something about are one line on stderr: code 2 for wrong use, 1 for the rest.
+
+Relies on: the run directory being made and Nimbus being started by somebody; in which order does not matter.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import logging
+import os
+import random
+import signal
+import sys
+import time
+from collections.abc import Sequence
+
+import zmq
+
+from squall.engine.errors import SquallError, UsageError
+from squall.engine.foreign.plain_text import plain
+from squall.ipc.control import ControlClient, ControlServer
+from squall.ipc.private import UMASK
+from squall.ipc.rundir import RunDir
+from squall.scheduler.common import process
+from squall.scheduler.common.daemon import SignalInbox, raise_descriptor_limit
+from squall.scheduler.common.daemon_log import log_to_stderr
+from squall.scheduler.common.messages import RegisterSupervisor
+from squall.scheduler.common.node_name import check_node_name
+from squall.scheduler.common.restart_policy import RestartPolicy, RestartPolicyOptions
+from squall.scheduler.forking.client import WORKER_ENTRY
+from squall.scheduler.records.worker_ledger import WorkerLedger
+from squall.scheduler.supervisor.decisions import Supervisor
+from squall.scheduler.supervisor.forking_parent import ForkingParent
+from squall.scheduler.supervisor.history import BEGIN, History, Step
+from squall.scheduler.supervisor.loop import SupervisorLoop
+from squall.scheduler.supervisor.nimbus_link import NimbusLink
+from squall.scheduler.supervisor.node_boards import NodeBoards
+from squall.scheduler.supervisor.slot import Slot
+from squall.scheduler.supervisor.worker_life import SlotOptions, SlotPlace
+
+log = logging.getLogger(__name__)
+
+
+class SupervisorProcess:
+    """Everything of a supervisor, put together. Main thread."""
+
+    def __init__(self, options: argparse.Namespace) -> None:
+        run_dir = RunDir.open(options.dir)
+        node: str = options.node
+        run_dir.socket_length_check(node)
+        key = run_dir.key()
+        rng = random.Random()
+        self._grace_secs = SlotOptions().stop_grace_secs
+        self._ready_fd: int | None = options.ready_fd
+        self._asked_to_leave = False
+        self._poller = zmq.Poller()
+        self._stop_signals = {signal.SIGTERM, signal.SIGINT} if options.interruptible else {signal.SIGTERM}
+        self._inbox = SignalInbox(self._poller, options.lifeline, [*self._stop_signals, signal.SIGCHLD])
+        self._boards = NodeBoards(run_dir)
+        # Before there is a ZeroMQ context, with which no process may fork.
+        self._forking_parent = ForkingParent(self._poller, options.entry, rng, time.monotonic())
+        slots = [
+            Slot(
+                SlotPlace(str(run_dir.path), node, port),
+                SlotOptions(),
+                RestartPolicy(RestartPolicyOptions(max_deaths=options.max_deaths), rng),
+                self._boards.last_incarnation,
+                self._boards.excused,
+                self._boards.unended,
+            )
+            for port in options.ports
+        ]
+        self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
+        self._server = ControlServer(run_dir.node_socket(node), key, f"supervisor:{node}", self._context)
+        client = ControlClient(run_dir.nimbus_socket, key, f"supervisor:{node}", self._context)
+        self._nimbus = NimbusLink(client, RegisterSupervisor(node, options.ports, os.getpid()))
+        supervisor = Supervisor(slots)
+        self._history = History(run_dir.history(node))
+        self._history.append(Step(time.monotonic(), node, 0, BEGIN, pid=os.getpid()))
+        self._loop = SupervisorLoop(
+            node,
+            supervisor,
+            self._boards,
+            self._server,
+            self._nimbus,
+            self._poller,
+            self._forking_parent,
+            WorkerLedger(run_dir, node),
+            self._history,
+            run_dir,
+        )
+
+    def run(self) -> None:
+        """Until told to leave."""
+        try:
+            self._loop.adopt()
+            self._loop.run(self._take_signals, self._tell_ready)
+        finally:
+            self._close()
+
+    def _take_signals(self) -> None:
+        signals = self._inbox.take()
+        if signal.SIGCHLD in signals:
+            self._loop.reap_strays()
+        if self._stop_signals & set(signals):
+            log.info("told to stop: leaving")
+            self._loop.leave(0.0 if self._asked_to_leave else self._grace_secs)
+            self._asked_to_leave = True
+        if self._inbox.lifeline_cut():
+            log.info("lifeline cut: leaving")
+            self._loop.leave(self._grace_secs)
+
+    def _tell_ready(self) -> None:
+        if self._ready_fd is not None:
+            # A launcher that has gone is the lifeline's business.
+            with contextlib.suppress(BrokenPipeError):
+                os.write(self._ready_fd, b"+")
+            os.close(self._ready_fd)
+            self._ready_fd = None
+
+    def _close(self) -> None:
+        self._loop.close()
+        self._forking_parent.close()
+        self._nimbus.close()
+        self._server.close()
+        self._context.term()
+        self._boards.keep_only(())
+        self._inbox.close()
+
+
+def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
+    prog = "python -m squall.scheduler.supervisor.main"
+    parser = argparse.ArgumentParser(prog=prog, description="one node's supervisor")
+    parser.add_argument("--dir", required=True, help="run directory")
+    parser.add_argument("--node", required=True, help="name of this node")
+    parser.add_argument("--ports", required=True, help="slots: port numbers, separated by commas")
+    parser.add_argument("--lifeline", type=int, help="descriptor whose end of file means: stop everything")
+    parser.add_argument("--ready-fd", type=int, help="descriptor that gets one byte when the node is registered")
+    parser.add_argument("--interruptible", action="store_true", help="SIGINT means what SIGTERM means")
+    parser.add_argument("--max-deaths", type=int, default=RestartPolicyOptions.max_deaths, help="see squall supervisor")
+    parser.add_argument("--entry", default=WORKER_ENTRY, help="module:function that a worker runs")
+    options = parser.parse_args(arguments)
+    options.ports = parse_ports(options.ports)
+    check_node_name(options.node)
+    return options
+
+
+def parse_ports(text: str) -> list[int]:
+    """ "6700,6701" as numbers; UsageError if they are none, or repeat."""
+    entries = text.split(",")
+    if not all(entry.isdecimal() and 0 < int(entry) < 65536 for entry in entries) or len(set(entries)) < len(entries):
+        raise UsageError(f"ports are {text!r}, allowed are different numbers from 1 to 65535, separated by commas")
+    return [int(entry) for entry in entries]
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    log_to_stderr()
+    os.umask(UMASK)
+    if os.getsid(0) != os.getpid():
+        # A process group's leader cannot found a session; it has a group of its own already.
+        with contextlib.suppress(PermissionError):
+            os.setsid()
+    try:
+        options = parse(arguments)
+        raise_descriptor_limit()
+        process.become_subreaper()
+        SupervisorProcess(options).run()
+    except SquallError as error:
+        sys.stderr.write(f"supervisor: {plain(error)}\n")
+        return 2 if isinstance(error, UsageError) else 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,109 @@
+"""The status boards a node's supervisor writes: one per assignment that its slots work for.
+
+Guarantees: a slot's cell never goes back to an earlier incarnation. Boards stay mapped while a slot may need them, also
+after Nimbus has removed the file.
+
+Relies on: Nimbus making an assignment's board before it hands out any of its work. Owner: the supervisor's loop.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from squall.engine.errors import ClusterError
+from squall.ipc.board import (
+    DEAD,
+    READY,
+    SLOT_AT_HAND,
+    SLOT_HEARTBEAT_NS,
+    SLOT_RSS_BYTES,
+    SLOT_WORKING_NS,
+    STARTING,
+    Board,
+    SlotCell,
+)
+from squall.ipc.rundir import RunDir
+from squall.scheduler.common.crash_streak import CrashStreak
+from squall.scheduler.common.messages import SlotAssignment
+from squall.scheduler.records.topology_view import TopologyView
+from squall.scheduler.supervisor.instruction import SetBoard
+
+
+class NodeBoards:
+    """Boards by topology id and version of the assignment."""
+
+    def __init__(self, run_dir: RunDir) -> None:
+        self._run_dir = run_dir
+        self._boards: dict[tuple[str, int], Board] = {}
+        self._streaks: dict[tuple[str, int], CrashStreak] = {}
+
+    def admit(self, work: SlotAssignment) -> SlotCell:
+        """Map the board that `work` needs; its slot's cell. ClusterError if there is none or it has no such slot."""
+        topology_id, version = key = work.topology.id, work.assignment.version
+        board = self._boards.get(key)
+        if board is not None and not board.is_there and self._run_dir.board(topology_id, version).exists():
+            # It was removed, and Nimbus has made another.
+            self._boards.pop(key).close()
+            board = None
+        if board is None:
+            board = self._boards[key] = Board.attach(str(self._run_dir.board(topology_id, version)))
+        if not 0 <= work.slot_index < board.n_slots:
+            raise ClusterError(f"slot index {work.slot_index} of {topology_id}: its board has {board.n_slots} slots")
+        return board.slot(work.slot_index)
+
+    def last_incarnation(self, work: SlotAssignment) -> int:
+        """The latest incarnation anybody has started of this slot of the topology; 0 if none."""
+        return self._boards[work.topology.id, work.assignment.version].slot(work.slot_index).incarnation
+
+    def unended(self, work: SlotAssignment) -> int:
+        """The latest incarnation of a slot, if it did not end in order as far as the board knows; else 0."""
+        cell = self._boards[work.topology.id, work.assignment.version].slot(work.slot_index)
+        return cell.incarnation if cell.state in (STARTING, READY, DEAD) else 0
+
+    def excused(self, work: SlotAssignment) -> bool:
+        """Whether the death of the slot's worker is a step towards a dead letter, not towards giving the slot up."""
+        board = self._boards[work.topology.id, work.assignment.version]
+        streak = self._streaks.setdefault((work.topology.id, work.slot_index), CrashStreak())
+        view = TopologyView(board, work.assignment, work.topology)
+        leads = streak.leads_anywhere(view.spout_total("acked"), view.spout_total("crashes"))
+        return leads and board.excused(work.slot_index, board.slot(work.slot_index).incarnation)
+
+    def write(self, cell: SetBoard, started_ticks: int) -> bool:
+        """Write a slot's cell, with the start time of its process. False if a later incarnation is there: the slot is
+        another node's by now."""
+        board = self._boards[cell.topology_id, cell.version]
+        if board.slot(cell.slot_index).incarnation > cell.incarnation:
+            return False
+        board.set_slot(cell.slot_index, cell.incarnation, cell.state, cell.pid, started_ticks)
+        return True
+
+    def heartbeat_ns(self, work: SlotAssignment) -> int:
+        """When the worker of a slot last published anything, by the monotonic clock."""
+        return self._word(work, SLOT_HEARTBEAT_NS)
+
+    def at_hand(self, work: SlotAssignment) -> str:
+        """Component and task whose code the loop of the slot's worker is in; "" if in none."""
+        task = self._word(work, SLOT_AT_HAND)
+        for executor in work.assignment.executors[work.slot_index]:
+            if executor.first_task <= task <= executor.last_task:
+                return f"{executor.component}[{task}]"
+        return ""
+
+    def rss_bytes(self, work: SlotAssignment) -> int:
+        """Memory of the slot's worker, when it last looked."""
+        return self._word(work, SLOT_RSS_BYTES)
+
+    def working_secs(self, work: SlotAssignment) -> float:
+        """When the slot's worker was first seen to work, by the monotonic clock; 0.0 if it never was."""
+        return self._word(work, SLOT_WORKING_NS) / 1e9
+
+    def _word(self, work: SlotAssignment, word: int) -> int:
+        board = self._boards[work.topology.id, work.assignment.version]
+        return board.words[board.slot_at(work.slot_index) + word]
+
+    def keep_only(self, assignments: Collection[tuple[str, int]]) -> None:
+        """Unmap the boards of other assignments."""
+        for key in self._boards.keys() - set(assignments):
+            self._boards.pop(key).close()
+        topologies = {topology_id for topology_id, _ in assignments}
+        self._streaks = {key: streak for key, streak in self._streaks.items() if key[0] in topologies}

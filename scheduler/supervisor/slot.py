@@ -1,0 +1,345 @@
+"""One slot of a node: the state machine that keeps the right worker in it.
+
+Guarantees
+    * At most one worker of a slot is alive at a time: none is forked before the one before it is known to have ended.
+    * Incarnations rise strictly over the life of (topology, slot index), also across restarts of the supervisor.
+    * Of a death, the status board learns first, Nimbus second; only then is a replacement forked.
+    * A transition that makes no sense raises, with the slot's history.
+
+Relies on: its caller to carry out the instructions it returns, in order, and to bring the answers back as events.
+Pure: no I/O, no clock; `last_incarnation` and `excused` read what the status board says of a slot.
+
+States::
+
+    EMPTY ──assign──► STARTING ──ready──► RUNNING
+      ▲                │  │ ▲                │
+      │           stop │  │ └─fork─┐         │ lost (its pidfd spoke)
+      │                ▼  ▼        │         ▼
+      ├──stopped── STOPPING ──► EXITED ──► died: at once STARTING, later BACKOFF, or given up: FAILED
+
+EXITED waits, for milliseconds, until it is known how and why the process ended.
+"""
+
+from __future__ import annotations
+
+import signal
+from collections import deque
+from collections.abc import Callable
+
+from squall.ipc.board import DEAD, READY, STARTING, STOPPED
+from squall.scheduler.common.messages import SlotAssignment, WorkerBoot
+from squall.scheduler.common.process import describe_status
+from squall.scheduler.common.restart_policy import GiveUp, RestartPolicy
+from squall.scheduler.supervisor import instruction as do
+from squall.scheduler.supervisor.instruction import Instruction
+from squall.scheduler.supervisor.worker_life import (
+    ALIVE,
+    NOTHING_LEFT,
+    IllegalTransition,
+    Remains,
+    SlotOptions,
+    SlotPlace,
+    SlotState,
+    WorkerLife,
+    same_work,
+    work_name,
+)
+
+HISTORY_LIMIT = 64
+
+
+class Slot:
+    """One slot. Owner: the supervisor's loop. Each method is an event at time `now` and returns what to do about it."""
+
+    def __init__(
+        self,
+        place: SlotPlace,
+        options: SlotOptions,
+        policy: RestartPolicy,
+        last_incarnation: Callable[[SlotAssignment], int],
+        excused: Callable[[SlotAssignment], bool] = lambda work: False,
+        unended: Callable[[SlotAssignment], int] = lambda work: 0,
+    ) -> None:
+        self.place = place
+        self.state = SlotState.EMPTY
+        self.work: SlotAssignment | None = None
+        """What the slot's process, or the replacement it waits for, runs."""
+        self.target: SlotAssignment | None = None
+        """What Nimbus wants here."""
+        self.life = WorkerLife(incarnation=0, status="")
+        self.history: deque[str] = deque(maxlen=HISTORY_LIMIT)
+        self._options = options
+        self._policy = policy
+        self._last_incarnation = last_incarnation
+        self._excused = excused
+        self._unended = unended
+        self._own: tuple[str, int, int] | None = None
+        """Topology, slot index and incarnation of the last life that this supervisor began or adopted."""
+        self._deadline: float | None = None
+
+    @property
+    def has_process(self) -> bool:
+        """Whether `life.pid` is a process that lives, or whose end is not explained yet."""
+        return self.life.pid != 0 and (self.state in ALIVE or self.state is SlotState.EXITED)
+
+    # ---- what Nimbus wants ----
+
+    def assign(self, work: SlotAssignment | None, now: float) -> list[Instruction]:
+        """The desired work of this slot; None empties it. Idempotent."""
+        self._note(now, f"assign {work_name(work)}")
+        self.target = work
+        if self.state is SlotState.EMPTY:
+            return self._begin(now)
+        if same_work(self.work, work):
+            return self._follow_record(now)
+        return self._leave(self._options.stop_grace_secs, now)
+
+    def stop(self, grace_secs: float, now: float) -> list[Instruction]:
+        """Empty the slot; its worker may take `grace_secs`, also if it was being stopped already."""
+        self._note(now, f"stop within {grace_secs:g} s")
+        self.target = None
+        return self._leave(grace_secs, now)
+
+    def adopt(self, boot: WorkerBoot, pid: int, is_ready: bool, now: float) -> list[Instruction]:
+        """An empty slot takes over the living worker of an earlier supervisor."""
+        self._expect(self.state is SlotState.EMPTY, f"adopt {pid} incarnation {boot.incarnation}", now)
+        self.work = self.target = SlotAssignment(boot.topology, boot.assignment, boot.slot_index)
+        self.life = WorkerLife(boot.incarnation, boot.topology.status)
+        self._own = boot.topology.id, boot.slot_index, boot.incarnation
+        self.state = SlotState.STARTING
+        self.life.ready_early = is_ready
+        return self.forked(pid, now)
+
+    # ---- the forking parent ----
+
+    def forked(self, pid: int, now: float) -> list[Instruction]:
+        """The worker of the present incarnation exists."""
+        self._expect(self.state is SlotState.STARTING and self.life.pid == 0, f"forked {pid}", now)
+        self.life.pid = pid
+        self.life.forked_at = now
+        limit = self._options.start_timeout_secs
+        self.life.overdue = f"not ready within {limit:g} s"
+        out: list[Instruction] = [self._board(STARTING), self._report("started", now), self._arm(now + limit)]
+        if not same_work(self.work, self.target):
+            return out + self._leave(self._options.stop_grace_secs, now)
+        return out + self.ready(now) if self.life.ready_early else out
+
+    def fork_failed(self, reason: str, now: float) -> list[Instruction]:
+        """There will be no worker of the present incarnation; try again later."""
+        self._expect(self.state is SlotState.STARTING and self.life.pid == 0, f"fork failed: {reason}", now)
+        out: list[Instruction] = [self._board(DEAD), self._report("died", now, reason=reason)]
+        if not same_work(self.work, self.target):
+            return out + self._vacate(now)
+        self.state = SlotState.BACKOFF
+        return [*out, self._arm(now + self._policy.fork_refused().delay_secs)]
+
+    # ---- the worker of the present incarnation ----
+
+    def ready(self, now: float) -> list[Instruction]:
+        """The worker can take tuples. It may say so twice, and it may have died since."""
+        self._note(now, "ready")
+        if self.state is SlotState.STOPPING:
+            # The signal that asked it to stop may have come before it listened to signals its own way.
+            return [do.SendStop(self.life.incarnation)]
+        if self.state is not SlotState.STARTING:
+            return []
+        if self.life.pid == 0:
+            self.life.ready_early = True
+            return []
+        self.state = SlotState.RUNNING
+        self._deadline = None
+        return [self._board(READY), self._report("ready", now), *self._follow_status()]
+
+    def worker_failed(self, error: str, now: float) -> list[Instruction]:
+        """The worker's last words: it is about to exit."""
+        self._note(now, f"worker failed: {error.partition(chr(10))[0]}")
+        self.life.error = error
+        if self.state is SlotState.EXITED:
+            return self._conclude(now) if self.life.is_explained() else []
+        if self.state is SlotState.RUNNING or (self.state is SlotState.STARTING and self.life.pid):
+            limit = self._options.stop_grace_secs
+            self.life.overdue = f"still there {limit:g} s after it failed"
+            return [self._arm(now + limit)]
+        return []
+
+    def stuck(self, secs: float, now: float, place: str = "") -> list[Instruction]:
+        """The worker has not turned its loop for so long, in the code of `place`: have it say where, then kill it."""
+        if self.state is not SlotState.RUNNING or self._deadline is not None:
+            return []
+        self._note(now, f"stuck for {secs:g} s")
+        self.life.overdue = f"no progress for {secs:g} s" + (f" in {place}" if place else "")
+        return [do.DumpStacks(self.life.pid), self._arm(now + self._options.stack_wait_secs)]
+
+    def lost(self, now: float) -> list[Instruction]:
+        """The worker's process has ended; how is not known yet."""
+        self._expect(self.life.pid != 0 and self.state in ALIVE, "lost", now)
+        self.life.stopping = self.state is SlotState.STOPPING
+        # Before the board says that it is dead: the suspect's own worker then takes the trial's mark away.
+        self.life.excused = self._excused(self._present_work())
+        self.state = SlotState.EXITED
+        # What the worker left behind in its process group must not meet its replacement.
+        sweep = do.Signal(self.life.pid, signal.SIGKILL)
+        state = STOPPED if self.life.stopping else DEAD
+        return [self._board(state), sweep, self._arm(now + self._options.status_wait_secs)]
+
+    def exited(self, status: int, now: float, remains: Remains = NOTHING_LEFT) -> list[Instruction]:
+        """The exit status of the worker that was lost, and what is left of it."""
+        is_news = self.state is SlotState.EXITED and self.life.exit_status is None
+        self._expect(is_news, describe_status(status), now)
+        self.life.exit_status = status
+        self.life.error = self.life.error or remains.stack
+        self.life.remains = remains
+        if self.life.is_explained():
+            return self._conclude(now)
+        return [self._arm(now + self._options.last_words_wait_secs)]
+
+    # ---- time ----
+
+    def tick(self, now: float) -> list[Instruction]:
+        """Time has passed; does nothing before the deadline."""
+        if self._deadline is None or now < self._deadline:
+            return []
+        self._note(now, "deadline")
+        self._deadline = None
+        if self.state is SlotState.BACKOFF:
+            return self._fork(now)
+        if self.state is SlotState.EXITED:
+            return self._conclude(now)
+        if self.life.pid == 0:
+            limit = self._options.fork_timeout_secs
+            return [do.ReplaceForkingParent(f"no answer to a fork request within {limit:g} s"), self._arm(now + limit)]
+        self.life.remark = self.life.overdue
+        return [do.Signal(self.life.pid, signal.SIGKILL)]
+
+    # ---- transitions ----
+
+    def _begin(self, now: float) -> list[Instruction]:
+        """An empty slot takes up its target."""
+        if self.target is None:
+            return []
+        self._policy.reset()
+        self.life = WorkerLife(incarnation=0, status="")
+        out = self._report_unended(self.target, now)
+        return out + (self._stay_failed(now) if self.place.gave_up(self.target) else self._fork(now))
+
+    def _report_unended(self, work: SlotAssignment, now: float) -> list[Instruction]:
+        """A life that did not end in order, under a supervisor that may have died with it: whoever knows of its death
+        already does not count it again."""
+        incarnation = self._unended(work)
+        if not incarnation or self._own == (work.topology.id, work.slot_index, incarnation):
+            return []
+        life = WorkerLife(incarnation, "")
+        return [do.Report(self.place.changed(work, life, "died", now, "died; its supervisor was gone", ""))]
+
+    def _stay_failed(self, now: float) -> list[Instruction]:
+        """Nimbus remembers that this slot gave the work up, under an earlier supervisor or assignment."""
+        work = self.work = self.target
+        if work is None:
+            raise self._illegal("failure without work", now)
+        self.life.incarnation = self._last_incarnation(work) + 1
+        self.state = SlotState.FAILED
+        return [self._report("failed", now, "it was given up before")]
+
+    def _fork(self, now: float) -> list[Instruction]:
+        work = self.work = self.target
+        if work is None:
+            raise self._illegal("fork without work", now)
+        incarnation = max(self.life.incarnation, self._last_incarnation(work)) + 1
+        self.life = WorkerLife(incarnation, work.topology.status)
+        self._own = work.topology.id, work.slot_index, incarnation
+        self.state = SlotState.STARTING
+        boot = self.place.boot(work, incarnation)
+        return [self._board(STARTING), do.Fork(boot), self._arm(now + self._options.fork_timeout_secs)]
+
+    def _follow_record(self, now: float) -> list[Instruction]:
+        """The work stays, what else is said of its topology may be new: an operator's reset, the status."""
+        if self.work is None or self.target is None or self.work.topology.resets == self.target.topology.resets:
+            return self._follow_status()
+        self._policy.reset()
+        follow = self._follow_status()
+        return self._vacate(now) if self.state in (SlotState.BACKOFF, SlotState.FAILED) else follow
+
+    def _follow_status(self) -> list[Instruction]:
+        """The work stays; pass on the topology's status if the worker does not know it yet."""
+        self.work = self.target
+        status = self.work.topology.status if self.work is not None else ""
+        if self.state is not SlotState.RUNNING or status == self.life.status:
+            return []
+        self.life.status = status
+        return [do.SendStatus(self.life.incarnation, status)]
+
+    def _leave(self, grace_secs: float, now: float) -> list[Instruction]:
+        """The present work must go."""
+        if self.state in (SlotState.BACKOFF, SlotState.FAILED):
+            return self._vacate(now)
+        if self.state is SlotState.STOPPING and self._deadline is not None:
+            return [self._arm(min(self._deadline, now + grace_secs))]
+        if self.state not in (SlotState.STARTING, SlotState.RUNNING) or self.life.pid == 0:
+            # Nothing left to do, or `exited` or `forked` will find that the target has changed.
+            return []
+        # A starting worker may not listen yet: the signal ends it, unless it has handlers of its own by now.
+        starting = self.state is SlotState.STARTING
+        ask = do.Signal(self.life.pid, signal.SIGTERM) if starting else do.SendStop(self.life.incarnation)
+        self.state = SlotState.STOPPING
+        self.life.overdue = f"not stopped within {grace_secs:g} s"
+        return [ask, self._arm(now + grace_secs)]
+
+    def _vacate(self, now: float) -> list[Instruction]:
+        """No process is left: give up the work and take up the target."""
+        reason = self.life.ending() if self.life.stopping else ""
+        out: list[Instruction] = [self._report("stopped", now, reason=reason)]
+        self.state = SlotState.EMPTY
+        self.work = None
+        self._deadline = None
+        return out + self._begin(now)
+
+    def _conclude(self, now: float) -> list[Instruction]:
+        """All that can be known of the end is known: report it and decide what follows."""
+        if self.life.stopping:
+            return self._vacate(now)
+        reason, error = self.life.ending(), self.life.error
+        out: list[Instruction] = [self._report("died", now, reason, error)]
+        if not same_work(self.work, self.target):
+            return out + self._vacate(now)
+        verdict = self._policy.died(now, now - self.life.forked_at, self.life.excused)
+        if isinstance(verdict, GiveUp):
+            self.state = SlotState.FAILED
+            self._deadline = None
+            return [*out, self._report("failed", now, f"{verdict}, last: {reason}", error)]
+        if verdict.delay_secs == 0:
+            return out + self._fork(now)
+        self.state = SlotState.BACKOFF
+        return [*out, self._arm(now + verdict.delay_secs)]
+
+    # ---- parts ----
+
+    def _arm(self, at_secs: float) -> do.ArmTimer:
+        self._deadline = at_secs
+        return do.ArmTimer(at_secs)
+
+    def _board(self, state: int) -> do.SetBoard:
+        work = self._present_work()
+        life, version = self.life, work.assignment.version
+        return do.SetBoard(work.topology.id, work.slot_index, life.incarnation, state, life.pid, version)
+
+    def _report(self, event: str, now: float, reason: str = "", error: str = "") -> do.Report:
+        return do.Report(self.place.changed(self._present_work(), self.life, event, now, reason, error))
+
+    def _present_work(self) -> SlotAssignment:
+        if self.work is None:
+            raise self._illegal("no work", self._deadline or 0.0)
+        return self.work
+
+    def _expect(self, legal: bool, event: str, now: float) -> None:
+        if not legal:
+            raise self._illegal(event, now)
+        self._note(now, event)
+
+    def _note(self, now: float, event: str) -> None:
+        life = self.life
+        self.history.append(f"{now:.6f} {self.state.value} incarnation {life.incarnation} pid {life.pid}: {event}")
+
+    def _illegal(self, event: str, now: float) -> IllegalTransition:
+        self._note(now, f"{event} (illegal)")
+        past = "\n  ".join(self.history)
+        return IllegalTransition(f"slot {self.place} cannot take this step; its history:\n  {past}")

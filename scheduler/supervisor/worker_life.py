@@ -1,0 +1,155 @@
+"""What a slot knows about itself and about the worker in it. Values only; `scheduler.supervisor.slot` decides."""
+
+from __future__ import annotations
+
+import enum
+import os
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from squall.engine.errors import SquallError
+from squall.ipc.rundir import RunDir
+from squall.scheduler.common.messages import SlotAssignment, SlotChanged, SlotRef, WorkerBoot
+from squall.scheduler.common.process import describe_status
+
+
+class SlotState(enum.Enum):
+    EMPTY = "empty"
+    STARTING = "starting"
+    RUNNING = "running"
+    STOPPING = "stopping"
+    EXITED = "exited"
+    BACKOFF = "backoff"
+    FAILED = "failed"
+
+
+ALIVE = frozenset({SlotState.STARTING, SlotState.RUNNING, SlotState.STOPPING})
+"""States in which a process may exist that has not been seen to end."""
+
+
+class IllegalTransition(SquallError):
+    """The supervisor told a slot something that cannot have happened: a bug in Squall."""
+
+
+@dataclass(frozen=True)
+class SlotOptions:
+    """Time limits of a slot."""
+
+    fork_timeout_secs: float = 15.0
+    start_timeout_secs: float = 30.0
+    stop_grace_secs: float = 5.0
+    status_wait_secs: float = 0.05
+    """How long an exit status may take to arrive after the pidfd."""
+    stack_wait_secs: float = 0.2
+    """How long a worker that hangs may take to write down where."""
+    last_words_wait_secs: float = 0.05
+    """How long a WorkerFailed may take to arrive after a status other than 0 that no signal caused."""
+
+
+class Remains(NamedTuple):
+    """What is left of a worker that ended."""
+
+    stack: str = ""
+    """Its Python stacks, if it crashed or hung."""
+    rss_bytes: int = 0
+    working_secs: float = 0.0
+    """When it was first seen to work, by the monotonic clock; 0.0 if it never was."""
+
+
+NOTHING_LEFT = Remains()
+
+
+@dataclass
+class WorkerLife:
+    """One incarnation, from the fork request to the explained death."""
+
+    incarnation: int
+    status: str
+    """The topology's status as the worker knows it."""
+    pid: int = 0
+    """0 until the forking parent has answered."""
+    forked_at: float = 0.0
+    ready_early: bool = False
+    """Ready came before the forking parent's answer: they travel different ways."""
+    stopping: bool = False
+    overdue: str = ""
+    """What the worker has failed to do if the present deadline passes."""
+    remark: str = ""
+    error: str = ""
+    exit_status: int | None = None
+    remains: Remains = NOTHING_LEFT
+    excused: bool = False
+    """Its death brought a dead letter nearer, so it says nothing against the slot."""
+
+    def is_explained(self) -> bool:
+        """Whether waiting longer could not teach more about the end."""
+        if self.exit_status is None:
+            return False
+        no_words_expected = self.stopping or self.exit_status == 0 or os.WIFSIGNALED(self.exit_status)
+        return no_words_expected or bool(self.error)
+
+    def ending(self) -> str:
+        text = "exit status unknown" if self.exit_status is None else describe_status(self.exit_status)
+        return f"{self.remark}: {text}" if self.remark else text
+
+
+@dataclass(frozen=True)
+class SlotPlace:
+    """What never changes about a slot."""
+
+    run_dir: str
+    node: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"{self.node}:{self.port}"
+
+    def gave_up(self, work: SlotAssignment) -> bool:
+        """Whether Nimbus knows this slot as one that gave the topology up."""
+        return SlotRef(self.node, self.port) in work.topology.given_up
+
+    def boot(self, work: SlotAssignment, incarnation: int) -> WorkerBoot:
+        return WorkerBoot(
+            run_dir=self.run_dir,
+            node=self.node,
+            port=self.port,
+            incarnation=incarnation,
+            slot_index=work.slot_index,
+            topology=work.topology,
+            assignment=work.assignment,
+            log_path=str(RunDir(self.run_dir).worker_log(work.topology.id, self.node, self.port)),
+        )
+
+    def changed(
+        self, work: SlotAssignment, life: WorkerLife, event: str, now: float, reason: str, error: str
+    ) -> SlotChanged:
+        return SlotChanged(
+            node=self.node,
+            port=self.port,
+            topology_id=work.topology.id,
+            incarnation=life.incarnation,
+            event=event,
+            pid=life.pid,
+            at_monotonic_secs=now,
+            reason=reason,
+            error=error,
+            rss_bytes=life.remains.rss_bytes,
+            working_secs=life.remains.working_secs,
+            excused=life.excused and event == "died",
+        )
+
+
+def same_work(one: SlotAssignment | None, other: SlotAssignment | None) -> bool:
+    """Whether a worker of `one` may go on for `other`: nothing but the topology's status differs."""
+    if one is None or other is None:
+        return one is other
+    if one.slot_index != other.slot_index or one.assignment != other.assignment:
+        return False
+    return one.topology.id == other.topology.id and one.topology.conf == other.topology.conf
+
+
+def work_name(work: SlotAssignment | None) -> str:
+    """For the log and the history."""
+    if work is None:
+        return "nothing"
+    return f"{work.topology.id} slot {work.slot_index} version {work.assignment.version} {work.topology.status}"

@@ -1,0 +1,84 @@
+"""The pidfds of a node's workers: to hear of their ends at once and to signal them without hitting anybody else.
+
+Owner: the supervisor's loop.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+
+import zmq
+
+from squall.engine.errors import ClusterError
+from squall.scheduler.common import process
+
+
+class WorkerWatch:
+    """pid <-> pidfd of every worker that has not been seen to end."""
+
+    def __init__(self, poller: zmq.Poller) -> None:
+        self._poller = poller
+        self._pidfds: dict[int, int] = {}
+        self._pids: dict[int, int] = {}
+        self._started_ticks: dict[int, int] = {}
+
+    def add(self, pid: int, pidfd: int) -> None:
+        """Take over a pidfd. OSError without a descriptor to look at the process with: it is not taken over then."""
+        self._started_ticks[pid] = _started_ticks(pid, pidfd)
+        self._pidfds[pid] = pidfd
+        self._pids[pidfd] = pid
+        self._poller.register(pidfd, zmq.POLLIN)
+
+    def pid_of(self, fd: object) -> int | None:
+        """The worker that a polled descriptor stands for."""
+        return self._pids.get(fd) if isinstance(fd, int) else None
+
+    def holds(self, pid: int) -> bool:
+        return pid in self._pidfds
+
+    def started_ticks(self, pid: int) -> int:
+        """Start time of a worker, as `process.start_time_ticks` tells it; 0 if it is not known."""
+        return self._started_ticks.get(pid, 0)
+
+    def reap(self, pid: int) -> int | None:
+        """The exit status, if the worker is our own child by now and dead; else its forking parent will tell."""
+        pidfd = self._pidfds.get(pid)
+        if pidfd is None:
+            return None
+        try:
+            return process.reap(pidfd)
+        except ChildProcessError:
+            return None
+
+    def send_signal(self, pid: int, signum: int) -> None:
+        """Signal a worker; SIGKILL goes to its whole process group."""
+        pidfd = self._pidfds.get(pid)
+        if pidfd is None:
+            return
+        if signum == signal.SIGKILL:
+            process.send_signal_to_group(pidfd, pid, signum)
+            # A child that has just been forked leads no group yet.
+        process.send_signal(pidfd, signum)
+
+    def forget(self, pid: int) -> None:
+        """The worker has ended."""
+        pidfd = self._pidfds.pop(pid, None)
+        if pidfd is not None:
+            del self._pids[pidfd], self._started_ticks[pid]
+            self._poller.unregister(pidfd)
+            os.close(pidfd)
+
+    def close(self) -> None:
+        for pid in list(self._pidfds):
+            self.forget(pid)
+
+
+def _started_ticks(pid: int, pidfd: int) -> int:
+    """0 if the worker has ended and was reaped already."""
+    try:
+        ticks = process.start_time_ticks(pid)
+        # If the pidfd still has its process now, the number was that process's when it was looked at.
+        return ticks if process.send_signal(pidfd, 0) else 0
+    except ClusterError:
+        return 0

@@ -1,0 +1,208 @@
+"""A worker's side of the status board: what it publishes of itself, and what it reads of the others.
+
+Guarantees: counters go on from where the worker's former incarnation left them. The spouts' accounts, and what was sent
+outside of any tree, lie on the board itself and are exact whenever the worker dies (`engine.report.account`). The rest
+is published every few milliseconds: a death loses so much of it (never a tuple: those are the ackers').
+
+The worker's loop thread.
+"""
+
+from __future__ import annotations
+
+import time
+from array import array
+from operator import add
+from pathlib import Path
+
+from squall.engine.api.failure import Failure
+from squall.engine.core.peer_board import PeerChange
+from squall.engine.core.worker_core import WorkerCore
+from squall.engine.report.account import ACCOUNT_COLUMNS
+from squall.engine.report.metrics import FIRST_GAUGE, TASK_COUNTERS, SpoutStats
+from squall.ipc.board import (
+    READY,
+    SLOT_ACTIVE,
+    SLOT_AT_HAND,
+    SLOT_BACKLOG,
+    SLOT_CONGESTED,
+    SLOT_EXPLAINED,
+    SLOT_HEARTBEAT_NS,
+    SLOT_HELD_BYTES,
+    SLOT_IDENTITY,
+    SLOT_LINKS,
+    SLOT_PROGRESS,
+    SLOT_QUIET,
+    SLOT_RSS_BYTES,
+    SLOT_WORKING_NS,
+    STARTING,
+    Board,
+)
+from squall.ipc.data_plane import DataPlane
+from squall.ipc.rundir import RunDir
+from squall.scheduler.common.messages import WorkerBoot
+from squall.scheduler.records.last_words import read_last_words
+
+_COUNTERS = len(TASK_COUNTERS)
+_LIVES = (STARTING, READY)
+
+
+class WorkerBoard:
+    """One worker's view of its topology's board; an `engine.core.peer_board.PeerBoard`."""
+
+    def __init__(self, board: Board, core: WorkerCore, plane: DataPlane, run_dir: RunDir, boot: WorkerBoot) -> None:
+        me, incarnation = boot.slot_index, boot.incarnation
+        self._board = board
+        self._run_dir = run_dir
+        self._boot = boot
+        self._words = board.words
+        self._core = core
+        self._plane = plane
+        self._me = me
+        self._incarnation = incarnation
+        self._at = board.slot_at(me)
+        self._seen = [0] * board.n_slots
+        self._identities = board.column(SLOT_IDENTITY)
+        self._congested = board.column(SLOT_CONGESTED)
+        self._full = board.full
+        self._mine = frozenset(core.bolt_tasks)
+        self._said_full: set[int] = set()
+        for task in self._mine:
+            self._full[task - 1] = 0
+        self._words[self._at + SLOT_CONGESTED] = 0
+        self._base: dict[int, list[int]] = {}
+        for task, stats in core.stats.items():
+            counters = board.task_counters(task)
+            grown = [counters[name] for name in TASK_COUNTERS[:FIRST_GAUGE]]
+            if isinstance(stats, SpoutStats):
+                # Its account is on the board, and what it says is the total.
+                grown[: len(ACCOUNT_COLUMNS)] = [0] * len(ACCOUNT_COLUMNS)
+            self._base[task] = grown + [0] * (_COUNTERS - FIRST_GAUGE)
+            stats.histogram = board.task_histogram(task)
+        self._progress = self._words[self._at + SLOT_PROGRESS]
+        self._words[self._at + SLOT_WORKING_NS] = 0
+        self._words[self._at + SLOT_AT_HAND] = 0
+        self._is_working = False
+        self.has_taken_turns = True
+        """Whether any turn since the last `publish` did something; the caller says so."""
+        self._link_base = list(board.link_counts(me).values())
+        self._met: set[int] = set()
+        self._reconnects = 0
+        self._lost_before = self._lost = 0
+
+    def changed_peers(self) -> list[PeerChange]:
+        """Every other worker that is not as it was at the last call."""
+        before, self._seen = self._seen, self._identities.tolist()
+        if before == self._seen:
+            return []
+        pairs = enumerate(zip(before, self._seen, strict=True))
+        return [
+            (slot, now >> 8, now & 0xFF in _LIVES, now & 0xFF == READY)
+            for slot, (was, now) in pairs if now != was and slot != self._me
+        ]
+
+    def connecting(self, slot: int, incarnation: int) -> Path:
+        """A link to a peer is being opened; where it listens."""
+        self._reconnects += slot in self._met
+        self._met.add(slot)
+        place = self._boot.assignment.workers[slot]
+        return socket_path(self._run_dir, self._boot, place.node, place.port, incarnation)
+
+    def last_words(self, slot: int, incarnation: int) -> dict[int, Failure] | None:
+        """What another worker, dead by now, says that it ended by; None if it ended without a word."""
+        if not self._board.explained(slot, incarnation):
+            return None
+        return read_last_words(self._run_dir, self._boot.topology.id, slot, incarnation)
+
+    def explain(self, charged: bool) -> None:
+        """This incarnation is about to end by an exception; `charged`: to a tuple that has a limit."""
+        self._words[self._at + SLOT_EXPLAINED] = self._incarnation << 1 | charged
+
+    def others_congested(self) -> bool:
+        """Whether any other worker asks the spouts to wait."""
+        congested = self._congested.tolist()
+        congested[self._me] = 0
+        return any(congested)
+
+    def full_elsewhere(self) -> frozenset[int]:
+        """Tasks of other workers whose queues are full, as their workers say. None, unless `others_congested`."""
+        return frozenset(task for task, full in enumerate(self._full.tolist(), 1) if full) - self._mine
+
+    def publish_full(self) -> None:
+        """Say at once which queues here are full, and which are no longer: others keep sending until they know."""
+        full = self._core.pressure.full
+        if full == self._said_full:
+            return
+        for task in self._said_full ^ full:
+            self._full[task - 1] = task in full
+        self._said_full = set(full)
+        if full:
+            self._words[self._at + SLOT_CONGESTED] = 1
+
+    def publish(self, worked: bool, congested: bool) -> None:
+        """Write everything that may have changed. `worked`: whether the turn that ends now did anything."""
+        words, at = self._words, self._at
+        core = self._core
+        quiet = not worked and core.quiet
+        if worked or self.has_taken_turns:
+            # The turns before may have gone unpublished: what was said then is not one moment with what is said now.
+            self.has_taken_turns = False
+            self._progress += 1
+            words[at + SLOT_QUIET] = 0
+            words[at + SLOT_PROGRESS] = self._progress
+        words[at + SLOT_BACKLOG] = core.backlog
+        words[at + SLOT_CONGESTED] = congested or core.pressure.congested
+        words[at + SLOT_HELD_BYTES] = core.pressure.held_bytes
+        words[at + SLOT_ACTIVE] = core.active
+        self._publish_tasks()
+        self._publish_links()
+        if not self._is_working and core.has_worked:
+            self._is_working = True
+            words[at + SLOT_WORKING_NS] = time.monotonic_ns()
+        # Last, so that who sees "quiet" sees the counters and link positions that belong to it.
+        words[at + SLOT_QUIET] = quiet
+        self._plane.confirm_acks()
+        words[at + SLOT_HEARTBEAT_NS] = time.monotonic_ns()
+
+    def publish_memory(self, rss_bytes: int) -> None:
+        """For whoever asks, after a death, whether it was memory."""
+        self._words[self._at + SLOT_RSS_BYTES] = rss_bytes
+
+    def _publish_tasks(self) -> None:
+        words, board, core = self._words, self._board, self._core
+        core.refresh_gauges()
+        for task, stats in core.stats.items():
+            at = board.task_at(task)
+            counters = stats.counters()
+            base = self._base[task]
+            words[at : at + _COUNTERS] = array("Q", map(add, counters, base))
+            touched = stats.touched
+            if touched:
+                histogram, at = stats.histogram, at + _COUNTERS
+                for bucket in touched:
+                    words[at + bucket] = histogram[bucket]
+                touched.clear()
+
+    def _publish_links(self) -> None:
+        words, board, me = self._words, self._board, self._me
+        for peer, incarnation, sent, processed in self._plane.positions():
+            words[board.link_at(me, peer)] = link_word(self._incarnation, incarnation, sent)
+            words[board.link_at(peer, me) + 1] = link_word(incarnation, self._incarnation, processed)
+        lost = self._plane.lost
+        if lost < self._lost:
+            # A peer was replaced, and what its link had counted went with it.
+            self._lost_before += self._lost - lost
+        self._lost = lost
+        counts = self._plane.counts
+        now = (lost + self._lost_before, counts["frames repeated"], counts["frames refused"], self._reconnects)
+        for index, (base, count) in enumerate(zip(self._link_base, now, strict=True)):
+            words[self._at + SLOT_LINKS + index] = base + count
+
+
+def socket_path(run_dir: RunDir, boot: WorkerBoot, node: str, port: int, incarnation: int) -> Path:
+    """Where an incarnation of a worker of this assignment listens."""
+    return run_dir.worker_socket(boot.topology.id, boot.assignment.version, node, port, incarnation)
+
+
+def link_word(sender_incarnation: int, receiver_incarnation: int, position: int) -> int:
+    """A position on a link, marked with the two incarnations it is between: equal words mean nothing is under way."""
+    return (sender_incarnation & 0xFFFF) << 48 | (receiver_incarnation & 0xFFFF) << 32 | position & 0xFFFF_FFFF

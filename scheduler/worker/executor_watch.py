@@ -1,0 +1,44 @@
+"""Watches the executors of a worker that have a thread of their own: one that does not get on ends the worker.
+
+The supervisor watches the loop, the loop watches these threads: it is in the same process, so it can tell which tuple
+is at hand, fail exactly its trees and show where the thread is. Where code holds the interpreter's lock, the loop
+stands still too, and that is the supervisor's business.
+
+Guarantees: only time in which the loop turned counts, so a worker that was stopped and goes on blames nobody.
+
+The worker's loop thread.
+"""
+
+from __future__ import annotations
+
+from squall.engine.core.worker_core import WorkerCore
+from squall.scheduler.common.progress_watch import ProgressWatch
+
+LONGEST_GAP_SECS = 1.0
+"""A loop that turns ever is back sooner: an idle one looks five times a second."""
+
+
+class ExecutorWatch:
+    """Looked at with every publication; two comparisons for each blocking executor that has a limit."""
+
+    def __init__(self, core: WorkerCore) -> None:
+        self._outbox = core.outbox
+        self._runners = [
+            (number, runner, runner.execute_timeout_secs)
+            for number, runner in enumerate(core.blocking)
+            if runner.execute_timeout_secs is not None
+        ]
+        self._progress = ProgressWatch(LONGEST_GAP_SECS)
+
+    def look(self, now: float) -> None:
+        """Raises TaskHung if a tuple is at hand for longer than its component allows; its trees have been failed."""
+        for number, runner, limit_secs in self._runners:
+            at_hand = runner.at_hand
+            if not at_hand:
+                self._progress.forget(number)
+                continue
+            secs = self._progress.still_secs(number, at_hand, now)
+            if secs > limit_secs:
+                hung = runner.give_up(round(secs, 1), self._outbox)
+                if hung is not None:
+                    raise hung

@@ -1,0 +1,314 @@
+"""A worker process: gives a turn (`engine.core.turn`) its links, its board and its time, and has it run again and
+again.
+
+::
+
+    turn ─► publish, now and then ─► files ─► control events (nothing done? wait for an event) ─► turn ...
+
+Guarantees
+    * A worker serves one topology, as one incarnation of one slot. It ends with code 0 only when told to stop.
+    * What user code raised is told to the supervisor, and its trees are failed, before the process ends.
+    * A worker whose topology is no more, or has moved without it, ends by itself (`scheduler.worker.lease`).
+    * A peer's death is acted upon within one turn, or one idle wait of at most 30 ms.
+
+Relies on: being forked by `scheduler.forking.parent` from a process that never had a ZeroMQ context or a second thread.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import os
+import sys
+import time
+from typing import Any
+
+import zmq
+
+from squall.engine.api.config import Config
+from squall.engine.api.failure import Failure
+from squall.engine.api.plan import ExecutorPlan, Plan
+from squall.engine.api.user_metrics import UserMetrics
+from squall.engine.core.assemble import Assembler, Surroundings
+from squall.engine.core.closing import close_tasks
+from squall.engine.core.turn import Turn
+from squall.engine.core.worker_core import WorkerCore
+from squall.engine.foreign.plain_text import plain, plain_lines
+from squall.engine.foreign.text import text_of_error
+from squall.engine.tracking.peers import Peers
+from squall.ipc.ack_lanes import AckLanes
+from squall.ipc.board import Board
+from squall.ipc.connection_watch import ConnectionWatch
+from squall.ipc.control import ControlClient
+from squall.ipc.data_plane import DataPlane
+from squall.ipc.frame import opening_of
+from squall.ipc.line_file import append_line
+from squall.ipc.metric_file import MetricFile
+from squall.ipc.rundir import RunDir
+from squall.scheduler.common import blob, process
+from squall.scheduler.common.code_store import CodeStore
+from squall.scheduler.common.fault_points import from_environment, link_shim_from_environment
+from squall.scheduler.common.messages import Assignment, SetStatus, WorkerBoot, WorkerFailed, WorkerReady
+from squall.scheduler.records.last_words import write_last_words
+from squall.scheduler.worker.board import WorkerBoard, socket_path
+from squall.scheduler.worker.executor_watch import ExecutorWatch
+from squall.scheduler.worker.files import WorkerFiles
+from squall.scheduler.worker.lease import Lease
+from squall.scheduler.worker.no_debugger import refuse_breakpoints
+from squall.scheduler.worker.step_aside import StepAside
+from squall.scheduler.worker.trial_turn import BoardTrialTurn
+
+EXIT_OK, EXIT_CRASHED = 0, 1
+
+_SAMPLES_NS = 1_000_000_000
+"""How often users' gauges and the worker's memory are read, and its lease is looked at."""
+_GC_THRESHOLD = 50_000
+"""Tuples come and go by reference count; the cycle collector only costs the tuple path (4 % at its default of 700)."""
+
+
+def plan_of(assignment: Assignment) -> Plan:
+    """The engine's view of an assignment."""
+    executors = [
+        [ExecutorPlan(e.component, e.first_task, e.last_task) for e in worker] for worker in assignment.executors
+    ]
+    return Plan(executors, [str(slot) for slot in assignment.workers])
+
+
+class Worker:
+    """One worker process. Everything runs on its main thread but executors of blocking bolts."""
+
+    def __init__(self, boot: WorkerBoot) -> None:
+        self._boot = boot
+        self._name = f"{boot.node}:{boot.port}"
+        self._run_dir = RunDir(boot.run_dir)
+        self._config = Config(**boot.topology.conf)
+        self._faults = from_environment(boot.incarnation)
+        self._plan = plan_of(boot.assignment)
+        self._peers = Peers(self._plan.n_workers, boot.slot_index)
+        self._board = Board.attach(str(self._run_dir.board(boot.topology.id, boot.assignment.version)))
+        self._lease = Lease(self._board, boot.slot_index, boot.incarnation)
+        self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
+        self._wake_fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        shim = link_shim_from_environment(boot.slot_index)
+        lanes = AckLanes(self._board.lanes, self._board.n_slots, boot.slot_index, boot.incarnation)
+        key = self._run_dir.key()
+        self._plane = DataPlane(
+            self._context, opening_of(key, boot.topology.id, boot.assignment.version), boot.slot_index,
+            boot.incarnation, socket_path(self._run_dir, boot, boot.node, boot.port, boot.incarnation),
+            self._config.link_window_bytes, self._config.arena_bytes, shim,
+            # Who breaks links on purpose wants to see what becomes of the acks.
+            lanes if shim is None else None, self._config.max_frame_bytes,
+        )
+        self._control = ControlClient(
+            self._run_dir.node_socket(boot.node), key,
+            boot.sender, self._context,
+        )
+        self._poller = zmq.Poller()
+        self._supervisor = ConnectionWatch(self._control.socket)
+        self._supervisor_gone = False
+        for source in (self._plane.inbound, self._control.socket, self._supervisor.source, self._wake_fd):
+            self._poller.register(source, zmq.POLLIN)
+        self._bounded = self._config.max_crashes is not None or self._config.max_attempts is not None
+        self._files = WorkerFiles(self._run_dir, boot, self._plan, self._report_error)
+        self._stopping = False
+        self._active = boot.topology.status == "ACTIVE"
+        self._samples_at_ns = 0
+        self._rests = False
+        """Nothing was done since users' gauges were read."""
+        self._metric_file = MetricFile(self._run_dir.metrics(boot.topology.id), boot.slot_index, boot.incarnation)
+        self._metrics = UserMetrics(self._metric_file.allocate)
+        self._core: WorkerCore
+        self._shared: WorkerBoard
+        self._turn: Turn
+
+    # ---- start ----
+
+    def open(self) -> None:
+        """Load the topology, open its tasks, tell the supervisor."""
+        boot = self._boot
+        self._pass("open")
+        self._peers.update(boot.slot_index, boot.incarnation, True)
+        refuse_breakpoints(self._component_at_hand, lambda text: _log(f"{self._name}: {text}"))
+        topology = blob.load(CodeStore(self._run_dir.code).get(boot.topology.blob), boot.topology.sys_path)
+        around = Surroundings(
+            topology_name=boot.topology.name,
+            worker=self._name,
+            attempt=boot.incarnation,
+            now_ns=time.monotonic_ns,
+            state_root=str(self._run_dir.topology_state(boot.topology.name)),
+            report_error=self._report_error,
+            dead_letter=self._dead_letter,
+            note_failure=self._files.note_failure,
+            journal=self._files.journal,
+            trial_turn=BoardTrialTurn(self._board, boot.slot_index, self._bounded),
+            wake=self._wake,
+            copy=blob.copy_component,
+            metrics=self._metrics,
+            at_hand=self._board.at_hand(boot.slot_index),
+            account=self._board.account,
+        )
+        self._core = Assembler(topology, self._plan, self._config, boot.slot_index, self._peers, around).build()
+        self._core.untracked = self._board.flow(boot.slot_index)
+        self._core.take_back_quiet_in(self._board.said_quiet(boot.slot_index))
+        self._threads = ExecutorWatch(self._core)
+        self._shared = WorkerBoard(self._board, self._core, self._plane, self._run_dir, boot)
+        self._turn = Turn(
+            self._core, self._plane, self._shared, self._config, time.monotonic_ns, StepAside(),
+            None if self._faults is None else self._pass,
+        )
+        self._turn.follow_peers()
+        self._shared.publish_memory(process.rss_bytes(os.getpid()))
+        self._files.take_requests(self._core)
+        self._shared.publish(worked=True, congested=False)
+        # What exists now lives as long as the worker: the collector need not look at it again.
+        gc.collect()
+        gc.freeze()
+        gc.set_threshold(_GC_THRESHOLD, 20, 50)
+        self._say_ready()
+        self._pass("ready")
+        self._core.set_active(self._active)
+
+    # ---- the loop ----
+
+    def run(self) -> None:
+        """Turn until told to stop. Raises TaskCrashed and LeaseEnded."""
+        turn, shared = self._turn, self._shared
+        turn.get_up()
+        while not self._stopping:
+            worked = turn.run()
+            if worked:
+                self._rests = False
+                shared.has_taken_turns = True
+            if turn.shows:
+                self._sample(worked, turn.ended_ns)
+                shared.publish(worked, turn.blocked)
+                if worked:
+                    self._pass("publish")
+            elif worked:
+                continue
+            self._files.turn(self._core)
+            self._wait()
+
+    def _pass(self, point: str) -> None:
+        """Pass a fault point."""
+        if self._faults is not None:
+            self._faults.hit(f"worker.{point}")
+
+    def _sample(self, worked: bool, now_ns: int) -> None:
+        """Read users' gauges now and then, and before the worker says that it rests: drained, it shows the last."""
+        due = now_ns >= self._samples_at_ns
+        if due:
+            self._lease.check()
+        self._threads.look(now_ns / 1e9)
+        if due or not (worked or self._rests):
+            self._files.flush()
+            self._metrics.sample(self._gauge_raised)
+            self._rests = not worked
+        if due:
+            self._samples_at_ns = now_ns + _SAMPLES_NS
+            self._shared.publish_memory(process.rss_bytes(os.getpid()))
+
+    def _wait(self) -> None:
+        """Take in control events; when the turn did nothing, sleep until something happens or may happen."""
+        timeout_ms = self._turn.lie_down()
+        events: list[tuple[Any, int]] = self._poller.poll(timeout_ms)
+        self._turn.get_up()
+        for source, _ in events:
+            if source == self._wake_fd:
+                os.eventfd_read(self._wake_fd)
+            elif source is self._control.socket:
+                self._take_control()
+            elif source is self._supervisor.source:
+                self._follow_supervisor()
+
+    def _follow_supervisor(self) -> None:
+        """A new supervisor can only answer whom it has heard of."""
+        for connected in self._supervisor.changes():
+            if connected and self._supervisor_gone:
+                self._say_ready()
+            self._supervisor_gone = not connected
+
+    def _say_ready(self) -> None:
+        self._control.send_event(WorkerReady(self._boot.port, self._boot.incarnation, os.getpid()))
+
+    def _take_control(self) -> None:
+        while (event := self._control.recv_event()) is not None:
+            if event.method == "SetStatus":
+                self._core.set_active(event.decode(SetStatus).status == "ACTIVE")
+                # Who waits for the spouts to rest hears of it at once.
+                self._turn.stir()
+            elif event.method == "StopWorker":
+                self._stopping = True
+
+    def _wake(self) -> None:
+        """Any thread."""
+        os.eventfd_write(self._wake_fd, 1)
+
+    # ---- telling ----
+
+    def _component_at_hand(self) -> str:
+        task = self._board.at_hand(self._boot.slot_index)[0]
+        return f"{self._plan.task_component[task]}[{task}]" if task in self._plan.task_component else "a component"
+
+    def _report_error(self, component: str, task: int, text: str) -> None:
+        _log(f"error reported by {component}[{task}]: {text}")
+
+    def _gauge_raised(self, component: str, task: int, error: BaseException) -> None:
+        self._report_error(component, task, text_of_error(error))
+
+    def _dead_letter(self, component: str, task: int, message_id: Any, values: Any, failure: Failure) -> None:
+        self._files.dead_letter(component, task, message_id, values, failure)
+
+    def fail(self, component: str, task: int, error: str, text: str) -> None:
+        """Last words: to the log, to the supervisor, and to the trees' ackers."""
+        _log(f"{self._name}: {error}\n{text}")
+        boot = self._boot
+        self._control.send_event(WorkerFailed(boot.port, boot.incarnation, component, task, error, text))
+
+    def send_last(self) -> None:
+        """Send what the crash left behind: the failures of the trees at hand, so that they are replayed at once."""
+        boot = self._boot
+        fails = dict(self._core.outbox.fails)
+        try:
+            write_last_words(self._run_dir, boot.topology.id, boot.slot_index, boot.incarnation, fails)
+            explained = True
+        except OSError as error:
+            # The trees fail all the same: by the frames that leave now, or as those of a worker that died.
+            _log(f"{self._name}: no last words: {plain(error)}")
+            explained = False
+        self._core.tracking.charge()
+        self._turn.settle()
+        self._core.end_attempts()
+        # Before the death is on the board: others then know that it was none of their tuples' doing.
+        if explained:
+            self._shared.explain(bool(fails) and self._bounded)
+        self._turn.send_last()
+        self._shared.publish(worked=True, congested=False)
+        self._files.flush()
+
+    def close_tasks(self) -> int:
+        """Call `close` and `cleanup`; the exit code."""
+        self._pass("stop")
+        self._core.end_attempts()
+        self._files.flush()
+        code = EXIT_OK
+        for crash in close_tasks(self._core):
+            code = EXIT_CRASHED
+            self.fail(crash.component, crash.task, str(crash), crash.traceback_text)
+            path = self._run_dir.close_errors(self._boot.topology.id, self._boot.slot_index)
+            append_line(path, json.dumps(str(crash)))
+        return code
+
+    def close(self) -> None:
+        """Close sockets; waits briefly for what was sent."""
+        self._supervisor.close()
+        self._control.close()
+        self._plane.close()
+        self._context.term()
+        self._metric_file.close()
+        os.close(self._wake_fd)
+
+
+def _log(text: str) -> None:
+    sys.stderr.write(plain_lines(text) + "\n")
+    sys.stderr.flush()

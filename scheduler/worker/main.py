@@ -1,0 +1,55 @@
+"""The entry point of a worker process: opens a worker, lets it turn, and has it say what it died of.
+
+Guarantees: whatever ends it, the supervisor is told first, and the exit code says whether it was told to stop.
+
+Relies on: being called in the only thread of a process that was just forked.
+"""
+
+from __future__ import annotations
+
+from squall.engine.core.executor import TaskCrashed
+from squall.engine.errors import SquallError
+from squall.engine.foreign.text import text_of_error, traceback_of
+from squall.scheduler.common.messages import WorkerBoot
+from squall.scheduler.worker.lease import LeaseEnded
+from squall.scheduler.worker.loop import EXIT_CRASHED, Worker
+
+
+def _internal(error: BaseException) -> str:
+    """What to say of an error that is not the user code's: Squall's own errors speak for themselves."""
+    if isinstance(error, SquallError):
+        return str(error)
+    if isinstance(error, MemoryError):
+        return f"the worker has no memory left: {text_of_error(error)}"
+    return f"internal error of the worker, a bug in Squall: {text_of_error(error)}"
+
+
+def worker_main(boot: WorkerBoot) -> int:
+    """Entry point after the fork; the exit code."""
+    worker = Worker(boot)
+    try:
+        worker.open()
+    except TaskCrashed as crash:
+        worker.fail(crash.component, crash.task, str(crash), crash.traceback_text)
+        worker.close()
+        return EXIT_CRASHED
+    except BaseException as error:
+        worker.fail("", 0, _internal(error), traceback_of(error))
+        worker.close()
+        return EXIT_CRASHED
+    try:
+        worker.run()
+        code = worker.close_tasks()
+    except TaskCrashed as crash:
+        worker.fail(crash.component, crash.task, str(crash), crash.traceback_text)
+        worker.send_last()
+        code = EXIT_CRASHED
+    except LeaseEnded as end:
+        # Nobody waits for what it has, and its name may be another's: it closes no task and writes nothing more.
+        worker.fail("", 0, str(end), "")
+        code = EXIT_CRASHED
+    except BaseException as error:
+        worker.fail("", 0, _internal(error), traceback_of(error))
+        code = EXIT_CRASHED
+    worker.close()
+    return code
