@@ -82,12 +82,15 @@ def secret_ns(body: bytes) -> float:
 
 def frame_ns(rows: int) -> float:
     """Nanoseconds of the process that a frame with so many tuples takes, both ends and ZeroMQ's threads together."""
-    context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
+    contexts: list[zmq.Context[zmq.Socket[bytes]]] = [zmq.Context() for _ in range(2)]
     with tempfile.TemporaryDirectory(prefix="sq-") as directory:
         paths = [Path(directory) / str(slot) for slot in (0, 1)]
-        planes = [DataPlane(context, OPENING, slot, 1, path, 1 << 30, 0) for slot, path in enumerate(paths)]
+        planes = [DataPlane(contexts[slot], OPENING, slot, 1, path, 1 << 30, 0) for slot, path in enumerate(paths)]
         planes[0].connect(1, 1, paths[1])
         planes[1].connect(0, 1, paths[0])
+        while not all(plane.has_input for plane in planes):
+            for plane in planes:
+                plane.answer_door()
         best = float("inf")
         for _ in range(_ROUNDS):
             came, began = 0, time.process_time_ns()
@@ -99,7 +102,8 @@ def frame_ns(rows: int) -> float:
             best = min(best, (time.process_time_ns() - began) / (_FRAMES // 4))
         for plane in planes:
             plane.close()
-    context.term()
+    for context in contexts:
+        context.term()
     return best
 
 

@@ -3,6 +3,7 @@
 Guarantees
     * What `recv`, `call` and `recv_event` hand out was signed with the cluster's key and is no repeat (`ipc.envelope`);
       anything else is dropped and counted in `refused`, and never decoded.
+    * A server takes no message from a connection that has not given the password derived from the key (`ipc.door`).
     * A reply answers its own request: late replies of a request that timed out are dropped.
     * Nothing here waits longer than it was told, and no queue is unbounded.
     * A process that died and came back under the same name is reached under its new connection; frames of the old one
@@ -24,12 +25,13 @@ import time
 from collections import OrderedDict, deque
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, NamedTuple, TypeAlias, TypeVar
+from typing import Literal, NamedTuple, TypeVar
 
 import msgspec
 import zmq
 
 from squall.engine.errors import ClusterError, ProtocolError, UsageError
+from squall.ipc.door import Context, Door, knock, password_of
 from squall.ipc.envelope import MAX_FRAME_BYTES, MAX_SESSIONS, Envelope, Kind, Opener, Sealer
 from squall.ipc.rundir import check_socket_path
 
@@ -40,14 +42,15 @@ MAX_KEPT_EVENTS = 10_000
 REFUSALS_PER_RECV = 100
 """Bad frames that one `recv` skips before it lets its caller look after other work."""
 HANDSHAKE_MS = 5_000
-"""A connection that does not speak ZMTP within this time is closed."""
+"""A connection that has not been let in within this time is closed."""
 RECONNECT_MS, RECONNECT_MAX_MS = 20, 500
 """A daemon that restarts is found again within this time."""
 CLIENT_LINGER_SECS = 0.5
 """What `ControlClient.close` grants unsent frames, such as a worker's last words. None unsent, nothing waited for."""
 
+_PURPOSE = b"control plane"
+
 ErrorKind = Literal["UsageError", "ClusterError"]
-Context: TypeAlias = "zmq.Context[zmq.Socket[bytes]]"
 M = TypeVar("M", bound=msgspec.Struct)
 
 
@@ -93,9 +96,9 @@ class ControlServer:
     """The serving end (ROUTER) of Nimbus or a supervisor. One owner thread."""
 
     def __init__(self, path: str | os.PathLike[str], key: bytes, name: str, context: Context | None = None) -> None:
+        """A context has one server."""
         self.path = check_socket_path(Path(path))
-        self.refused = 0
-        """Frames that were dropped because they were not to be believed."""
+        self._refused = 0
         self._sealer = Sealer(key, name)
         self._opener = Opener(key, self._sealer.session)
         self._routes: OrderedDict[str, _Route] = OrderedDict()
@@ -103,6 +106,7 @@ class ControlServer:
         self._owns_context = context is None
         self._context = zmq.Context() if context is None else context
         self.socket = _socket(self._context, zmq.ROUTER)
+        self._door = Door(self._context, self.socket, password_of(key, _PURPOSE), HANDSHAKE_MS)
         try:
             self.socket.setsockopt(zmq.ROUTER_MANDATORY, 1)
             self.socket.bind(f"ipc://{self.path}")
@@ -111,8 +115,19 @@ class ControlServer:
             raise ClusterError(f"cannot listen on {self.path}: {error}") from None
         self._bound = self.path.stat()
 
+    @property
+    def sources(self) -> tuple[zmq.Socket[bytes], ...]:
+        """What to poll: when there is something, `recv` is due, until it finds nothing."""
+        return self.socket, self._door.knocks
+
+    @property
+    def refused(self) -> int:
+        """Frames that were dropped because they were not to be believed, and connections that were not let in."""
+        return self._refused + self._door.refused
+
     def recv(self) -> Incoming | None:
-        """The next believable frame, or None if there is none now. Does not wait."""
+        """The next believable frame, or None if there is none now. Does not wait. Lets in who has connected."""
+        self._door.take()
         for _ in range(REFUSALS_PER_RECV):
             try:
                 identity, *parts = self.socket.recv_multipart(zmq.NOBLOCK)
@@ -123,7 +138,7 @@ class ControlServer:
                 if envelope.kind not in ("request", "event"):
                     raise ProtocolError(f"{envelope.kind} frame from {envelope.sender}: nothing was asked of it")
             except ProtocolError:
-                self.refused += 1
+                self._refused += 1
                 continue
             self._learn_route(envelope, identity)
             return _incoming(envelope, identity)
@@ -177,6 +192,7 @@ class ControlServer:
             self._routes.popitem(last=False)
 
     def _close_zmq(self, linger_secs: float) -> None:
+        self._door.close()
         self.socket.close(linger=math.ceil(linger_secs * 1000))
         if self._owns_context:
             self._context.term()
@@ -200,6 +216,7 @@ class ControlClient:
         self._owns_context = context is None
         self._context = zmq.Context() if context is None else context
         self.socket = _socket(self._context, zmq.DEALER)
+        knock(self.socket, password_of(key, _PURPOSE), HANDSHAKE_MS)
         self.socket.setsockopt(zmq.RECONNECT_IVL, RECONNECT_MS)
         self.socket.setsockopt(zmq.RECONNECT_IVL_MAX, RECONNECT_MAX_MS)
         self.socket.connect(f"ipc://{self.path}")
@@ -286,7 +303,6 @@ def _socket(context: Context, socket_type: int) -> zmq.Socket[bytes]:
     socket.setsockopt(zmq.LINGER, 0)
     socket.setsockopt(zmq.MAXMSGSIZE, MAX_FRAME_BYTES)
     socket.set_hwm(QUEUE_FRAMES)
-    socket.setsockopt(zmq.HANDSHAKE_IVL, HANDSHAKE_MS)
     return socket
 
 

@@ -11,9 +11,10 @@
 
 Guarantees: see `ipc.link`; a send never blocks (the credit window bounds what ZeroMQ queues); a bad frame is counted
 and dropped, it never raises. A frame that does not carry the secret of this version of the topology's assignment
-changes nothing but that count, and is not kept while it is read; a connection that announces one longer than
-`max_frame_bytes` is closed. The path of a socket holds topology, version, node, port and incarnation, so a frame can
-only reach the incarnation it was meant for.
+changes nothing but that count, and is not kept while it is read. A connection that has not given a password derived
+from that secret is not listened to (`ipc.door`); one that announces a part longer than `PART_BYTES` is closed. The path
+of a socket holds topology, version, node, port and incarnation, so a frame can only reach the incarnation it was meant
+for.
 
 One thread, in a process that was forked before any ZeroMQ context existed.
 """
@@ -25,7 +26,7 @@ import errno
 import os
 import select
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -37,8 +38,10 @@ from squall.engine.flow.parcel import Parcel
 from squall.engine.foreign.text import text_of_error
 from squall.ipc import codec
 from squall.ipc.ack_lanes import AckLanes
+from squall.ipc.door import Context, Door, knock, password_of
 from squall.ipc.frame import CREDIT, DATA, HEADER_BYTES, HELLO, KINDS, Header, is_ours, seal, unseal
 from squall.ipc.link import LinkReceiver, LinkSender
+from squall.ipc.parts import PART_BYTES, cut, join
 from squall.ipc.payloads import Payloads
 from squall.ipc.shim import LinkShim
 
@@ -55,12 +58,13 @@ class DataPlane:
     """Links of one worker; an `engine.core.transport.Transport`."""
 
     def __init__(
-        self, context: zmq.Context[zmq.Socket[bytes]], opening: bytes, me: int, incarnation: int, path: Path | str,
+        self, context: Context, opening: bytes, me: int, incarnation: int, path: Path | str,
         window_bytes: int, arena_bytes: int, shim: LinkShim | None = None, lanes: AckLanes | None = None,
-        max_frame_bytes: int = 1 << 30,
+        max_frame_bytes: int = 1 << 30, door: Callable[[Context, zmq.Socket[bytes], bytes], Door] = Door,
     ) -> None:
-        """`opening`: see `ipc.frame.opening_of`. Without `lanes`, acks travel in frames only."""
+        """`opening`: see `ipc.frame.opening_of`. Without `lanes`, acks travel in frames only. One plane per context."""
         self._opening = opening
+        self._password = password_of(opening, b"data plane")
         self._max_frame_bytes = max_frame_bytes
         # Header and descriptors (some 40 bytes for each buffer of 64 KiB and more) take less than the rest.
         self._surely_fits_bytes = max_frame_bytes - max_frame_bytes // 512 - 4096
@@ -76,11 +80,14 @@ class DataPlane:
         self._payloads = Payloads(arena_bytes, self.counts)
         self._context = context
         self.inbound: zmq.Socket[bytes] = self._socket(zmq.PULL)
-        # Of each part. ZeroMQ compares what is announced before it makes room for it, and hangs up.
-        self.inbound.setsockopt(zmq.MAXMSGSIZE, max_frame_bytes)
+        # Of each part. ZeroMQ compares what is announced before it makes room for it, and hangs up. Whoever asks to be
+        # let in may say as much.
+        self.inbound.setsockopt(zmq.MAXMSGSIZE, min(max_frame_bytes, PART_BYTES))
+        self._door = door(context, self.inbound, self._password)
         try:
             self.inbound.bind(f"ipc://{self._path}")
         except zmq.ZMQError as error:
+            self._door.close()
             self.inbound.close()
             raise ClusterError(f"cannot listen on {self._path}: {error}") from error
         self._news = select.poll()
@@ -104,6 +111,7 @@ class DataPlane:
         """Open the link to a peer that is ready. Once per incarnation: frames are numbered from 1 again."""
         self.disconnect(slot)
         socket = self._socket(zmq.PUSH)
+        knock(socket, self._password)
         socket.connect(f"ipc://{path}")
         self._outbound[slot] = (socket, LinkSender(self._window_bytes), incarnation)
         self._put(slot, HELLO, 0, [])
@@ -137,6 +145,15 @@ class DataPlane:
     def rested(self) -> set[int]:
         """Connected peers that have processed everything they were sent."""
         return {slot for slot, (_, sender, _) in self._outbound.items() if not sender.under_way_bytes}
+
+    @property
+    def knocks(self) -> zmq.Socket[bytes]:
+        """What to poll beside `inbound`: when a peer knocks, `answer_door` is due."""
+        return self._door.knocks
+
+    def answer_door(self) -> None:
+        """Let in the peers that have connected, and count those who are none. Also due now and then, for the count."""
+        self._door.take()
 
     def take_heard(self) -> set[int]:
         """Peers that data has come from since the last call."""
@@ -184,11 +201,11 @@ class DataPlane:
         self.counts["frames sent"] += 1
         if self._shim is not None:
             for other in self._shim.apply(slot, kind, [bytes(part) for part in (first, *body[1:])]):
-                socket.send_multipart(other, _NOBLOCK)
-        elif len(body) < 2:
+                socket.send_multipart(cut(other), _NOBLOCK)
+        elif len(body) < 2 and len(first) < PART_BYTES:
             socket.send(first, _NOBLOCK)
         else:
-            socket.send_multipart([first, *body[1:]], _NOBLOCK, copy=True)
+            socket.send_multipart(cut([first, *body[1:]]), _NOBLOCK, copy=True)
 
     def _owed(self, slot: int, incarnation: int) -> LinkReceiver | None:
         """What this incarnation of a peer is owed credit by: what one sent before the board told of it is owed to it,
@@ -238,6 +255,11 @@ class DataPlane:
         return self._payloads.used_bytes
 
     @property
+    def refused(self) -> int:
+        """Frames, acks and connections that were not believed."""
+        return self.counts["frames refused"] + self._door.refused
+
+    @property
     def lost(self) -> int:
         """Frames that peers sent and that never came."""
         return sum(receiver.lost for receiver in self._receivers.values())
@@ -283,6 +305,7 @@ class DataPlane:
             parts = [socket.recv(_NOBLOCK)]
             if socket.getsockopt(_RCVMORE):
                 self._receive_rest(parts)
+                parts = join(parts)
         except MemoryError as error:
             while socket.getsockopt(_RCVMORE):
                 socket.recv(_NOBLOCK, copy=False)
@@ -421,6 +444,7 @@ class DataPlane:
         self._outbound.clear()
         if self._lanes is not None:
             self._lanes.close()
+        self._door.close()
         self.inbound.close(linger=0)
         self._payloads.close()
         with contextlib.suppress(FileNotFoundError):  # ZeroMQ removes it too, in its own time

@@ -21,7 +21,7 @@ from typing import NamedTuple
 from squall.engine.errors import ProtocolError
 
 MAGIC = b"SQ"
-VERSION = 3
+VERSION = 4
 HELLO, DATA, CREDIT = 1, 2, 3
 KINDS = {HELLO: "hello", DATA: "data", CREDIT: "credit"}
 

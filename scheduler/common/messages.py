@@ -305,7 +305,7 @@ class ClusterState(Wire):
     gone: list[str] = []
     """Nodes whose supervisor was not heard from for too long. Their free slots are not offered."""
     refused_frames: int = 0
-    """Control frames that Nimbus dropped because they were not to be believed."""
+    """Control frames that Nimbus dropped because they were not to be believed, and connections it did not let in."""
     unknown: list[str] = []
     """Ids of topologies that have workers or files, and that the store does not know. They are left alone."""
 

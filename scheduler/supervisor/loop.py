@@ -87,7 +87,7 @@ class SupervisorLoop:
         self._progress = ProgressWatch(2 * SWEEP_SECS)
         self._sweep_at = 0.0
         self._leave_at: float | None = None
-        for source in (server.socket, *nimbus.sources):
+        for source in (*server.sources, *nimbus.sources):
             poller.register(source, zmq.POLLIN)
 
     def adopt(self) -> None:

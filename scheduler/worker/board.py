@@ -192,8 +192,8 @@ class WorkerBoard:
             # A peer was replaced, and what its link had counted went with it.
             self._lost_before += self._lost - lost
         self._lost = lost
-        counts = self._plane.counts
-        now = (lost + self._lost_before, counts["frames repeated"], counts["frames refused"], self._reconnects)
+        plane = self._plane
+        now = (lost + self._lost_before, plane.counts["frames repeated"], plane.refused, self._reconnects)
         for index, (base, count) in enumerate(zip(self._link_base, now, strict=True)):
             words[self._at + SLOT_LINKS + index] = base + count
 

@@ -106,7 +106,8 @@ class Worker:
         self._poller = zmq.Poller()
         self._supervisor = ConnectionWatch(self._control.socket)
         self._supervisor_gone = False
-        for source in (self._plane.inbound, self._control.socket, self._supervisor.source, self._wake_fd):
+        plane, control = self._plane, self._control
+        for source in (plane.inbound, plane.knocks, control.socket, self._supervisor.source, self._wake_fd):
             self._poller.register(source, zmq.POLLIN)
         self._bounded = self._config.max_crashes is not None or self._config.max_attempts is not None
         self._files = WorkerFiles(self._run_dir, boot, self._plan, self._report_error)
@@ -199,6 +200,7 @@ class Worker:
         due = now_ns >= self._samples_at_ns
         if due:
             self._lease.check()
+            self._plane.answer_door()
         self._threads.look(now_ns / 1e9)
         if due or not (worked or self._rests):
             self._files.flush()
@@ -220,6 +222,8 @@ class Worker:
                 self._take_control()
             elif source is self._supervisor.source:
                 self._follow_supervisor()
+            elif source is self._plane.knocks:
+                self._plane.answer_door()
 
     def _follow_supervisor(self) -> None:
         """A new supervisor can only answer whom it has heard of."""

@@ -167,8 +167,9 @@ def tell_refused(run_dir: RunDir, cluster: ClusterState) -> bool:
     """Whether no supervisor reaches Nimbus, because what it says is refused; then says so on stderr."""
     if cluster.supervisors or not cluster.refused_frames:
         return False
+    refused = plural(cluster.refused_frames, "frame or connection", "frames or connections")
     note(
-        f"no supervisor is registered, and Nimbus has refused {plural(cluster.refused_frames, 'frame')}: is "
+        f"no supervisor is registered, and Nimbus has refused {refused}: is "
         f"{plain(run_dir.key_file)} the key that the supervisors were started with? With the old one back, kill Nimbus"
     )
     return True

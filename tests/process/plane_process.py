@@ -16,6 +16,7 @@ import zmq
 
 from squall.engine.flow.parcel import Parcel
 from squall.ipc.arena import MEMFD_NAME
+from squall.ipc.door import knock
 from tests.parcels import batch_of, parcel_of
 from tests.process.planes import Endpoint
 
@@ -87,9 +88,8 @@ class Server:
         self.blocked = 0
 
     def run(self) -> None:
-        poller = zmq.Poller()
-        for source in (self.plane.inbound, self.pipe.fileno()):
-            poller.register(source, zmq.POLLIN)
+        poller = self.endpoint.poller()
+        poller.register(self.pipe.fileno(), zmq.POLLIN)
         busy = False
         while True:
             if self.pipe.fileno() in dict(poller.poll(0 if busy else 10)):
@@ -98,6 +98,7 @@ class Server:
                     return
                 self.pipe.send(getattr(self, command)(*arguments))
             self.plane.polled()
+            self.plane.answer_door()
             came = self.plane.receive(self.take_in, 64)
             sent = sum(self.send_one(slot) for slot in list(self.to_send))
             self.plane.send_credit(at_least=1)
@@ -152,6 +153,7 @@ class Server:
     def raw(self, path: str, message: list[bytes]) -> None:
         """Say something to a path that this plane has no link to any more."""
         socket = self.plane._socket(zmq.PUSH)
+        knock(socket, self.plane._password)
         socket.connect(f"ipc://{path}")
         socket.send_multipart(message)
         socket.close()
@@ -163,6 +165,7 @@ class Server:
             numbers.setdefault(sender, []).append(number)
         return {
             "counts": dict(self.plane.counts), "lost": self.plane.lost, "refusal": self.plane.last_refusal,
+            "refused": self.plane.refused,
             "numbers": numbers, "twice": [key for key, count in self.received.items() if count > 1],
             "wrong": self.wrong, "blocked": self.blocked, "at work": len(self.endpoint.at_work),
             "under way": {slot: link.under_way_bytes for slot, link in links.items()},
@@ -175,12 +178,11 @@ class Server:
 
 def _serve(pipe: Connection, directory: Path, slot: int, incarnation: int, options: dict[str, Any]) -> None:
     signal.alarm(60)  # a test that fails leaves nobody behind
-    context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
-    endpoint = Endpoint(context, directory, slot, incarnation, **options)
+    endpoint = Endpoint(directory, slot, incarnation, **options)
     pipe.send("bound")
     Server(endpoint, pipe).run()
     endpoint.plane.close()
-    context.term()
+    endpoint.context.term()
     pipe.send("ended")
 
 

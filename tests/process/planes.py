@@ -1,4 +1,4 @@
-"""Data planes for tests: what arrived, what is still at work, and turning them until something is true."""
+"""Data planes for tests: what arrived, what is at work, turning them until something is true, attacking them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ from squall.engine.flow.parcel import Parcel
 from squall.ipc.ack_lanes import AckLanes
 from squall.ipc.arena import MEMFD_NAME
 from squall.ipc.data_plane import DataPlane
-from squall.ipc.frame import opening_of
+from squall.ipc.door import knock
+from squall.ipc.frame import DATA, Header, opening_of, seal
 from squall.ipc.shim import LinkShim
 from tests.parcels import batch_of, parcel_of
 
@@ -34,15 +35,16 @@ class Endpoint:
     """One worker's data plane, and what it received. `works`: whether what comes is processed at once."""
 
     def __init__(
-        self, context: zmq.Context[zmq.Socket[bytes]], directory: Path, slot: int, incarnation: int = 1,
+        self, directory: Path, slot: int, incarnation: int = 1,
         window_bytes: int = WINDOW_BYTES, arena_bytes: int = 16 * MIB, shim: LinkShim | None = None,
         lanes: AckLanes | None = None, max_frame_bytes: int = 1 << 30,
     ) -> None:  # fmt: skip
         self.slot = slot
         self.incarnation = incarnation
         self.path = directory / f"{slot}-{incarnation}"
+        self.context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
         self.plane = DataPlane(
-            context, OPENING, slot, incarnation, self.path, window_bytes, arena_bytes, shim, lanes, max_frame_bytes
+            self.context, OPENING, slot, incarnation, self.path, window_bytes, arena_bytes, shim, lanes, max_frame_bytes
         )
         self.parcels: list[Parcel] = []
         self.at_work: list[Callable[[], None]] = []
@@ -60,15 +62,39 @@ class Endpoint:
             self.at_work.append(done)
 
     def turn(self) -> int:
+        self.plane.answer_door()
         came = self.plane.receive(self.take_in, _FRAMES_PER_TURN)
         self.plane.send_credit(at_least=1)
         return came
 
     def await_parcels(self, count: int) -> None:
         """Take in what comes until so many parcels are there, without giving credit for them."""
+        poller = self.poller()
         while len(self.parcels) < count:
-            assert self.plane.await_input(round(DEADLINE_SECS * 1000)), f"{len(self.parcels)} of {count} parcels"
+            assert poller.poll(round(DEADLINE_SECS * 1000)), f"{len(self.parcels)} of {count} parcels"
+            self.plane.polled()
+            self.plane.answer_door()
             self.plane.receive(self.take_in, _FRAMES_PER_TURN)
+
+    def await_input(self) -> None:
+        """Let in whoever knocks until a frame is there."""
+        poller = self.poller()
+        while not self.plane.has_input:
+            assert poller.poll(round(DEADLINE_SECS * 1000)), "no frame"
+            self.plane.polled()
+            self.plane.answer_door()
+
+    def poller(self, poller: zmq.Poller | None = None) -> zmq.Poller:
+        """One that tells when there is something to do, or this one after telling it to."""
+        poller = zmq.Poller() if poller is None else poller
+        for source in (self.plane.inbound, self.plane.knocks):
+            poller.register(source, zmq.POLLIN)
+        return poller
+
+    def close(self) -> None:
+        """With the sockets that a failed test left open."""
+        self.plane.close()
+        self.context.destroy(linger=0)
 
     def finish_work(self) -> None:
         for done in self.at_work:
@@ -114,18 +140,16 @@ def socket_directory() -> Iterator[Path]:
 @contextlib.contextmanager
 def endpoints() -> Iterator[Make]:
     """Makes endpoints in this process; afterwards checks that they leave no socket and no mapping."""
-    context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
     made: list[Endpoint] = []
     with socket_directory() as directory:
 
         def make(slot: int, incarnation: int = 1, **options: Any) -> Endpoint:
-            made.append(Endpoint(context, directory, slot, incarnation, **options))
+            made.append(Endpoint(directory, slot, incarnation, **options))
             return made[-1]
 
         yield make
         for endpoint in made:
-            endpoint.plane.close()
-        context.destroy(linger=0)  # with the sockets that a failed test left open
+            endpoint.close()
         assert arena_mappings() == 0
 
 
@@ -133,7 +157,7 @@ def turn_until(condition: Callable[[], object], endpoints: Sequence[Endpoint]) -
     """Turn the loops of these planes until something is true; fails after a deadline."""
     poller = zmq.Poller()
     for endpoint in endpoints:
-        poller.register(endpoint.plane.inbound, zmq.POLLIN)
+        endpoint.poller(poller)
     deadline = time.monotonic() + DEADLINE_SECS
     while not condition():
         assert time.monotonic() < deadline, f"not within {DEADLINE_SECS} s: {[e.plane.counts for e in endpoints]}"
@@ -146,3 +170,33 @@ def turn_until(condition: Callable[[], object], endpoints: Sequence[Endpoint]) -
 def parcel(*values: Any) -> Parcel:
     """A parcel of one batch with these values."""
     return parcel_of(batch_of([(value,) for value in values]))
+
+
+class Marker:
+    """Leaves a directory behind where it is unpickled."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __reduce__(self) -> tuple[Any, tuple[str, int]]:
+        return os.mkdir, (str(self.path), 0o700)
+
+
+def frame(
+    body: Sequence[bytes] = (), opening: bytes = OPENING, kind: int = DATA, sequence: int = 1, **changes: int
+) -> list[bytes]:
+    """What slot 0 says to slot 1, in parts; header and first part of the body are one."""
+    fields = {"sender": 0, "receiver": 1, "sender_incarnation": 1, "receiver_incarnation": 1} | changes
+    head = seal(opening, Header(kind=kind, sequence=sequence, **fields), body)
+    return [head + b"".join(body[:1]), *body[1:]]
+
+
+def attack(at: Endpoint, *messages: list[bytes]) -> None:
+    """Send these by a connection of their own, that is let in: whether it knows the secret is in the messages."""
+    with at.context.socket(zmq.PUSH) as attacker:
+        attacker.set_hwm(0)
+        attacker.setsockopt(zmq.LINGER, round(DEADLINE_SECS * 1000))
+        knock(attacker, at.plane._password)
+        attacker.connect(f"ipc://{at.path}")
+        for message in messages:
+            attacker.send_multipart(message)

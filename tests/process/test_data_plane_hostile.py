@@ -11,33 +11,16 @@ from typing import Any
 
 import msgspec
 import pytest
-import zmq
 
 from squall.ipc import codec
-from squall.ipc.frame import CREDIT, DATA, HELLO, Header, seal
-from tests.process.planes import OPENING, Make, endpoints, pair, parcel, settled, turn_until
+from squall.ipc.frame import CREDIT, HELLO
+from tests.process.planes import Make, Marker, attack, endpoints, frame, pair, parcel, settled, turn_until
 
 
 @pytest.fixture
 def make() -> Iterator[Make]:
     with endpoints() as make:
         yield make
-
-
-class Marker:
-    """Leaves a file behind where it is unpickled."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-
-    def __reduce__(self) -> tuple[Any, tuple[str, int]]:
-        return os.mkdir, (str(self.path), 0o700)
-
-
-def frame(body: list[bytes], kind: int = DATA, sequence: int = 1, **changes: int) -> list[bytes]:
-    fields = {"sender": 0, "receiver": 1, "sender_incarnation": 1, "receiver_incarnation": 1} | changes
-    head = seal(OPENING, Header(kind=kind, sequence=sequence, **fields), body)
-    return [head + b"".join(body[:1]), *body[1:]]
 
 
 GOOD, _ = codec.encode(parcel("good"))
@@ -81,9 +64,7 @@ def test_bad_frame_is_counted_and_harms_nobody(make: Make, name: str) -> None:
     message, refusal = BAD_FRAMES[name]
     one, other = pair(make)
     turn_until(lambda: one.turn() == 0 and other.turn() == 0, [one, other])
-    attacker = one.plane._socket(zmq.PUSH)
-    attacker.connect(f"ipc://{other.path}")
-    attacker.send_multipart(message)
+    attack(other, message)
     turn_until(lambda: other.plane.counts["frames refused"] == 1, [one, other])
     assert refusal in other.plane.last_refusal
     assert not other.parcels
@@ -95,7 +76,6 @@ def test_bad_frame_is_counted_and_harms_nobody(make: Make, name: str) -> None:
     turn_until(lambda: other.values == ["good"] and settled(one), [one, other])
     assert other.plane.counts["frames refused"] == 1
     assert other.plane.lost == 0
-    attacker.close(0)
 
 
 def test_frame_that_is_refused_is_never_unpickled(make: Make, tmp_path: Path) -> None:
@@ -103,25 +83,20 @@ def test_frame_that_is_refused_is_never_unpickled(make: Make, tmp_path: Path) ->
     evil = pickle.dumps(Marker(marker))
     other = make(1)
     other.plane.fence(7, 5)
-    attacker = other.plane._socket(zmq.PUSH)
-    attacker.connect(f"ipc://{other.path}")
     whole = frame([evil])[0]
     messages = [[whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :]] for at in range(len(whole))]
     messages += [frame([evil], receiver=9), frame([evil], receiver_incarnation=9), frame([evil], sender=7)]
     messages += [frame([evil], sequence=1 << 40), frame([evil], kind=HELLO), frame([evil], kind=CREDIT), [evil]]
-    for message in messages:
-        attacker.send_multipart(message)
+    attack(other, *messages)
     turn_until(lambda: other.plane.counts["frames refused"] == len(messages), [other])
     assert not marker.exists()
     assert not other.parcels
-    attacker.close(0)
 
 
 def test_random_messages(make: Make, seed: int) -> None:
     dice = random.Random(seed)
     one, other = pair(make)
-    attacker = one.plane._socket(zmq.PUSH)
-    attacker.connect(f"ipc://{other.path}")
+    messages = []
     good = frame([GOOD, descriptors(), b"x"], sender=9)
     n_messages = 2000
     for _ in range(n_messages):
@@ -130,9 +105,9 @@ def test_random_messages(make: Make, seed: int) -> None:
             part = dice.randrange(len(message))
             data, at = message[part], dice.randrange(len(message[part]) + 1)
             message[part] = dice.choice((data[:at], data[:at] + dice.randbytes(3) + data[at + 3 :], dice.randbytes(40)))
-        attacker.send_multipart(message)
+        messages.append(message)
+    attack(other, *messages)
     one.plane.send(1, parcel("good"))
     handled = ("frames refused", "frames received", "frames repeated")
     turn_until(lambda: sum(other.plane.counts[name] for name in handled) == n_messages + 1, [one, other])
     assert "good" in other.values
-    attacker.close(0)

@@ -11,14 +11,19 @@ import pytest
 import zmq
 
 from squall.engine.errors import ClusterError, ComponentError
+from squall.ipc import codec
+from squall.ipc.data_plane import DataPlane
+from squall.ipc.frame import HEADER_BYTES
+from squall.ipc.parts import PART_BYTES
 from squall.ipc.shim import LinkRule, LinkShim
 from tests.parcels import content, random_parcel, same
 from tests.process.planes import (
     MIB,
+    OPENING,
     WINDOW_BYTES,
-    Endpoint,
     Make,
     arena_mappings,
+    attack,
     endpoints,
     pair,
     parcel,
@@ -190,7 +195,7 @@ def test_no_more_frames_are_taken_than_asked_for(make: Make) -> None:
     turn_until(lambda: not one.plane.await_input(0) and other.turn() == 0, [one])
     for n in range(10):
         one.plane.send(1, parcel(n))
-    assert other.plane.await_input(20_000)
+    other.await_input()
     assert other.plane.receive(other.take_in, 0) == 0
     assert other.plane.receive(other.take_in, 3) <= 3
     turn_until(lambda: other.values == list(range(10)), [one, other])
@@ -375,7 +380,7 @@ def test_credit_of_a_former_life_is_not_given_to_the_next(make: Make) -> None:
     newer = make(0, incarnation=2)
     other.connect(newer)
     other.plane.send_credit(at_least=0)
-    assert newer.plane.await_input(20_000)
+    newer.await_input()
     newer.connect(other)
     newer.plane.send(1, parcel("new"))
     turn_until(lambda: settled(newer) and other.values == ["old", "new"], [newer, other])
@@ -439,7 +444,7 @@ def test_arena_of_a_dead_sender_is_unmapped(make: Make) -> None:
 def test_path_that_cannot_be_bound(tmp_path: Path) -> None:
     context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
     with pytest.raises(ClusterError, match=r"cannot listen on .*/no/0-1: "):
-        Endpoint(context, tmp_path / "no", 0)
+        DataPlane(context, OPENING, 0, 1, tmp_path / "no" / "0-1", MIB, 0)
     context.term()  # which would wait for a socket that was left open
 
 
@@ -462,3 +467,34 @@ def test_last_words_are_heard(make: Make) -> None:
     assert [n for n, _ in other.values] == list(range(50))
 
 
+
+
+@pytest.mark.parametrize("wrap", [bytes, bytearray, bytes.hex], ids=["buffer", "writable buffer", "in the pickle"])
+@pytest.mark.parametrize("beyond", [-1, 0, 1, PART_BYTES])
+def test_values_longer_than_a_part_arrive(make: Make, wrap: Any, beyond: int) -> None:
+    one, other = pair(make, arena_bytes=0)
+    data = random.Random(beyond).randbytes(PART_BYTES + beyond)
+    value = wrap(data)
+    one.plane.send(1, parcel(value, "beside"))
+    one.plane.send(1, parcel("next"))
+    turn_until(lambda: len(other.parcels) == 2 and settled(one), [one, other])
+    assert other.values == [value, "beside", "next"]
+    assert type(other.values[0]) is type(value)
+    assert (other.plane.lost, other.plane.refused) == (0, 0)
+
+
+@pytest.mark.parametrize("beyond", [-1, 0, 1])
+def test_a_first_part_about_as_long_as_a_part_may_be_arrives(make: Make, beyond: int) -> None:
+    one, other = pair(make)
+    most = PART_BYTES - HEADER_BYTES - (len(codec.encode(parcel("x" * PART_BYTES))[0]) - PART_BYTES)
+    value = "x" * (most + beyond)
+    assert HEADER_BYTES + len(codec.encode(parcel(value))[0]) == PART_BYTES + beyond
+    one.plane.send(1, parcel(value))
+    turn_until(lambda: other.values == [value] and settled(one), [one, other])
+
+
+def test_a_frame_that_ends_in_the_middle_of_a_part_is_refused(make: Make) -> None:
+    one, other = pair(make)
+    attack(other, [OPENING.ljust(HEADER_BYTES), bytes(PART_BYTES)])
+    turn_until(lambda: other.plane.refused == 1, [one, other])
+    assert other.plane.last_refusal == f"frame that ends in the middle of a part, after {PART_BYTES} bytes of it"

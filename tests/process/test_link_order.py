@@ -20,13 +20,14 @@ Planes = tuple[DataPlane, DataPlane, str, str]
 @pytest.fixture
 def planes(tmp_path: Path) -> Iterator[Planes]:
     """Slots 0 and 1, incarnation 1, not connected."""
-    context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
     paths = [str(tmp_path / name) for name in "ab"]
-    made = [DataPlane(context, OPENING, slot, 1, path, 1 << 20, 0) for slot, path in enumerate(paths)]
+    contexts: list[zmq.Context[zmq.Socket[bytes]]] = [zmq.Context() for _ in paths]
+    made = [DataPlane(contexts[slot], OPENING, slot, 1, path, 1 << 20, 0) for slot, path in enumerate(paths)]
     yield made[0], made[1], *paths
     for plane in made:
         plane.close()
-    context.term()
+    for context in contexts:
+        context.term()
 
 
 def parcel() -> Parcel:
@@ -37,13 +38,17 @@ def parcel() -> Parcel:
     return made
 
 
-def receive_one(plane: DataPlane) -> None:
+def receive(plane: DataPlane) -> list[Parcel]:
+    """What is there, after whoever knocks was let in."""
+
     def deliver(parcel: Parcel, done: Callable[[], None]) -> None:
         came.append(parcel)
         done()
 
     came: list[Parcel] = []
-    wait_for("a frame", lambda: plane.receive(deliver, 10) and came)
+    plane.answer_door()
+    plane.receive(deliver, 10)
+    return came
 
 
 @pytest.mark.parametrize("first", ["connect", "fence"])
@@ -51,7 +56,7 @@ def test_what_came_before_the_link_back_stays_counted(planes: Planes, first: str
     sender, receiver, sender_path, receiver_path = planes
     sender.connect(1, 1, receiver_path)
     sender.send(1, parcel())
-    receive_one(receiver)
+    wait_for("a frame", lambda: receive(receiver))
     if first == "fence":
         receiver.disconnect(0)
         receiver.fence(0, 1)
@@ -59,4 +64,4 @@ def test_what_came_before_the_link_back_stays_counted(planes: Planes, first: str
     assert list(receiver.positions()) == [(0, 1, 0, 1)]
     assert [position[2] for position in sender.positions()] == [1]
     receiver.send_credit(at_least=1)
-    wait_for("credit", lambda: sender.receive(lambda *_: None, 10) and not sender._outbound[1][1].under_way_bytes)
+    wait_for("credit", lambda: not receive(sender) and not sender._outbound[1][1].under_way_bytes)

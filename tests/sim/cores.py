@@ -42,7 +42,7 @@ from tests.sim.invariants import (
     InvariantBrokenError,
     unwrapped,
 )
-from tests.sim.wire import Wire
+from tests.sim.wire import OpenDoor, Wire
 from tests.unit.ledger import Ledger, topology_of
 from tests.unit.net import scatter
 from tests.unit.rig import copy_component
@@ -180,7 +180,7 @@ class Worker:
         self.shim = LinkShim(cluster.rules, cluster.rng.getrandbits(32))
         self.plane = Plane(
             cluster.wire, OPENING, me, incarnation, cluster.path(me, incarnation), 4096, 0, self.shim,  # type: ignore[arg-type]
-            cluster.lanes_of(me, incarnation),
+            cluster.lanes_of(me, incarnation), door=OpenDoor,  # type: ignore[arg-type]
         )
         self.plane.cluster = cluster
         around = Surroundings(

@@ -9,6 +9,7 @@ from squall.ipc.control import ControlServer, NoAnswer
 from squall.ipc.rundir import RunDir
 from squall.scheduler.client.nimbus_client import NimbusClient
 from squall.scheduler.common.messages import ClusterState
+from squall.testing.waiting import wait_for
 
 
 def flip(run_dir: RunDir) -> None:
@@ -26,7 +27,7 @@ def test_a_client_asks_whether_the_key_is_the_right_one(run_dir: RunDir) -> None
             with pytest.raises(NoAnswer, match=f"does not answer .* {run_dir.key_file} is not the key that it"):
                 request()
             assert server.recv() is None
-    assert server.refused == 2
+    wait_for("its connection is refused", lambda: server.recv() is None and server.refused == 1)
     server.close()
     lock.release()
 
