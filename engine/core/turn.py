@@ -164,10 +164,11 @@ class Turn:
         any. Raises TaskCrashed."""
         tracking = self._tracking
         heard = self._transport.take_acks(tracking.take_acks)
-        settled = tracking.settle()
+        said = tracking.say()
         if tracking.to_tell:
+            # Before the spouts here are told anything: others wait for it.
             self._tell()
-        if not (settled or heard):
+        if not (tracking.answer() or said or heard):
             return False
         self._write_journals()
         return True

@@ -57,7 +57,13 @@ class Tracking:
         self._all_ackers_here = len(self.ackers) == len(self._acker_worker)
 
     def settle(self) -> bool:
-        """Bring acks, fails and resets to their ackers, and answers to their spouts; whether there were any."""
+        """Bring acks, fails and resets to their ackers, and answers to their spouts; whether there were any. Raises
+        TaskCrashed."""
+        said = self.say()
+        return self.answer() or said
+
+    def say(self) -> bool:
+        """Bring acks, fails and resets to their ackers; whether there were any. For other workers': `take_to_tell`."""
         outbox = self.outbox
         some = bool(outbox.acks or outbox.fails or outbox.resets)
         if outbox.acks:
@@ -68,6 +74,11 @@ class Tracking:
             for root in outbox.resets:
                 self._reset(root)
             outbox.resets.clear()
+        return some
+
+    def answer(self) -> bool:
+        """Bring answers to their spouts; whether there were any. Raises TaskCrashed."""
+        some = False
         for acker in self.ackers.values():
             if acker.answers:
                 some = True
