@@ -13,7 +13,7 @@ Layout, in words::
     header   [magic, version, n_slots, n_tasks]                      padded to HEADER_WORDS
     slots    n_slots  x SLOT_WORDS     supervisor: identity; worker: heartbeat, progress, queues
     links    n_slots  x n_slots x 2    what slot i sent to slot j, and what j has processed of it
-    lanes    see ipc.ack_lanes         what slots tell each other's ackers
+    rings    see ipc.ack_rings         what slots tell each other's ackers
     flow     n_slots  x n_tasks x 2    tuples without a tree that slot i sent to task t, and those of them it dropped
     full     n_tasks  x 1              whether the queue of a bolt task is full
     tasks    n_tasks  x TASK_WORDS     counters, gauges, latency histogram of one task
@@ -29,7 +29,7 @@ from typing import NamedTuple
 from squall.engine.errors import ClusterError
 from squall.engine.report.account import ACCOUNT_COLUMNS
 from squall.engine.report.metrics import HISTOGRAM_BUCKETS, TASK_COUNTERS
-from squall.ipc.ack_lanes import lanes_words
+from squall.ipc.ack_rings import rings_words
 
 MAGIC = 0x5351_5541_4C4C_0001
 VERSION = 7
@@ -98,8 +98,8 @@ class Board:
         self.n_slots = self.words[2]
         self.n_tasks = self.words[3]
         self._links_at = HEADER_WORDS + self.n_slots * SLOT_WORDS
-        self._lanes_at = self._links_at + 2 * self.n_slots * self.n_slots
-        self._flow_at = self._lanes_at + lanes_words(self.n_slots)
+        self._rings_at = self._links_at + 2 * self.n_slots * self.n_slots
+        self._flow_at = self._rings_at + rings_words(self.n_slots)
         self._full_at = self._flow_at + 2 * self.n_slots * self.n_tasks
         self._tasks_at = self._full_at + self.n_tasks
 
@@ -231,9 +231,9 @@ class Board:
         return self._links_at + 2 * (sender * self.n_slots + receiver)
 
     @property
-    def lanes(self) -> memoryview[int]:
-        """The memory of the ack lanes."""
-        return self.words[self._lanes_at : self._flow_at]
+    def rings(self) -> memoryview[int]:
+        """The memory of the ack rings."""
+        return self.words[self._rings_at : self._flow_at]
 
     # ---- tasks ----
 
@@ -283,7 +283,7 @@ def _tagged(incarnation: int, value: int) -> int:
 
 def _size_bytes(n_slots: int, n_tasks: int) -> int:
     return WORD_BYTES * (
-        HEADER_WORDS + n_slots * SLOT_WORDS + 2 * n_slots * n_slots + lanes_words(n_slots) + 2 * n_slots * n_tasks
+        HEADER_WORDS + n_slots * SLOT_WORDS + 2 * n_slots * n_slots + rings_words(n_slots) + 2 * n_slots * n_tasks
         + n_tasks * (1 + TASK_WORDS)
     )
 

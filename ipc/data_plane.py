@@ -7,7 +7,7 @@
           credit, on DATA frames back ┘ when processed             ▼
     core.receive ◄───── decode ◄── LinkReceiver ◄─────── check ◄── PULL
 
-    core.tracking ─► tell_acks ─► lane in shared memory ─► take_acks ─► core.tracking    (see `ipc.ack_lanes`)
+    core.tracking ─► tell_acks ─► ring in shared memory ─► take_acks ─► core.tracking    (see `ipc.ack_rings`)
 
 Guarantees: see `ipc.link`; a send never blocks (the credit window bounds what ZeroMQ queues); a bad frame is counted
 and dropped, it never raises. A frame that does not carry the secret of this version of the topology's assignment
@@ -37,7 +37,7 @@ from squall.engine.errors import ClusterError, ComponentError, ProtocolError
 from squall.engine.flow.parcel import Parcel
 from squall.engine.foreign.text import text_of_error
 from squall.ipc import codec
-from squall.ipc.ack_lanes import AckLanes
+from squall.ipc.ack_rings import AckRings
 from squall.ipc.door import Context, Door, knock, password_of
 from squall.ipc.frame import CREDIT, DATA, HEADER_BYTES, HELLO, KINDS, Header, is_ours, seal, unseal
 from squall.ipc.link import LinkReceiver, LinkSender
@@ -59,10 +59,10 @@ class DataPlane:
 
     def __init__(
         self, context: Context, opening: bytes, me: int, incarnation: int, path: Path | str,
-        window_bytes: int, arena_bytes: int, shim: LinkShim | None = None, lanes: AckLanes | None = None,
+        window_bytes: int, arena_bytes: int, shim: LinkShim | None = None, rings: AckRings | None = None,
         max_frame_bytes: int = 1 << 30, door: Callable[[Context, zmq.Socket[bytes], bytes], Door] = Door,
     ) -> None:
-        """`opening`: see `ipc.frame.opening_of`. Without `lanes`, acks travel in frames only. One plane per context."""
+        """`opening`: see `ipc.frame.opening_of`. Without `rings`, acks travel in frames only. One plane per context."""
         self._opening = opening
         self._password = password_of(opening, b"data plane")
         self._max_frame_bytes = max_frame_bytes
@@ -73,7 +73,7 @@ class DataPlane:
         self._path = str(path)
         self._window_bytes = window_bytes
         self._shim = shim
-        self._lanes = lanes
+        self._rings = rings
         self.counts: Counter[str] = Counter()
         """Frames sent, received, repeated, refused; buffers by way."""
         self.last_refusal = ""
@@ -239,7 +239,7 @@ class DataPlane:
         for slot, (_, sender, _) in self._outbound.items():
             if sender.under_way_bytes:
                 self._put(slot, HELLO, sender.sequence, [])
-        for slot in self._lanes.pass_over() if self._lanes is not None else ():
+        for slot in self._rings.pass_over() if self._rings is not None else ():
             self._refuse(ProtocolError(f"acks of slot {slot} that did not become whole in a message timeout"))
 
     def positions(self) -> Iterator[tuple[int, int, int, int]]:
@@ -381,28 +381,28 @@ class DataPlane:
     # ---- acks that need no frame ----
 
     def tell_acks(self, slot: int, acks: Mapping[int, int], masks: Mapping[int, int]) -> bool:
-        """Tell a peer's ackers XORs and masks of workers, by root, in its lane; False if a frame must carry them."""
+        """Tell a peer's ackers XORs and masks of workers, by root, in its ring; False if a frame must carry them."""
         link = self._outbound.get(slot)
-        if link is None or self._lanes is None:
+        if link is None or self._rings is None:
             return False
         incarnation = link[2]
         receiver = self._owed(slot, incarnation)
         processed = receiver.processed if receiver is not None else 0
-        if not self._lanes.tell(slot, incarnation, processed, acks, masks):
+        if not self._rings.tell(slot, incarnation, processed, acks, masks):
             return False
         if receiver is not None:
             receiver.credit()
-        if not self._lanes.is_awake(slot):
+        if not self._rings.is_awake(slot):
             self._put(slot, CREDIT, 0, [])  # it went to sleep meanwhile: any frame wakes it
         self.counts["acks told"] += len(acks)
         return True
 
     def take_acks(self, absorb: Absorb) -> int:
-        """Take in what peers told by their lanes; how many turns of theirs it came from."""
-        lanes = self._lanes
-        if lanes is None or not lanes.waiting:
+        """Take in what peers told by their rings; how many turns of theirs it came from."""
+        rings = self._rings
+        if rings is None or not rings.waiting:
             return 0
-        came = lanes.take()
+        came = rings.take()
         for sender, incarnation, processed, acks, masks in came:
             try:
                 if incarnation < self._fence.get(sender, 0):
@@ -420,17 +420,17 @@ class DataPlane:
     @property
     def has_acks(self) -> bool:
         """Whether a peer has told something that is not taken in yet."""
-        return self._lanes is not None and self._lanes.waiting
+        return self._rings is not None and self._rings.waiting
 
     def confirm_acks(self) -> None:
-        """This worker has published that it is at work on what it took in from its lanes."""
-        if self._lanes is not None:
-            self._lanes.confirm()
+        """This worker has published that it is at work on what it took in from its rings."""
+        if self._rings is not None:
+            self._rings.confirm()
 
     def set_awake(self, awake: bool) -> None:
-        """Say whether this worker looks at its lanes. After False, ask `has_acks` before sleeping."""
-        if self._lanes is not None:
-            self._lanes.set_awake(awake)
+        """Say whether this worker looks at its rings. After False, ask `has_acks` before sleeping."""
+        if self._rings is not None:
+            self._rings.set_awake(awake)
 
     def _refuse(self, error: ProtocolError) -> None:
         self.counts["frames refused"] += 1
@@ -442,8 +442,8 @@ class DataPlane:
             socket.close()
             sender.close()
         self._outbound.clear()
-        if self._lanes is not None:
-            self._lanes.close()
+        if self._rings is not None:
+            self._rings.close()
         self._door.close()
         self.inbound.close(linger=0)
         self._payloads.close()

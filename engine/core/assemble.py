@@ -40,9 +40,9 @@ from squall.engine.foreign.text import text_of_error
 from squall.engine.report.account import ACCOUNT_COLUMNS, Words
 from squall.engine.report.metrics import SpoutStats, TaskStats
 from squall.engine.tracking.attempts import Attempts, Journal, Limits
-from squall.engine.tracking.lane import Lane, OwnTurn, TrialTurn
 from squall.engine.tracking.peers import Peers
 from squall.engine.tracking.pending import PendingTable
+from squall.engine.tracking.quarantine import OwnTurn, Quarantine, TrialTurn
 
 T = TypeVar("T")
 
@@ -203,7 +203,7 @@ class Assembler:
         return PendingTable(
             task, user, around.now_ns, round(config.message_timeout_secs * 1e9), stats,
             tracking.init_tree if acker is None else tracking.init_for(acker), tracking.forget_tree,
-            partial(around.dead_letter, spec.id, task), attempts, Lane(around.trial_turn),
+            partial(around.dead_letter, spec.id, task), attempts, Quarantine(around.trial_turn),
             partial(around.note_failure, spec.id, task),
         )
 

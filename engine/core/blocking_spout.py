@@ -24,7 +24,7 @@ from squall.engine.core.spout_gate import BlockingSpoutTask, Gate, Stopped
 from squall.engine.core.spout_says import exhausted, waiting_count
 from squall.engine.flow.outbox import Outbox
 from squall.engine.foreign.methods import checked
-from squall.engine.tracking.lane import Letter as DeadLetter
+from squall.engine.tracking.quarantine import Letter as DeadLetter
 
 _IN_CALL_JOIN_SECS = 1.0
 """How long to wait for a spout that sits in `next_tuple`, as most do: it may wait for ever. `close` is then called

@@ -4,7 +4,7 @@ Every frame costs both ends a tenth of a millisecond of processor time, every tu
 that wait. So (D2 of the design, and measured, see benchmarks/NOTES.md):
 
 * who has nothing better to do sends at once: nothing ever waits for company with idle hands;
-* who has heard from a peer (a frame, or acks in its lane when it has nothing left to do of what it was sent) answers
+* who has heard from a peer (a frame, or acks in its ring when it has nothing left to do of what it was sent) answers
   it, once what came has been executed and the spouts here, and the bolts that others read from, have added what they
   have to say: both ends then send as often as they can take it, however fast or loaded they are, and what is said just
   before a frame leaves does not wait for the next;

@@ -18,8 +18,8 @@ from squall.engine.flow.collectors import SpoutCollector
 from squall.engine.foreign.methods import Returned
 from squall.engine.report.account import EMITTED, TRACKED, Words
 from squall.engine.report.metrics import WAIT_COUNTERS, WAITS, SpoutStats
-from squall.engine.tracking.lane import Letter
 from squall.engine.tracking.pending import PendingTable
+from squall.engine.tracking.quarantine import Letter
 
 FIRST_TURN_EMITS, MAX_TURN_EMITS = 16, 256
 """Emits per task and turn: large enough that a turn's overhead (some 50 us with its frames) is small against it, small
@@ -187,8 +187,8 @@ class SpoutExecutor:
                 task.waits_for = CREDIT if task.active else INACTIVE
             elif self._emit(task, emits):
                 worked = True
-            lane = pending.lane
-            if may_send and (lane.held or lane.waiting or lane.overdue_ns) and self._send_held(task):
+            quarantine = pending.quarantine
+            if may_send and (quarantine.held or quarantine.waiting or quarantine.overdue_ns) and self._send_held(task):
                 worked = True
         self._at_hand[0] = 0
         return worked
@@ -213,7 +213,7 @@ class SpoutExecutor:
     def _send_held(self, task: SpoutTask) -> bool:
         pending = task.pending
         try:
-            return pending.lane.run(pending, task.collector.send, pending.now_ns())
+            return pending.quarantine.run(pending, task.collector.send, pending.now_ns())
         except BaseException as error:
             raise task.crashed("on_dead_letter", error) from error
 
@@ -279,14 +279,14 @@ class SpoutExecutor:
         """How many trees may be opened still."""
         if task.max_pending is None:
             return math.inf
-        return task.max_pending - len(task.pending.trees) - len(task.pending.lane)
+        return task.max_pending - len(task.pending.trees) - len(task.pending.quarantine)
 
     @staticmethod
     def _emit_series(task: SpoutTask, count: int) -> bool:
         """Ask for `count` tuples; False if one did not come, or there is no room for it."""
         next_tuple, pending, collector = task.user.next_tuple, task.pending, task.collector
-        trees, held = pending.trees, pending.lane.held
-        limit = None if task.max_pending is None else task.max_pending - len(pending.lane.waiting)
+        trees, held = pending.trees, pending.quarantine.held
+        limit = None if task.max_pending is None else task.max_pending - len(pending.quarantine.waiting)
         before = collector.emitted
         for _ in range(count):
             if limit is not None and len(trees) + len(held) >= limit:

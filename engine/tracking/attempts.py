@@ -10,7 +10,7 @@ Three numbers are kept per message until it is acked:
 
 A worker that dies without a word takes up to `max_spout_pending` messages with it, and nobody knows whose fault it was:
 each gets a *strike*, which accuses nobody. A message with two strikes in a row is a *suspect* and goes out only on
-*trial*, in small groups (see `engine.tracking.lane`). An innocent one is acked and forgotten; one that kills again,
+*trial*, in small groups (see `.quarantine`). An innocent one is acked and forgotten; one that kills again,
 alone, and again, is guilty.
 
 Guarantees: deaths alone never condemn a message that was not on trial at two of them. What earlier incarnations of the

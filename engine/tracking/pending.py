@@ -21,7 +21,7 @@ from squall.engine.foreign.identity import id_of, key_of
 from squall.engine.report.account import ACKED, DEAD_LETTERS, FAILED
 from squall.engine.report.metrics import SpoutStats
 from squall.engine.tracking.attempts import Attempts
-from squall.engine.tracking.lane import Held, Lane, Letter, OwnTurn
+from squall.engine.tracking.quarantine import Held, Letter, OwnTurn, Quarantine
 
 LATE = 1_000_000
 """Trees that timed out and that a worker may yet end by. Workers hang for `worker_timeout_secs`, and are gone."""
@@ -34,14 +34,28 @@ class PendingTable:
     """Trees of one spout task."""
 
     __slots__ = (
-        "_account", "_init", "_late", "_stats", "_task", "_timeout_ns", "attempts", "due_ns", "emitted_again", "forget",
-        "give_up", "lane", "note", "now_ns", "spout", "trees",
+        "_account",
+        "_init",
+        "_late",
+        "_stats",
+        "_task",
+        "_timeout_ns",
+        "attempts",
+        "due_ns",
+        "emitted_again",
+        "forget",
+        "give_up",
+        "note",
+        "now_ns",
+        "quarantine",
+        "spout",
+        "trees",
     )
 
     def __init__(
         self, task: int, spout: Spout, now_ns: Callable[[], int], timeout_ns: int, stats: SpoutStats, init: Init,
         forget: Callable[[int], int], give_up: Callable[[Any, Any, Failure], None],
-        attempts: Attempts | None = None, lane: Lane | None = None,
+        attempts: Attempts | None = None, quarantine: Quarantine | None = None,
         note: Callable[[Any, Failure], None] = lambda message_id, failure: None,
     ) -> None:
         self._task = task
@@ -61,7 +75,7 @@ class PendingTable:
         self.give_up = give_up
         """Called with (message id, values, failure) of each new dead letter."""
         self.attempts = attempts or Attempts()
-        self.lane = Lane(OwnTurn()) if lane is None else lane
+        self.quarantine = Quarantine(OwnTurn()) if quarantine is None else quarantine
         self.note = note
         """Called with (message id, failure) of each failure."""
         self.trees: dict[int, tuple[Any, int, int, Any]] = {}
@@ -72,7 +86,7 @@ class PendingTable:
 
     def __len__(self) -> int:
         """Messages that wait for an answer, or to be emitted."""
-        return len(self.trees) + len(self.lane)
+        return len(self.trees) + len(self.quarantine)
 
     def add(self, root: int, message_id: Any, values: Any, xor: int, workers: int) -> None:
         """A tree was emitted: `xor` of its first edges, sent to `workers`."""
@@ -84,14 +98,14 @@ class PendingTable:
 
     def hold(self, message_id: Any, values: Any) -> None:
         """The spout emitted what must not go out at once."""
-        self.lane.hold(Held(message_id, values, None), self.attempts.strikes(key_of(message_id, values)))
+        self.quarantine.hold(Held(message_id, values, None), self.attempts.strikes(key_of(message_id, values)))
 
     def give_back(self, letter: Letter) -> None:
         """A dead letter is to be emitted again, as if it had never failed."""
         self.attempts.forget(key_of(letter.message_id, letter.values))
         self.attempts.pin(1)
         self.emitted_again += 1
-        self.lane.waiting.append(letter)
+        self.quarantine.waiting.append(letter)
 
     def answer_untracked(self, message_id: Any) -> None:
         """No ackers: acked as it is emitted (Storm's rule), and not counted."""
@@ -126,8 +140,8 @@ class PendingTable:
         was_tried = root in attempts.on_trial
         attempts.answered(root)
         if was_tried and not attempts.on_trial:
-            self.lane.trial_over(self.now_ns())
-        return self.lane.letters.pop(root, None)
+            self.quarantine.trial_over(self.now_ns())
+        return self.quarantine.letters.pop(root, None)
 
     def _settle(self, letter: Letter) -> None:
         self.attempts.pin(-1)
@@ -148,7 +162,7 @@ class PendingTable:
         self._account[FAILED] += 1
         if letter is not None:
             self.emitted_again += 1
-            self.lane.wait(letter, failure.attempt, self.now_ns())
+            self.quarantine.wait(letter, failure.attempt, self.now_ns())
         else:
             self.spout.on_failure(message_id, failure)
 
@@ -157,7 +171,7 @@ class PendingTable:
     ) -> tuple[Failure, Letter | None]:
         alone = self.attempts.group == (root,)
         if failure.reason == WORKER_DIED and root in self.attempts.on_trial:
-            self.lane.somebody_killed()
+            self.quarantine.somebody_killed()
         letter = self._answered(root) if self.attempts.alert else None
         failure = self.attempts.failed(key, failure, alone)
         self.note(message_id, failure)
@@ -242,7 +256,7 @@ class PendingTable:
             tree = self.trees[root]
             self._late[root] = key_of(tree[0], tree[3]), self.forget(root)
             if root in self.attempts.on_trial:
-                self.lane.somebody_is_late(now)
+                self.quarantine.somebody_is_late(now)
                 self.attempts.overdue(root, self._late[root][0])
             self.failed(root, Failure(TIMEOUT))
         if len(self._late) > LATE:

@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 
 from squall.engine.report.account import Unfinished
 from squall.engine.report.run_report import FLOW_COUNTERS, TaskReading, unfinished
-from squall.ipc.ack_lanes import untaken
+from squall.ipc.ack_rings import untaken
 from squall.ipc.board import (
     DEAD,
     READY,
@@ -106,7 +106,7 @@ class TopologyView:
         ]
         found += [
             f"acks are under way from {workers[sender]} to {workers[receiver]}"
-            for sender, receiver in self._lanes_at_work()
+            for sender, receiver in self._rings_at_work()
         ]
         if any(not self.board.task_counters(task)["exhausted"] for task in self._spout_tasks):
             found.append("not every spout is exhausted")
@@ -144,7 +144,7 @@ class TopologyView:
 
     def _at_work(self) -> bool:
         """Whether anything is under way in or between workers."""
-        return bool(self._slots_at_work() or self._links_at_work() or self._lanes_at_work())
+        return bool(self._slots_at_work() or self._links_at_work() or self._rings_at_work())
 
     def _slots_at_work(self) -> list[int]:
         """Workers that are not ready, or do not say that they are quiet."""
@@ -161,9 +161,9 @@ class TopologyView:
         pairs = ((sender, receiver) for sender in slots for receiver in slots)
         return [pair for pair in pairs if words[at(*pair)] != words[at(*pair) + 1]]
 
-    def _lanes_at_work(self) -> list[tuple[int, int]]:
-        """(sender, receiver) of ack lanes with something under way."""
-        return untaken(self.board.lanes, self.board.n_slots)
+    def _rings_at_work(self) -> list[tuple[int, int]]:
+        """(sender, receiver) of ack rings with something under way."""
+        return untaken(self.board.rings, self.board.n_slots)
 
     def _active(self) -> bool:
         """Whether any worker's spouts may emit."""

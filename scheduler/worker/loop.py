@@ -36,7 +36,7 @@ from squall.engine.core.worker_core import WorkerCore
 from squall.engine.foreign.plain_text import plain, plain_lines
 from squall.engine.foreign.text import text_of_error
 from squall.engine.tracking.peers import Peers
-from squall.ipc.ack_lanes import AckLanes
+from squall.ipc.ack_rings import AckRings
 from squall.ipc.board import Board
 from squall.ipc.connection_watch import ConnectionWatch
 from squall.ipc.control import ControlClient
@@ -90,14 +90,14 @@ class Worker:
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
         self._wake_fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         shim = link_shim_from_environment(boot.slot_index)
-        lanes = AckLanes(self._board.lanes, self._board.n_slots, boot.slot_index, boot.incarnation)
+        rings = AckRings(self._board.rings, self._board.n_slots, boot.slot_index, boot.incarnation)
         key = self._run_dir.key()
         self._plane = DataPlane(
             self._context, opening_of(key, boot.topology.id, boot.assignment.version), boot.slot_index,
             boot.incarnation, socket_path(self._run_dir, boot, boot.node, boot.port, boot.incarnation),
             self._config.link_window_bytes, self._config.arena_bytes, shim,
             # Who breaks links on purpose wants to see what becomes of the acks.
-            lanes if shim is None else None, self._config.max_frame_bytes,
+            rings if shim is None else None, self._config.max_frame_bytes,
         )
         self._control = ControlClient(
             self._run_dir.node_socket(boot.node), key,

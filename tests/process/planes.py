@@ -14,7 +14,7 @@ from typing import Any
 import zmq
 
 from squall.engine.flow.parcel import Parcel
-from squall.ipc.ack_lanes import AckLanes
+from squall.ipc.ack_rings import AckRings
 from squall.ipc.arena import MEMFD_NAME
 from squall.ipc.data_plane import DataPlane
 from squall.ipc.door import knock
@@ -37,14 +37,14 @@ class Endpoint:
     def __init__(
         self, directory: Path, slot: int, incarnation: int = 1,
         window_bytes: int = WINDOW_BYTES, arena_bytes: int = 16 * MIB, shim: LinkShim | None = None,
-        lanes: AckLanes | None = None, max_frame_bytes: int = 1 << 30,
+        rings: AckRings | None = None, max_frame_bytes: int = 1 << 30,
     ) -> None:  # fmt: skip
         self.slot = slot
         self.incarnation = incarnation
         self.path = directory / f"{slot}-{incarnation}"
         self.context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
         self.plane = DataPlane(
-            self.context, OPENING, slot, incarnation, self.path, window_bytes, arena_bytes, shim, lanes, max_frame_bytes
+            self.context, OPENING, slot, incarnation, self.path, window_bytes, arena_bytes, shim, rings, max_frame_bytes
         )
         self.parcels: list[Parcel] = []
         self.at_work: list[Callable[[], None]] = []

@@ -1,4 +1,4 @@
-"""Acks past the frames: what a data plane tells by its lanes, what it takes from them, what it leaves to a frame."""
+"""Acks past the frames: what a data plane tells by its rings, what it takes from them, what it leaves to a frame."""
 
 from __future__ import annotations
 
@@ -6,22 +6,22 @@ from collections.abc import Iterator, Mapping
 
 import pytest
 
-from squall.ipc.ack_lanes import AckLanes, lanes_words
+from squall.ipc.ack_rings import AckRings, rings_words
 from tests.process.planes import Endpoint, Make, endpoints, parcel, settled, turn_until
 
 Absorbed = list[tuple[dict[int, int], dict[int, int]]]
 
 
-class Lanes:
-    """Endpoints that share the memory of their lanes, and what each has been told."""
+class Rings:
+    """Endpoints that share the memory of their rings, and what each has been told."""
 
     def __init__(self, make: Make) -> None:
         self._make = make
-        self.words = memoryview(bytearray(8 * lanes_words(2))).cast("Q")
+        self.words = memoryview(bytearray(8 * rings_words(2))).cast("Q")
         self.told: Absorbed = []
 
     def endpoint(self, slot: int, incarnation: int = 1) -> Endpoint:
-        made = self._make(slot, incarnation, lanes=AckLanes(self.words[:], 2, slot, incarnation))
+        made = self._make(slot, incarnation, rings=AckRings(self.words[:], 2, slot, incarnation))
         made.plane.set_awake(True)
         return made
 
@@ -36,31 +36,31 @@ class Lanes:
 
 
 @pytest.fixture
-def lanes() -> Iterator[Lanes]:
+def rings() -> Iterator[Rings]:
     with endpoints() as make:
-        yield Lanes(make)
+        yield Rings(make)
 
 
-def test_acks_are_there_at_once_and_without_a_frame(lanes: Lanes) -> None:
-    one, other = lanes.pair()
+def test_acks_are_there_at_once_and_without_a_frame(rings: Rings) -> None:
+    one, other = rings.pair()
     sent = one.plane.counts["frames sent"]
     assert not other.plane.has_acks
     assert one.plane.tell_acks(1, {5: 6, 7: 8}, {7: 1 << 70})
     assert other.plane.has_acks
-    assert lanes.take(other) == 1
-    assert lanes.told == [({5: 6, 7: 8}, {7: 1 << 70})]
-    assert lanes.take(other) == 0
+    assert rings.take(other) == 1
+    assert rings.told == [({5: 6, 7: 8}, {7: 1 << 70})]
+    assert rings.take(other) == 0
     assert one.plane.counts["acks told"] == 2
     assert one.plane.counts["frames sent"] == sent
 
 
-def test_acks_bring_credit_along(lanes: Lanes) -> None:
-    one, other = lanes.pair()
+def test_acks_bring_credit_along(rings: Rings) -> None:
+    one, other = rings.pair()
     one.plane.send(1, parcel("x"))
     other.await_parcels(1)
     assert not settled(one)
     assert other.plane.tell_acks(0, {1: 1}, {})
-    lanes.take(one)
+    rings.take(one)
     assert settled(one)
     # It has been told, and need not be told again.
     sent = other.plane.counts["frames sent"]
@@ -68,39 +68,39 @@ def test_acks_bring_credit_along(lanes: Lanes) -> None:
     assert other.plane.counts["frames sent"] == sent
 
 
-def test_a_peer_that_has_done_all_is_heard_by_its_acks(lanes: Lanes) -> None:
+def test_a_peer_that_has_done_all_is_heard_by_its_acks(rings: Rings) -> None:
     """So that the next frame goes to it at once, in topologies where nothing flows back."""
-    one, other = lanes.pair()
+    one, other = rings.pair()
     other.works = False
     one.plane.send(1, parcel("x"))
     one.plane.send(1, parcel("y"))
     other.await_parcels(2)
     other.at_work.pop(0)()
     assert other.plane.tell_acks(0, {1: 1}, {})
-    lanes.take(one)
+    rings.take(one)
     assert one.plane.take_heard() == set()
     other.finish_work()
     assert other.plane.tell_acks(0, {2: 2}, {})
-    lanes.take(one)
+    rings.take(one)
     assert one.plane.take_heard() == {1}
 
 
-@pytest.mark.parametrize("why", ["asleep", "not connected", "no lanes", "no room"])
-def test_what_only_a_frame_can_bring(lanes: Lanes, why: str) -> None:
-    one, other = lanes.pair()
+@pytest.mark.parametrize("why", ["asleep", "not connected", "no rings", "no room"])
+def test_what_only_a_frame_can_bring(rings: Rings, why: str) -> None:
+    one, other = rings.pair()
     if why == "asleep":
         other.plane.set_awake(False)
     elif why == "not connected":
         one.plane.disconnect(1)
-    elif why == "no lanes":
-        one.plane._lanes = None
+    elif why == "no rings":
+        one.plane._rings = None
     many = dict.fromkeys(range(5000), 1) if why == "no room" else {1: 1}
     assert not one.plane.tell_acks(1, many, {})
-    assert lanes.take(other) == 0
+    assert rings.take(other) == 0
 
 
-class DozesOff(AckLanes):
-    """Tells somebody who looks at its lanes for the last time just before."""
+class DozesOff(AckRings):
+    """Tells somebody who looks at its rings for the last time just before."""
 
     def tell(
         self, slot: int, incarnation: int, processed: int, acks: Mapping[int, int], masks: Mapping[int, int]
@@ -110,50 +110,50 @@ class DozesOff(AckLanes):
         return told
 
 
-def test_who_falls_asleep_while_it_is_told_is_woken(lanes: Lanes) -> None:
-    one, other = lanes.pair()
+def test_who_falls_asleep_while_it_is_told_is_woken(rings: Rings) -> None:
+    one, other = rings.pair()
     turn_until(lambda: other.plane._receivers and not other.plane.has_input, [other])
-    one.plane._lanes = DozesOff(lanes.words[:], 2, 0, 1)
+    one.plane._rings = DozesOff(rings.words[:], 2, 0, 1)
     one.plane.set_awake(True)
     assert one.plane.tell_acks(1, {1: 1}, {})
     other.await_input()
-    assert lanes.take(other) == 1
+    assert rings.take(other) == 1
 
 
-def assert_refused(lanes: Lanes, other: Endpoint, reason: str) -> None:
-    assert lanes.take(other) == 1
-    assert lanes.told == []
+def assert_refused(rings: Rings, other: Endpoint, reason: str) -> None:
+    assert rings.take(other) == 1
+    assert rings.told == []
     assert other.plane.counts["frames refused"] == 1
     assert other.plane.last_refusal == reason
 
 
-def test_acks_of_the_dead_are_refused(lanes: Lanes) -> None:
-    one, other = lanes.pair()
+def test_acks_of_the_dead_are_refused(rings: Rings) -> None:
+    one, other = rings.pair()
     assert one.plane.tell_acks(1, {1: 1}, {})
     other.plane.disconnect(0)
     other.plane.fence(0, 2)
-    assert_refused(lanes, other, "acks of slot 0's dead incarnation 1")
+    assert_refused(rings, other, "acks of slot 0's dead incarnation 1")
 
 
-def test_acks_with_credit_for_what_was_never_sent_are_refused(lanes: Lanes) -> None:
-    one, other = lanes.pair()
+def test_acks_with_credit_for_what_was_never_sent_are_refused(rings: Rings) -> None:
+    one, other = rings.pair()
     other.plane.send(0, parcel("x"))
     turn_until(lambda: one.parcels, [one])
     assert one.plane.tell_acks(1, {1: 1}, {})
     other.connect(one)  # a link that has sent nothing yet
-    assert_refused(lanes, other, "credit for frame 1; only 0 were sent")
+    assert_refused(rings, other, "credit for frame 1; only 0 were sent")
 
 
-def test_a_lane_that_is_stuck_is_given_up_at_the_second_probe(lanes: Lanes) -> None:
-    one, other = lanes.pair()
+def test_a_ring_that_is_stuck_is_given_up_at_the_second_probe(rings: Rings) -> None:
+    one, other = rings.pair()
     assert one.plane.tell_acks(1, {1: 1}, {})
     at = 2 + 2 * 4 + 2 * 2048  # the first word of the ring from 0 to 1
-    lanes.words[at + 1] ^= 1
-    assert lanes.take(other) == 0
+    rings.words[at + 1] ^= 1
+    assert rings.take(other) == 0
     other.plane.probe()
     assert other.plane.counts["frames refused"] == 0
     other.plane.probe()
     assert other.plane.last_refusal == "acks of slot 0 that did not become whole in a message timeout"
     assert one.plane.tell_acks(1, {2: 2}, {})
-    assert lanes.take(other) == 1
-    assert lanes.told == [({2: 2}, {})]
+    assert rings.take(other) == 1
+    assert rings.told == [({2: 2}, {})]

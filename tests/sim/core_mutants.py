@@ -21,8 +21,8 @@ from tests.sim.mutants import (
     CredulousReceiver,
     HoardingAcker,
     LiteralStormAcker,
-    MasklessLanes,
-    RepeatingLanes,
+    MasklessRings,
+    RepeatingRings,
 )
 from tests.sim.turn_mutants import (
     FollowsLate,
@@ -99,10 +99,10 @@ CORE_MUTANTS = (
         ("drop",), False,
     ),
     CoreMutant(
-        "masks in ack lanes", ((cores, "AckLanes", MasklessLanes),), invariants.WAITED_FOR_TIMEOUT, chained=True,
+        "masks in ack rings", ((cores, "AckRings", MasklessRings),), invariants.WAITED_FOR_TIMEOUT, chained=True,
         faulty_turns=30,
     ),
-    CoreMutant("taking from ack lanes once", ((cores, "AckLanes", RepeatingLanes),), invariants.WAITED_FOR_TIMEOUT),
+    CoreMutant("taking from ack rings once", ((cores, "AckRings", RepeatingRings),), invariants.WAITED_FOR_TIMEOUT),
     CoreMutant(
         "reading the board before answering", ((cores, "Turn", FollowsLate),), invariants.WAITED_FOR_TIMEOUT,
         faulty_turns=30,

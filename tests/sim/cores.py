@@ -26,7 +26,7 @@ from squall.engine.core.turn import Turn
 from squall.engine.flow.ids import EdgeIds
 from squall.engine.tracking.attempts import Changes, Remembered
 from squall.engine.tracking.peers import Peers
-from squall.ipc.ack_lanes import AckLanes, lanes_words
+from squall.ipc.ack_rings import AckRings, rings_words
 from squall.ipc.data_plane import DataPlane
 from squall.ipc.frame import opening_of
 from squall.ipc.shim import LinkRule, LinkShim
@@ -180,7 +180,7 @@ class Worker:
         self.shim = LinkShim(cluster.rules, cluster.rng.getrandbits(32))
         self.plane = Plane(
             cluster.wire, OPENING, me, incarnation, cluster.path(me, incarnation), 4096, 0, self.shim,  # type: ignore[arg-type]
-            cluster.lanes_of(me, incarnation), door=OpenDoor,  # type: ignore[arg-type]
+            cluster.rings_of(me, incarnation), door=OpenDoor,  # type: ignore[arg-type]
         )
         self.plane.cluster = cluster
         around = Surroundings(
@@ -303,8 +303,8 @@ class Cluster:
         self.lossy = any(rule.action in _LOSSY for rule in self.rules)
         self.deaths = deaths
         self.board = [(1, True)] * self.plan.n_workers
-        self.lanes = memoryview(bytearray(8 * lanes_words(self.plan.n_workers))).cast("Q")
-        self.uses_lanes = rng.random() < 0.7
+        self.rings = memoryview(bytearray(8 * rings_words(self.plan.n_workers))).cast("Q")
+        self.uses_rings = rng.random() < 0.7
         self.limit_bytes = rng.choice((1024, 4096, 8 << 20))
         """So much the queue of a task may hold."""
         self.full: list[frozenset[int]] = [frozenset()] * self.plan.n_workers
@@ -321,8 +321,8 @@ class Cluster:
     def path(self, slot: int, incarnation: int) -> str:
         return f"/nowhere/{slot}.{incarnation}"
 
-    def lanes_of(self, slot: int, incarnation: int) -> AckLanes | None:
-        return AckLanes(self.lanes[:], self.plan.n_workers, slot, incarnation) if self.uses_lanes else None
+    def rings_of(self, slot: int, incarnation: int) -> AckRings | None:
+        return AckRings(self.rings[:], self.plan.n_workers, slot, incarnation) if self.uses_rings else None
 
     def report(self, component: str, task: int, text: str) -> None:
         raise AssertionError(f"{component}[{task}] reported {text}")

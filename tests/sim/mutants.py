@@ -19,7 +19,7 @@ from squall.engine.tracking.acker import Acker
 from squall.engine.tracking.peers import Peers
 from squall.engine.tracking.pending import PendingTable
 from squall.engine.tracking.routing import Tracking
-from squall.ipc.ack_lanes import AckLanes, Told
+from squall.ipc.ack_rings import AckRings, Told
 from squall.ipc.link import LinkReceiver
 from tests.sim import invariants
 from tests.sim.parts import REGISTRY, Parts
@@ -100,8 +100,8 @@ class TrashKeepingAcker(Acker):
         self._early = early
 
 
-class MasklessLanes(AckLanes):
-    """Acks in lanes do not say where their trees went on to."""
+class MasklessRings(AckRings):
+    """Acks in rings do not say where their trees went on to."""
 
     def tell(
         self, slot: int, incarnation: int, processed: int, acks: Mapping[int, int], masks: Mapping[int, int]
@@ -109,7 +109,7 @@ class MasklessLanes(AckLanes):
         return super().tell(slot, incarnation, processed, acks, {})
 
 
-class RepeatingLanes(AckLanes):
+class RepeatingRings(AckRings):
     """What was taken first is taken again with the next."""
 
     def take(self) -> list[Told]:

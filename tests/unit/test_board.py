@@ -14,7 +14,7 @@ import pytest
 
 from squall.engine.errors import ClusterError
 from squall.engine.report.metrics import HISTOGRAM_BUCKETS, TASK_COUNTERS
-from squall.ipc.ack_lanes import lanes_words
+from squall.ipc.ack_rings import rings_words
 from squall.ipc.board import (
     DEAD,
     HEADER_WORDS,
@@ -60,7 +60,7 @@ def test_new_board_is_empty(board: Board) -> None:
 def test_file_is_private_and_as_large_as_the_layout_says(board: Board) -> None:
     status = os.stat(board.path)
     assert status.st_mode & 0o777 == 0o600
-    words = HEADER_WORDS + 3 * SLOT_WORDS + 2 * 3 * 3 + lanes_words(3) + 30 + 5 * (1 + TASK_WORDS)
+    words = HEADER_WORDS + 3 * SLOT_WORDS + 2 * 3 * 3 + rings_words(3) + 30 + 5 * (1 + TASK_WORDS)
     assert status.st_size == 8 * words
     assert status.st_blocks * 512 >= status.st_size  # no hole that a full disk could turn into SIGBUS
     assert os.listdir(os.path.dirname(board.path)) == ["board"]
@@ -70,11 +70,11 @@ def test_rows_do_not_overlap(board: Board) -> None:
     """Every word that has a name, named once: writing a different number into each shows every clash."""
     places = [board.slot_at(i) + word for i in range(3) for word in range(SLOT_WORDS)]
     places += [board.link_at(i, j) + end for i in range(3) for j in range(3) for end in range(2)]
-    lanes_at = board.link_at(2, 2) + 2
-    board.lanes[0], board.lanes[-1] = 1, 2
-    assert (board.words[lanes_at], board.words[lanes_at + lanes_words(3) - 1]) == (1, 2)
-    places += range(lanes_at, lanes_at + lanes_words(3))
-    flow_at = lanes_at + lanes_words(3)
+    rings_at = board.link_at(2, 2) + 2
+    board.rings[0], board.rings[-1] = 1, 2
+    assert (board.words[rings_at], board.words[rings_at + rings_words(3) - 1]) == (1, 2)
+    places += range(rings_at, rings_at + rings_words(3))
+    flow_at = rings_at + rings_words(3)
     for slot in range(3):
         for word in range(2 * 5):
             board.flow(slot)[word] = slot * 10 + word

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from squall.engine.api.config import Config
-from squall.ipc.ack_lanes import AckLanes
+from squall.ipc.ack_rings import AckRings
 from squall.ipc.board import READY, SLOT_QUIET, Board
 from squall.scheduler.common.messages import Assignment, SlotRef, TopologyRecord
 from squall.scheduler.records.topology_view import TopologyView
@@ -56,7 +56,7 @@ def test_frames_are_under_way_until_their_receiver_has_processed_them(view: Topo
 
 
 def test_acks_are_under_way_until_their_receiver_has_published_what_came_of_them(view: TopologyView) -> None:
-    one, other = (AckLanes(view.board.lanes, 2, slot, 1) for slot in range(2))
+    one, other = (AckRings(view.board.rings, 2, slot, 1) for slot in range(2))
     one.set_awake(True)
     assert other.tell(0, 1, 0, {5: 5}, {})
     assert_at_work(view, "acks are under way from n:2 to n:1")

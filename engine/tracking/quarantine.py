@@ -1,4 +1,4 @@
-"""The lane beside a spout task's flow: suspects go out apart from it, dead letters that were given back go out again.
+"""The quarantine beside a spout task's flow: suspects go out apart, dead letters that were given back go out again.
 
 Guarantees
     * What is held back counts as pending, so nothing is drained, killed or forgotten over it.
@@ -54,7 +54,7 @@ class Held(NamedTuple):
 
 
 class Table(Protocol):
-    """The spout task's pending table, as far as its lane needs it."""
+    """The spout task's pending table, as far as its quarantine needs it."""
 
     attempts: Attempts
 
@@ -99,7 +99,7 @@ class OwnTurn:
         return True
 
 
-class Lane:
+class Quarantine:
     """What one spout task holds back."""
 
     __slots__ = ("_asked", "_size", "_tried_ns", "_turn", "_uncleared", "held", "letters", "overdue_ns", "waiting")
@@ -223,7 +223,7 @@ class Lane:
         self._leave()
 
     def _leave(self) -> None:
-        """The worker's other lanes may have asked as well: who did not must not take that back."""
+        """The worker's other quarantines may have asked as well: who did not must not take that back."""
         if self._asked and not self.held:
             self._asked = False
             self._turn.leave()

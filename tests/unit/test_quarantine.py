@@ -8,8 +8,8 @@ import pytest
 
 from squall.engine.api.failure import TIMEOUT, WORKER_DIED, Failure
 from squall.engine.flow.routed import Routed
-from squall.engine.tracking.lane import Lane, Letter, OwnTurn
 from squall.engine.tracking.pending import PendingTable
+from squall.engine.tracking.quarantine import Letter, OwnTurn, Quarantine
 from tests.unit.rig import STREAMS, Does, Feeder, Rig, acks, chain, keeps
 
 DIED = Failure(WORKER_DIED, worker="node-1:6701")
@@ -83,7 +83,7 @@ class Watched(OwnTurn):
 def hung(**settings: Any) -> tuple[Lab, Watched]:
     """1 and 2 are suspects, 1 is on trial and has timed out in a worker that has not been heard of since."""
     lab, turn = Lab(message_timeout_secs=10, **settings), Watched()
-    lab.table.lane = Lane(turn)
+    lab.table.quarantine = Quarantine(turn)
     lab.table.forget = lambda root: 2
     lab.emit(1, 2)
     lab.die()
@@ -170,7 +170,7 @@ def test_what_the_dead_worker_holds_again_is_struck_once_and_what_another_holds_
     assert second in lab.table.trees
 
 
-def test_a_lane_leaves_only_the_turn_that_it_asked_for() -> None:
+def test_a_quarantine_leaves_only_the_turn_that_it_asked_for() -> None:
     class Noted(OwnTurn):
         left = 0
 
@@ -178,8 +178,8 @@ def test_a_lane_leaves_only_the_turn_that_it_asked_for() -> None:
             self.left += 1
 
     lab, turn = Lab(), Noted()
-    lab.table.lane = Lane(turn)
-    lab.table.lane.waiting.append(Letter(7, (7,), lambda: None, due_ns=lab.clock.now_ns() + 10**9))
+    lab.table.quarantine = Quarantine(turn)
+    lab.table.quarantine.waiting.append(Letter(7, (7,), lambda: None, due_ns=lab.clock.now_ns() + 10**9))
     lab.settle()
     assert turn.left == 0
     lab.emit(1)
@@ -195,7 +195,7 @@ def test_only_the_one_that_kills_alone_is_a_dead_letter() -> None:
     lab.emit(1, 2, 3)
     lab.die()
     lab.die()
-    while 2 in [*lab.under_way, *(held.message_id for held in lab.table.lane.held)]:
+    while 2 in [*lab.under_way, *(held.message_id for held in lab.table.quarantine.held)]:
         (message_id,) = lab.under_way
         if message_id == 2:
             lab.die()
@@ -255,7 +255,7 @@ def test_held_back_messages_count_against_the_limit() -> None:
     assert sorted(lab.under_way) == [2, 3]
 
 
-def test_nothing_of_the_lane_goes_out_while_downstream_is_full() -> None:
+def test_nothing_of_quarantine_goes_out_while_downstream_is_full() -> None:
     lab = Lab()
     lab.emit(1)
     lab.die()
@@ -285,7 +285,7 @@ class Turn(OwnTurn):
 def test_a_suspect_waits_for_the_topologys_turn() -> None:
     lab = Lab()
     turn = Turn()
-    lab.table.lane = Lane(turn)
+    lab.table.quarantine = Quarantine(turn)
     lab.emit(1, 2)
     lab.die()
     lab.die()

@@ -1,4 +1,4 @@
-"""Ack lanes: how a worker tells another's ackers what is acked, past the frames of their link.
+"""Ack rings: how a worker tells another's ackers what is acked, past the frames of their link.
 
 A frame costs both ends a tenth of a millisecond of processor time and passes two threads of ZeroMQ; what it brings is
 executed before anything is said of it. Acks are a few words, and a tree waits for nothing else. So between every two
@@ -15,9 +15,9 @@ Guarantees
 
 Relies on: one living incarnation per slot; aligned 64-bit words being written in one piece.
 
-Layout, in words, for n slots (the part `lanes` of the status board)::
+Layout, in words, for n slots (the part `rings` of the status board)::
 
-    awake    n             1 while slot j looks at its lanes; j writes it
+    awake    n             1 while slot j looks at its rings; j writes it
     heads    n x n         [j, i]: how many words slot i has ever told slot j; i writes it
     tails    n x n         [j, i]: how many of them j has taken, or passed over, and published so; j writes it
     rings    n x n x size  [j, i]: what i tells j; i writes it
@@ -46,14 +46,14 @@ _COUNT = 0xFF_FFFF
 
 
 def ring_words(n_slots: int) -> int:
-    """Size of one ring: what a budget of 2 MiB allows, within bounds. 0 among very many slots, who have no lanes."""
+    """Size of one ring: what a budget of 2 MiB allows, within bounds. 0 among very many slots, who have no rings."""
     if n_slots > _MOST_SLOTS:
         return 0
     return max(_SMALLEST_WORDS, min(_LARGEST_WORDS, _BUDGET_WORDS // max(1, n_slots * n_slots)))
 
 
-def lanes_words(n_slots: int) -> int:
-    """Size of all lanes among so many slots."""
+def rings_words(n_slots: int) -> int:
+    """Size of all rings among so many slots."""
     return n_slots + n_slots * n_slots * (2 + ring_words(n_slots))
 
 
@@ -63,18 +63,18 @@ mask of the workers its tuples were sent to). Plain, because there are thousands
 
 
 def untaken(words: memoryview[int], n_slots: int) -> list[tuple[int, int]]:
-    """(sender, receiver) of the lanes that hold something which the receiver has not published that it took."""
+    """(sender, receiver) of the rings that hold something which the receiver has not published that it took."""
     pairs = n_slots * n_slots
     heads = words[n_slots : n_slots + pairs].tolist()
     tails = words[n_slots + pairs : n_slots + 2 * pairs].tolist()
     return [divmod(place, n_slots)[::-1] for place in range(pairs) if heads[place] != tails[place]]
 
 
-class AckLanes:
-    """The lanes to and from one incarnation of one worker. Its loop thread."""
+class AckRings:
+    """The rings to and from one incarnation of one worker. Its loop thread."""
 
     def __init__(self, words: memoryview[int], n_slots: int, me: int, incarnation: int) -> None:
-        """`words`: the memory of all lanes. What a former life of this worker has not taken is passed over."""
+        """`words`: the memory of all rings. What a former life of this worker has not taken is passed over."""
         self._words = words
         self._bytes = words.cast("B")
         self._me = me
@@ -100,11 +100,11 @@ class AckLanes:
         self._words.release()
 
     def set_awake(self, awake: bool) -> None:
-        """Say whether this worker looks at its lanes. After False, look once more before sleeping."""
+        """Say whether this worker looks at its rings. After False, look once more before sleeping."""
         self._words[self._me] = awake
 
     def is_awake(self, slot: int) -> bool:
-        """Whether another looks at its lanes. Ask again after telling it: it may have looked for the last time just
+        """Whether another looks at its rings. Ask again after telling it: it may have looked for the last time just
         before."""
         return bool(self._words[slot])
 

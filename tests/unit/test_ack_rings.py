@@ -1,4 +1,4 @@
-"""Ack lanes: what one worker tells another is taken once, whole and in order, by the life it was meant for."""
+"""Ack rings: what one worker tells another is taken once, whole and in order, by the life it was meant for."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from squall.ipc.ack_lanes import AckLanes, Told, lanes_words, ring_words, untaken
+from squall.ipc.ack_rings import AckRings, Told, ring_words, rings_words, untaken
 
 BIG = (1 << 64) - 1
 
@@ -17,17 +17,17 @@ def words() -> memoryview:
 
 
 def memory(n_slots: int) -> memoryview:
-    return memoryview(bytearray(8 * lanes_words(n_slots))).cast("Q")
+    return memoryview(bytearray(8 * rings_words(n_slots))).cast("Q")
 
 
-def lanes(words: memoryview, me: int, incarnation: int = 1, n_slots: int = 3) -> AckLanes:
-    made = AckLanes(words[:], n_slots, me, incarnation)
+def rings(words: memoryview, me: int, incarnation: int = 1, n_slots: int = 3) -> AckRings:
+    made = AckRings(words[:], n_slots, me, incarnation)
     made.set_awake(True)
     return made
 
 
 def test_what_is_told_is_taken_once_and_in_order(words: memoryview) -> None:
-    one, other, third = (lanes(words, me, incarnation=me + 5) for me in range(3))
+    one, other, third = (rings(words, me, incarnation=me + 5) for me in range(3))
     assert one.tell(1, 6, 17, {BIG: 1, 2: BIG}, {})
     assert one.tell(1, 6, 18, {3: 4}, {})
     assert third.tell(1, 6, 0, {9: 9}, {})
@@ -43,14 +43,14 @@ def test_what_is_told_is_taken_once_and_in_order(words: memoryview) -> None:
     "masks", [{7: 0}, {7: 1}, {7: BIG}, {7: 1 << 64, 8: 3}, {1: (1 << 400) - 1, 2: 1, BIG: 1 << 399}]
 )
 def test_masks_have_as_many_bits_as_they_need(words: memoryview, masks: dict[int, int]) -> None:
-    one, other = lanes(words, 0), lanes(words, 1)
+    one, other = rings(words, 0), rings(words, 1)
     assert one.tell(1, 1, 0, {7: 7, 8: 8}, masks)
     assert one.tell(1, 1, 0, {}, masks)
     assert other.take() == [(0, 1, 0, {7: 7, 8: 8}, masks), (0, 1, 0, {}, masks)]
 
 
 def test_a_sleeper_is_told_nothing(words: memoryview) -> None:
-    one, other = lanes(words, 0), lanes(words, 1)
+    one, other = rings(words, 0), rings(words, 1)
     other.set_awake(False)
     assert not one.tell(1, 1, 0, {1: 1}, {})
     assert not other.waiting
@@ -59,14 +59,14 @@ def test_a_sleeper_is_told_nothing(words: memoryview) -> None:
 
 
 def test_nobody_who_has_not_begun_is_told_anything(words: memoryview) -> None:
-    one = lanes(words, 0)
-    AckLanes(words[:], 3, 1, 1)
+    one = rings(words, 0)
+    AckRings(words[:], 3, 1, 1)
     assert not one.tell(1, 1, 0, {1: 1}, {})
     assert not one.tell(2, 1, 0, {1: 1}, {})
 
 
-def test_a_full_lane_refuses_until_something_was_taken(words: memoryview) -> None:
-    one, other = lanes(words, 0), lanes(words, 1)
+def test_a_full_ring_refuses_until_something_was_taken(words: memoryview) -> None:
+    one, other = rings(words, 0), rings(words, 1)
     told = 0
     while one.tell(1, 1, told, {told: told}, {}):
         told += 1
@@ -77,8 +77,8 @@ def test_a_full_lane_refuses_until_something_was_taken(words: memoryview) -> Non
     assert one.tell(1, 1, 0, {1: 1}, {})
 
 
-def test_more_than_a_lane_holds_is_refused(words: memoryview) -> None:
-    one, other = lanes(words, 0), lanes(words, 1)
+def test_more_than_a_ring_holds_is_refused(words: memoryview) -> None:
+    one, other = rings(words, 0), rings(words, 1)
     most = (ring_words(3) - 4) // 2
     assert not one.tell(1, 1, 0, dict.fromkeys(range(most + 1), 1), {})
     assert one.tell(1, 1, 0, dict.fromkeys(range(most), 1), {})
@@ -90,7 +90,7 @@ def test_any_sizes_in_any_turns(seed: int) -> None:
     rng = random.Random(seed)
     n_slots = 20
     words = memory(n_slots)
-    one, other = lanes(words, 3, 1, n_slots), lanes(words, 11, 2, n_slots)
+    one, other = rings(words, 3, 1, n_slots), rings(words, 11, 2, n_slots)
     told: list[Told] = []
     taken: list[Told] = []
     refused = 0
@@ -110,12 +110,12 @@ def test_any_sizes_in_any_turns(seed: int) -> None:
     assert other.pass_over() == []
 
 
-def test_numbers_of_a_lane_that_has_been_used_for_years(words: memoryview) -> None:
+def test_numbers_of_a_ring_that_has_been_used_for_years(words: memoryview) -> None:
     """Positions count words for ever; checksums take their lower half."""
-    one = lanes(words, 0)
+    one = rings(words, 0)
     start = (1 << 32) - 700
-    words[3 + 3 * 1 + 0] = start  # the head of lane [1, 0]
-    other = lanes(words, 1)
+    words[3 + 3 * 1 + 0] = start  # the head of ring [1, 0]
+    other = rings(words, 1)
     for number in range(500):
         assert one.tell(1, 1, number, {number: number}, {})
         assert other.take() == [(0, 1, number, {number: number}, {})]
@@ -124,7 +124,7 @@ def test_numbers_of_a_lane_that_has_been_used_for_years(words: memoryview) -> No
 
 
 def test_what_is_under_way_is_seen_until_its_receiver_has_published_that_it_took_it(words: memoryview) -> None:
-    lives = [lanes(words, me) for me in range(3)]
+    lives = [rings(words, me) for me in range(3)]
     assert untaken(words, 3) == []
     assert lives[0].tell(2, 1, 0, {1: 1}, {})
     assert lives[2].tell(1, 1, 0, {1: 1}, {})
@@ -133,12 +133,12 @@ def test_what_is_under_way_is_seen_until_its_receiver_has_published_that_it_took
     assert sorted(untaken(words, 3)) == [(0, 2), (2, 1)]
     lives[1].confirm()
     assert untaken(words, 3) == [(0, 2)]
-    AckLanes(words[:], 3, 2, incarnation=2)  # whom it was for has died
+    AckRings(words[:], 3, 2, incarnation=2)  # whom it was for has died
     assert untaken(words, 3) == []
 
 
 def test_a_chunk_that_fits_an_empty_ring_passes_wherever_the_last_one_ended(words: memoryview) -> None:
-    one, other = lanes(words, 0), lanes(words, 1)
+    one, other = rings(words, 0), rings(words, 1)
     acks = dict.fromkeys(range(ring_words(3) // 2 - 2), 1)  # with its head exactly as long as the ring
     assert one.tell(1, 1, 1, {1: 1}, {})
     other.take()
@@ -150,9 +150,9 @@ def test_a_chunk_that_fits_an_empty_ring_passes_wherever_the_last_one_ended(word
     assert [chunk[2] for chunk in other.take()] == [3]
 
 
-def test_very_many_workers_have_no_lanes() -> None:
+def test_very_many_workers_have_no_rings() -> None:
     words = memory(129)
-    one, other = lanes(words, 0, 1, 129), lanes(words, 128, 1, 129)
+    one, other = rings(words, 0, 1, 129), rings(words, 128, 1, 129)
     assert not one.tell(128, 1, 0, {1: 1}, {})
     assert other.take() == []
     assert other.pass_over() == []
@@ -163,9 +163,9 @@ def test_very_many_workers_have_no_lanes() -> None:
 
 
 def test_a_new_life_does_not_take_what_the_former_was_told(words: memoryview) -> None:
-    one, _ = lanes(words, 0), lanes(words, 1)
+    one, _ = rings(words, 0), rings(words, 1)
     assert one.tell(1, 1, 0, {1: 1}, {})
-    after = AckLanes(words[:], 3, 1, 2)
+    after = AckRings(words[:], 3, 1, 2)
     assert not after.waiting
     assert not one.tell(1, 1, 0, {2: 2}, {})  # it has not begun, whatever its former life said
     after.set_awake(True)
@@ -175,20 +175,20 @@ def test_a_new_life_does_not_take_what_the_former_was_told(words: memoryview) ->
 
 
 def test_a_new_life_tells_after_what_the_former_has_told(words: memoryview) -> None:
-    before, other = lanes(words, 0), lanes(words, 1)
+    before, other = rings(words, 0), rings(words, 1)
     assert before.tell(1, 1, 0, {1: 1}, {})
-    after = lanes(words, 0, incarnation=2)
+    after = rings(words, 0, incarnation=2)
     assert after.tell(1, 1, 0, {2: 2}, {})
     assert other.take() == [(0, 1, 0, {1: 1}, {}), (0, 2, 0, {2: 2}, {})]
 
 
 def test_who_dies_while_writing_has_told_nothing(words: memoryview) -> None:
-    before, other = lanes(words, 0), lanes(words, 1)
+    before, other = rings(words, 0), rings(words, 1)
     head = words[3 + 3 * 1 + 0]
     assert before.tell(1, 1, 0, {1: 1, 2: 2}, {})
     words[3 + 3 * 1 + 0] = head  # all but the last word of it was written
     assert not other.waiting
-    after = lanes(words, 0, incarnation=2)
+    after = rings(words, 0, incarnation=2)
     assert after.tell(1, 1, 0, {3: 3}, {})
     assert other.take() == [(0, 2, 0, {3: 3}, {})]
 
@@ -202,7 +202,7 @@ def ring_at(words: memoryview, receiver: int, sender: int) -> int:
 
 @pytest.mark.parametrize("late", range(6))
 def test_a_chunk_of_which_a_word_is_not_to_be_seen_yet_waits(words: memoryview, late: int) -> None:
-    one, other = lanes(words, 0), lanes(words, 1)
+    one, other = rings(words, 0), rings(words, 1)
     assert one.tell(1, 1, 3, {1: 1}, {})
     place = ring_at(words, 1, 0) + late
     whole = words[place]
@@ -219,7 +219,7 @@ def test_a_chunk_of_which_a_word_is_not_to_be_seen_yet_waits(words: memoryview, 
 
 def test_a_chunk_of_the_round_before_is_no_chunk_of_this(words: memoryview) -> None:
     """What stood in the same place is whole, and has been taken already."""
-    one, other = lanes(words, 0), lanes(words, 1)
+    one, other = rings(words, 0), rings(words, 1)
     per_chunk = 4 + 2 * ((ring_words(3) - 4) // 2)
     assert per_chunk == ring_words(3)
     most = dict.fromkeys(range((ring_words(3) - 4) // 2), 5)
@@ -237,8 +237,8 @@ def test_a_chunk_of_the_round_before_is_no_chunk_of_this(words: memoryview) -> N
     assert [chunk[2] for chunk in other.take()] == [2]
 
 
-def test_a_chunk_that_never_comes_whole_stops_its_lane_until_it_is_passed_over(words: memoryview) -> None:
-    one, other, third = (lanes(words, me) for me in range(3))
+def test_a_chunk_that_never_comes_whole_stops_its_ring_until_it_is_passed_over(words: memoryview) -> None:
+    one, other, third = (rings(words, me) for me in range(3))
     assert one.tell(1, 1, 0, {1: 1}, {})
     words[ring_at(words, 1, 0) + 1] ^= 1
     while one.tell(1, 1, 0, {1: 1}, {}):
@@ -256,7 +256,7 @@ def test_a_chunk_that_never_comes_whole_stops_its_lane_until_it_is_passed_over(w
 
 
 def test_only_what_was_there_the_last_time_too_is_passed_over(words: memoryview) -> None:
-    one, other = lanes(words, 0), lanes(words, 1)
+    one, other = rings(words, 0), rings(words, 1)
     for number in range(5):
         assert one.tell(1, 1, number, {1: 1}, {})
         assert other.pass_over() == []
@@ -268,4 +268,4 @@ def test_only_what_was_there_the_last_time_too_is_passed_over(words: memoryview)
 )
 def test_size_of_a_ring(n_slots: int, words_each: int) -> None:
     assert ring_words(n_slots) == words_each
-    assert lanes_words(n_slots) == n_slots + n_slots * n_slots * (2 + words_each)
+    assert rings_words(n_slots) == n_slots + n_slots * n_slots * (2 + words_each)

@@ -1,0 +1,48 @@
+"""One term for one thing: what the glossary names is what the code says, and names that were given up stay so."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+GLOSSARY = ROOT / "docs" / "glossary.md"
+ROOMS = ("engine", "ipc", "scheduler", "pipeline", "squall")
+RETIRED = ("lane", "lanes", "ack_lanes")
+"""Two things had this name: the quarantine of suspects, and the rings that acks take through shared memory."""
+
+
+def terms() -> list[str]:
+    rows = re.findall(r"^\| ([a-zN][a-zA-Z ]*) \| ", GLOSSARY.read_text(), re.MULTILINE)
+    return [row for row in rows if row != "term"]
+
+
+def texts() -> dict[Path, str]:
+    """Product code and what is written about it."""
+    files = [path for room in ROOMS for path in (ROOT / room).rglob("*.py")]
+    files += [*(ROOT / "docs").glob("*.md"), ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "ipc" / "PROTOCOL.md"]
+    return {path: path.read_text() for path in files}
+
+
+def words(text: str) -> str:
+    """Names in code taken apart: `AckRing` and `ack_ring` are "ack ring"."""
+    return re.sub(r"(?<=[a-z])(?=[A-Z])|_", " ", text).lower()
+
+
+def test_there_are_terms() -> None:
+    assert len(terms()) > 25
+    assert len(set(terms())) == len(terms())
+
+
+@pytest.mark.parametrize("term", terms())
+def test_each_term_is_used_in_the_code(term: str) -> None:
+    code = {path: words(text) for path, text in texts().items() if path.suffix == ".py"}
+    assert any(re.search(rf"\b{term.lower()}", text) for text in code.values()), f"no code says {term!r}"
+
+
+@pytest.mark.parametrize("name", RETIRED)
+def test_no_name_that_was_given_up_is_used(name: str) -> None:
+    found = [str(path.relative_to(ROOT)) for path, text in texts().items() if re.search(rf"\b{name}\b", text)]
+    assert found == []
