@@ -143,10 +143,7 @@ def _await_going_nimbus(run_dir: RunDir) -> None:
 
 def _end_processes(run_dir: RunDir) -> int:
     """End what runs without a Nimbus: politely, because supervisors stop their workers, then by force. How many."""
-    for process in processes_of(run_dir):
-        # First, or it would start again what is being ended.
-        if runs(process, KEEPER):
-            signal_marked(process, run_dir, signal.SIGKILL)
+    _end_keeper(run_dir)
     found = processes_of(run_dir)
     # Nimbus too: one whose directory is gone, or whose key, may still run, and would be waited for in vain.
     daemons = [process for process in found if runs(process, SUPERVISOR) or runs(process, NIMBUS)]
@@ -164,6 +161,17 @@ def _end_processes(run_dir: RunDir) -> int:
         raise ClusterError(f"processes {', '.join(str(process.pid) for process in left)} do not end")
     run_dir.remove_sockets()
     return len(found)
+
+
+def _end_keeper(run_dir: RunDir) -> None:
+    """First, or it would start again what is being ended. One that is killed is there for a moment yet."""
+    deadline = time.monotonic() + _STOP_MARGIN_SECS
+    while keepers := [process for process in processes_of(run_dir) if runs(process, KEEPER)]:
+        for process in keepers:
+            signal_marked(process, run_dir, signal.SIGKILL)
+        if time.monotonic() >= deadline:
+            return
+        time.sleep(_POLL_SECS)
 
 
 def end_lost(run_dir: RunDir) -> int:

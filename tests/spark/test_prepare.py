@@ -221,7 +221,7 @@ def test_the_command_prints_one_json_document(spark: SparkSession, source: Path,
 def test_the_command_tells_people_what_is_in_the_feed(spark: SparkSession, source: Path, tmp_path: Path) -> None:
     write(source / "a.txt", b"one two\n" + b"\xff\n" * 12)
     result = CliRunner().invoke(prepare_command, [str(source), "--out", str(tmp_path / "feed")], catch_exceptions=False)
-    assert "holds       1 lines, 2 words, 7 bytes\n" in result.stdout
+    assert "holds       1 line, 2 words, 7 bytes\n" in result.stdout
     assert "quarantined 12 (12 not UTF-8)\n            a.txt:2: not UTF-8\n" in result.stdout
     assert f"            and 2 more in {tmp_path}/feed/quarantine\n" in result.stdout
 
