@@ -282,11 +282,6 @@ class DataPlane:
         """A poller looks at `inbound`, or has looked: what its descriptor said is used up."""
         self._drained = False
 
-    def await_input(self, timeout_ms: int) -> bool:
-        """Whether a frame is there to be received, now or before the time is up."""
-        self.polled()
-        return bool(self.inbound.poll(timeout_ms))
-
     def receive(self, deliver: Deliver, most: int) -> int:
         """Take in up to `most` frames that are there; how many came."""
         came = 0

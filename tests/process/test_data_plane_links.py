@@ -192,7 +192,7 @@ def test_much_data_is_credited_before_many_frames_have_come(make: Make) -> None:
 
 def test_no_more_frames_are_taken_than_asked_for(make: Make) -> None:
     one, other = pair(make)
-    turn_until(lambda: not one.plane.await_input(0) and other.turn() == 0, [one])
+    turn_until(lambda: not one.plane.has_input and other.turn() == 0, [one])
     for n in range(10):
         one.plane.send(1, parcel(n))
     other.await_input()
