@@ -10,7 +10,8 @@
 and feeders took their time in the turn before.
 
 Guarantees
-    * What the board says of peers is acted upon after frames and acks were taken in, before anything is made of them.
+    * What the board says of peers is acted upon after frames and acks were taken in, before anything is made of them;
+      all deaths that one look finds are known before anything is said of any.
     * What spouts have emitted is in their journals before a bolt executes it or a frame carries it.
     * What came is executed and answered before the spouts here say more. Each phase follows the one before, none is
       entered within another.
@@ -151,11 +152,15 @@ class Turn:
     def follow_peers(self) -> None:
         """Act on what the board says of other workers: connect to the ready, replay what the dead held."""
         core, transport, peers = self._core, self._transport, self._peers
-        for slot, incarnation, alive, ready in peers.changed_peers():
+        changed = peers.changed_peers()
+        if not changed:
+            return
+        for slot, incarnation, alive, _ in changed:
             if not alive or incarnation != core.peers.incarnation(slot):
                 transport.disconnect(slot)
                 transport.fence(slot, incarnation if alive else incarnation + 1)
-            core.peer_changed(slot, incarnation, alive, peers.last_words(slot, incarnation - alive))
+        core.peers_changed(changed, peers.last_words)
+        for slot, incarnation, _, ready in changed:
             if ready and not transport.is_connected(slot):
                 transport.connect(slot, incarnation, peers.connecting(slot, incarnation))
 

@@ -18,7 +18,7 @@ another worker, a parcel; the order of one sender's tuples to one task is kept.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from squall.engine.api.component import BasicBolt
@@ -32,6 +32,7 @@ from squall.engine.core.backpressure import FRAMES_PER_WINDOW, Backpressure
 from squall.engine.core.blocking import BlockingExecutor, Handover
 from squall.engine.core.countdown import Countdown
 from squall.engine.core.executor import BoltExecutor, BoltTask, TaskCrashed
+from squall.engine.core.peer_board import PeerChange
 from squall.engine.core.spout_executor import FIRST_TURN_EMITS, MAX_TURN_EMITS, SpoutExecutor, SpoutTask
 from squall.engine.errors import ComponentError
 from squall.engine.flow.batch import Batch
@@ -446,22 +447,32 @@ class WorkerCore:
         worker_bits = [self.peers.bit(slot) for slot in range(self.plan.n_workers)]
         self.bits.update((task, worker_bits[worker]) for task, worker in self.plan.task_worker.items())
 
-    def peer_changed(
-        self, slot: int, incarnation: int, alive: bool, last_words: Mapping[int, Failure] | None = None
+    def peers_changed(
+        self, changed: Sequence[PeerChange], last_words: Callable[[int, int], Mapping[int, Failure] | None]
     ) -> None:
-        """Another worker started, became ready or died: replay exactly what the dead one held. `last_words`: the trees
-        that it is known to have ended by."""
-        died = self.peers.update(slot, incarnation, alive)
+        """Other workers started, became ready or died: replay exactly what the dead ones held. `last_words(slot,
+        incarnation)`: the trees that a dead one is known to have ended by, None without a word of it.
+
+        All that was to go to the dead is dropped before any tree fails: the answer that a tree failed by one death may
+        be for the replacement of another.
+        """
+        update = self.peers.update
+        dead = [
+            (slot, incarnation - alive) for slot, incarnation, alive, _ in changed if update(slot, incarnation, alive)
+        ]
         self.refresh_bits()
-        if not died:
-            return
-        self._drop_for(slot)
-        explanation = ""
-        if last_words is not None:
-            explanation = ANOTHER_TUPLE
-            self.tracking.last_words(last_words)
-        self.tracking.worker_died(slot, Failure(WORKER_DIED, worker=self.plan.worker_names[slot], error=explanation))
-        self.write_journals()  # it may be noticed in the middle of a turn, with bolts to come
+        for slot, _ in dead:
+            self._drop_for(slot)
+        for slot, incarnation in dead:
+            explanation = ""
+            words = last_words(slot, incarnation)
+            if words is not None:
+                explanation = ANOTHER_TUPLE
+                self.tracking.last_words(words)
+            name = self.plan.worker_names[slot]
+            self.tracking.worker_died(slot, Failure(WORKER_DIED, worker=name, error=explanation))
+        if dead:
+            self.write_journals()  # it may be noticed in the middle of a turn, with bolts to come
 
     def _drop_for(self, slot: int) -> None:
         """What was to go to a worker that died belongs to trees that fail now."""

@@ -149,12 +149,11 @@ class Acker:
         """Roots of the trees that one of these workers (bit mask) holds a part of."""
         return [root for root, state in self._live.items() if state >> _WORKERS_SHIFT & workers]
 
-    def workers_died(self, dead: int, failure: Failure | None = None) -> None:
-        """`dead` is the mask of every incarnation known to be dead: fail exactly the trees that touched one."""
+    def workers_died(self, dead: int, lost: int, failure: Failure | None = None) -> None:
+        """Fail exactly the trees that touched one of `lost`, and from now on whatever touches one of `dead`, the mask
+        of every incarnation known to be dead."""
         self._dead = dead
-        if not dead:
-            return
-        for root in self.touched(dead):
+        for root in self.touched(lost):
             self.fail(root, failure or _died())
 
     def rotate(self) -> None:

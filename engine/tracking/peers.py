@@ -68,7 +68,13 @@ class Peers:
         """Bits of all incarnations that are dead."""
         mask = 0
         for slot in range(self.n_slots):
-            newest_dead = self._newest_dead(slot)
-            for incarnation in range(max(1, newest_dead - _DEAD_SPAN + 1), newest_dead + 1):
-                mask |= self._bit(slot, incarnation)
+            mask |= self.dead_mask_of(slot)
+        return mask
+
+    def dead_mask_of(self, slot: int) -> int:
+        """Bits of a slot's dead incarnations."""
+        mask = 0
+        newest_dead = self._newest_dead(slot)
+        for incarnation in range(max(1, newest_dead - _DEAD_SPAN + 1), newest_dead + 1):
+            mask |= self._bit(slot, incarnation)
         return mask

@@ -200,7 +200,8 @@ class Tracking:
             if spout_task:
                 self._reset_spout(spout_task, root)
             else:
-                self._reset(root)
+                # With the next `say`: its sender may know of a worker that this one has not heard of yet.
+                self.outbox.resets.add(root)
         if parcel.acks or parcel.workers:
             self.take_acks(parcel.acks, parcel.workers)
         for root, failure in parcel.fails:
@@ -238,13 +239,14 @@ class Tracking:
 
     def worker_died(self, slot: int, failure: Failure) -> None:
         """Fail exactly the trees that the dead worker held a part of, and those whose acker died with it."""
-        dead = self.peers.dead_mask
+        lost = self.peers.dead_mask_of(slot)
         if failure.error != ANOTHER_TUPLE:
-            held = {root for acker in self.ackers.values() for root in acker.touched(dead)}
+            held = {root for acker in self.ackers.values() for root in acker.touched(lost)}
             for _, task in self.spout_tasks.values():
                 task.pending.worker_died(self.peers.dead_bit(slot), failure, held)
+        dead = self.peers.dead_mask
         for acker in self.ackers.values():
-            acker.workers_died(dead, failure)
+            acker.workers_died(dead, lost, failure)
         its = {index for index, worker in enumerate(self._acker_worker) if worker == slot}
         if its:
             for _, task in self.spout_tasks.values():

@@ -186,11 +186,10 @@ class RepeatingTable(PendingTable):
 class GossipingPeers(Peers):
     """A death makes the bits of every incarnation of the slot dead, those not yet born as well."""
 
-    @property
-    def dead_mask(self) -> int:
-        mask = super().dead_mask
-        dead = {bit % self.n_slots for bit in range(mask.bit_length()) if mask >> bit & 1}
-        return sum(1 << bit for bit in range(16 * self.n_slots) if bit % self.n_slots in dead)
+    def dead_mask_of(self, slot: int) -> int:
+        if not super().dead_mask_of(slot):
+            return 0
+        return sum(1 << bit for bit in range(slot, 16 * self.n_slots, self.n_slots))
 
 
 class HastyOutbox(Outbox):

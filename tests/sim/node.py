@@ -110,14 +110,19 @@ class Node:
         board = self.world.board
         if self.seen == board and self.bits:
             return
-        for slot, now in enumerate(board):
-            if slot != self.me and now != self.seen[slot]:
-                self._peer_changed(slot, *now)
+        changed = [slot for slot, now in enumerate(board) if slot != self.me and now != self.seen[slot]]
         self.seen = list(board)
+        # As `WorkerCore.peers_changed`: what was to go to the dead is dropped before any tree fails.
+        dead = [slot for slot in changed if self._peer_changed(slot, *board[slot])]
         self._refresh_bits()
+        for slot in dead:
+            self._drop_for(slot)
+        for slot in dead:
+            self.tracking.worker_died(slot, Failure(WORKER_DIED))
+            self._pack_acks()
 
-    def _peer_changed(self, slot: int, incarnation: int, alive: bool) -> None:
-        """As `Turn.follow_peers` and `WorkerCore.peer_changed`."""
+    def _peer_changed(self, slot: int, incarnation: int, alive: bool) -> bool:
+        """As `Turn.follow_peers`; whether an incarnation died."""
         if not alive or incarnation != self.peers.incarnation(slot):
             link = self.senders.pop(slot, None)
             if link is not None:
@@ -126,15 +131,14 @@ class Node:
         died = self.peers.update(slot, incarnation, alive)
         if alive and slot not in self.senders:
             self.senders[slot] = (self.world.parts.sender(WINDOW_BYTES), incarnation)
-        if died:
-            self._refresh_bits()
-            self.outbox.opened_there[:] = [
-                batch for batch in self.outbox.opened_there
-                if self.world.worker_of(batch.target) != slot or not batch.take()
-            ]
-            self.parcels.pop(slot, None)
-            self.tracking.worker_died(slot, Failure(WORKER_DIED))
-            self._pack_acks()
+        return died
+
+    def _drop_for(self, slot: int) -> None:
+        self.outbox.opened_there[:] = [
+            batch for batch in self.outbox.opened_there
+            if self.world.worker_of(batch.target) != slot or not batch.take()
+        ]
+        self.parcels.pop(slot, None)
 
     def _pack_acks(self) -> None:
         """There is no shorter way than by parcel."""

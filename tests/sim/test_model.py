@@ -67,3 +67,14 @@ def test_a_schedule_that_breaks_at_once_is_shrunk_to_nothing() -> None:
     mutant = BY_NAME["failures told"]
     case = Case(0, SHAPES[mutant.shape], (("emit", None), ("send", 0), ("look", 1)))
     assert shrink(case, mutant.parts, mutant.breaks).schedule == ()
+
+
+def test_deaths_that_one_look_finds_are_all_known_before_any_tree_fails() -> None:
+    """Two workers die, the spout's is replaced; the acker's worker sees all of it at once, with the new spout's INIT.
+    One in a million random schedules is like this."""
+    again = (("kill", 1), ("bury", 1), ("restart", 1))
+    schedule = (
+        *again, ("kill", 0), *again, ("bury", 0), ("emit", None), ("send", 1), ("deliver", (1, 2)),
+    )
+    error = breaks(Case(0, SHAPES["two ackers"], schedule), Parts())
+    assert error is None, str(error)

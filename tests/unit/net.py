@@ -82,6 +82,12 @@ class Net(SimulatedCluster):
         worker.turn()
         wiring.rng = None
 
+    def let(self, slot: int) -> None:
+        """One turn of this worker, while all others sleep."""
+        worker = self.workers[slot]
+        assert worker is not None
+        worker.turn()
+
     def kill(self, worker: int | str) -> None:
         """As always, but what was under way from it arrives in part only."""
         super().kill(worker)

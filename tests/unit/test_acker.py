@@ -134,7 +134,7 @@ def test_exactly_the_trees_that_touched_the_dead_worker_fail() -> None:
     masks = {n << 16: n for n in range(1, 8)}
     for root, mask in masks.items():
         acker.init(root, 5, TASK, mask)
-    acker.workers_died(0b010)
+    acker.workers_died(0b010, 0b010)
     failed = {root for _, root, _ in acker.answers}
     assert failed == {root for root, mask in masks.items() if mask & 0b010}
     assert {failure.reason for *_, failure in acker.answers if failure} == {WORKER_DIED}
@@ -145,14 +145,14 @@ def test_a_mask_that_came_with_an_ack_counts() -> None:
     acker = Acker()
     acker.init(ROOT, 5, TASK, 0b001)
     ack(acker, ROOT, 5 ^ 7, workers=0b100)
-    acker.workers_died(0b100)
+    acker.workers_died(0b100, 0b100)
     assert [failure.reason for *_, failure in acker.answers if failure] == [WORKER_DIED]
 
 
 @pytest.mark.parametrize("by", ["init", "ack", "ack before init"])
 def test_a_mask_that_comes_after_the_death_fails_the_tree(by: str) -> None:
     acker = Acker()
-    acker.workers_died(0b100)
+    acker.workers_died(0b100, 0b100)
     if by == "init":
         acker.init(ROOT, 5, TASK, 0b110)
     elif by == "ack":
@@ -171,7 +171,7 @@ def test_a_tree_that_was_processed_before_the_death_is_acked() -> None:
     acker = Acker()
     acker.init(ROOT, 5, TASK, 0b100)
     ack(acker, ROOT, 5)
-    acker.workers_died(0b100)
+    acker.workers_died(0b100, 0b100)
     assert acker.answers == [(TASK, ROOT, None)]
     # ... and so is one of which this is learnt afterwards.
     acker.answers.clear()
@@ -182,8 +182,8 @@ def test_a_tree_that_was_processed_before_the_death_is_acked() -> None:
 
 def test_workers_that_come_back_are_no_longer_dead() -> None:
     acker = Acker()
-    acker.workers_died(0b100)
-    acker.workers_died(0)
+    acker.workers_died(0b100, 0b100)
+    acker.workers_died(0, 0)
     acker.init(ROOT, 5, TASK, 0b100)
     assert len(acker) == 1
 
@@ -269,7 +269,7 @@ def test_a_tree_that_is_reset_again_and_again_is_kept() -> None:
         for _ in range(2):
             acker.rotate()
         assert acker.reset(ROOT) == TASK
-    acker.workers_died(0b100)
+    acker.workers_died(0b100, 0b100)
     assert [root for _, root, _ in acker.answers] == [ROOT]
 
 

@@ -14,7 +14,7 @@ from squall.engine.api.stream import Stream
 from squall.engine.api.tuple import Tuple
 from squall.engine.core.executor import TaskCrashed
 from squall.engine.core.spout_executor import SpoutExecutor
-from tests.unit.net import counted, pending, placed, tracked
+from tests.unit.net import TIMEOUT_SECS, counted, pending, placed, tracked
 from tests.unit.rig import Does, DoesBasic, Feeder, acks, aggregates, chain, emits, keeps, work
 
 
@@ -183,6 +183,46 @@ def test_when_the_spout_dies_its_trees_are_forgotten() -> None:
     assert (spout.acked, spout.failures) == ([], [])
 
 
+def test_one_look_at_two_deaths_answers_the_replacement_of_one_of_them() -> None:
+    """The acker's worker sees at once that the spout's worker was replaced and that another died, which a tree of the
+    new spout has touched: the answer must not be dropped with what was for the old one."""
+    spout, sink = Feeder(), Does(acks)
+    net = placed(chain(spout, sink), "bolt-1", "spout", "__acker")
+    net.settle()
+    net.kill(1)
+    net.restart(1)
+    spout.feed("x", id=1)
+    net.let(1)
+    net.kill(0)
+    net.let(2)
+    net.restart(0)
+    net.settle()
+    assert spout.reasons == [(1, "worker died")]
+    assert (tracked(net), pending(net)) == (0, 0)
+
+
+def test_a_reset_for_a_spout_that_was_replaced_meanwhile_is_not_lost() -> None:
+    def resets(bolt: Does, tup: Tuple) -> None:
+        bolt.collector.reset_timeout(tup)
+
+    spout, sink = Feeder(), Does(resets)
+    net = placed(chain(spout, sink), "bolt-1", "spout", "__acker")
+    net.settle()
+    net.kill(1)
+    net.restart(1)
+    spout.feed("x", id=1)
+    net.clock.advance(TIMEOUT_SECS - 1)
+    net.let(1)
+    net.clock.advance(TIMEOUT_SECS - 1)
+    net.let(0)
+    net.settle()
+    net.clock.advance(TIMEOUT_SECS - 1)
+    net.settle()
+    assert spout.reasons == []
+    net.advance(TIMEOUT_SECS)
+    assert spout.reasons == [(1, "timeout")]
+
+
 @pytest.mark.parametrize("places", [("spout bolt-1", "__acker"), ("spout __acker", "bolt-1")])
 def test_a_spout_that_raises_when_it_is_told_of_a_death_is_named(places: tuple[str, ...]) -> None:
     class Raises(Feeder):
@@ -215,5 +255,5 @@ def test_what_a_death_does_to_spouts_is_in_the_journal_before_anything_is_execut
     spout.feed("x", id=1)
     work(core)
     happened.clear()
-    core.peer_changed(1, 1, False)
+    core.peers_changed([(1, 1, False, False)], lambda slot, incarnation: None)
     assert happened == ["told", "journal"]
