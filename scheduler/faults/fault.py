@@ -1,0 +1,202 @@
+"""One fault as it was asked for: what, whom, when, how often, how long.
+
+Guarantees: a Fault is plain data that never changes. `from_json(to_json(fault)) == fault`, and `from_json` takes
+nothing else: every mistake of a document is named in one UsageError. Whether there is such a fault, and whether it
+takes these targets and parameters, the catalogue knows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias, TypeGuard
+
+from squall.engine.errors import UsageError
+from squall.engine.foreign.plain_text import plain
+
+Value: TypeAlias = int | float | str | bool
+
+MAX_NUMBER = 10**15
+"""Of seconds, counts and times: as many as anybody can mean, and still exact as a float."""
+
+
+@dataclass(frozen=True, slots=True)
+class AfterSecs:
+    """So many seconds after the start of the plan."""
+
+    secs: float
+
+
+@dataclass(frozen=True, slots=True)
+class AfterAcked:
+    """When so many messages have been acked since the start of the plan."""
+
+    tuples: int
+
+
+@dataclass(frozen=True, slots=True)
+class AtPoint:
+    """When the target comes by a named fault point (see `scheduler.common.fault_points`) for the n-th time."""
+
+    name: str
+    nth_pass: int = 1
+
+
+When: TypeAlias = AfterSecs | AfterAcked | AtPoint
+
+AT_ONCE = AfterSecs(0.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """One line of a fault plan."""
+
+    kind: str
+    """A name of the catalogue: "kill", "partition"."""
+    targets: tuple[str, ...] = ()
+    """As typed: "node-1:6700", "count", "count[0]", "node-1", "nimbus", "supervisor node-1", "random worker"."""
+    when: When = AT_ONCE
+    every_secs: float | None = None
+    """Again after each so many seconds; None: once."""
+    times: int | None = None
+    """How often in all, with `every_secs`; None: until the plan is ended."""
+    for_secs: float | None = None
+    """How long it lasts; None for a fault that is over at once, and for a lasting one that ends when it is healed."""
+    probability: float | None = None
+    """Of each single tuple, frame or pass; None where the fault is not drawn."""
+    params: Mapping[str, Value] = field(default_factory=dict, hash=False)
+    seed: int | None = None
+    """Of what this fault draws; None: from the plan's."""
+
+    def to_json(self) -> dict[str, Any]:
+        """What `json.dumps` takes. What is as it is by default is left out."""
+        document: dict[str, Any] = {"kind": self.kind}
+        if self.targets:
+            document["targets"] = list(self.targets)
+        if self.when != AT_ONCE:
+            document["when"] = _when_to_json(self.when)
+        for name in ("every_secs", "times", "for_secs", "probability", "seed"):
+            if (value := getattr(self, name)) is not None:
+                document[name] = value
+        if self.params:
+            document["params"] = dict(self.params)
+        return document
+
+    @classmethod
+    def from_json(cls, document: object) -> Fault:
+        """The fault that `to_json` wrote. UsageError lists every mistake."""
+        if not isinstance(document, dict):
+            raise UsageError(f"a fault is an object with a kind, not {shown(document)}")
+        mistakes = []
+        if unknown := [shown(key) for key in document if key not in _READERS]:
+            mistakes.append(f"no such key as {', '.join(unknown)} (keys are {', '.join(_READERS)})")
+        if "kind" not in document:
+            mistakes.append("no kind")
+        given: dict[str, Any] = {}
+        for key, read in _READERS.items():
+            if key in document:
+                try:
+                    given[key] = read(document[key])
+                except ValueError as error:
+                    mistakes.append(f"{key} is {shown(document[key])}; allowed: {error}")
+        if mistakes:
+            raise UsageError(f"fault {shown(document.get('kind', '?'))}: {'; '.join(mistakes)}")
+        return cls(**given)
+
+
+def _when_to_json(when: When) -> dict[str, Value]:
+    match when:
+        case AfterSecs(secs):
+            return {"after_secs": secs}
+        case AfterAcked(tuples):
+            return {"after_acked": tuples}
+        case AtPoint(name, nth_pass):
+            return {"point": name, "nth_pass": nth_pass}
+
+
+def _read_when(value: object) -> When:
+    match value:
+        case {"after_secs": secs, **rest} if not rest:
+            return AfterSecs(_secs(secs))
+        case {"after_acked": tuples, **rest} if not rest:
+            return AfterAcked(_count(tuples))
+        case {"point": name, "nth_pass": nth_pass, **rest} if not rest:
+            return AtPoint(_text(name), _count(nth_pass))
+    raise ValueError('{"after_secs": N}, {"after_acked": N} or {"point": NAME, "nth_pass": N}')
+
+
+def _text(value: object) -> str:
+    if not isinstance(value, str) or not value:
+        raise ValueError("text")
+    return value
+
+
+def _targets(value: object) -> tuple[str, ...]:
+    if not isinstance(value, list | tuple):
+        raise ValueError("a list of targets")
+    return tuple(_text(target) for target in value)
+
+
+def is_number(value: object) -> TypeGuard[float]:
+    """An int or a float that somebody can mean; True and NaN are no numbers."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and -MAX_NUMBER <= value <= MAX_NUMBER
+
+
+def _secs(value: object) -> float:
+    if not is_number(value) or value < 0:
+        raise ValueError("a number of seconds from 0 up")
+    return float(value)
+
+
+def _more_than_no_secs(value: object) -> float:
+    if not (secs := _secs(value)):
+        raise ValueError("a number of seconds above 0")
+    return secs
+
+
+def _count(value: object) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= MAX_NUMBER:
+        raise ValueError("an integer from 1 up")
+    return value
+
+
+def _probability(value: object) -> float:
+    if not is_number(value) or not 0 <= value <= 1:
+        raise ValueError("a number from 0 to 1")
+    return float(value)
+
+
+def _seed(value: object) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < 2**64:
+        raise ValueError("an integer from 0 to 2**64 - 1")
+    return value
+
+
+def _params(value: object) -> dict[str, Value]:
+    if not isinstance(value, Mapping):
+        raise ValueError("an object of parameters")
+    for name, given in value.items():
+        if not isinstance(name, str) or not (isinstance(given, str | bool) or is_number(given)):
+            raise ValueError("names with a number, a text, true or false each")
+    return dict(value)
+
+
+_READERS: dict[str, Callable[[Any], Any]] = {
+    "kind": _text,
+    "targets": _targets,
+    "when": _read_when,
+    "every_secs": _more_than_no_secs,
+    "times": _count,
+    "for_secs": _more_than_no_secs,
+    "probability": _probability,
+    "params": _params,
+    "seed": _seed,
+}
+
+
+def shown(value: object) -> str:
+    """Of a document that anybody may have written: short, and on one line."""
+    if isinstance(value, int) and abs(value) > MAX_NUMBER:
+        return "a number beyond all measure" # Python writes no integer of more than 4,300 digits.
+    text = plain(repr(value))
+    return text if len(text) <= 80 else f"{text[:80]}..."
