@@ -36,8 +36,8 @@ def allocated(fill: Callable[[], object]) -> int:
         tracemalloc.stop()
 
 
-def acker_bytes(trees: int, workers: int, tuples: int = 1) -> float:
-    """Per tree of `tuples` tuples that were sent to `workers` (bit mask)."""
+def acker_bytes(trees: int, mask: int, tuples: int = 1) -> float:
+    """Per tree of `tuples` tuples that were sent to the workers of `mask`."""
     source = EdgeIds()
     edges = [source.next() for _ in range(trees * tuples)]
     following = iter(edges).__next__
@@ -46,10 +46,10 @@ def acker_bytes(trees: int, workers: int, tuples: int = 1) -> float:
         acker = Acker()
         for root in islice(root_ids(0), trees):
             edge = following()
-            acker.init(root, edge, _TASK, workers)
+            acker.init(root, edge, _TASK, mask)
             for _ in range(tuples - 1):
                 child = following()
-                acker.ack_many([(root, edge ^ child)], {root: workers})
+                acker.ack_many([(root, edge ^ child)], {root: mask})
                 edge = child
         return acker
 
@@ -76,8 +76,8 @@ def rows() -> list[str]:
     """The table's rows, as the other benchmarks write them."""
     masks = {"in its spout's worker": 0, "sent to one other worker": 1 << 3, "sent to three other workers": 0b111 << 24}
     found = []
-    for label, workers in masks.items():
-        best, worst = (acker_bytes(trees, workers) for trees in (_BEST, _WORST))
+    for label, mask in masks.items():
+        best, worst = (acker_bytes(trees, mask) for trees in (_BEST, _WORST))
         verdict = "within" if worst <= GOAL_BYTES else "over"
         found.append(f"| acker, per tree {label} | {best:.0f} to {worst:.0f} bytes | {verdict} {GOAL_BYTES} |")
     one, many = (acker_bytes(100, 1 << 3, tuples) for tuples in (1, 1000))

@@ -84,8 +84,8 @@ def frame_ns(rows: int) -> float:
     """Nanoseconds of the process that a frame with so many tuples takes, both ends and ZeroMQ's threads together."""
     contexts: list[zmq.Context[zmq.Socket[bytes]]] = [zmq.Context() for _ in range(2)]
     with tempfile.TemporaryDirectory(prefix="sq-") as directory:
-        paths = [Path(directory) / str(slot) for slot in (0, 1)]
-        planes = [DataPlane(contexts[slot], OPENING, slot, 1, path, 1 << 30, 0) for slot, path in enumerate(paths)]
+        paths = [Path(directory) / str(worker) for worker in (0, 1)]
+        planes = [DataPlane(contexts[me], OPENING, me, 1, path, 1 << 30, 0) for me, path in enumerate(paths)]
         planes[0].connect(1, 1, paths[1])
         planes[1].connect(0, 1, paths[0])
         while not all(plane.has_input for plane in planes):

@@ -13,12 +13,12 @@ Guarantees
       which covers its place too, proves it where memory shows writes in another order than they were made (arm64).
     * Who dies in the middle of a write leaves nothing behind that anybody would read.
 
-Relies on: one living incarnation per slot; aligned 64-bit words being written in one piece.
+Relies on: one living incarnation per worker; aligned 64-bit words being written in one piece.
 
-Layout, in words, for n slots (the part `rings` of the status board)::
+Layout, in words, for n workers (the part `rings` of the status board)::
 
-    awake    n             1 while slot j looks at its rings; j writes it
-    heads    n x n         [j, i]: how many words slot i has ever told slot j; i writes it
+    awake    n             1 while worker j looks at its rings; j writes it
+    heads    n x n         [j, i]: how many words worker i has ever told worker j; i writes it
     tails    n x n         [j, i]: how many of them j has taken, or passed over, and published so; j writes it
     rings    n x n x size  [j, i]: what i tells j; i writes it
 
@@ -36,7 +36,7 @@ from collections.abc import Mapping
 _BUDGET_WORDS = 1 << 18
 _SMALLEST_WORDS, _LARGEST_WORDS = 64, 2048
 """A turn of word count tells some 16 trees, 36 words; a full frame 256, after which a second one may follow."""
-_MOST_SLOTS = 128
+_MOST_WORKERS = 128
 """Their smallest rings take 8 MiB."""
 _HEAD_WORDS = 3
 _LOW = 0xFFFF_FFFF
@@ -45,16 +45,16 @@ _SKIP = 1 << 31
 _COUNT = 0xFF_FFFF
 
 
-def ring_words(n_slots: int) -> int:
-    """Size of one ring: what a budget of 2 MiB allows, within bounds. 0 among very many slots, who have no rings."""
-    if n_slots > _MOST_SLOTS:
+def ring_words(n_workers: int) -> int:
+    """Size of one ring: what a budget of 2 MiB allows, within bounds. 0 among very many workers, who have no rings."""
+    if n_workers > _MOST_WORKERS:
         return 0
-    return max(_SMALLEST_WORDS, min(_LARGEST_WORDS, _BUDGET_WORDS // max(1, n_slots * n_slots)))
+    return max(_SMALLEST_WORDS, min(_LARGEST_WORDS, _BUDGET_WORDS // max(1, n_workers * n_workers)))
 
 
-def rings_words(n_slots: int) -> int:
-    """Size of all rings among so many slots."""
-    return n_slots + n_slots * n_slots * (2 + ring_words(n_slots))
+def rings_words(n_workers: int) -> int:
+    """Size of all rings among so many workers."""
+    return n_workers + n_workers * n_workers * (2 + ring_words(n_workers))
 
 
 Told = tuple[int, int, int, dict[int, int], dict[int, int]]
@@ -62,30 +62,30 @@ Told = tuple[int, int, int, dict[int, int], dict[int, int]]
 mask of the workers its tuples were sent to). Plain, because there are thousands in a second."""
 
 
-def untaken(words: memoryview[int], n_slots: int) -> list[tuple[int, int]]:
+def untaken(words: memoryview[int], n_workers: int) -> list[tuple[int, int]]:
     """(sender, receiver) of the rings that hold something which the receiver has not published that it took."""
-    pairs = n_slots * n_slots
-    heads = words[n_slots : n_slots + pairs].tolist()
-    tails = words[n_slots + pairs : n_slots + 2 * pairs].tolist()
-    return [divmod(place, n_slots)[::-1] for place in range(pairs) if heads[place] != tails[place]]
+    pairs = n_workers * n_workers
+    heads = words[n_workers : n_workers + pairs].tolist()
+    tails = words[n_workers + pairs : n_workers + 2 * pairs].tolist()
+    return [divmod(place, n_workers)[::-1] for place in range(pairs) if heads[place] != tails[place]]
 
 
 class AckRings:
     """The rings to and from one incarnation of one worker. Its loop thread."""
 
-    def __init__(self, words: memoryview[int], n_slots: int, me: int, incarnation: int) -> None:
+    def __init__(self, words: memoryview[int], n_workers: int, me: int, incarnation: int) -> None:
         """`words`: the memory of all rings. What a former life of this worker has not taken is passed over."""
         self._words = words
         self._bytes = words.cast("B")
         self._me = me
         self._incarnation = incarnation
-        self._size = ring_words(n_slots)
-        self._n = n_slots
-        self._tails_at = n_slots + n_slots * n_slots
-        self._rings_at = self._tails_at + n_slots * n_slots
-        mine = n_slots + me * n_slots
-        self._heads = words[mine : mine + n_slots]
-        self._tails = words[mine + n_slots * n_slots : mine + n_slots * n_slots + n_slots]
+        self._size = ring_words(n_workers)
+        self._n = n_workers
+        self._tails_at = n_workers + n_workers * n_workers
+        self._rings_at = self._tails_at + n_workers * n_workers
+        mine = n_workers + me * n_workers
+        self._heads = words[mine : mine + n_workers]
+        self._tails = words[mine + n_workers * n_workers : mine + n_workers * n_workers + n_workers]
         self._taken = self._heads.tolist()
         self.confirm()
         self._torn: dict[int, int] = {}
@@ -103,10 +103,10 @@ class AckRings:
         """Say whether this worker looks at its rings. After False, look once more before sleeping."""
         self._words[self._me] = awake
 
-    def is_awake(self, slot: int) -> bool:
+    def is_awake(self, worker: int) -> bool:
         """Whether another looks at its rings. Ask again after telling it: it may have looked for the last time just
         before."""
-        return bool(self._words[slot])
+        return bool(self._words[worker])
 
     @property
     def waiting(self) -> bool:
@@ -116,18 +116,18 @@ class AckRings:
     # ---- telling ----
 
     def tell(
-        self, slot: int, incarnation: int, processed: int, acks: Mapping[int, int], masks: Mapping[int, int]
+        self, worker: int, incarnation: int, processed: int, acks: Mapping[int, int], masks: Mapping[int, int]
     ) -> bool:
         """Tell an incarnation of another worker; False if it sleeps or has no room."""
         words, n, size = self._words, self._n, self._size
-        if not words[slot] or not size:
+        if not words[worker] or not size:
             return False
         chunk = array("Q", (incarnation << 32 | self._incarnation, processed, len(acks)))
         chunk.extend(acks)
         chunk.extend(acks.values())
         if masks:
             _add_masks(chunk, masks)
-        pair = slot * n + self._me
+        pair = worker * n + self._me
         head_at = n + pair
         head, tail = words[head_at], words[self._tails_at + pair]
         place, length = head % size, len(chunk)

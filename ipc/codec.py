@@ -66,7 +66,7 @@ def encode(parcel: Parcel) -> tuple[bytes, Buffers]:
         [_pack_batch(batch) for batch in parcel.batches],
         _pack_ids(parcel.acks.keys()) if parcel.acks else b"",
         _pack_ids(parcel.acks.values()) if parcel.acks else b"",
-        parcel.workers,
+        parcel.masks,
         parcel.inits,
         parcel.resets,
         [(root, _pack_failure(failure)) for root, failure in parcel.fails],
@@ -96,7 +96,7 @@ def decode(data: bytes | memoryview, buffers: Sequence[Any] = ()) -> Parcel:
 
 
 def _unpack(content: tuple[Any, ...], unread: Unread | None) -> Parcel:
-    batches, ack_roots, ack_values, workers, inits, resets, fails, answers = content
+    batches, ack_roots, ack_values, masks, inits, resets, fails, answers = content
     parcel = Parcel()
     for packed in batches:
         batch = _unpack_batch(packed)
@@ -108,7 +108,7 @@ def _unpack(content: tuple[Any, ...], unread: Unread | None) -> Parcel:
         parcel.rows += len(batch.rows)
     if ack_roots or ack_values:
         parcel.acks = dict(zip(_unpack_ids(ack_roots), _unpack_ids(ack_values), strict=True))
-    parcel.workers = workers
+    parcel.masks = masks
     parcel.inits = inits
     parcel.resets = resets
     if fails:

@@ -107,44 +107,44 @@ class DataPlane:
 
     # ---- peers ----
 
-    def connect(self, slot: int, incarnation: int, path: Path | str) -> None:
+    def connect(self, worker: int, incarnation: int, path: Path | str) -> None:
         """Open the link to a peer that is ready. Once per incarnation: frames are numbered from 1 again."""
-        self.disconnect(slot)
+        self.disconnect(worker)
         socket = self._socket(zmq.PUSH)
         knock(socket, self._password)
         socket.connect(f"ipc://{path}")
-        self._outbound[slot] = (socket, LinkSender(self._window_bytes), incarnation)
-        self._put(slot, HELLO, 0, [])
+        self._outbound[worker] = (socket, LinkSender(self._window_bytes), incarnation)
+        self._put(worker, HELLO, 0, [])
 
-    def fence(self, slot: int, incarnation: int) -> None:
+    def fence(self, worker: int, incarnation: int) -> None:
         """Take nothing any more from incarnations of a peer older than this, and forget what they sent."""
-        self._fence[slot] = max(incarnation, self._fence.get(slot, 0))
-        receiver = self._receivers.get(slot)
+        self._fence[worker] = max(incarnation, self._fence.get(worker, 0))
+        receiver = self._receivers.get(worker)
         # A new peer may have sent before this worker looked at the board: what it sent stays counted.
         if receiver is not None and receiver.incarnation < incarnation:
-            del self._receivers[slot]
-            self._payloads.forget(slot)
+            del self._receivers[worker]
+            self._payloads.forget(worker)
 
-    def disconnect(self, slot: int) -> None:
+    def disconnect(self, worker: int) -> None:
         """The incarnation this worker sent to is dead: forget what was under way to it."""
-        link = self._outbound.pop(slot, None)
+        link = self._outbound.pop(worker, None)
         if link is not None:
             socket, sender, _ = link
             sender.close()
             socket.close(linger=0)
 
-    def is_connected(self, slot: int) -> bool:
-        return slot in self._outbound
+    def is_connected(self, worker: int) -> bool:
+        return worker in self._outbound
 
-    def has_credit(self, slot: int) -> bool:
+    def has_credit(self, worker: int) -> bool:
         """Whether data may be sent to a peer now."""
-        link = self._outbound.get(slot)
+        link = self._outbound.get(worker)
         return link is not None and link[1].has_credit
 
     @property
     def rested(self) -> set[int]:
         """Connected peers that have processed everything they were sent."""
-        return {slot for slot, (_, sender, _) in self._outbound.items() if not sender.under_way_bytes}
+        return {worker for worker, (_, sender, _) in self._outbound.items() if not sender.under_way_bytes}
 
     @property
     def knocks(self) -> zmq.Socket[bytes]:
@@ -162,11 +162,11 @@ class DataPlane:
 
     # ---- sending ----
 
-    def send(self, slot: int, parcel: Parcel, most_bytes: int | None = None) -> int:
+    def send(self, worker: int, parcel: Parcel, most_bytes: int | None = None) -> int:
         """Send a parcel to a connected peer; 0, or the size of one that was not sent because it has more than
         `most_bytes` and could be cut. Raises ComponentError if it holds a value that cannot be encoded or is too big,
         MemoryError if there is no memory for it; nothing of it has left then."""
-        _, sender, _ = self._outbound[slot]
+        _, sender, _ = self._outbound[worker]
         data, buffers = codec.encode(parcel)
         size = len(data) + sum(buffer.raw().nbytes for buffer in buffers)
         if most_bytes is not None and size > most_bytes and parcel.rows > 1:
@@ -182,48 +182,48 @@ class DataPlane:
                 release()
             raise ComponentError(f"frame of {in_frame} bytes; max_frame_bytes allows {self._max_frame_bytes}")
         try:
-            self._put(slot, DATA, sender.send(size, release), body)
+            self._put(worker, DATA, sender.send(size, release), body)
         except zmq.ZMQError as error:
             if error.errno == errno.ENOMEM:
                 raise MemoryError(f"ZeroMQ has none for a frame of {size} bytes") from error
             raise
         return 0
 
-    def _put(self, slot: int, kind: int, sequence: int, body: Sequence[Any]) -> None:
-        socket, _, incarnation = self._outbound[slot]
-        receiver = self._owed(slot, incarnation)
+    def _put(self, worker: int, kind: int, sequence: int, body: Sequence[Any]) -> None:
+        socket, _, incarnation = self._outbound[worker]
+        receiver = self._owed(worker, incarnation)
         # Every frame tells what has been processed of the other direction.
         processed = receiver.credit() if receiver is not None else 0
-        header = Header(kind, self.me, slot, self.incarnation, incarnation, sequence, processed)
+        header = Header(kind, self.me, worker, self.incarnation, incarnation, sequence, processed)
         head = seal(self._opening, header, body)
         # Header and first part travel as one message part: ZeroMQ's cost is per part, copying 64 bytes is nothing.
         first = head + body[0] if body else head
         self.counts["frames sent"] += 1
         if self._shim is not None:
-            for other in self._shim.apply(slot, kind, [bytes(part) for part in (first, *body[1:])]):
+            for other in self._shim.apply(worker, kind, [bytes(part) for part in (first, *body[1:])]):
                 socket.send_multipart(cut(other), _NOBLOCK)
         elif len(body) < 2 and len(first) < PART_BYTES:
             socket.send(first, _NOBLOCK)
         else:
             socket.send_multipart(cut([first, *body[1:]]), _NOBLOCK, copy=True)
 
-    def _owed(self, slot: int, incarnation: int) -> LinkReceiver | None:
+    def _owed(self, worker: int, incarnation: int) -> LinkReceiver | None:
         """What this incarnation of a peer is owed credit by: what one sent before the board told of it is owed to it,
         not to the one before."""
-        receiver = self._receivers.get(slot)
+        receiver = self._receivers.get(worker)
         return receiver if receiver is not None and receiver.incarnation == incarnation else None
 
     def send_credit(self, at_least: int) -> None:
         """Tell each peer what has been processed of what it sent, where that is `at_least` so many frames more than it
         knows, or a good part of its window. Where DATA frames flow back, they have told it already."""
-        for slot, receiver in self._receivers.items():
+        for worker, receiver in self._receivers.items():
             if receiver.owes(at_least):
-                self._send_credit_to(slot, receiver)
+                self._send_credit_to(worker, receiver)
 
-    def _send_credit_to(self, slot: int, receiver: LinkReceiver) -> None:
-        link = self._outbound.get(slot)
+    def _send_credit_to(self, worker: int, receiver: LinkReceiver) -> None:
+        link = self._outbound.get(worker)
         if link is not None and link[2] == receiver.incarnation:
-            self._put(slot, CREDIT, 0, [])
+            self._put(worker, CREDIT, 0, [])
 
     def park(self) -> None:
         """Give credit for all that was taken in, though it is not processed yet: see `ipc.link`."""
@@ -236,18 +236,18 @@ class DataPlane:
         Without this, a link whose last frames or whose last credit were lost would stay closed for ever. Called every
         now and then, as often as such a loss may last.
         """
-        for slot, (_, sender, _) in self._outbound.items():
+        for worker, (_, sender, _) in self._outbound.items():
             if sender.under_way_bytes:
-                self._put(slot, HELLO, sender.sequence, [])
-        for slot in self._rings.pass_over() if self._rings is not None else ():
-            self._refuse(ProtocolError(f"acks of slot {slot} that did not become whole in a message timeout"))
+                self._put(worker, HELLO, sender.sequence, [])
+        for worker in self._rings.pass_over() if self._rings is not None else ():
+            self._refuse(ProtocolError(f"acks of worker {worker} that did not become whole in a message timeout"))
 
     def positions(self) -> Iterator[tuple[int, int, int, int]]:
         """(peer, its incarnation, frames sent to it, frames of it processed), for the board."""
-        for slot, (_, sender, incarnation) in self._outbound.items():
-            receiver = self._receivers.get(slot)
+        for worker, (_, sender, incarnation) in self._outbound.items():
+            receiver = self._receivers.get(worker)
             processed = receiver.processed if receiver is not None and receiver.incarnation == incarnation else 0
-            yield slot, incarnation, sender.sequence, processed
+            yield worker, incarnation, sender.sequence, processed
 
     @property
     def arena_used_bytes(self) -> int:
@@ -326,9 +326,9 @@ class DataPlane:
         header = unseal(self._opening, first[:HEADER_BYTES], body)
         kind, sender, receiver, sender_incarnation, receiver_incarnation, sequence, processed = header
         if receiver != self.me or receiver_incarnation != self.incarnation:
-            raise ProtocolError(f"frame for slot {receiver} incarnation {receiver_incarnation}")
+            raise ProtocolError(f"frame for worker {receiver} incarnation {receiver_incarnation}")
         if sender_incarnation < self._fence.get(sender, 0):
-            raise ProtocolError(f"frame of slot {sender}'s dead incarnation {sender_incarnation}")
+            raise ProtocolError(f"frame of worker {sender}'s dead incarnation {sender_incarnation}")
         link = self._receivers.get(sender)
         if link is None or link.incarnation != sender_incarnation:
             link = self._meet(header)
@@ -367,7 +367,7 @@ class DataPlane:
             # Values are rebuilt by user code, and an arena goes with its process: the frame is lost, the link lives on.
             link.done(sequence)
             raise ProtocolError(
-                f"frame {sequence} of slot {header.sender} cannot be decoded: {text_of_error(error)}"
+                f"frame {sequence} of worker {header.sender} cannot be decoded: {text_of_error(error)}"
             ) from error
         self.counts["frames received"] += 1
         self._heard.add(header.sender)
@@ -375,20 +375,20 @@ class DataPlane:
 
     # ---- acks that need no frame ----
 
-    def tell_acks(self, slot: int, acks: Mapping[int, int], masks: Mapping[int, int]) -> bool:
-        """Tell a peer's ackers XORs and masks of workers, by root, in its ring; False if a frame must carry them."""
-        link = self._outbound.get(slot)
+    def tell_acks(self, worker: int, acks: Mapping[int, int], masks: Mapping[int, int]) -> bool:
+        """Tell a peer's ackers XORs and masks, by root, in its ring; False if a frame must carry them."""
+        link = self._outbound.get(worker)
         if link is None or self._rings is None:
             return False
         incarnation = link[2]
-        receiver = self._owed(slot, incarnation)
+        receiver = self._owed(worker, incarnation)
         processed = receiver.processed if receiver is not None else 0
-        if not self._rings.tell(slot, incarnation, processed, acks, masks):
+        if not self._rings.tell(worker, incarnation, processed, acks, masks):
             return False
         if receiver is not None:
             receiver.credit()
-        if not self._rings.is_awake(slot):
-            self._put(slot, CREDIT, 0, [])  # it went to sleep meanwhile: any frame wakes it
+        if not self._rings.is_awake(worker):
+            self._put(worker, CREDIT, 0, [])  # it went to sleep meanwhile: any frame wakes it
         self.counts["acks told"] += len(acks)
         return True
 
@@ -401,7 +401,7 @@ class DataPlane:
         for sender, incarnation, processed, acks, masks in came:
             try:
                 if incarnation < self._fence.get(sender, 0):
-                    raise ProtocolError(f"acks of slot {sender}'s dead incarnation {incarnation}")
+                    raise ProtocolError(f"acks of worker {sender}'s dead incarnation {incarnation}")
                 self._take_credit(sender, incarnation, processed)
             except ProtocolError as error:
                 self._refuse(error)

@@ -93,7 +93,7 @@ def unseal(opening: bytes, head: bytes | memoryview, body: Sequence[bytes | memo
         actual = zlib.crc32(part, actual)
     (crc,) = _CHECKSUM.unpack_from(head, _UNCHECKED_BYTES)
     if actual != crc:
-        raise ProtocolError(f"checksum {actual:08x} of a {KINDS[kind]} frame from slot {fields[1]} is not {crc:08x}")
+        raise ProtocolError(f"checksum {actual:08x} of a {KINDS[kind]} frame from worker {fields[1]} is not {crc:08x}")
     return Header._make(fields)
 
 

@@ -3,8 +3,8 @@
 Guarantees: what a task has counted is there after its worker was killed; a reader sees old or new values of a cell and
 never a torn one; the file takes room only for what is in it.
 
-Layout: lines of JSON, one per metric, in `<slot>-<incarnation>.names` (appended, one write each); their cells one after
-the other in `<slot>-<incarnation>.cells`.
+Layout: lines of JSON, one per metric, in `<worker>-<incarnation>.names` (appended, one write each); their cells one
+after the other in `<worker>-<incarnation>.cells`.
 
 The worker's loop thread allocates; each metric is then written by its task's thread.
 """
@@ -30,9 +30,9 @@ CELLS_BYTES = 4 << 20
 class MetricFile:
     """The writing end. Files are made with the first metric."""
 
-    def __init__(self, directory: Path, slot: int, incarnation: int) -> None:
+    def __init__(self, directory: Path, worker: int, incarnation: int) -> None:
         self._directory = directory
-        self._stem = f"{slot}-{incarnation}"
+        self._stem = f"{worker}-{incarnation}"
         self._mapping: mmap.mmap | None = None
         self._fd = -1
         self._used = 0

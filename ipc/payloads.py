@@ -31,7 +31,7 @@ class Payloads:
         self._arena: Arena | None = None
         self._reader = ArenaReader()
         self._pids: dict[int, int] = {}
-        """Process whose arena is mapped, by the slot it sends for."""
+        """Process whose arena is mapped, by the worker it sends for."""
 
     @property
     def used_bytes(self) -> int:

@@ -16,12 +16,12 @@ Layout::
     RUN/n/<node>.sock                                 supervisors
     RUN/s/<tag>-<node>-<port>-<incarnation>           workers; the tag stands for topology id and assignment version
     RUN/boards/<topology id>[.<version>]              status boards
-    RUN/metrics/<topology id>/<slot>-<incarnation>.*  what components measure themselves
+    RUN/metrics/<topology id>/<worker>-<incarnation>.*  what components measure themselves
     RUN/state/<topology name>/<component>-<task>/     tasks' own files
     RUN/state/<topology name>/                        dead letters (see scheduler.records.dead_letters)
     RUN/state/<topology name>/.attempts/              what failed how often, one file per spout task
     RUN/state/<topology name>/.set-aside-<topology id>/   until it is stored (see scheduler.nimbus.task_state)
-    RUN/failures/<topology id>/                       the last failures, one file per worker slot; last words
+    RUN/failures/<topology id>/                       the last failures, one file per worker; last words
     RUN/logs/*.log                                    daemons
     RUN/logs/<topology id>/<node>-<port>.log          workers
     RUN/durable                                       see below
@@ -312,9 +312,9 @@ class RunDir:
     def worker_log(self, topology_id: str, node: str, port: int) -> Path:
         return self.worker_logs(topology_id) / _file_name(f"{node}-{port}.log")
 
-    def close_errors(self, topology_id: str, slot: int) -> Path:
-        """What the tasks of a worker slot raised in `close` and `cleanup`. Outlives the topology, as its logs do."""
-        return self.worker_logs(topology_id) / f"{slot}.close-errors"
+    def close_errors(self, topology_id: str, worker: int) -> Path:
+        """What a worker's tasks raised in `close` and `cleanup`. Outlives the topology, as its logs do."""
+        return self.worker_logs(topology_id) / f"{worker}.close-errors"
 
     def history(self, node: str) -> Path:
         return self.logs / _file_name(f"history-{node}.jsonl")
@@ -366,8 +366,8 @@ class RunDir:
     def failures(self, topology_id: str) -> Path:
         return self.durable / "failures" / _file_name(topology_id)
 
-    def last_words(self, topology_id: str, slot: int, incarnation: int) -> Path:
-        return self.failures(topology_id) / f"last-words-{slot}-{incarnation}"
+    def last_words(self, topology_id: str, worker: int, incarnation: int) -> Path:
+        return self.failures(topology_id) / f"last-words-{worker}-{incarnation}"
 
     def socket_length_check(self, node: str = "node-99") -> None:
         """UsageError unless the longest socket path that `node` may ever need fits. Called before anything starts."""

@@ -20,7 +20,7 @@ ACTIONS = (DROP, DUPLICATE, DELAY, REORDER, CORRUPT, TRUNCATE)
 
 @dataclass(frozen=True)
 class LinkRule:
-    """One fault: `action` on each frame with `probability`, optionally only of one kind or to one slot."""
+    """One fault: `action` on each frame with `probability`, optionally only of one kind or to one worker."""
 
     action: str
     probability: float

@@ -173,7 +173,7 @@ def random_parcel(dice: random.Random) -> Parcel:
     parcel = parcel_of(*(random_batch(dice) for _ in range(dice.randrange(4))))
     few = range(dice.choice((0, 0, 1, 5)))
     parcel.acks = {random_id(dice): random_id(dice) for _ in few}
-    parcel.workers = {random_id(dice): dice.getrandbits(dice.choice((1, 64, 300))) for _ in few}
+    parcel.masks = {random_id(dice): dice.getrandbits(dice.choice((1, 64, 300))) for _ in few}
     parcel.inits = [(random_id(dice), random_id(dice), dice.getrandbits(20), dice.getrandbits(300)) for _ in few]
     parcel.fails = [(random_id(dice), random_failure(dice)) for _ in few]
     parcel.resets = [(random_id(dice), dice.getrandbits(20)) for _ in few]

@@ -23,7 +23,7 @@ class ExecutorPlan:
 
 @dataclass(frozen=True)
 class Plan:
-    """Executors per worker; a worker is known by its slot index 0, 1, 2 ..."""
+    """Executors per worker; a worker is known by its index here: 0, 1, 2 ..."""
 
     executors: Sequence[Sequence[ExecutorPlan]]
     worker_names: Sequence[str]

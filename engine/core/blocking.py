@@ -38,7 +38,7 @@ JOIN_SECS = 4.0
 class Handover:
     """What the thread produced since the last one."""
 
-    __slots__ = ("acks", "bytes", "crash", "done", "fails", "here", "rows", "there", "workers")
+    __slots__ = ("acks", "bytes", "crash", "done", "fails", "here", "masks", "rows", "there")
 
     def __init__(self, outbox: Outbox, done: list[Callable[[], None]], crash: TaskCrashed | None) -> None:
         self.here = [batch.take() for batch in outbox.opened_here]
@@ -47,7 +47,7 @@ class Handover:
         self.bytes = sum(batch.weigh() for batch in self.here + self.there)
         self.rows = sum(len(batch.rows) for batch in self.here + self.there)
         self.acks, outbox.acks = outbox.acks, {}
-        self.workers, outbox.workers = outbox.workers, {}
+        self.masks, outbox.masks = outbox.masks, {}
         self.fails: dict[int, Failure]
         self.fails, outbox.fails = outbox.fails, {}
         self.done = done

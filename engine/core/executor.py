@@ -221,7 +221,7 @@ class BoltExecutor:
         run = collector.run
         run.others = ()
         tup = Tuple((), self._source_of(batch.source, batch.stream), run)
-        acks, workers, others = self.outbox.acks, self.outbox.workers, batch.others
+        acks, masks, others = self.outbox.acks, self.outbox.masks, batch.others
         rows = iter(batch.rows)
         ends = batch.starts[1:]
         ends.append(len(batch.rows))
@@ -255,7 +255,7 @@ class BoltExecutor:
                     continue
                 acks[root] = acks.get(root, 0) ^ edge ^ run.children
                 if run.mask:
-                    workers[root] = workers.get(root, 0) | run.mask
+                    masks[root] = masks.get(root, 0) | run.mask
             elif batch.stream != TICK_STREAM:
                 task.stats.untracked_executed += end - begin
 

@@ -14,7 +14,7 @@ from typing import Protocol
 from squall.engine.api.failure import Failure
 
 PeerChange = tuple[int, int, bool, bool]
-"""(slot, incarnation, whether it lives, whether it can be connected to)."""
+"""(worker, incarnation, whether it lives, whether it can be connected to)."""
 
 
 class PeerBoard(Protocol):
@@ -23,10 +23,10 @@ class PeerBoard(Protocol):
     def changed_peers(self) -> Sequence[PeerChange]:
         """Every other worker that is not as it was at the last call."""
 
-    def last_words(self, slot: int, incarnation: int) -> Mapping[int, Failure] | None:
+    def last_words(self, worker: int, incarnation: int) -> Mapping[int, Failure] | None:
         """The trees that an incarnation, dead by now, says it ended by; None if it ended without a word."""
 
-    def connecting(self, slot: int, incarnation: int) -> Path | str:
+    def connecting(self, worker: int, incarnation: int) -> Path | str:
         """A link to a peer is opened now; where it listens."""
 
     def others_congested(self) -> bool:
@@ -45,11 +45,11 @@ class NoPeers:
     def changed_peers(self) -> Sequence[PeerChange]:
         return ()
 
-    def last_words(self, slot: int, incarnation: int) -> Mapping[int, Failure] | None:
+    def last_words(self, worker: int, incarnation: int) -> Mapping[int, Failure] | None:
         return None
 
-    def connecting(self, slot: int, incarnation: int) -> Path | str:
-        raise AssertionError(f"there is no worker {slot}")
+    def connecting(self, worker: int, incarnation: int) -> Path | str:
+        raise AssertionError(f"there is no worker {worker}")
 
     def others_congested(self) -> bool:
         return False

@@ -29,7 +29,7 @@ _FEW_BUSY_TURNS = 2
 
 
 class Sending:
-    """The rule for one worker. What it returns are slots to send to: None is everyone, an empty set nobody."""
+    """The rule for one worker. It returns the peers to send to: None is everyone, an empty set nobody."""
 
     def __init__(self, core: WorkerCore, transport: Transport, batch_tuples: int) -> None:
         self._core = core

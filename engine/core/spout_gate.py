@@ -45,8 +45,8 @@ class Emits:
     def __len__(self) -> int:
         return len(self.table) + len(self.added) + len(self.held)
 
-    def add(self, root: int, message_id: Any, values: Any, xor: int, workers: int) -> None:
-        self.added.append((root, message_id, values, xor, workers))
+    def add(self, root: int, message_id: Any, values: Any, xor: int, mask: int) -> None:
+        self.added.append((root, message_id, values, xor, mask))
 
     def hold(self, message_id: Any, values: Any) -> None:
         self.held.append((message_id, values))

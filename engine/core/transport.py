@@ -16,23 +16,23 @@ from squall.engine.flow.parcel import Parcel
 Deliver = Callable[[Parcel, Callable[[], None]], None]
 """Called with a parcel that came, and what to call when all of it has been processed."""
 Absorb = Callable[[Mapping[int, int], Mapping[int, int]], None]
-"""Called with XORs and masks of workers, both by root."""
+"""Called with XORs and masks, both by root."""
 
 
 class Transport(Protocol):
-    """The links of one worker. Peers are named by slot."""
+    """The links of one worker. A peer is named by its index in the plan, `worker`."""
 
     # ---- peers ----
 
-    def connect(self, slot: int, incarnation: int, path: Path | str) -> None:
+    def connect(self, worker: int, incarnation: int, path: Path | str) -> None:
         """Open the link to a peer that is ready."""
 
-    def disconnect(self, slot: int) -> None:
+    def disconnect(self, worker: int) -> None:
         """The incarnation that this worker sends to is dead."""
 
-    def is_connected(self, slot: int) -> bool: ...
+    def is_connected(self, worker: int) -> bool: ...
 
-    def fence(self, slot: int, incarnation: int) -> None:
+    def fence(self, worker: int, incarnation: int) -> None:
         """Take nothing any more from incarnations of a peer older than this."""
 
     # ---- taking in ----
@@ -53,10 +53,10 @@ class Transport(Protocol):
     def rested(self) -> set[int]:
         """Connected peers that have processed everything they were sent."""
 
-    def has_credit(self, slot: int) -> bool:
+    def has_credit(self, worker: int) -> bool:
         """Whether a parcel may be sent to a peer now."""
 
-    def send(self, slot: int, parcel: Parcel, most_bytes: int | None = None) -> int:
+    def send(self, worker: int, parcel: Parcel, most_bytes: int | None = None) -> int:
         """Send a parcel; 0, or the size of one that was not sent because it has more than `most_bytes` and can be cut.
         Raises ComponentError or MemoryError if it cannot be sent; nothing of it has left then."""
 
@@ -72,8 +72,8 @@ class Transport(Protocol):
 
     # ---- acks that need no frame ----
 
-    def tell_acks(self, slot: int, acks: Mapping[int, int], masks: Mapping[int, int]) -> bool:
-        """Tell a peer's ackers XORs and masks of workers, by root; False if a parcel must carry them."""
+    def tell_acks(self, worker: int, acks: Mapping[int, int], masks: Mapping[int, int]) -> bool:
+        """Tell a peer's ackers XORs and masks, by root; False if a parcel must carry them."""
 
     def take_acks(self, absorb: Absorb) -> int:
         """Take in what peers told that way; how much it was, 0 if nothing."""
@@ -97,14 +97,14 @@ class NoTransport:
     has_input = False
     has_acks = False
 
-    def connect(self, slot: int, incarnation: int, path: Path | str) -> None: ...
+    def connect(self, worker: int, incarnation: int, path: Path | str) -> None: ...
 
-    def disconnect(self, slot: int) -> None: ...
+    def disconnect(self, worker: int) -> None: ...
 
-    def is_connected(self, slot: int) -> bool:
+    def is_connected(self, worker: int) -> bool:
         return False
 
-    def fence(self, slot: int, incarnation: int) -> None: ...
+    def fence(self, worker: int, incarnation: int) -> None: ...
 
     def receive(self, deliver: Deliver, most: int) -> int:
         return 0
@@ -116,11 +116,11 @@ class NoTransport:
     def rested(self) -> set[int]:
         return set()
 
-    def has_credit(self, slot: int) -> bool:
+    def has_credit(self, worker: int) -> bool:
         return False
 
-    def send(self, slot: int, parcel: Parcel, most_bytes: int | None = None) -> int:
-        raise AssertionError(f"there is no worker {slot}")
+    def send(self, worker: int, parcel: Parcel, most_bytes: int | None = None) -> int:
+        raise AssertionError(f"there is no worker {worker}")
 
     def send_credit(self, at_least: int) -> None: ...
 
@@ -128,7 +128,7 @@ class NoTransport:
 
     def probe(self) -> None: ...
 
-    def tell_acks(self, slot: int, acks: Mapping[int, int], masks: Mapping[int, int]) -> bool:
+    def tell_acks(self, worker: int, acks: Mapping[int, int], masks: Mapping[int, int]) -> bool:
         return False
 
     def take_acks(self, absorb: Absorb) -> int:

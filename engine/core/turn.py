@@ -155,14 +155,14 @@ class Turn:
         changed = peers.changed_peers()
         if not changed:
             return
-        for slot, incarnation, alive, _ in changed:
-            if not alive or incarnation != core.peers.incarnation(slot):
-                transport.disconnect(slot)
-                transport.fence(slot, incarnation if alive else incarnation + 1)
+        for worker, incarnation, alive, _ in changed:
+            if not alive or incarnation != core.peers.incarnation(worker):
+                transport.disconnect(worker)
+                transport.fence(worker, incarnation if alive else incarnation + 1)
         core.peers_changed(changed, peers.last_words)
-        for slot, incarnation, _, ready in changed:
-            if ready and not transport.is_connected(slot):
-                transport.connect(slot, incarnation, peers.connecting(slot, incarnation))
+        for worker, incarnation, _, ready in changed:
+            if ready and not transport.is_connected(worker):
+                transport.connect(worker, incarnation, peers.connecting(worker, incarnation))
 
     def settle(self) -> bool:
         """Bring acks and failures to their ackers, here and elsewhere, and answers to the spouts; whether there were
@@ -180,9 +180,9 @@ class Turn:
 
     def _tell(self) -> None:
         """Acks for other workers go the short way where there is one, else in the next parcel."""
-        for slot, acks, masks in self._tracking.take_to_tell():
-            if not self._transport.tell_acks(slot, acks, masks):
-                self._tracking.put_in_parcel(slot, acks, masks)
+        for worker, acks, masks in self._tracking.take_to_tell():
+            if not self._transport.tell_acks(worker, acks, masks):
+                self._tracking.put_in_parcel(worker, acks, masks)
             elif self._passed is not None:
                 self._passed("acks")
 
@@ -197,8 +197,8 @@ class Turn:
         """Send parcels and credit, and see what is due."""
         transport, sending = self._transport, self._sending
         due = now_ns >= self._look_at_ns
-        slots = sending.end_of_turn(worked, due)
-        self._send(None if self.blocked else slots)
+        workers = sending.end_of_turn(worked, due)
+        self._send(None if self.blocked else workers)
         self._peers.publish_full()
         if self._core.pressure.stalled:
             transport.park()
@@ -220,18 +220,18 @@ class Turn:
 
     # ---- sending ----
 
-    def _send(self, slots: set[int] | None) -> None:
+    def _send(self, workers: set[int] | None) -> None:
         """Send to these peers (None: to all) what there is for them and their links have credit for."""
-        if slots is not None and not slots:
+        if workers is not None and not workers:
             return
         core, transport, peers = self._core, self._transport, self._peers
         others_congested = peers.others_congested()
         core.others_are_full(peers.full_elsewhere() if others_congested else _NO_TASKS)
-        blocked = self.blocked and slots is not None
-        for slot in core.close_parcels(slots):
-            while transport.has_credit(slot) and core.has_parcel(slot):
-                self._send_parcel(slot, core.take_parcel(slot))
-            blocked = blocked or core.has_parcel(slot)
+        blocked = self.blocked and workers is not None
+        for worker in core.close_parcels(workers):
+            while transport.has_credit(worker) and core.has_parcel(worker):
+                self._send_parcel(worker, core.take_parcel(worker))
+            blocked = blocked or core.has_parcel(worker)
         if core.keeps_back:
             blocked = True
         if blocked:
@@ -239,15 +239,15 @@ class Turn:
         self.blocked = blocked
         core.congested = blocked or others_congested
 
-    def _send_parcel(self, slot: int, parcel: Parcel) -> None:
+    def _send_parcel(self, worker: int, parcel: Parcel) -> None:
         """What cannot be sent is put back to be cut, and at last its tuple's failure. Raises TaskCrashed by that."""
         core = self._core
         try:
-            too_big = self._transport.send(slot, parcel, 2 * core.frame_bytes)
+            too_big = self._transport.send(worker, parcel, 2 * core.frame_bytes)
         except (ComponentError, MemoryError) as error:
             if not parcel.rows:
                 raise
-            crash = core.not_sent(slot, parcel, error)
+            crash = core.not_sent(worker, parcel, error)
             if crash is None:
                 return
             if self._crashes:
@@ -255,7 +255,7 @@ class Turn:
             core.report_error(crash.component, crash.task, str(crash))
             return
         if too_big:
-            core.put_back(slot, parcel, too_big)
+            core.put_back(worker, parcel, too_big)
             return
         self._sent()
         if self._passed is not None:

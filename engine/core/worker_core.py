@@ -289,7 +289,7 @@ class WorkerCore:
             self._deliver_here(batch)
         for batch in handover.there:
             self._pack(batch)
-        self.outbox.absorb(handover.acks, handover.workers, handover.fails)
+        self.outbox.absorb(handover.acks, handover.masks, handover.fails)
         for done in handover.done:
             done()
         if handover.crash is not None:
@@ -311,18 +311,18 @@ class WorkerCore:
             waiting += parcel.weight
         return waiting
 
-    def close_parcels(self, slots: Collection[int] | None = None) -> list[int]:
-        """Make everything for these workers (by default all) ready to be taken with `take_parcel`; the slots of those
-        that there is something for."""
+    def close_parcels(self, workers: Collection[int] | None = None) -> list[int]:
+        """Make everything for these workers (by default all) ready to be taken with `take_parcel`; for which of
+        them there is something."""
         outbox, worker_of = self.outbox, self.plan.task_worker
         stay = []
         for batch in outbox.opened_there:
-            if slots is None or worker_of[batch.target] in slots:
+            if workers is None or worker_of[batch.target] in workers:
                 self._pack(batch.take())
             else:
                 stay.append(batch)
         outbox.opened_there[:] = stay
-        return [slot for slot, parcel in self._parcels.items() if parcel and (slots is None or slot in slots)]
+        return [worker for worker, parcel in self._parcels.items() if parcel and (workers is None or worker in workers)]
 
     def _pack(self, batch: Batch) -> None:
         self._count(batch)
@@ -444,13 +444,13 @@ class WorkerCore:
 
     def refresh_bits(self) -> None:
         """Recompute which bit a tuple for each task carries. After every change of `peers`."""
-        worker_bits = [self.peers.bit(slot) for slot in range(self.plan.n_workers)]
+        worker_bits = [self.peers.bit(worker) for worker in range(self.plan.n_workers)]
         self.bits.update((task, worker_bits[worker]) for task, worker in self.plan.task_worker.items())
 
     def peers_changed(
         self, changed: Sequence[PeerChange], last_words: Callable[[int, int], Mapping[int, Failure] | None]
     ) -> None:
-        """Other workers started, became ready or died: replay exactly what the dead ones held. `last_words(slot,
+        """Other workers started, became ready or died: replay exactly what the dead ones held. `last_words(worker,
         incarnation)`: the trees that a dead one is known to have ended by, None without a word of it.
 
         All that was to go to the dead is dropped before any tree fails: the answer that a tree failed by one death may
@@ -458,27 +458,28 @@ class WorkerCore:
         """
         update = self.peers.update
         dead = [
-            (slot, incarnation - alive) for slot, incarnation, alive, _ in changed if update(slot, incarnation, alive)
+            (worker, incarnation - alive)
+            for worker, incarnation, alive, _ in changed if update(worker, incarnation, alive)
         ]
         self.refresh_bits()
-        for slot, _ in dead:
-            self._drop_for(slot)
-        for slot, incarnation in dead:
+        for worker, _ in dead:
+            self._drop_for(worker)
+        for worker, incarnation in dead:
             explanation = ""
-            words = last_words(slot, incarnation)
+            words = last_words(worker, incarnation)
             if words is not None:
                 explanation = ANOTHER_TUPLE
                 self.tracking.last_words(words)
-            name = self.plan.worker_names[slot]
-            self.tracking.worker_died(slot, Failure(WORKER_DIED, worker=name, error=explanation))
+            name = self.plan.worker_names[worker]
+            self.tracking.worker_died(worker, Failure(WORKER_DIED, worker=name, error=explanation))
         if dead:
             self.write_journals()  # it may be noticed in the middle of a turn, with bolts to come
 
-    def _drop_for(self, slot: int) -> None:
+    def _drop_for(self, worker: int) -> None:
         """What was to go to a worker that died belongs to trees that fail now."""
         keep = []
         for batch in self.outbox.opened_there:
-            if self.plan.task_worker[batch.target] == slot:
+            if self.plan.task_worker[batch.target] == worker:
                 taken = batch.take()
                 self.emitters[batch.source].count_batch(batch.stream, len(taken.rows))
                 self._count_untracked(taken)
@@ -486,10 +487,10 @@ class WorkerCore:
             else:
                 keep.append(batch)
         self.outbox.opened_there[:] = keep
-        parcel = self._parcels.pop(slot, None)
+        parcel = self._parcels.pop(worker, None)
         dropped = [] if parcel is None else [parcel]
         for task in self._kept:
-            if self.plan.task_worker[task] == slot:
+            if self.plan.task_worker[task] == worker:
                 dropped.append(self._kept[task])
                 self._kept[task] = Parcel()
         for lost in (batch for each in dropped for batch in each.batches):

@@ -20,7 +20,7 @@ from squall.engine.flow.ids import EdgeIds
 class Outbox:
     """Filled by emitters and trackers, emptied by the worker core."""
 
-    __slots__ = ("acks", "edges", "fails", "opened_here", "opened_there", "pool", "reset", "resets", "workers")
+    __slots__ = ("acks", "edges", "fails", "masks", "opened_here", "opened_there", "pool", "reset", "resets")
 
     def __init__(self) -> None:
         self.edges = EdgeIds()
@@ -31,7 +31,7 @@ class Outbox:
         """Batches for other workers; they stay open until a parcel is made, so that they fill."""
         self.acks: dict[int, int] = {}
         """root -> XOR to tell its acker."""
-        self.workers: dict[int, int] = {}
+        self.masks: dict[int, int] = {}
         """root -> mask of the workers its new tuples were sent to."""
         self.fails: dict[int, Failure] = {}
         self.resets: set[int] = set()
@@ -106,11 +106,11 @@ class Outbox:
         acks[root] = acks.get(root, 0) ^ run.edge ^ children
         mask = run.mask
         if mask:
-            self.workers[root] = self.workers.get(root, 0) | mask
+            self.masks[root] = self.masks.get(root, 0) | mask
         for other, edge in run.others:
             acks[other] = acks.get(other, 0) ^ edge ^ children
             if mask:
-                self.workers[other] = self.workers.get(other, 0) | mask
+                self.masks[other] = self.masks.get(other, 0) | mask
 
     def fail_run(self, run: Run, failure: Failure) -> None:
         """Fail every tree this run belongs to."""
@@ -121,7 +121,7 @@ class Outbox:
             self.fails.setdefault(root, failure)
 
     def absorb(
-        self, acks: Mapping[int, int], workers: Mapping[int, int], fails: Mapping[int, Failure]
+        self, acks: Mapping[int, int], masks: Mapping[int, int], fails: Mapping[int, Failure]
     ) -> None:
         """Merge what another outbox, here or in another worker, had to tell."""
         mine = self.acks
@@ -130,8 +130,8 @@ class Outbox:
         else:
             for root, value in acks.items():
                 mine[root] = mine.get(root, 0) ^ value
-        for root, mask in workers.items():
-            self.workers[root] = self.workers.get(root, 0) | mask
+        for root, mask in masks.items():
+            self.masks[root] = self.masks.get(root, 0) | mask
         for root, failure in fails.items():
             self.fails.setdefault(root, failure)
 

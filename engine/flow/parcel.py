@@ -12,7 +12,7 @@ from squall.engine.flow.batch import Batch
 class Parcel:
     """Data batches and tracking messages for one worker."""
 
-    __slots__ = ("acks", "answers", "batches", "bytes", "fails", "inits", "resets", "rows", "unread", "workers")
+    __slots__ = ("acks", "answers", "batches", "bytes", "fails", "inits", "masks", "resets", "rows", "unread")
 
     def __init__(self) -> None:
         self.batches: deque[Batch] = deque()
@@ -22,10 +22,10 @@ class Parcel:
         """About how much memory these hold, where somebody has asked."""
         self.acks: dict[int, int] = {}
         """root -> XOR, for ackers that live there."""
-        self.workers: dict[int, int] = {}
-        """root -> mask of workers its tuples were sent to."""
+        self.masks: dict[int, int] = {}
+        """root -> mask of the workers its tuples were sent to."""
         self.inits: list[tuple[int, int, int, int]] = []
-        """(root, xor, spout task, workers) of new trees whose acker lives there."""
+        """(root, xor, spout task, mask) of new trees whose acker lives there."""
         self.fails: list[tuple[int, Failure]] = []
         self.resets: list[tuple[int, int]] = []
         """(root, spout task or 0): to an acker with task 0, from an acker on to the spout with its task."""
@@ -46,16 +46,16 @@ class Parcel:
         self.rows += other.rows
         self.bytes += other.bytes
 
-    def add_acks(self, acks: Mapping[int, int], workers: Mapping[int, int]) -> None:
-        """Merge XORs and worker masks, by root, for ackers that live there."""
+    def add_acks(self, acks: Mapping[int, int], masks: Mapping[int, int]) -> None:
+        """Merge XORs and masks, by root, for ackers that live there."""
         mine = self.acks
         if not mine:
             mine.update(acks)
         else:
             for root, value in acks.items():
                 mine[root] = mine.get(root, 0) ^ value
-        for root, mask in workers.items():
-            self.workers[root] = self.workers.get(root, 0) | mask
+        for root, mask in masks.items():
+            self.masks[root] = self.masks.get(root, 0) | mask
 
     def cut(self, most_bytes: int, new_edge: Callable[[], int]) -> Parcel:
         """Take out what there is of tracking, and batches of about `most_bytes`, one tuple at least; this parcel keeps
@@ -89,7 +89,7 @@ class Parcel:
     def take_tracking(self, other: Parcel) -> None:
         """Move what another parcel has of tracking to this one, which has none."""
         self.acks, other.acks = other.acks, {}
-        self.workers, other.workers = other.workers, {}
+        self.masks, other.masks = other.masks, {}
         self.inits, other.inits = other.inits, []
         self.fails, other.fails = other.fails, []
         self.resets, other.resets = other.resets, []
@@ -109,5 +109,5 @@ class Parcel:
         return self.rows + len(self.acks) + len(self.inits) + len(self.answers)
 
     def __bool__(self) -> bool:
-        tracking = self.acks or self.workers or self.inits or self.fails or self.answers or self.resets
+        tracking = self.acks or self.masks or self.inits or self.fails or self.answers or self.resets
         return bool(self.batches or tracking)

@@ -26,14 +26,14 @@ from collections.abc import Iterable, Mapping
 
 from squall.engine.api.failure import WORKER_DIED, Failure
 
-# A tree's state is one int:  workers << 97 | spout_task << 66 | age << 64 | xor
+# A tree's state is one int:  mask << 97 | spout_task << 66 | age << 64 | xor
 _XOR = (1 << 64) - 1
 _ROTATION = 1 << 64
 _AGE = 3 << 64
 _OLD = 2 << 64
 _TASK_SHIFT = 66
 _TASK_MASK = (1 << 31) - 1
-_WORKERS_SHIFT = 97
+_MASK_SHIFT = 97
 
 
 Answer = tuple[int, int, Failure | None]
@@ -66,36 +66,36 @@ class Acker:
         """Roots with messages but no INIT."""
         return len(self._early) + len(self._early_old)
 
-    def init(self, root: int, xor: int, spout_task: int, workers: int = 0) -> None:
-        """A spout emitted a tree: `xor` of its first edges, sent to `workers` (bit mask)."""
+    def init(self, root: int, xor: int, spout_task: int, mask: int = 0) -> None:
+        """A spout emitted a tree: `xor` of its first edges, sent to the workers of `mask`."""
         live = self._live
         if root in live:
             return
-        state = spout_task << _TASK_SHIFT | workers << _WORKERS_SHIFT | xor
+        state = spout_task << _TASK_SHIFT | mask << _MASK_SHIFT | xor
         if self._early or self._early_old:
             early = self._early.pop(root, None)
             if early is None:
                 early = self._early_old.pop(root, None)
             if early is not None:
-                state = (state ^ (early & _XOR)) | (early >> _WORKERS_SHIFT << _WORKERS_SHIFT)
+                state = (state ^ (early & _XOR)) | (early >> _MASK_SHIFT << _MASK_SHIFT)
                 failure = self._early_failures.pop(root, None)
                 if failure is not None:
                     self.answers.append((spout_task, root, failure))
                     return
         if not state & _XOR:
             self.answers.append((spout_task, root, None))
-        elif self._dead and state >> _WORKERS_SHIFT & self._dead:
+        elif self._dead and state >> _MASK_SHIFT & self._dead:
             self.answers.append((spout_task, root, _died()))
         else:
             live[root] = state
 
-    def ack_many(self, acks: Iterable[tuple[int, int]], workers: Mapping[int, int]) -> None:
-        """XOR each (root, value) into its tree; `workers` holds the masks of those roots that were sent elsewhere."""
+    def ack_many(self, acks: Iterable[tuple[int, int]], masks: Mapping[int, int]) -> None:
+        """XOR each (root, value) into its tree; `masks` has those of the roots that were sent elsewhere."""
         live = self._live
         for root, value in acks:
             state = live.get(root)
             if state is None:
-                self._early_ack(root, value, workers.get(root, 0))
+                self._early_ack(root, value, masks.get(root, 0))
                 continue
             state ^= value
             if not state & _XOR:
@@ -103,25 +103,25 @@ class Acker:
                 self.answers.append((state >> _TASK_SHIFT & _TASK_MASK, root, None))
             else:
                 live[root] = state
-        if workers:
-            self._add_workers(workers)
+        if masks:
+            self._add_masks(masks)
 
-    def _add_workers(self, workers: Mapping[int, int]) -> None:
+    def _add_masks(self, masks: Mapping[int, int]) -> None:
         live, dead = self._live, self._dead
-        for root, mask in workers.items():
+        for root, mask in masks.items():
             state = live.get(root)
             if state is None:
                 continue
             if mask & dead:
                 self.fail(root, _died())
             else:
-                live[root] = state | mask << _WORKERS_SHIFT
+                live[root] = state | mask << _MASK_SHIFT
 
     def _early_ack(self, root: int, value: int, mask: int) -> None:
         state = self._early.get(root)
         if state is None:
             state = self._early_old.pop(root, 0)
-        self._early[root] = (state ^ value) | mask << _WORKERS_SHIFT
+        self._early[root] = (state ^ value) | mask << _MASK_SHIFT
 
     def fail(self, root: int, failure: Failure) -> None:
         """Something in the tree failed: answer at once. Unknown roots wait for their INIT."""
@@ -143,11 +143,11 @@ class Acker:
     def forget(self, root: int) -> int:
         """The spout gave the tree up (its timeout); later messages about it are nobody's business. The mask of the
         workers that held a part of it."""
-        return self._live.pop(root, 0) >> _WORKERS_SHIFT
+        return self._live.pop(root, 0) >> _MASK_SHIFT
 
-    def touched(self, workers: int) -> list[int]:
-        """Roots of the trees that one of these workers (bit mask) holds a part of."""
-        return [root for root, state in self._live.items() if state >> _WORKERS_SHIFT & workers]
+    def touched(self, mask: int) -> list[int]:
+        """Roots of the trees that one of the workers of `mask` holds a part of."""
+        return [root for root, state in self._live.items() if state >> _MASK_SHIFT & mask]
 
     def workers_died(self, dead: int, lost: int, failure: Failure | None = None) -> None:
         """Fail exactly the trees that touched one of `lost`, and from now on whatever touches one of `dead`, the mask

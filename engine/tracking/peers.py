@@ -3,9 +3,9 @@
 A tree's mask has the bit of every worker incarnation that tuples of it were sent to. When one dies, the trees with its
 bit are exactly those that may have lost something.
 
-A bit stands for (slot, incarnation modulo 16). Old incarnations lend their bit to new ones: at any time the eight
+A bit stands for (worker, incarnation modulo 16). Old incarnations lend their bit to new ones: at any time the eight
 before the present count as dead and the eight from the present on as not dead, so a bit is taken up again only after
-eight more deaths of that slot. A message that late is left to the message timeout.
+eight more deaths of that worker. A message that late is left to the message timeout.
 """
 
 from __future__ import annotations
@@ -15,66 +15,66 @@ _DEAD_SPAN = 8
 
 
 class Peers:
-    """The workers of one topology, by slot index, as one of them (`me`) sees them."""
+    """The workers of one topology, by index, as one of them (`me`) sees them."""
 
-    def __init__(self, n_slots: int, me: int) -> None:
-        self.n_slots = n_slots
+    def __init__(self, n_workers: int, me: int) -> None:
+        self.n_workers = n_workers
         self.me = me
-        self._incarnation = [0] * n_slots
-        self._alive = [False] * n_slots
+        self._incarnation = [0] * n_workers
+        self._alive = [False] * n_workers
 
-    def incarnation(self, slot: int) -> int:
+    def incarnation(self, worker: int) -> int:
         """The newest incarnation known."""
-        return self._incarnation[slot]
+        return self._incarnation[worker]
 
-    def is_alive(self, slot: int) -> bool:
-        return self._alive[slot]
+    def is_alive(self, worker: int) -> bool:
+        return self._alive[worker]
 
-    def update(self, slot: int, incarnation: int, alive: bool) -> bool:
-        """Learn about a slot; whether an incarnation is dead now that something may have been sent to.
+    def update(self, worker: int, incarnation: int, alive: bool) -> bool:
+        """Learn about a worker; whether an incarnation is dead now that something may have been sent to.
 
         The replacement of one whose death was known before is no such news: what waits for it is not lost.
         """
-        before = self._newest_dead(slot)
-        self._incarnation[slot], self._alive[slot] = incarnation, alive
-        return self._newest_dead(slot) > before
+        before = self._newest_dead(worker)
+        self._incarnation[worker], self._alive[worker] = incarnation, alive
+        return self._newest_dead(worker) > before
 
-    def _newest_dead(self, slot: int) -> int:
-        return self._incarnation[slot] - (1 if self._alive[slot] else 0)
+    def _newest_dead(self, worker: int) -> int:
+        return self._incarnation[worker] - (1 if self._alive[worker] else 0)
 
-    def _bit(self, slot: int, incarnation: int) -> int:
-        return 1 << slot + self.n_slots * (incarnation % _CYCLE)
+    def _bit(self, worker: int, incarnation: int) -> int:
+        return 1 << worker + self.n_workers * (incarnation % _CYCLE)
 
-    def bit(self, slot: int) -> int:
-        """The bit for what is sent to a slot now: of the living incarnation, or of the one that will replace it.
+    def bit(self, worker: int) -> int:
+        """The bit for what is sent to a worker now: of the living incarnation, or of the one that will replace it.
 
         0 for this worker itself: what stays here dies with the acker's own worker or not at all.
         """
-        if slot == self.me:
+        if worker == self.me:
             return 0
-        return self._bit(slot, self._incarnation[slot] + (0 if self._alive[slot] else 1))
+        return self._bit(worker, self._incarnation[worker] + (0 if self._alive[worker] else 1))
 
     @property
     def own_bit(self) -> int:
         """The bit of this worker's own incarnation, for trees whose spout is here and whose acker is not."""
         return self._bit(self.me, self._incarnation[self.me])
 
-    def dead_bit(self, slot: int) -> int:
-        """The bit of a slot's newest dead incarnation."""
-        return self._bit(slot, self._newest_dead(slot))
+    def dead_bit(self, worker: int) -> int:
+        """The bit of a worker's newest dead incarnation."""
+        return self._bit(worker, self._newest_dead(worker))
 
     @property
     def dead_mask(self) -> int:
         """Bits of all incarnations that are dead."""
         mask = 0
-        for slot in range(self.n_slots):
-            mask |= self.dead_mask_of(slot)
+        for worker in range(self.n_workers):
+            mask |= self.dead_mask_of(worker)
         return mask
 
-    def dead_mask_of(self, slot: int) -> int:
-        """Bits of a slot's dead incarnations."""
+    def dead_mask_of(self, worker: int) -> int:
+        """Bits of a worker's dead incarnations."""
         mask = 0
-        newest_dead = self._newest_dead(slot)
+        newest_dead = self._newest_dead(worker)
         for incarnation in range(max(1, newest_dead - _DEAD_SPAN + 1), newest_dead + 1):
-            mask |= self._bit(slot, incarnation)
+            mask |= self._bit(worker, incarnation)
         return mask

@@ -27,7 +27,7 @@ LATE = 1_000_000
 """Trees that timed out and that a worker may yet end by. Workers hang for `worker_timeout_secs`, and are gone."""
 
 Init = Callable[[int, int, int, int], None]
-"""(root, xor, spout task, workers) -> None: tells the acker of a new tree."""
+"""(root, xor, spout task, mask) -> None: tells the acker of a new tree."""
 
 
 class PendingTable:
@@ -88,13 +88,13 @@ class PendingTable:
         """Messages that wait for an answer, or to be emitted."""
         return len(self.trees) + len(self.quarantine)
 
-    def add(self, root: int, message_id: Any, values: Any, xor: int, workers: int) -> None:
-        """A tree was emitted: `xor` of its first edges, sent to `workers`."""
+    def add(self, root: int, message_id: Any, values: Any, xor: int, mask: int) -> None:
+        """A tree was emitted: `xor` of its first edges, sent to the workers of `mask`."""
         now = self.now_ns()
         self.trees[root] = (message_id, now, now, values)
         if self.attempts.alert and self.attempts.emitted(root, key_of(message_id, values)):
             self._stats.replayed += 1
-        self._init(root, xor, self._task, workers)
+        self._init(root, xor, self._task, mask)
 
     def hold(self, message_id: Any, values: Any) -> None:
         """The spout emitted what must not go out at once."""

@@ -21,7 +21,7 @@ from squall.engine.tracking.peers import Peers
 from squall.engine.tracking.pending import Init, PendingTable
 
 ToTell = tuple[int, dict[int, int], dict[int, int]]
-"""(worker, root -> XOR, root -> mask of workers)."""
+"""(worker, root -> XOR, root -> mask)."""
 
 
 class Answered(Protocol):
@@ -91,14 +91,14 @@ class Tracking:
         here = self.ackers.get(acker)
         return self.init_tree if here is None else here.init
 
-    def init_tree(self, root: int, xor: int, spout_task: int, workers: int) -> None:
+    def init_tree(self, root: int, xor: int, spout_task: int, mask: int) -> None:
         """A spout of this worker emitted a tree: tell its acker."""
         acker = self.ackers.get(root & ACKER_MASK)
         if acker is not None:
-            acker.init(root, xor, spout_task, workers)
+            acker.init(root, xor, spout_task, mask)
         else:
             parcel = self._parcel_for(self._acker_worker[root & ACKER_MASK])
-            parcel.inits.append((root, xor, spout_task, workers | self.peers.own_bit))
+            parcel.inits.append((root, xor, spout_task, mask | self.peers.own_bit))
 
     def forget_tree(self, root: int) -> int:
         """A spout of this worker gave a tree up: the workers that hold a part of it, -1 if the acker is elsewhere."""
@@ -111,17 +111,17 @@ class Tracking:
 
     def _send_acks(self) -> None:
         outbox = self.outbox
-        acks, workers = outbox.acks, outbox.workers
-        outbox.acks, outbox.workers = {}, {}
+        acks, masks = outbox.acks, outbox.masks
+        outbox.acks, outbox.masks = {}, {}
         if self._all_ackers_here:
-            self.take_acks(acks, workers)
+            self.take_acks(acks, masks)
             return
-        for index, (share, masks) in enumerate(self._share_out(acks, workers)):
+        for index, (share, its_masks) in enumerate(self._share_out(acks, masks)):
             worker = self._acker_worker[index]
             if index in self.ackers:
-                self.ackers[index].ack_many(share.items(), masks)
-            elif share or masks:
-                self.to_tell.append((worker, share, masks))
+                self.ackers[index].ack_many(share.items(), its_masks)
+            elif share or its_masks:
+                self.to_tell.append((worker, share, its_masks))
 
     def take_to_tell(self) -> list[ToTell]:
         """The acks that other workers are to be told; they are the caller's now."""
@@ -133,13 +133,13 @@ class Tracking:
         self._parcel_for(worker).add_acks(acks, masks)
 
     def _share_out(
-        self, acks: Mapping[int, int], workers: Mapping[int, int]
+        self, acks: Mapping[int, int], masks: Mapping[int, int]
     ) -> list[tuple[dict[int, int], dict[int, int]]]:
         """What is for each acker, by its index."""
         shares: list[tuple[dict[int, int], dict[int, int]]] = [({}, {}) for _ in self._acker_worker]
         for root, value in acks.items():
             shares[root & ACKER_MASK][0][root] = value
-        for root, mask in workers.items():
+        for root, mask in masks.items():
             shares[root & ACKER_MASK][1][root] = mask
         return shares
 
@@ -194,29 +194,29 @@ class Tracking:
 
     def receive(self, parcel: Parcel) -> None:
         """Take in the tracking messages that another worker sent."""
-        for root, xor, spout_task, workers in parcel.inits:
-            self.ackers[root & ACKER_MASK].init(root, xor, spout_task, workers)
+        for root, xor, spout_task, mask in parcel.inits:
+            self.ackers[root & ACKER_MASK].init(root, xor, spout_task, mask)
         for root, spout_task in parcel.resets:
             if spout_task:
                 self._reset_spout(spout_task, root)
             else:
                 # With the next `say`: its sender may know of a worker that this one has not heard of yet.
                 self.outbox.resets.add(root)
-        if parcel.acks or parcel.workers:
-            self.take_acks(parcel.acks, parcel.workers)
+        if parcel.acks or parcel.masks:
+            self.take_acks(parcel.acks, parcel.masks)
         for root, failure in parcel.fails:
             self.ackers[root & ACKER_MASK].fail(root, failure)
         self._deliver(parcel.answers)
 
-    def take_acks(self, acks: Mapping[int, int], workers: Mapping[int, int]) -> None:
-        """Take in XORs and masks of workers, by root, for ackers here; the next `settle` brings the answers."""
+    def take_acks(self, acks: Mapping[int, int], masks: Mapping[int, int]) -> None:
+        """Take in XORs and masks, by root, for ackers here; the next `settle` brings the answers."""
         if len(self.ackers) == 1:
             (acker,) = self.ackers.values()
-            acker.ack_many(acks.items(), workers)
+            acker.ack_many(acks.items(), masks)
             return
-        for index, (share, masks) in enumerate(self._share_out(acks, workers)):
-            if share or masks:
-                self.ackers[index].ack_many(share.items(), masks)
+        for index, (share, its_masks) in enumerate(self._share_out(acks, masks)):
+            if share or its_masks:
+                self.ackers[index].ack_many(share.items(), its_masks)
 
     def charge(self) -> None:
         """This worker is about to end by an error: what the trees of its own spouts failed of is theirs, whoever may
@@ -237,17 +237,17 @@ class Tracking:
                 else:
                     task.pending.charge_late(root, failure)
 
-    def worker_died(self, slot: int, failure: Failure) -> None:
+    def worker_died(self, worker: int, failure: Failure) -> None:
         """Fail exactly the trees that the dead worker held a part of, and those whose acker died with it."""
-        lost = self.peers.dead_mask_of(slot)
+        lost = self.peers.dead_mask_of(worker)
         if failure.error != ANOTHER_TUPLE:
             held = {root for acker in self.ackers.values() for root in acker.touched(lost)}
             for _, task in self.spout_tasks.values():
-                task.pending.worker_died(self.peers.dead_bit(slot), failure, held)
+                task.pending.worker_died(self.peers.dead_bit(worker), failure, held)
         dead = self.peers.dead_mask
         for acker in self.ackers.values():
             acker.workers_died(dead, lost, failure)
-        its = {index for index, worker in enumerate(self._acker_worker) if worker == slot}
+        its = {index for index, home in enumerate(self._acker_worker) if home == worker}
         if its:
             for _, task in self.spout_tasks.values():
                 task.acker_died(lambda root: root & ACKER_MASK in its, failure)

@@ -61,11 +61,11 @@ class FaultPoints:
         self._left[point] = left - 1
 
 
-def link_shim_from_environment(slot_index: int) -> LinkShim | None:
+def link_shim_from_environment(worker: int) -> LinkShim | None:
     """The link faults of this process's environment, if any. Each worker draws from a seed of its own."""
     rules = parse_rules(os.environ.get(LINK_ENVIRONMENT, ""))
     seed = int(os.environ.get(LINK_SEED_ENVIRONMENT, "0"))
-    return LinkShim(rules, seed * 1009 + slot_index) if rules else None
+    return LinkShim(rules, seed * 1009 + worker) if rules else None
 
 
 def from_environment(incarnation: int) -> FaultPoints | None:

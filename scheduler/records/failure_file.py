@@ -1,9 +1,9 @@
-"""The failures that the spouts of a topology were told, on disk beside the status board: one file per worker slot.
+"""The failures that the spouts of a topology were told, on disk beside the status board: one file per worker.
 
 Guarantees: the file appears whole; it outlives the worker, whose next incarnation goes on from it. Of a worker that is
 killed, what failed in its last `_PAUSE_NS` may be missing.
 
-Any process of the owner may read; a slot's file is written by its worker.
+Any process of the owner may read; a file is written by its worker.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ _PAUSE_NS = 50_000_000
 
 
 class FailureFile:
-    """The file of one worker slot, for the worker in it."""
+    """The file of one worker, for its incarnations in turn."""
 
-    def __init__(self, run_dir: RunDir, topology_id: str, slot_index: int) -> None:
+    def __init__(self, run_dir: RunDir, topology_id: str, worker: int) -> None:
         self.log = FailureLog(time.monotonic_ns)
-        self._path = run_dir.failures(topology_id) / f"{slot_index}.json"
+        self._path = run_dir.failures(topology_id) / f"{worker}.json"
         self._written_ns = 0
         if self._path.exists():
             self.log.load(_read(self._path))

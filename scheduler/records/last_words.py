@@ -19,17 +19,17 @@ from squall.ipc.rundir import RunDir
 
 
 def write_last_words(
-    run_dir: RunDir, topology_id: str, slot: int, incarnation: int, failures: Mapping[int, Failure]
+    run_dir: RunDir, topology_id: str, worker: int, incarnation: int, failures: Mapping[int, Failure]
 ) -> None:
     """Called by the worker that is about to end, before it says on the board that it has explained itself."""
-    path = run_dir.last_words(topology_id, slot, incarnation)
+    path = run_dir.last_words(topology_id, worker, incarnation)
     make_levels(path.parent, 2)
     temporary = path.with_name(path.name + ".new")
     temporary.write_text(json.dumps([(root, *astuple(failure)) for root, failure in failures.items()]))
     os.replace(temporary, path)
 
 
-def read_last_words(run_dir: RunDir, topology_id: str, slot: int, incarnation: int) -> dict[int, Failure]:
+def read_last_words(run_dir: RunDir, topology_id: str, worker: int, incarnation: int) -> dict[int, Failure]:
     """Failure by root of the trees that an incarnation ended by."""
-    rows = json.loads(run_dir.last_words(topology_id, slot, incarnation).read_text())
+    rows = json.loads(run_dir.last_words(topology_id, worker, incarnation).read_text())
     return {root: Failure(*failure) for root, *failure in rows}

@@ -96,22 +96,22 @@ class WorkerBoard:
             return []
         pairs = enumerate(zip(before, self._seen, strict=True))
         return [
-            (slot, now >> 8, now & 0xFF in _LIVES, now & 0xFF == READY)
-            for slot, (was, now) in pairs if now != was and slot != self._me
+            (worker, now >> 8, now & 0xFF in _LIVES, now & 0xFF == READY)
+            for worker, (was, now) in pairs if now != was and worker != self._me
         ]
 
-    def connecting(self, slot: int, incarnation: int) -> Path:
+    def connecting(self, worker: int, incarnation: int) -> Path:
         """A link to a peer is being opened; where it listens."""
-        self._reconnects += slot in self._met
-        self._met.add(slot)
-        place = self._boot.assignment.workers[slot]
-        return socket_path(self._run_dir, self._boot, place.node, place.port, incarnation)
+        self._reconnects += worker in self._met
+        self._met.add(worker)
+        slot = self._boot.assignment.workers[worker]
+        return socket_path(self._run_dir, self._boot, slot.node, slot.port, incarnation)
 
-    def last_words(self, slot: int, incarnation: int) -> dict[int, Failure] | None:
+    def last_words(self, worker: int, incarnation: int) -> dict[int, Failure] | None:
         """What another worker, dead by now, says that it ended by; None if it ended without a word."""
-        if not self._board.explained(slot, incarnation):
+        if not self._board.explained(worker, incarnation):
             return None
-        return read_last_words(self._run_dir, self._boot.topology.id, slot, incarnation)
+        return read_last_words(self._run_dir, self._boot.topology.id, worker, incarnation)
 
     def explain(self, charged: bool) -> None:
         """This incarnation is about to end by an exception; `charged`: to a tuple that has a limit."""

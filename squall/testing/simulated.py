@@ -63,9 +63,9 @@ class SimulatedCluster:
         self._started_ns = self.clock.now_ns()
         self._wiring = self._wire(topology, self.plan, self.config, name, self.clock.now_ns)
         self.workers: list[SimulatedWorker | None] = [None] * self.plan.n_workers
-        """By slot index; None where it is dead."""
-        for slot in range(self.plan.n_workers):
-            self._start(slot)
+        """By index; None where it is dead."""
+        for index in range(self.plan.n_workers):
+            self._start(index)
 
     _wire: type[Wiring] = Wiring
     """Links of another kind are put here by tests of Squall itself."""
@@ -94,11 +94,11 @@ class SimulatedCluster:
         """The worker cores that live."""
         return [worker.core for worker in self.workers if worker is not None]
 
-    def core(self, slot: int) -> WorkerCore:
-        worker = self.workers[slot]
-        if worker is None:
-            raise ClusterError(f"worker {self.plan.worker_names[slot]} is dead")
-        return worker.core
+    def core(self, worker: int) -> WorkerCore:
+        found = self.workers[worker]
+        if found is None:
+            raise ClusterError(f"worker {self.plan.worker_names[worker]} is dead")
+        return found.core
 
     def user(self, component: str, index: int = 0) -> Any:
         """The user object of one task."""
@@ -218,28 +218,28 @@ class SimulatedCluster:
 
     def kill(self, worker: int | str) -> None:
         """End a worker ("node:port", or its number from 0) without warning; what it had sent still arrives."""
-        slot = self._slot(worker)
-        if self.workers[slot] is None:
-            raise ClusterError(f"worker {self.plan.worker_names[slot]} is dead already")
-        self._wiring.board[slot] = (self._wiring.board[slot][0], False)
-        self.workers[slot] = None
+        index = self._index(worker)
+        if self.workers[index] is None:
+            raise ClusterError(f"worker {self.plan.worker_names[index]} is dead already")
+        self._wiring.board[index] = (self._wiring.board[index][0], False)
+        self.workers[index] = None
         for source in range(self.plan.n_workers):
-            self._wiring.links[source, slot].clear()
+            self._wiring.links[source, index].clear()
 
     def restart(self, worker: int | str) -> None:
         """Start the next incarnation of a killed worker. Raises TaskCrashed if `open` or `prepare` does."""
-        slot = self._slot(worker)
-        if self.workers[slot] is not None:
-            raise ClusterError(f"worker {self.plan.worker_names[slot]} lives; kill it first")
-        self._wiring.board[slot] = (self._wiring.board[slot][0] + 1, True)
-        self._start(slot)
+        index = self._index(worker)
+        if self.workers[index] is not None:
+            raise ClusterError(f"worker {self.plan.worker_names[index]} lives; kill it first")
+        self._wiring.board[index] = (self._wiring.board[index][0] + 1, True)
+        self._start(index)
 
-    def _start(self, slot: int) -> None:
-        worker = SimulatedWorker(self._wiring, slot, self._copy, self._state_root, self._recorder)
+    def _start(self, index: int) -> None:
+        worker = SimulatedWorker(self._wiring, index, self._copy, self._state_root, self._recorder)
         worker.core.set_active(self.active)
-        self.workers[slot] = worker
+        self.workers[index] = worker
 
-    def _slot(self, worker: int | str) -> int:
+    def _index(self, worker: int | str) -> int:
         names = list(self.plan.worker_names)
         if worker in names:
             return names.index(str(worker))

@@ -91,11 +91,11 @@ class _Links(NoTransport):
         self._fence = [0] * wiring.plan.n_workers
         self._heard: set[int] = set()
 
-    def is_connected(self, slot: int) -> bool:
+    def is_connected(self, worker: int) -> bool:
         return True
 
-    def fence(self, slot: int, incarnation: int) -> None:
-        self._fence[slot] = max(incarnation, self._fence[slot])
+    def fence(self, worker: int, incarnation: int) -> None:
+        self._fence[worker] = max(incarnation, self._fence[worker])
 
     def receive(self, deliver: Deliver, most: int) -> int:
         came = 0
@@ -112,17 +112,17 @@ class _Links(NoTransport):
 
     @property
     def rested(self) -> set[int]:
-        return {slot for slot in range(self._wiring.plan.n_workers) if not self._wiring.links[self._me, slot]}
+        return {worker for worker in range(self._wiring.plan.n_workers) if not self._wiring.links[self._me, worker]}
 
-    def has_credit(self, slot: int) -> bool:
-        return self._wiring.has_credit(self._me, slot)
+    def has_credit(self, worker: int) -> bool:
+        return self._wiring.has_credit(self._me, worker)
 
-    def send(self, slot: int, parcel: Parcel, most_bytes: int | None = None) -> int:
+    def send(self, worker: int, parcel: Parcel, most_bytes: int | None = None) -> int:
         data, buffers = encode(parcel)
-        receiver = self._peers.incarnation(slot) + (0 if self._peers.is_alive(slot) else 1)
+        receiver = self._peers.incarnation(worker) + (0 if self._peers.is_alive(worker) else 1)
         # Copied: what the sender changes afterwards does not reach the receiver.
         copies = [bytes(buffer) for buffer in buffers]
-        self._wiring.links[self._me, slot].append(Frame(self._me, self._incarnation, receiver, data, copies))
+        self._wiring.links[self._me, worker].append(Frame(self._me, self._incarnation, receiver, data, copies))
         return 0
 
 
@@ -137,7 +137,7 @@ class _Board(NoPeers):
     def changed_peers(self) -> list[PeerChange]:
         before, self._seen = self._seen, list(self._wiring.board)
         pairs = enumerate(zip(before, self._seen, strict=True))
-        return [(slot, *now, now[1]) for slot, (was, now) in pairs if now != was and slot != self._me]
+        return [(worker, *now, now[1]) for worker, (was, now) in pairs if now != was and worker != self._me]
 
 
 class SimulatedWorker:

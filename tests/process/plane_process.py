@@ -35,19 +35,19 @@ def payload(sender: int, receiver: int, number: int) -> Any:
 class PlaneProcess:
     """One worker's data plane in a process of its own, told what to do through a pipe."""
 
-    def __init__(self, directory: Path, slot: int, incarnation: int = 1, **options: Any) -> None:
-        self.slot, self.incarnation = slot, incarnation
-        self.path = directory / f"{slot}-{incarnation}"
+    def __init__(self, directory: Path, worker: int, incarnation: int = 1, **options: Any) -> None:
+        self.worker, self.incarnation = worker, incarnation
+        self.path = directory / f"{worker}-{incarnation}"
         self.pipe, theirs = multiprocessing.Pipe()
         self.process: BaseProcess = multiprocessing.get_context("fork").Process(
-            target=_serve, args=(theirs, directory, slot, incarnation, options)
+            target=_serve, args=(theirs, directory, worker, incarnation, options)
         )
         self.process.start()
         theirs.close()
         assert self.answer() == "bound"
 
     def answer(self) -> Any:
-        assert self.pipe.poll(DEADLINE_SECS), f"process of slot {self.slot} does not answer"
+        assert self.pipe.poll(DEADLINE_SECS), f"process of worker {self.worker} does not answer"
         return self.pipe.recv()
 
     def ask(self, *command: Any) -> Any:
@@ -56,7 +56,7 @@ class PlaneProcess:
 
     def connect(self, *others: PlaneProcess) -> None:
         for other in others:
-            self.ask("connect", other.slot, other.incarnation, str(other.path))
+            self.ask("connect", other.worker, other.incarnation, str(other.path))
 
     def state(self) -> dict[str, Any]:
         state = self.ask("state")
@@ -100,7 +100,7 @@ class Server:
             self.plane.polled()
             self.plane.answer_door()
             came = self.plane.receive(self.take_in, 64)
-            sent = sum(self.send_one(slot) for slot in list(self.to_send))
+            sent = sum(self.send_one(worker) for worker in list(self.to_send))
             self.plane.send_credit(at_least=1)
             busy = bool(came or sent)
 
@@ -108,7 +108,7 @@ class Server:
         for batch in came.batches:
             for sender, number, value in batch.rows:
                 self.received[sender, number] += 1
-                expected = payload(sender, self.endpoint.slot, number)
+                expected = payload(sender, self.endpoint.worker, number)
                 if value != expected or type(value) is not type(expected):
                     self.wrong.append(f"{number} of {sender}")
         if self.endpoint.works:
@@ -116,31 +116,31 @@ class Server:
         else:
             self.endpoint.at_work.append(done)
 
-    def send_one(self, slot: int) -> bool:
-        if not self.plane.is_connected(slot):
+    def send_one(self, worker: int) -> bool:
+        if not self.plane.is_connected(worker):
             return False
-        if not self.plane.has_credit(slot):
+        if not self.plane.has_credit(worker):
             self.blocked += 1
             return False
-        number = next(self.to_send[slot], None)
+        number = next(self.to_send[worker], None)
         if number is None:
-            del self.to_send[slot]
+            del self.to_send[worker]
             return False
-        me = self.endpoint.slot
-        self.plane.send(slot, parcel_of(batch_of([(me, number, payload(me, slot, number))])))
+        me = self.endpoint.worker
+        self.plane.send(worker, parcel_of(batch_of([(me, number, payload(me, worker, number))])))
         return True
 
     # ---- commands ----
 
-    def connect(self, slot: int, incarnation: int, path: str) -> None:
-        self.plane.connect(slot, incarnation, path)
+    def connect(self, worker: int, incarnation: int, path: str) -> None:
+        self.plane.connect(worker, incarnation, path)
 
-    def declare_dead(self, slot: int, incarnation: int) -> None:
-        self.plane.disconnect(slot)
-        self.plane.fence(slot, incarnation + 1)
+    def declare_dead(self, worker: int, incarnation: int) -> None:
+        self.plane.disconnect(worker)
+        self.plane.fence(worker, incarnation + 1)
 
-    def send(self, slot: int, first: int, last: int) -> None:
-        self.to_send[slot] = iter(range(first, last))
+    def send(self, worker: int, first: int, last: int) -> None:
+        self.to_send[worker] = iter(range(first, last))
 
     def work(self, works: bool) -> None:
         self.endpoint.works = works
@@ -159,7 +159,7 @@ class Server:
         socket.close()
 
     def state(self) -> dict[str, Any]:
-        links = {slot: link for slot, (_, link, _) in self.plane._outbound.items()}
+        links = {worker: link for worker, (_, link, _) in self.plane._outbound.items()}
         numbers: dict[int, list[int]] = {}
         for sender, number in self.received:
             numbers.setdefault(sender, []).append(number)
@@ -168,17 +168,17 @@ class Server:
             "refused": self.plane.refused,
             "numbers": numbers, "twice": [key for key, count in self.received.items() if count > 1],
             "wrong": self.wrong, "blocked": self.blocked, "at work": len(self.endpoint.at_work),
-            "under way": {slot: link.under_way_bytes for slot, link in links.items()},
-            "met": {slot: receiver.incarnation for slot, receiver in self.plane._receivers.items()},
-            "credit": {slot: self.plane.has_credit(slot) for slot in links}, "sending": sorted(self.to_send),
+            "under way": {worker: link.under_way_bytes for worker, link in links.items()},
+            "met": {worker: receiver.incarnation for worker, receiver in self.plane._receivers.items()},
+            "credit": {worker: self.plane.has_credit(worker) for worker in links}, "sending": sorted(self.to_send),
             "arena": self.plane.arena_used_bytes, "faults": dict(self.plane._shim.counts if self.plane._shim else {}),
             "mapped": Path("/proc/self/maps").read_text().count(MEMFD_NAME),
         }  # fmt: skip
 
 
-def _serve(pipe: Connection, directory: Path, slot: int, incarnation: int, options: dict[str, Any]) -> None:
+def _serve(pipe: Connection, directory: Path, worker: int, incarnation: int, options: dict[str, Any]) -> None:
     signal.alarm(60)  # a test that fails leaves nobody behind
-    endpoint = Endpoint(directory, slot, incarnation, **options)
+    endpoint = Endpoint(directory, worker, incarnation, **options)
     pipe.send("bound")
     Server(endpoint, pipe).run()
     endpoint.plane.close()

@@ -35,16 +35,17 @@ class Endpoint:
     """One worker's data plane, and what it received. `works`: whether what comes is processed at once."""
 
     def __init__(
-        self, directory: Path, slot: int, incarnation: int = 1,
+        self, directory: Path, worker: int, incarnation: int = 1,
         window_bytes: int = WINDOW_BYTES, arena_bytes: int = 16 * MIB, shim: LinkShim | None = None,
         rings: AckRings | None = None, max_frame_bytes: int = 1 << 30,
     ) -> None:  # fmt: skip
-        self.slot = slot
+        self.worker = worker
         self.incarnation = incarnation
-        self.path = directory / f"{slot}-{incarnation}"
+        self.path = directory / f"{worker}-{incarnation}"
         self.context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
         self.plane = DataPlane(
-            self.context, OPENING, slot, incarnation, self.path, window_bytes, arena_bytes, shim, rings, max_frame_bytes
+            self.context, OPENING, worker, incarnation, self.path, window_bytes, arena_bytes, shim, rings,
+            max_frame_bytes,
         )
         self.parcels: list[Parcel] = []
         self.at_work: list[Callable[[], None]] = []
@@ -52,7 +53,7 @@ class Endpoint:
 
     def connect(self, *others: Endpoint) -> None:
         for other in others:
-            self.plane.connect(other.slot, other.incarnation, other.path)
+            self.plane.connect(other.worker, other.incarnation, other.path)
 
     def take_in(self, parcel: Parcel, done: Callable[[], None]) -> None:
         self.parcels.append(parcel)
@@ -143,8 +144,8 @@ def endpoints() -> Iterator[Make]:
     made: list[Endpoint] = []
     with socket_directory() as directory:
 
-        def make(slot: int, incarnation: int = 1, **options: Any) -> Endpoint:
-            made.append(Endpoint(directory, slot, incarnation, **options))
+        def make(worker: int, incarnation: int = 1, **options: Any) -> Endpoint:
+            made.append(Endpoint(directory, worker, incarnation, **options))
             return made[-1]
 
         yield make
@@ -185,7 +186,7 @@ class Marker:
 def frame(
     body: Sequence[bytes] = (), opening: bytes = OPENING, kind: int = DATA, sequence: int = 1, **changes: int
 ) -> list[bytes]:
-    """What slot 0 says to slot 1, in parts; header and first part of the body are one."""
+    """What worker 0 says to worker 1, in parts; header and first part of the body are one."""
     fields = {"sender": 0, "receiver": 1, "sender_incarnation": 1, "receiver_incarnation": 1} | changes
     head = seal(opening, Header(kind=kind, sequence=sequence, **fields), body)
     return [head + b"".join(body[:1]), *body[1:]]

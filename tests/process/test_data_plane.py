@@ -24,8 +24,8 @@ def start() -> Iterator[Start]:
     started: list[PlaneProcess] = []
     with socket_directory() as directory:
 
-        def start(slot: int, incarnation: int = 1, **options: Any) -> PlaneProcess:
-            started.append(PlaneProcess(directory, slot, incarnation, **options))
+        def start(worker: int, incarnation: int = 1, **options: Any) -> PlaneProcess:
+            started.append(PlaneProcess(directory, worker, incarnation, **options))
             return started[-1]
 
         try:
@@ -45,18 +45,18 @@ def start() -> Iterator[Start]:
 @pytest.mark.parametrize(("n_processes", "n_parcels"), [(2, 2000), (3, 700)])
 def test_everyone_sends_to_everyone(start: Start, n_processes: int, n_parcels: int, arena_bytes: int) -> None:
     """All links full in both directions at once, far more bytes than any window or arena holds."""
-    processes = [start(slot, arena_bytes=arena_bytes, window_bytes=512 << 10) for slot in range(n_processes)]
+    processes = [start(worker, arena_bytes=arena_bytes, window_bytes=512 << 10) for worker in range(n_processes)]
     connect_all(*processes)
     for process in processes:
         for other in processes:
             if other is not process:
-                process.ask("send", other.slot, 0, n_parcels)
+                process.ask("send", other.worker, 0, n_parcels)
     wait_for("all parcels", lambda: all(map(is_done, processes)), DEADLINE_SECS)
     for process in processes:
         state = process.state()
         assert state["wrong"] == state["twice"] == []
-        everyone_else = {other.slot for other in processes if other is not process}
-        assert state["numbers"] == {slot: list(range(n_parcels)) for slot in everyone_else}  # and in this order
+        everyone_else = {other.worker for other in processes if other is not process}
+        assert state["numbers"] == {worker: list(range(n_parcels)) for worker in everyone_else}  # and in this order
         assert state["counts"].get("frames refused", 0) == state["lost"] == state["arena"] == 0
         assert state["counts"]["frames received"] == n_parcels * len(everyone_else)
         assert ("buffers in arena" in state["counts"]) == (arena_bytes > 0)
@@ -65,7 +65,7 @@ def test_everyone_sends_to_everyone(start: Start, n_processes: int, n_parcels: i
 
 @pytest.mark.parametrize("arena_bytes", [64 * MIB, 0])
 def test_receiver_that_is_stopped_stops_its_sender_and_nothing_else(start: Start, arena_bytes: int) -> None:
-    one, other, third = (start(slot, arena_bytes=arena_bytes, window_bytes=512 << 10) for slot in range(3))
+    one, other, third = (start(worker, arena_bytes=arena_bytes, window_bytes=512 << 10) for worker in range(3))
     connect_all(one, other, third)
     os.kill(other.process.pid or 0, signal.SIGSTOP)
     one.ask("send", 1, 0, 1000)
@@ -164,7 +164,7 @@ def test_frames_of_a_dead_incarnation_are_refused(start: Start) -> None:
     wait_for("the new one's parcels", lambda: is_done(new), DEADLINE_SECS)
     wait_for("the refusals", lambda: other.state()["counts"].get("frames refused") == 10, DEADLINE_SECS)
     state = other.state()
-    assert state["refusal"] == "frame of slot 0's dead incarnation 1"
+    assert state["refusal"] == "frame of worker 0's dead incarnation 1"
     assert state["numbers"] == {0: [*range(10), *range(100, 200)]}
     assert old.state()["under way"][1] > 0  # nobody gives it credit
 
@@ -183,7 +183,7 @@ def test_frames_for_a_dead_incarnation_are_refused_by_the_next(start: Start) -> 
     one.ask("send", 1, 10, 20)
     wait_for("the stale frames", lambda: other.state()["counts"].get("frames refused") == 3, DEADLINE_SECS)
     state = other.state()
-    assert state["refusal"] == "frame for slot 1 incarnation 1"
+    assert state["refusal"] == "frame for worker 1 incarnation 1"
     assert state["wrong"] == state["twice"] == []
     assert set(state["numbers"][0]) <= set(range(10, 20))
 
@@ -192,8 +192,8 @@ def test_frames_for_a_dead_incarnation_are_refused_by_the_next(start: Start) -> 
 def test_faulty_links_between_processes(start: Start, action: str, seed: int) -> None:
     """Every kind of frame suffers, in both directions, and each fault is found where it belongs."""
     n_parcels = 1500
-    shims = [LinkShim([LinkRule(action, 0.05)], seed + slot) for slot in range(2)]
-    one, other = (start(slot, window_bytes=512 << 10, shim=shims[slot]) for slot in range(2))
+    shims = [LinkShim([LinkRule(action, 0.05)], seed + worker) for worker in range(2)]
+    one, other = (start(worker, window_bytes=512 << 10, shim=shims[worker]) for worker in range(2))
     connect_all(one, other)
     one.ask("send", 1, 0, n_parcels)
     other.ask("send", 0, 0, n_parcels)

@@ -20,8 +20,8 @@ class Rings:
         self.words = memoryview(bytearray(8 * rings_words(2))).cast("Q")
         self.told: Absorbed = []
 
-    def endpoint(self, slot: int, incarnation: int = 1) -> Endpoint:
-        made = self._make(slot, incarnation, rings=AckRings(self.words[:], 2, slot, incarnation))
+    def endpoint(self, worker: int, incarnation: int = 1) -> Endpoint:
+        made = self._make(worker, incarnation, rings=AckRings(self.words[:], 2, worker, incarnation))
         made.plane.set_awake(True)
         return made
 
@@ -103,10 +103,10 @@ class DozesOff(AckRings):
     """Tells somebody who looks at its rings for the last time just before."""
 
     def tell(
-        self, slot: int, incarnation: int, processed: int, acks: Mapping[int, int], masks: Mapping[int, int]
+        self, worker: int, incarnation: int, processed: int, acks: Mapping[int, int], masks: Mapping[int, int]
     ) -> bool:
-        told = super().tell(slot, incarnation, processed, acks, masks)
-        self._words[slot] = 0
+        told = super().tell(worker, incarnation, processed, acks, masks)
+        self._words[worker] = 0
         return told
 
 
@@ -132,7 +132,7 @@ def test_acks_of_the_dead_are_refused(rings: Rings) -> None:
     assert one.plane.tell_acks(1, {1: 1}, {})
     other.plane.disconnect(0)
     other.plane.fence(0, 2)
-    assert_refused(rings, other, "acks of slot 0's dead incarnation 1")
+    assert_refused(rings, other, "acks of worker 0's dead incarnation 1")
 
 
 def test_acks_with_credit_for_what_was_never_sent_are_refused(rings: Rings) -> None:
@@ -153,7 +153,7 @@ def test_a_ring_that_is_stuck_is_given_up_at_the_second_probe(rings: Rings) -> N
     other.plane.probe()
     assert other.plane.counts["frames refused"] == 0
     other.plane.probe()
-    assert other.plane.last_refusal == "acks of slot 0 that did not become whole in a message timeout"
+    assert other.plane.last_refusal == "acks of worker 0 that did not become whole in a message timeout"
     assert one.plane.tell_acks(1, {2: 2}, {})
     assert rings.take(other) == 1
     assert rings.told == [({2: 2}, {})]

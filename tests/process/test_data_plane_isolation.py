@@ -58,7 +58,7 @@ def test_frames_without_the_secret_are_counted_and_change_nothing(make: Make, tm
     turn_until(lambda: other.plane.counts["frames refused"] == 7, [one, other])
     assert not marker.exists()
     assert other.plane._fence == {0: 1}
-    assert {slot: link.incarnation for slot, link in other.plane._receivers.items()} == {0: 1}
+    assert {worker: link.incarnation for worker, link in other.plane._receivers.items()} == {0: 1}
     one.plane.send(1, parcel("good"))
     turn_until(lambda: other.values == ["good"] and settled(one), [one, other])
     assert other.plane.lost == 0
@@ -95,7 +95,7 @@ def test_the_secret_is_in_no_text(make: Make) -> None:
 
 
 def test_what_no_receiver_would_take_is_an_error_at_its_sender(make: Make) -> None:
-    one, other = (make(slot, max_frame_bytes=2 * MIB, arena_bytes=4 * MIB) for slot in (0, 1))
+    one, other = (make(worker, max_frame_bytes=2 * MIB, arena_bytes=4 * MIB) for worker in (0, 1))
     one.connect(other)
     other.connect(one)
     with pytest.raises(ComponentError, match=r"frame of \d+ bytes; max_frame_bytes allows 2097152"):

@@ -310,10 +310,10 @@ def test_all_faults_at_once_both_ways(make: Make, seed: int) -> None:
     n_sent = [0, 0]
     for n in range(1000):
         for end in ends:
-            peer = 1 - end.slot
+            peer = 1 - end.worker
             if end.plane.has_credit(peer):
                 end.plane.send(peer, parcel((n, bytes(n % 50 * 2000))))
-                n_sent[end.slot] += 1
+                n_sent[end.worker] += 1
             end.plane.probe()
         turn_until(lambda: other.turn() == 0 and one.turn() == 0, [])
 
@@ -326,8 +326,8 @@ def test_all_faults_at_once_both_ways(make: Make, seed: int) -> None:
     for end in ends:
         numbers = [n for n, _ in end.values]
         assert numbers == sorted(set(numbers))
-        assert len(numbers) > n_sent[1 - end.slot] // 2
-        assert len(numbers) + end.plane.lost == n_sent[1 - end.slot]
+        assert len(numbers) > n_sent[1 - end.worker] // 2
+        assert len(numbers) + end.plane.lost == n_sent[1 - end.worker]
         assert all(data == bytes(n % 50 * 2000) for n, data in end.values)
         assert end.arena_used_bytes == 0
 
@@ -349,7 +349,7 @@ def test_stragglers_of_a_dead_incarnation_are_refused(make: Make) -> None:
     one.plane.send(1, parcel(("old", 5)))
     newer.plane.send(1, parcel(("new", 2)))
     turn_until(lambda: other.plane.counts["frames refused"] == 1 and len(other.parcels) == 7, [other])
-    assert other.plane.last_refusal == "frame of slot 0's dead incarnation 1"
+    assert other.plane.last_refusal == "frame of worker 0's dead incarnation 1"
     other.plane.disconnect(0)
     other.plane.fence(0, 2)
     one.plane.send(1, parcel(("old", 6)))
@@ -393,8 +393,8 @@ def test_disconnecting_frees_the_arena(make: Make) -> None:
     third = make(2)
     one.connect(third)
     third.connect(one)
-    for slot in (1, 2):
-        one.plane.send(slot, parcel(b"x" * BIG, bytearray(BIG)))
+    for worker in (1, 2):
+        one.plane.send(worker, parcel(b"x" * BIG, bytearray(BIG)))
     used = one.arena_used_bytes
     one.plane.disconnect(1)
     assert one.arena_used_bytes == used // 2

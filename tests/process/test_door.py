@@ -89,7 +89,7 @@ def say_without_end(path: str | Path, beginning: bytes) -> int:
 
 
 def goes_on(one: Endpoint, other: Endpoint) -> None:
-    one.plane.send(other.slot, parcel("good"))
+    one.plane.send(other.worker, parcel("good"))
     turn_until(lambda: other.values[-1:] == ["good"] and settled(one), [one, other])
     assert other.plane.lost == 0
 
@@ -222,13 +222,13 @@ def stopped(process: PlaneProcess) -> contextlib.ExitStack:
 
 
 def exchange(one: PlaneProcess, other: PlaneProcess, first: int, last: int) -> Callable[[], bool]:
-    one.ask("send", other.slot, first, last)
+    one.ask("send", other.worker, first, last)
     return lambda: is_done(one)
 
 
 def test_a_successor_is_let_in_and_who_was_stopped_meanwhile_lets_it_in_when_it_goes_on() -> None:
     with socket_directory() as directory, contextlib.ExitStack() as stack:
-        processes = [PlaneProcess(directory, slot) for slot in (0, 1)]
+        processes = [PlaneProcess(directory, worker) for worker in (0, 1)]
         one, other = processes
         for process in processes:
             stack.callback(process.close)

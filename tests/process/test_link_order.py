@@ -22,7 +22,7 @@ def planes(tmp_path: Path) -> Iterator[Planes]:
     """Slots 0 and 1, incarnation 1, not connected."""
     paths = [str(tmp_path / name) for name in "ab"]
     contexts: list[zmq.Context[zmq.Socket[bytes]]] = [zmq.Context() for _ in paths]
-    made = [DataPlane(contexts[slot], OPENING, slot, 1, path, 1 << 20, 0) for slot, path in enumerate(paths)]
+    made = [DataPlane(contexts[worker], OPENING, worker, 1, path, 1 << 20, 0) for worker, path in enumerate(paths)]
     yield made[0], made[1], *paths
     for plane in made:
         plane.close()

@@ -140,13 +140,13 @@ class Board:
     def changed_peers(self) -> list[PeerChange]:
         before, self._seen = self._seen, list(self._cluster.board)
         pairs = enumerate(zip(before, self._seen, strict=True))
-        return [(slot, *now, now[1]) for slot, (was, now) in pairs if now != was and slot != self._me]
+        return [(worker, *now, now[1]) for worker, (was, now) in pairs if now != was and worker != self._me]
 
-    def last_words(self, slot: int, incarnation: int) -> None:
+    def last_words(self, worker: int, incarnation: int) -> None:
         return None
 
-    def connecting(self, slot: int, incarnation: int) -> str:
-        return self._cluster.path(slot, incarnation)
+    def connecting(self, worker: int, incarnation: int) -> str:
+        return self._cluster.path(worker, incarnation)
 
     @property
     def _others(self) -> list[Worker]:
@@ -156,7 +156,7 @@ class Board:
         return any(node.congested for node in self._others)
 
     def full_elsewhere(self) -> frozenset[int]:
-        return frozenset().union(*(full for slot, full in enumerate(self._cluster.full) if slot != self._me))
+        return frozenset().union(*(full for worker, full in enumerate(self._cluster.full) if worker != self._me))
 
     def publish_full(self) -> None:
         node = self._cluster.nodes[self._me]
@@ -257,11 +257,11 @@ class _Recorder:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._pending, name)
 
-    def add(self, root: int, message_id: Any, values: Any, xor: int, workers: int) -> None:
+    def add(self, root: int, message_id: Any, values: Any, xor: int, mask: int) -> None:
         if root in self._cluster.roots:
             raise InvariantBrokenError(ID_REPEATED, f"root {root:x} of attempt {message_id}")
         self._cluster.roots.add(root)
-        self._add(root, message_id, values, xor, workers)
+        self._add(root, message_id, values, xor, mask)
 
 
 def _chain(topology: Topology) -> Plan:
@@ -308,7 +308,7 @@ class Cluster:
         self.limit_bytes = rng.choice((1024, 4096, 8 << 20))
         """So much the queue of a task may hold."""
         self.full: list[frozenset[int]] = [frozenset()] * self.plan.n_workers
-        """Tasks whose queues are full, as the worker of each slot said last."""
+        """Tasks whose queues are full, as each worker said last."""
         self.roots: set[int] = set()
         self.edges: set[int] = set()
         self._interleaves = False
@@ -318,11 +318,11 @@ class Cluster:
         for me in range(self.plan.n_workers):
             self.nodes[me] = Worker(self, me, 1)
 
-    def path(self, slot: int, incarnation: int) -> str:
-        return f"/nowhere/{slot}.{incarnation}"
+    def path(self, worker: int, incarnation: int) -> str:
+        return f"/nowhere/{worker}.{incarnation}"
 
-    def rings_of(self, slot: int, incarnation: int) -> AckRings | None:
-        return AckRings(self.rings[:], self.plan.n_workers, slot, incarnation) if self.uses_rings else None
+    def rings_of(self, worker: int, incarnation: int) -> AckRings | None:
+        return AckRings(self.rings[:], self.plan.n_workers, worker, incarnation) if self.uses_rings else None
 
     def report(self, component: str, task: int, text: str) -> None:
         raise AssertionError(f"{component}[{task}] reported {text}")
@@ -341,19 +341,19 @@ class Cluster:
         self.clock.advance(self.rng.random() * 0.001)
         self._let(self.rng.randrange(self.plan.n_workers))
 
-    def _let(self, slot: int) -> None:
-        node = self.nodes[slot]
+    def _let(self, worker: int) -> None:
+        node = self.nodes[worker]
         if node is not None and node.look():
             self.wire.late = self.rng.choice(_LATE)
             node.turn()
 
-    def _break(self, slot: int) -> None:
+    def _break(self, worker: int) -> None:
         """Kill a worker or bring one back, now and then; some are back before anybody looks."""
         if self.deaths and self._breaks and self.rng.random() < self._death_rate:
-            if self.nodes[slot] is not None:
-                self.kill(slot)
+            if self.nodes[worker] is not None:
+                self.kill(worker)
             if self.rng.random() < 0.5:
-                self.restart(slot)
+                self.restart(worker)
 
     def meanwhile(self, me: int) -> None:
         """What others may do in the middle of a turn of one worker."""
@@ -361,29 +361,29 @@ class Cluster:
             return
         self._interleaves = True
         for _ in range(self.rng.randrange(4)):
-            slot = self.rng.randrange(self.plan.n_workers)
-            if slot != me:
-                self._break(slot)
-                self._let(slot)
+            worker = self.rng.randrange(self.plan.n_workers)
+            if worker != me:
+                self._break(worker)
+                self._let(worker)
         self._interleaves = False
 
-    def kill(self, slot: int) -> None:
-        node = self.nodes[slot]
+    def kill(self, worker: int) -> None:
+        node = self.nodes[worker]
         if node is None:
             return
-        self.nodes[slot] = None
-        incarnation, _ = self.board[slot]
-        self.board[slot] = (incarnation, False)
-        self.wire.queues.pop(f"ipc://{self.path(slot, incarnation)}", None)
+        self.nodes[worker] = None
+        incarnation, _ = self.board[worker]
+        self.board[worker] = (incarnation, False)
+        self.wire.queues.pop(f"ipc://{self.path(worker, incarnation)}", None)
         for socket, _, _ in node.plane._outbound.values():
             self.wire.lose_tail(socket)  # type: ignore[arg-type]
 
-    def restart(self, slot: int) -> None:
-        if self.nodes[slot] is None:
-            incarnation = self.board[slot][0] + 1
-            node = Worker(self, slot, incarnation)
-            self.board[slot] = (incarnation, True)
-            self.nodes[slot] = node
+    def restart(self, worker: int) -> None:
+        if self.nodes[worker] is None:
+            incarnation = self.board[worker][0] + 1
+            node = Worker(self, worker, incarnation)
+            self.board[worker] = (incarnation, True)
+            self.nodes[worker] = node
 
     @unwrapped()
     def run(self) -> None:
@@ -394,8 +394,8 @@ class Cluster:
             if self.rng.random() < 0.01:
                 self.clock.advance(TIMEOUT_SECS)
         self._breaks = False
-        for slot, node in enumerate(self.nodes):
-            self.restart(slot)
+        for worker, node in enumerate(self.nodes):
+            self.restart(worker)
             if node is not None:
                 node.shim.rules = []
         for node in self._living:

@@ -30,11 +30,11 @@ class LiteralStormAcker(Acker):
 
     __slots__ = ()
 
-    def init(self, root: int, xor: int, spout_task: int, workers: int = 0) -> None:
+    def init(self, root: int, xor: int, spout_task: int, mask: int = 0) -> None:
         if root in self._live:
             self.ack_many([(root, xor)], {})
         else:
-            super().init(root, xor, spout_task, workers)
+            super().init(root, xor, spout_task, mask)
 
 
 class ForgetfulAcker(Acker):
@@ -74,7 +74,7 @@ class ShortSightedAcker(Acker):
 
     __slots__ = ()
 
-    def ack_many(self, acks: Iterable[tuple[int, int]], workers: Mapping[int, int]) -> None:
+    def ack_many(self, acks: Iterable[tuple[int, int]], masks: Mapping[int, int]) -> None:
         super().ack_many(acks, {})
 
 
@@ -104,9 +104,9 @@ class MasklessRings(AckRings):
     """Acks in rings do not say where their trees went on to."""
 
     def tell(
-        self, slot: int, incarnation: int, processed: int, acks: Mapping[int, int], masks: Mapping[int, int]
+        self, worker: int, incarnation: int, processed: int, acks: Mapping[int, int], masks: Mapping[int, int]
     ) -> bool:
-        return super().tell(slot, incarnation, processed, acks, {})
+        return super().tell(worker, incarnation, processed, acks, {})
 
 
 class RepeatingRings(AckRings):
@@ -184,12 +184,12 @@ class RepeatingTable(PendingTable):
 
 
 class GossipingPeers(Peers):
-    """A death makes the bits of every incarnation of the slot dead, those not yet born as well."""
+    """A death makes the bits of every incarnation of the worker dead, those not yet born as well."""
 
-    def dead_mask_of(self, slot: int) -> int:
-        if not super().dead_mask_of(slot):
+    def dead_mask_of(self, worker: int) -> int:
+        if not super().dead_mask_of(worker):
             return 0
-        return sum(1 << bit for bit in range(slot, 16 * self.n_slots, self.n_slots))
+        return sum(1 << bit for bit in range(worker, 16 * self.n_workers, self.n_workers))
 
 
 class HastyOutbox(Outbox):
@@ -212,9 +212,9 @@ class SecretiveTracking(Tracking):
 class LonelySpoutTracking(Tracking):
     """The spout is not told when the worker of an acker dies."""
 
-    def worker_died(self, *slot: Any) -> None:
+    def worker_died(self, *worker: Any) -> None:
         acker_worker, self._acker_worker = self._acker_worker, []
-        super().worker_died(*slot)
+        super().worker_died(*worker)
         self._acker_worker = acker_worker
 
 

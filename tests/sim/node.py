@@ -94,15 +94,15 @@ class Node:
             spout_tasks[shape.spout_task] = (SpoutExecutor([task]), task)
         self.follow()
 
-    def parcel(self, slot: int) -> Parcel:
-        found = self.parcels.get(slot)
+    def parcel(self, worker: int) -> Parcel:
+        found = self.parcels.get(worker)
         if found is None:
-            found = self.parcels[slot] = Parcel()
+            found = self.parcels[worker] = Parcel()
         return found
 
-    def init_tree(self, root: int, xor: int, spout_task: int, workers: int) -> None:
-        self.last_init = (root, xor, spout_task, workers)
-        self.tracking.init_tree(root, xor, spout_task, workers)
+    def init_tree(self, root: int, xor: int, spout_task: int, mask: int) -> None:
+        self.last_init = (root, xor, spout_task, mask)
+        self.tracking.init_tree(root, xor, spout_task, mask)
 
     # ---- what the board says ----
 
@@ -110,35 +110,35 @@ class Node:
         board = self.world.board
         if self.seen == board and self.bits:
             return
-        changed = [slot for slot, now in enumerate(board) if slot != self.me and now != self.seen[slot]]
+        changed = [worker for worker, now in enumerate(board) if worker != self.me and now != self.seen[worker]]
         self.seen = list(board)
         # As `WorkerCore.peers_changed`: what was to go to the dead is dropped before any tree fails.
-        dead = [slot for slot in changed if self._peer_changed(slot, *board[slot])]
+        dead = [worker for worker in changed if self._peer_changed(worker, *board[worker])]
         self._refresh_bits()
-        for slot in dead:
-            self._drop_for(slot)
-        for slot in dead:
-            self.tracking.worker_died(slot, Failure(WORKER_DIED))
+        for worker in dead:
+            self._drop_for(worker)
+        for worker in dead:
+            self.tracking.worker_died(worker, Failure(WORKER_DIED))
             self._pack_acks()
 
-    def _peer_changed(self, slot: int, incarnation: int, alive: bool) -> bool:
+    def _peer_changed(self, worker: int, incarnation: int, alive: bool) -> bool:
         """As `Turn.follow_peers`; whether an incarnation died."""
-        if not alive or incarnation != self.peers.incarnation(slot):
-            link = self.senders.pop(slot, None)
+        if not alive or incarnation != self.peers.incarnation(worker):
+            link = self.senders.pop(worker, None)
             if link is not None:
                 link[0].close()
-            self.fence_off(slot, incarnation if alive else incarnation + 1)
-        died = self.peers.update(slot, incarnation, alive)
-        if alive and slot not in self.senders:
-            self.senders[slot] = (self.world.parts.sender(WINDOW_BYTES), incarnation)
+            self.fence_off(worker, incarnation if alive else incarnation + 1)
+        died = self.peers.update(worker, incarnation, alive)
+        if alive and worker not in self.senders:
+            self.senders[worker] = (self.world.parts.sender(WINDOW_BYTES), incarnation)
         return died
 
-    def _drop_for(self, slot: int) -> None:
+    def _drop_for(self, worker: int) -> None:
         self.outbox.opened_there[:] = [
             batch for batch in self.outbox.opened_there
-            if self.world.worker_of(batch.target) != slot or not batch.take()
+            if self.world.worker_of(batch.target) != worker or not batch.take()
         ]
-        self.parcels.pop(slot, None)
+        self.parcels.pop(worker, None)
 
     def _pack_acks(self) -> None:
         """There is no shorter way than by parcel."""
@@ -146,18 +146,18 @@ class Node:
             self.tracking.put_in_parcel(*told)
 
     def _refresh_bits(self) -> None:
-        peer_bits = [self.peers.bit(slot) for slot in range(self.peers.n_slots)]
+        peer_bits = [self.peers.bit(worker) for worker in range(self.peers.n_workers)]
         for task, worker in self.world.shape.plan.task_worker.items():
             self.bits[task] = peer_bits[worker]
 
-    def fence_off(self, slot: int, incarnation: int) -> None:
+    def fence_off(self, worker: int, incarnation: int) -> None:
         if not self.world.parts.fences:
             return
-        if incarnation > self.fence[slot]:
-            self.fence[slot] = incarnation
-        receiver = self.receivers.get(slot)
+        if incarnation > self.fence[worker]:
+            self.fence[worker] = incarnation
+        receiver = self.receivers.get(worker)
         if receiver is not None and receiver.incarnation < incarnation:
-            del self.receivers[slot]
+            del self.receivers[worker]
 
     # ---- tuples ----
 
@@ -182,9 +182,9 @@ class Node:
     def _append(self, batch: OpenBatch, serials: tuple[int, ...]) -> None:
         batch.rows.append(serials)
         if batch.mask:
-            slot = 1 << self.world.worker_of(batch.target)
+            its_bit = 1 << self.world.worker_of(batch.target)
             for serial in serials:
-                self.world.truth.touched[serial] |= slot
+                self.world.truth.touched[serial] |= its_bit
 
     def step(self) -> None:
         """Execute what is here, then settle what is known of the trees: one turn of the loop."""
@@ -249,33 +249,33 @@ class Node:
         """Put parcels and credit on the links; whether there was anything."""
         world, outbox = self.world, self.outbox
         for batch in outbox.opened_there:
-            slot = world.worker_of(batch.target)
-            self.parcel(slot).batches.append(batch.take())
+            worker = world.worker_of(batch.target)
+            self.parcel(worker).batches.append(batch.take())
         outbox.opened_there.clear()
         sent = False
-        for slot in list(self.parcels):
-            link = self.senders.get(slot)
+        for worker in list(self.parcels):
+            link = self.senders.get(worker)
             if link is not None and link[0].has_credit:
-                parcel = self.parcels.pop(slot)
+                parcel = self.parcels.pop(worker)
                 if parcel:
                     sent = True
-                    self.put(slot, DATA, link[0].send(1), parcel)
-        for slot, receiver in self.receivers.items():
+                    self.put(worker, DATA, link[0].send(1), parcel)
+        for worker, receiver in self.receivers.items():
             if receiver.owed:
-                sent |= self.send_credit(slot, receiver)
+                sent |= self.send_credit(worker, receiver)
         return sent
 
-    def send_credit(self, slot: int, receiver: LinkReceiver) -> bool:
-        link = self.senders.get(slot)
+    def send_credit(self, worker: int, receiver: LinkReceiver) -> bool:
+        link = self.senders.get(worker)
         if link is None or link[1] != receiver.incarnation:
             return False
         receiver.credited = receiver.processed
-        self.put(slot, CREDIT, receiver.processed, None)
+        self.put(worker, CREDIT, receiver.processed, None)
         return True
 
-    def put(self, slot: int, kind: int, number: int, parcel: Parcel | None) -> None:
-        frame = (kind, self.incarnation, self.senders[slot][1], number, parcel)
-        self.world.links[self.me, slot].append(frame)
+    def put(self, worker: int, kind: int, number: int, parcel: Parcel | None) -> None:
+        frame = (kind, self.incarnation, self.senders[worker][1], number, parcel)
+        self.world.links[self.me, worker].append(frame)
 
     def take(self, source: int, frame: tuple[int, int, int, int, Any]) -> None:
         """A frame arrives: as `DataPlane._take`."""
@@ -305,6 +305,6 @@ class Node:
         self.rotates_at_ns = self.world.now_ns + MESSAGE_TIMEOUT_NS
         self.tracking.rotate()
         if self.world.parts.probes:
-            for slot, (sender, _) in self.senders.items():
+            for worker, (sender, _) in self.senders.items():
                 if sender.under_way_bytes:
-                    self.put(slot, HELLO, sender.sequence, None)
+                    self.put(worker, HELLO, sender.sequence, None)

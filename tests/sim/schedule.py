@@ -40,7 +40,7 @@ def actions_of(shape: Shape, verbs: tuple[str, ...]) -> list[Action]:
     found: list[Action] = []
     for verb in verbs:
         if verb in _OF_SLOT:
-            found += [(verb, slot) for slot in range(shape.plan.n_workers)]
+            found += [(verb, worker) for worker in range(shape.plan.n_workers)]
         elif verb in _OF_LINK:
             found += [(verb, link) for link in LINKS[shape.plan.n_workers]]
         else:

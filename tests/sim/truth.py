@@ -76,7 +76,7 @@ class Truth:
     def _has_cause(self, serial: int, reason: str, now_ns: int) -> bool:
         if reason == WORKER_DIED:
             plan = self.shape.plan
-            ackers = sum(1 << slot for slot in {plan.task_worker[task] for task in plan.ackers})
+            ackers = sum(1 << worker for worker in {plan.task_worker[task] for task in plan.ackers})
             return bool(self.killed & (self.touched[serial] | ackers))
         if reason == TIMEOUT:
             return now_ns - self.begun_ns[serial] >= MESSAGE_TIMEOUT_NS

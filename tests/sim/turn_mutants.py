@@ -68,8 +68,8 @@ class WaitsForCompany(Sending):
     """Sends full frames, and answers, and nothing because there is time for it."""
 
     def end_of_turn(self, worked: bool, due: bool) -> set[int] | None:
-        slots = super().end_of_turn(worked, due)
-        return set() if slots is None else slots
+        workers = super().end_of_turn(worked, due)
+        return set() if workers is None else workers
 
 
 class NeverRotates(Turn):

@@ -75,8 +75,8 @@ class World:
         node.step()
         return True
 
-    def send(self, slot: int) -> bool:
-        node = self.nodes[slot]
+    def send(self, worker: int) -> bool:
+        node = self.nodes[worker]
         return node is not None and node.send()
 
     def deliver(self, link: tuple[int, int], index: int = 0) -> bool:
@@ -131,18 +131,18 @@ class World:
         node.step()
         return True
 
-    def look(self, slot: int) -> bool:
+    def look(self, worker: int) -> bool:
         """A worker has a turn without frames."""
-        node = self.nodes[slot]
+        node = self.nodes[worker]
         if node is None or node.seen == self.board:
             return False
         node.follow()
         node.step()
         return True
 
-    def flush_kept(self, slot: int) -> bool:
+    def flush_kept(self, worker: int) -> bool:
         """A joining bolt waits for no more."""
-        node = self.nodes[slot]
+        node = self.nodes[worker]
         if node is None or not node.kept:
             return False
         node.flush_kept()
@@ -157,47 +157,47 @@ class World:
             node.step()
         return True
 
-    def rotate(self, slot: int) -> bool:
-        node = self.nodes[slot]
+    def rotate(self, worker: int) -> bool:
+        node = self.nodes[worker]
         if node is None or self.now_ns < node.rotates_at_ns:
             return False
         node.rotate()
         return True
 
-    def kill(self, slot: int) -> bool:
+    def kill(self, worker: int) -> bool:
         """A worker is gone; nobody knows yet."""
-        if self.nodes[slot] is None:
+        if self.nodes[worker] is None:
             return False
-        self.nodes[slot] = None
-        self.truth.killed |= 1 << slot
+        self.nodes[worker] = None
+        self.truth.killed |= 1 << worker
         return True
 
-    def bury(self, slot: int) -> bool:
+    def bury(self, worker: int) -> bool:
         """The supervisor writes the death on the board."""
-        incarnation, alive = self.board[slot]
-        if self.nodes[slot] is not None or not alive:
+        incarnation, alive = self.board[worker]
+        if self.nodes[worker] is not None or not alive:
             return False
-        self.board[slot] = (incarnation, False)
+        self.board[worker] = (incarnation, False)
         return True
 
-    def restart(self, slot: int) -> bool:
-        incarnation, alive = self.board[slot]
-        if self.nodes[slot] is not None or alive:
+    def restart(self, worker: int) -> bool:
+        incarnation, alive = self.board[worker]
+        if self.nodes[worker] is not None or alive:
             return False
-        self.board[slot] = (incarnation + 1, True)
-        if slot == self.shape.spout_worker:
+        self.board[worker] = (incarnation + 1, True)
+        if worker == self.shape.spout_worker:
             self.truth.abandon()
             self.spout.open()
-        self.nodes[slot] = Node(self, slot, incarnation + 1)
+        self.nodes[worker] = Node(self, worker, incarnation + 1)
         return True
 
     # ---- the end ----
 
     def finish(self) -> None:
         """Break nothing any more, and see that everything ends as promised."""
-        for slot in range(len(self.nodes)):
-            self.bury(slot)
-            self.restart(slot)
+        for worker in range(len(self.nodes)):
+            self.bury(worker)
+            self.restart(worker)
         self._settle()
         if not self.lossy and not self._all_acked:
             raise InvariantBrokenError(WAITED_FOR_TIMEOUT, str(self.truth))
@@ -220,8 +220,8 @@ class World:
     def _pass_timeout(self) -> None:
         self.wait()
         self.wait()
-        for slot in range(len(self.nodes)):
-            self.rotate(slot)
+        for worker in range(len(self.nodes)):
+            self.rotate(worker)
         self._settle()
 
     @property

@@ -82,9 +82,9 @@ class Net(SimulatedCluster):
         worker.turn()
         wiring.rng = None
 
-    def let(self, slot: int) -> None:
+    def let(self, index: int) -> None:
         """One turn of this worker, while all others sleep."""
-        worker = self.workers[slot]
+        worker = self.workers[index]
         assert worker is not None
         worker.turn()
 
@@ -93,24 +93,24 @@ class Net(SimulatedCluster):
         super().kill(worker)
         self.deaths += 1
         for target in range(self.plan.n_workers):
-            link = self._wiring.links[self._slot(worker), target]
+            link = self._wiring.links[self._index(worker), target]
             for _ in range(self.rng.randrange(len(link) + 1)):
                 link.pop()
 
     def chaos(self) -> None:
         """Kill a living worker or bring back a dead one."""
-        slot = self.rng.randrange(self.plan.n_workers)
-        if self.workers[slot] is not None:
-            self.kill(slot)
+        worker = self.rng.randrange(self.plan.n_workers)
+        if self.workers[worker] is not None:
+            self.kill(worker)
         else:
-            self.restart(slot)
+            self.restart(worker)
             if self.rng.random() < 0.2:
-                self.kill(slot)  # stillborn
+                self.kill(worker)  # stillborn
 
     def repair(self) -> None:
-        for slot in range(self.plan.n_workers):
-            if self.workers[slot] is None:
-                self.restart(slot)
+        for worker in range(self.plan.n_workers):
+            if self.workers[worker] is None:
+                self.restart(worker)
 
 
 def placed(builder: TopologyBuilder, *workers: str, ackers: int = 1, **settings: Any) -> Net:

@@ -16,12 +16,12 @@ def words() -> memoryview:
     return memory(3)
 
 
-def memory(n_slots: int) -> memoryview:
-    return memoryview(bytearray(8 * rings_words(n_slots))).cast("Q")
+def memory(n_workers: int) -> memoryview:
+    return memoryview(bytearray(8 * rings_words(n_workers))).cast("Q")
 
 
-def rings(words: memoryview, me: int, incarnation: int = 1, n_slots: int = 3) -> AckRings:
-    made = AckRings(words[:], n_slots, me, incarnation)
+def rings(words: memoryview, me: int, incarnation: int = 1, n_workers: int = 3) -> AckRings:
+    made = AckRings(words[:], n_workers, me, incarnation)
     made.set_awake(True)
     return made
 
@@ -88,9 +88,9 @@ def test_more_than_a_ring_holds_is_refused(words: memoryview) -> None:
 def test_any_sizes_in_any_turns(seed: int) -> None:
     """Rings go round many times, with ends of every length left over."""
     rng = random.Random(seed)
-    n_slots = 20
-    words = memory(n_slots)
-    one, other = rings(words, 3, 1, n_slots), rings(words, 11, 2, n_slots)
+    n_workers = 20
+    words = memory(n_workers)
+    one, other = rings(words, 3, 1, n_workers), rings(words, 11, 2, n_workers)
     told: list[Told] = []
     taken: list[Told] = []
     refused = 0
@@ -264,8 +264,8 @@ def test_only_what_was_there_the_last_time_too_is_passed_over(words: memoryview)
 
 
 @pytest.mark.parametrize(
-    ("n_slots", "words_each"), [(1, 2048), (2, 2048), (11, 2048), (16, 1024), (64, 64), (128, 64), (129, 0)]
+    ("n_workers", "words_each"), [(1, 2048), (2, 2048), (11, 2048), (16, 1024), (64, 64), (128, 64), (129, 0)]
 )
-def test_size_of_a_ring(n_slots: int, words_each: int) -> None:
-    assert ring_words(n_slots) == words_each
-    assert rings_words(n_slots) == n_slots + n_slots * n_slots * (2 + words_each)
+def test_size_of_a_ring(n_workers: int, words_each: int) -> None:
+    assert ring_words(n_workers) == words_each
+    assert rings_words(n_workers) == n_workers + n_workers * n_workers * (2 + words_each)

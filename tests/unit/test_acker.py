@@ -15,8 +15,8 @@ ROOT, TASK = 1 << 16, 9
 WHY = Failure(FAILED, "bolt", 3)
 
 
-def ack(acker: Acker, root: int, value: int, workers: int = 0) -> None:
-    acker.ack_many([(root, value)], {root: workers} if workers else {})
+def ack(acker: Acker, root: int, value: int, mask: int = 0) -> None:
+    acker.ack_many([(root, value)], {root: mask} if mask else {})
 
 
 def test_a_tree_is_acked_when_every_edge_was_seen_twice() -> None:
@@ -109,9 +109,9 @@ def test_trees_do_not_touch_each_other() -> None:
 
 def test_large_numbers_keep_apart() -> None:
     acker = Acker()
-    edge, task, workers = (1 << 64) - 1, (1 << 31) - 1, 1 << 300
-    acker.init(ROOT, edge, task, workers)
-    ack(acker, ROOT, 1, workers << 1)
+    edge, task, mask = (1 << 64) - 1, (1 << 31) - 1, 1 << 300
+    acker.init(ROOT, edge, task, mask)
+    ack(acker, ROOT, 1, mask << 1)
     assert acker.reset(ROOT) == task
     ack(acker, ROOT, edge ^ 1)
     assert acker.answers == [(task, ROOT, None)]
@@ -144,7 +144,7 @@ def test_exactly_the_trees_that_touched_the_dead_worker_fail() -> None:
 def test_a_mask_that_came_with_an_ack_counts() -> None:
     acker = Acker()
     acker.init(ROOT, 5, TASK, 0b001)
-    ack(acker, ROOT, 5 ^ 7, workers=0b100)
+    ack(acker, ROOT, 5 ^ 7, mask=0b100)
     acker.workers_died(0b100, 0b100)
     assert [failure.reason for *_, failure in acker.answers if failure] == [WORKER_DIED]
 
@@ -157,9 +157,9 @@ def test_a_mask_that_comes_after_the_death_fails_the_tree(by: str) -> None:
         acker.init(ROOT, 5, TASK, 0b110)
     elif by == "ack":
         acker.init(ROOT, 5, TASK, 0b010)
-        ack(acker, ROOT, 5 ^ 7, workers=0b100)
+        ack(acker, ROOT, 5 ^ 7, mask=0b100)
     else:
-        ack(acker, ROOT, 5 ^ 7, workers=0b100)
+        ack(acker, ROOT, 5 ^ 7, mask=0b100)
         acker.init(ROOT, 5, TASK, 0b010)
     ((_, _, failure),) = acker.answers
     assert failure is not None
@@ -175,7 +175,7 @@ def test_a_tree_that_was_processed_before_the_death_is_acked() -> None:
     assert acker.answers == [(TASK, ROOT, None)]
     # ... and so is one of which this is learnt afterwards.
     acker.answers.clear()
-    ack(acker, ROOT, 5, workers=0b100)
+    ack(acker, ROOT, 5, mask=0b100)
     acker.init(ROOT, 5, TASK, 0b100)
     assert acker.answers == [(TASK, ROOT, None)]
 
@@ -256,7 +256,7 @@ def test_a_tree_outlives_its_timeout_twice() -> None:
     acker.init(ROOT, 5, TASK, 0b1)
     for _ in range(2):
         acker.rotate()
-    ack(acker, ROOT, 5 ^ 7, workers=0b10)
+    ack(acker, ROOT, 5 ^ 7, mask=0b10)
     assert len(acker) == 1
     ack(acker, ROOT, 7)
     assert acker.answers == [(TASK, ROOT, None)]
@@ -275,8 +275,8 @@ def test_a_tree_that_is_reset_again_and_again_is_kept() -> None:
 
 def test_age_touches_no_other_part_of_the_state() -> None:
     acker = Acker()
-    edge, task, workers = (1 << 64) - 1, (1 << 31) - 1, 0b101
-    acker.init(ROOT, edge, task, workers)
+    edge, task, mask = (1 << 64) - 1, (1 << 31) - 1, 0b101
+    acker.init(ROOT, edge, task, mask)
     for _ in range(2):
         acker.rotate()
     assert acker.reset(ROOT) == task
@@ -295,7 +295,7 @@ def test_a_tree_of_a_hundred_thousand_tuples_takes_no_more_room_than_one_of_two(
     def grow(edge: int, tuples: int) -> int:
         for _ in range(tuples):
             child = edges.next()
-            ack(acker, ROOT, edge ^ child, workers=0b110)
+            ack(acker, ROOT, edge ^ child, mask=0b110)
             edge = child
         return edge
 
@@ -388,11 +388,11 @@ class LiteralPort(Acker):
 
     __slots__ = ()
 
-    def init(self, root: int, xor: int, spout_task: int, workers: int = 0) -> None:
+    def init(self, root: int, xor: int, spout_task: int, mask: int = 0) -> None:
         if root in self._live:
             ack(self, root, xor)
         else:
-            super().init(root, xor, spout_task, workers)
+            super().init(root, xor, spout_task, mask)
 
 
 def test_the_check_itself_finds_an_acker_that_is_not_idempotent(seed: int) -> None:

@@ -10,9 +10,9 @@ TREES = 10_940
 """Just past an enlargement of the acker's dict: its worst."""
 
 
-@pytest.mark.parametrize("workers", [0, 1 << 3])
-def test_a_pending_tree_costs_its_acker_no_more_than_promised(workers: int) -> None:
-    assert acker_bytes(TREES, workers) <= GOAL_BYTES
+@pytest.mark.parametrize("mask", [0, 1 << 3])
+def test_a_pending_tree_costs_its_acker_no_more_than_promised(mask: int) -> None:
+    assert acker_bytes(TREES, mask) <= GOAL_BYTES
 
 
 def test_the_size_of_a_tree_does_not_matter() -> None:

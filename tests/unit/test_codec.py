@@ -120,10 +120,10 @@ def test_run_that_belongs_to_several_trees() -> None:
 
 def test_masks_of_many_workers() -> None:
     parcel = Parcel()
-    parcel.workers = {1: 1 << 65, 2: (1 << 4096) - 1}
+    parcel.masks = {1: 1 << 65, 2: (1 << 4096) - 1}
     parcel.inits = [(1, 2, 3, 1 << 100)]
     back = travel(parcel)
-    assert (back.workers, back.inits) == (parcel.workers, parcel.inits)
+    assert (back.masks, back.inits) == (parcel.masks, parcel.inits)
 
 
 @pytest.mark.parametrize("kind", [bytes, bytearray])

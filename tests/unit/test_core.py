@@ -104,10 +104,10 @@ def test_a_tree_is_tracked_in_its_spouts_worker_where_there_is_an_acker() -> Non
     for number in range(6):
         spout.feed(number, id=number)
     net.settle()
-    for slot, core in enumerate(net.cores[:2]):
+    for worker, core in enumerate(net.cores[:2]):
         (task,) = core.spout_tasks
         roots = core.spout_tasks[task][1].pending.trees
-        assert {root & ACKER_MASK for root in roots} <= {slot}
+        assert {root & ACKER_MASK for root in roots} <= {worker}
 
 
 def test_batches_of_one_sender_arrive_in_order_and_done_comes_at_the_end() -> None:

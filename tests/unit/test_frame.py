@@ -122,7 +122,8 @@ def test_truncated_body_is_refused() -> None:
     body = bytes(range(100))
     head = seal(OPENING, HEADER, [body])
     for length in range(100):
-        with pytest.raises(ProtocolError, match=r"checksum [0-9a-f]{8} of a data frame from slot 3 is not [0-9a-f]{8}"):
+        expected = r"checksum [0-9a-f]{8} of a data frame from worker 3 is not [0-9a-f]{8}"
+        with pytest.raises(ProtocolError, match=expected):
             unseal(OPENING, head, [body[:length]])
 
 

@@ -30,9 +30,9 @@ def test_my_own_bit_is_none(peers: Peers) -> None:
 def test_every_slot_and_incarnation_has_a_bit_of_its_own(peers: Peers) -> None:
     bits = set()
     for incarnation in range(1, 9):
-        for slot in (OTHER, THIRD):
-            peers.update(slot, incarnation, True)
-            bits.add(peers.bit(slot))
+        for worker in (OTHER, THIRD):
+            peers.update(worker, incarnation, True)
+            bits.add(peers.bit(worker))
     assert len(bits) == 16
     assert all(bit.bit_count() == 1 for bit in bits)
 

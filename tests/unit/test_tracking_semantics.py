@@ -100,7 +100,7 @@ def test_nothing_is_told_of_an_untracked_tuple() -> None:
     collector.ack(bolt.kept[0])
     collector.reset_timeout(bolt.kept[1])
     collector.fail(bolt.kept[1])
-    assert (outbox.acks, outbox.fails, outbox.resets, outbox.workers) == ({}, {}, set(), {})
+    assert (outbox.acks, outbox.fails, outbox.resets, outbox.masks) == ({}, {}, set(), {})
 
 
 @pytest.mark.parametrize("ackers", [0, 1])
@@ -144,9 +144,9 @@ def apart(spout: Feeder, bolt: Does) -> Net:
     return placed(chain(spout, bolt), "spout", "__acker", "bolt-1")
 
 
-def step(net: Net, slot: int) -> None:
-    work(net.core(slot))
-    net.core(slot).close_parcels()
+def step(net: Net, worker: int) -> None:
+    work(net.core(worker))
+    net.core(worker).close_parcels()
 
 
 def hand_over(net: Net, source: int, target: int) -> Parcel:

@@ -51,10 +51,10 @@ class Links(NoTransport):
             absorb(each, {})
         return len(told)
 
-    def has_credit(self, slot: int) -> bool:
+    def has_credit(self, worker: int) -> bool:
         return True
 
-    def send(self, slot: int, parcel: Parcel, most_bytes: int | None = None) -> int:
+    def send(self, worker: int, parcel: Parcel, most_bytes: int | None = None) -> int:
         self.happened.append("send")
         self.sent.append(parcel)
         return 0
@@ -228,7 +228,7 @@ def test_a_parcel_that_cannot_be_sent_is_an_error_but_not_where_the_worker_ends(
     one = One(net)
     refused: list[Parcel] = []
 
-    def refuses(slot: int, parcel: Parcel, most_bytes: int | None = None) -> int:
+    def refuses(worker: int, parcel: Parcel, most_bytes: int | None = None) -> int:
         if parcel.rows:
             refused.append(parcel)
             raise MemoryError("none left")
