@@ -11,7 +11,7 @@ Relies on: x86-64/arm64 writing aligned 8-byte words in one piece; the file bein
 Layout, in words::
 
     header   [magic, version, n_slots, n_tasks]                      padded to HEADER_WORDS
-    slots    n_slots  x SLOT_WORDS     supervisor: identity; worker: heartbeat, progress, queues
+    slots    n_slots  x SLOT_WORDS     supervisor: identity, verdict; worker: heartbeat, progress, queues
     links    n_slots  x n_slots x 2    what slot i sent to slot j, and what j has processed of it
     rings    see ipc.ack_rings         what slots tell each other's ackers
     flow     n_slots  x n_tasks x 2    tuples without a tree that slot i sent to task t, and those of them it dropped
@@ -32,7 +32,7 @@ from squall.engine.report.metrics import HISTOGRAM_BUCKETS, TASK_COUNTERS
 from squall.ipc.ack_rings import rings_words
 
 MAGIC = 0x5351_5541_4C4C_0001
-VERSION = 7
+VERSION = 8
 HEADER_WORDS = 8
 WORD_BYTES = 8
 _HEADER = struct.Struct("=4Q")
@@ -40,7 +40,7 @@ _HEADER = struct.Struct("=4Q")
 STARTING, READY, DEAD, STOPPED = 1, 2, 3, 4
 STATE_NAMES = {0: "empty", STARTING: "starting", READY: "ready", DEAD: "dead", STOPPED: "stopped"}
 
-# Words of a slot's row. Identity, pid and start time are the supervisor's, the rest the worker's.
+# Words of a slot's row. Identity, pid, start time and verdict are the supervisor's, the rest the worker's.
 (
     SLOT_IDENTITY, SLOT_PID, SLOT_HEARTBEAT_NS, SLOT_PROGRESS, SLOT_BACKLOG, SLOT_CONGESTED, SLOT_QUIET, SLOT_ACTIVE,
     SLOT_RSS_BYTES,
@@ -60,7 +60,9 @@ SLOT_STARTED = 17
 """When the process of SLOT_PID was started, in clock ticks since boot; tagged like the pid."""
 SLOT_HELD_BYTES = 18
 """About how much memory the queues of this worker hold."""
-SLOT_WORDS = 19
+SLOT_VERDICT = 19
+"""The supervisor's: `deaths << 1` of the topology in a row without progress, on its node; odd if that is hopeless."""
+SLOT_WORDS = 20
 _TAG_SHIFT = 48
 """Pid and start time carry the low 16 bits of their incarnation on top, so a reader knows whose they are."""
 _VALUE_MASK = (1 << _TAG_SHIFT) - 1
@@ -200,7 +202,7 @@ class Board:
         """Whether an incarnation ended by an exception, and said so."""
         return incarnation > 0 and self.words[self.slot_at(index) + SLOT_EXPLAINED] >> 1 == incarnation
 
-    def excused(self, index: int, incarnation: int) -> bool:
+    def nearer(self, index: int, incarnation: int) -> bool:
         """Whether the death of an incarnation brings a dead letter nearer: it was a known tuple's doing, or a suspect
         was on trial."""
         mine = self.words[self.slot_at(index) + SLOT_EXPLAINED] == incarnation << 1 | 1

@@ -26,7 +26,6 @@ from squall.ipc.line_file import read_lines
 from squall.ipc.metric_file import read_metrics
 from squall.ipc.rundir import RunDir
 from squall.scheduler.client.nimbus_client import Interrupted
-from squall.scheduler.common.crash_streak import CrashStreak
 from squall.scheduler.common.messages import Assignment, RestartRecord, TopologyRecord, TopologyState
 from squall.scheduler.records.failure_file import read_failures
 from squall.scheduler.records.topology_view import TopologyView
@@ -42,11 +41,6 @@ _NIMBUS_POLL_SECS = 0.25
 _STOP_GRACE_SECS = 15.0
 """How long a worker may take to close its tasks: the supervisor kills it long before."""
 _NIMBUS_PAUSE_SECS = 0.01
-_HOPELESS_ERRORS = 5
-"""So many deaths by an error of user code in a row, with no message answered or charged with one between them, and the
-run is given up."""
-_HOPELESS_DEATHS = 20
-"""The same for deaths without a word (a signal, an exit): whoever kills workers on purpose may do so for a while."""
 
 
 class Job:
@@ -63,11 +57,6 @@ class Job:
         self._run_dir = run_dir
         self._view: TopologyView | None = None
         self._started = time.monotonic() if started_secs is None else started_secs
-        self._deaths_seen = 0
-        self._deaths_without_progress = 0
-        self._errors_without_progress = 0
-        self._progress_at_death = 0
-        self._streak = CrashStreak()
         self._nimbus_asked = 0.0
         self._last_state: TopologyState | None = None
         self._last_metrics: list[MetricReading] = []
@@ -220,44 +209,22 @@ class Job:
         return dataclasses.replace(self.stats(), drained=True)
 
     def _give_up_if_hopeless(self) -> None:
+        """ClusterError if the supervisors say that waiting leads nowhere."""
         now = time.monotonic()
         if now - self._nimbus_asked < _NIMBUS_POLL_SECS:
             return
         self._nimbus_asked = now
-        state = self.state()
-        failed = [slot for slot, life in state.workers.items() if life == "failed"]
-        last = state.restarts[-1] if state.restarts else None
-        deaths = state.restarts_total
-        if deaths > self._deaths_seen:
-            progress, leads_anywhere = self._progress()
-            if progress > self._progress_at_death and leads_anywhere:
-                # However many deaths there were since the last look: it went on.
-                self._deaths_without_progress = self._errors_without_progress = 0
-            else:
-                recent = state.restarts[self._deaths_seen - deaths :]
-                self._deaths_without_progress += deaths - self._deaths_seen
-                self._errors_without_progress += sum(bool(restart.error) for restart in recent)
-            self._deaths_seen, self._progress_at_death = deaths, progress
-        hopeless = (
-            self._errors_without_progress >= _HOPELESS_ERRORS or self._deaths_without_progress >= _HOPELESS_DEATHS
-        )
-        if last is None or not (failed or hopeless):
+        state, view = self.state(), self.view()
+        deaths, hopeless = (0, False) if view is None else view.deaths_in_a_row()
+        if not (hopeless or "failed" in state.workers.values()) or not state.restarts:
             return
+        last = state.restarts[-1]
         why = (last.error or last.reason).splitlines()[0]
-        times = max(1, self._deaths_without_progress)
-        how_often = "once" if times == 1 else f"{times} times in a row"
+        how_often = f"{deaths} times in a row" if deaths > 1 else "once"
         raise ClusterError(
             f"topology {self.name!r} makes no progress: worker {last.slot} died {how_often}, "
             f"at last with: {why}"
         )
-
-    def _progress(self) -> tuple[int, bool]:
-        """Messages answered for good, with the deaths that brought one nearer to it; whether that leads anywhere."""
-        view = self.view()
-        if view is None:
-            return 0, True
-        acked, letters, crashes = map(view.spout_total, ("acked", "dead_letters", "crashes"))
-        return acked + letters + crashes, self._streak.leads_anywhere(acked, crashes)
 
     # ---- commands ----
 

@@ -22,6 +22,7 @@ from squall.ipc.board import (
     SLOT_HEARTBEAT_NS,
     SLOT_PROGRESS,
     SLOT_QUIET,
+    SLOT_VERDICT,
     SLOT_WORKING_NS,
     STOPPED,
     Board,
@@ -72,6 +73,13 @@ class TopologyView:
     def spout_total(self, counter: str) -> int:
         """One counter of `engine.report.metrics.TASK_COUNTERS`, over all tasks of spouts."""
         return sum(self.board.task_counters(task)[counter] for task in self._spout_tasks)
+
+    def deaths_in_a_row(self) -> tuple[int, bool]:
+        """Deaths without any progress between them, and whether that is hopeless: as its supervisors see it, the worst
+        that one of them says."""
+        rows = range(self.board.n_slots)
+        verdicts = [self.board.words[self.board.slot_at(slot) + SLOT_VERDICT] for slot in rows]
+        return max(verdict >> 1 for verdict in verdicts), any(verdict & 1 for verdict in verdicts)
 
     def all_ready(self) -> bool:
         """Whether every worker has opened its tasks."""

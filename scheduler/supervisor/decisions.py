@@ -150,6 +150,10 @@ class Supervisor:
     def tick(self, port: int, now: float) -> list[Order]:
         return self._after(port, self.slots[port].tick(now), now)
 
+    def review(self) -> list[Order]:
+        """Called now and then: verdicts that do not hold any more are taken back."""
+        return [Order(port, step) for port, slot in self.slots.items() for step in slot.review()]
+
     # ---- parts ----
 
     def _after(self, port: int, steps: list[Instruction], now: float) -> list[Order]:

@@ -39,6 +39,7 @@ from squall.scheduler.supervisor.instruction import (
     SendStatus,
     SendStop,
     SetBoard,
+    SetVerdict,
     Signal,
 )
 from squall.scheduler.supervisor.nimbus_link import NimbusLink
@@ -113,12 +114,10 @@ class Dispatcher:
             case SetBoard():
                 if not self._boards.write(instruction, self._watch.started_ticks(instruction.pid)):
                     log.warning("port %d is overtaken on its status board: %s", port, instruction)
+            case SetVerdict():
+                self._boards.write_verdict(instruction)
             case Report(changed):
-                self._record(changed)
-                _log_change(changed)
-                self._nimbus.report(changed)
-                if changed.event in ("died", "stopped"):
-                    self._remove_socket(changed)
+                self._report(changed)
             case Fork(boot):
                 return self._fork(boot)
             case Signal(pid, signum):
@@ -140,6 +139,13 @@ class Dispatcher:
         """The Python stacks that the present worker of a port wrote, because it crashed or was asked to."""
         boot = self._boots.get(port)
         return "" if boot is None else python_stack(boot.log_path, self._stacks_from.get(port, 0))
+
+    def _report(self, changed: SlotChanged) -> None:
+        self._record(changed)
+        _log_change(changed)
+        self._nimbus.report(changed)
+        if changed.event in ("died", "stopped"):
+            self._remove_socket(changed)
 
     def _record(self, changed: SlotChanged) -> None:
         """On disk before anybody is told; a disk that is full must not keep workers from being replaced."""

@@ -64,6 +64,18 @@ class SetBoard:
 
 
 @dataclass(frozen=True)
+class SetVerdict:
+    """Write on the slot's row of the status board how its topology fares, as far as this node knows."""
+
+    topology_id: str
+    slot_index: int
+    deaths: int
+    """In a row without progress."""
+    hopeless: bool
+    version: int = 1
+
+
+@dataclass(frozen=True)
 class ArmTimer:
     """Call `Slot.tick` at or after `at_secs` (monotonic). Replaces the slot's earlier timer; early ticks do nothing."""
 
@@ -77,4 +89,7 @@ class ReplaceForkingParent:
     reason: str
 
 
-Instruction = Fork | Signal | DumpStacks | SendStop | SendStatus | Report | SetBoard | ArmTimer | ReplaceForkingParent
+Instruction = (
+    Fork | Signal | DumpStacks | SendStop | SendStatus | Report | SetBoard | SetVerdict | ArmTimer
+    | ReplaceForkingParent
+)

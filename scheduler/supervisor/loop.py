@@ -44,6 +44,7 @@ from squall.scheduler.supervisor.forking_parent import ForkingParent
 from squall.scheduler.supervisor.history import History
 from squall.scheduler.supervisor.nimbus_link import NimbusLink
 from squall.scheduler.supervisor.node_boards import NodeBoards
+from squall.scheduler.supervisor.prospects import Prospects
 from squall.scheduler.supervisor.worker_life import Remains, SlotOptions, SlotState
 from squall.scheduler.supervisor.worker_watch import WorkerWatch
 
@@ -63,6 +64,7 @@ class SupervisorLoop:
         node: str,
         supervisor: Supervisor,
         boards: NodeBoards,
+        prospects: Prospects,
         server: ControlServer,
         nimbus: NimbusLink,
         poller: zmq.Poller,
@@ -74,6 +76,7 @@ class SupervisorLoop:
         self._node = node
         self._supervisor = supervisor
         self._boards = boards
+        self._prospects = prospects
         self._server = server
         self._nimbus = nimbus
         self._poller = poller
@@ -273,13 +276,19 @@ class SupervisorLoop:
         self._dispatcher.give_up_silent(now)
         if now >= self._sweep_at:
             self._sweep_at = now + SWEEP_SECS
-            self._boards.keep_only(self._supervisor.assignments())
+            self._forget_others()
+            self._dispatcher.carry_out(self._supervisor.review())
             self._look_for_stuck(now)
             if self._leave_at is None and self._presence.is_gone():
                 log.error("the run directory was removed: leaving")
                 self.leave(SlotOptions().stop_grace_secs)
         if self._leave_at is not None and now >= self._leave_at and not self._supervisor.is_empty:
             raise ClusterError(f"{self._node} leaves workers behind that do not end, not even by SIGKILL")
+
+    def _forget_others(self) -> None:
+        assignments = self._supervisor.assignments()
+        self._boards.keep_only(assignments)
+        self._prospects.keep_only({topology_id for topology_id, _ in assignments})
 
     def _look_for_stuck(self, now: float) -> None:
         """A worker that lives and does not turn its loop holds up everybody: it is as good as dead."""

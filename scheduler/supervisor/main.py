@@ -34,7 +34,7 @@ from squall.scheduler.common.daemon import SignalInbox, raise_descriptor_limit
 from squall.scheduler.common.daemon_log import log_to_stderr
 from squall.scheduler.common.messages import RegisterSupervisor
 from squall.scheduler.common.node_name import check_node_name
-from squall.scheduler.common.restart_policy import RestartPolicy, RestartPolicyOptions
+from squall.scheduler.common.restart_policy import RestartPolicyOptions
 from squall.scheduler.forking.client import WORKER_ENTRY
 from squall.scheduler.records.worker_ledger import WorkerLedger
 from squall.scheduler.supervisor.decisions import Supervisor
@@ -43,6 +43,7 @@ from squall.scheduler.supervisor.history import BEGIN, History, Step
 from squall.scheduler.supervisor.loop import SupervisorLoop
 from squall.scheduler.supervisor.nimbus_link import NimbusLink
 from squall.scheduler.supervisor.node_boards import NodeBoards
+from squall.scheduler.supervisor.prospects import ProspectOptions, Prospects
 from squall.scheduler.supervisor.slot import Slot
 from squall.scheduler.supervisor.worker_life import SlotOptions, SlotPlace
 
@@ -67,13 +68,15 @@ class SupervisorProcess:
         self._boards = NodeBoards(run_dir)
         # Before there is a ZeroMQ context, with which no process may fork.
         self._forking_parent = ForkingParent(self._poller, options.entry, rng, time.monotonic())
+        limits = ProspectOptions(RestartPolicyOptions(max_deaths=options.max_deaths))
+        prospects = Prospects(limits, rng, self._boards.totals)
         slots = [
             Slot(
                 SlotPlace(str(run_dir.path), node, port),
                 SlotOptions(),
-                RestartPolicy(RestartPolicyOptions(max_deaths=options.max_deaths), rng),
+                prospects,
                 self._boards.last_incarnation,
-                self._boards.excused,
+                self._boards.nearer,
                 self._boards.unended,
             )
             for port in options.ports
@@ -89,6 +92,7 @@ class SupervisorProcess:
             node,
             supervisor,
             self._boards,
+            prospects,
             self._server,
             self._nimbus,
             self._poller,

@@ -17,16 +17,17 @@ from squall.ipc.board import (
     SLOT_AT_HAND,
     SLOT_HEARTBEAT_NS,
     SLOT_RSS_BYTES,
+    SLOT_VERDICT,
     SLOT_WORKING_NS,
     STARTING,
     Board,
     SlotCell,
 )
 from squall.ipc.rundir import RunDir
-from squall.scheduler.common.crash_streak import CrashStreak
 from squall.scheduler.common.messages import SlotAssignment
 from squall.scheduler.records.topology_view import TopologyView
-from squall.scheduler.supervisor.instruction import SetBoard
+from squall.scheduler.supervisor.instruction import SetBoard, SetVerdict
+from squall.scheduler.supervisor.prospects import Totals
 
 
 class NodeBoards:
@@ -35,7 +36,6 @@ class NodeBoards:
     def __init__(self, run_dir: RunDir) -> None:
         self._run_dir = run_dir
         self._boards: dict[tuple[str, int], Board] = {}
-        self._streaks: dict[tuple[str, int], CrashStreak] = {}
 
     def admit(self, work: SlotAssignment) -> SlotCell:
         """Map the board that `work` needs; its slot's cell. ClusterError if there is none or it has no such slot."""
@@ -60,13 +60,20 @@ class NodeBoards:
         cell = self._boards[work.topology.id, work.assignment.version].slot(work.slot_index)
         return cell.incarnation if cell.state in (STARTING, READY, DEAD) else 0
 
-    def excused(self, work: SlotAssignment) -> bool:
-        """Whether the death of the slot's worker is a step towards a dead letter, not towards giving the slot up."""
+    def nearer(self, work: SlotAssignment) -> bool:
+        """Whether the death of the slot's worker brings a dead letter nearer."""
         board = self._boards[work.topology.id, work.assignment.version]
-        streak = self._streaks.setdefault((work.topology.id, work.slot_index), CrashStreak())
-        view = TopologyView(board, work.assignment, work.topology)
-        leads = streak.leads_anywhere(view.spout_total("acked"), view.spout_total("crashes"))
-        return leads and board.excused(work.slot_index, board.slot(work.slot_index).incarnation)
+        return board.nearer(work.slot_index, board.slot(work.slot_index).incarnation)
+
+    def totals(self, work: SlotAssignment) -> Totals:
+        """How far the topology has come."""
+        view = TopologyView(self._boards[work.topology.id, work.assignment.version], work.assignment, work.topology)
+        return Totals(*map(view.spout_total, Totals._fields))
+
+    def write_verdict(self, verdict: SetVerdict) -> None:
+        """Say how the topology fares."""
+        board = self._boards[verdict.topology_id, verdict.version]
+        board.words[board.slot_at(verdict.slot_index) + SLOT_VERDICT] = verdict.deaths << 1 | verdict.hopeless
 
     def write(self, cell: SetBoard, started_ticks: int) -> bool:
         """Write a slot's cell, with the start time of its process. False if a later incarnation is there: the slot is
@@ -105,5 +112,3 @@ class NodeBoards:
         """Unmap the boards of other assignments."""
         for key in self._boards.keys() - set(assignments):
             self._boards.pop(key).close()
-        topologies = {topology_id for topology_id, _ in assignments}
-        self._streaks = {key: streak for key, streak in self._streaks.items() if key[0] in topologies}

@@ -6,8 +6,10 @@ Guarantees
     * Of a death, the status board learns first, Nimbus second; only then is a replacement forked.
     * A transition that makes no sense raises, with the slot's history.
 
-Relies on: its caller to carry out the instructions it returns, in order, and to bring the answers back as events.
-Pure: no I/O, no clock; `last_incarnation` and `excused` read what the status board says of a slot.
+Relies on: its caller to carry out the instructions it returns, in order, and to bring the answers back as events;
+`scheduler.supervisor.prospects` to judge each death.
+
+Pure: no I/O, no clock; `last_incarnation`, `nearer` and `unended` read what the status board says of a slot.
 
 States::
 
@@ -29,9 +31,10 @@ from collections.abc import Callable
 from squall.ipc.board import DEAD, READY, STARTING, STOPPED
 from squall.scheduler.common.messages import SlotAssignment, WorkerBoot
 from squall.scheduler.common.process import describe_status
-from squall.scheduler.common.restart_policy import GiveUp, RestartPolicy
+from squall.scheduler.common.restart_policy import GiveUp
 from squall.scheduler.supervisor import instruction as do
 from squall.scheduler.supervisor.instruction import Instruction
+from squall.scheduler.supervisor.prospects import Prospects, Verdict
 from squall.scheduler.supervisor.worker_life import (
     ALIVE,
     NOTHING_LEFT,
@@ -55,11 +58,12 @@ class Slot:
         self,
         place: SlotPlace,
         options: SlotOptions,
-        policy: RestartPolicy,
+        prospects: Prospects,
         last_incarnation: Callable[[SlotAssignment], int],
-        excused: Callable[[SlotAssignment], bool] = lambda work: False,
+        nearer: Callable[[SlotAssignment], bool] = lambda work: False,
         unended: Callable[[SlotAssignment], int] = lambda work: 0,
     ) -> None:
+        """`nearer`: whether the death of the slot's worker brings a dead letter nearer."""
         self.place = place
         self.state = SlotState.EMPTY
         self.work: SlotAssignment | None = None
@@ -69,13 +73,15 @@ class Slot:
         self.life = WorkerLife(incarnation=0, status="")
         self.history: deque[str] = deque(maxlen=HISTORY_LIMIT)
         self._options = options
-        self._policy = policy
+        self._prospects = prospects
         self._last_incarnation = last_incarnation
-        self._excused = excused
+        self._nearer = nearer
         self._unended = unended
         self._own: tuple[str, int, int] | None = None
         """Topology, slot index and incarnation of the last life that this supervisor began or adopted."""
         self._deadline: float | None = None
+        self._said_hopeless = True
+        """Whether the board may say that the topology is hopeless: an earlier supervisor may have written that."""
 
     @property
     def has_process(self) -> bool:
@@ -127,11 +133,13 @@ class Slot:
     def fork_failed(self, reason: str, now: float) -> list[Instruction]:
         """There will be no worker of the present incarnation; try again later."""
         self._expect(self.state is SlotState.STARTING and self.life.pid == 0, f"fork failed: {reason}", now)
-        out: list[Instruction] = [self._board(DEAD), self._report("died", now, reason=reason)]
-        if not same_work(self.work, self.target):
-            return out + self._vacate(now)
-        self.state = SlotState.BACKOFF
-        return [*out, self._arm(now + self._policy.fork_refused().delay_secs)]
+        work = self._present_work()
+        out: list[Instruction] = [self._board(DEAD)]
+        if not same_work(work, self.target):
+            return [*out, self._report("died", now, reason=reason), *self._vacate(now)]
+        verdict = self._prospects.fork_refused(self.place.port, work)
+        out += [self._say(verdict.deaths, verdict.hopeless), self._report("died", now, reason=reason)]
+        return out + self._follow(verdict, now, reason)
 
     # ---- the worker of the present incarnation ----
 
@@ -175,7 +183,7 @@ class Slot:
         self._expect(self.life.pid != 0 and self.state in ALIVE, "lost", now)
         self.life.stopping = self.state is SlotState.STOPPING
         # Before the board says that it is dead: the suspect's own worker then takes the trial's mark away.
-        self.life.excused = self._excused(self._present_work())
+        self.life.excused = self._nearer(self._present_work())
         self.state = SlotState.EXITED
         # What the worker left behind in its process group must not meet its replacement.
         sweep = do.Signal(self.life.pid, signal.SIGKILL)
@@ -211,13 +219,19 @@ class Slot:
         self.life.remark = self.life.overdue
         return [do.Signal(self.life.pid, signal.SIGKILL)]
 
+    def review(self) -> list[Instruction]:
+        """Take back that the topology is hopeless when it went on; called now and then."""
+        if self.work is None or not self._said_hopeless or self._prospects.is_hopeless(self.work):
+            return []
+        return [self._say(0, hopeless=False)]
+
     # ---- transitions ----
 
     def _begin(self, now: float) -> list[Instruction]:
         """An empty slot takes up its target."""
         if self.target is None:
             return []
-        self._policy.reset()
+        self._prospects.begin(self.place.port)
         self.life = WorkerLife(incarnation=0, status="")
         out = self._report_unended(self.target, now)
         return out + (self._stay_failed(now) if self.place.gave_up(self.target) else self._fork(now))
@@ -255,7 +269,7 @@ class Slot:
         """The work stays, what else is said of its topology may be new: an operator's reset, the status."""
         if self.work is None or self.target is None or self.work.topology.resets == self.target.topology.resets:
             return self._follow_status()
-        self._policy.reset()
+        self._prospects.reset(self.place.port, self.target)
         follow = self._follow_status()
         return self._vacate(now) if self.state in (SlotState.BACKOFF, SlotState.FAILED) else follow
 
@@ -298,18 +312,26 @@ class Slot:
         if self.life.stopping:
             return self._vacate(now)
         reason, error = self.life.ending(), self.life.error
-        out: list[Instruction] = [self._report("died", now, reason, error)]
-        if not same_work(self.work, self.target):
-            return out + self._vacate(now)
-        verdict = self._policy.died(now, now - self.life.forked_at, self.life.excused)
-        if isinstance(verdict, GiveUp):
+        work = self._present_work()
+        if not same_work(work, self.target):
+            return [self._report("died", now, reason, error), *self._vacate(now)]
+        lived_secs = now - self.life.forked_at
+        verdict = self._prospects.died(self.place.port, work, now, lived_secs, bool(error), self.life.excused)
+        self.life.excused = verdict.excused
+        said = self._say(verdict.deaths, verdict.hopeless)
+        return [said, self._report("died", now, reason, error), *self._follow(verdict, now, reason)]
+
+    def _follow(self, verdict: Verdict, now: float, reason: str) -> list[Instruction]:
+        """A worker has ended, or was not born: start another one, at once or later, or give up."""
+        then = verdict.then
+        if isinstance(then, GiveUp):
             self.state = SlotState.FAILED
             self._deadline = None
-            return [*out, self._report("failed", now, f"{verdict}, last: {reason}", error)]
-        if verdict.delay_secs == 0:
-            return out + self._fork(now)
+            return [self._report("failed", now, f"{then}, last: {reason}", self.life.error)]
+        if then.delay_secs == 0:
+            return self._fork(now)
         self.state = SlotState.BACKOFF
-        return [*out, self._arm(now + verdict.delay_secs)]
+        return [self._arm(now + then.delay_secs)]
 
     # ---- parts ----
 
@@ -321,6 +343,11 @@ class Slot:
         work = self._present_work()
         life, version = self.life, work.assignment.version
         return do.SetBoard(work.topology.id, work.slot_index, life.incarnation, state, life.pid, version)
+
+    def _say(self, deaths: int, hopeless: bool) -> do.SetVerdict:
+        work = self._present_work()
+        self._said_hopeless = hopeless
+        return do.SetVerdict(work.topology.id, work.slot_index, deaths, hopeless, work.assignment.version)
 
     def _report(self, event: str, now: float, reason: str = "", error: str = "") -> do.Report:
         return do.Report(self.place.changed(self._present_work(), self.life, event, now, reason, error))

@@ -20,7 +20,7 @@ from squall.scheduler.common.messages import (
     WorkerFailed,
     WorkerReady,
 )
-from squall.scheduler.common.restart_policy import RestartPolicy, RestartPolicyOptions
+from squall.scheduler.common.restart_policy import RestartPolicyOptions
 from squall.scheduler.supervisor.decisions import Order, Supervisor
 from squall.scheduler.supervisor.instruction import (
     ArmTimer,
@@ -32,8 +32,10 @@ from squall.scheduler.supervisor.instruction import (
     SendStatus,
     SendStop,
     SetBoard,
+    SetVerdict,
     Signal,
 )
+from squall.scheduler.supervisor.prospects import ProspectOptions, Prospects, Totals
 from squall.scheduler.supervisor.slot import Slot
 from squall.scheduler.supervisor.worker_life import (
     IllegalTransition,
@@ -59,6 +61,10 @@ def work(
     return SlotAssignment(record, Assignment(topology, version, slots, [[] for _ in slots]), index)
 
 
+def no_jitter() -> Prospects:
+    return Prospects(ProspectOptions(RestartPolicyOptions(jitter_ratio=0.0)), random.Random(1))
+
+
 def brief(instruction: Instruction) -> str:
     """An instruction as the tables below write it."""
     match instruction:
@@ -77,6 +83,8 @@ def brief(instruction: Instruction) -> str:
             return f"report {changed.incarnation} {changed.event}{reason}"
         case SetBoard(_, _, incarnation, state, pid):
             return f"board {incarnation} {state} {pid}"
+        case SetVerdict(_, _, deaths, hopeless):
+            return f"{deaths} in a row" + ", hopeless" * hopeless
         case ArmTimer(at_secs):
             return f"timer {at_secs:g}"
         case ReplaceForkingParent(reason):
@@ -91,9 +99,8 @@ class Bench:
     cells: dict[tuple[str, int], int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        policy = RestartPolicy(RestartPolicyOptions(jitter_ratio=0.0), random.Random(1))
         place = SlotPlace("/run", "node-1", PORT)
-        self.slot = Slot(place, SlotOptions(), policy, lambda w: self.cells.get((w.topology.id, w.slot_index), 0))
+        self.slot = Slot(place, SlotOptions(), no_jitter(), lambda w: self.cells.get((w.topology.id, w.slot_index), 0))
 
     def do(self, step: Callable[[Slot], list[Instruction]]) -> list[str]:
         done = step(self.slot)
@@ -171,6 +178,7 @@ def test_a_death_is_on_the_board_before_it_is_reported_and_answered_by_a_fork() 
     bench = Bench().run()
     assert bench.lost() == [f"board 1 {DEAD} 11", "signal 11 SIGKILL", "timer 100.05"]
     assert bench.exited(KILLED) == [
+        "1 in a row",
         "report 1 died: killed by SIGKILL",
         f"board 2 {STARTING} 0",
         "fork 2",
@@ -204,13 +212,13 @@ def test_last_words_that_do_not_come_are_given_up() -> None:
     bench = Bench().run()
     bench.die(EXIT_1)
     assert bench.after(0.04) == []
-    assert bench.after(0.02)[0] == "report 1 died: exited with code 1"
+    assert bench.after(0.02)[1] == "report 1 died: exited with code 1"
 
 
 def test_a_status_that_does_not_come_is_given_up() -> None:
     bench = Bench().run()
     bench.lost()
-    assert bench.after(0.06)[0] == "report 1 died: exit status unknown"
+    assert bench.after(0.06)[1] == "report 1 died: exit status unknown"
 
 
 def test_a_worker_that_stays_after_its_last_words_is_killed() -> None:
@@ -250,6 +258,7 @@ def test_a_refused_fork_is_reported_and_tried_again_later() -> None:
     bench.assign(work())
     assert bench.fork_failed("cannot fork: no memory") == [
         f"board 1 {DEAD} 0",
+        "1 in a row",
         "report 1 died: cannot fork: no memory",
         "timer 100.1",
     ]
@@ -285,7 +294,7 @@ def test_a_stuck_worker_says_where_it_is_and_is_killed_and_replaced() -> None:
     assert bench.after(0.2) == ["signal 11 SIGKILL"]
     assert bench.lost()[0] == f"board 1 {DEAD} 11"
     steps = bench.do(lambda slot: slot.exited(KILLED, bench.now, Remains("hung at x.py\nmore", 5 << 20)))
-    assert steps[:2] == ["report 1 died: no progress for 31 s: killed by SIGKILL", "board 2 1 0"]
+    assert steps[:3] == ["1 in a row", "report 1 died: no progress for 31 s: killed by SIGKILL", "board 2 1 0"]
     assert bench.slot.life.incarnation == 2
 
 
@@ -566,11 +575,12 @@ class World:
         self.events: list[tuple[int, int, str]] = []
         self.forked_incarnations: dict[tuple[str, int], list[int]] = {}
         self.next_pid = 1000
+        prospects = Prospects(ProspectOptions(), self.rng)
         slots = [
             Slot(
                 SlotPlace("/run", "node-1", PORT + n),
                 SlotOptions(),
-                RestartPolicy(RestartPolicyOptions(), self.rng),
+                prospects,
                 lambda w: self.cells.get((w.topology.id, w.slot_index), (0, 0))[0],
             )
             for n in range(ports)
@@ -745,8 +755,7 @@ def test_whether_a_death_is_excused_is_asked_before_the_board_says_that_it_happe
         order.append("asked")
         return True
 
-    policy = RestartPolicy(RestartPolicyOptions(jitter_ratio=0.0), random.Random(1))
-    slot = Slot(SlotPlace("/run", "node-1", PORT), SlotOptions(), policy, lambda work: 0, excused)
+    slot = Slot(SlotPlace("/run", "node-1", PORT), SlotOptions(), no_jitter(), lambda work: 0, excused)
     slot.assign(work(), 0.0)
     now = 0.0
     for pid in range(100):
@@ -763,10 +772,9 @@ def test_whether_a_death_is_excused_is_asked_before_the_board_says_that_it_happe
 
 
 def test_a_life_that_ended_while_no_supervisor_was_there_is_reported_once() -> None:
-    policy = RestartPolicy(RestartPolicyOptions(jitter_ratio=0.0), random.Random(1))
     cells = {"latest": 3}
     slot = Slot(
-        SlotPlace("/run", "node-1", PORT), SlotOptions(), policy, lambda work: cells["latest"],
+        SlotPlace("/run", "node-1", PORT), SlotOptions(), no_jitter(), lambda work: cells["latest"],
         unended=lambda work: cells["latest"],
     )
     died = "report 3 died: died; its supervisor was gone"
@@ -781,6 +789,28 @@ def test_a_life_that_ended_while_no_supervisor_was_there_is_reported_once() -> N
 
 
 def test_an_orderly_end_is_no_death() -> None:
-    policy = RestartPolicy(RestartPolicyOptions(jitter_ratio=0.0), random.Random(1))
-    slot = Slot(SlotPlace("/run", "node-1", PORT), SlotOptions(), policy, lambda work: 3, unended=lambda work: 0)
+    slot = Slot(SlotPlace("/run", "node-1", PORT), SlotOptions(), no_jitter(), lambda work: 3, unended=lambda work: 0)
     assert not [step for step in slot.assign(work(), 0.0) if brief(step).startswith("report")]
+
+
+def test_a_topology_without_progress_is_called_hopeless_on_the_board_before_nimbus_hears_of_the_death() -> None:
+    told = Totals()
+    prospects = Prospects(ProspectOptions(), random.Random(1), lambda _: told)
+    slot = Slot(SlotPlace("/run", "node-1", PORT), SlotOptions(), prospects, lambda work: 0)
+    slot.assign(work(), 0.0)
+    assert [brief(step) for step in slot.review()] == ["0 in a row"]  # whatever an earlier supervisor wrote
+    said, now = [], 0.0
+    for pid in range(1, 6):
+        slot.forked(pid, now)
+        slot.worker_failed("bad[2]: ValueError: no", now)
+        slot.lost(now)
+        said.append([brief(step) for step in slot.exited(EXIT_1, now)][:2])
+        assert slot.review() == []
+        if slot.state is SlotState.BACKOFF:
+            now += 2.0
+            slot.tick(now)
+    assert [verdict for verdict, _ in said] == [*(f"{n} in a row" for n in range(1, 5)), "5 in a row, hopeless"]
+    assert {report.partition(" ")[0] for _, report in said} == {"report"}
+    told = Totals(acked=1)
+    assert [brief(step) for step in slot.review()] == ["0 in a row"]
+    assert slot.review() == []

@@ -9,7 +9,7 @@ import pytest
 
 from squall.engine.api.config import Config
 from squall.ipc.ack_rings import AckRings
-from squall.ipc.board import READY, SLOT_QUIET, Board
+from squall.ipc.board import READY, SLOT_QUIET, SLOT_VERDICT, Board
 from squall.scheduler.common.messages import Assignment, SlotRef, TopologyRecord
 from squall.scheduler.records.topology_view import TopologyView
 
@@ -66,3 +66,12 @@ def test_acks_are_under_way_until_their_receiver_has_published_what_came_of_them
     assert_at_rest(view)
     one.close()
     other.close()
+
+
+def test_the_verdict_is_the_worst_that_a_supervisor_says(view: TopologyView) -> None:
+    first, second = (view.board.slot_at(slot) + SLOT_VERDICT for slot in range(2))
+    assert view.deaths_in_a_row() == (0, False)
+    view.board.words[first] = 19 << 1
+    assert view.deaths_in_a_row() == (19, False)
+    view.board.words[second] = 5 << 1 | 1
+    assert view.deaths_in_a_row() == (19, True)

@@ -101,26 +101,26 @@ def test_a_turn_that_is_not_used_is_left(board: Board, clock: Clock) -> None:
     clock.now_ns += 2_000_000
     assert second.begin()
     second.leave()  # not while its suspect is under way
-    assert board.excused(0, 1)
+    assert board.nearer(0, 1)
 
 
 @pytest.mark.parametrize("bounded", [True, False])
 def test_a_death_during_a_trial_is_excused_where_trials_end_in_the_ledger(
     board: Board, clock: Clock, bounded: bool
 ) -> None:
-    assert not board.excused(1, 1)
+    assert not board.nearer(1, 1)
     BoardTrialTurn(board, 0, bounded).begin()
-    assert board.excused(1, 1) is bounded
+    assert board.nearer(1, 1) is bounded
     # The next incarnation has nothing on trial.
     BoardTrialTurn(board, 0, bounded)
-    assert not board.excused(1, 1)
+    assert not board.nearer(1, 1)
 
 
 def test_a_death_by_a_known_tuple_is_excused_for_that_incarnation(board: Board) -> None:
     word = board.slot_at(1) + SLOT_EXPLAINED
     board.words[word] = 4 << 1 | 1
-    assert [board.excused(1, incarnation) for incarnation in (3, 4, 5)] == [False, True, False]
+    assert [board.nearer(1, incarnation) for incarnation in (3, 4, 5)] == [False, True, False]
     assert [board.explained(1, incarnation) for incarnation in (3, 4, 5)] == [False, True, False]
     board.words[word] = 4 << 1
-    assert (board.excused(1, 4), board.explained(1, 4)) == (False, True)
+    assert (board.nearer(1, 4), board.explained(1, 4)) == (False, True)
     assert not board.explained(0, 0)

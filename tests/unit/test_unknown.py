@@ -18,11 +18,11 @@ from squall.scheduler.common.messages import (
     SlotAssignment,
     SubmitTopology,
 )
-from squall.scheduler.common.restart_policy import RestartPolicy, RestartPolicyOptions
 from squall.scheduler.nimbus import store_repair
 from squall.scheduler.nimbus.store import Store, StoreError
 from squall.scheduler.supervisor.decisions import Supervisor
 from squall.scheduler.supervisor.node_boards import NodeBoards
+from squall.scheduler.supervisor.prospects import ProspectOptions, Prospects
 from squall.scheduler.supervisor.slot import Slot
 from squall.scheduler.supervisor.worker_life import SlotOptions, SlotPlace
 from tests.unit.run_dirs import COMPONENTS, NimbusHere, add_topology, files_of, nimbus_in
@@ -32,8 +32,8 @@ def registered(service: NimbusHere, holds: dict[int, str]) -> None:
     service.call("register_supervisor", RegisterSupervisor("node-1", [6700, 6701], 1, holds))
 
 
-def policy() -> RestartPolicy:
-    return RestartPolicy(RestartPolicyOptions(), random.Random(1))
+def judge() -> Prospects:
+    return Prospects(ProspectOptions(), random.Random(1))
 
 
 def free(service: NimbusHere) -> list[str]:
@@ -119,7 +119,7 @@ def test_a_supervisor_goes_on_with_work_that_it_is_to_keep(run_dir: RunDir) -> N
         assignment = store.assignment(one.id)
     assert assignment is not None
     slots = [
-        Slot(SlotPlace(str(run_dir.path), "node-1", port), SlotOptions(), policy(), lambda _: 0, lambda _: False)
+        Slot(SlotPlace(str(run_dir.path), "node-1", port), SlotOptions(), judge(), lambda _: 0, lambda _: False)
         for port in (6700, 6701)
     ]
     supervisor = Supervisor(slots)

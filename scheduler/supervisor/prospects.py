@@ -1,0 +1,164 @@
+"""What the deaths of a topology's workers mean: a step forward, another try, no hope, or the end of a slot.
+
+Every limit on deaths is here or in the policy that this consults; everybody else reads the verdict: Nimbus is told of
+a slot that is given up, and the status board says which topologies are hopeless.
+
+    =========  ==============================================  ====================================================
+    verdict    when                                            what follows
+    =========  ==============================================  ====================================================
+    excused    the death brought a dead letter nearer, and     a restart soon; it does not count against the slot
+               messages are acked now and then
+    hopeless   `hopeless_errors` or `hopeless_deaths` in a     whoever waits for the topology's end need not; its
+               row with no progress between them               workers are started again all the same
+    given up   more than `max_deaths` within the period        the slot is FAILED
+    =========  ==============================================  ====================================================
+
+*Progress* is a message that was acked or became a dead letter, or a death that brought one nearer. Deaths of that kind
+are progress only as long as messages are acked between them: where a bolt fails on whatever comes, every message would
+become a dead letter, one after another.
+
+Guarantees: one verdict per death. What it says of a topology goes for all of its slots on this node.
+
+Relies on: its caller to read the totals of the spouts' counters off the status board. Pure. Owner: the supervisor's
+loop.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from squall.scheduler.common.messages import SlotAssignment
+from squall.scheduler.common.restart_policy import GiveUp, Restart, RestartPolicy, RestartPolicyOptions
+
+
+@dataclass(frozen=True)
+class ProspectOptions:
+    """All limits on deaths."""
+
+    restart: RestartPolicyOptions = field(default_factory=RestartPolicyOptions)
+    """Of one slot: its delays, and when it is given up."""
+    hopeless_errors: int = 5
+    """So many deaths by an error of user code in a row without progress."""
+    hopeless_deaths: int = 20
+    """The same for deaths of any kind (a signal, an exit): whoever kills workers on purpose may do so for a while."""
+    crashes_without_any_ack: int = 15
+    """So many deaths that were charged to messages, before anything was ever acked: the first few messages of a stream
+    may be bad, not all of them."""
+    crashes_without_an_ack: int = 125
+    """The same, once something was acked: the rest of a finite stream may be nothing but poison."""
+
+
+class Totals(NamedTuple):
+    """Counters of all spouts of a topology, since it was submitted."""
+
+    acked: int = 0
+    dead_letters: int = 0
+    crashes: int = 0
+    """Deaths that were charged to messages."""
+
+
+class Verdict(NamedTuple):
+    """What one death means."""
+
+    then: Restart | GiveUp
+    excused: bool
+    deaths: int
+    """In a row without progress, with this one."""
+    hopeless: bool
+
+
+class _Streak:
+    """The deaths of one topology on this node."""
+
+    def __init__(self, options: ProspectOptions) -> None:
+        self._options = options
+        self._acked = self._crashes = 0
+        """As they were when something was acked last."""
+        self._progress = 0
+        self.deaths = self._errors = 0
+        """In a row without progress."""
+
+    @property
+    def is_hopeless(self) -> bool:
+        options = self._options
+        return self._errors >= options.hopeless_errors or self.deaths >= options.hopeless_deaths
+
+    def leads_anywhere(self, totals: Totals) -> bool:
+        """Whether anything is acked between the deaths that are charged to messages."""
+        if totals.acked > self._acked:
+            self._acked, self._crashes = totals.acked, totals.crashes
+        options = self._options
+        limit = options.crashes_without_an_ack if totals.acked else options.crashes_without_any_ack
+        return totals.crashes - self._crashes < limit
+
+    def went_on(self, totals: Totals) -> bool:
+        """Whether there was progress since the last look."""
+        before, self._progress = self._progress, sum(totals)
+        went_on = self.leads_anywhere(totals) and self._progress > before
+        if went_on:
+            self.deaths = self._errors = 0
+        return went_on
+
+    def died(self, totals: Totals, by_error: bool) -> None:
+        if not self.went_on(totals):
+            self.deaths += 1
+            self._errors += by_error
+
+
+class Prospects:
+    """The judge of one node."""
+
+    def __init__(
+        self, options: ProspectOptions, rng: random.Random,
+        totals: Callable[[SlotAssignment], Totals] = lambda work: Totals(),
+    ) -> None:
+        self._options = options
+        self._rng = rng
+        self._totals = totals
+        self._policies: dict[int, RestartPolicy] = {}
+        """By port."""
+        self._streaks: dict[str, _Streak] = {}
+        """By id of the topology."""
+
+    def begin(self, port: int) -> None:
+        """A slot has new work."""
+        self._policy(port).reset()
+
+    def reset(self, port: int, work: SlotAssignment) -> None:
+        """An operator said: try again."""
+        self._policy(port).reset()
+        self._streaks.pop(work.topology.id, None)
+
+    def died(
+        self, port: int, work: SlotAssignment, now: float, lived_secs: float, by_error: bool, nearer: bool
+    ) -> Verdict:
+        """A worker has ended without being told to. `by_error`: of user code; `nearer`: to a dead letter."""
+        totals, streak = self._totals(work), self._streak(work)
+        streak.died(totals, by_error)
+        excused = nearer and streak.leads_anywhere(totals)
+        then = self._policy(port).died(now, lived_secs, excused)
+        return Verdict(then, excused, streak.deaths, streak.is_hopeless)
+
+    def fork_refused(self, port: int, work: SlotAssignment) -> Verdict:
+        """The machine could not fork: the slot is not to blame, but the topology gets nowhere."""
+        streak = self._streak(work)
+        streak.died(self._totals(work), by_error=False)
+        return Verdict(self._policy(port).fork_refused(), False, streak.deaths, streak.is_hopeless)
+
+    def is_hopeless(self, work: SlotAssignment) -> bool:
+        """Whether the topology still gets nowhere, as its counters stand now."""
+        streak = self._streak(work)
+        return streak.is_hopeless and not streak.went_on(self._totals(work))
+
+    def keep_only(self, topologies: Collection[str]) -> None:
+        """Forget other topologies."""
+        self._streaks = {key: streak for key, streak in self._streaks.items() if key in topologies}
+
+    def _policy(self, port: int) -> RestartPolicy:
+        return self._policies.setdefault(port, RestartPolicy(self._options.restart, self._rng))
+
+    def _streak(self, work: SlotAssignment) -> _Streak:
+        return self._streaks.setdefault(work.topology.id, _Streak(self._options))
