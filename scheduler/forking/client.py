@@ -23,7 +23,7 @@ from squall.engine.errors import ClusterError, ProtocolError
 from squall.scheduler.common.messages import WorkerBoot
 from squall.scheduler.forking.interpreter import interpreter
 from squall.scheduler.forking.module import ChildProcess, fork_module
-from squall.scheduler.forking.wire import ChildExited, Forked, ForkRefused, ForkRequest, Received, ZygoteChannel
+from squall.scheduler.forking.wire import ChildExited, Forked, ForkingParentChannel, ForkRefused, ForkRequest, Received
 
 _MODULE = "squall.scheduler.forking.parent"
 WORKER_ENTRY = "squall.scheduler.worker.main:worker_main"
@@ -40,28 +40,28 @@ class ForkedChild(NamedTuple):
     incarnation: int
 
 
-class ZygoteEnded(NamedTuple):
+class ForkingParentEnded(NamedTuple):
     """The forking parent has gone; its last event."""
 
     reason: str
 
 
-ZygoteEvent = ForkedChild | ForkRefused | ChildExited | ZygoteEnded
+ForkingParentEvent = ForkedChild | ForkRefused | ChildExited | ForkingParentEnded
 
 
-class ZygoteClient:
+class ForkingParentClient:
     """A running forking parent. Owner: the supervisor's loop; `start` from its main thread."""
 
-    def __init__(self, child: ChildProcess, channel: ZygoteChannel) -> None:
+    def __init__(self, child: ChildProcess, channel: ForkingParentChannel) -> None:
         self._child = child
         self._channel = channel
-        self._kept: deque[ZygoteEvent] = deque()
+        self._kept: deque[ForkingParentEvent] = deque()
         self._ended = False
         self._poll = select.poll()
         self._poll.register(channel, select.POLLIN)
 
     @classmethod
-    def start(cls, *, forked: bool = False) -> ZygoteClient:
+    def start(cls, *, forked: bool = False) -> ForkingParentClient:
         """Start one: as a new interpreter, or `forked` from this process while it has one thread and no ZeroMQ context
         yet, with half of what it needs imported. Returns at once; requests wait in the socket until it has the rest."""
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -73,7 +73,7 @@ class ZygoteClient:
             raise ClusterError(f"cannot start the forking parent: {error}") from error
         finally:
             theirs.close()
-        return cls(child, ZygoteChannel(ours))
+        return cls(child, ForkingParentChannel(ours))
 
     @property
     def pid(self) -> int:
@@ -111,7 +111,7 @@ class ZygoteClient:
             raise ClusterError(f"no worker for port {boot.port}: the forking parent has ended")
         raise ClusterError(f"no worker for port {boot.port}: the forking parent did not answer in {timeout_secs:g} s")
 
-    def events(self) -> list[ZygoteEvent]:
+    def events(self) -> list[ForkingParentEvent]:
         """What has happened since the last call. Does not wait."""
         events = list(self._kept)
         self._kept.clear()
@@ -138,7 +138,7 @@ class ZygoteClient:
             self._child.kill()
             self._child.wait()
 
-    def _read(self, timeout_secs: float) -> list[ZygoteEvent]:
+    def _read(self, timeout_secs: float) -> list[ForkingParentEvent]:
         """Events of the next bytes to arrive, if any do in time."""
         if self._ended or not self._poll.poll(timeout_secs * 1000):
             return []
@@ -150,7 +150,7 @@ class ZygoteClient:
             reason = str(error)
             self.kill()
         self._ended = True
-        return [ZygoteEnded(reason)]
+        return [ForkingParentEnded(reason)]
 
 
 def _fork(fd: int) -> ChildProcess:
@@ -166,7 +166,7 @@ def _answers(event: ForkedChild | ForkRefused, boot: WorkerBoot) -> bool:
     return (event.port, event.incarnation) == (boot.port, boot.incarnation)
 
 
-def _event(received: Received) -> ZygoteEvent:
+def _event(received: Received) -> ForkingParentEvent:
     frame = received.frame
     if isinstance(frame, Forked):
         return ForkedChild(frame.pid, received.descriptors[0], frame.port, frame.incarnation)

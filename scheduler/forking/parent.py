@@ -1,4 +1,4 @@
-"""The forking parent (zygote): a process that has everything imported and does nothing but fork workers.
+"""The forking parent: a process that has everything imported and does nothing but fork workers.
 
 Guarantees
     * It has one thread and no ZeroMQ context, checked before every fork, so a child begins in a sane process.
@@ -33,7 +33,7 @@ from squall.scheduler.common import process
 from squall.scheduler.common.daemon_log import log_to_stderr
 from squall.scheduler.common.messages import WorkerBoot
 from squall.scheduler.forking.child import fork
-from squall.scheduler.forking.wire import ChildExited, Forked, ForkRefused, ForkRequest, ZygoteChannel
+from squall.scheduler.forking.wire import ChildExited, Forked, ForkingParentChannel, ForkRefused, ForkRequest
 from squall.scheduler.forking.worker_child import run_child
 
 PRELOADED_MODULES = (
@@ -62,10 +62,10 @@ def preload() -> None:
     gc.freeze()
 
 
-class Zygote:
+class ForkingLoop:
     """The loop: fork on request, reap on SIGCHLD, end with the supervisor."""
 
-    def __init__(self, channel: ZygoteChannel) -> None:
+    def __init__(self, channel: ForkingParentChannel) -> None:
         self._channel = channel
         self._children: dict[int, int] = {}
         """pid -> pidfd of every child that has not been reaped."""
@@ -134,9 +134,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     log_to_stderr()
     os.umask(UMASK)
-    with contextlib.closing(ZygoteChannel(socket.socket(fileno=options.fd))) as channel:
+    with contextlib.closing(ForkingParentChannel(socket.socket(fileno=options.fd))) as channel:
         preload()
-        Zygote(channel).run()
+        ForkingLoop(channel).run()
     return 0
 
 

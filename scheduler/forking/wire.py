@@ -55,28 +55,28 @@ class ChildExited(Wire, frozen=True, tag=True):
     status: int
 
 
-ZygoteFrame = ForkRequest | Forked | ForkRefused | ChildExited
+ForkingParentFrame = ForkRequest | Forked | ForkRefused | ChildExited
 
 
 class Received(NamedTuple):
-    frame: ZygoteFrame
+    frame: ForkingParentFrame
     descriptors: list[int]
 
 
-class ZygoteChannel:
+class ForkingParentChannel:
     """One end of the socket pair. One owner thread."""
 
     def __init__(self, sock: socket.socket) -> None:
         self.socket = sock
         self._encoder = msgspec.msgpack.Encoder()
-        self._decoder = msgspec.msgpack.Decoder(ZygoteFrame)
+        self._decoder = msgspec.msgpack.Decoder(ForkingParentFrame)
         self._buffer = bytearray()
         self._descriptors: deque[int] = deque()
 
     def fileno(self) -> int:
         return self.socket.fileno()
 
-    def send(self, frame: ZygoteFrame, descriptors: tuple[int, ...] = ()) -> None:
+    def send(self, frame: ForkingParentFrame, descriptors: tuple[int, ...] = ()) -> None:
         """Send a frame; waits while the peer does not read. BrokenPipeError if it has gone."""
         body = self._encoder.encode(frame)
         if len(body) > MAX_FRAME_BYTES:
@@ -117,9 +117,9 @@ class ZygoteChannel:
             received.append(Received(frame, taken))
         return received
 
-    def _decode(self, body: bytes) -> ZygoteFrame:
+    def _decode(self, body: bytes) -> ForkingParentFrame:
         try:
-            frame: ZygoteFrame = self._decoder.decode(body)
+            frame: ForkingParentFrame = self._decoder.decode(body)
         except msgspec.DecodeError as error:
             raise ProtocolError(f"frame of the forking parent's socket is no known message: {error}") from None
         return frame

@@ -18,7 +18,7 @@ import zmq
 from squall.engine.errors import ClusterError
 from squall.scheduler.common.messages import WorkerBoot
 from squall.scheduler.common.restart_policy import GiveUp, RestartPolicy, RestartPolicyOptions
-from squall.scheduler.forking.client import ZygoteClient, ZygoteEnded, ZygoteEvent
+from squall.scheduler.forking.client import ForkingParentClient, ForkingParentEnded, ForkingParentEvent
 from squall.scheduler.forking.wire import ChildExited
 
 log = logging.getLogger(__name__)
@@ -31,7 +31,7 @@ class ForkingParent:
         self._poller = poller
         self._entry = entry
         self._policy = RestartPolicy(RestartPolicyOptions(), rng)
-        self._client: ZygoteClient | None = None
+        self._client: ForkingParentClient | None = None
         self._started_at = 0.0
         self._start_at: float | None = None
         self._start(now, forked=True)
@@ -56,12 +56,12 @@ class ForkingParent:
             raise ClusterError("the forking parent has died and is not back yet")
         self._client.request_fork(boot, self._entry)
 
-    def events(self, now: float) -> list[ZygoteEvent]:
-        """What has happened, ends of workers last. After a ZygoteEnded a successor is there or will come."""
+    def events(self, now: float) -> list[ForkingParentEvent]:
+        """What has happened, ends of workers last. After a ForkingParentEnded a successor is there or will come."""
         if self._client is None:
             return []
         events = self._client.events()
-        if events and isinstance(events[-1], ZygoteEnded):
+        if events and isinstance(events[-1], ForkingParentEnded):
             self._replace(events[-1].reason, now)
         # A worker's end leads to a fork request: to the successor, which must not be taken for one that is lost.
         return sorted(events, key=lambda event: isinstance(event, ChildExited))
@@ -87,7 +87,7 @@ class ForkingParent:
 
     def _start(self, now: float, *, forked: bool = False) -> None:
         self._start_at = None
-        self._client = ZygoteClient.start(forked=forked)
+        self._client = ForkingParentClient.start(forked=forked)
         self._started_at = now
         self._poller.register(self._client.fileno(), zmq.POLLIN)
         log.info("forking parent %d started", self._client.pid)

@@ -35,7 +35,7 @@ from squall.scheduler.common.messages import (
 )
 from squall.scheduler.common.progress_watch import ProgressWatch
 from squall.scheduler.common.python_stacks import CRASH_SIGNALS
-from squall.scheduler.forking.client import ForkedChild, ZygoteEnded, ZygoteEvent
+from squall.scheduler.forking.client import ForkedChild, ForkingParentEnded, ForkingParentEvent
 from squall.scheduler.forking.wire import ChildExited, ForkRefused
 from squall.scheduler.records.worker_ledger import Survivor, WorkerLedger
 from squall.scheduler.supervisor.decisions import Order, Supervisor
@@ -186,11 +186,11 @@ class SupervisorLoop:
             self._dispatcher.carry_out(self._orders_of(event, now))
             if isinstance(event, ChildExited):
                 self._watch.forget(event.pid)
-            elif isinstance(event, ZygoteEnded):
+            elif isinstance(event, ForkingParentEnded):
                 # Its dead children are ours now, and it is no longer in the way of finding them.
                 self.reap_strays()
 
-    def _orders_of(self, event: ZygoteEvent, now: float) -> list[Order]:
+    def _orders_of(self, event: ForkingParentEvent, now: float) -> list[Order]:
         match event:
             case ForkedChild(pid, pidfd, port, incarnation):
                 self._watch.add(pid, pidfd)
@@ -205,7 +205,7 @@ class SupervisorLoop:
                 return self._supervisor.fork_refused(port, incarnation, error, now)
             case ChildExited(pid, status):
                 return self._exited(pid, status, now)
-            case ZygoteEnded(reason):
+            case ForkingParentEnded(reason):
                 return self._supervisor.forking_parent_ended(f"the forking parent has ended: {reason}", now)
 
     def _take_workers(self, now: float) -> None:

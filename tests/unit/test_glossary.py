@@ -10,8 +10,9 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 GLOSSARY = ROOT / "docs" / "glossary.md"
 ROOMS = ("engine", "ipc", "scheduler", "pipeline", "squall")
-RETIRED = ("lane", "lanes", "ack_lanes")
-"""Two things had this name: the quarantine of suspects, and the rings that acks take through shared memory."""
+RETIRED = ("lane", "lanes", "ack_lanes", "[Zz]ygote[A-Za-z]*")
+"""Patterns. A lane was the quarantine of suspects and the rings that acks take through shared memory; the forking
+parent had two names."""
 
 
 def terms() -> list[str]:

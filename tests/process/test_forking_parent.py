@@ -18,15 +18,15 @@ import pytest
 
 from squall.engine.errors import ClusterError
 from squall.scheduler.common import process
-from squall.scheduler.forking.client import ZygoteClient, ZygoteEnded
+from squall.scheduler.forking.client import ForkingParentClient, ForkingParentEnded
 from squall.scheduler.forking.wire import ChildExited
 from tests.process.scheduler_tools import boot, children_of, entry, eventually, importable_tests, is_alive
 
 
 @pytest.fixture
-def zygote() -> Iterator[ZygoteClient]:
+def parent() -> Iterator[ForkingParentClient]:
     with importable_tests():
-        client = ZygoteClient.start()
+        client = ForkingParentClient.start()
     yield client
     client.close()
 
@@ -44,7 +44,7 @@ def wait_readable(fd: int, what: str) -> None:
     assert poll.poll(15_000), f"waited 15 s in vain for {what}"
 
 
-def exit_of(client: ZygoteClient, pid: int) -> int:
+def exit_of(client: ForkingParentClient, pid: int) -> int:
     """Wait for the exit event of a child; its status."""
     seen: list[ChildExited] = []
 
@@ -55,28 +55,28 @@ def exit_of(client: ZygoteClient, pid: int) -> int:
     return eventually(f"the exit of {pid}", found)[0] - 1
 
 
-def test_twenty_children_one_killed(zygote: ZygoteClient, tmp_path: Path) -> None:
+def test_twenty_children_one_killed(parent: ForkingParentClient, tmp_path: Path) -> None:
     before = len(os.listdir("/proc/self/fd"))
-    children = [zygote.fork(boot(tmp_path / "log", 6700 + n), entry("sleeper")) for n in range(20)]
+    children = [parent.fork(boot(tmp_path / "log", 6700 + n), entry("sleeper")) for n in range(20)]
     assert len({child.pid for child in children}) == 20
     assert [child.port for child in children] == [6700 + n for n in range(20)]
-    assert children_of(zygote.pid).keys() == {child.pid for child in children}
+    assert children_of(parent.pid).keys() == {child.pid for child in children}
 
     victim = children[7]
     process.send_signal(victim.pidfd, signal.SIGKILL)
     wait_readable(victim.pidfd, "the pidfd of a killed child")
-    assert process.describe_status(exit_of(zygote, victim.pid)) == "killed by SIGKILL"
+    assert process.describe_status(exit_of(parent, victim.pid)) == "killed by SIGKILL"
     assert not process.send_signal(victim.pidfd, signal.SIGKILL)
     alive = {child.pid for child in children if child is not victim}
-    assert children_of(zygote.pid).keys() == alive
+    assert children_of(parent.pid).keys() == alive
 
     for child in children:
         process.send_signal(child.pidfd, signal.SIGKILL)
-    eventually("the forking parent to reap all", lambda: not children_of(zygote.pid))
+    eventually("the forking parent to reap all", lambda: not children_of(parent.pid))
     for child in children:
         os.close(child.pidfd)
     assert len(os.listdir("/proc/self/fd")) == before
-    assert len(os.listdir(f"/proc/{zygote.pid}/fd")) <= 3 + 3
+    assert len(os.listdir(f"/proc/{parent.pid}/fd")) <= 3 + 3
 
 
 @pytest.mark.parametrize(
@@ -89,21 +89,21 @@ def test_twenty_children_one_killed(zygote: ZygoteClient, tmp_path: Path) -> Non
         ("missing", "exited with code 1", "has no attribute 'missing'"),
     ],
 )
-def test_how_a_child_ends(zygote: ZygoteClient, tmp_path: Path, name: str, text: str, log: str) -> None:
-    child = zygote.fork(boot(tmp_path / "log"), entry(name))
-    assert process.describe_status(exit_of(zygote, child.pid)) == text
+def test_how_a_child_ends(parent: ForkingParentClient, tmp_path: Path, name: str, text: str, log: str) -> None:
+    child = parent.fork(boot(tmp_path / "log"), entry(name))
+    assert process.describe_status(exit_of(parent, child.pid)) == text
     assert log in (tmp_path / "log").read_text()
     os.close(child.pidfd)
 
 
-def test_a_child_looks_like_a_fresh_process(zygote: ZygoteClient, tmp_path: Path) -> None:
-    earlier = zygote.fork(boot(tmp_path / "earlier log"), entry("code_5"))
+def test_a_child_looks_like_a_fresh_process(parent: ForkingParentClient, tmp_path: Path) -> None:
+    earlier = parent.fork(boot(tmp_path / "earlier log"), entry("code_5"))
     os.close(earlier.pidfd)
-    exit_of(zygote, earlier.pid)
+    exit_of(parent, earlier.pid)
     log = tmp_path / "log"
     log.write_text("earlier incarnation\n")
-    child = zygote.fork(boot(log, port=6711), entry("describer"))
-    assert exit_of(zygote, child.pid) == 0
+    child = parent.fork(boot(log, port=6711), entry("describer"))
+    assert exit_of(parent, child.pid) == 0
     os.close(child.pidfd)
     first, facts_line = log.read_text().splitlines()
     assert first == "earlier incarnation"
@@ -119,19 +119,21 @@ def test_a_child_looks_like_a_fresh_process(zygote: ZygoteClient, tmp_path: Path
     }
 
 
-def test_a_log_that_cannot_be_opened_does_not_keep_a_worker_from_running(zygote: ZygoteClient, tmp_path: Path) -> None:
-    child = zygote.fork(boot(tmp_path / "no such directory" / "log"), entry("code_5"))
-    assert process.describe_status(exit_of(zygote, child.pid)) == "exited with code 5"
+def test_a_log_that_cannot_be_opened_does_not_keep_a_worker_from_running(
+    parent: ForkingParentClient, tmp_path: Path
+) -> None:
+    child = parent.fork(boot(tmp_path / "no such directory" / "log"), entry("code_5"))
+    assert process.describe_status(exit_of(parent, child.pid)) == "exited with code 5"
     os.close(child.pidfd)
 
 
-def test_the_group_is_killed_with_its_leader_or_after_it(zygote: ZygoteClient, tmp_path: Path) -> None:
+def test_the_group_is_killed_with_its_leader_or_after_it(parent: ForkingParentClient, tmp_path: Path) -> None:
     log = tmp_path / "log"
-    child = zygote.fork(boot(log), entry("grandparent"))
+    child = parent.fork(boot(log), entry("grandparent"))
     grandchild = int(eventually("the grandchild", lambda: log.exists() and log.read_text().strip()))
     process.send_signal(child.pidfd, signal.SIGKILL)
     wait_readable(child.pidfd, "the end of the leader")
-    exit_of(zygote, child.pid)
+    exit_of(parent, child.pid)
     assert is_alive(grandchild)
     assert process.send_signal_to_group(child.pidfd, child.pid, signal.SIGKILL)
     eventually("the end of the grandchild", lambda: not is_alive(grandchild))
@@ -141,11 +143,11 @@ def test_the_group_is_killed_with_its_leader_or_after_it(zygote: ZygoteClient, t
 @pytest.mark.usefixtures("subreaper")
 def test_workers_outlive_their_forking_parent_and_are_reaped_by_the_subreaper(tmp_path: Path) -> None:
     with importable_tests():
-        first, second = ZygoteClient.start(), ZygoteClient.start()
+        first, second = ForkingParentClient.start(), ForkingParentClient.start()
     children = [first.fork(boot(tmp_path / "log", 6700 + n), entry("sleeper")) for n in range(3)]
     first.kill()
     assert eventually("the end of the forking parent", first.events) == [
-        ZygoteEnded("the other end of the forking parent's socket has gone")
+        ForkingParentEnded("the other end of the forking parent's socket has gone")
     ]
     assert first.events() == []
     with pytest.raises(ClusterError, match="cannot ask the forking parent"):
@@ -173,7 +175,7 @@ def test_workers_outlive_their_forking_parent_and_are_reaped_by_the_subreaper(tm
 @pytest.mark.usefixtures("subreaper")
 def test_the_forking_parent_ends_with_its_supervisor_and_its_workers_live(tmp_path: Path) -> None:
     with importable_tests():
-        client = ZygoteClient.start()
+        client = ForkingParentClient.start()
     child = client.fork(boot(tmp_path / "log"), entry("sleeper"))
     started = time.monotonic()
     client.close()
@@ -187,30 +189,30 @@ def test_the_forking_parent_ends_with_its_supervisor_and_its_workers_live(tmp_pa
 
 
 def test_a_hanging_forking_parent_is_told_by_the_deadline_and_can_be_closed(
-    zygote: ZygoteClient, tmp_path: Path
+    parent: ForkingParentClient, tmp_path: Path
 ) -> None:
-    child = zygote.fork(boot(tmp_path / "log"), entry("code_5"))
+    child = parent.fork(boot(tmp_path / "log"), entry("code_5"))
     os.close(child.pidfd)
-    exit_of(zygote, child.pid)
-    os.kill(zygote.pid, signal.SIGSTOP)
+    exit_of(parent, child.pid)
+    os.kill(parent.pid, signal.SIGSTOP)
     with pytest.raises(ClusterError, match=r"did not answer in 0\.2 s"):
-        zygote.fork(boot(tmp_path / "log"), entry("sleeper"), timeout_secs=0.2)
-    zygote.kill()
+        parent.fork(boot(tmp_path / "log"), entry("sleeper"), timeout_secs=0.2)
+    parent.kill()
 
 
-def test_a_boot_larger_than_the_sockets_buffer_arrives(zygote: ZygoteClient, tmp_path: Path) -> None:
+def test_a_boot_larger_than_the_sockets_buffer_arrives(parent: ForkingParentClient, tmp_path: Path) -> None:
     small = boot(tmp_path / "log")
     big = msgspec.structs.replace(small.topology, conf={f"key {n}": "x" * 1000 for n in range(2000)})
-    child = zygote.fork(msgspec.structs.replace(small, topology=big), entry("code_5"))
-    assert process.describe_status(exit_of(zygote, child.pid)) == "exited with code 5"
+    child = parent.fork(msgspec.structs.replace(small, topology=big), entry("code_5"))
+    assert process.describe_status(exit_of(parent, child.pid)) == "exited with code 5"
     os.close(child.pidfd)
 
 
-def test_the_forking_parent_has_one_thread(zygote: ZygoteClient, tmp_path: Path) -> None:
-    child = zygote.fork(boot(tmp_path / "log"), entry("sleeper"))
-    assert len(os.listdir(f"/proc/{zygote.pid}/task")) == 1
+def test_the_forking_parent_has_one_thread(parent: ForkingParentClient, tmp_path: Path) -> None:
+    child = parent.fork(boot(tmp_path / "log"), entry("sleeper"))
+    assert len(os.listdir(f"/proc/{parent.pid}/task")) == 1
     process.send_signal(child.pidfd, signal.SIGKILL)
-    exit_of(zygote, child.pid)
+    exit_of(parent, child.pid)
     os.close(child.pidfd)
 
 
