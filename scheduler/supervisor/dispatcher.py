@@ -21,14 +21,10 @@ from typing import NamedTuple
 import msgspec
 
 from squall.engine.errors import ClusterError
-from squall.ipc.control import ControlServer
-from squall.ipc.rundir import RunDir
 from squall.scheduler.common.messages import SetStatus, SlotChanged, StopWorker, WorkerBoot
 from squall.scheduler.common.python_stacks import DUMP_SIGNAL, log_size, python_stack
-from squall.scheduler.records.worker_ledger import WorkerLedger
-from squall.scheduler.supervisor.decisions import Order, Supervisor
-from squall.scheduler.supervisor.forking_parent import ForkingParent
-from squall.scheduler.supervisor.history import History, Step
+from squall.scheduler.supervisor.decisions import Order
+from squall.scheduler.supervisor.history import Step
 from squall.scheduler.supervisor.instruction import (
     ArmTimer,
     DumpStacks,
@@ -42,9 +38,7 @@ from squall.scheduler.supervisor.instruction import (
     SetVerdict,
     Signal,
 )
-from squall.scheduler.supervisor.nimbus_link import NimbusLink
-from squall.scheduler.supervisor.node_boards import NodeBoards
-from squall.scheduler.supervisor.worker_watch import WorkerWatch
+from squall.scheduler.supervisor.parts import Parts
 
 HEAR_PATIENCE_SECS = 2.0
 """Four times what a worker takes at most to find its new supervisor."""
@@ -61,29 +55,10 @@ class _Untold(NamedTuple):
 class Dispatcher:
     """The hands of one supervisor. It does not own what it is given."""
 
-    def __init__(
-        self,
-        node: str,
-        supervisor: Supervisor,
-        boards: NodeBoards,
-        server: ControlServer,
-        nimbus: NimbusLink,
-        forking_parent: ForkingParent,
-        watch: WorkerWatch,
-        ledger: WorkerLedger,
-        history: History,
-        files: RunDir,
-    ) -> None:
-        self._node = node
-        self._files = files
-        self._supervisor = supervisor
-        self._boards = boards
-        self._server = server
-        self._nimbus = nimbus
-        self._forking_parent = forking_parent
-        self._watch = watch
-        self._ledger = ledger
-        self._history = history
+    def __init__(self, parts: Parts) -> None:
+        self._parts = parts
+        self._supervisor = parts.supervisor
+        self._watch = parts.watch
         self._boots: dict[int, WorkerBoot] = {}
         """port -> boot of the worker that was asked for last."""
         self._stacks_from: dict[int, int] = {}
@@ -106,16 +81,16 @@ class Dispatcher:
 
     def note(self, port: int, pid: int) -> None:
         """Note down the worker that was forked for a port, for a successor of this supervisor."""
-        self._ledger.write(self._boots[port], pid)
+        self._parts.ledger.write(self._boots[port], pid)
 
     def _carry_out_one(self, port: int, instruction: Instruction) -> list[Order]:
         """Orders that the order itself led to."""
         match instruction:
             case SetBoard():
-                if not self._boards.write(instruction, self._watch.started_ticks(instruction.pid)):
+                if not self._parts.boards.write(instruction, self._watch.started_ticks(instruction.pid)):
                     log.warning("port %d is overtaken on its status board: %s", port, instruction)
             case SetVerdict():
-                self._boards.write_verdict(instruction)
+                self._parts.boards.write_verdict(instruction)
             case Report(changed):
                 self._report(changed)
             case Fork(boot):
@@ -132,7 +107,7 @@ class Dispatcher:
             case ArmTimer(at_secs):
                 self.timers[port] = at_secs
             case ReplaceForkingParent(reason):
-                self._forking_parent.replace(reason)
+                self._parts.forking_parent.replace(reason)
         return []
 
     def stack_of(self, port: int) -> str:
@@ -143,7 +118,7 @@ class Dispatcher:
     def _report(self, changed: SlotChanged) -> None:
         self._record(changed)
         _log_change(changed)
-        self._nimbus.report(changed)
+        self._parts.nimbus.report(changed)
         if changed.event in ("died", "stopped"):
             self._remove_socket(changed)
 
@@ -152,7 +127,7 @@ class Dispatcher:
         boot = self._boots.get(changed.port)
         index = -1 if boot is None else boot.slot_index
         try:
-            self._history.append(
+            self._parts.history.append(
                 Step(
                     changed.at_monotonic_secs, changed.node, changed.port, changed.event, changed.topology_id, index,
                     changed.incarnation, changed.pid, changed.reason, changed.excused,
@@ -165,7 +140,7 @@ class Dispatcher:
         """One that was killed leaves its socket behind."""
         boot = self._boots.get(changed.port)
         if boot is not None and boot.incarnation == changed.incarnation:
-            self._files.worker_socket(
+            self._parts.run_dir.worker_socket(
                 boot.topology.id, boot.assignment.version, boot.node, boot.port, boot.incarnation
             ).unlink(missing_ok=True)
 
@@ -173,10 +148,10 @@ class Dispatcher:
         """Those of workers that ended while no supervisor was there. Called when the survivors were taken in."""
         for port in self._supervisor.slots:
             boot = self._boots.get(port)
-            present = boot and self._files.worker_socket(
+            present = boot and self._parts.run_dir.worker_socket(
                 boot.topology.id, boot.assignment.version, boot.node, boot.port, boot.incarnation
             )
-            for path in self._files.worker_sockets(self._node, port):
+            for path in self._parts.run_dir.worker_sockets(self._parts.node, port):
                 if path != present:
                     path.unlink(missing_ok=True)
 
@@ -184,7 +159,7 @@ class Dispatcher:
         self._boots[boot.port] = boot
         self._stacks_from[boot.port] = log_size(boot.log_path)
         try:
-            self._forking_parent.request_fork(boot)
+            self._parts.forking_parent.request_fork(boot)
         except ClusterError as error:
             return self._supervisor.fork_refused(boot.port, boot.incarnation, str(error), time.monotonic())
         return []
@@ -195,7 +170,7 @@ class Dispatcher:
         if boot is not None and boot.sender == sender:
             return True
         log.warning("%s is not the worker of port %d: it is told to stop", sender, port)
-        self._server.send_event(sender, StopWorker())
+        self._parts.server.send_event(sender, StopWorker())
         return False
 
     def heard(self, port: int, incarnation: int) -> None:
@@ -221,7 +196,7 @@ class Dispatcher:
     def _send(self, port: int, incarnation: int, message: SetStatus | StopWorker) -> None:
         self._untold.pop(port, None)
         boot = self._boots.get(port)
-        if boot is not None and boot.incarnation == incarnation and self._server.send_event(boot.sender, message):
+        if boot is not None and boot.incarnation == incarnation and self._parts.server.send_event(boot.sender, message):
             if isinstance(message, SetStatus):
                 self._note_status(port, message.status)
         elif self._is_present(port, incarnation):

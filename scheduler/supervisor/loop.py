@@ -22,8 +22,8 @@ import zmq
 
 from squall.engine.errors import ClusterError, ProtocolError
 from squall.ipc.board import READY, STARTING
-from squall.ipc.control import ControlServer, Incoming
-from squall.ipc.rundir import Presence, RunDir
+from squall.ipc.control import Incoming
+from squall.ipc.rundir import Presence
 from squall.scheduler.common import process
 from squall.scheduler.common.messages import (
     AssignNode,
@@ -37,16 +37,11 @@ from squall.scheduler.common.progress_watch import ProgressWatch
 from squall.scheduler.common.python_stacks import CRASH_SIGNALS
 from squall.scheduler.forking.client import ForkedChild, ForkingParentEnded, ForkingParentEvent
 from squall.scheduler.forking.wire import ChildExited, ForkRefused
-from squall.scheduler.records.worker_ledger import Survivor, WorkerLedger
-from squall.scheduler.supervisor.decisions import Order, Supervisor
+from squall.scheduler.records.worker_ledger import Survivor
+from squall.scheduler.supervisor.decisions import Order
 from squall.scheduler.supervisor.dispatcher import Dispatcher
-from squall.scheduler.supervisor.forking_parent import ForkingParent
-from squall.scheduler.supervisor.history import History
-from squall.scheduler.supervisor.nimbus_link import NimbusLink
-from squall.scheduler.supervisor.node_boards import NodeBoards
-from squall.scheduler.supervisor.prospects import Prospects
+from squall.scheduler.supervisor.parts import Parts
 from squall.scheduler.supervisor.worker_life import Remains, SlotOptions, SlotState
-from squall.scheduler.supervisor.worker_watch import WorkerWatch
 
 FRAMES_PER_TURN = 100
 SWEEP_SECS = 1.0
@@ -59,44 +54,27 @@ log = logging.getLogger(__name__)
 class SupervisorLoop:
     """One supervisor's loop. It does not own what it is given."""
 
-    def __init__(
-        self,
-        node: str,
-        supervisor: Supervisor,
-        boards: NodeBoards,
-        prospects: Prospects,
-        server: ControlServer,
-        nimbus: NimbusLink,
-        poller: zmq.Poller,
-        forking_parent: ForkingParent,
-        ledger: WorkerLedger,
-        history: History,
-        run_dir: RunDir,
-    ) -> None:
-        self._node = node
-        self._supervisor = supervisor
-        self._boards = boards
-        self._prospects = prospects
-        self._server = server
-        self._nimbus = nimbus
+    def __init__(self, parts: Parts, poller: zmq.Poller) -> None:
+        self._parts = parts
+        self._supervisor = parts.supervisor
+        self._boards = parts.boards
+        self._prospects = parts.prospects
+        self._nimbus = parts.nimbus
+        self._forking_parent = parts.forking_parent
+        self._watch = parts.watch
         self._poller = poller
-        self._forking_parent = forking_parent
-        self._watch = WorkerWatch(poller)
-        self._ledger = ledger
-        self._dispatcher = Dispatcher(
-            node, supervisor, boards, server, nimbus, forking_parent, self._watch, ledger, history, run_dir
-        )
-        self._presence = Presence(run_dir.path)
+        self._dispatcher = Dispatcher(parts)
+        self._presence = Presence(parts.run_dir.path)
         self._progress = ProgressWatch(2 * SWEEP_SECS)
         self._sweep_at = 0.0
         self._leave_at: float | None = None
-        for source in (*server.sources, *nimbus.sources):
+        for source in (*parts.server.sources, *parts.nimbus.sources):
             poller.register(source, zmq.POLLIN)
 
     def adopt(self) -> None:
         """Take over the workers that outlived an earlier supervisor of this node. Called before `run`."""
         for port in self._supervisor.slots:
-            survivor = self._ledger.survivor(port)
+            survivor = self._parts.ledger.survivor(port)
             if survivor is not None:
                 self._adopt(survivor)
         self._dispatcher.remove_old_sockets()
@@ -210,7 +188,7 @@ class SupervisorLoop:
 
     def _take_workers(self, now: float) -> None:
         for _ in range(FRAMES_PER_TURN):
-            incoming = self._server.recv()
+            incoming = self._parts.server.recv()
             if incoming is None:
                 return
             try:
@@ -256,12 +234,12 @@ class SupervisorLoop:
         for port, work in wanted.slots.items():
             try:
                 if port not in self._supervisor.slots:
-                    raise ClusterError(f"{self._node} has no port {port}")
+                    raise ClusterError(f"{self._parts.node} has no port {port}")
                 self._boards.admit(work)
             except ClusterError as error:
                 log.error("assignment refused: %s", error)
                 self._nimbus.report(
-                    SlotChanged(self._node, port, work.topology.id, 0, "failed", 0, now, reason=str(error))
+                    SlotChanged(self._parts.node, port, work.topology.id, 0, "failed", 0, now, reason=str(error))
                 )
                 continue
             possible[port] = work
@@ -283,7 +261,7 @@ class SupervisorLoop:
                 log.error("the run directory was removed: leaving")
                 self.leave(SlotOptions().stop_grace_secs)
         if self._leave_at is not None and now >= self._leave_at and not self._supervisor.is_empty:
-            raise ClusterError(f"{self._node} leaves workers behind that do not end, not even by SIGKILL")
+            raise ClusterError(f"{self._parts.node} leaves workers behind that do not end, not even by SIGKILL")
 
     def _forget_others(self) -> None:
         assignments = self._supervisor.assignments()

@@ -43,9 +43,11 @@ from squall.scheduler.supervisor.history import BEGIN, History, Step
 from squall.scheduler.supervisor.loop import SupervisorLoop
 from squall.scheduler.supervisor.nimbus_link import NimbusLink
 from squall.scheduler.supervisor.node_boards import NodeBoards
+from squall.scheduler.supervisor.parts import Parts
 from squall.scheduler.supervisor.prospects import ProspectOptions, Prospects
 from squall.scheduler.supervisor.slot import Slot
 from squall.scheduler.supervisor.worker_life import SlotOptions, SlotPlace
+from squall.scheduler.supervisor.worker_watch import WorkerWatch
 
 log = logging.getLogger(__name__)
 
@@ -85,22 +87,22 @@ class SupervisorProcess:
         self._server = ControlServer(run_dir.node_socket(node), key, f"supervisor:{node}", self._context)
         client = ControlClient(run_dir.nimbus_socket, key, f"supervisor:{node}", self._context)
         self._nimbus = NimbusLink(client, RegisterSupervisor(node, options.ports, os.getpid()))
-        supervisor = Supervisor(slots)
-        self._history = History(run_dir.history(node))
-        self._history.append(Step(time.monotonic(), node, 0, BEGIN, pid=os.getpid()))
-        self._loop = SupervisorLoop(
-            node,
-            supervisor,
-            self._boards,
-            prospects,
-            self._server,
-            self._nimbus,
-            self._poller,
-            self._forking_parent,
-            WorkerLedger(run_dir, node),
-            self._history,
-            run_dir,
+        history = History(run_dir.history(node))
+        history.append(Step(time.monotonic(), node, 0, BEGIN, pid=os.getpid()))
+        parts = Parts(
+            node=node,
+            supervisor=Supervisor(slots),
+            boards=self._boards,
+            prospects=prospects,
+            server=self._server,
+            nimbus=self._nimbus,
+            forking_parent=self._forking_parent,
+            watch=WorkerWatch(self._poller),
+            ledger=WorkerLedger(run_dir, node),
+            history=history,
+            run_dir=run_dir,
         )
+        self._loop = SupervisorLoop(parts, self._poller)
 
     def run(self) -> None:
         """Until told to leave."""
