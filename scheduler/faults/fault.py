@@ -13,11 +13,12 @@ from typing import Any, TypeAlias, TypeGuard
 
 from squall.engine.errors import UsageError
 from squall.engine.foreign.plain_text import plain
+from squall.scheduler.common.duration import MAX_SECS
 
 Value: TypeAlias = int | float | str | bool
 
 MAX_NUMBER = 10**15
-"""Of seconds, counts and times: as many as anybody can mean, and still exact as a float."""
+"""Of counts and parameters: as many as anybody can mean, and still exact as a float."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,8 +144,8 @@ def is_number(value: object) -> TypeGuard[float]:
 
 
 def _secs(value: object) -> float:
-    if not is_number(value) or value < 0:
-        raise ValueError("a number of seconds from 0 up")
+    if not is_number(value) or not 0 <= value <= MAX_SECS:
+        raise ValueError(f"a number of seconds from 0 to {MAX_SECS:.0f}")
     return float(value)
 
 

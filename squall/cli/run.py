@@ -13,7 +13,7 @@ from squall.cli.interrupts import Interrupts
 from squall.cli.loader import load_topology
 from squall.cli.output import note, reserve_stdout, say_json
 from squall.cli.progress import Progress
-from squall.cli.settings import parse_duration_secs, parse_settings
+from squall.cli.settings import parse_settings
 from squall.cli.standing import emitted_again
 from squall.cli.summary import print_summary
 from squall.engine.api.config import Config
@@ -26,6 +26,7 @@ from squall.scheduler.client.log_tail import log_line
 from squall.scheduler.cluster.local_cluster import LocalCluster
 from squall.scheduler.cluster.size import check_workers, this_machine
 from squall.scheduler.common.blob import copy_component
+from squall.scheduler.common.duration import parse_duration_secs
 from squall.scheduler.nimbus.submission import check_topology_name
 
 EXIT_OK, EXIT_FAILURE, EXIT_DEAD_LETTERS, EXIT_UNPROCESSED = 0, 1, 3, 4

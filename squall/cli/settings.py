@@ -29,16 +29,3 @@ def _value(text: str) -> Any:
         return json.loads(text)
     except ValueError:
         return text
-
-
-def parse_duration_secs(text: str) -> float:
-    """Seconds of "30", "30s", "5m" or "2h"; UsageError for anything else."""
-    units = {"s": 1.0, "m": 60.0, "h": 3600.0}
-    number, unit = (text[:-1], text[-1]) if text[-1:] in units else (text, "s")
-    try:
-        secs = float(number) * units[unit]
-    except ValueError:
-        secs = -1.0
-    if not 0 < secs < float("inf"):
-        raise UsageError(f"duration {text!r} is not understood; write for example 30s, 5m or 2h")
-    return secs

@@ -11,10 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from squall.engine.errors import UsageError
+from squall.scheduler.common.duration import MAX_SECS
 from squall.scheduler.faults.fault import MAX_NUMBER, AfterAcked, AfterSecs, AtPoint, Fault
 
-secs = st.floats(0, MAX_NUMBER)
-more_secs = st.floats(0, MAX_NUMBER, exclude_min=True)
+secs = st.floats(0, MAX_SECS)
+more_secs = st.floats(0, MAX_SECS, exclude_min=True)
 counts = st.integers(1, MAX_NUMBER)
 words = st.text(min_size=1, max_size=10)
 numbers = st.integers(-MAX_NUMBER, MAX_NUMBER) | st.floats(-MAX_NUMBER, MAX_NUMBER)
@@ -51,14 +52,14 @@ def test_what_is_no_object_is_no_fault(document: object) -> None:
         ("targets", "node-1", "a list of targets"), ("targets", [""], "text"), ("targets", [3], "text"),
         ("when", 3, '{"after_secs"'), ("when", {}, '{"after_secs"'),
         ("when", {"after_secs": 1, "x": 2}, '{"after_secs"'),
-        ("when", {"after_secs": -1}, "a number of seconds from 0 up"),
-        ("when", {"after_secs": float("nan")}, "a number of seconds from 0 up"),
+        ("when", {"after_secs": -1}, "a number of seconds from 0 to"),
+        ("when", {"after_secs": float("nan")}, "a number of seconds from 0 to"),
         ("when", {"after_acked": 0}, "an integer from 1 up"), ("when", {"after_acked": True}, "an integer from 1 up"),
         ("when", {"point": "worker.send"}, '{"after_secs"'), ("when", {"point": "", "nth_pass": 1}, "text"),
-        ("every_secs", 0, "a number of seconds above 0"), ("every_secs", float("inf"), "a number of seconds from 0 up"),
-        ("every_secs", "1s", "a number of seconds from 0 up"), ("every_secs", 10**400, "a number of seconds from 0 up"),
+        ("every_secs", 0, "a number of seconds above 0"), ("every_secs", float("inf"), "a number of seconds from 0 to"),
+        ("every_secs", "1s", "a number of seconds from 0 to"), ("every_secs", 10**400, "a number of seconds from 0 to"),
         ("times", 0, "an integer from 1 up"), ("times", 1.0, "an integer from 1 up"),
-        ("for_secs", -0.0, "a number of seconds above 0"), ("for_secs", True, "a number of seconds from 0 up"),
+        ("for_secs", -0.0, "a number of seconds above 0"), ("for_secs", True, "a number of seconds from 0 to"),
         ("probability", 1.01, "a number from 0 to 1"), ("probability", -1e-9, "a number from 0 to 1"),
         ("params", [], "an object of parameters"), ("params", {"a": None}, "names with a number"),
         ("params", {"a": float("inf")}, "names with a number"), ("params", {3: 3}, "names with a number"),

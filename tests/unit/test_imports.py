@@ -45,7 +45,7 @@ FOLDERS_MAY_IMPORT = {
     },
     "scheduler": {
         "common": frozenset[str](),
-        "faults": frozenset[str](),
+        "faults": frozenset({"common"}),
         "records": frozenset({"common"}),
         "forking": frozenset({"common"}),
         "nimbus": frozenset({"common", "records"}),

@@ -1,0 +1,163 @@
+"""Every kind of fault that there is, as a table.
+
+Relies on: whoever carries a kind out (`Kind.carrier`) knowing its name and its parameters.
+"""
+
+from __future__ import annotations
+
+from squall.ipc.frame import KINDS as FRAME_KINDS
+from squall.scheduler.faults.kind import ActsOn, Carrier, Kind, Parameter
+
+STOP_SECS = PARTITION_SECS = 3.0
+LASTING_SECS = 10.0
+"""How long what lasts does so, unless it is said: long enough to be seen, short enough to wait for."""
+
+ALL_FRAMES = "all"
+_FRAMES = Parameter(
+    "frames", "text", "which kind of frames; `of data` says the same", ALL_FRAMES,
+    choices=(ALL_FRAMES, *FRAME_KINDS.values()),
+)  # fmt: skip
+_RESTART = "the supervisor starts the worker again, the keeper a daemon"
+_WORKER_RESTART = "the supervisor starts the worker again"
+
+
+def _link(name: str, meaning: str, example: str, *parameters: Parameter, drawn: bool = True) -> Kind:
+    secs = LASTING_SECS if drawn else PARTITION_SECS
+    return Kind(
+        name, "links", meaning, ActsOn.LINKS, Carrier.LINK, "frames go through as they are", example,
+        (_FRAMES, *parameters), lasts_secs=secs, is_drawn=drawn,
+    )  # fmt: skip
+
+
+_PROCESSES = (
+    Kind(
+        "kill", "processes", "SIGKILL: the process ends without a word", ActsOn.PROCESSES, Carrier.SUPERVISOR, _RESTART,
+        "kill worker count[0] at 3s", takes_points=True,
+    ),
+    Kind(
+        "stop", "processes", "SIGSTOP: the process stands still; longer than worker_timeout_secs, and it is replaced",
+        ActsOn.PROCESSES, Carrier.SUPERVISOR, "SIGCONT", "stop node-1:6700 for 2s", lasts_secs=STOP_SECS,
+    ),
+    Kind(
+        "throttle", "processes", "the process is stopped and continued in turn, many times a second",
+        ActsOn.PROCESSES, Carrier.SUPERVISOR, "SIGCONT", "throttle worker count[0] share=0.2 for 5s",
+        (Parameter("share", "number", "of the time in which it may run", 0.2, 0.01, 0.99),), lasts_secs=LASTING_SECS,
+    ),
+    Kind(
+        "segfault", "processes", "the worker reads where no memory is: SIGSEGV", ActsOn.WORKERS, Carrier.WORKER,
+        _WORKER_RESTART, "segfault random worker at 2s",
+    ),
+    Kind(
+        "exit", "processes", "the worker leaves by os._exit, as if user code had called it", ActsOn.WORKERS,
+        Carrier.WORKER, _WORKER_RESTART, "exit worker split[0] status=0 after 5000 acked",
+        (Parameter("status", "integer", "exit code", 0, 0, 255),),
+    ),
+    Kind(
+        "memory-limit", "processes", "the worker may take so much memory more (RLIMIT_AS), then MemoryError",
+        ActsOn.WORKERS, Carrier.SUPERVISOR, "the limit is lifted", "memory-limit node-1:6700 megabytes=16 for 5s",
+        (Parameter("megabytes", "integer", "more than it occupies", 16, 0, 1_000_000),), lasts_secs=LASTING_SECS,
+    ),
+    Kind(
+        "descriptor-limit", "processes", "the process may open so many descriptors more (RLIMIT_NOFILE), then EMFILE",
+        ActsOn.PROCESSES, Carrier.SUPERVISOR, "the limit is lifted", "descriptor-limit nimbus descriptors=2 for 5s",
+        (Parameter("descriptors", "integer", "more than it has open", 0, 0, 1_000_000),), lasts_secs=LASTING_SECS,
+    ),
+    Kind(
+        "fork-refused", "processes", "the forking parent is refused every fork (EAGAIN)", ActsOn.FORKING_PARENTS,
+        Carrier.SUPERVISOR, "forks succeed again", "fork-refused node-1 for 5s", lasts_secs=LASTING_SECS,
+    ),
+)  # fmt: skip
+
+_EXECUTORS = (
+    Kind(
+        "exception", "executors", "execute (of a spout: next_tuple) raises", ActsOn.TASKS, Carrier.EXECUTOR,
+        "it is called as before", "exception in count with probability 0.001", lasts_secs=LASTING_SECS, is_drawn=True,
+    ),
+    Kind(
+        "hang", "executors", "execute (of a spout: next_tuple) does not return before the end of the fault",
+        ActsOn.TASKS, Carrier.EXECUTOR, "it returns", "hang in count[1] with probability 0.01 for 5s",
+        lasts_secs=LASTING_SECS, is_drawn=True,
+    ),
+    Kind(
+        "slow", "executors", "execute (of a spout: next_tuple) takes so much longer", ActsOn.TASKS, Carrier.EXECUTOR,
+        "it is as fast as it was", "slow split ms=5 for 10s",
+        (Parameter("ms", "number", "milliseconds longer, each call", 1.0, 0.001, 600_000),), lasts_secs=LASTING_SECS,
+        is_drawn=True,
+    ),
+    Kind(
+        "poison", "tuples", "a tuple with this content does harm wherever it comes to be executed", ActsOn.TASKS,
+        Carrier.EXECUTOR, "it is a tuple like any other", "poison count field=word equals=rain does=exit for 20s",
+        (
+            Parameter("field", "text", "of the tuple"),
+            Parameter("equals", "value", "the value of the field that makes it poison"),
+            Parameter("matches", "pattern", "the same for text in which this is found"),
+            Parameter("does", "text", "what happens", "exception", choices=("exception", "exit", "segfault", "hang")),
+        ),
+        one_of=("equals", "matches"), lasts_secs=LASTING_SECS,
+    ),
+)  # fmt: skip
+
+_LINKS = (
+    _link("drop", "a frame does not arrive", "drop 5% of data on node-1 -> node-2 for 10s"),
+    _link("duplicate", "a frame arrives twice", "duplicate 5% of data for 10s"),
+    _link(
+        "delay", "a frame is held back until others have overtaken it", "delay 10% on node-1 -> node-2 by=8 for 10s",
+        Parameter("by", "integer", "frames that go first", 8, 1, 10_000),
+    ),
+    _link("reorder", "a frame changes places with the next one", "reorder 10% for 10s"),
+    _link("corrupt", "a bit of a frame is turned over", "corrupt 1% of data on node-1 <-> node-2 for 10s"),
+    _link("truncate", "a frame is cut short", "truncate 1% of data for 10s"),
+    _link(
+        "partition", "nothing arrives, one way (->) or both; acks in shared memory do not either",
+        "partition node-1 node-2 for 3s at 2s every 10s, 3 times", drawn=False,
+    ),
+    _link(
+        "slow-link", "every frame is so much longer under way", "slow-link node-1 -> node-2 ms=50 for 10s",
+        Parameter("ms", "number", "milliseconds longer, each frame", 20.0, 0.001, 60_000), drawn=False,
+    ),
+)
+
+_REST = (
+    Kind(
+        "store-locked", "store", "another process holds the lock of Nimbus's database", ActsOn.CLUSTER, Carrier.OWNER,
+        "the lock is given back", "store-locked for 2s", lasts_secs=LASTING_SECS,
+    ),
+    Kind(
+        "store-full", "store", "Nimbus's database may not grow (max_page_count)", ActsOn.CLUSTER, Carrier.NIMBUS,
+        "it may", "store-full for 5s", lasts_secs=LASTING_SECS,
+    ),
+    Kind(
+        "torn-write", "store", "Nimbus dies in the middle of its next transaction", ActsOn.CLUSTER, Carrier.NIMBUS,
+        "the keeper starts it again; the store is as before the transaction", "torn-write at 1s",
+    ),
+    Kind(
+        "disk-full", "machine", "what the process writes to files fails (RLIMIT_FSIZE)", ActsOn.PROCESSES,
+        Carrier.SUPERVISOR, "writes succeed again", "disk-full node-1 for 5s", lasts_secs=LASTING_SECS,
+    ),
+    Kind(
+        "clock-jump", "machine", "the wall clock of the worker says another time", ActsOn.WORKERS, Carrier.WORKER,
+        "it says the right time", "clock-jump all workers secs=-3600 for 10s",
+        (Parameter("secs", "number", "later; earlier if below 0", 3600.0, -(10**9), 10**9),),
+        lasts_secs=LASTING_SECS,
+    ),
+    Kind(
+        "shared-memory-exhausted", "machine", "the worker's arena has no room: big values travel in the frames",
+        ActsOn.WORKERS, Carrier.WORKER, "it has room", "shared-memory-exhausted all workers for 10s",
+        lasts_secs=LASTING_SECS,
+    ),
+    Kind(
+        "bad-code", "clients", "a topology is submitted whose code cannot be used", ActsOn.CLUSTER, Carrier.OWNER,
+        "nothing to undo: it is refused", "bad-code every 5s, 3 times",
+    ),
+    Kind(
+        "bad-config", "clients", "a topology is submitted whose settings are out of range", ActsOn.CLUSTER,
+        Carrier.OWNER, "nothing to undo: it is refused", "bad-config at 1s",
+    ),
+    Kind(
+        "hostile-bytes", "clients", "connections with the wrong password, noise and forged frames come in",
+        ActsOn.PROCESSES, Carrier.OWNER, "they are closed", "hostile-bytes nimbus connections=20",
+        (Parameter("connections", "integer", "one after the other", 10, 1, 10_000),),
+    ),
+)  # fmt: skip
+
+CATALOGUE: dict[str, Kind] = {kind.name: kind for kind in (*_PROCESSES, *_EXECUTORS, *_LINKS, *_REST)}

@@ -1,0 +1,89 @@
+"""Whether faults can be meant: each against the catalogue, and against who is there.
+
+Guarantees: every mistake is found at once, one line each. What passes begins, ends, and ends in the end: a plan leaves
+nothing broken.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Iterator
+
+from squall.engine.errors import UsageError
+from squall.scheduler.common.fault_points import POINTS
+from squall.scheduler.faults.catalogue import CATALOGUE
+from squall.scheduler.faults.fault import AtPoint, Fault, shown
+from squall.scheduler.faults.kind import Kind
+from squall.scheduler.faults.resolution import locate
+from squall.scheduler.faults.target import parse_target
+from squall.scheduler.faults.view import View
+
+
+def kind_of(fault: Fault) -> Kind:
+    """Its row of the catalogue; UsageError if there is none."""
+    kind = CATALOGUE.get(fault.kind)
+    if kind is None:
+        near = difflib.get_close_matches(fault.kind, CATALOGUE, n=1)
+        hint = f"; did you mean {near[0]}?" if near else ""
+        raise UsageError(f"fault {shown(fault.kind)} is unknown{hint} (squall faults lists all)")
+    return kind
+
+
+def mistakes_of(fault: Fault, view: View | None = None, *, has_end: bool = False) -> list[str]:
+    """What is wrong with a fault; with a view, also with its targets. `has_end`: the plan that it is in has one."""
+    try:
+        kind = kind_of(fault)
+    except UsageError as error:
+        return [str(error)]
+    found = [*kind.params_mistakes(fault.params), *_when_mistakes(kind, fault, has_end)]
+    if fault.probability is not None and not kind.is_drawn:
+        found.append(f"{kind.name} takes no probability; faults that do are {', '.join(_drawn())}")
+    try:
+        targets = [parse_target(target) for target in fault.targets]
+        if view is not None:
+            locate(kind, targets, view)
+    except UsageError as error:
+        found.append(str(error))
+    return found
+
+
+def check(faults: Iterable[Fault], view: View | None = None, *, has_end: bool = False) -> None:
+    """UsageError that lists every mistake of all of them."""
+    mistakes = [mistake for fault in faults for mistake in mistakes_of(fault, view, has_end=has_end)]
+    if mistakes:
+        raise UsageError("; ".join(dict.fromkeys(mistakes)))
+
+
+def _drawn() -> list[str]:
+    return [kind.name for kind in CATALOGUE.values() if kind.is_drawn]
+
+
+def _when_mistakes(kind: Kind, fault: Fault, has_end: bool) -> Iterator[str]:
+    lasts_secs = kind.ends_after_secs(fault)
+    if kind.lasts_secs is None and fault.for_secs is not None:
+        yield f"{kind.name} is over at once; it takes no `for`"
+    if fault.times is not None and fault.times > 1 and fault.every_secs is None:
+        yield f"{fault.times} times of {kind.name} need an `every`, such as every 5s"
+    if fault.every_secs is not None and fault.times is None:
+        if not has_end:
+            yield (
+                f"{kind.name} every {fault.every_secs:g}s never ends; say how many times, or give the plan an end "
+                f"(for: 60s in a plan, --for 60s for a run)"
+            )
+        if lasts_secs is not None and lasts_secs >= fault.every_secs:
+            yield (
+                f"{kind.name} for {lasts_secs:g}s every {fault.every_secs:g}s is never healed; allowed: a `for` that "
+                f"is shorter than the `every`"
+            )
+    if isinstance(fault.when, AtPoint):
+        yield from _point_mistakes(kind, fault, fault.when)
+
+
+def _point_mistakes(kind: Kind, fault: Fault, when: AtPoint) -> Iterator[str]:
+    if when.name not in POINTS:
+        yield f"point {shown(when.name)} is unknown; points are {', '.join(POINTS)}"
+    if not kind.takes_points:
+        able = ", ".join(kind.name for kind in CATALOGUE.values() if kind.takes_points)
+        yield f"{kind.name} cannot begin at a point; what can is {able}"
+    if fault.every_secs is not None:
+        yield f"{kind.name} at a point takes no `every`; point {when.name} comes by again by itself"

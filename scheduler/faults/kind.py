@@ -1,0 +1,158 @@
+"""A kind of fault: what it does, whom it takes, what may be set, who carries it out, and how it is undone."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+
+from squall.scheduler.faults.fault import Fault, Value, is_number, shown
+
+
+class ActsOn(StrEnum):
+    """What a fault is carried out on. Each target is resolved to some of these."""
+
+    PROCESSES = "processes"
+    """Workers, and daemons: of a component or a node, the workers that run it or belong to it."""
+    WORKERS = "workers"
+    TASKS = "tasks"
+    """Of a worker or a node, all that run there."""
+    LINKS = "links"
+    FORKING_PARENTS = "forking parents"
+    """Of a node, its own."""
+    CLUSTER = "the cluster"
+    """Takes no target."""
+
+
+class Carrier(StrEnum):
+    """Who carries a fault out."""
+
+    SUPERVISOR = "the supervisor of its node"
+    OWNER = "whoever injects it"
+    WORKER = "the worker, on itself"
+    EXECUTOR = "the executor of the task"
+    LINK = "the link shim of the sending worker"
+    NIMBUS = "Nimbus"
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """What may be set of a fault, as NAME=VALUE."""
+
+    name: str
+    type: str
+    """One of TYPES."""
+    meaning: str
+    default: Value | None = None
+    """None: there is none."""
+    least: float | None = None
+    most: float | None = None
+    choices: tuple[str, ...] = ()
+
+    @property
+    def allowed(self) -> str:
+        """For people."""
+        if self.choices:
+            return ", ".join(self.choices)
+        what = TYPES[self.type]
+        if self.least is not None and self.most is not None:
+            return f"{what} from {self.least:g} to {self.most:g}"
+        return what
+
+    def mistake(self, value: Value) -> str | None:
+        """Why this is no value for it; None if it is one."""
+        if not self._takes(value):
+            return f"{self.name} is {shown(value)}; allowed: {self.allowed}"
+        if self.type == "pattern":
+            try:
+                re.compile(str(value))
+            except (re.error, OverflowError, RecursionError) as error:
+                return f"{self.name} is {shown(value)}, which is no regular expression: {error}"
+        return None
+
+    def _takes(self, value: Value) -> bool:
+        if self.choices:
+            return value in self.choices
+        match self.type:
+            case "integer":
+                fits = isinstance(value, int) and not isinstance(value, bool)
+            case "number":
+                fits = is_number(value)
+            case "text" | "pattern":
+                fits = isinstance(value, str) and bool(value)
+            case _:
+                return True
+        if not fits or self.least is None or self.most is None:
+            return fits
+        return is_number(value) and self.least <= value <= self.most
+
+
+TYPES = {
+    "integer": "an integer", "number": "a number", "text": "text", "pattern": "a regular expression",
+    "value": "a number, a text, true or false",
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """One row of the catalogue."""
+
+    name: str
+    group: str
+    meaning: str
+    acts_on: ActsOn
+    carrier: Carrier
+    undo: str
+    example: str
+    """A line of the plan language."""
+    parameters: tuple[Parameter, ...] = ()
+    one_of: tuple[str, ...] = ()
+    """Parameters of which exactly one has to be given."""
+    lasts_secs: float | None = None
+    """How long it lasts unless the fault says; None: it is over at once."""
+    is_drawn: bool = False
+    """It may be given a probability: of each tuple or frame."""
+    takes_points: bool = False
+    """It may begin when the worker comes by a named fault point."""
+
+    @property
+    def targets(self) -> str:
+        """Whom it takes, for people."""
+        return TARGETS[self.acts_on]
+
+    def params_of(self, fault: Fault) -> dict[str, Value]:
+        """Every parameter that has a value, given or by default."""
+        defaults = {parameter.name: parameter.default for parameter in self.parameters if parameter.default is not None}
+        return {**defaults, **fault.params}
+
+    def ends_after_secs(self, fault: Fault) -> float | None:
+        """How long a fault of this kind lasts; None: it is over at once."""
+        return fault.for_secs if fault.for_secs is not None else self.lasts_secs
+
+    def params_mistakes(self, params: Mapping[str, Value]) -> list[str]:
+        """What is wrong with parameters that were given."""
+        known = {parameter.name: parameter for parameter in self.parameters}
+        found = []
+        for name, value in params.items():
+            if name not in known:
+                allowed = f"parameters are {', '.join(known)}" if known else "it has none"
+                found.append(f"{self.name} has no parameter {shown(name)}; {allowed}")
+            elif mistake := known[name].mistake(value):
+                found.append(mistake)
+        if self.one_of and len(params.keys() & set(self.one_of)) != 1:
+            found.append(f"{self.name} needs exactly one of {', '.join(self.one_of)}")
+        needed = [name for name, parameter in known.items() if parameter.default is None and name not in self.one_of]
+        found += [f"{self.name} needs {name}=..., {known[name].allowed}" for name in needed if name not in params]
+        return found
+
+
+TARGETS = {
+    ActsOn.PROCESSES: "a worker, a component, a task or a node (their workers), or a daemon",
+    ActsOn.WORKERS: "a worker, or a component, a task or a node (their workers)",
+    ActsOn.TASKS: "a component or a task, or a worker or a node (all that runs there)",
+    ActsOn.LINKS: "A -> B or A <-> B, each a node, a worker, a component or a task; A B is A <-> B; A: to and from it; "
+    "nothing: all links",
+    ActsOn.FORKING_PARENTS: "a node, or its forking parent",
+    ActsOn.CLUSTER: "none",
+}

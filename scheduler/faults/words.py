@@ -1,0 +1,71 @@
+"""The words of a line of the plan language, and names among them.
+
+Guarantees: `name_of(name_text(name)) == name` for every name, and `name_text(name)` is one word that means nothing
+else.
+"""
+
+from __future__ import annotations
+
+import re
+
+from squall.engine.errors import UsageError
+
+ARROWS = ("->", "<->")
+MAX_CHARS = 4000
+"""Of a line: nobody writes a longer one by hand."""
+RESERVED = frozenset(
+    {
+        "after", "all", "at", "component", "every", "for", "forking", "forking-parent", "in", "keeper", "nimbus",
+        "node", "of", "on", "parent", "point", "probability", "random", "seed", "supervisor", "task", "times", "with",
+        "worker",
+    }
+)  # fmt: skip
+"""Words that mean something where a name may stand."""
+
+_WORD = re.compile(r"""\s*(?:(<->|->|,)|((?:"(?:[^"\\]|\\.)*"|(?!<?->)[^\s",])+))""", re.DOTALL)
+_PLAIN = re.compile(r"[\w.:/@+-]+")
+_NAME = re.compile(r"""(?:"((?:[^"\\]|\\.)*)"|([^"\[\]=]+))(?:\[([0-9]{1,9})\])?""", re.DOTALL)
+
+
+def words_of(text: str) -> list[str]:
+    """The words as they stand there, quotes and all. UsageError for a quote that is not closed."""
+    if len(text) > MAX_CHARS:
+        raise UsageError(f"{text[:40]!r}... has {len(text)} characters; allowed are {MAX_CHARS}")
+    words, position, end = [], 0, len(text.rstrip())
+    while position < end:
+        found = _WORD.match(text, position)
+        if found is None:
+            raise UsageError(f'a quote is not closed: {text[position:].strip()[:80]!r}; write "name" or "na\\"me"')
+        words.append(found[1] or found[2])
+        position = found.end()
+    return words
+
+
+def name_text(name: str) -> str:
+    """A name as a word."""
+    if _PLAIN.fullmatch(name) and "->" not in name and name not in RESERVED:
+        return name
+    return quoted(name)
+
+
+def quoted(text: str) -> str:
+    """Any text as one word."""
+    escaped = text.replace("\\", "\\\\").replace('"', '\\"')
+    return f'"{escaped}"'
+
+
+def name_of(word: str) -> tuple[str, int | None]:
+    """The name that a word is, and the number in brackets behind it. UsageError if it is no name."""
+    found = _NAME.fullmatch(word)
+    if found is None or word in (",", *ARROWS):
+        raise UsageError(f"{word[:80]!r} is no name; write it in double quotes if it is one")
+    text, bare, index = found.groups()
+    name = bare if text is None else unescaped(text)
+    if not name:
+        raise UsageError("a name is empty")
+    return name, None if index is None else int(index)
+
+
+def unescaped(text: str) -> str:
+    """What stands between two quotes."""
+    return re.sub(r"\\(.)", r"\1", text, flags=re.DOTALL)

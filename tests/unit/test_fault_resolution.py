@@ -1,0 +1,170 @@
+"""Targets against a view: who is meant, and who is not there."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+
+import pytest
+
+from squall.engine.errors import ClusterError, UsageError
+from squall.scheduler.faults.catalogue import CATALOGUE
+from squall.scheduler.faults.resolution import ANYBODY, LinkEnds, Resolved, locate, resolve
+from squall.scheduler.faults.target import parse_targets
+from squall.scheduler.faults.view import Place, View
+from squall.scheduler.faults.words import words_of
+
+A, B, C = "node-1:6700", "node-1:6701", "node-2:6700"
+
+
+def places(topology: str, **workers: list[str]) -> dict[str, tuple[Place, ...]]:
+    """Component -> the workers of its tasks."""
+    number = iter(range(1, 100))
+    return {
+        component: tuple(Place(topology, component, next(number), worker) for worker in tasks)
+        for component, tasks in workers.items()
+    }
+
+
+VIEW = View(("node-1", "node-2"), (A, B, C), {"words": places("words", lines=[A], split=[A, B], count=[B, C, B])})
+TWO = replace(VIEW, topologies={**VIEW.topologies, "other": places("other", count=[C])})
+UNPLACED = View(("node-1",), (A,), {"words": places("words", count=["", ""])})
+
+
+def found(kind: str, targets: str, view: View = VIEW) -> Resolved:
+    return resolve(CATALOGUE[kind], parse_targets(words_of(targets)), view, random.Random(7))
+
+
+def processes(targets: str, kind: str = "kill", view: View = VIEW) -> list[str]:
+    return [str(process) for process in found(kind, targets, view).processes]
+
+
+def tasks(targets: str) -> list[int]:
+    return [place.task for place in found("slow", targets).tasks]
+
+
+@pytest.mark.parametrize(
+    ("targets", "meant"),
+    [
+        (A, [A]), (f"worker {A}", [A]), ("node-1", [A, B]), ("node node-2", [C]), ("count", [B, C]), ("split", [A, B]),
+        ("worker count", [B, C]), ("component lines", [A]), ("count[1]", [C]), ("worker count[1]", [C]),
+        ("task count[2]", [B]), ("count[0] count[2] split", [B, A]), ("all workers", [A, B, C]), ("nimbus", ["nimbus"]),
+        ("all nodes", [A, B, C]), ("all components", [A, B, C]), ("all tasks", [A, B, C]), ("words/count", [B, C]),
+        ("supervisor node-2", ["supervisor node-2"]), ("forking-parent node-1", ["forking-parent node-1"]),
+        ("all supervisors", ["supervisor node-1", "supervisor node-2"]), (f"nimbus, {A}", ["nimbus", A]),
+    ],
+)  # fmt: skip
+def test_processes(targets: str, meant: list[str]) -> None:
+    assert processes(targets) == meant
+
+
+@pytest.mark.parametrize(
+    ("targets", "meant"),
+    [
+        ("count", [4, 5, 6]), ("count[1]", [5]), (A, [1, 2]), ("worker count[0]", [3, 4, 6]), ("node-2", [5]),
+        ("all tasks", [1, 2, 3, 4, 5, 6]), ("split count[0]", [2, 3, 4]), ("all workers", [1, 2, 3, 4, 5, 6]),
+    ],
+)  # fmt: skip
+def test_tasks(targets: str, meant: list[int]) -> None:
+    assert sorted(tasks(targets)) == meant
+
+
+@pytest.mark.parametrize(
+    ("targets", "meant"),
+    [
+        ("", [(ANYBODY, ANYBODY)]),
+        ("node-1 -> node-2", [("node-1", "node-2")]),
+        ("node-1 <-> node-2", [("node-1", "node-2"), ("node-2", "node-1")]),
+        ("node-1 node-2", [("node-1", "node-2"), ("node-2", "node-1")]),
+        (A, [(A, ANYBODY), (ANYBODY, A)]),
+        ("lines -> count", [(A, B), (A, C)]),
+        ("split -> count", [(A, B), (A, C), (B, C)]),
+        ("node-1 -> node-1", [("node-1", "node-1")]),
+        ("all workers -> count[1]", [(ANYBODY, C)]),
+        (f"{A} {B} {C}", [(A, B), (B, A), (A, C), (C, A), (B, C), (C, B)]),
+    ],
+)
+def test_links(targets: str, meant: list[tuple[str, str]]) -> None:
+    assert [(link.sender, link.receiver) for link in found("drop", targets).links] == meant
+
+
+def test_forking_parents() -> None:
+    assert processes("node-2", "fork-refused") == processes("forking-parent node-2") == ["forking-parent node-2"]
+    assert processes("all nodes", "fork-refused") == ["forking-parent node-1", "forking-parent node-2"]
+
+
+@pytest.mark.parametrize(
+    ("targets", "among"),
+    [
+        ("random", {A, B, C}), ("random worker of lines", {A}), ("random worker of count", {B, C}),
+        ("random worker on node-1", {A, B}), ("random node", {A, B, C}), ("random component", {A, B, C}),
+        ("random task of count", {B, C}), ("random supervisor", {"supervisor node-1", "supervisor node-2"}),
+        ("random forking parent", {"forking-parent node-1", "forking-parent node-2"}),
+    ],
+)  # fmt: skip
+def test_who_is_drawn_is_among_those_meant_and_by_seed(targets: str, among: set[str]) -> None:
+    def drawn(seed: int) -> tuple[str, ...]:
+        parsed = parse_targets(words_of(targets))
+        return tuple(map(str, resolve(CATALOGUE["kill"], parsed, VIEW, random.Random(seed)).processes))
+
+    seen = {name for seed in range(60) for name in drawn(seed)}
+    assert seen == among
+    assert [drawn(seed) for seed in range(20)] == [drawn(seed) for seed in range(20)]
+
+
+@pytest.mark.parametrize(
+    ("kind", "targets", "said"),
+    [
+        ("kill", "cuont", "there is no worker, node or component 'cuont'; components are lines, split, count; workers"),
+        ("kill", "worker node-3:1", "there is no worker 'node-3:1'; workers are node-1:6700"),
+        ("kill", "component node-1", "there is no component 'node-1'; components are lines, split, count"),
+        ("kill", "count[3]", "there is no task count[3]; tasks are count[0] to count[2]"),
+        ("kill", "lines[1]", "there is no task lines[1]; tasks are lines[0]"),
+        ("kill", "supervisor node-9", "there is no node 'node-9'; nodes are node-1, node-2"),
+        ("kill", "keeper", "there is no keeper; only a cluster that `squall up` started has one"),
+        ("kill", "a -> b", "kill takes no link such as 'a -> b'; it takes a worker"),
+        ("kill", "", "kill needs a target: a worker"),
+        ("kill", "x y", "nodes are node-1, node-2; there is no worker, node or component 'y'"),
+        ("segfault", "nimbus", "segfault takes no nimbus; it takes a worker, or"),
+        ("slow", "nimbus", "nimbus runs no tasks"),
+        ("drop", "nimbus -> node-1", "nimbus has no links; links are between workers"),
+        ("drop", f"{A} -> {A}", "is the way from a worker to itself, which is no link"),
+        ("drop", "x -> y", "component 'y'"),
+        ("fork-refused", "count", "fork-refused takes no component count; it takes a node, or its forking parent"),
+        ("store-full", "nimbus", "store-full takes no target"),
+        ("kill", "random worker of x", "component 'x'"),
+        ("kill", "random worker of count[7]", "there is no task count[7]"),
+        ("kill", "hello/count", "component 'hello/count'"),
+    ],
+)  # fmt: skip
+def test_who_is_not_there_is_named(kind: str, targets: str, said: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        found(kind, targets)
+    assert said in str(caught.value)
+
+
+def test_name_of_two_things_is_refused_with_both_forms() -> None:
+    namesake = {"node-1": (Place("words", "node-1", 9, C),)}
+    both = replace(VIEW, topologies={"words": {**VIEW.topologies["words"], **namesake}})
+    with pytest.raises(UsageError, match="'node-1' is a node and a component; write node node-1 or component node-1"):
+        found("kill", "node-1", both)
+    assert processes("component node-1", view=both) == [C]
+    with pytest.raises(UsageError, match="'count' is in several topologies; write words/count or other/count"):
+        found("kill", "count", TWO)
+    assert processes("other/count", view=TWO) == [C]
+
+
+def test_what_is_not_placed_is_known_but_not_there() -> None:
+    kill = CATALOGUE["kill"]
+    for targets in ("count", "count[1]", "worker count[0]"):
+        parsed = parse_targets(words_of(targets))
+        assert locate(kill, parsed, UNPLACED) == Resolved()
+        with pytest.raises(ClusterError, match="nobody is there for"):
+            resolve(kill, parsed, UNPLACED, random.Random(1))
+    with pytest.raises(ClusterError, match="there is no worker to draw for 'random worker of count'"):
+        found("kill", "random worker of count", UNPLACED)
+    assert locate(CATALOGUE["drop"], parse_targets(["count", "->", A]), UNPLACED).links == ()
+
+
+def test_links_know_workers_to_come_by_their_node() -> None:
+    assert found("partition", "node-1 node-2").links[0] == LinkEnds("node-1", "node-2")
