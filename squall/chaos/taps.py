@@ -1,0 +1,380 @@
+"""Taps: what stands around a topology's spouts and sinks and writes down what passes.
+
+Guarantees
+    * What the components of the user's see is what they would see without taps: values, fields, anchors, answers.
+    * An emit is in the source log before the engine has it; what a sink receives is in the sink ledger before the sink
+      has it, and so before it can be acked; an answer is in the source log before the spout has it.
+    * Which messages a tuple stems from travels in its values, in a field of the taps' own, from the spout to the sinks.
+      No root, edge or count of the engine's is looked at.
+
+Relies on: emits that are anchored (by a basic bolt, or by `anchors=`). A tuple that is not stems from no message.
+
+Not tapped: what a component's own task hooks are told of emits, and dead letters, have the taps' field at the end.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from squall.chaos.line_log import LineLog, digest
+from squall.engine.api.collectors import BasicCollector, BoltCollector, SpoutCollector
+from squall.engine.api.component import BasicBolt, Bolt, CustomGrouping, Spout
+from squall.engine.api.context import TopologyContext
+from squall.engine.api.failure import FAILED, Failure
+from squall.engine.api.stream import DEFAULT_STREAM, Stream
+from squall.engine.api.topology import ComponentSpec, Topology
+from squall.engine.api.tuple import Anchors, Source, Tuple
+from squall.engine.errors import UsageError
+from squall.engine.foreign.text import repr_of
+
+STEMS_FROM = "squall_stems_from"
+"""The taps' own field: keys of messages. One key alone, or a tuple of several."""
+Keys = str | tuple[str, ...]
+_NAME_CHARACTERS = 80
+
+
+@dataclass(frozen=True)
+class Tapping:
+    """How the taps of one run behave."""
+
+    directory: str
+    """Where they write."""
+    sinks: tuple[str, ...]
+    rates: Mapping[str, float] | None = None
+    """Spout -> at most so many emits per second and task; None: as fast as it can."""
+    fail_every: int = 0
+    """Tell spouts that one message in so many failed when it was acked first: nothing is wrong, but it comes again."""
+
+
+def tap(topology: Topology, tapping: Tapping) -> Topology:
+    """The same topology with taps. UsageError for a sink that it does not have."""
+    for sink in tapping.sinks:
+        if sink not in topology.components or topology[sink].is_spout:
+            bolts = ", ".join(spec.id for spec in topology.components.values() if not spec.is_spout)
+            raise UsageError(f"sink {sink!r} is no bolt of this topology; its bolts: {bolts or 'none'}")
+    return Topology({name: _tapped(spec, tapping) for name, spec in topology.components.items()})
+
+
+def sinks_of(topology: Topology) -> tuple[str, ...]:
+    """The bolts from which nobody reads."""
+    read = {subscription.source for spec in topology.components.values() for subscription in spec.subscriptions}
+    return tuple(name for name, spec in topology.components.items() if not spec.is_spout and name not in read)
+
+
+def _tapped(spec: ComponentSpec, tapping: Tapping) -> ComponentSpec:
+    outputs = {name: Stream(*shape.fields, STEMS_FROM, direct=shape.direct) for name, shape in spec.outputs.items()}
+    subscriptions = tuple(
+        one if one.custom is None else replace(one, custom=_TappedGrouping(one.custom)) for one in spec.subscriptions
+    )
+    component = spec.component
+    tapped: Spout | Bolt | BasicBolt
+    if isinstance(component, Spout):
+        tapped = TappedSpout(component, spec.id, tapping)
+    elif isinstance(component, BasicBolt):
+        tapped = TappedBasicBolt(component, spec.id, tapping)
+    else:
+        tapped = TappedBolt(component, spec.id, tapping)
+    return replace(spec, component=tapped, outputs=outputs, subscriptions=subscriptions)
+
+
+def _new_log(tapping: Tapping, kind: str) -> LineLog:
+    """A file of its own for each life of a task: a line that a death tore stays its last."""
+    fd, path = tempfile.mkstemp(prefix=f"{kind}-", dir=tapping.directory)
+    os.close(fd)
+    return LineLog(path)
+
+
+def _with_keys(values: Any, keys: Keys) -> Any:
+    """A row for the engine. What is no row is left to the engine to refuse."""
+    if isinstance(values, tuple | list) or (isinstance(values, Iterable) and not isinstance(values, str | bytes)):
+        return (*values, keys)
+    return values
+
+
+class _TappedGrouping(CustomGrouping):
+    """A user's grouping, which is not to see the taps' field."""
+
+    def __init__(self, inner: CustomGrouping) -> None:
+        self._inner = inner
+
+    def prepare(self, context: TopologyContext, source: str, stream: str, target_tasks: Sequence[int]) -> None:
+        self._inner.prepare(context, source, stream, target_tasks)
+
+    def choose_tasks(self, source_task: int, values: Sequence[Any]) -> list[int]:
+        return self._inner.choose_tasks(source_task, values[:-1])
+
+
+# ---- spouts ----
+
+
+class TappedSpout(Spout):
+    """Writes the source log."""
+
+    def __init__(self, inner: Spout, component: str, tapping: Tapping) -> None:
+        self._inner = inner
+        self._component = component
+        self._tapping = tapping
+        self.blocking = inner.blocking
+
+    def open(self, conf: Mapping[str, Any], context: TopologyContext, collector: SpoutCollector) -> None:
+        index = context.task_index
+        self._log = _new_log(self._tapping, "source")
+        self._out = _TappedSpoutCollector(collector, self._log, self._component, index)
+        rates = self._tapping.rates
+        self._rate = None if rates is None else rates.get(self._component)
+        self._began = time.monotonic()
+        self._failed: set[str] = set()
+        self._inner.open(conf, context, self._out)
+
+    def next_tuple(self) -> None:
+        out, rate = self._out, self._rate
+        if rate is not None and out.emitted >= (time.monotonic() - self._began) * rate:
+            return
+        self._inner.next_tuple()
+
+    @property
+    def exhausted(self) -> bool:  # type: ignore[override]
+        return self._inner.exhausted
+
+    @property
+    def waiting_count(self) -> int:
+        return self._inner.waiting_count
+
+    def ack(self, message_id: Any) -> None:
+        key = self._out.key_of(message_id)
+        if self._fails_this(key):
+            self._log.append("fail", key, time.monotonic_ns(), "once more, on purpose")
+            self._inner.on_failure(message_id, Failure(FAILED, self._component, 0))
+            return
+        self._log.append("ack", key, time.monotonic_ns())
+        self._inner.ack(message_id)
+
+    def _fails_this(self, key: str) -> bool:
+        every = self._tapping.fail_every
+        if not every or int(key, 16) % every or key in self._failed:
+            return False
+        self._failed.add(key)
+        return True
+
+    def on_failure(self, message_id: Any, failure: Failure) -> None:
+        self._log.append("fail", self._out.key_of(message_id), time.monotonic_ns(), failure.reason)
+        self._inner.on_failure(message_id, failure)
+
+    def on_dead_letter(self, message_id: Any, failure: Failure) -> None:
+        self._log.append("dead", self._out.key_of(message_id), time.monotonic_ns(), failure.reason)
+        self._inner.on_dead_letter(message_id, failure)
+
+    def activate(self) -> None:
+        self._inner.activate()
+
+    def deactivate(self) -> None:
+        self._inner.deactivate()
+
+    def close(self) -> None:
+        self._inner.close()
+        self._log.close()
+
+
+class _TappedSpoutCollector:
+    def __init__(self, collector: SpoutCollector, log: LineLog, component: str, index: int) -> None:
+        self._collector = collector
+        self._log = log
+        self._who = component, index
+        self.emitted = 0
+
+    def key_of(self, message_id: Any) -> str:
+        return digest((*self._who, message_id))
+
+    def emit(self, values: Any, message_id: Any = None, stream: str = DEFAULT_STREAM) -> list[int]:
+        return self._collector.emit(self._noted(values, message_id, stream), message_id, stream)
+
+    def emit_direct(self, task: int, values: Any, message_id: Any = None, stream: str = DEFAULT_STREAM) -> list[int]:
+        return self._collector.emit_direct(task, self._noted(values, message_id, stream), message_id, stream)
+
+    def _noted(self, values: Any, message_id: Any, stream: str) -> Any:
+        self.emitted += 1
+        now_ns = time.monotonic_ns()
+        if message_id is None:
+            self._log.append("loose", stream, now_ns)
+            return _with_keys(values, ())
+        row = values if isinstance(values, tuple) else tuple(values) if isinstance(values, list) else values
+        key = self.key_of(message_id)
+        component, index = self._who
+        self._log.append(
+            "emit", key, digest(row), now_ns, f"{component}[{index}] message {repr_of(message_id, _NAME_CHARACTERS)}"
+        )
+        return _with_keys(row, key)
+
+    def report_error(self, error: BaseException) -> None:
+        self._collector.report_error(error)
+
+    @property
+    def pending_count(self) -> int:
+        return self._collector.pending_count
+
+
+# ---- bolts ----
+
+
+class _Inlet:
+    """Takes the taps' field off what a bolt receives; writes it down where the bolt is a sink."""
+
+    def __init__(self, component: str, tapping: Tapping) -> None:
+        self._component = component
+        self._sources: dict[Source, Source | None] = {}
+        """What the engine says of a tuple's source, and the same without the taps' field: None for ticks."""
+        self._plain: set[Source] = set()
+        self._labels: dict[Source, str] = {}
+        self._log: LineLog | None = None
+        if component in tapping.sinks:
+            self._log = _new_log(tapping, "sink")
+
+    def take(self, tup: Tuple) -> Keys:
+        """The keys of a tuple, which has them no more."""
+        source = tup._source
+        if source in self._plain:  # a basic bolt's next tuple is the same object, changed here before
+            plain: Source | None = source
+        elif source in self._sources:
+            plain = self._sources[source]
+        else:
+            plain = self._know(source)
+        if plain is None:
+            return ()
+        *values, keys = tup.values
+        tup.values, tup._source = tuple(values), plain
+        if self._log is not None:
+            several = (keys,) if isinstance(keys, str) else keys
+            self._log.append("in", self._labels[plain], several, digest(tup.values), time.monotonic_ns())
+        return keys  # type: ignore[no-any-return]
+
+    def _know(self, source: Source) -> Source | None:
+        plain = None
+        if source.fields[-1:] == (STEMS_FROM,):
+            plain = Source(source.component, source.task, source.stream, Stream(*source.fields[:-1]))
+            self._plain.add(plain)
+            self._labels[plain] = f"{self._component} from {source.component}/{source.stream}"
+        self._sources[source] = plain
+        return plain
+
+    def close(self) -> None:
+        if self._log is not None:
+            self._log.close()
+
+
+class TappedBasicBolt(BasicBolt):
+    """Hands keys on, from each tuple to what is emitted meanwhile."""
+
+    def __init__(self, inner: BasicBolt, component: str, tapping: Tapping) -> None:
+        self._inner = inner
+        self._component = component
+        self._tapping = tapping
+        self.blocking = inner.blocking
+
+    def prepare(self, conf: Mapping[str, Any], context: TopologyContext) -> None:
+        self._inlet = _Inlet(self._component, self._tapping)
+        self._out = _TappedBasicCollector()
+        self._inner.prepare(conf, context)
+        self._execute = self._inner.execute
+
+    def execute(self, tup: Tuple, collector: BasicCollector) -> Any:
+        out = self._out
+        out.collector = collector
+        out.keys = self._inlet.take(tup)
+        return self._execute(tup, out)
+
+    def cleanup(self) -> None:
+        self._inner.cleanup()
+        self._inlet.close()
+
+
+class _TappedBasicCollector:
+    collector: BasicCollector
+    keys: Keys = ()
+
+    def emit(self, values: Any, stream: str = DEFAULT_STREAM) -> list[int]:
+        return self.collector.emit(_with_keys(values, self.keys), stream)
+
+    def emit_direct(self, task: int, values: Any, stream: str = DEFAULT_STREAM) -> list[int]:
+        return self.collector.emit_direct(task, _with_keys(values, self.keys), stream)
+
+    def reset_timeout(self, tup: Tuple) -> None:
+        self.collector.reset_timeout(tup)
+
+    def report_error(self, error: BaseException) -> None:
+        self.collector.report_error(error)
+
+
+class TappedBolt(Bolt):
+    """Keeps the keys of tuples that the bolt has not acked, for what it anchors to them."""
+
+    def __init__(self, inner: Bolt, component: str, tapping: Tapping) -> None:
+        self._inner = inner
+        self._component = component
+        self._tapping = tapping
+        self.blocking = inner.blocking
+
+    def prepare(self, conf: Mapping[str, Any], context: TopologyContext, collector: BoltCollector) -> None:
+        self._inlet = _Inlet(self._component, self._tapping)
+        self._out = _TappedBoltCollector(collector)
+        self._inner.prepare(conf, context, self._out)
+        self._execute = self._inner.execute
+
+    def execute(self, tup: Tuple) -> Any:
+        self._out.keys[id(tup)] = self._inlet.take(tup)
+        return self._execute(tup)
+
+    def cleanup(self) -> None:
+        self._inner.cleanup()
+        self._inlet.close()
+
+
+class _TappedBoltCollector:
+    def __init__(self, collector: BoltCollector) -> None:
+        self._collector = collector
+        self.keys: dict[int, Keys] = {}
+        """By identity: an entry is written anew when its number is another tuple's."""
+
+    def emit(self, values: Any, anchors: Anchors = (), stream: str = DEFAULT_STREAM) -> list[int]:
+        anchors = _listed(anchors)
+        return self._collector.emit(_with_keys(values, self._keys_of(anchors)), anchors, stream)
+
+    def emit_direct(self, task: int, values: Any, anchors: Anchors = (), stream: str = DEFAULT_STREAM) -> list[int]:
+        anchors = _listed(anchors)
+        return self._collector.emit_direct(task, _with_keys(values, self._keys_of(anchors)), anchors, stream)
+
+    def _keys_of(self, anchors: Anchors) -> Keys:
+        if isinstance(anchors, Tuple):
+            return self.keys.get(id(anchors), ())
+        if not anchors or not isinstance(anchors, Iterable):
+            return ()
+        joined: dict[str, None] = {}
+        for anchor in anchors:
+            keys = self.keys.get(id(anchor), ())
+            joined.update(dict.fromkeys((keys,) if isinstance(keys, str) else keys))
+        return tuple(joined)
+
+    def ack(self, tup: Tuple) -> None:
+        self._collector.ack(tup)
+        self.keys.pop(id(tup), None)
+
+    def fail(self, tup: Tuple) -> None:
+        self._collector.fail(tup)
+        self.keys.pop(id(tup), None)
+
+    def reset_timeout(self, tup: Tuple) -> None:
+        self._collector.reset_timeout(tup)
+
+    def report_error(self, error: BaseException) -> None:
+        self._collector.report_error(error)
+
+
+def _listed(anchors: Anchors) -> Anchors:
+    """Anchors that may be looked at twice: a generator could not."""
+    if isinstance(anchors, Tuple | list | tuple) or not isinstance(anchors, Iterable):
+        return anchors
+    return list(anchors)
