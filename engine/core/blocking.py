@@ -22,7 +22,7 @@ from functools import partial
 from queue import SimpleQueue
 from typing import Any
 
-from squall.engine.api.failure import HUNG, Failure
+from squall.engine.api.failure import HUNG
 from squall.engine.api.tuple import Run, Tuple
 from squall.engine.core.executor import BoltExecutor, BoltTask, TaskCrashed, TaskHung
 from squall.engine.flow.batch import Batch
@@ -41,15 +41,11 @@ class Handover:
     __slots__ = ("acks", "bytes", "crash", "done", "fails", "here", "masks", "rows", "there")
 
     def __init__(self, outbox: Outbox, done: list[Callable[[], None]], crash: TaskCrashed | None) -> None:
-        self.here = [batch.take() for batch in outbox.opened_here]
-        self.there = [batch.take() for batch in outbox.opened_there]
-        outbox.opened_here, outbox.opened_there = [], []
+        self.here, self.there = outbox.take_here(), outbox.take_there()
         self.bytes = sum(batch.weigh() for batch in self.here + self.there)
         self.rows = sum(len(batch.rows) for batch in self.here + self.there)
-        self.acks, outbox.acks = outbox.acks, {}
-        self.masks, outbox.masks = outbox.masks, {}
-        self.fails: dict[int, Failure]
-        self.fails, outbox.fails = outbox.fails, {}
+        self.acks, self.masks = outbox.take_acks()
+        self.fails = outbox.take_fails()
         self.done = done
         self.crash = crash
 
@@ -84,7 +80,7 @@ class BlockingExecutor:
         self._doing: tuple[BoltTask, Run] | None = None
 
     def start(self) -> None:
-        self.executor.outbox.reset = self._reset
+        self.executor.outbox.pass_resets_to(self._reset)
         if self.execute_timeout_secs is not None:
             for task in self.executor.tasks:
                 task.execute = self._noted(task, task.execute)

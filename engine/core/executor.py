@@ -216,12 +216,22 @@ class BoltExecutor:
         return more
 
     def _process_basic(self, task: BoltTask, batch: Batch) -> None:
-        execute = task.execute
+        # What is to be acked is noted by run, and told of all runs at once.
+        roots, xors, masks = batch.roots.copy(), list[int](), list[tuple[int, int]]()
+        try:
+            self._execute_basic(task, batch, roots, xors, masks)
+        finally:
+            self.outbox.ack_runs(roots, xors, masks)
+
+    def _execute_basic(
+        self, task: BoltTask, batch: Batch, roots: list[int], xors: list[int], masks: list[tuple[int, int]]
+    ) -> None:
+        """Execute run by run, and note of each what `Outbox.ack_runs` is to be told of it."""
+        execute, others = task.execute, batch.others
         collector: BasicCollector = self.collectors[task.task]
         run = collector.run
         run.others = ()
         tup = Tuple((), self._source_of(batch.source, batch.stream), run)
-        acks, masks, others = self.outbox.acks, self.outbox.masks, batch.others
         rows = iter(batch.rows)
         ends = batch.starts[1:]
         ends.append(len(batch.rows))
@@ -248,16 +258,16 @@ class BoltExecutor:
                     self._raised_basic(task, batch, run, error)
                 # The bolt may have kept this one before it raised.
                 tup = Tuple((), tup._source, run)
-            if root:
-                if run.failed or others is not None:
-                    self.outbox.ack_run(run)
-                    run.failed = False
-                    continue
-                acks[root] = acks.get(root, 0) ^ edge ^ run.children
-                if run.mask:
-                    masks[root] = masks.get(root, 0) | run.mask
-            elif batch.stream != TICK_STREAM:
-                task.stats.untracked_executed += end - begin
+            xors.append(edge ^ run.children)
+            if not root:
+                if batch.stream != TICK_STREAM:
+                    task.stats.untracked_executed += end - begin
+            elif run.failed or others is not None:
+                self.outbox.ack_run(run)
+                run.failed = False
+                roots[index] = 0
+            elif run.mask:
+                masks.append((root, run.mask))
 
     def _raised_basic(self, task: BoltTask, batch: Batch, run: Run, error: BaseException) -> None:
         if batch.stream != TICK_STREAM:

@@ -230,9 +230,8 @@ class WorkerCore:
             self._turn_emits = min(MAX_TURN_EMITS, 2 * self._turn_emits)
 
     def _flush_here(self) -> None:
-        for batch in self.outbox.opened_here:
-            self._deliver_here(batch.take())
-        self.outbox.opened_here.clear()
+        for batch in self.outbox.take_here():
+            self._deliver_here(batch)
 
     def _deliver_here(self, batch: Batch) -> None:
         self._count(batch)
@@ -275,7 +274,7 @@ class WorkerCore:
         """Before the spouts look which trees are too late."""
         resets = self._resets
         while resets:
-            self.outbox.resets.add(resets.popleft())
+            self.outbox.reset_roots((resets.popleft(),))
         self.tracking.settle()
 
     def _absorb_handovers(self) -> None:
@@ -289,7 +288,7 @@ class WorkerCore:
             self._deliver_here(batch)
         for batch in handover.there:
             self._pack(batch)
-        self.outbox.absorb(handover.acks, handover.masks, handover.fails)
+        self.outbox.merge(handover.acks, handover.masks, handover.fails)
         for done in handover.done:
             done()
         if handover.crash is not None:
@@ -306,7 +305,7 @@ class WorkerCore:
     @property
     def for_others(self) -> int:
         """Tuples and tracking messages that wait for being sent to other workers."""
-        waiting = sum(len(batch.rows) for batch in self.outbox.opened_there)
+        waiting = self.outbox.rows_there
         for parcel in self._parcels.values():
             waiting += parcel.weight
         return waiting
@@ -314,14 +313,10 @@ class WorkerCore:
     def close_parcels(self, workers: Collection[int] | None = None) -> list[int]:
         """Make everything for these workers (by default all) ready to be taken with `take_parcel`; for which of
         them there is something."""
-        outbox, worker_of = self.outbox, self.plan.task_worker
-        stay = []
-        for batch in outbox.opened_there:
-            if workers is None or worker_of[batch.target] in workers:
-                self._pack(batch.take())
-            else:
-                stay.append(batch)
-        outbox.opened_there[:] = stay
+        worker_of = self.plan.task_worker
+        wanted = None if workers is None else lambda target: worker_of[target] in workers
+        for batch in self.outbox.take_there(wanted):
+            self._pack(batch)
         return [worker for worker, parcel in self._parcels.items() if parcel and (workers is None or worker in workers)]
 
     def _pack(self, batch: Batch) -> None:
@@ -388,7 +383,7 @@ class WorkerCore:
         """The only tuple of a batch goes no further, by an error of this task: that fails its trees and no others."""
         for root in (batch.roots[0], *(other for other, _ in (batch.others or {}).get(0, ()))):
             if root:
-                self.outbox.fails.setdefault(root, failure)
+                self.outbox.fail_root(root, failure)
         self.stats[task].errors += 1
         self._drop(batch)
 
@@ -477,16 +472,11 @@ class WorkerCore:
 
     def _drop_for(self, worker: int) -> None:
         """What was to go to a worker that died belongs to trees that fail now."""
-        keep = []
-        for batch in self.outbox.opened_there:
-            if self.plan.task_worker[batch.target] == worker:
-                taken = batch.take()
-                self.emitters[batch.source].count_batch(batch.stream, len(taken.rows))
-                self._count_untracked(taken)
-                self._drop(taken)
-            else:
-                keep.append(batch)
-        self.outbox.opened_there[:] = keep
+        worker_of = self.plan.task_worker
+        for batch in self.outbox.take_there(lambda target: worker_of[target] == worker):
+            self.emitters[batch.source].count_batch(batch.stream, len(batch.rows))
+            self._count_untracked(batch)
+            self._drop(batch)
         parcel = self._parcels.pop(worker, None)
         dropped = [] if parcel is None else [parcel]
         for task in self._kept:
@@ -550,13 +540,11 @@ class WorkerCore:
     @property
     def quiet(self) -> bool:
         """Nothing is under way inside this worker."""
-        outbox = self.outbox
         # Threads first: one that is no longer busy has handed over what it had, so that it is seen below.
         return not (
             any(runner.busy for runner in self.blocking)
             or any(spout.busy for spout in self.spouts)
-            or self._handovers or outbox.acks or outbox.fails or outbox.opened_here or outbox.opened_there
-            or self.tracking.to_tell
+            or self._handovers or self.outbox or self.tracking.to_tell
             or any(map(bool, self._parcels.values())) or self.keeps_back
             or any(task.received != task.processed for task in self.bolt_tasks.values())
         )

@@ -128,7 +128,7 @@ class SpoutCollector:
         xor = run.children ^ emitter.outbox.edges.next()
         self._pending.add(root, message_id, values, xor, run.mask)
         failure = Failure(EXCEPTION, emitter.component, emitter.task, error=text_of_error(error))
-        emitter.outbox.fails.setdefault(root, failure)
+        emitter.outbox.fail_root(root, failure)
 
     def emit_direct(
         self, task: int, values: Any, message_id: Any = None, stream: str = DEFAULT_STREAM

@@ -9,41 +9,42 @@ One thread: the worker's loop has one outbox, an executor with a thread of its o
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from types import MappingProxyType
 from typing import Any
 
 from squall.engine.api.failure import Failure
 from squall.engine.api.tuple import Run
-from squall.engine.flow.batch import OpenBatch
+from squall.engine.flow.batch import Batch, OpenBatch
 from squall.engine.flow.ids import EdgeIds
 
 
 class Outbox:
-    """Filled by emitters and trackers, emptied by the worker core."""
+    """Filled by emitters and executors, emptied by the worker core. Nobody else touches what it holds."""
 
-    __slots__ = ("acks", "edges", "fails", "masks", "opened_here", "opened_there", "pool", "reset", "resets")
+    __slots__ = ("_acks", "_fails", "_here", "_masks", "_pool", "_reset", "_resets", "_there", "edges")
 
-    def __init__(self) -> None:
-        self.edges = EdgeIds()
-        self.pool = self.edges.pool
-        self.opened_here: list[OpenBatch] = []
+    def __init__(self, edges: EdgeIds | None = None) -> None:
+        self.edges = EdgeIds() if edges is None else edges
+        self._pool = self.edges.pool
+        self._here: list[OpenBatch] = []
         """Batches for tasks of this worker."""
-        self.opened_there: list[OpenBatch] = []
+        self._there: list[OpenBatch] = []
         """Batches for other workers; they stay open until a parcel is made, so that they fill."""
-        self.acks: dict[int, int] = {}
+        self._acks: dict[int, int] = {}
         """root -> XOR to tell its acker."""
-        self.masks: dict[int, int] = {}
+        self._masks: dict[int, int] = {}
         """root -> mask of the workers its new tuples were sent to."""
-        self.fails: dict[int, Failure] = {}
-        self.resets: set[int] = set()
-        self.reset: Callable[[Iterable[int]], None] = self.resets.update
-        """Takes the roots whose timeout is to start afresh. A thread that hands over only when a call of `execute` has
-        come back says here how they get to the loop before that."""
+        self._fails: dict[int, Failure] = {}
+        self._resets: set[int] = set()
+        self._reset: Callable[[Iterable[int]], None] = self._resets.update
+
+    # ---- filled by emitters and executors ----
 
     def _begin(self, batch: OpenBatch, values: tuple[Any, ...]) -> None:
         if batch.check is not None:
             batch.check.look(values)
         batch.mask = batch.bits[batch.target]
-        (self.opened_there if batch.mask else self.opened_here).append(batch)
+        (self._there if batch.mask else self._here).append(batch)
 
     def start_run(self, batch: OpenBatch, key: object, run: Run, values: tuple[Any, ...] = ()) -> None:
         """Open a new run in `batch`, anchored to `run`; `key` is what further tuples of it are recognised by. `values`
@@ -58,7 +59,7 @@ class Outbox:
             batch.edges.append(0)
             batch.loose = True
             return
-        pool = self.pool
+        pool = self._pool
         if not pool:
             self.edges.refill()
         edge = pool.pop()
@@ -101,16 +102,27 @@ class Outbox:
         root = run.root
         if not root or run.failed:
             return
-        acks = self.acks
+        acks = self._acks
         children = run.children
         acks[root] = acks.get(root, 0) ^ run.edge ^ children
         mask = run.mask
         if mask:
-            self.masks[root] = self.masks.get(root, 0) | mask
+            self._masks[root] = self._masks.get(root, 0) | mask
         for other, edge in run.others:
             acks[other] = acks.get(other, 0) ^ edge ^ children
             if mask:
-                self.masks[other] = self.masks.get(other, 0) | mask
+                self._masks[other] = self._masks.get(other, 0) | mask
+
+    def ack_runs(self, roots: Iterable[int], xors: Iterable[int], masks: Iterable[tuple[int, int]]) -> None:
+        """As `ack_run`, of many runs of one tree each: what their edges and children come to, 0 as a root for those
+        that are not acked so; and (root, mask) of those that were sent on to other workers."""
+        acks = self._acks
+        get = acks.get
+        for root, xor in zip(roots, xors):  # noqa: B905 - of the last roots there may be nothing to say
+            if root:
+                acks[root] = get(root, 0) ^ xor
+        for root, mask in masks:
+            self._masks[root] = self._masks.get(root, 0) | mask
 
     def fail_run(self, run: Run, failure: Failure) -> None:
         """Fail every tree this run belongs to."""
@@ -118,24 +130,87 @@ class Outbox:
             return
         run.failed = True
         for root in (run.root, *(other for other, _ in run.others)):
-            self.fails.setdefault(root, failure)
+            self._fails.setdefault(root, failure)
 
-    def absorb(
-        self, acks: Mapping[int, int], masks: Mapping[int, int], fails: Mapping[int, Failure]
-    ) -> None:
-        """Merge what another outbox, here or in another worker, had to tell."""
-        mine = self.acks
+    def fail_root(self, root: int, failure: Failure) -> None:
+        """Fail one tree. The first failure that is told of a tree is the one that counts."""
+        self._fails.setdefault(root, failure)
+
+    def reset_run(self, run: Run) -> None:
+        """Start the message timeout of the run's trees afresh."""
+        if run.root:
+            self._reset((run.root, *(other for other, _ in run.others)))
+
+    def reset_roots(self, roots: Iterable[int]) -> None:
+        """Start the message timeout of these trees afresh."""
+        self._resets.update(roots)
+
+    def pass_resets_to(self, reset: Callable[[Iterable[int]], None]) -> None:
+        """Have resets go another way than all else: a thread hands over only when a call of `execute` has come back,
+        which may be too late for them."""
+        self._reset = reset
+
+    # ---- emptied by whoever brings it on its way ----
+
+    def merge(self, acks: Mapping[int, int], masks: Mapping[int, int], fails: Mapping[int, Failure]) -> None:
+        """Add what another outbox had to tell."""
+        mine = self._acks
         if not mine:
             mine.update(acks)
         else:
             for root, value in acks.items():
                 mine[root] = mine.get(root, 0) ^ value
         for root, mask in masks.items():
-            self.masks[root] = self.masks.get(root, 0) | mask
+            self._masks[root] = self._masks.get(root, 0) | mask
         for root, failure in fails.items():
-            self.fails.setdefault(root, failure)
+            self._fails.setdefault(root, failure)
 
-    def reset_run(self, run: Run) -> None:
-        """Start the message timeout of the run's trees afresh."""
-        if run.root:
-            self.reset((run.root, *(other for other, _ in run.others)))
+    def take_acks(self) -> tuple[dict[int, int], dict[int, int]]:
+        """root -> XOR, and root -> mask of the workers that its new tuples were sent to."""
+        acks, masks = self._acks, self._masks
+        self._acks, self._masks = {}, {}
+        return acks, masks
+
+    def take_fails(self) -> dict[int, Failure]:
+        """root -> failure."""
+        fails, self._fails = self._fails, {}
+        return fails
+
+    def take_resets(self) -> list[int]:
+        """Roots of the trees whose timeout is to start afresh."""
+        resets = list(self._resets)
+        self._resets.clear()
+        return resets
+
+    def take_here(self) -> list[Batch]:
+        """The batches for tasks of this worker, in the order in which they were opened."""
+        taken = [batch.take() for batch in self._here]
+        self._here.clear()
+        return taken
+
+    def take_there(self, wanted: Callable[[int], bool] | None = None) -> list[Batch]:
+        """The batches for tasks of other workers, or for those tasks that are wanted."""
+        there, taken = self._there, []
+        if wanted is None:
+            taken = [batch.take() for batch in there]
+            there.clear()
+        elif there:
+            taken = [batch.take() for batch in there if wanted(batch.target)]
+            there[:] = [batch for batch in there if batch.starts]
+        return taken
+
+    # ---- looked at ----
+
+    @property
+    def fails(self) -> Mapping[int, Failure]:
+        """The failures that nobody has been told yet."""
+        return MappingProxyType(self._fails)
+
+    @property
+    def rows_there(self) -> int:
+        """Tuples that wait for being sent to other workers."""
+        return sum(len(batch.rows) for batch in self._there)
+
+    def __bool__(self) -> bool:
+        """Whether anything is in it."""
+        return bool(self._acks or self._fails or self._resets or self._here or self._there)

@@ -65,16 +65,16 @@ class Tracking:
     def say(self) -> bool:
         """Bring acks, fails and resets to their ackers; whether there were any. For other workers': `take_to_tell`."""
         outbox = self.outbox
-        some = bool(outbox.acks or outbox.fails or outbox.resets)
-        if outbox.acks:
-            self._send_acks()
-        if outbox.fails:
-            self._send_fails()
-        if outbox.resets:
-            for root in outbox.resets:
-                self._reset(root)
-            outbox.resets.clear()
-        return some
+        acks, masks = outbox.take_acks()
+        if acks:
+            self._send_acks(acks, masks)
+        fails = outbox.take_fails()
+        for root, failure in fails.items():
+            self._fail(root, failure)
+        resets = outbox.take_resets()
+        for root in resets:
+            self._reset(root)
+        return bool(acks or fails or resets)
 
     def answer(self) -> bool:
         """Bring answers to their spouts; whether there were any. Raises TaskCrashed."""
@@ -109,10 +109,7 @@ class Tracking:
         self._fail(root, Failure(TIMEOUT))
         return -1
 
-    def _send_acks(self) -> None:
-        outbox = self.outbox
-        acks, masks = outbox.acks, outbox.masks
-        outbox.acks, outbox.masks = {}, {}
+    def _send_acks(self, acks: Mapping[int, int], masks: Mapping[int, int]) -> None:
         if self._all_ackers_here:
             self.take_acks(acks, masks)
             return
@@ -142,11 +139,6 @@ class Tracking:
         for root, mask in masks.items():
             shares[root & ACKER_MASK][1][root] = mask
         return shares
-
-    def _send_fails(self) -> None:
-        fails, self.outbox.fails = self.outbox.fails, {}
-        for root, failure in fails.items():
-            self._fail(root, failure)
 
     def _fail(self, root: int, failure: Failure) -> None:
         acker = self.ackers.get(root & ACKER_MASK)
@@ -201,7 +193,7 @@ class Tracking:
                 self._reset_spout(spout_task, root)
             else:
                 # With the next `say`: its sender may know of a worker that this one has not heard of yet.
-                self.outbox.resets.add(root)
+                self.outbox.reset_roots((root,))
         if parcel.acks or parcel.masks:
             self.take_acks(parcel.acks, parcel.masks)
         for root, failure in parcel.fails:

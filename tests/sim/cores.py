@@ -202,7 +202,7 @@ class Worker:
     def _record_ids(self) -> None:
         outbox = self.core.outbox
         outbox.edges = RecordedEdgeIds(self.cluster.edges)
-        outbox.pool = outbox.edges.pool
+        outbox._pool = outbox.edges.pool
         for _, task in self.core.spout_tasks.values():
             add = task.pending.add
             task.collector._pending = _Recorder(task.pending, add, self.cluster)  # type: ignore[assignment]

@@ -12,7 +12,7 @@ from squall.engine.api.failure import FAILED, WORKER_DIED, Failure
 from squall.engine.api.tuple import Run
 from squall.engine.core.spout_executor import SpoutExecutor, SpoutTask
 from squall.engine.flow.batch import Batch, OpenBatch
-from squall.engine.flow.ids import ACKER_BITS
+from squall.engine.flow.ids import ACKER_BITS, EdgeIds
 from squall.engine.flow.parcel import Parcel
 from tests.sim.parts import IDS, IDS_PER_INCARNATION, MESSAGE_TIMEOUT_NS, STATS, WINDOW_BYTES
 from tests.sim.shapes import FAILS_FIRST, JOIN, RESETS, SELF_ANCHOR, BoltSpec
@@ -69,10 +69,11 @@ class Node:
         self.last_init: tuple[int, int, int, int] | None = None
         self.peers = parts.peers(n_workers, me)
         self.peers.update(me, incarnation, True)
-        self.outbox = parts.outbox()
         turn = (incarnation * n_workers + me) % 64 if parts.ids_per_worker else 0
         start = (turn * 8 + world.seed % 8) * IDS_PER_INCARNATION
-        self.outbox.pool.extend(IDS[start : start + IDS_PER_INCARNATION])
+        edges = EdgeIds()
+        edges.pool.extend(IDS[start : start + IDS_PER_INCARNATION])
+        self.outbox = parts.outbox(edges)
         spout_tasks: dict[int, Any] = {}
         self.tracking = parts.tracking(shape.plan, self.peers, self.outbox, spout_tasks, self.parcel)
         self.ackers = self.tracking.ackers
@@ -134,10 +135,7 @@ class Node:
         return died
 
     def _drop_for(self, worker: int) -> None:
-        self.outbox.opened_there[:] = [
-            batch for batch in self.outbox.opened_there
-            if self.world.worker_of(batch.target) != worker or not batch.take()
-        ]
+        self.outbox.take_there(lambda target: self.world.worker_of(target) == worker)
         self.parcels.pop(worker, None)
 
     def _pack_acks(self) -> None:
@@ -190,10 +188,8 @@ class Node:
         """Execute what is here, then settle what is known of the trees: one turn of the loop."""
         if self.pending:
             self.pending.expire()
-        here, inbox = self.outbox.opened_here, self.inbox
-        while here or inbox:
-            inbox += [batch.take() for batch in here]
-            here.clear()
+        inbox = self.inbox
+        while inbox.extend(self.outbox.take_here()) or inbox:
             self.execute(inbox.pop(0))
         self.tracking.settle()
         self._pack_acks()
@@ -247,11 +243,8 @@ class Node:
 
     def send(self) -> bool:
         """Put parcels and credit on the links; whether there was anything."""
-        world, outbox = self.world, self.outbox
-        for batch in outbox.opened_there:
-            worker = world.worker_of(batch.target)
-            self.parcel(worker).batches.append(batch.take())
-        outbox.opened_there.clear()
+        for batch in self.outbox.take_there():
+            self.parcel(self.world.worker_of(batch.target)).batches.append(batch)
         sent = False
         for worker in list(self.parcels):
             link = self.senders.get(worker)

@@ -241,7 +241,7 @@ class World:
         for _ in range(_ROUNDS):
             moved = self.emit()
             for node in nodes:
-                if node.parcels or node.outbox.opened_there or node.receivers:
+                if node.parcels or node.outbox.rows_there or node.receivers:
                     moved = node.send() or moved
             for (source, target), frames in self.links.items():
                 if frames:
