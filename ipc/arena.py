@@ -10,7 +10,7 @@ Guarantees:
   maps it, however that process ends. Readers cannot write to it.
 
 Relies on: Linux 5.1 (memfd with F_SEAL_FUTURE_WRITE), processes of one user in one pid namespace, and a processor that
-keeps the order of stores and of loads (x86-64). Where that does not hold, use `checksum=True`.
+keeps the order of stores and of loads (x86-64): the generation check, which finds reuse, depends on it.
 
 An arena belongs to one thread of the process that created it, and does not survive a fork: a child must create its own.
 
@@ -28,7 +28,6 @@ import fcntl
 import mmap
 import os
 import struct
-import zlib
 from typing import NamedTuple
 
 from squall.engine.errors import ClusterError, ProtocolError, UsageError
@@ -44,7 +43,6 @@ GRAIN_BYTES = 1 << GRAIN_BITS
 DEFAULT_SIZE_BYTES = 64 << 20
 MIN_SIZE_BYTES = 16 * GRAIN_BYTES
 MAX_SIZE_BYTES = 4 << 30
-NO_CHECKSUM = -1
 
 _GROWTH_GRAINS = (2 << 20) // GRAIN_BYTES
 """Reserving 2 MiB takes about 0.6 ms: the price is paid in pieces that an executor loop does not feel."""
@@ -54,7 +52,7 @@ _OUT_OF_MEMORY = frozenset((errno.ENOSPC, errno.ENOMEM, errno.EDQUOT, errno.EFBI
 
 
 class BlockRef(NamedTuple):
-    """Descriptor of a block: seven integers, as `BlockRef(*row)` makes them again after any encoding."""
+    """Descriptor of a block: six integers, as `BlockRef(*row)` makes them again after any encoding."""
 
     pid: int
     fd: int
@@ -64,8 +62,6 @@ class BlockRef(NamedTuple):
     length: int
     generation: int
     """Unique within the arena: tells a block from the later ones in the same place."""
-    crc32: int
-    """Of the payload, or `NO_CHECKSUM`."""
 
 
 def table_bytes(size_bytes: int) -> int:
@@ -145,13 +141,12 @@ class FreeSpace:
 class Arena:
     """Shared memory of one sending worker. Every method: the owner thread only."""
 
-    def __init__(self, fd: int, memory: mmap.mmap, *, checksum: bool) -> None:
+    def __init__(self, fd: int, memory: mmap.mmap) -> None:
         """Use `Arena.create`. Takes over a sealed memfd whose header and table are reserved, and its mapping."""
         size = len(memory)
         first = table_bytes(size) >> GRAIN_BITS
         self._fd = fd
         self._memory = memory
-        self._checksum = checksum
         self._pid = os.getpid()
         self._nonce = int.from_bytes(os.urandom(8), "little") or 1
         self._words = memoryview(memory)[: first << GRAIN_BITS].cast("Q")
@@ -166,12 +161,8 @@ class Arena:
         self._closed = False
 
     @classmethod
-    def create(cls, size_bytes: int = DEFAULT_SIZE_BYTES, *, checksum: bool = False) -> Arena:
-        """An empty arena that may grow to `size_bytes`, rounded up to whole grains; the table is included.
-
-        `checksum` adds a crc32 to every block, at about ten times the cost of copying it; the generation check, which
-        needs none, is what finds reuse.
-        """
+    def create(cls, size_bytes: int = DEFAULT_SIZE_BYTES) -> Arena:
+        """An empty arena that may grow to `size_bytes`, rounded up to whole grains; the table is included."""
         if not MIN_SIZE_BYTES <= size_bytes <= MAX_SIZE_BYTES:
             raise UsageError(f"arena size {size_bytes} bytes: allowed are {MIN_SIZE_BYTES} to {MAX_SIZE_BYTES}")
         size_bytes = -(-size_bytes // GRAIN_BYTES) * GRAIN_BYTES
@@ -188,7 +179,7 @@ class Arena:
             if fd >= 0:
                 os.close(fd)
             raise ClusterError(f"cannot create an arena of {size_bytes} bytes: {error.strerror}") from error
-        return cls(fd, memory, checksum=checksum)
+        return cls(fd, memory)
 
     @property
     def used_bytes(self) -> int:
@@ -215,8 +206,7 @@ class Arena:
         self._words[word] = generation
         self._blocks[start] = (grains, generation)
         self._used_grains += grains
-        crc32 = zlib.crc32(source) if self._checksum else NO_CHECKSUM
-        return BlockRef(self._pid, self._fd, self._nonce, offset, length, generation, crc32)
+        return BlockRef(self._pid, self._fd, self._nonce, offset, length, generation)
 
     def free(self, ref: BlockRef) -> None:
         """Give back the room of a block that its reader has acknowledged; ProtocolError if it is not a live block."""

@@ -15,11 +15,10 @@ import fcntl
 import mmap
 import os
 import stat
-import zlib
 
 from squall.engine.errors import ClusterError, ProtocolError, UsageError
 from squall.ipc import arena
-from squall.ipc.arena import GRAIN_BITS, NO_CHECKSUM, TABLE_WORD, BlockRef
+from squall.ipc.arena import GRAIN_BITS, TABLE_WORD, BlockRef
 
 MAX_ARENAS = 1024
 _LINK_PREFIX = f"/memfd:{arena.MEMFD_NAME}"
@@ -53,12 +52,10 @@ class ArenaReader:
         is gone.
         """
         mapping, word = self._locate(ref)
-        _, _, _, offset, length, generation, crc32 = ref
+        _, _, _, offset, length, generation = ref
         data = mapping.memory[offset : offset + length]
         if mapping.words[word] != generation:
             raise _reused(ref, "while it was read")
-        if crc32 != NO_CHECKSUM and zlib.crc32(data) != crc32:
-            raise _wrong_checksum(ref)
         return data
 
     def detach(self, pid: int) -> None:
@@ -73,7 +70,7 @@ class ArenaReader:
 
     def _locate(self, ref: BlockRef) -> tuple[_Mapping, int]:
         """The mapping of a live block and the index of its generation word."""
-        pid, fd, nonce, offset, length, generation, _ = ref
+        pid, fd, nonce, offset, length, generation = ref
         mapping = self._mappings.get(nonce)
         if mapping is None:
             mapping = self._mappings[nonce] = self._attach(pid, fd, nonce)
@@ -128,7 +125,3 @@ def _unreachable(pid: int, fd: int, error: OSError) -> ClusterError:
 
 def _reused(ref: BlockRef, when: str) -> ProtocolError:
     return ProtocolError(f"arena block at {ref[3]}, generation {ref[5]} of process {ref[0]} was freed or reused {when}")
-
-
-def _wrong_checksum(ref: BlockRef) -> ProtocolError:
-    return ProtocolError(f"arena block at {ref[3]}, {ref[4]} bytes of process {ref[0]} has a wrong checksum")

@@ -61,6 +61,7 @@ class DataPlane:
         self, context: Context, opening: bytes, me: int, incarnation: int, path: Path | str,
         window_bytes: int, arena_bytes: int, shim: LinkShim | None = None, rings: AckRings | None = None,
         max_frame_bytes: int = 1 << 30, door: Callable[[Context, zmq.Socket[bytes], bytes], Door] = Door,
+        payloads: Callable[[int, Counter[str]], Payloads] = Payloads,
     ) -> None:
         """`opening`: see `ipc.frame.opening_of`. Without `rings`, acks travel in frames only. One plane per context."""
         self._opening = opening
@@ -76,8 +77,7 @@ class DataPlane:
         self._rings = rings
         self.counts: Counter[str] = Counter()
         """Frames sent, received, repeated, refused; buffers by way."""
-        self.last_refusal = ""
-        self._payloads = Payloads(arena_bytes, self.counts)
+        self._payloads = payloads(arena_bytes, self.counts)
         self._context = context
         self.inbound: zmq.Socket[bytes] = self._socket(zmq.PULL)
         # Of each part. ZeroMQ compares what is announced before it makes room for it, and hangs up. Whoever asks to be
@@ -240,7 +240,7 @@ class DataPlane:
             if sender.under_way_bytes:
                 self._put(worker, HELLO, sender.sequence, [])
         for worker in self._rings.pass_over() if self._rings is not None else ():
-            self._refuse(ProtocolError(f"acks of worker {worker} that did not become whole in a message timeout"))
+            self.refuse(ProtocolError(f"acks of worker {worker} that did not become whole in a message timeout"))
 
     def positions(self) -> Iterator[tuple[int, int, int, int]]:
         """(peer, its incarnation, frames sent to it, frames of it processed), for the board."""
@@ -248,11 +248,6 @@ class DataPlane:
             receiver = self._receivers.get(worker)
             processed = receiver.processed if receiver is not None and receiver.incarnation == incarnation else 0
             yield worker, incarnation, sender.sequence, processed
-
-    @property
-    def arena_used_bytes(self) -> int:
-        """Room in the arena that frames under way occupy."""
-        return self._payloads.used_bytes
 
     @property
     def refused(self) -> int:
@@ -290,7 +285,7 @@ class DataPlane:
             try:
                 self._take(self._receive_frame(), deliver)
             except ProtocolError as error:
-                self._refuse(error)
+                self.refuse(error)
         return came
 
     def _receive_frame(self) -> list[bytes]:
@@ -404,7 +399,7 @@ class DataPlane:
                     raise ProtocolError(f"acks of worker {sender}'s dead incarnation {incarnation}")
                 self._take_credit(sender, incarnation, processed)
             except ProtocolError as error:
-                self._refuse(error)
+                self.refuse(error)
                 continue
             link = self._outbound.get(sender)
             if link is not None and not link[1].under_way_bytes:
@@ -427,9 +422,9 @@ class DataPlane:
         if self._rings is not None:
             self._rings.set_awake(awake)
 
-    def _refuse(self, error: ProtocolError) -> None:
+    def refuse(self, error: ProtocolError) -> None:
+        """Count something that is not believed. `error` says why, to whoever overrides this."""
         self.counts["frames refused"] += 1
-        self.last_refusal = str(error)
 
     def close(self) -> None:
         """Close every socket (waiting briefly for what was sent) and remove the path."""

@@ -21,7 +21,7 @@ from typing import NamedTuple
 from squall.engine.errors import ProtocolError
 
 MAGIC = b"SQ"
-VERSION = 4
+VERSION = 5
 HELLO, DATA, CREDIT = 1, 2, 3
 KINDS = {HELLO: "hello", DATA: "data", CREDIT: "credit"}
 

@@ -33,11 +33,6 @@ class Payloads:
         self._pids: dict[int, int] = {}
         """Process whose arena is mapped, by the worker it sends for."""
 
-    @property
-    def used_bytes(self) -> int:
-        """Room in this worker's arena that frames under way occupy."""
-        return 0 if self._arena is None else self._arena.used_bytes
-
     def attach(self, buffers: Buffers) -> tuple[list[Any], Callable[[], None] | None]:
         """The parts of a frame that carry these buffers, and what frees their blocks."""
         refs: list[BlockRef] = []

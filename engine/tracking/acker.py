@@ -61,11 +61,6 @@ class Acker:
         """Trees being tracked."""
         return len(self._live)
 
-    @property
-    def early_count(self) -> int:
-        """Roots with messages but no INIT."""
-        return len(self._early) + len(self._early_old)
-
     def init(self, root: int, xor: int, spout_task: int, mask: int = 0) -> None:
         """A spout emitted a tree: `xor` of its first edges, sent to the workers of `mask`."""
         live = self._live

@@ -16,9 +16,9 @@ import zmq
 
 from squall.engine.flow.parcel import Parcel
 from squall.ipc.arena import MEMFD_NAME
-from squall.ipc.door import knock
+from squall.ipc.door import knock, password_of
 from tests.parcels import batch_of, parcel_of
-from tests.process.planes import Endpoint
+from tests.process.planes import OPENING, Endpoint, settled, size_on_link
 
 DEADLINE_SECS = 40.0
 
@@ -86,6 +86,8 @@ class Server:
         self.received: Counter[tuple[int, int]] = Counter()
         self.wrong: list[str] = []
         self.blocked = 0
+        self.sent_bytes: Counter[int] = Counter()
+        """By peer, all its incarnations."""
 
     def run(self) -> None:
         poller = self.endpoint.poller()
@@ -127,7 +129,9 @@ class Server:
             del self.to_send[worker]
             return False
         me = self.endpoint.worker
-        self.plane.send(worker, parcel_of(batch_of([(me, number, payload(me, worker, number))])))
+        sent = parcel_of(batch_of([(me, number, payload(me, worker, number))]))
+        self.plane.send(worker, sent)
+        self.sent_bytes[worker] += size_on_link(sent)
         return True
 
     # ---- commands ----
@@ -152,26 +156,27 @@ class Server:
 
     def raw(self, path: str, message: list[bytes]) -> None:
         """Say something to a path that this plane has no link to any more."""
-        socket = self.plane._socket(zmq.PUSH)
-        knock(socket, self.plane._password)
+        socket = self.endpoint.context.socket(zmq.PUSH)
+        knock(socket, password_of(OPENING, b"data plane"))
         socket.connect(f"ipc://{path}")
         socket.send_multipart(message)
         socket.close()
 
     def state(self) -> dict[str, Any]:
-        links = {worker: link for worker, (_, link, _) in self.plane._outbound.items()}
+        peers = [peer for peer, *_ in self.plane.positions()]
         numbers: dict[int, list[int]] = {}
         for sender, number in self.received:
             numbers.setdefault(sender, []).append(number)
         return {
-            "counts": dict(self.plane.counts), "lost": self.plane.lost, "refusal": self.plane.last_refusal,
+            "counts": dict(self.plane.counts), "lost": self.plane.lost, "refusals": self.plane.refusals,
             "refused": self.plane.refused,
             "numbers": numbers, "twice": [key for key, count in self.received.items() if count > 1],
             "wrong": self.wrong, "blocked": self.blocked, "at work": len(self.endpoint.at_work),
-            "under way": {worker: link.under_way_bytes for worker, link in links.items()},
-            "met": {worker: receiver.incarnation for worker, receiver in self.plane._receivers.items()},
-            "credit": {worker: self.plane.has_credit(worker) for worker in links}, "sending": sorted(self.to_send),
-            "arena": self.plane.arena_used_bytes, "faults": dict(self.plane._shim.counts if self.plane._shim else {}),
+            "peers": peers, "sent bytes": dict(self.sent_bytes),
+            "settled": settled(self.endpoint),
+            "credit": {worker: self.plane.has_credit(worker) for worker in peers}, "sending": sorted(self.to_send),
+            "arena": self.endpoint.frames_in_arena,
+            "faults": dict(self.endpoint.shim.counts if self.endpoint.shim else {}),
             "mapped": Path("/proc/self/maps").read_text().count(MEMFD_NAME),
         }  # fmt: skip
 
@@ -188,7 +193,7 @@ def _serve(pipe: Connection, directory: Path, worker: int, incarnation: int, opt
 
 def is_done(sender: PlaneProcess) -> bool:
     state = sender.state()
-    return not state["sending"] and not any(state["under way"].values())
+    return not state["sending"] and state["settled"]
 
 
 def connect_all(*processes: PlaneProcess) -> None:

@@ -7,18 +7,23 @@ import os
 import shutil
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import zmq
 
+from squall.engine.errors import ProtocolError
 from squall.engine.flow.parcel import Parcel
+from squall.ipc import codec
 from squall.ipc.ack_rings import AckRings
 from squall.ipc.arena import MEMFD_NAME
+from squall.ipc.codec import Buffers
 from squall.ipc.data_plane import DataPlane
-from squall.ipc.door import knock
+from squall.ipc.door import Context, Door, knock, password_of
 from squall.ipc.frame import DATA, Header, opening_of, seal
+from squall.ipc.payloads import Payloads
 from squall.ipc.shim import LinkShim
 from tests.parcels import batch_of, parcel_of
 
@@ -29,6 +34,46 @@ OPENING = opening_of(b"k" * 32, "t-1-00000000", 1)
 _FRAMES_PER_TURN = 64
 
 Make = Callable[..., "Endpoint"]
+
+
+class WatchedPayloads(Payloads):
+    """Knows how many frames have buffers in the arena that are not freed yet."""
+
+    def __init__(self, arena_bytes: int, counts: Counter[str]) -> None:
+        super().__init__(arena_bytes, counts)
+        self.frames_in_arena = 0
+
+    def attach(self, buffers: Buffers) -> tuple[list[Any], Callable[[], None] | None]:
+        parts, release = super().attach(buffers)
+        if release is None:
+            return parts, None
+        self.frames_in_arena += 1
+
+        def counted() -> None:
+            release()
+            self.frames_in_arena -= 1
+
+        return parts, counted
+
+
+class WatchedPlane(DataPlane):
+    """Knows why it refused something last, and which of its parts are worth a look."""
+
+    def __init__(self, context: Context, *arguments: Any) -> None:
+        self.refusals: list[str] = []
+        super().__init__(context, *arguments, door=self._make_door, payloads=self._make_payloads)
+
+    def _make_door(self, context: Context, socket: zmq.Socket[bytes], password: bytes) -> Door:
+        self.door = Door(context, socket, password)
+        return self.door
+
+    def _make_payloads(self, arena_bytes: int, counts: Counter[str]) -> Payloads:
+        self.payloads = WatchedPayloads(arena_bytes, counts)
+        return self.payloads
+
+    def refuse(self, error: ProtocolError) -> None:
+        super().refuse(error)
+        self.refusals.append(str(error))
 
 
 class Endpoint:
@@ -43,7 +88,8 @@ class Endpoint:
         self.incarnation = incarnation
         self.path = directory / f"{worker}-{incarnation}"
         self.context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
-        self.plane = DataPlane(
+        self.shim = shim
+        self.plane = WatchedPlane(
             self.context, OPENING, worker, incarnation, self.path, window_bytes, arena_bytes, shim, rings,
             max_frame_bytes,
         )
@@ -108,8 +154,13 @@ class Endpoint:
         return [row[0] for parcel in self.parcels for batch in parcel.batches for row in batch.rows]
 
     @property
-    def arena_used_bytes(self) -> int:
-        return self.plane.arena_used_bytes
+    def frames_in_arena(self) -> int:
+        """Frames under way whose buffers take room in the arena."""
+        return self.plane.payloads.frames_in_arena
+
+    def frames_sent(self, worker: int) -> int:
+        """DATA frames on the link to a peer."""
+        return {peer: sent for peer, _, sent, _ in self.plane.positions()}[worker]
 
 
 def pair(make: Make, **options: Any) -> tuple[Endpoint, Endpoint]:
@@ -120,7 +171,14 @@ def pair(make: Make, **options: Any) -> tuple[Endpoint, Endpoint]:
 
 
 def settled(sender: Endpoint) -> bool:
-    return all(link.under_way_bytes == 0 for _, link, _ in sender.plane._outbound.values())
+    """Its peers have processed everything that it sent them."""
+    return sender.plane.rested == {peer for peer, *_ in sender.plane.positions()}
+
+
+def size_on_link(sent: Parcel) -> int:
+    """Bytes that a parcel takes of its link's window."""
+    data, buffers = codec.encode(sent)
+    return len(data) + sum(buffer.raw().nbytes for buffer in buffers)
 
 
 def arena_mappings() -> int:
@@ -197,7 +255,7 @@ def attack(at: Endpoint, *messages: list[bytes]) -> None:
     with at.context.socket(zmq.PUSH) as attacker:
         attacker.set_hwm(0)
         attacker.setsockopt(zmq.LINGER, round(DEADLINE_SECS * 1000))
-        knock(attacker, at.plane._password)
+        knock(attacker, password_of(OPENING, b"data plane"))
         attacker.connect(f"ipc://{at.path}")
         for message in messages:
             attacker.send_multipart(message)

@@ -71,7 +71,9 @@ def test_another_user_cannot_reach_anything(job: tuple[LocalCluster, Job]) -> No
     files = [path for path in run_dir.path.rglob("*") if path.is_file()]
     sockets = [path for path in run_dir.path.rglob("*") if path.is_socket()]
     directories = [run_dir.path, *(path for path in run_dir.path.rglob("*") if path.is_dir())]
-    pids = [cluster._cell_of(f"node-1:{port}").pid for port in (6700, 6701)]
+    view = mine.view()
+    assert view is not None
+    pids = [view.board.slot(index).pid for index in (0, 1)]
     assert run_dir.key_file in files
     assert run_dir.nimbus_socket in sockets
     denied = {"Permission denied"}

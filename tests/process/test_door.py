@@ -14,6 +14,7 @@ import zmq
 from squall.ipc.control import ControlServer
 from squall.ipc.door import password_of
 from squall.ipc.rundir import RunDir
+from tests.held import held
 from tests.process.intruder import COMMAND, MORE, Intruder, announcement, greeting, hello, ready, zmtp
 from tests.process.plane_process import PlaneProcess, is_done
 from tests.process.planes import (
@@ -176,7 +177,7 @@ def test_a_worker_that_is_busy_lets_its_peers_in_later_and_keeps_nothing_of_othe
 
 def test_a_peer_that_dies_before_it_is_let_in_is_not_counted(make: Make) -> None:
     one, other = make(0), make(1)
-    door = other.plane._door
+    door = other.plane.door
     for incarnation in (1, 2):
         dies = make(2, incarnation=incarnation)
         dies.connect(other)
@@ -201,7 +202,7 @@ def test_a_flood_of_connections_takes_no_memory_and_each_is_counted(make: Make) 
                 intruder.await_end()
     turn_until(lambda: other.plane.refused == 2 * n_rounds, [one, other])
     assert memory("VmRSS") - before < MOST_BYTES
-    assert len(other.plane._door._accepted) == 1
+    assert held(other.plane.door) == 1
     goes_on(one, other)
 
 
@@ -209,7 +210,7 @@ def test_frames_of_who_was_let_in_are_checked_all_the_same(make: Make) -> None:
     other = make(1)
     attack(other, frame([b"evil"], opening=OPENING[:-1] + b"x"))
     turn_until(lambda: other.plane.refused == 1, [other])
-    assert (other.plane.counts["frames refused"], other.plane._door.refused) == (1, 0)
+    assert (other.plane.counts["frames refused"], other.plane.door.refused) == (1, 0)
 
 
 def stopped(process: PlaneProcess) -> contextlib.ExitStack:

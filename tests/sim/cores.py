@@ -30,6 +30,7 @@ from squall.ipc.ack_rings import AckRings, rings_words
 from squall.ipc.data_plane import DataPlane
 from squall.ipc.frame import opening_of
 from squall.ipc.shim import LinkRule, LinkShim
+from tests.held import early
 from tests.sim.invariants import (
     ACKED_EARLY,
     ANSWERED_TWICE,
@@ -445,8 +446,8 @@ class Cluster:
         for node in self._living:
             left += [(len(task.pending), "pending trees") for _, task in node.core.spout_tasks.values()]
             for acker in node.core.ackers.values():
-                left += [(len(acker), "trees in an acker"), (acker.early_count, "early messages")]
-            left += [(link.under_way_bytes, "bytes under way") for _, link, _ in node.plane._outbound.values()]
+                left += [(len(acker), "trees in an acker"), (early(acker), "early messages")]
+            left.append((len([*node.plane.positions()]) - len(node.plane.rested), "links with something under way"))
             left.append((node.core.pressure.held_bytes, "bytes in queues"))
         return [f"{count} {what}" for count, what in left if count]
 

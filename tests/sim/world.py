@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 from squall.engine.api.failure import Failure
+from tests.held import early, held
 from tests.sim.invariants import (
     MESSAGE_LOST,
     NEVER_ENDED,
@@ -263,12 +264,11 @@ class World:
         for node in self._living:
             left += [(len(node.pending or ()), "pending trees"), (sum(map(bool, node.parcels.values())), "parcels")]
             for acker in node.ackers.values():
-                left += [(len(acker), "trees in an acker"), (acker.early_count, "early messages")]
-                left.append((len(acker._early_failures), "early failures"))
+                left += [(len(acker), "trees in an acker"), (early(acker), "early messages")]
             for sender, _ in node.senders.values():
                 left.append((sender.under_way_bytes, "bytes under way"))
             for receiver in node.receivers.values():
-                left.append((len(receiver._done_early) + len(receiver._gaps), "frames done early"))
+                left.append((held(receiver), "frames done early"))
         return [f"{count} {what}" for count, what in left if count]
 
 

@@ -334,7 +334,7 @@ def test_what_nobody_says_was_executed_is_unknown_or_unprocessed() -> None:
         runner.core.set_active(True)
         for spout in runner.core.spouts:
             spout.run(10)
-        runner.core._flush_here()
+        runner.core.run_feeders()
         readings = readings_of(runner.core)
     waiting = build_report("t", readings, 1.0, [], True)
     assert waiting.untracked == (10, 0, 0, 10, 0)
@@ -363,7 +363,7 @@ def test_ticks_are_in_no_count() -> None:
         for _ in range(10):
             runner.step()
             clock.advance(1.0)
-        runner.core._tick()
+        runner.core.run_spouts()
         bolt = runner.report().components["bolt"]
     assert (bolt.executed, bolt.acked, bolt.failed, bolt.in_queue, bolt.untracked) == (3, 3, 0, 0, (0, 0, 0, 0, 0))
 

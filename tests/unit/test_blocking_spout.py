@@ -82,13 +82,14 @@ class Waits(Spout):
 @pytest.fixture
 def rigs() -> Iterator[list[Rig]]:
     made: list[Rig] = []
+    before = set(threading.enumerate())
     yield made
     for rig in made:
         for _, _, user in rig.core.users():
             if isinstance(user, Waits):
                 user.queue.put(None)
         close_tasks(rig.core)
-        assert not any(spout._thread.is_alive() for spout in rig.core.spouts)  # type: ignore[attr-defined]
+    assert set(threading.enumerate()) <= before
 
 
 def rig_of(rigs: list[Rig], builder: TopologyBuilder, **settings: Any) -> Rig:

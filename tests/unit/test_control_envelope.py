@@ -15,6 +15,7 @@ from squall.ipc.control import ControlClient, ControlServer, Incoming
 from squall.ipc.door import knock, password_of
 from squall.ipc.envelope import MAX_FRAME_BYTES, MAX_SESSIONS, Envelope, Opener, Sealer, sign
 from squall.ipc.rundir import RunDir
+from tests.held import held
 
 KEY = b"k" * 32
 DEADLINE_SECS = 30.0
@@ -121,7 +122,7 @@ def test_sessions_are_bounded_and_the_oldest_is_forgotten() -> None:
         opener.open(Sealer(KEY, "client:1").seal("event", 0, "Ping", Ping("")))
         frame = busy.seal("event", 0, "Ping", Ping(""))
         opener.open(frame)
-    assert len(opener._last_sequence) == MAX_SESSIONS
+    assert held(opener) == MAX_SESSIONS
     with pytest.raises(ProtocolError, match="repeats"):
         opener.open(frame)
 

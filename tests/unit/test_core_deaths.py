@@ -7,6 +7,7 @@ import random
 import pytest
 
 from squall.engine.api.config import Config
+from tests.held import early
 from tests.unit.ledger import Ledger, topology_of
 from tests.unit.net import Net, scatter
 
@@ -35,7 +36,7 @@ def finish(net: Net, ledger: Ledger) -> None:
         assert [len(acker) for acker in core.ackers.values()] == [0] * len(core.ackers)
         core.tracking.rotate()
         core.tracking.rotate()
-        assert [acker.early_count for acker in core.ackers.values()] == [0] * len(core.ackers)
+        assert [early(acker) for acker in core.ackers.values()] == [0] * len(core.ackers)
 
 
 
@@ -47,7 +48,7 @@ def test_in_any_interleaving_everything_is_acked_and_nothing_left(seed: int, num
     assert ledger.reasons == []
     assert set(ledger.attempts.values()) == {1}
     # Nothing was told twice or to the wrong one: not even garbage.
-    assert sum(acker.early_count for core in net.cores for acker in core.ackers.values()) == 0
+    assert sum(early(acker) for core in net.cores for acker in core.ackers.values()) == 0
 
 
 @pytest.mark.parametrize("number", range(6))

@@ -14,6 +14,7 @@ from squall.engine.clock import NS_PER_SEC, ManualClock
 from squall.engine.report.metrics import SpoutStats
 from squall.engine.tracking.attempts import Attempts, Limits
 from squall.engine.tracking.pending import PendingTable
+from tests.held import early
 from tests.unit.rig import Does, Feeder, Rig, acks, chain, keeps
 
 TIMEOUT_SECS = 10
@@ -263,7 +264,7 @@ def test_timeout() -> None:
     assert (spout.acked, len(spout.failures)) == ([1, 3], 1)
     rig.core.tracking.rotate()
     rig.core.tracking.rotate()
-    assert [acker.early_count for acker in rig.core.ackers.values()] == [0]
+    assert [early(acker) for acker in rig.core.ackers.values()] == [0]
 
 
 def test_reset_timeout() -> None:

@@ -29,8 +29,11 @@ class Steps:
     def taken(self) -> None:
         self._done.release()
 
-    def take(self) -> None:
+    def let_go(self) -> None:
         self._go.release()
+
+    def take(self) -> None:
+        self.let_go()
         assert self._done.acquire(timeout=DEADLINE_SECS)
 
 
@@ -39,7 +42,7 @@ def steps() -> Iterator[Steps]:
     made = Steps()
     yield made
     for _ in range(2 * SIGNS):
-        made._go.release()
+        made.let_go()
 
 
 def slow_rig(steps: Steps, spout: Feeder) -> Rig:

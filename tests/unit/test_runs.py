@@ -10,6 +10,7 @@ from squall.engine.api.collectors import BasicCollector
 from squall.engine.api.failure import Failure
 from squall.engine.api.tuple import Tuple
 from squall.engine.errors import FailedTuple
+from tests.held import early
 from tests.unit.lab import Lab, forwards, forwards_plain
 from tests.unit.rig import Does, DoesBasic, acks, keeps
 
@@ -125,7 +126,7 @@ def test_a_run_may_be_done_in_any_order_and_much_later() -> None:
     collector.ack(b)
     lab.settle()
     assert lab.spout.acked == [R1]
-    assert (lab.tracked, lab.acker.early_count) == (0, 0)
+    assert (lab.tracked, early(lab.acker)) == (0, 0)
 
 
 def test_what_a_failed_run_emitted_may_still_be_acked() -> None:
@@ -155,7 +156,7 @@ def test_a_run_of_two_trees_goes_on_as_one_and_acks_both(bolt: Any) -> None:
     assert lab.spout.acked == []
     lab.finish()
     assert sorted(lab.spout.acked) == [R1, R2]
-    assert lab.acker.early_count == 0
+    assert early(lab.acker) == 0
 
 
 @pytest.mark.parametrize("bolt", FORWARDERS)
@@ -170,7 +171,7 @@ def test_a_run_of_two_trees_leaves_no_mark_on_the_next(bolt: Any) -> None:
     assert lab.spout.acked == [R3]
     lab.finish([1])
     assert sorted(lab.spout.acked) == [R1, R2, R3]
-    assert lab.acker.early_count == 0
+    assert early(lab.acker) == 0
 
 
 def test_a_failure_after_a_run_of_two_trees_fails_only_its_own() -> None:

@@ -46,6 +46,9 @@ class SimulatedWorld:
 
     def finish(self) -> None:
         self._cluster.run()
+        self.close()
+
+    def close(self) -> None:
         self._cluster.close()
 
     @property
@@ -57,7 +60,7 @@ class SimulatedWorld:
 def world(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[World]:
     made = SimulatedWorld(tmp_path, request.param)
     yield made
-    made._cluster.close()
+    made.close()
 
 
 @pytest.mark.parametrize(
