@@ -143,6 +143,7 @@ class BoltExecutor:
         self._slices = slices
         self._emitted_bytes = emitted_bytes
         self._most_bytes = most_bytes
+        self._splits = slices or emitted_bytes is not None
         if emitted_bytes is not None:
             for task in tasks:
                 task.slice_rows = _FIRST_SLICE_ROWS
@@ -186,34 +187,36 @@ class BoltExecutor:
 
     def process(self, task: BoltTask, batch: Batch) -> bool:
         """Execute a batch, or as much of it as fits a slice; whether there is more, left in it."""
-        count = len(batch.rows)
-        emitted_bytes = self._emitted_bytes
-        more = (self._slices or emitted_bytes is not None) and count > task.slice_rows
+        count, number, now_ns = len(batch.rows), task.task, self._now_ns
+        more = count > task.slice_rows and self._splits
         if more:
             count = task.slice_rows
             batch = batch.split(count, self.outbox.edges.next)
-        before_bytes = 0 if emitted_bytes is None else emitted_bytes(task.task)
-        begin = self._now_ns()
-        self._at_hand[0] = task.task
+        before_bytes = 0 if self._slices else self._emitted(number)
+        begin = now_ns()
+        self._at_hand[0] = number
         try:
-            self._process[task.task](task, batch)
+            self._process[number](task, batch)
         finally:
             self._at_hand[0] = 0
             stats = task.stats
-            spent_ns = self._now_ns() - begin
+            spent_ns = now_ns() - begin
             task.processed += count
             task.processed_bytes += batch.bytes
             stats.execute_ns += spent_ns
-            if batch.stream != TICK_STREAM:
+            if batch.stream == TICK_STREAM:
+                task.ticks_done += count
+            else:
                 stats.executed += count
-                if emitted_bytes is None or self._slices:
+                if self._slices:
                     task.slice_rows = count * SLICE_NS // (spent_ns or 1) or 1
                 else:
-                    grown = emitted_bytes(task.task) - before_bytes
+                    grown = self._emitted(number) - before_bytes
                     task.slice_rows = max(1, count * self._most_bytes // max(1, grown))
-            else:
-                task.ticks_done += count
         return more
+
+    def _emitted(self, task: int) -> int:
+        return 0 if self._emitted_bytes is None else self._emitted_bytes(task)
 
     def _process_basic(self, task: BoltTask, batch: Batch) -> None:
         # What is to be acked is noted by run, and told of all runs at once.
@@ -227,7 +230,9 @@ class BoltExecutor:
         self, task: BoltTask, batch: Batch, roots: list[int], xors: list[int], masks: list[tuple[int, int]]
     ) -> None:
         """Execute run by run, and note of each what `Outbox.ack_runs` is to be told of it."""
-        execute, others = task.execute, batch.others
+        # As locals: looked at for each tuple.
+        execute, refcount, unshared = task.execute, getrefcount, _UNSHARED
+        others = batch.others
         collector: BasicCollector = self.collectors[task.task]
         run = collector.run
         run.others = ()
@@ -249,7 +254,7 @@ class BoltExecutor:
                     for tup.values in values:
                         if (value := execute(tup, collector)) is not None:
                             task.returned(value)
-                        if getrefcount(tup) != _UNSHARED:
+                        if refcount(tup) != unshared:
                             # The bolt kept it: the next one gets an object of its own.
                             tup = Tuple((), tup._source, run)
                     break

@@ -42,7 +42,7 @@ class SpoutTask:
     """One task of a spout."""
 
     __slots__ = (
-        "_before", "_emitted", "_emitted_again", "_held", "_lied", "_since_ns", "_waited_ns", "active", "collector",
+        "_before", "_emitted", "_held", "_lied", "_since_ns", "_waited_ns", "active", "collector",
         "component", "emit_bytes", "finished", "max_pending", "pending", "returned", "said_quiet", "stats", "task",
         "user", "waits_for",
     )
@@ -73,19 +73,19 @@ class SpoutTask:
         self._waited_ns = [0] * (len(WAITS) + 1)
         """How long it waited for each of WAITS, and last for NOTHING."""
         self._before = stats.emitted, stats.tracked
-        self._emitted = self._emitted_again = 0
-        """What was written down last."""
+        self._emitted = 0
+        """What was written down last: the spout's emits, and the engine's, which also only grow."""
         self._held, self._lied = 0, False
 
     def count_emits(self) -> None:
         """Write down what was emitted, before anybody can see it."""
-        emitted, again = self.emitted, self.pending.emitted_again
-        if emitted != self._emitted or again != self._emitted_again:
-            self._emitted, self._emitted_again = emitted, again
+        emitted = self.emitted + self.pending.emitted_again
+        if emitted != self._emitted:
+            self._emitted = emitted
             self.said_quiet[0] = 0
             account, (emitted_before, tracked_before) = self.stats.account, self._before
-            account[EMITTED] = emitted_before + emitted + again
-            account[TRACKED] = tracked_before + emitted + again - self.untracked
+            account[EMITTED] = emitted_before + emitted
+            account[TRACKED] = tracked_before + emitted - self.untracked
 
     def count_wait(self, now_ns: int) -> None:
         """The time since the last call was spent as its last turn left it."""
@@ -243,8 +243,11 @@ class SpoutExecutor:
             while self._emit_series(task, series):
                 emits -= series
                 if series == 1 and self._turn_bytes is not None:
-                    task.emit_bytes = max(collector.newest_row_bytes(), task.emit_bytes * 3 // 4)
-                    emits = min(emits, self._fitting(task) - 1)
+                    size, before_bytes = collector.newest_row_bytes(), task.emit_bytes * 3 // 4
+                    task.emit_bytes = size if size > before_bytes else before_bytes
+                    fitting = self._fitting(task) - 1
+                    if fitting < emits:
+                        emits = fitting
                 if emits <= 0 or (ends_ns is not None and now_ns() >= ends_ns):
                     self.ran_dry = False
                     # Between its turns it waits for answers all the same, if it has reached its limit with this one.
@@ -296,7 +299,7 @@ class SpoutExecutor:
                 task.returned(value)
             after = collector.emitted
             if after == before:
-                task.finished = not pending and task.exhausted
+                task.finished = not (trees or pending) and task.exhausted
                 task.waits_for = RETRY if task.held_for_retry else INPUT
                 return False
             before = after

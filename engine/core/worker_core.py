@@ -241,12 +241,12 @@ class WorkerCore:
         rows = len(batch.rows)
         self.stats[batch.source].transferred += rows
         self.emitters[batch.source].count_batch(batch.stream, rows)
-        self._count_untracked(batch)
+        if batch.loose:
+            self._count_untracked(batch)
 
     def _count_untracked(self, batch: Batch) -> None:
-        if batch.loose:
-            self.said_quiet[0] = 0
-            self.untracked[2 * batch.target - 2] += batch.untracked_rows()
+        self.said_quiet[0] = 0
+        self.untracked[2 * batch.target - 2] += batch.untracked_rows()
 
     def _tick(self) -> None:
         now = self._now_ns()
@@ -262,7 +262,7 @@ class WorkerCore:
 
     def _put(self, task: BoltTask, batch: Batch, done: Callable[[], None] | None) -> None:
         task.received += len(batch.rows)
-        if (blocking := self._blocking_of.get(task.task)) is not None:
+        if self._blocking_of and (blocking := self._blocking_of.get(task.task)) is not None:
             batch.measure()  # now, because it is the thread's as soon as it is put
             self.pressure.put(task, batch)
             blocking.put(task, batch, done)
@@ -475,7 +475,8 @@ class WorkerCore:
         worker_of = self.plan.task_worker
         for batch in self.outbox.take_there(lambda target: worker_of[target] == worker):
             self.emitters[batch.source].count_batch(batch.stream, len(batch.rows))
-            self._count_untracked(batch)
+            if batch.loose:
+                self._count_untracked(batch)
             self._drop(batch)
         parcel = self._parcels.pop(worker, None)
         dropped = [] if parcel is None else [parcel]

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 from squall.engine.foreign.sizes import estimate, rows_bytes
 
+_new_batch = object.__new__
+
 
 class Batch:
     """A batch on its way; one thread owns it at a time."""
@@ -152,10 +154,11 @@ class OpenBatch(Batch):
 
     def take(self) -> Batch:
         """The content as a batch; this one is empty afterwards."""
-        batch = Batch(self.source, self.stream, self.target)
+        # Past `__init__`, which would make four lists to be thrown away: a batch may be of one row.
+        batch = _new_batch(Batch)
+        batch.source, batch.stream, batch.target = self.source, self.stream, self.target
         batch.rows, batch.starts, batch.roots, batch.edges = self.rows, self.starts, self.roots, self.edges
-        batch.others, self.others = self.others, None
-        batch.loose, self.loose = self.loose, False
+        batch.others, batch.loose, batch.bytes, batch.measured = self.others, self.loose, 0, False
         self.rows, self.starts, self.roots, self.edges = [], [], [], []
-        self.last = None
+        self.others, self.loose, self.last = None, False, None
         return batch

@@ -48,13 +48,18 @@ class KeyMemo(dict[Any, T]):
     """key -> the one of `targets` that it belongs to, computed once per key; bounded."""
 
     def __init__(self, targets: Sequence[T], hash_of: Callable[[Any], int] = stable_hash) -> None:
+        """`hash_of`: `stable_hash`, or who says more of a key that has none."""
         super().__init__()
         self._targets = targets
         self._hash_of = hash_of
 
     def of(self, key: Any) -> T:
         """As `memo[key]`, for keys that cannot be remembered (list, dict, set) but have a stable hash all the same."""
-        return self._targets[self._hash_of(key) % len(self._targets)]
+        try:
+            hashed = stable_hash(key)
+        except ComponentError:
+            hashed = self._hash_of(key)
+        return self._targets[hashed % len(self._targets)]
 
     def __missing__(self, key: Any) -> T:
         target = self.of(key)

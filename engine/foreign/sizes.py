@@ -10,7 +10,7 @@ Pure. Any thread.
 from __future__ import annotations
 
 from collections import deque
-from itertools import islice
+from itertools import chain, islice
 from sys import getsizeof
 from typing import Any
 
@@ -77,8 +77,10 @@ def rows_bytes(rows: list[tuple[Any, ...]], runs: int) -> int:
 
 def estimate(rows: list[tuple[Any, ...]], runs: int) -> int:
     """About how much the rows of a batch with so many runs hold, after a look at two of them."""
-    count = len(rows)
-    if count < 3:
-        return rows_bytes(rows, runs)
+    count, size = len(rows), 0
     # One in the middle, and one that is not always at the same place: `runs` moves it from batch to batch.
-    return (row_bytes(rows[count >> 1]) + row_bytes(rows[runs % count])) * count // 2 + _RUN_BYTES * runs
+    for value in chain.from_iterable(rows) if count < 3 else (*rows[count >> 1], *rows[runs % count]):
+        size += getsizeof(value) if type(value) in _FLAT else value_bytes(value)
+    if count > 2:
+        size = size * count >> 1
+    return size + _ROW_BYTES * count + _RUN_BYTES * runs
