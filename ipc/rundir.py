@@ -11,6 +11,7 @@ Relies on: `ipc.run_parent` for anonymous directories and their sweep; flock, wh
 Layout::
 
     RUN/key  creator  starting  nimbus.sock  nimbus.words
+    RUN/keeper  keeper.lock  daemons/<name>           which process keeper and daemons are, and how they ended
     RUN/lock  nimbus.db  nimbus.seal
     RUN/code/<sha256>                                 topology blobs
     RUN/n/<node>.sock                                 supervisors
@@ -259,6 +260,20 @@ class RunDir:
     def nimbus_words(self) -> Path:
         """Why the last Nimbus has ended, until another one serves."""
         return self.path / "nimbus.words"
+
+    @property
+    def keeper_record(self) -> Path:
+        """Which process keeps the daemons (see `scheduler.common.process_record`)."""
+        return self.path / "keeper"
+
+    @property
+    def keeper_lock(self) -> Path:
+        """Held by the one keeper, or by who is starting it."""
+        return self.path / "keeper.lock"
+
+    def daemon_record(self, name: str) -> Path:
+        """Which process a daemon is, and how it ended."""
+        return self.path / "daemons" / _file_name(name)
 
     @property
     def durable(self) -> Path:

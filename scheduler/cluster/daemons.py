@@ -8,6 +8,7 @@ Guarantees
     * Daemons started with a lifeline stop when the process at its other end ends, however it ends; those started
       without one stay.
     * One that has died can be started again, with the arguments and the lifeline that it had.
+    * Those of another process that is dead can be adopted, and are watched and started again as its own.
 
 Relies on: every process of a cluster carrying the name of its run directory in its environment.
 
@@ -32,7 +33,8 @@ from squall.engine.plural import plural
 from squall.ipc.private import naming, opener
 from squall.ipc.rundir import RunDir
 from squall.scheduler.client.why_away import room_error
-from squall.scheduler.common.mark import RUN_DIR_MARK, processes_of, signal_marked
+from squall.scheduler.cluster.adopted_process import UNSEEN, AdoptedProcess
+from squall.scheduler.common.mark import RUN_DIR_MARK, processes_of, runs, signal_marked
 from squall.scheduler.common.process import is_stopped
 from squall.scheduler.forking.interpreter import interpreter
 from squall.scheduler.forking.module import ChildProcess, ForkedModule, fork_module
@@ -130,9 +132,7 @@ class Daemons:
         ready_read, ready_write = os.pipe2(os.O_CLOEXEC)
         fds = [ready_read, ready_write]
         try:
-            self._commands["nimbus"] = NIMBUS, ("--remove-dir",) if remove_dir else ()
-            for number in range(1, nodes + 1):
-                self._commands[f"supervisor-node-{number}"] = SUPERVISOR, supervisor_arguments(f"node-{number}", slots)
+            self._name(nodes, slots, remove_dir)
             for name in self._commands:
                 self._spawn(name, ready_write)
             fds.remove(ready_write)
@@ -141,6 +141,21 @@ class Daemons:
         finally:
             for fd in fds:
                 os.close(fd)
+
+    def adopt(self, nodes: int, slots: int) -> None:
+        """Take over those that another process has started, whose keeper is dead; `ended` tells of those that have
+        ended meanwhile."""
+        self._name(nodes, slots, remove_dir=False)
+        found = processes_of(self._run_dir)
+        for name, (module, arguments) in self._commands.items():
+            words = (module, *arguments[:2])
+            pids = [process.pid for process in found if all(runs(process, word) for word in words)]
+            self._processes[name] = AdoptedProcess(pids[0] if pids else 0, self._run_dir.daemon_record(name))
+
+    def _name(self, nodes: int, slots: int, remove_dir: bool) -> None:
+        self._commands["nimbus"] = NIMBUS, ("--remove-dir",) if remove_dir else ()
+        for number in range(1, nodes + 1):
+            self._commands[f"supervisor-node-{number}"] = SUPERVISOR, supervisor_arguments(f"node-{number}", slots)
 
     def check(self) -> None:
         """Raise ClusterError if Nimbus or a supervisor has died."""
@@ -165,7 +180,7 @@ class Daemons:
     def is_stopped(self, name: str) -> bool:
         """Whether one of them is stopped by a signal, as SIGSTOP."""
         process = self._processes.get(name)
-        # Nobody else reaps our children, so the number is still its own.
+        # Nobody else reaps our children, so the number is still its own. Of one that was adopted, it is very likely.
         return process is not None and process.poll() is None and is_stopped(process.pid)
 
     def kill(self, name: str) -> None:
@@ -178,8 +193,11 @@ class Daemons:
         pidfds = []
         try:
             for process in self._processes.values():
-                # Nobody else reaps our children, so the number is still theirs.
-                pidfds.append(os.pidfd_open(process.pid))
+                try:
+                    pidfds.append(os.pidfd_open(process.pid))
+                except ProcessLookupError:
+                    # Not a child of ours, which would wait for us to reap it.
+                    return
                 poll.register(pidfds[-1], select.POLLIN)
             poll.poll(None if timeout_secs is None else math.ceil(timeout_secs * 1000))
         finally:
@@ -224,6 +242,8 @@ class Daemons:
         # A full disk takes no last words.
         words = last_line(self._run_dir.daemon_log(name), self._logged.get(name, 0)) or room_error(self._run_dir)
         how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"exited with code {code}"
+        if code == UNSEEN:
+            how = "ended without a word"
         return f"{name} {how}{': ' + words if words else ''}"
 
     def _spawn(self, name: str, ready_fd: int | None = None) -> None:

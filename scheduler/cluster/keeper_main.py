@@ -2,7 +2,8 @@
 
 Guarantees
     * It reports the start, good or bad, once, on `--report-fd`, and ends when no daemon is left. When it is killed,
-      nothing else ends; nobody starts daemons again then.
+      nothing else ends, and a daemon starts the next one (`scheduler.common.keeper_watch`), which adopts them all.
+    * There is one in a run directory at any time: it holds the keeper's lock.
     * Daemons are forked from it, with all they need imported already: what an interpreter takes to start, and to import
       it, is most of what a daemon that died would be away. So they run the code that was on disk when it was started.
 
@@ -22,13 +23,16 @@ from collections.abc import Sequence
 
 import msgspec
 
-from squall.engine.errors import SquallError, UsageError
+from squall.engine.errors import ClusterError, SquallError, UsageError
 from squall.engine.foreign.plain_text import plain
 from squall.ipc.private import UMASK, naming
+from squall.ipc.run_parent import try_flock
 from squall.ipc.rundir import RunDir
+from squall.scheduler.cluster.daemons import Daemons
 from squall.scheduler.cluster.keeper import Keeper
-from squall.scheduler.cluster.keeper_process import Began
-from squall.scheduler.cluster.standing import start_cluster
+from squall.scheduler.cluster.keeper_process import Began, kept_command
+from squall.scheduler.cluster.standing import adopt_cluster, start_cluster
+from squall.scheduler.common.process_record import begin_record, end_record, read_record
 from squall.scheduler.forking.parent import preload
 from squall.scheduler.forking.process_title import set_title
 from squall.scheduler.nimbus import main as nimbus_main
@@ -44,8 +48,9 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--dir", required=True, help="run directory")
     parser.add_argument("--nodes", type=int, required=True, help="supervisors")
     parser.add_argument("--slots", type=int, required=True, help="worker slots of each")
-    parser.add_argument("--report-fd", type=int, required=True, help="descriptor that is told how the start went")
-    parser.add_argument("--starting-fd", type=int, required=True, help="descriptor of the right to start a cluster")
+    parser.add_argument("--report-fd", type=int, help="descriptor that is told how the start went")
+    parser.add_argument("--starting-fd", type=int, help="descriptor of the right to start a cluster")
+    parser.add_argument("--lock-fd", type=int, help="descriptor of the keeper's lock: adopt what runs, start nothing")
     parser.add_argument("--lifeline", type=int, help="descriptor whose end of file means to daemons: stop everything")
     parser.add_argument("--room", help="blanks: room for the daemons' command lines")
     return parser.parse_args(arguments)
@@ -54,12 +59,25 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
 def main(arguments: Sequence[str] | None = None) -> int:
     options = parse(arguments)
     if options.room is not None:
-        # The last two arguments.
-        set_title(sys.orig_argv[:-2])
+        at = sys.orig_argv.index("--room")
+        set_title(sys.orig_argv[:at] + sys.orig_argv[at + 2 :])
     os.umask(UMASK)
+    return _start(options) if options.lock_fd is None else _adopt(options)
+
+
+def _start(options: argparse.Namespace) -> int:
     try:
         with naming(options.dir):
-            daemons = start_cluster(RunDir.open(options.dir), options.nodes, options.slots, options.lifeline)
+            run_dir = RunDir.open(options.dir)
+            lock = try_flock(run_dir.keeper_lock)
+            if lock is None:
+                raise ClusterError(f"{run_dir.path} has a keeper already")
+            _say_who(run_dir, options)
+            try:
+                daemons = start_cluster(run_dir, options.nodes, options.slots, options.lifeline)
+            except BaseException:
+                end_record(run_dir.keeper_record, 1)
+                raise
     except (SquallError, OSError) as error:
         _report(options.report_fd, Began(str(error), isinstance(error, UsageError)))
         # The right to start ends with this process: the next to have it must not find it still there.
@@ -68,7 +86,42 @@ def main(arguments: Sequence[str] | None = None) -> int:
     _report(options.report_fd, Began())
     # Only now, when nobody waits: daemons that are forked later have in it what their workers need as well.
     preload()
-    Keeper(daemons, random.Random(), _log).run()
+    return _keep(run_dir, daemons)
+
+
+def _adopt(options: argparse.Namespace) -> int:
+    """Be the successor of a keeper that died."""
+    try:
+        with naming(options.dir):
+            run_dir = RunDir.open(options.dir)
+            record = read_record(run_dir.keeper_record)
+            if record is None or record.end_code is not None:
+                # Told to end meanwhile.
+                return 0
+            _say_who(run_dir, options)
+            daemons = adopt_cluster(run_dir, options.nodes, options.slots, options.lifeline)
+    except (SquallError, OSError) as error:
+        _log(str(error))
+        return 1
+    _log("the keeper had died; this one has adopted what runs")
+    keeper = Keeper(daemons, random.Random(), _log)
+    # Who died meanwhile comes first.
+    keeper.turn(time.monotonic())
+    preload()
+    return _keep(run_dir, daemons, keeper)
+
+
+def _say_who(run_dir: RunDir, options: argparse.Namespace) -> None:
+    command = kept_command(run_dir, options.nodes, options.slots)
+    try:
+        begin_record(run_dir.keeper_record, tuple(command))
+    except OSError as error:
+        _log(f"cannot write {run_dir.keeper_record}: {error.strerror}; no other keeper will be started")
+
+
+def _keep(run_dir: RunDir, daemons: Daemons, keeper: Keeper | None = None) -> int:
+    (keeper or Keeper(daemons, random.Random(), _log)).run()
+    end_record(run_dir.keeper_record, 0)
     return 0
 
 

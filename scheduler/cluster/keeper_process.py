@@ -12,8 +12,8 @@ that forks.
 from __future__ import annotations
 
 import os
-import select
 import subprocess
+import time
 from pathlib import Path
 
 import msgspec
@@ -22,6 +22,7 @@ from squall.engine.errors import ClusterError, UsageError
 from squall.ipc.private import opener
 from squall.ipc.rundir import RunDir
 from squall.scheduler.client.why_away import room_error
+from squall.scheduler.cluster.adopted_process import AdoptedProcess
 from squall.scheduler.cluster.daemons import (
     SUPERVISOR,
     daemon_command,
@@ -33,10 +34,16 @@ from squall.scheduler.cluster.daemons import (
 from squall.scheduler.cluster.size import check_cluster, this_machine
 from squall.scheduler.cluster.standing import KEEPER
 from squall.scheduler.cluster.starting import Starting
+from squall.scheduler.common.mark import processes_of
+from squall.scheduler.common.process_record import read_record
+from squall.scheduler.forking.module import ChildProcess
 from squall.scheduler.forking.process_title import size_bytes
 
 END_PATIENCE_SECS = 10.0
 """What a keeper gets to end when its cluster is told to: twice the workers' grace."""
+SUCCESSOR_PATIENCE_SECS = 5.0
+"""What the next keeper gets to say who it is: some times what an interpreter takes to start on a busy machine."""
+_POLL_SECS = 0.05
 _DESCRIPTORS = ("--ready-fd", "1000000", "--lifeline", "1000000")
 """The longest that a daemon may be passed."""
 
@@ -65,7 +72,7 @@ class BoundKeeper:
         self.run_dir = _make(path, nodes, slots)
         lifeline_read, self._lifeline = os.pipe2(os.O_CLOEXEC)
         try:
-            self._popen = _start(self.run_dir, nodes, slots, None, lifeline_read)
+            self._keeper: ChildProcess = _start(self.run_dir, nodes, slots, None, lifeline_read)
         except BaseException:
             os.close(self._lifeline)
             raise
@@ -73,23 +80,37 @@ class BoundKeeper:
             os.close(lifeline_read)
 
     def await_end(self, timeout_secs: float) -> int | None:
-        """Its exit code, 0 if no daemon was left; None if it still runs after `timeout_secs`."""
-        if self._popen.poll() is None:
-            pidfd = os.pidfd_open(self._popen.pid)
-            try:
-                select.select([pidfd], [], [], timeout_secs)
-            finally:
-                os.close(pidfd)
-        return self._popen.poll()
+        """The exit code of the keeper that there is now, 0 if no daemon was left; None if it still runs after
+        `timeout_secs`."""
+        try:
+            return self._keeper.wait(timeout_secs)
+        except subprocess.TimeoutExpired:
+            return None
+
+    def find_successor(self) -> bool:
+        """After the keeper was killed: whether another one keeps the cluster. Waits for it while a daemon is there to
+        start it."""
+        deadline = time.monotonic() + SUCCESSOR_PATIENCE_SECS
+        while time.monotonic() < deadline:
+            record = read_record(self.run_dir.keeper_record)
+            if record is None or record.end_code is not None:
+                return False
+            if record.pid != self._keeper.pid and record.lives:
+                self._keeper = AdoptedProcess(record.pid, self.run_dir.keeper_record)
+                return True
+            if not processes_of(self.run_dir):
+                return False
+            time.sleep(_POLL_SECS)
+        return False
 
     def close(self) -> None:
         """Have stop what has not stopped yet, and see the keeper end."""
         os.close(self._lifeline)
         try:
-            self._popen.wait(END_PATIENCE_SECS)
+            self._keeper.wait(END_PATIENCE_SECS)
         except subprocess.TimeoutExpired:
-            self._popen.kill()
-            self._popen.wait()
+            self._keeper.kill()
+            self._keeper.wait()
 
 
 def _make(path: str | Path, nodes: int, slots: int) -> RunDir:
@@ -140,11 +161,14 @@ def _start_keeper(
 def _command(
     run_dir: RunDir, nodes: int, slots: int, report_fd: int, starting_fd: int, lifeline: int
 ) -> list[str]:
-    arguments = ["--nodes", str(nodes), "--slots", str(slots), "--report-fd", str(report_fd)]
-    arguments += ["--starting-fd", str(starting_fd)]
-    if lifeline >= 0:
-        arguments += ["--lifeline", str(lifeline)]
-    command = daemon_command(KEEPER, run_dir, *arguments)
+    command = kept_command(run_dir, nodes, slots)
+    command += ["--report-fd", str(report_fd), "--starting-fd", str(starting_fd)]
+    return [*command, "--lifeline", str(lifeline)] if lifeline >= 0 else command
+
+
+def kept_command(run_dir: RunDir, nodes: int, slots: int) -> list[str]:
+    """The command line of a keeper, without its descriptors. A successor's is the same."""
+    command = daemon_command(KEEPER, run_dir, "--nodes", str(nodes), "--slots", str(slots))
     daemon = daemon_command(SUPERVISOR, run_dir, *supervisor_arguments(f"node-{nodes}", slots), *_DESCRIPTORS)
     room = size_bytes(daemon) - size_bytes(command)
     return [*command, "--room", " " * max(1, room)]

@@ -31,6 +31,7 @@ from squall.scheduler.client.nimbus_client import AWAY_PATIENCE_SECS, TIMEOUT_SE
 from squall.scheduler.cluster.daemons import NIMBUS, SUPERVISOR, Daemons, fork
 from squall.scheduler.common.mark import processes_of, runs, signal_marked
 from squall.scheduler.common.process import is_stopped
+from squall.scheduler.common.process_record import end_record
 from squall.scheduler.records.topology_view import TopologyView
 
 KEEPER = "squall.scheduler.cluster.keeper_main"
@@ -69,6 +70,15 @@ def start_cluster(run_dir: RunDir, nodes: int, slots: int, lifeline: int | None)
         daemons.terminate()
         daemons.reap(time.monotonic() + STOP_GRACE_SECS)
         raise
+    return daemons
+
+
+def adopt_cluster(run_dir: RunDir, nodes: int, slots: int, lifeline: int | None) -> Daemons:
+    """Take over a cluster whose keeper is dead. Called by the next keeper, which holds the keeper's lock."""
+    daemons = Daemons(run_dir, fork)
+    if lifeline is not None:
+        daemons.bind(lifeline)
+    daemons.adopt(nodes, slots)
     return daemons
 
 
@@ -165,6 +175,8 @@ def _end_processes(run_dir: RunDir) -> int:
 
 def _end_keeper(run_dir: RunDir) -> None:
     """First, or it would start again what is being ended. One that is killed is there for a moment yet."""
+    # Before it is killed: a daemon that sees its end would start the next.
+    end_record(run_dir.keeper_record, 0)
     deadline = time.monotonic() + _STOP_MARGIN_SECS
     while keepers := [process for process in processes_of(run_dir) if runs(process, KEEPER)]:
         for process in keepers:

@@ -19,6 +19,7 @@ import contextlib
 import logging
 import math
 import os
+import random
 import signal
 import sys
 import time
@@ -33,7 +34,9 @@ from squall.ipc.private import UMASK
 from squall.ipc.rundir import Presence, RunDir, RunLock
 from squall.scheduler.common.daemon import SignalInbox, raise_descriptor_limit
 from squall.scheduler.common.daemon_log import log_to_stderr
+from squall.scheduler.common.keeper_watch import KeeperWatch
 from squall.scheduler.common.process import open_pidfd
+from squall.scheduler.common.process_record import ending, note_begin
 from squall.scheduler.nimbus.leftovers import check_store_is_there
 from squall.scheduler.nimbus.service import NimbusService
 from squall.scheduler.nimbus.store import Store
@@ -76,6 +79,7 @@ class NimbusProcess:
         self._server = ControlServer(self._run_dir.nimbus_socket, self._run_dir.key(), "nimbus")
         for source in self._server.sources:
             self._poller.register(source, zmq.POLLIN)
+        self._keeper = KeeperWatch(run_dir, self._poller, options.lifeline, random.Random())
         self._service = NimbusService(self._run_dir, self._store, self._server, self._leave)
         forget_words(self._run_dir)
         if options.ready_fd is not None:
@@ -111,18 +115,20 @@ class NimbusProcess:
         if self._service.serve():
             self._service.tick(time.monotonic())
         self._look_for_directory()
+        self._keeper.look(time.monotonic())
         self._log_refusals()
         self._reap_awaited()
 
     def _timeout_ms(self) -> int:
-        deadlines = [at for at in (self._service.next_deadline(), self._leave_at, self._look_at) if at is not None]
-        return max(0, math.ceil((min(deadlines) - time.monotonic()) * 1000))
+        found = (self._service.next_deadline(), self._leave_at, self._look_at, self._keeper.look_at)
+        return max(0, math.ceil((min(at for at in found if at is not None) - time.monotonic()) * 1000))
 
     # ---- the end ----
 
     def _leave(self, grace_secs: float) -> None:
         """Begin to end, or end sooner."""
         leave_at = time.monotonic() + grace_secs + LEAVE_PATIENCE_SECS
+        self._keeper.close()
         if self._leave_at is None:
             self._await_supervisors()
         elif leave_at >= self._leave_at:
@@ -159,6 +165,7 @@ class NimbusProcess:
     def _close(self) -> None:
         for pidfd in list(self._awaited):
             self._forget(pidfd)
+        self._keeper.close()
         self._server.close(REPLY_LINGER_SECS)
         self._store.close()
         self._inbox.close()
@@ -208,7 +215,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         raise_descriptor_limit()
         run_dir = RunDir.open(options.dir)
         lock = run_dir.lock()
-        with leaving_words(run_dir):
+        # Removed with the run directory, at the end of one that is to.
+        record = run_dir.daemon_record("nimbus")
+        note_begin(record)
+        with ending(record), leaving_words(run_dir):
             NimbusProcess(run_dir, lock, options).run()
     except SquallError as error:
         sys.stderr.write(f"nimbus: {plain(error)}\n")

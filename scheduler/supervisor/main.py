@@ -32,8 +32,10 @@ from squall.ipc.rundir import RunDir
 from squall.scheduler.common import process
 from squall.scheduler.common.daemon import SignalInbox, raise_descriptor_limit
 from squall.scheduler.common.daemon_log import log_to_stderr
+from squall.scheduler.common.keeper_watch import KeeperWatch
 from squall.scheduler.common.messages import RegisterSupervisor
 from squall.scheduler.common.node_name import check_node_name
+from squall.scheduler.common.process_record import ending, note_begin
 from squall.scheduler.common.restart_policy import RestartPolicyOptions
 from squall.scheduler.forking.client import WORKER_ENTRY
 from squall.scheduler.records.worker_ledger import WorkerLedger
@@ -86,6 +88,9 @@ class SupervisorProcess:
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
         self._server = ControlServer(run_dir.node_socket(node), key, f"supervisor:{node}", self._context)
         client = ControlClient(run_dir.nimbus_socket, key, f"supervisor:{node}", self._context)
+        self.record = run_dir.daemon_record(f"supervisor-{node}")
+        note_begin(self.record)
+        self._keeper = KeeperWatch(run_dir, self._poller, options.lifeline, rng)
         self._nimbus = NimbusLink(client, RegisterSupervisor(node, options.ports, os.getpid()))
         history = History(run_dir.history(node))
         history.append(Step(time.monotonic(), node, 0, BEGIN, pid=os.getpid()))
@@ -116,6 +121,7 @@ class SupervisorProcess:
         signals = self._inbox.take()
         if signal.SIGCHLD in signals:
             self._loop.reap_strays()
+        self._keeper.look(time.monotonic())
         if self._stop_signals & set(signals):
             log.info("told to stop: leaving")
             self._loop.leave(0.0 if self._asked_to_leave else self._grace_secs)
@@ -133,6 +139,7 @@ class SupervisorProcess:
             self._ready_fd = None
 
     def _close(self) -> None:
+        self._keeper.close()
         self._loop.close()
         self._forking_parent.close()
         self._nimbus.close()
@@ -178,7 +185,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         options = parse(arguments)
         raise_descriptor_limit()
         process.become_subreaper()
-        SupervisorProcess(options).run()
+        supervisor = SupervisorProcess(options)
+        with ending(supervisor.record):
+            supervisor.run()
     except SquallError as error:
         sys.stderr.write(f"supervisor: {plain(error)}\n")
         return 2 if isinstance(error, UsageError) else 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from pathlib import Path
 
 import click
 
@@ -17,10 +18,12 @@ from squall.cli.standing import (
     show,
     tell_unknown,
 )
+from squall.cli.systemd_unit import tell_ready, unit
+from squall.engine.errors import UsageError
 from squall.engine.foreign.plain_text import plain
 from squall.engine.plural import plural
 from squall.scheduler.cluster.keeper_process import BoundKeeper, start_kept
-from squall.scheduler.cluster.size import SMALLEST_SLOTS
+from squall.scheduler.cluster.size import SMALLEST_SLOTS, check_cluster, this_machine
 from squall.scheduler.cluster.standing import Stopped, stop_cluster
 
 DEFAULT_SLOTS = SMALLEST_SLOTS
@@ -36,9 +39,11 @@ _POLL_SECS = 0.05
 @click.option("--detach", is_flag=True, help="Return when the cluster answers; it runs until squall down.")
 @click.option("-w", "--wait", "drain_secs", type=click.FloatRange(0), default=DRAIN_SECS, show_default=True,
               metavar="SECS", help="Longest wait for pending messages at the end (not with --detach).")
+@click.option("--systemd", "as_unit", is_flag=True,
+              help="Print a systemd user unit that keeps such a cluster, and start nothing.")
 @json_option
 def up_command(
-    nodes: int, slots: int, directory: str | None, detach: bool, drain_secs: float, as_json: bool
+    nodes: int, slots: int, directory: str | None, detach: bool, drain_secs: float, as_unit: bool, as_json: bool
 ) -> None:
     """Start a standing cluster: Nimbus and supervisors.
 
@@ -46,6 +51,9 @@ def up_command(
     cluster in this directory was running when it was stopped go on. A daemon that dies is started again by the
     cluster's keeper, a process that --detach leaves behind.
     """
+    if as_unit:
+        _print_unit(nodes, slots, directory, detach, drain_secs, as_json)
+        return
     with Interrupts() as interrupts:
         path = cluster_path(directory)
         keeper = None if detach else BoundKeeper(path, nodes, slots)
@@ -61,6 +69,7 @@ def up_command(
         document = {"dir": str(run_dir.path), "nodes": nodes, "slots": slots, "topologies": kept}
         show(as_json, document, text)
         tell_unknown(cluster.unknown)
+        tell_ready()
         if keeper is not None:
             _follow(keeper, drain_secs, interrupts)
         elif interrupts.count:
@@ -68,15 +77,26 @@ def up_command(
     raise click.exceptions.Exit(interrupts.exit_code if interrupts.count else 0)
 
 
+def _print_unit(
+    nodes: int, slots: int, directory: str | None, detach: bool, drain_secs: float, as_json: bool
+) -> None:
+    if detach:
+        raise UsageError("--systemd and --detach exclude each other: systemd keeps a command that stays")
+    check_cluster(nodes, slots, this_machine())
+    text = unit(nodes, slots, None if directory is None else Path(directory), drain_secs)
+    show(as_json, {"unit": text}, text.rstrip())
+
+
 def _follow(keeper: BoundKeeper, drain_secs: float, interrupts: Interrupts) -> None:
     """Until interrupted, or until somebody else has stopped the cluster."""
     code = None
     while not interrupts.count and code is None:
         code = keeper.await_end(_POLL_SECS)
+        if code and keeper.find_successor():
+            note("the cluster's keeper was killed, and replaced; its log is keeper.log from now on")
+            code = None
     if code:
-        note("the cluster's keeper was killed: daemons that die are not started again")
-        while not interrupts.count and keeper.run_dir.lock_holder() is not None:
-            time.sleep(_POLL_SECS)
+        note("the cluster's keeper was killed, and there is no other: what still runs is stopped")
     if interrupts.count and code != 0:
         note(f"draining for up to {drain_secs:g} s; interrupt again to stop at once")
         began = time.monotonic()

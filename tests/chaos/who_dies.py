@@ -5,7 +5,7 @@ while numbers were under way; the history of all slots, since the cluster was st
 whole again. What a row promises beyond that (same pids, what the report says) it checks itself. So a cluster may live
 through any number of rows. `lose_node` is the last that it lives through.
 
-Relies on: the keeper that `squall up --detach` leaves behind.
+Relies on: the keeper that `squall up --detach` leaves behind, and those that take its place.
 """
 
 from __future__ import annotations
@@ -145,6 +145,10 @@ def kill_nimbus(scene: Scene) -> None:
     kill_hard(scene.cluster.nimbus().pid)
 
 
+def kill_keeper(scene: Scene) -> None:
+    kill_hard(scene.cluster.keeper().pid)
+
+
 def kill_node(scene: Scene, node: str = "") -> None:
     """Supervisor, forking parent and worker of a node; the keeper brings the node back."""
     node = node or scene.some_node()
@@ -173,6 +177,7 @@ FAULTS: dict[str, Callable[[Scene], None]] = {
     "forking parent": kill_forking_parent,
     "supervisor": kill_supervisor,
     "nimbus": kill_nimbus,
+    "keeper": kill_keeper,
     "node": kill_node,
     "stopped": stop_worker,
     "hung": hang_worker,
@@ -183,7 +188,7 @@ REASONS = {
     "hung": "no progress for",
 }
 """What the report says of the one death of a row."""
-RUN_ON = ("forking parent", "supervisor", "nimbus")
+RUN_ON = ("forking parent", "supervisor", "nimbus", "keeper")
 """Rows in which no worker dies."""
 
 
@@ -192,7 +197,7 @@ def lose_node(cluster: Standing, out: Path, seed: int) -> None:
     scene = Scene(cluster, out, random.Random(seed))
     scene.begin()
     wait_for("both workers", lambda: len(scene.workers()) == 2)
-    cluster.keeper().kill()
+    cluster.lose_keeper()
     lost = scene.some_node()
     kill_node(scene, lost)
     # Its supervisor would have put its workers' end on record; nobody but this test saw it.

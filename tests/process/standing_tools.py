@@ -18,6 +18,7 @@ from squall.cli.standing import job_of
 from squall.cli.status import describe
 from squall.ipc.rundir import RunDir
 from squall.scheduler.common.mark import processes_of, runs
+from squall.scheduler.common.process_record import end_record, read_record
 from tests.process.cli import ROOT, squall
 from tests.process.waiting import wait_for
 
@@ -84,9 +85,17 @@ class Standing:
         return done.stderr.removeprefix("squall: ").rstrip()
 
     def keeper(self) -> psutil.Process:
-        """The process that starts the daemons again."""
-        keeper = "squall.scheduler.cluster.keeper_main"
-        return next(process for process in processes_of(self.run_dir) if runs(process, keeper))
+        """The process that starts the daemons again, or the next one."""
+        return wait_for("the keeper", self._keeper)
+
+    def _keeper(self) -> psutil.Process | None:
+        record = read_record(self.run_dir.keeper_record)
+        return psutil.Process(record.pid) if record is not None and record.lives else None
+
+    def lose_keeper(self) -> None:
+        """From now on nobody brings daemons back, as where they were started singly."""
+        end_record(self.run_dir.keeper_record, 0)
+        self.keeper().kill()
 
     @contextlib.contextmanager
     def keeper_held(self) -> Iterator[psutil.Process]:

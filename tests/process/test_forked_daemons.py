@@ -77,9 +77,10 @@ def test_a_forked_daemon_looks_executed_and_holds_nothing_of_others(cluster: Sta
 
     def asleep() -> bool:
         """It looks after them once a second, and holds other files then, or none."""
-        return {file for fd, file in open_files(keeper).items() if fd > 2} == {"anon_inode:[pidfd]"}
+        held = {"anon_inode:[pidfd]", str(cluster.run_dir.keeper_lock)}
+        return {file for fd, file in open_files(keeper).items() if fd > 2} == held
 
-    wait_for("the keeper to hold nothing but its children", asleep)
+    wait_for("the keeper to hold nothing but its children and its lock", asleep)
     assert keeper.num_threads() == 1
 
 
@@ -141,7 +142,7 @@ def test_in_the_foreground_a_killed_keeper_is_told_of(cluster: Standing) -> None
             assert process.stderr is not None
             process.stdout.readline()
             cluster.keeper().kill()
-            said = "the cluster's keeper was killed: daemons that die are not started again\n"
+            said = "the cluster's keeper was killed, and replaced; its log is keeper.log from now on\n"
             assert process.stderr.readline() == said
             cluster.ok("submit", ENDLESS, "--name", "one")
             wait_for("acks", lambda: cluster.described("one")["acked"] > 0)

@@ -238,7 +238,7 @@ def test_down_ends_a_cluster_whose_nimbus_was_killed(cluster: Standing) -> None:
     cluster.up()
     cluster.ok("submit", ENDLESS, "--name", "one")
     wait_for("acks", lambda: cluster.described("one")["acked"] > 0)
-    cluster.keeper().kill()
+    cluster.lose_keeper()
     holder = cluster.run_dir.lock_holder()
     assert holder is not None
     os.kill(int(holder), signal.SIGKILL)

@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
+import os
+import random
 import signal
+import socket
 import time
 from collections.abc import Callable, Iterator
 
 import psutil
 import pytest
+import zmq
 
 from squall.cli.standing import job_of
+from squall.ipc.run_parent import try_flock
+from squall.scheduler.cluster.standing import KEEPER
+from squall.scheduler.common.keeper_watch import KeeperWatch
+from squall.scheduler.common.mark import processes_of, runs
+from squall.scheduler.common.process_record import read_record
 from squall.scheduler.supervisor.history import read_history
 from tests.process.cli import start
 from tests.process.history_check import broken_rules
@@ -80,10 +89,17 @@ def test_a_killed_supervisors_workers_are_adopted_and_can_be_told_things(
 
 
 def test_in_the_foreground_the_command_replaces_them(cluster: Standing) -> None:
-    with start("up", "--slots", "2", SQUALL_DIR=str(cluster.path)) as process:
+    address = str(cluster.path.parent / "n")
+    with (
+        socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as systemd,
+        start("up", "--slots", "2", SQUALL_DIR=str(cluster.path), NOTIFY_SOCKET=address) as process,
+    ):
+        systemd.bind(address)
+        systemd.settimeout(60)
         try:
             assert process.stdout is not None
             process.stdout.readline()
+            assert systemd.recv(64) == b"READY=1"
             before = submit_two_workers(cluster)
             first, supervisor = cluster.nimbus(), cluster.supervisor("node-1")
             for daemon in (first, supervisor):
@@ -92,23 +108,96 @@ def test_in_the_foreground_the_command_replaces_them(cluster: Standing) -> None:
             wait_for("the node", lambda: cluster.json("status")["nodes"])
             assert cluster.supervisor("node-1").pid != supervisor.pid
             assert workers(cluster) == before
+            keeper = cluster.keeper()
+            keeper.kill()
+            replaced = next_keeper(cluster, keeper)
             process.send_signal(signal.SIGINT)
             _, err = process.communicate(timeout=100)
         finally:
             process.kill()
+            os.unlink(address)
     assert process.returncode == 130
     assert "nimbus was killed by SIGKILL" in err
     assert "supervisor-node-1 was killed by SIGKILL" in err
     assert "it is started again at once" in err
+    wait_for("the end of the keeper that took over", lambda: not psutil.pid_exists(replaced.pid))
     assert broken_rules(cluster.run_dir) == []
 
 
-def test_a_killed_keeper_takes_nothing_with_it(cluster: Standing) -> None:
+def keepers(cluster: Standing) -> list[int]:
+    return [process.pid for process in processes_of(cluster.run_dir) if runs(process, KEEPER)]
+
+
+def next_keeper(cluster: Standing, *killed: psutil.Process) -> psutil.Process:
+    """The one that has said that it is the keeper."""
+    pids = {process.pid for process in killed}
+
+    def found() -> psutil.Process | None:
+        record = read_record(cluster.run_dir.keeper_record)
+        return psutil.Process(record.pid) if record is not None and record.lives and record.pid not in pids else None
+
+    return wait_for("another keeper", found)
+
+
+def test_a_killed_keeper_is_replaced_and_the_next_one_keeps_what_runs(cluster: Standing) -> None:
+    cluster.up(nodes=2, slots=2)
+    before = submit_two_workers(cluster)
+    daemons = {cluster.nimbus().pid, *(cluster.supervisor(node).pid for node in ("node-1", "node-2"))}
+    killed = []
+    for _ in range(2):
+        killed.append(cluster.keeper())
+        killed[-1].kill()
+        assert next_keeper(cluster, *killed).pid in keepers(cluster)
+        wait_for("the end of those that were not needed", lambda: len(keepers(cluster)) == 1)
+    assert {cluster.nimbus().pid, *(cluster.supervisor(node).pid for node in ("node-1", "node-2"))} == daemons
+    assert workers(cluster) == before
+    # It keeps what it did not start.
+    first, supervisor = cluster.nimbus(), cluster.supervisor("node-2")
+    first.kill()
+    supervisor.kill()
+    wait_for("another Nimbus", lambda: cluster.nimbus().pid != first.pid)
+    wait_for("both nodes", lambda: len(cluster.json("status")["nodes"]) == 2)
+    assert cluster.supervisor("node-2").pid != supervisor.pid
+    assert cluster.json("down")["pending"] == {"one": 0}
+    assert processes_of(cluster.run_dir) == []
+    assert "Traceback" not in cluster.run_dir.daemon_log("keeper").read_text()
+
+
+def test_keeper_and_nimbus_killed_together_both_come_back(cluster: Standing) -> None:
     cluster.up(slots=2)
     before = submit_two_workers(cluster)
-    cluster.keeper().kill()
+    keeper, first = cluster.keeper(), cluster.nimbus()
+    with cluster.keeper_held():
+        first.kill()
+        keeper.kill()
+    next_keeper(cluster, keeper)
+    wait_for("another Nimbus", lambda: cluster.nimbus().pid != first.pid)
     assert workers(cluster) == before
-    assert cluster.json("down")["pending"] == {"one": 0}
+    # One that is told to end stays away, also under a keeper that is not its parent.
+    cluster.supervisor("node-1").terminate()
+    wait_for("the node to leave", lambda: not cluster.json("status")["nodes"])
+    assert cluster.json("down", "-w", "0")["killed"] == 0
+
+
+def test_a_second_keeper_is_impossible(cluster: Standing) -> None:
+    cluster.up(slots=1)
+    record = read_record(cluster.run_dir.keeper_record)
+    assert record is not None
+    assert try_flock(cluster.run_dir.keeper_lock) is None
+    # As a daemon would start it that takes the keeper for dead by mistake: without the lock there is no way to.
+    watch = KeeperWatch(cluster.run_dir, zmq.Poller(), None, random.Random(1))
+    watch.look(time.monotonic())
+    assert keepers(cluster) == [record.pid]
+    watch.close()
+
+
+def test_who_ends_a_cluster_without_nimbus_ends_the_keeper_for_good(cluster: Standing) -> None:
+    cluster.up(nodes=2, slots=1)
+    with cluster.keeper_held() as keeper:
+        cluster.nimbus().suspend()
+        assert cluster.json("down")["killed"] > 0
+        assert not keeper.is_running() or keeper.status() == psutil.STATUS_ZOMBIE
+    assert processes_of(cluster.run_dir) == []
 
 
 @pytest.mark.slow

@@ -34,7 +34,7 @@ def test_a_lost_node_and_its_return(cluster: Standing, tmp_path: Path) -> None:
     cluster.ok("submit", "examples/word_count.py", "--name", "count", "--workers", "2", "--", text, "--out", out)
     wait_for("both workers", lambda: slots(cluster, "count") == ["node-1:6700", "node-2:6700"])
     lost = cluster.described("count")["workers"][1]["pid"]
-    cluster.keeper().kill()
+    cluster.lose_keeper()
     cluster.supervisor("node-2").kill()
     os.kill(lost, signal.SIGKILL)
     wait_for("all on one node", lambda: len(cluster.described("count")["workers"]) == 1)
@@ -62,7 +62,7 @@ def test_workers_of_a_killed_supervisor_stay(cluster: Standing) -> None:
     cluster.ok("submit", ENDLESS, "--name", "one", "--workers", "2")
     wait_for("both workers", lambda: len(slots(cluster, "one")) == 2)
     before = [row["pid"] for row in cluster.described("one")["workers"]]
-    cluster.keeper().kill()
+    cluster.lose_keeper()
     cluster.supervisor("node-2").kill()
     wait_for("the node to be gone", lambda: cluster.json("status")["gone"] == ["node-2"])
     acked = cluster.described("one")["acked"]

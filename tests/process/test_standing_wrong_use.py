@@ -48,7 +48,7 @@ def test_the_default_directory_is_one_per_user() -> None:
 
 def test_a_directory_whose_daemons_are_dead(cluster: Standing) -> None:
     cluster.up(slots=1)
-    cluster.keeper().kill()
+    cluster.lose_keeper()
     holder = cluster.run_dir.lock_holder()
     assert holder is not None
     os.kill(int(holder), signal.SIGKILL)
@@ -70,6 +70,9 @@ def test_up_takes_over_workers_that_outlived_every_daemon(cluster: Standing, fro
     wait_for("acks", lambda: cluster.described("one")["acked"] > 0)
     (worker,) = cluster.described("one")["workers"]
     daemons = [cluster.keeper(), cluster.nimbus(), cluster.supervisor("node-1")]
+    # All at once: none of them sees another's end.
+    for daemon in daemons:
+        daemon.suspend()
     for daemon in daemons:
         daemon.kill()
     wait_for("the end of Nimbus", lambda: cluster.run_dir.lock_holder() is None)

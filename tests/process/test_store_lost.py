@@ -41,7 +41,7 @@ def test_a_flipped_bit_stops_nothing(cluster: Standing) -> None:
     (worker,) = [psutil.Process(row["pid"]) for row in cluster.described("one")["workers"]]
     there = sorted(os.listdir(cluster.run_dir.boards)), sorted(os.listdir(cluster.run_dir.code))
     killed = cluster.nimbus()
-    cluster.keeper().kill()
+    cluster.lose_keeper()
     killed.kill()
     killed.wait(60)
     whole = {name: (cluster.path / name).read_bytes() for name in STORE_FILES if (cluster.path / name).exists()}
