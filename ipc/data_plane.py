@@ -62,11 +62,13 @@ class DataPlane:
         window_bytes: int, arena_bytes: int, shim: LinkShim | None = None, rings: AckRings | None = None,
         max_frame_bytes: int = 1 << 30, door: Callable[[Context, zmq.Socket[bytes], bytes], Door] = Door,
         payloads: Callable[[int, Counter[str]], Payloads] = Payloads,
+        receiver: Callable[[int, int], LinkReceiver] = LinkReceiver,
     ) -> None:
         """`opening`: see `ipc.frame.opening_of`. Without `rings`, acks travel in frames only. One plane per context."""
         self._opening = opening
         self._password = password_of(opening, b"data plane")
         self._max_frame_bytes = max_frame_bytes
+        self._new_receiver = receiver
         # Header and descriptors (some 40 bytes for each buffer of 64 KiB and more) take less than the rest.
         self._surely_fits_bytes = max_frame_bytes - max_frame_bytes // 512 - 4096
         self.me = me
@@ -340,7 +342,7 @@ class DataPlane:
     def _meet(self, header: Header) -> LinkReceiver:
         """Begin to receive from an incarnation. There is never more than one: those before it are dead."""
         self.fence(header.sender, header.sender_incarnation)
-        receiver = LinkReceiver(header.sender_incarnation, self._window_bytes)
+        receiver = self._new_receiver(header.sender_incarnation, self._window_bytes)
         self._receivers[header.sender] = receiver
         return receiver
 

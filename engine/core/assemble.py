@@ -9,78 +9,38 @@ from __future__ import annotations
 import itertools
 import random
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, TypeVar, cast
 
 from squall.engine.api.component import BasicBolt, Bolt, Spout
 from squall.engine.api.config import Config
 from squall.engine.api.context import TopologyContext
-from squall.engine.api.failure import Failure
 from squall.engine.api.hooks import Hooks
 from squall.engine.api.plan import ExecutorPlan, Plan
 from squall.engine.api.stream import ACKER_COMPONENT
 from squall.engine.api.topology import ComponentSpec, Topology
-from squall.engine.api.user_metrics import UserMetrics
 from squall.engine.core.backpressure import SPOUT_TURNS_PER_LIMIT
 from squall.engine.core.blocking import BlockingExecutor
 from squall.engine.core.blocking_spout import BlockingSpoutExecutor
-from squall.engine.core.executor import AtHand, BoltExecutor, BoltTask, TaskCrashed
+from squall.engine.core.executor import BoltExecutor, BoltTask, TaskCrashed
 from squall.engine.core.spout_executor import TURN_NS, SpoutExecutor, SpoutTask
 from squall.engine.core.spout_gate import BlockingSpoutCollector, BlockingSpoutTask, Emits, Gate
+from squall.engine.core.surroundings import Surroundings
 from squall.engine.core.watching import watch_bolt, watch_spout
 from squall.engine.core.worker_core import WorkerCore
 from squall.engine.errors import ComponentError, SquallError
 from squall.engine.flow.collectors import BasicCollector, BoltCollector, SpoutCollector
 from squall.engine.flow.emitter import Emitter
-from squall.engine.flow.ids import root_ids
 from squall.engine.flow.outbox import Outbox
 from squall.engine.foreign.methods import Returned, checked
 from squall.engine.foreign.text import text_of_error
-from squall.engine.report.account import ACCOUNT_COLUMNS, Words
 from squall.engine.report.metrics import SpoutStats, TaskStats
-from squall.engine.tracking.attempts import Attempts, Journal, Limits
+from squall.engine.tracking.attempts import Attempts, Limits
 from squall.engine.tracking.peers import Peers
 from squall.engine.tracking.pending import PendingTable
-from squall.engine.tracking.quarantine import OwnTurn, Quarantine, TrialTurn
+from squall.engine.tracking.quarantine import Quarantine
 
 T = TypeVar("T")
-
-
-@dataclass
-class Surroundings:
-    """What a worker core gets from whoever runs it."""
-
-    topology_name: str
-    worker: str
-    """"node:port"."""
-    attempt: int
-    now_ns: Callable[[], int]
-    state_root: str | None
-    report_error: Callable[[str, int, str], None]
-    """(component, task, text): an error that does not end the worker."""
-    dead_letter: Callable[[str, int, Any, Any, Failure], None]
-    """(component, task, message id, values, last failure)."""
-    wake: Callable[[], None] = lambda: None
-    """Wakes the loop from another thread."""
-    copy: Callable[[ComponentSpec], Any] = lambda spec: spec.component
-    """A fresh copy of a component's user object."""
-    metrics: UserMetrics = field(default_factory=UserMetrics)
-    """What the components measure themselves."""
-    deterministic: bool = False
-    """No threads for blocking bolts, and nothing that depends on how long things take."""
-    interrupts: bool = False
-    """A KeyboardInterrupt in a component may be the operator's."""
-    note_failure: Callable[[str, int, Any, Failure], None] = lambda component, task, message_id, failure: None
-    """(spout, task, message id, failure): every failure of a tree, for the operator."""
-    journal: Callable[[str, int], Journal | None] = lambda component, index: None
-    """(spout, task index): where attempts outlive this worker."""
-    trial_turn: TrialTurn = field(default_factory=OwnTurn)
-    """When a message under suspicion may be tried."""
-    at_hand: AtHand = field(default_factory=lambda: [0])
-    """Where the loop says whose code it is in."""
-    account: Callable[[int], Words] = lambda task: [0] * len(ACCOUNT_COLUMNS)
-    """Where the account of a spout task lies, which its incarnations go on with."""
 
 
 class Assembler:
@@ -92,11 +52,7 @@ class Assembler:
         self.config = config
         self.me = me
         self.around = around
-        self.core = WorkerCore(
-            topology, plan, me, peers, around.now_ns, adapts=not around.deterministic,
-            limit_bytes=config.link_window_bytes,
-        )
-        self.core.report_error = around.report_error
+        self.core = WorkerCore(topology, plan, config, me, peers, around)
         self._warned: set[tuple[str, str]] = set()
         self._blocking_spouts: list[BlockingSpoutExecutor] = []
         self._turn_bytes = config.link_window_bytes // SPOUT_TURNS_PER_LIMIT
@@ -138,7 +94,11 @@ class Assembler:
             _guard(spec, task, "open", partial(user.open, self._conf_of(spec), context, collector))
             if hooks := self._hooks(spec, context):
                 watch_spout(hooks, collector, pending)
-            tasks.append(SpoutTask(spec.id, task, user, collector, pending, stats, self._max_pending(spec)))
+            tasks.append(
+                SpoutTask(
+                    spec.id, task, user, collector, pending, stats, self._max_pending(spec), self.around.said_quiet
+                )
+            )
         turn_ns = None if self.around.deterministic else TURN_NS
         for made in tasks:
             made.returned = Returned(spec.id, made.task, "next_tuple", self._warn(spec, made.task, "returned"))
@@ -156,13 +116,15 @@ class Assembler:
         )
 
     def _blocking_spout_executor(self, spec: ComponentSpec, executor: ExecutorPlan) -> None:
-        gate, outbox, tasks = Gate(self.around.wake), Outbox(), []
+        gate, outbox, tasks = Gate(self.around.wake), self.around.parts.new_outbox(), []
         for task in executor.tasks:
             user, context, pending, stats, roots = self._spout_parts(spec, task)
             report = self._report(spec, task)
             # The loop emits by itself what was held back, so it has an emitter of its own.
             collector = SpoutCollector(self._emitter(spec, task, self.core.outbox, context), pending, roots(), report)
-            made = BlockingSpoutTask(spec.id, task, user, collector, pending, stats, self._max_pending(spec))
+            made = BlockingSpoutTask(
+                spec.id, task, user, collector, pending, stats, self._max_pending(spec), self.around.said_quiet
+            )
             made.returned = Returned(spec.id, task, "next_tuple", self._warn(spec, task, "returned"))
             emits = Emits(pending)
             own = BlockingSpoutCollector(self._emitter(spec, task, outbox, context), emits, roots(), report)
@@ -186,7 +148,7 @@ class Assembler:
         context = self._context(spec, task)
         acker = None if self._acker_turns is None else next(self._acker_turns)
         pending = self._pending(spec, task, user, stats, context.task_index, acker)
-        return user, context, pending, stats, lambda: None if acker is None else root_ids(acker)
+        return user, context, pending, stats, lambda: None if acker is None else self.around.parts.root_ids(acker)
 
     def _max_pending(self, spec: ComponentSpec) -> int | None:
         limit: int | None = spec.config.get("max_spout_pending", self.config.max_spout_pending)
@@ -200,7 +162,7 @@ class Assembler:
         attempts = Attempts(limits, around.journal(spec.id, index))
         attempts.forgot = partial(around.report_error, spec.id, task)
         attempts.resume(around.worker)
-        return PendingTable(
+        return around.parts.pending(
             task, user, around.now_ns, round(config.message_timeout_secs * 1e9), stats,
             tracking.init_tree if acker is None else tracking.init_for(acker), tracking.forget_tree,
             partial(around.dead_letter, spec.id, task), attempts, Quarantine(around.trial_turn),
@@ -211,7 +173,7 @@ class Assembler:
         tick_secs = spec.config.get("tick_tuple_freq_secs", self.config.tick_tuple_freq_secs)
         bolt: Bolt | BasicBolt = spec.component  # type: ignore[assignment]
         own_thread = bolt.blocking and not self.around.deterministic
-        outbox = Outbox() if own_thread else self.core.outbox
+        outbox = self.around.parts.new_outbox() if own_thread else self.core.outbox
         tasks, collectors = [], {}
         for task in executor.tasks:
             user: Any = self._copy(spec, task)
@@ -273,7 +235,7 @@ class Assembler:
         try:
             emitter = Emitter(
                 spec.id, task, self.me, self.topology, self.plan, outbox, self.core.bits, self._rng, context,
-                spec.config.get("debug", self.config.debug),
+                spec.config.get("debug", self.config.debug), self.around.parts.open_batch,
             )
         except BaseException as error:
             raise TaskCrashed(spec.id, task, "prepare of a custom grouping", error) from error

@@ -20,10 +20,11 @@ from squall.engine.api.plan import ExecutorPlan, Plan
 from squall.engine.api.topology import ComponentSpec, Topology
 from squall.engine.api.user_metrics import UserMetrics
 from squall.engine.clock import Clock
-from squall.engine.core.assemble import Assembler, Surroundings
+from squall.engine.core.assemble import Assembler
 from squall.engine.core.closing import close_tasks
 from squall.engine.core.executor import TaskCrashed
 from squall.engine.core.peer_board import NoPeers
+from squall.engine.core.surroundings import Surroundings
 from squall.engine.core.transport import NoTransport
 from squall.engine.core.turn import Turn
 from squall.engine.core.worker_core import WorkerCore

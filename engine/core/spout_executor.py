@@ -49,7 +49,7 @@ class SpoutTask:
 
     def __init__(
         self, component: str, task: int, user: Spout, collector: SpoutCollector, pending: PendingTable,
-        stats: SpoutStats, max_pending: int | None,
+        stats: SpoutStats, max_pending: int | None, said_quiet: Words | None = None,
     ) -> None:
         self.component = component
         self.task = task
@@ -65,8 +65,8 @@ class SpoutTask:
         """About how much memory one of its emits holds: what was last seen, and of what was seen before a share."""
         self.finished = False
         """The spout is exhausted, nothing of it is pending, and it had nothing to replay when asked last."""
-        self.said_quiet: Words = [0]
-        """See `WorkerCore.take_back_quiet_in`."""
+        self.said_quiet: Words = [0] if said_quiet is None else said_quiet
+        """See `Surroundings.said_quiet`."""
         self.waits_for = NOTHING
         """Index in WAITS of what kept it from emitting more in its last turn; NOTHING if nothing did, or none was."""
         self._since_ns = 0

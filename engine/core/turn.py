@@ -64,6 +64,7 @@ class Turn:
     def __init__(
         self, core: WorkerCore, transport: Transport, peers: PeerBoard, config: Config, now_ns: Callable[[], int],
         sent: Callable[[], None] = _nothing, passed: Callable[[str], None] | None = None,
+        sending: Callable[[WorkerCore, Transport, int], Sending] = Sending,
     ) -> None:
         """`sent` is called after each parcel that left; `passed(point)` at points between the phases, when there was
         something to do: receive, acks, step, send, credit."""
@@ -75,7 +76,7 @@ class Turn:
         self._sent = sent
         self._passed = passed
         self._write_journals = core.write_journals
-        self._sending = Sending(core, transport, config.batch_tuples)
+        self._sending = sending(core, transport, config.batch_tuples)
         self._crashes = config.on_error == "crash"
         self._timeout_ns = round(config.message_timeout_secs * 1e9)
         self._owes_answers = False
@@ -237,7 +238,7 @@ class Turn:
         if blocked:
             core.measure_waiting()
         self.blocked = blocked
-        core.congested = blocked or others_congested
+        core.congest(blocked or others_congested)
 
     def _send_parcel(self, worker: int, parcel: Parcel) -> None:
         """What cannot be sent is put back to be cut, and at last its tuple's failure. Raises TaskCrashed by that."""

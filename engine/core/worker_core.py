@@ -22,6 +22,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from typing import Any
 
 from squall.engine.api.component import BasicBolt
+from squall.engine.api.config import Config
 from squall.engine.api.failure import ANOTHER_TUPLE, EXCEPTION, WORKER_DIED, Failure
 from squall.engine.api.hooks import Hooks
 from squall.engine.api.plan import Plan
@@ -34,16 +35,14 @@ from squall.engine.core.countdown import Countdown
 from squall.engine.core.executor import BoltExecutor, BoltTask, TaskCrashed
 from squall.engine.core.peer_board import PeerChange
 from squall.engine.core.spout_executor import FIRST_TURN_EMITS, MAX_TURN_EMITS, SpoutExecutor, SpoutTask
+from squall.engine.core.surroundings import Surroundings
 from squall.engine.errors import ComponentError
 from squall.engine.flow.batch import Batch
 from squall.engine.flow.emitter import Emitter
-from squall.engine.flow.outbox import Outbox
 from squall.engine.flow.parcel import Parcel
 from squall.engine.foreign.picklable import PickleCheck
-from squall.engine.report.account import Words
 from squall.engine.report.metrics import TaskStats
 from squall.engine.tracking.peers import Peers
-from squall.engine.tracking.routing import Tracking
 
 _TICK_SOURCE = Source(SYSTEM_COMPONENT, -1, TICK_STREAM, Stream(*TICK_FIELDS))
 _LONG_TURN_NS = 10_000_000
@@ -57,17 +56,14 @@ class WorkerCore:
     """Executors, ackers and the ways between them, of one worker."""
 
     def __init__(
-        self, topology: Topology, plan: Plan, me: int, peers: Peers, now_ns: Callable[[], int], adapts: bool = True,
-        limit_bytes: int = 8 << 20,
+        self, topology: Topology, plan: Plan, config: Config, me: int, peers: Peers, around: Surroundings
     ) -> None:
-        """`adapts`: the spouts' share of a turn follows the time turns take; not where order must not depend on it.
-        `limit_bytes`: so much the queue of a bolt task may hold before those that feed it must wait."""
         self.topology = topology
         self.plan = plan
         self.me = me
         self.peers = peers
-        self._now_ns = now_ns
-        self.outbox = Outbox()
+        self._now_ns = around.now_ns
+        self.outbox = around.parts.new_outbox()
         self.stats: dict[int, TaskStats] = {}
         self.emitters: dict[int, Emitter] = {}
         self.bits: dict[int, int] = {}
@@ -83,31 +79,32 @@ class WorkerCore:
         """(component, hooks) of the tasks that have some."""
         self._ticking: list[BoltTask] = []
         self._parcels: dict[int, Parcel] = {}
-        self.pressure = Backpressure(topology, plan, me, limit_bytes)
+        self.pressure = Backpressure(topology, plan, me, config.link_window_bytes)
         self._kept: dict[int, Parcel] = {}
         """What is for tasks of other workers whose queues are full, by task: it waits beside the parcels."""
-        self.tracking = Tracking(plan, peers, self.outbox, self.spout_tasks, self._parcel)
+        self.tracking = around.parts.tracking(
+            plan, peers, self.outbox, self.spout_tasks, self._parcel, around.parts.acker
+        )
         self.ackers = self.tracking.ackers
         self._handovers: deque[Handover] = deque()
         self._resets: deque[int] = deque()
         """Roots whose timeout a thread wants to start afresh."""
         self._sources: dict[tuple[int, str], Source] = {}
-        self._adapts = adapts
+        self._adapts = adapts = not around.deterministic
+        """The spouts' share of a turn follows the time that turns take."""
         self._turn_emits = FIRST_TURN_EMITS if adapts else MAX_TURN_EMITS
         self.active = False
-        self.congested = False
-        """Set by the caller: something downstream is full, spouts must wait."""
-        self.report_error: Callable[[str, int, str], None] = lambda component, task, text: None
+        self._congested = False
+        self.report_error = around.report_error
         """Tells the operator of an error in a task."""
         self.ran_dry = True
         """Nothing was left to do when the last turn ended."""
         self.dropped = 0
         """Tuples that were for a worker that died before they left."""
-        self.untracked: Words = [0] * (2 * max(plan.task_worker, default=0))
+        self.untracked = [0] * (2 * max(plan.task_worker, default=0)) if around.untracked is None else around.untracked
         """Per receiving task, from 1: tuples without a tree that were sent to it from here; those of them that were
         dropped, because its worker had died before they left. Written as it happens, before they leave."""
-        self.said_quiet: Words = [0]
-        """See `take_back_quiet_in`."""
+        self.said_quiet = around.said_quiet
         self.refresh_bits()
 
     # ---- set-up (see engine.core.assemble) ----
@@ -133,13 +130,6 @@ class WorkerCore:
             if task.tick_ns:
                 task.ticks_at_ns = self._now_ns() + task.tick_ns
                 self._ticking.append(task)
-
-    def take_back_quiet_in(self, words: Words) -> None:
-        """Set the first of `words` to 0 before any emit shows in an account or in `untracked`: others read those while
-        this worker works, and must not take what they read for the figures of one that has said that it is quiet."""
-        self.said_quiet = words
-        for _, spout in self.spout_tasks.values():
-            spout.said_quiet = words
 
     def source(self, task: int, stream: str) -> Source:
         """What the tuples of one sender's stream have in common. Any thread."""
@@ -174,7 +164,7 @@ class WorkerCore:
         if self._resets:
             worked = True
             self._absorb_resets()
-        may_emit = not (self.congested or self.pressure.congested)
+        may_emit = not (self._congested or self.pressure.congested)
         emits = self._turn_emits if self.active and may_emit else 0
         dry = True
         for spout in self.spouts:
@@ -519,6 +509,10 @@ class WorkerCore:
         return any(spout.emitted for _, spout in self.spout_tasks.values()) or any(
             bolt.stats.executed for bolt in self.bolt_tasks.values()
         )
+
+    def congest(self, congested: bool) -> None:
+        """Whether the spouts must wait, because something is full on the way to other workers, or there."""
+        self._congested = congested
 
     def set_active(self, active: bool) -> None:
         """Activate or deactivate the spouts."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable, Collection
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 if TYPE_CHECKING:
     from squall.engine.foreign.picklable import PickleCheck
@@ -78,7 +78,7 @@ class Batch:
         starts, others = self.starts, self.others
         runs = bisect_left(starts, count)
         kept = runs if runs < len(starts) and starts[runs] == count else runs - 1
-        head = Batch(self.source, self.stream, self.target)
+        head = type(self)(self.source, self.stream, self.target)
         head.bytes = self.bytes * count // len(self.rows)
         self.bytes -= head.bytes
         head.measured, head.loose = self.measured, self.loose
@@ -107,7 +107,7 @@ class Batch:
             stay = [row for index, row in enumerate(rows[begin:end], begin) if index not in indices]
             for index in range(begin, end) if len(stay) < end - begin else ():
                 if index in indices:
-                    one = Batch(self.source, self.stream, self.target)
+                    one = type(self)(self.source, self.stream, self.target)
                     one.rows, one.starts, one.roots, one.edges = [rows[index]], [0], [roots[run]], [edges[run]]
                     one.others = {0: others[run]} if run in others else None
                     one.loose = not roots[run]
@@ -139,6 +139,9 @@ class OpenBatch(Batch):
 
     __slots__ = ("bits", "check", "last", "mask")
 
+    closed: ClassVar[type[Batch]] = Batch
+    """What its content leaves as."""
+
     def __init__(
         self, source: int, stream: str, target: int, bits: dict[int, int], check: PickleCheck | None = None
     ) -> None:
@@ -155,7 +158,7 @@ class OpenBatch(Batch):
     def take(self) -> Batch:
         """The content as a batch; this one is empty afterwards."""
         # Past `__init__`, which would make four lists to be thrown away: a batch may be of one row.
-        batch = _new_batch(Batch)
+        batch = _new_batch(self.closed)
         batch.source, batch.stream, batch.target = self.source, self.stream, self.target
         batch.rows, batch.starts, batch.roots, batch.edges = self.rows, self.starts, self.roots, self.edges
         batch.others, batch.loose, batch.bytes, batch.measured = self.others, self.loose, 0, False

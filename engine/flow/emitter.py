@@ -41,11 +41,11 @@ class Route:
 
     def __init__(
         self, source: int, stream: str, subscription: Subscription, targets: Sequence[int], outbox: Outbox,
-        bits: dict[int, int], choosers: Choosers, check: PickleCheck,
+        bits: dict[int, int], choosers: Choosers, check: PickleCheck, open_batch: Callable[..., OpenBatch] = OpenBatch,
     ) -> None:
         self.subscription = subscription
         self.targets = list(targets)
-        self.batches = [OpenBatch(source, stream, target, bits, check) for target in targets]
+        self.batches = [open_batch(source, stream, target, bits, check) for target in targets]
         self.outbox = outbox
         self.one, self.many = choosers(self.batches)
 
@@ -175,6 +175,7 @@ class Emitter:
     def __init__(
         self, component: str, task: int, worker: int, topology: Topology, plan: Plan, outbox: Outbox,
         bits: dict[int, int], rng: random.Random, context: Any = None, debug: bool = False,
+        open_batch: Callable[..., OpenBatch] = OpenBatch,
     ) -> None:
         """`debug`: whether each value is pickled to see that it can be; else the first of their kinds are."""
         self.component = component
@@ -197,7 +198,7 @@ class Emitter:
                     random.Random(rng.random()),
                     hash_of=KeyHash(who, subscription.fields),
                 )
-                routes.append(Route(task, name, subscription, targets, outbox, bits, choosers, check))
+                routes.append(Route(task, name, subscription, targets, outbox, bits, choosers, check, open_batch))
             self.streams[name] = (PickledStreamOut if debug else StreamOut)(who, shape, routes)
         self._routed = [route.batches for stream in self.streams.values() for route in stream.routes]
 

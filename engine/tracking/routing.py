@@ -43,15 +43,16 @@ class Tracking:
 
     def __init__(
         self, plan: Plan, peers: Peers, outbox: Outbox, spout_tasks: Mapping[int, tuple[object, Answered]],
-        parcel_for: Callable[[int], Parcel],
+        parcel_for: Callable[[int], Parcel], acker: Callable[[], Acker] = Acker,
     ) -> None:
+        """`acker` makes the ackers of this worker."""
         self.plan = plan
         self.peers = peers
         self.outbox = outbox
         self.spout_tasks = spout_tasks
         self._parcel_for = parcel_for
         self._acker_worker = [plan.task_worker[task] for task in plan.ackers]
-        self.ackers = {index: Acker() for index, worker in enumerate(self._acker_worker) if worker == peers.me}
+        self.ackers = {index: acker() for index, worker in enumerate(self._acker_worker) if worker == peers.me}
         self.to_tell: list[ToTell] = []
         """Acks for ackers of other workers, which may have a shorter way than by parcel: see `take_to_tell`."""
         self._all_ackers_here = len(self.ackers) == len(self._acker_worker)

@@ -29,8 +29,9 @@ from squall.engine.api.config import Config
 from squall.engine.api.failure import Failure
 from squall.engine.api.plan import ExecutorPlan, Plan
 from squall.engine.api.user_metrics import UserMetrics
-from squall.engine.core.assemble import Assembler, Surroundings
+from squall.engine.core.assemble import Assembler
 from squall.engine.core.closing import close_tasks
+from squall.engine.core.surroundings import Surroundings
 from squall.engine.core.turn import Turn
 from squall.engine.core.worker_core import WorkerCore
 from squall.engine.foreign.plain_text import plain, plain_lines
@@ -147,10 +148,10 @@ class Worker:
             metrics=self._metrics,
             at_hand=self._board.at_hand(boot.slot_index),
             account=self._board.account,
+            untracked=self._board.flow(boot.slot_index),
+            said_quiet=self._board.said_quiet(boot.slot_index),
         )
         self._core = Assembler(topology, self._plan, self._config, boot.slot_index, self._peers, around).build()
-        self._core.untracked = self._board.flow(boot.slot_index)
-        self._core.take_back_quiet_in(self._board.said_quiet(boot.slot_index))
         self._threads = ExecutorWatch(self._core)
         self._shared = WorkerBoard(self._board, self._core, self._plane, self._run_dir, boot)
         self._turn = Turn(

@@ -13,16 +13,17 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from squall.engine.api.config import Config
 from squall.engine.api.plan import ExecutorPlan, Plan
 from squall.engine.api.topology import ACKER_COMPONENT, Topology
 from squall.engine.clock import NS_PER_MS, ManualClock
-from squall.engine.core.assemble import Assembler, Surroundings
+from squall.engine.core.assemble import Assembler
 from squall.engine.core.peer_board import PeerChange
+from squall.engine.core.surroundings import Surroundings
 from squall.engine.core.transport import Deliver
-from squall.engine.core.turn import Turn
 from squall.engine.flow.ids import EdgeIds
 from squall.engine.tracking.attempts import Changes, Remembered
 from squall.engine.tracking.peers import Peers
@@ -43,6 +44,7 @@ from tests.sim.invariants import (
     InvariantBrokenError,
     unwrapped,
 )
+from tests.sim.parts import PARTS, Parts
 from tests.sim.wire import OpenDoor, Wire
 from tests.unit.ledger import Ledger, topology_of
 from tests.unit.net import scatter
@@ -84,19 +86,23 @@ class TellingLedger(Ledger):
 
 
 class RecordedEdgeIds(EdgeIds):
-    """Edge ids, each of which must be new to the whole cluster."""
+    """Edge ids of another source, each of which must be new to the whole cluster."""
 
-    __slots__ = ("_drawn",)
+    __slots__ = ("_drawn", "_source")
 
-    def __init__(self, drawn: set[int]) -> None:
+    def __init__(self, source: EdgeIds, drawn: set[int]) -> None:
         super().__init__()
+        self._source = source
         self._drawn = drawn
 
     def refill(self) -> None:
-        super().refill()
-        if not self._drawn.isdisjoint(self.pool):
+        self._source.refill()
+        new = self._source.pool
+        if not self._drawn.isdisjoint(new):
             raise InvariantBrokenError(ID_REPEATED, "edge ids that another worker or incarnation drew")
-        self._drawn.update(self.pool)
+        self._drawn.update(new)
+        self.pool.extend(new)
+        new.clear()
 
 
 class Journal:
@@ -179,34 +185,28 @@ class Worker:
         peers = Peers(cluster.plan.n_workers, me)
         peers.update(me, incarnation, True)
         self.shim = LinkShim(cluster.rules, cluster.rng.getrandbits(32))
-        self.plane = Plane(
+        self.plane = cluster.new_plane(
             cluster.wire, OPENING, me, incarnation, cluster.path(me, incarnation), 4096, 0, self.shim,  # type: ignore[arg-type]
             cluster.rings_of(me, incarnation), door=OpenDoor,  # type: ignore[arg-type]
+            receiver=cluster.parts.receiver,
         )
         self.plane.cluster = cluster
         around = Surroundings(
             "sim", cluster.plan.worker_names[me], incarnation, cluster.now_ns, None, cluster.report,
             cluster.give_up, copy=copy_component, deterministic=True,
-            journal=lambda component, index: Journal(cluster.ledger),
+            journal=lambda component, index: Journal(cluster.ledger), parts=cluster.core_parts,
         )
         self.core = Assembler(cluster.topology, cluster.plan, cluster.config, me, peers, around).build()
         self.core.pressure.limit_bytes = cluster.limit_bytes
         cluster.full[me] = frozenset()
         for bolt in self.core.bolts:
             bolt._slices = True
-        self._record_ids()
-        self._turn = Turn(self.core, self.plane, Board(cluster, me), cluster.config, cluster.now_ns)
+        self._turn = cluster.parts.turn(
+            self.core, self.plane, Board(cluster, me), cluster.config, cluster.now_ns, sending=cluster.parts.sending
+        )
         self._turn.follow_peers()
         self._turn.get_up()
         self.core.set_active(True)
-
-    def _record_ids(self) -> None:
-        outbox = self.core.outbox
-        outbox.edges = RecordedEdgeIds(self.cluster.edges)
-        outbox._pool = outbox.edges.pool
-        for _, task in self.core.spout_tasks.values():
-            add = task.pending.add
-            task.collector._pending = _Recorder(task.pending, add, self.cluster)  # type: ignore[assignment]
 
     def look(self) -> bool:
         """Whether it is awake, or something wakes it now."""
@@ -244,27 +244,6 @@ class Worker:
             turn.get_up()
 
 
-class _Recorder:
-    """Sees every root before the pending table does."""
-
-    def __init__(self, pending: Any, add: Any, cluster: Cluster) -> None:
-        self._pending = pending
-        self._add = add
-        self._cluster = cluster
-
-    def __len__(self) -> int:
-        return len(self._pending)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._pending, name)
-
-    def add(self, root: int, message_id: Any, values: Any, xor: int, mask: int) -> None:
-        if root in self._cluster.roots:
-            raise InvariantBrokenError(ID_REPEATED, f"root {root:x} of attempt {message_id}")
-        self._cluster.roots.add(root)
-        self._add(root, message_id, values, xor, mask)
-
-
 def _chain(topology: Topology) -> Plan:
     """Spouts and their acker, what they feed, and all the rest: a worker each."""
     executors: list[list[ExecutorPlan]] = [[], [], []]
@@ -282,11 +261,19 @@ class Cluster:
     def __init__(
         self, seed: int, actions: tuple[str, ...] = (), deaths: bool = True, chained: bool = False,
         faulty_turns: int = _FAULTY_TURNS, made: tuple[Topology, Plan] | None = None,
+        parts: Parts = PARTS, new_plane: Callable[..., Plane] = Plane,
     ) -> None:
         """`actions` are the link faults to draw from; with none, links are whole. `chained`: no worker executes what
         the one before has emitted, and all acks go to the first. `made`: a topology of one's own, and where it runs,
         for who looks by himself how it ends."""
         self.rng = rng = random.Random(seed)
+        self.parts = parts
+        self.core_parts = replace(
+            parts.core,
+            edge_ids=lambda: RecordedEdgeIds(parts.core.edge_ids(), self.edges),
+            root_ids=lambda acker: map(self.new_root, parts.core.root_ids(acker)),
+        )
+        self.new_plane = new_plane
         self.faulty_turns = faulty_turns
         self.ledger = TellingLedger(MESSAGES, rng, failing=rng.choice((0, 0.1)))
         self.topology = topology_of(self.ledger)
@@ -323,7 +310,14 @@ class Cluster:
         return f"/nowhere/{worker}.{incarnation}"
 
     def rings_of(self, worker: int, incarnation: int) -> AckRings | None:
-        return AckRings(self.rings[:], self.plan.n_workers, worker, incarnation) if self.uses_rings else None
+        return self.parts.rings(self.rings[:], self.plan.n_workers, worker, incarnation) if self.uses_rings else None
+
+    def new_root(self, root: int) -> int:
+        """A root is drawn, which must be new to the whole cluster."""
+        if root in self.roots:
+            raise InvariantBrokenError(ID_REPEATED, f"root {root:x}")
+        self.roots.add(root)
+        return root
 
     def report(self, component: str, task: int, text: str) -> None:
         raise AssertionError(f"{component}[{task}] reported {text}")

@@ -14,6 +14,7 @@ from squall.engine.api.component import Spout
 from squall.engine.api.failure import Failure
 from squall.engine.api.prefix import AckedPrefix
 from squall.engine.api.tuple import Run
+from squall.engine.core.parts import Parts as CoreParts
 from squall.engine.flow.outbox import Outbox
 from squall.engine.tracking.acker import Acker
 from squall.engine.tracking.peers import Peers
@@ -242,27 +243,28 @@ def _mutant(off: str, breaks: str, shape: str, faults: str = "", **changed: obje
 
 _WAITED, _LEFT = invariants.WAITED_FOR_TIMEOUT, invariants.STATE_LEFT
 _APART = "chain, acker apart"
+_HASTY, _REPEATING = CoreParts(pending=ImpatientTable), CoreParts(pending=RepeatingTable)
 
 MUTANTS = (
-    _mutant("INIT guard", invariants.ACKED_EARLY, "edge", "repeat_init", acker=LiteralStormAcker),
+    _mutant("INIT guard", invariants.ACKED_EARLY, "edge", "repeat_init", core=CoreParts(acker=LiteralStormAcker)),
     _mutant("link dedupe", invariants.EXECUTED_TWICE, "edge", "repeat", receiver=CredulousReceiver),
     _mutant("prefix commit", invariants.COMMITTED_TOO_FAR, "the last first", prefix=HighestPrefix),
     _mutant("new root per attempt", invariants.FAILED_WITHOUT_CAUSE, _APART, "wait", root_per_attempt=False),
     _mutant("ids of each worker's own", invariants.ACKED_EARLY, "branches apart", ids_per_worker=False),
-    _mutant("children in acks", invariants.ACKED_EARLY, "sent on", outbox=HastyOutbox),
-    _mutant("early messages kept", _WAITED, "acker in a third worker", acker=ForgetfulAcker),
-    _mutant("dead mask", _WAITED, "edge", "kill", acker=BlindAcker),
-    _mutant("masks in acks", _WAITED, "sent on", "kill", acker=ShortSightedAcker),
+    _mutant("children in acks", invariants.ACKED_EARLY, "sent on", core=CoreParts(outbox=HastyOutbox)),
+    _mutant("early messages kept", _WAITED, "acker in a third worker", core=CoreParts(acker=ForgetfulAcker)),
+    _mutant("dead mask", _WAITED, "edge", "kill", core=CoreParts(acker=BlindAcker)),
+    _mutant("masks in acks", _WAITED, "sent on", "kill", core=CoreParts(acker=ShortSightedAcker)),
     _mutant("bits per incarnation", invariants.NEVER_ENDED, "edge", "kill", peers=GossipingPeers),
-    _mutant("death of an acker told", _WAITED, _APART, "kill", tracking=LonelySpoutTracking),
+    _mutant("death of an acker told", _WAITED, _APART, "kill", core=CoreParts(tracking=LonelySpoutTracking)),
     _mutant("fence of dead incarnations", invariants.EXECUTED_TWICE, "edge", "repeat kill", fences=False),
-    _mutant("failures told", _WAITED, "failing bolt", outbox=SecretiveOutbox),
-    _mutant("message timeout", invariants.NEVER_ENDED, "edge", "drop", pending=TimelessTable),
-    _mutant("timeout not early", invariants.FAILED_WITHOUT_CAUSE, "edge", "wait", pending=ImpatientTable),
-    _mutant("one answer per attempt", invariants.ANSWERED_TWICE, "failing bolt", pending=RepeatingTable),
-    _mutant("two timeouts for trees", _WAITED, "edge", "rotate", acker=HastyAcker),
-    _mutant("rotation of trees", _LEFT, _APART, "repeat_init", acker=HoardingAcker),
-    _mutant("rotation of early messages", _LEFT, "edge", "wait", acker=TrashKeepingAcker),
+    _mutant("failures told", _WAITED, "failing bolt", core=CoreParts(outbox=SecretiveOutbox)),
+    _mutant("message timeout", invariants.NEVER_ENDED, "edge", "drop", core=CoreParts(pending=TimelessTable)),
+    _mutant("timeout not early", invariants.FAILED_WITHOUT_CAUSE, "edge", "wait", core=_HASTY),
+    _mutant("one answer per attempt", invariants.ANSWERED_TWICE, "failing bolt", core=_REPEATING),
+    _mutant("two timeouts for trees", _WAITED, "edge", "rotate", core=CoreParts(acker=HastyAcker)),
+    _mutant("rotation of trees", _LEFT, _APART, "repeat_init", core=CoreParts(acker=HoardingAcker)),
+    _mutant("rotation of early messages", _LEFT, "edge", "wait", core=CoreParts(acker=TrashKeepingAcker)),
     _mutant("credit for lost frames", _LEFT, "edge", "drop", receiver=StingyReceiver),
     _mutant("probes for credit", _LEFT, "edge", "drop", probes=False),
 )

@@ -73,12 +73,12 @@ class Node:
         start = (turn * 8 + world.seed % 8) * IDS_PER_INCARNATION
         edges = EdgeIds()
         edges.pool.extend(IDS[start : start + IDS_PER_INCARNATION])
-        self.outbox = parts.outbox(edges)
+        self.outbox = parts.core.outbox(edges)
         spout_tasks: dict[int, Any] = {}
-        self.tracking = parts.tracking(shape.plan, self.peers, self.outbox, spout_tasks, self.parcel)
+        self.tracking = parts.core.tracking(
+            shape.plan, self.peers, self.outbox, spout_tasks, self.parcel, parts.core.acker
+        )
         self.ackers = self.tracking.ackers
-        for index in self.ackers:
-            self.ackers[index] = parts.acker()
         self.pending = None
         if me == shape.spout_worker:
             # Each turn its own acker: those of this worker, or all in turn (D7b).
@@ -87,7 +87,7 @@ class Node:
             start = (incarnation << 10) + 1 if parts.root_per_attempt else 1
             self.roots = Roots(start << ACKER_BITS | acker, 1 << ACKER_BITS)
             # By position but for what no schedule uses: the table is handed everything it needs to act.
-            self.pending = parts.pending(
+            self.pending = parts.core.pending(
                 shape.spout_task, world.spout, world.now, MESSAGE_TIMEOUT_NS, STATS, self.init_tree,
                 self.tracking.forget_tree, world.give_up, note=world.note,
             )
@@ -162,7 +162,8 @@ class Node:
     def open_to(self, source: int, target: int) -> OpenBatch:
         batch = self.opens.get(source << 8 | target)
         if batch is None:
-            batch = self.opens[source << 8 | target] = OpenBatch(source, "default", target, self.bits)
+            batch = self.world.parts.core.open_batch(source, "default", target, self.bits)
+            self.opens[source << 8 | target] = batch
         return batch
 
     def emit(self, offset: int) -> None:

@@ -1,4 +1,7 @@
-"""Which classes the model is built of: those of the product, or with one of them replaced by a mutant.
+"""What model and clusters are built of: the parts of the product, or with one of them replaced by a mutant.
+
+They go in where the product's assembly, its turn and its data plane take them; nothing is patched. So another
+implementation of a part can be put under the same proof.
 
 The ids are the model's own (see `IDS`), so that a schedule repeats exactly; `tests.sim.cores` draws the product's.
 """
@@ -10,12 +13,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from squall.engine.api.prefix import AckedPrefix
-from squall.engine.flow.outbox import Outbox
+from squall.engine.core.parts import PRODUCT
+from squall.engine.core.parts import Parts as CoreParts
+from squall.engine.core.sending import Sending
+from squall.engine.core.turn import Turn
 from squall.engine.report.metrics import SpoutStats
-from squall.engine.tracking.acker import Acker
 from squall.engine.tracking.peers import Peers
-from squall.engine.tracking.pending import PendingTable
-from squall.engine.tracking.routing import Tracking
+from squall.ipc.ack_rings import AckRings
 from squall.ipc.link import LinkReceiver, LinkSender
 
 MESSAGE_TIMEOUT_NS = 1000
@@ -27,13 +31,10 @@ IDS = [number | 1 for number in map(random.Random(1).getrandbits, [64] * (IDS_PE
 
 @dataclass(frozen=True)
 class Parts:
-    """What a world is made of. One that is not the default has a name in `tests.sim.mutants`."""
+    """What a world or a cluster is made of. A world that is not of the default has a name in `tests.sim.mutants`."""
 
     name: str = ""
-    acker: type[Acker] = Acker
-    outbox: type[Outbox] = Outbox
-    tracking: type[Tracking] = Tracking
-    pending: type[PendingTable] = PendingTable
+    core: CoreParts = PRODUCT
     peers: type[Peers] = Peers
     prefix: type[AckedPrefix] = AckedPrefix
     sender: type[LinkSender] = LinkSender
@@ -44,6 +45,10 @@ class Parts:
     """A sender that misses credit asks for it (the data plane's `probe`)."""
     root_per_attempt: bool = True
     ids_per_worker: bool = True
+    turn: type[Turn] = Turn
+    """This and what follows: of clusters only."""
+    sending: type[Sending] = Sending
+    rings: type[AckRings] = AckRings
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _parts_of, (self.name,)
@@ -57,7 +62,9 @@ class SharedStats(SpoutStats):
 
 
 STATS = SharedStats()
-REGISTRY = {"": Parts()}
+PARTS = Parts()
+"""The product's."""
+REGISTRY = {"": PARTS}
 """Parts by name; `tests.sim.mutants` adds its own."""
 
 

@@ -7,6 +7,7 @@ import pytest
 from tests.sim.core_mutants import CORE_MUTANTS, LITERAL, NO_DEDUPE, CoreMutant
 from tests.sim.cores import ALL_FAULTS, Cluster
 from tests.sim.invariants import ACKED_EARLY
+from tests.sim.parts import Parts
 
 CASES = 20
 MUTANT_SEEDS = 400
@@ -37,7 +38,7 @@ def test_what_is_switched_off_is_named(mutant: CoreMutant) -> None:
     assert mutant.first_broken(MUTANT_SEEDS) is not None, f"{mutant.breaks!r} was not seen"
 
 
-@pytest.mark.parametrize("replaced", [NO_DEDUPE, LITERAL], ids=["dedupe", "INIT guard"])
-def test_the_other_one_alone_keeps_trees_from_being_acked_early(replaced: tuple[object, str, object]) -> None:
-    one_off = CoreMutant("one of the two", (replaced,), ACKED_EARLY, ("duplicate",), deaths=False)
+@pytest.mark.parametrize("parts", [NO_DEDUPE, LITERAL], ids=["dedupe", "INIT guard"])
+def test_the_other_one_alone_keeps_trees_from_being_acked_early(parts: Parts) -> None:
+    one_off = CoreMutant("one of the two", parts, ACKED_EARLY, ("duplicate",), deaths=False)
     assert one_off.first_broken(CASES) is None

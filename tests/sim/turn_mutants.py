@@ -27,8 +27,8 @@ class FollowsLate(Turn):
 class WritesLate(Turn):
     """Writes journals when the bolts have had their turn."""
 
-    def __init__(self, *given: Any) -> None:
-        super().__init__(*given)
+    def __init__(self, *given: Any, **named: Any) -> None:
+        super().__init__(*given, **named)
         self._write_journals: Callable[[], None] = lambda: None
 
     def run(self) -> bool:
@@ -75,6 +75,6 @@ class WaitsForCompany(Sending):
 class NeverRotates(Turn):
     """Has no message timeout pass: nobody is asked about lost frames, and no tree is forgotten."""
 
-    def __init__(self, *given: Any) -> None:
-        super().__init__(*given)
+    def __init__(self, *given: Any, **named: Any) -> None:
+        super().__init__(*given, **named)
         self.rotates_at_ns = 1 << 62

@@ -11,6 +11,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import Any
 
 from squall.engine.api.builder import TopologyBuilder
@@ -24,8 +25,9 @@ from squall.engine.api.stream import Outputs, Stream
 from squall.engine.api.topology import Topology
 from squall.engine.api.tuple import Tuple
 from squall.engine.clock import ManualClock
-from squall.engine.core.assemble import Assembler, Surroundings
+from squall.engine.core.assemble import Assembler
 from squall.engine.core.peer_board import NoPeers
+from squall.engine.core.surroundings import Surroundings
 from squall.engine.core.transport import NoTransport
 from squall.engine.core.turn import Turn
 from squall.engine.core.worker_core import WorkerCore
@@ -199,7 +201,11 @@ def work(core: WorkerCore) -> None:
 class Rig:
     """One worker with everything in it."""
 
-    def __init__(self, builder: TopologyBuilder, threads: bool = False, **settings: Any) -> None:
+    def __init__(
+        self, builder: TopologyBuilder, threads: bool = False, around: Mapping[str, Any] = MappingProxyType({}),
+        **settings: Any,
+    ) -> None:
+        """`around`: what its surroundings have that is not the default."""
         self.clock = ManualClock()
         self.woken = threading.Event()
         self.topology = builder.build()
@@ -209,11 +215,12 @@ class Rig:
         self.dead_letters: list[tuple[str, int, Any, Any, Failure]] = []
         peers = Peers(1, 0)
         peers.update(0, 1, True)
-        around = Surroundings(
+        surroundings = Surroundings(
             "test", "node-1:6700", 1, self.clock.now_ns, None, lambda *error: self.errors.append(error),
-            lambda *letter: self.dead_letters.append(letter), self.woken.set, copy_component, deterministic=not threads,
+            lambda *letter: self.dead_letters.append(letter), self.woken.set, copy_component,
+            deterministic=not threads, **around,
         )
-        self.core: WorkerCore = Assembler(self.topology, self.plan, self.config, 0, peers, around).build()
+        self.core: WorkerCore = Assembler(self.topology, self.plan, self.config, 0, peers, surroundings).build()
         self.core.set_active(True)
         self._board = CongestedBoard()
         self._turn = Turn(self.core, NoTransport(), self._board, self.config, self.clock.now_ns)
@@ -224,7 +231,8 @@ class Rig:
 
     def congest(self, congested: bool) -> None:
         """Another worker asks the spouts here to wait, or no longer does."""
-        self._board.congested = self.core.congested = congested
+        self._board.congested = congested
+        self.core.congest(congested)
 
     def settle(self) -> None:
         """Step until nothing happens any more."""

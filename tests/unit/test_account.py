@@ -22,10 +22,11 @@ from squall.engine.api.context import TopologyContext
 from squall.engine.api.failure import TIMEOUT, Failure
 from squall.engine.api.tuple import Tuple
 from squall.engine.clock import ManualClock
-from squall.engine.core.assemble import Assembler, Surroundings
+from squall.engine.core.assemble import Assembler
 from squall.engine.core.executor import TaskCrashed
 from squall.engine.core.local import LocalRunner, local_plan, readings_of
 from squall.engine.core.peer_board import NoPeers
+from squall.engine.core.surroundings import Surroundings
 from squall.engine.core.transport import NoTransport
 from squall.engine.core.turn import Turn
 from squall.engine.core.worker_core import WorkerCore
@@ -403,7 +404,7 @@ def test_a_spout_says_what_it_waits_for() -> None:
     with LocalRunner(builder.build(), clock=clock, copy=lambda spec: spec.component) as runner:
         for seconds, active, congested in ((1, False, False), (2, True, True), (4, True, False), (1, True, False)):
             runner.core.set_active(active)
-            runner.core.congested = congested
+            runner.core.congest(congested)
             runner.step()
             clock.advance(seconds)
         runner.step()

@@ -18,15 +18,14 @@ def test_edge_ids_are_64_bits_and_differ() -> None:
     assert any(edge >> 63 for edge in drawn)
 
 
-def test_zero_is_never_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
-    real, draws = os.urandom, iter([bytes, bytes, None])
+def test_zero_is_never_drawn() -> None:
+    draws = [os.urandom, bytes, bytes]
 
-    def urandom(size: int) -> bytes:
-        zeros = next(draws)
-        return zeros(size) if zeros else real(size)
+    def draw(size: int) -> bytes:
+        return draws.pop()(size)
 
-    monkeypatch.setattr(os, "urandom", urandom)
-    assert EdgeIds().next() != 0
+    assert EdgeIds(draw).next() != 0
+    assert not draws
 
 
 def test_refilling_keeps_the_pool_that_others_hold() -> None:
@@ -57,7 +56,6 @@ def test_roots_of_two_incarnations_differ() -> None:
 
 
 @pytest.mark.parametrize("drawn", [b"\x00" * 8, b"\xff" * 8])
-def test_roots_from_the_edges_of_the_range_fit(monkeypatch: pytest.MonkeyPatch, drawn: bytes) -> None:
-    monkeypatch.setattr(os, "urandom", lambda size: drawn)
-    roots = list(islice(root_ids(3), 100_000))
+def test_roots_from_the_edges_of_the_range_fit(drawn: bytes) -> None:
+    roots = list(islice(root_ids(3, lambda size: drawn), 100_000))
     assert 0 < roots[0] < roots[-1] < 1 << 64

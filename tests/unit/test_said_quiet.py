@@ -29,9 +29,8 @@ class Watched(list[int]):
 
 def test_before_an_emit_shows_in_the_account() -> None:
     spout = Feeder()
-    rig = Rig(chain(spout, Does(acks)))
     quiet = [1]
-    rig.core.take_back_quiet_in(quiet)
+    rig = Rig(chain(spout, Does(acks)), around={"said_quiet": quiet})
     [(_, task)] = rig.core.spout_tasks.values()
     seen: list[tuple[int, int]] = []
     task.stats.account = Watched(len(task.stats.account), lambda index: seen.append((index, quiet[0])))
@@ -47,11 +46,10 @@ def test_before_an_emit_shows_in_the_account() -> None:
 
 def test_before_a_tuple_without_a_tree_shows_as_sent() -> None:
     spout = Feeder()
-    rig = Rig(chain(spout, Does(acks)))
     quiet = [1]
-    rig.core.take_back_quiet_in(quiet)
     seen: list[int] = []
-    rig.core.untracked = Watched(len(rig.core.untracked), lambda index: seen.append(quiet[0]))
+    untracked = Watched(20, lambda index: seen.append(quiet[0]))
+    rig = Rig(chain(spout, Does(acks)), around={"said_quiet": quiet, "untracked": untracked})
     spout.feed("x")
     rig.settle()
     assert seen == [0]

@@ -1,0 +1,38 @@
+"""What a worker core is made of: a factory for each part that might be another's.
+
+Guarantees: assembly makes these parts by this record and in no other way. So another implementation of one (compiled,
+or a mutant of the proof) takes its place wherever it is used, and what is proved of the product's can be tried on it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from squall.engine.flow.batch import OpenBatch
+from squall.engine.flow.ids import EdgeIds, root_ids
+from squall.engine.flow.outbox import Outbox
+from squall.engine.tracking.acker import Acker
+from squall.engine.tracking.pending import PendingTable
+from squall.engine.tracking.routing import Tracking
+
+
+@dataclass(frozen=True)
+class Parts:
+    """One factory for each part; each is called with what the product's takes."""
+
+    edge_ids: Callable[[], EdgeIds] = EdgeIds
+    """Each outbox draws from a source of its own."""
+    root_ids: Callable[[int], Iterator[int]] = root_ids
+    outbox: Callable[[EdgeIds], Outbox] = Outbox
+    open_batch: Callable[..., OpenBatch] = OpenBatch
+    acker: Callable[[], Acker] = Acker
+    tracking: Callable[..., Tracking] = Tracking
+    pending: Callable[..., PendingTable] = PendingTable
+
+    def new_outbox(self) -> Outbox:
+        """An outbox with ids of its own."""
+        return self.outbox(self.edge_ids())
+
+
+PRODUCT = Parts()
