@@ -28,7 +28,7 @@ from squall.scheduler.client.job import Job
 from squall.scheduler.client.nimbus_client import NimbusClient
 from squall.scheduler.client.topology_code import pack, submit
 from squall.scheduler.cluster.keeper import OPTIONS
-from squall.scheduler.cluster.keeper_process import start_kept
+from squall.scheduler.cluster.keeper_process import start_with_keeper
 from squall.scheduler.cluster.standing import stop_cluster
 from squall.scheduler.supervisor.history import BEGIN, read_history
 
@@ -138,7 +138,7 @@ def measure_idle(secs: float, directory: Path) -> list[float]:
 
 @contextlib.contextmanager
 def _standing(path: Path) -> Iterator[RunDir]:
-    run_dir = start_kept(path, nodes=1, slots=WORKERS)
+    run_dir = start_with_keeper(path, nodes=1, slots=WORKERS)
     try:
         yield run_dir
     finally:

@@ -10,7 +10,7 @@ Guarantees
     * `tell` never waits. It refuses where there is no room, and where the other sleeps: a frame must carry it then,
       and wakes the sleeper.
     * A chunk is taken whole or not at all. The position that makes it visible is written after it; and its checksum,
-      which covers its place too, proves it where memory shows writes in another order than they were made (arm64).
+      which covers its position too, proves it where memory shows writes in another order than they were made (arm64).
     * Who dies in the middle of a write leaves nothing behind that anybody would read.
 
 Relies on: one living incarnation per worker; aligned 64-bit words being written in one piece.
@@ -24,7 +24,7 @@ Layout, in words, for n workers (the part `rings` of the status board)::
 
 A chunk is: checksum << 32 | words that follow; receiver incarnation << 32 | sender incarnation; frames processed (as
 in a frame's header); words of a mask << 48 | masks << 24 | acks; then roots, XORs, roots with masks, masks. Where no
-room is left at the end of a ring, its place << 32 | 1 << 31 stands there, and the next is at the beginning.
+room is left at the end of a ring, the position << 32 | 1 << 31 stands there, and the next is at the beginning.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _MOST_WORKERS = 128
 _HEAD_WORDS = 3
 _LOW = 0xFFFF_FFFF
 _SKIP = 1 << 31
-"""In place of a number of words: the next chunk is at the beginning of the ring."""
+"""Instead of a number of words: the next chunk is at the beginning of the ring."""
 _COUNT = 0xFF_FFFF
 
 
@@ -67,7 +67,7 @@ def untaken(words: memoryview[int], n_workers: int) -> list[tuple[int, int]]:
     pairs = n_workers * n_workers
     heads = words[n_workers : n_workers + pairs].tolist()
     tails = words[n_workers + pairs : n_workers + 2 * pairs].tolist()
-    return [divmod(place, n_workers)[::-1] for place in range(pairs) if heads[place] != tails[place]]
+    return [divmod(offset, n_workers)[::-1] for offset in range(pairs) if heads[offset] != tails[offset]]
 
 
 class AckRings:
@@ -130,16 +130,16 @@ class AckRings:
         pair = worker * n + self._me
         head_at = n + pair
         head, tail = words[head_at], words[self._tails_at + pair]
-        place, length = head % size, len(chunk)
+        offset, length = head % size, len(chunk)
         ring_at = self._rings_at + pair * size
-        if place + 1 + length > size > length and head + size - place - tail <= size:
-            words[ring_at + place] = (head & _LOW) << 32 | _SKIP
-            head += size - place
+        if offset + 1 + length > size > length and head + size - offset - tail <= size:
+            words[ring_at + offset] = (head & _LOW) << 32 | _SKIP
+            head += size - offset
             words[head_at] = head
-            place = 0
-        if place + 1 + length > size or head + 1 + length - tail > size:
+            offset = 0
+        if offset + 1 + length > size or head + 1 + length - tail > size:
             return False
-        at = ring_at + place + 1
+        at = ring_at + offset + 1
         words[at : at + length] = chunk
         words[at - 1] = zlib.crc32(chunk, head & _LOW) << 32 | length
         words[head_at] = head + 1 + length
@@ -160,13 +160,13 @@ class AckRings:
         ring_at = self._rings_at + pair * size
         taken = self._taken[sender]
         while taken != head:
-            place = taken % size
-            proof, length = divmod(self._words[ring_at + place], 1 << 32)
+            offset = taken % size
+            proof, length = divmod(self._words[ring_at + offset], 1 << 32)
             # A copy is proved and read: memory may change its mind.
             chunk = array("Q")
-            chunk.frombytes(self._bytes[8 * (ring_at + place + 1) : 8 * (ring_at + min(place + 1 + length, size))])
+            chunk.frombytes(self._bytes[8 * (ring_at + offset + 1) : 8 * (ring_at + min(offset + 1 + length, size))])
             if length == _SKIP and proof == taken & _LOW:
-                taken += size - place
+                taken += size - offset
                 continue
             if len(chunk) != length or not length or zlib.crc32(chunk, taken & _LOW) != proof:
                 break  # not all of it is to be seen yet

@@ -66,7 +66,7 @@ SLOT_WORDS = 20
 _TAG_SHIFT = 48
 """Pid and start time carry the low 16 bits of their incarnation on top, so a reader knows whose they are."""
 _VALUE_MASK = (1 << _TAG_SHIFT) - 1
-_SETTLING_LOOKS = 100
+_MOST_LOOKS = 100
 """How often a row is read again whose words are of different lives: its writer is between two of them, or was killed
 there."""
 
@@ -191,7 +191,7 @@ class Board:
     def slot(self, index: int) -> SlotCell:
         """Who lives in a slot. Its pid is that of this incarnation, or 0; never another's."""
         at = self.slot_at(index)
-        for _ in range(_SETTLING_LOOKS):
+        for _ in range(_MOST_LOOKS):
             identity, pid, started = (self.words[at + word] for word in (SLOT_IDENTITY, SLOT_PID, SLOT_STARTED))
             tag = identity >> 8 & 0xFFFF
             if pid >> _TAG_SHIFT == started >> _TAG_SHIFT == tag:

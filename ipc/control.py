@@ -235,7 +235,7 @@ class ControlClient:
                     raise NoAnswer(f"{method}: no answer on {self.path} within {timeout_secs:g} s")
                 self.socket.poll(math.ceil(remaining_secs * 1000))
             elif incoming.kind == "event":
-                self._keep(incoming)
+                self._store(incoming)
             elif incoming.id == self._last_id:
                 return _answer(incoming, reply_type)
 
@@ -281,7 +281,7 @@ class ControlClient:
             return _incoming(envelope, b"")
         return None
 
-    def _keep(self, event: Incoming) -> None:
+    def _store(self, event: Incoming) -> None:
         if len(self._events) >= MAX_KEPT_EVENTS:
             raise ClusterError(f"more than {MAX_KEPT_EVENTS} events came on {self.path}, the owner does not read them")
         self._events.append(event)

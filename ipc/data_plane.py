@@ -144,7 +144,7 @@ class DataPlane:
         return link is not None and link[1].has_credit
 
     @property
-    def rested(self) -> set[int]:
+    def caught_up(self) -> set[int]:
         """Connected peers that have processed everything they were sent."""
         return {worker for worker, (_, sender, _) in self._outbound.items() if not sender.under_way_bytes}
 
@@ -390,7 +390,7 @@ class DataPlane:
         return True
 
     def take_acks(self, absorb: Absorb) -> int:
-        """Take in what peers told by their rings; how many turns of theirs it came from."""
+        """Take in what peers told by their rings; how many chunks."""
         rings = self._rings
         if rings is None or not rings.waiting:
             return 0

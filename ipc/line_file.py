@@ -66,7 +66,7 @@ def read_lines(path: Path) -> list[bytes]:
     return data.split(b"\n")[:-1]
 
 
-def read_lines_and_rest(path: Path) -> tuple[list[bytes], bytes]:
+def read_lines_and_tail(path: Path) -> tuple[list[bytes], bytes]:
     """The same, and what comes after the last line while nobody writes: of a line that was cut, or that its writer died
     in the middle of."""
     try:

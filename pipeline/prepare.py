@@ -118,10 +118,10 @@ def _write(
         samples = refused.orderBy("path", "line_no").limit(SHOWN).collect() if manifest.quarantined else []
     finally:
         records.unpersist()
-    return manifest, tuple(_place(row) + row.reason for row in samples)
+    return manifest, tuple(_location(row) + row.reason for row in samples)
 
 
-def _place(refused: Row) -> str:
+def _location(refused: Row) -> str:
     return f"{refused.path}:{refused.line_no}: " if refused.line_no else f"{refused.path}: "
 
 

@@ -92,12 +92,12 @@ def _read(file: InputFile, decoder: msgspec.json.Decoder[Any]) -> Iterator[tuple
                 try:
                     yield decoder.decode(raw), None, None
                 except ValueError as error:
-                    place = f"{file.name}:{line_no}"
+                    where = f"{file.name}:{line_no}"
                     if raw.endswith(b"\n"):
                         kind = file.name.partition("/")[0]
-                        yield None, f"{place} is not a row of the {kind}: {error}: {raw[:SHOWN_BYTES]!r}", None
+                        yield None, f"{where} is not a row of the {kind}: {error}: {raw[:SHOWN_BYTES]!r}", None
                         return
-                    yield None, None, place
+                    yield None, None, where
     except OSError as error:
         yield None, f"{file.name} cannot be read after line {line_no}: {error.strerror}", None
 

@@ -147,7 +147,7 @@ class BlockingSpoutExecutor(SpoutExecutor):
             if task.own.emitted != before:
                 some = True
             else:
-                self.gate.rests(task, self._thread_call(task, "exhausted", exhausted, (task.user,)))
+                self.gate.emitted_nothing(task, self._thread_call(task, "exhausted", exhausted, (task.user,)))
         return some
 
     def _thread_look(self, task: BlockingSpoutTask) -> None:

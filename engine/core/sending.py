@@ -60,7 +60,7 @@ class Sending:
         waiting = self._core.for_others
         if waiting >= self._full:
             return None
-        return self._transport.rested if waiting >= self._enough else set()
+        return self._transport.caught_up if waiting >= self._enough else set()
 
     def _has_time(self) -> bool:
         """After a turn that did something: whether the next would find nothing to do, as far as one can tell.

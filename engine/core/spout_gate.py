@@ -164,7 +164,7 @@ class Gate:
         with self.changed:
             self.asking = False
 
-    def rests(self, task: BlockingSpoutTask, exhausted: bool) -> None:
+    def emitted_nothing(self, task: BlockingSpoutTask, exhausted: bool) -> None:
         """The task was asked and emitted nothing."""
         with self.changed:
             finished = exhausted and not (self.letters or len(task.emits))

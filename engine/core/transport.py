@@ -50,7 +50,7 @@ class Transport(Protocol):
     # ---- sending ----
 
     @property
-    def rested(self) -> set[int]:
+    def caught_up(self) -> set[int]:
         """Connected peers that have processed everything they were sent."""
 
     def has_credit(self, worker: int) -> bool:
@@ -113,7 +113,7 @@ class NoTransport:
         return set()
 
     @property
-    def rested(self) -> set[int]:
+    def caught_up(self) -> set[int]:
         return set()
 
     def has_credit(self, worker: int) -> bool:

@@ -47,7 +47,7 @@ from squall.engine.tracking.peers import Peers
 _TICK_SOURCE = Source(SYSTEM_COMPONENT, -1, TICK_STREAM, Stream(*TICK_FIELDS))
 _LONG_TURN_NS = 10_000_000
 """A turn that took longer than this makes the next ones smaller, bolts that did end theirs. Word count's take 4 ms."""
-_MAX_TURNS = 4
+_MAX_ROUNDS = 4
 """Rounds through the bolts in one step, so that a tuple passes several bolts of this worker without waiting for the
 next; more would keep a step from ending when bolts feed each other in a cycle."""
 
@@ -186,10 +186,10 @@ class WorkerCore:
         return self._run_round(self._feeders)
 
     def run_bolts(self) -> bool:
-        """Let the bolts work until they have nothing left to do, or for `_MAX_TURNS` rounds; slow ones for fewer.
+        """Let the bolts work until they have nothing left to do, or for `_MAX_ROUNDS` rounds; slow ones for fewer.
         Raises TaskCrashed."""
         worked, began_ns = False, self._now_ns()
-        for _ in range(_MAX_TURNS):
+        for _ in range(_MAX_ROUNDS):
             if not self._run_round(self.bolts):
                 return worked
             worked = True

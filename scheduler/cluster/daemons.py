@@ -74,7 +74,7 @@ class Launch(NamedTuple):
     arguments: tuple[str, ...]
     """Those of the module's `main`."""
     log_path: Path
-    keep: tuple[int, ...]
+    pass_fds: tuple[int, ...]
     """Descriptors that it is to have, by the numbers they have here."""
 
     @property
@@ -86,14 +86,14 @@ def execute(launch: Launch) -> subprocess.Popen[bytes]:
     """Start a daemon as a new interpreter; whatever this process has: threads, a ZeroMQ context."""
     with open(launch.log_path, "ab", opener=opener) as log:
         return subprocess.Popen(
-            launch.command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, pass_fds=launch.keep,
+            launch.command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, pass_fds=launch.pass_fds,
             start_new_session=True, env=daemon_environment(launch.run_dir),
         )
 
 
 def fork(launch: Launch) -> ForkedModule:
     """Fork a daemon from this process, which must have one thread and never have had a ZeroMQ context."""
-    return fork_module(launch.module, launch.arguments, launch.keep, launch.log_path)
+    return fork_module(launch.module, launch.arguments, launch.pass_fds, launch.log_path)
 
 
 class Ended(NamedTuple):
@@ -249,15 +249,15 @@ class Daemons:
     def _spawn(self, name: str, ready_fd: int | None = None) -> None:
         module, arguments = self._commands[name]
         arguments = ("--dir", str(self._run_dir.path), *arguments)
-        keep: tuple[int, ...] = ()
+        pass_fds: tuple[int, ...] = ()
         for option, fd in (("--ready-fd", ready_fd), ("--lifeline", self._lifeline_read)):
             if fd is not None and fd >= 0:
-                keep = (*keep, fd)
+                pass_fds = (*pass_fds, fd)
                 arguments = (*arguments, option, str(fd))
         log_path = self._run_dir.daemon_log(name)
         self._logged[name] = log_path.stat().st_size if log_path.exists() else 0
         try:
-            self._processes[name] = self._start_one(Launch(self._run_dir, module, arguments, log_path, keep))
+            self._processes[name] = self._start_one(Launch(self._run_dir, module, arguments, log_path, pass_fds))
         except OSError as error:
             raise ClusterError(f"cannot start {name}: {error.strerror}") from error
         except ClusterError as error:

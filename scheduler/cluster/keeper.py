@@ -48,7 +48,7 @@ class Keeper:
         """No daemon is left, and none will be started."""
         return not self._daemons.count and not self._due
 
-    def turn(self, now: float) -> None:
+    def tick(self, now: float) -> None:
         """Take note of who has ended, start who is due."""
         for ended in self._daemons.ended():
             self._take_end(ended, now)
@@ -70,7 +70,7 @@ class Keeper:
     def run(self) -> None:
         """Until `is_done`."""
         while not self.is_done:
-            self.turn(time.monotonic())
+            self.tick(time.monotonic())
             if not self.is_done:
                 self._daemons.await_end(self._timeout_secs())
 

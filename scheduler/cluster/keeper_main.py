@@ -106,7 +106,7 @@ def _adopt(options: argparse.Namespace) -> int:
     _log("the keeper had died; this one has adopted what runs")
     keeper = Keeper(daemons, random.Random(), _log)
     # Who died meanwhile comes first.
-    keeper.turn(time.monotonic())
+    keeper.tick(time.monotonic())
     preload()
     return _keep(run_dir, daemons, keeper)
 

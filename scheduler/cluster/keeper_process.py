@@ -55,7 +55,7 @@ class Began(msgspec.Struct):
     wrong_use: bool = False
 
 
-def start_kept(path: str | Path, nodes: int, slots: int) -> RunDir:
+def start_with_keeper(path: str | Path, nodes: int, slots: int) -> RunDir:
     """Start a cluster that stays, with its keeper, which writes to `keeper.log`."""
     run_dir = _make(path, nodes, slots)
     with open(run_dir.daemon_log("keeper"), "ab", opener=opener) as log:
@@ -132,11 +132,11 @@ def _start_keeper(
     run_dir: RunDir, nodes: int, slots: int, starting: int, stderr: int | None, lifeline: int
 ) -> subprocess.Popen[bytes]:
     read_end, write_end = os.pipe2(os.O_CLOEXEC)
-    keep = [fd for fd in (write_end, starting, lifeline) if fd >= 0]
+    pass_fds = [fd for fd in (write_end, starting, lifeline) if fd >= 0]
     try:
         popen = subprocess.Popen(
             _command(run_dir, nodes, slots, write_end, starting, lifeline), stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL, stderr=stderr, pass_fds=keep, start_new_session=True,
+            stdout=subprocess.DEVNULL, stderr=stderr, pass_fds=pass_fds, start_new_session=True,
             env=daemon_environment(run_dir),
         )
         os.close(write_end)

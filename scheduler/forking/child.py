@@ -47,7 +47,7 @@ def fork(child: Callable[[], NoReturn]) -> int:
 
 
 def run_forked(
-    work: Callable[[], object], log_path: str | os.PathLike[str] | None, keep: Collection[int] = ()
+    work: Callable[[], object], log_path: str | os.PathLike[str] | None, pass_fds: Collection[int] = ()
 ) -> NoReturn:
     """Be the child: `work` returns its exit code (None: 0), or raises. Called right after the fork."""
     code = EXIT_EXCEPTION
@@ -56,7 +56,7 @@ def run_forked(
         os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
         if log_path is not None:
             _redirect_output(log_path)
-        _close_inherited_descriptors(keep)
+        _close_inherited_descriptors(pass_fds)
         _reset_signals()
         code = _exit_code(work)
     except BaseException:
@@ -94,9 +94,9 @@ def _redirect_output(log_path: str | os.PathLike[str]) -> None:
     log_output()
 
 
-def _close_inherited_descriptors(keep: Collection[int]) -> None:
+def _close_inherited_descriptors(pass_fds: Collection[int]) -> None:
     for fd in sorted(int(name) for name in os.listdir("/proc/self/fd")):
-        if fd > 2 and fd not in keep:
+        if fd > 2 and fd not in pass_fds:
             # By range, because the listing had a descriptor of its own, which is closed already.
             os.closerange(fd, fd + 1)
 

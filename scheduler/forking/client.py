@@ -55,7 +55,7 @@ class ForkingParentClient:
     def __init__(self, child: ChildProcess, channel: ForkingParentChannel) -> None:
         self._child = child
         self._channel = channel
-        self._kept: deque[ForkingParentEvent] = deque()
+        self._unread: deque[ForkingParentEvent] = deque()
         self._ended = False
         self._poll = select.poll()
         self._poll.register(channel, select.POLLIN)
@@ -80,7 +80,7 @@ class ForkingParentClient:
         return self._child.pid
 
     def fileno(self) -> int:
-        """Readable when `events` has something, but for what `fork` kept."""
+        """Readable when `events` has something, but for what `fork` left unread."""
         return self._channel.fileno()
 
     def request_fork(self, boot: WorkerBoot, entry: str = WORKER_ENTRY) -> None:
@@ -93,7 +93,7 @@ class ForkingParentClient:
             raise ClusterError(f"cannot ask the forking parent for a worker: {error}") from error
 
     def fork(self, boot: WorkerBoot, entry: str = WORKER_ENTRY, timeout_secs: float = 10.0) -> ForkedChild:
-        """Ask for a worker and wait for it. Other events are kept for `events`."""
+        """Ask for a worker and wait for it. Other events are left to `events`."""
         self.request_fork(boot, entry)
         deadline = time.monotonic() + timeout_secs
         while (remaining_secs := deadline - time.monotonic()) > 0 and not self._ended:
@@ -102,7 +102,7 @@ class ForkingParentClient:
                 if isinstance(event, (ForkedChild, ForkRefused)) and _answers(event, boot):
                     answer = event
                 else:
-                    self._kept.append(event)
+                    self._unread.append(event)
             if isinstance(answer, ForkRefused):
                 raise ClusterError(f"no worker for port {boot.port}: {answer.error}")
             if answer is not None:
@@ -113,8 +113,8 @@ class ForkingParentClient:
 
     def events(self) -> list[ForkingParentEvent]:
         """What has happened since the last call. Does not wait."""
-        events = list(self._kept)
-        self._kept.clear()
+        events = list(self._unread)
+        self._unread.clear()
         while more := self._read(timeout_secs=0):
             events += more
         return events
@@ -125,10 +125,10 @@ class ForkingParentClient:
 
     def close(self) -> None:
         """End it, by force if need be, and reap it. Its workers live on."""
-        for event in self._kept:
+        for event in self._unread:
             if isinstance(event, ForkedChild):
                 os.close(event.pidfd)
-        self._kept.clear()
+        self._unread.clear()
         self._channel.close()
         if self._ended:
             self._child.kill()

@@ -81,13 +81,13 @@ class ForkedModule:
 
 
 def fork_module(
-    module: str, arguments: Sequence[str], keep: Sequence[int], log_path: Path | None = None
+    module: str, arguments: Sequence[str], pass_fds: Sequence[int], log_path: Path | None = None
 ) -> ForkedModule:
     """Run `python -m module arguments`, as it were. Without a log it writes where this process does. ClusterError if
     the fork fails."""
 
     def child() -> NoReturn:
-        run_forked(lambda: _main(module, arguments), log_path, keep)
+        run_forked(lambda: _main(module, arguments), log_path, pass_fds)
 
     return ForkedModule(fork(child))
 

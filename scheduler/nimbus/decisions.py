@@ -85,7 +85,7 @@ class Nimbus:
         self.unknown = Unknown(deleted, unknown)
         self._nodes = Nodes()
         self._next_number = next_number
-        self._at_rest = False
+        self._spouts_stopped = False
         self._judges_at = now + NODE_TIMEOUT_SECS
         """From when on a node that was not heard from is missing, and not just about to register."""
         for life in self._topologies:
@@ -255,7 +255,7 @@ class Nimbus:
         return [
             (life.record, life.assignment)
             for life in self._topologies
-            if life.assignment is not None and (life.is_draining or (self._at_rest and life.left_at is None))
+            if life.assignment is not None and (life.is_draining or (self._spouts_stopped and life.left_at is None))
         ]
 
     def drained(self, topology_id: str, now: float) -> Instructions:
@@ -306,9 +306,9 @@ class Nimbus:
                 out.append(EndWorker(life.assignment, slot))
         return [*out, *self._finish_if_empty(life, now)]
 
-    def rest(self) -> Instructions:
+    def stop_spouts(self) -> Instructions:
         """Stop all spouts for as long as this Nimbus lives: the cluster is about to be stopped."""
-        self._at_rest = True
+        self._spouts_stopped = True
         return [SendAssignNode(node) for node in self._nodes.alive]
 
     def withdraw(self, name: str) -> None:
@@ -353,7 +353,7 @@ class Nimbus:
         """What the node must run, all of it."""
         slots: dict[int, SlotAssignment] = {}
         for life in self._topologies:
-            slots |= life.work_on(node, self._at_rest)
+            slots |= life.work_on(node, self._spouts_stopped)
         keep = self.unknown.ports(node)
         return AssignNode({port: work for port, work in slots.items() if port not in keep}, keep)
 
@@ -427,7 +427,7 @@ class Nimbus:
         if placed is None:
             return []
         moved = record != life.record
-        unseen = life.settle(record, Assignment(record.id, former + 1, *placed), now)
+        unseen = life.assign(record, Assignment(record.id, former + 1, *placed), now)
         n_tasks = max(executor.last_task for executor in executors)
         return [
             CreateBoard(record.id, len(life.slots), n_tasks, life.version),

@@ -75,9 +75,9 @@ class NimbusFiles:
     def discard_state(self, record: TopologyRecord) -> None:
         task_state.discard(self._run_dir.set_aside(record.name, record.id))
 
-    def settle_state(self, records: Iterable[TopologyRecord], unknown: Collection[str]) -> None:
+    def tidy_state(self, records: Iterable[TopologyRecord], unknown: Collection[str]) -> None:
         """What an earlier Nimbus had set aside when it ended; for a topology that is unknown it stays aside."""
-        task_state.settle(self._run_dir, records, unknown)
+        task_state.tidy(self._run_dir, records, unknown)
 
     @contextlib.contextmanager
     def view(self, record: TopologyRecord, assignment: Assignment) -> Iterator[TopologyView]:

@@ -45,7 +45,7 @@ def check_store_is_there(run_dir: RunDir) -> None:
             )
 
 
-def settle_boards(run_dir: RunDir, lives: Iterable[TopologyLife], deleted: Collection[str]) -> set[str]:
+def tidy_boards(run_dir: RunDir, lives: Iterable[TopologyLife], deleted: Collection[str]) -> set[str]:
     """Remove the boards that nobody can need. Ids of the topologies that are not known and have one, or a worker."""
     present = {life.record.id: run_dir.board(life.record.id, life.version).name for life in lives}
     unknown = {topology_id for topology_id in living(run_dir) if topology_id not in present}

@@ -82,10 +82,10 @@ def _deal(
     placed = [Counter(executor.component for executor in mine) for mine in work]
     hosts_spout = [any(kinds.get(executor.component) == "spout" for executor in mine) for mine in work]
 
-    def turn(executor: ExecutorRef) -> tuple[int, str, int]:
+    def order(executor: ExecutorRef) -> tuple[int, str, int]:
         return _ORDER_OF_KINDS.get(kinds.get(executor.component, "bolt"), 2), executor.component, executor.first_task
 
-    for number, executor in enumerate(sorted(executors, key=turn), 1):
+    for number, executor in enumerate(sorted(executors, key=order), 1):
         # Not at the price of a worker without work: each executor still to come can fill one empty worker.
         follow_spout = kinds.get(executor.component) == "acker" and len(executors) - number >= work.count([])
         chosen = min(

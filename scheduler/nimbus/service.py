@@ -60,7 +60,7 @@ from squall.scheduler.nimbus.instruction import (
     StoreStatus,
     StoreTopology,
 )
-from squall.scheduler.nimbus.leftovers import mend_boards, settle_boards
+from squall.scheduler.nimbus.leftovers import mend_boards, tidy_boards
 from squall.scheduler.nimbus.living_workers import LivingWorkers
 from squall.scheduler.nimbus.store import Store, StoreError
 from squall.scheduler.nimbus.topology_life import TopologyLife
@@ -85,21 +85,21 @@ class NimbusService:
         self._server = server
         self._on_shutdown = on_shutdown
         self._closing = False
-        self._rest_until: float | None = None
+        self._stops_at: float | None = None
         self._grace_secs = 0.0
         lives = [
             TopologyLife(record, assignment, store.restarts(record.id), restarts_total, kill_wait_secs)
             for record, assignment, kill_wait_secs, restarts_total in store.topologies()
         ]
         deleted = store.deleted()
-        unknown = settle_boards(run_dir, lives, deleted)
+        unknown = tidy_boards(run_dir, lives, deleted)
         for topology_id in sorted(unknown):
             log.error("%s is not in the store: what it runs and has on disk is left alone", topology_id)
         mend_boards(run_dir, lives)
         self.nimbus = Nimbus(lives, store.next_number(), time.monotonic(), deleted, unknown)
         self._workers = LivingWorkers(run_dir)
         self._watch = BoardWatch(self.nimbus, self._files, self._workers)
-        self._files.settle_state((life.record for life in lives), unknown)
+        self._files.tidy_state((life.record for life in lives), unknown)
         self._sweep = CodeSweep(self.nimbus, self._files)
         self._discard_unused_code()
         self._requests: dict[str, Callable[[Incoming, float], msgspec.Struct]] = {
@@ -136,7 +136,7 @@ class NimbusService:
         if at_rest is not None:
             for topology_id in at_rest:
                 self._carry_out(self.nimbus.drained(topology_id, now))
-            self._stop_when_rested(set(at_rest), now)
+            self._stop_when_at_rest(set(at_rest), now)
         for topology_id, slots, living in self._watch.emptied(now):
             self._carry_out(self.nimbus.looked(topology_id, slots, living, now))
         for topology_id in self._watch.lost(now):
@@ -147,16 +147,16 @@ class NimbusService:
     def next_deadline(self) -> float | None:
         """When `tick` will have something to do, if nothing else happens before."""
         deadlines = (
-            self.nimbus.next_deadline(), self._watch.next_deadline(), self._sweep.next_deadline(), self._rest_until
+            self.nimbus.next_deadline(), self._watch.next_deadline(), self._sweep.next_deadline(), self._stops_at
         )
         return min((at for at in deadlines if at is not None), default=None)
 
-    def _stop_when_rested(self, at_rest: set[str], now: float) -> None:
+    def _stop_when_at_rest(self, at_rest: set[str], now: float) -> None:
         """The cluster is to stop: now, if all are at rest or the limit has passed."""
-        if self._rest_until is None:
+        if self._stops_at is None:
             return
-        if now >= self._rest_until or all(record.id in at_rest for record, _ in self.nimbus.draining()):
-            self._rest_until = None
+        if now >= self._stops_at or all(record.id in at_rest for record, _ in self.nimbus.draining()):
+            self._stops_at = None
             self._on_shutdown(self._grace_secs)
 
     def begin_shutdown(self, grace_secs: float) -> None:
@@ -183,7 +183,7 @@ class NimbusService:
         try:
             if self._closing and incoming.method != "shutdown":
                 raise ClusterError("Nimbus is shutting down")
-            if self._rest_until is not None and incoming.method in _CHANGES:
+            if self._stops_at is not None and incoming.method in _CHANGES:
                 raise ClusterError(f"the cluster is about to stop: {incoming.method} is refused")
             handler = self._requests.get(incoming.method)
             if handler is None:
@@ -273,9 +273,9 @@ class NimbusService:
             return request
         self._grace_secs = request.grace_secs
         until = now + request.drain_secs
-        self._rest_until = until if self._rest_until is None else min(until, self._rest_until)
-        self._carry_out(self.nimbus.rest())
-        self._stop_when_rested(set(), now)
+        self._stops_at = until if self._stops_at is None else min(until, self._stops_at)
+        self._carry_out(self.nimbus.stop_spouts())
+        self._stop_when_at_rest(set(), now)
         return request
 
     def _register(self, incoming: Incoming, now: float) -> AssignNode:
@@ -297,7 +297,7 @@ class NimbusService:
                     log.error("%s waits on: %s", step.topology_id, error)
                     self.nimbus.unplace(step.topology_id)
                     unplaced.add(step.topology_id)
-        self._keep(
+        self._store_changes(
             step
             for step in steps
             if isinstance(step, StoreChange)
@@ -307,7 +307,7 @@ class NimbusService:
             if not (isinstance(step, RemoveBoard) and step.topology_id in unplaced):
                 self._tell(step)
 
-    def _keep(self, changes: Iterable[StoreChange]) -> None:
+    def _store_changes(self, changes: Iterable[StoreChange]) -> None:
         """Nothing is written for none: a full disk must not end a Nimbus that has nothing to keep."""
         changes = list(changes)
         if not changes:

@@ -2,10 +2,11 @@
 
 Guarantees
     * Until a topology that begins anew is stored, the state is aside, and not gone: whoever dies in between leaves it
-      to `settle`, which removes what a stored topology has cast off and puts everything else back.
+      to `tidy`, which removes what a stored topology has cast off and puts everything else back.
     * Dead letters, and the requests for them, are no state of tasks: they stay where they are.
 
-Relies on: no worker of that name running meanwhile. `kept`: any process of the owner. The rest: Nimbus's loop.
+Relies on: no worker of that name running meanwhile. `left_by_earlier`: any process of the
+owner. Everything else: Nimbus's loop.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from squall.scheduler.common.messages import TopologyRecord
 log = logging.getLogger(__name__)
 
 
-def kept(run_dir: RunDir, name: str) -> list[Path]:
+def left_by_earlier(run_dir: RunDir, name: str) -> list[Path]:
     """The directories that tasks of earlier topologies of that name have left."""
     state = run_dir.topology_state(name)
     if not state.is_dir():
@@ -32,7 +33,7 @@ def kept(run_dir: RunDir, name: str) -> list[Path]:
 
 def set_aside(run_dir: RunDir, record: TopologyRecord) -> None:
     """Out of the way of a topology that is about to be stored. ClusterError, and nothing moved, if that cannot be."""
-    paths = kept(run_dir, record.name)
+    paths = left_by_earlier(run_dir, record.name)
     if not paths:
         return
     aside = run_dir.set_aside(record.name, record.id)
@@ -67,7 +68,7 @@ def discard(aside: Path) -> None:
         log.error("%s", error)
 
 
-def settle(run_dir: RunDir, stored: Iterable[TopologyRecord], unknown: Collection[str] = ()) -> None:
+def tidy(run_dir: RunDir, stored: Iterable[TopologyRecord], unknown: Collection[str] = ()) -> None:
     """What an earlier Nimbus had set aside when it ended. Called before anything is served.
 
     What topologies with an id in `unknown` have set aside stays: they may be running.

@@ -110,11 +110,12 @@ class TopologyLife:
             restarts_total=self.restarts_total,
         )
 
-    def work_on(self, node: str, at_rest: bool = False) -> dict[int, SlotAssignment]:
-        """What the node's slots must run for this topology, by port; `at_rest`: with its spouts stopped."""
+    def work_on(self, node: str, spouts_stopped: bool = False) -> dict[int, SlotAssignment]:
+        """What the node's slots must run for this topology, by port; `spouts_stopped`: with its spouts stopped."""
         if self.assignment is None or self.left_at is not None:
             return {}
-        record = replace(self.record, status="INACTIVE") if at_rest and self.record.status == "ACTIVE" else self.record
+        stopped = spouts_stopped and self.record.status == "ACTIVE"
+        record = replace(self.record, status="INACTIVE") if stopped else self.record
         return {
             slot.port: SlotAssignment(record, self.assignment, index)
             for index, slot in enumerate(self.slots)
@@ -146,7 +147,7 @@ class TopologyLife:
         conf = {**self.record.conf, "workers": move.workers}
         return replace(self.record, status=move.status, conf=conf, components=components, rebalance=None)
 
-    def settle(self, record: TopologyRecord, assignment: Assignment, now: float = 0.0) -> list[RestartRecord]:
+    def assign(self, record: TopologyRecord, assignment: Assignment, now: float = 0.0) -> list[RestartRecord]:
         """It runs on other slots from now on. News of the incarnations before them are old. Returns deaths that nobody
         was left to report: those of a node that is gone."""
         ends = [
@@ -172,7 +173,7 @@ class TopologyLife:
         self._slots[slot] = (self._slots.get(slot, (0, ""))[0], "stopped")
 
     def unplace(self) -> None:
-        """Take back `settle`: nobody has heard of the assignment."""
+        """Take back `assign`: nobody has heard of the assignment."""
         self.assignment = None
         self.version -= 1
 
@@ -213,8 +214,8 @@ class TopologyLife:
         self._restarts[key] = death
         self.restarts_total += 1
         if len(self._restarts) > RESTARTS_KEPT:
-            (place, incarnation), _ = self._restarts.popitem(last=False)
-            self._forgotten[place] = max(incarnation, self._forgotten.get(place, 0))
+            (slot, incarnation), _ = self._restarts.popitem(last=False)
+            self._forgotten[slot] = max(incarnation, self._forgotten.get(slot, 0))
         return [death]
 
     def _ready(self, slot: str, event: SlotChanged) -> list[RestartRecord]:

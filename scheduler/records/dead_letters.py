@@ -42,7 +42,7 @@ from squall.engine.errors import ClusterError, UsageError
 from squall.engine.flow.routed import Routed
 from squall.engine.foreign.text import repr_of, text_of_error
 from squall.engine.tracking.quarantine import Letter
-from squall.ipc.line_file import append_line, read_lines_and_rest
+from squall.ipc.line_file import append_line, read_lines_and_tail
 from squall.ipc.private import make_directory, naming, opener
 from squall.ipc.rundir import LETTER_REQUESTS
 from squall.scheduler.common import unpickler
@@ -189,7 +189,7 @@ class DeadLetters:
 
     def _all(self, damage: list[str]) -> Iterator[DeadLetter]:
         path = self.directory / LEDGER
-        lines, rest = read_lines_and_rest(path)
+        lines, rest = read_lines_and_tail(path)
         for number, line in enumerate(lines, start=1):
             try:
                 yield _parsed(line)
@@ -201,7 +201,7 @@ class DeadLetters:
     def _given_back(self, damage: list[str]) -> set[str]:
         ids: set[str] = set()
         path = self.directory / _GIVEN_BACK
-        lines, rest = read_lines_and_rest(path)
+        lines, rest = read_lines_and_tail(path)
         for number, line in enumerate(lines, start=1):
             if not _MARK.fullmatch(line):
                 damage.append(f"{path}, line {number} names no dead letter: the one it was for is listed again")

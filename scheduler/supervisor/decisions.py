@@ -32,7 +32,7 @@ class Supervisor:
     """All slots of one node. Owner: the supervisor's loop."""
 
     def __init__(self, slots: list[Slot]) -> None:
-        self.slots = {slot.place.port: slot for slot in slots}
+        self.slots = {slot.address.port: slot for slot in slots}
         self._desired: dict[int, SlotAssignment] = {}
         self._leaving = False
 
@@ -117,9 +117,9 @@ class Supervisor:
         """The worker's pidfd spoke."""
         return self._after(port, self.slots[port].lost(now), now)
 
-    def stuck(self, port: int, secs: float, now: float, place: str = "") -> list[Order]:
-        """The worker has not turned its loop for so long; `place`: whose code it is in."""
-        return self._after(port, self.slots[port].stuck(secs, now, place), now)
+    def stuck(self, port: int, secs: float, now: float, code: str = "") -> list[Order]:
+        """The worker has not turned its loop for so long; `code`: whose it is in."""
+        return self._after(port, self.slots[port].stuck(secs, now, code), now)
 
     def exited(self, pid: int, status: int, now: float, remains: Remains = NOTHING_LEFT) -> list[Order]:
         """An exit status, and what is left of the worker. Before the pidfd is looked at it means the same."""
@@ -142,8 +142,8 @@ class Supervisor:
         slot = self._present(message.port, message.incarnation)
         if slot is None:
             return self._refuse(message.port, message.incarnation)
-        place = f"{message.component}[{message.task}]: " if message.component else ""
-        return self._after(message.port, slot.worker_failed(f"{place}{message.error}\n{message.traceback}", now), now)
+        whose = f"{message.component}[{message.task}]: " if message.component else ""
+        return self._after(message.port, slot.worker_failed(f"{whose}{message.error}\n{message.traceback}", now), now)
 
     # ---- time ----
 
@@ -204,7 +204,7 @@ def _standing(slot: Slot, now: float) -> SlotChanged | None:
     if event is None or slot.work is None or (slot.life.pid == 0 and event != "failed"):
         return None
     reason = slot.life.ending() if event == "failed" and slot.life.pid else ""
-    return slot.place.changed(slot.work, slot.life, event, now, reason, slot.life.error)
+    return slot.address.changed(slot.work, slot.life, event, now, reason, slot.life.error)
 
 
 def _identity(work: SlotAssignment) -> tuple[str, int]:

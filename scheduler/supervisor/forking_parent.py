@@ -4,7 +4,7 @@ Guarantees: a dead forking parent is replaced by the same policy as a worker; on
 ClusterError, which ends the supervisor (its workers run on).
 
 Relies on: being made before the process has a second thread or a ZeroMQ context, because the first forking parent is
-forked from it (later ones are executed); `turn` being called when `next_deadline` has come. Owner: the supervisor's
+forked from it (later ones are executed); `tick` being called when `next_deadline` has come. Owner: the supervisor's
 loop.
 """
 
@@ -72,7 +72,7 @@ class ForkingParent:
             log.warning("forking parent %d is killed: %s", self._client.pid, reason)
             self._client.kill()
 
-    def turn(self, now: float) -> None:
+    def tick(self, now: float) -> None:
         """Start the successor if it is due."""
         if self._start_at is not None and now >= self._start_at:
             self._start(now)
@@ -99,4 +99,4 @@ class ForkingParent:
             raise ClusterError(f"the forking parent cannot be kept alive: {verdict}, last: {reason}")
         log.warning("forking parent has died (%s), another in %.1f s", reason, verdict.delay_secs)
         self._start_at = now + verdict.delay_secs
-        self.turn(now)
+        self.tick(now)

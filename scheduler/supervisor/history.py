@@ -40,7 +40,7 @@ class Step:
     """A death that the restart policy does not count."""
 
     @property
-    def place(self) -> str:
+    def slot(self) -> str:
         return f"{self.node}:{self.port}"
 
     @property

@@ -207,7 +207,7 @@ class SupervisorLoop:
                 log.warning("%s", error)
 
     def _take_nimbus(self, now: float, on_registered: Callable[[], None]) -> None:
-        wanted = self._nimbus.turn(now, self._supervisor.holds, lambda: self._supervisor.standing(now))
+        wanted = self._nimbus.tick(now, self._supervisor.holds, lambda: self._supervisor.standing(now))
         if wanted is not None:
             self._assign(wanted, now)
             on_registered()
@@ -246,7 +246,7 @@ class SupervisorLoop:
         self._dispatcher.carry_out(self._supervisor.assign(possible, now, wanted.keep))
 
     def _take_time(self, now: float) -> None:
-        self._forking_parent.turn(now)
+        self._forking_parent.tick(now)
         for port, at_secs in list(self._dispatcher.timers.items()):
             if now >= at_secs:
                 del self._dispatcher.timers[port]
@@ -277,8 +277,8 @@ class SupervisorLoop:
             limit = slot.work.topology.conf.get("worker_timeout_secs")
             still = self._progress.still_secs(port, self._boards.heartbeat_ns(slot.work), now)
             if limit is not None and still > limit:
-                place = self._boards.at_hand(slot.work)
-                self._dispatcher.carry_out(self._supervisor.stuck(port, round(still, 1), now, place))
+                code = self._boards.at_hand(slot.work)
+                self._dispatcher.carry_out(self._supervisor.stuck(port, round(still, 1), now, code))
 
     def _timeout_ms(self) -> int:
         deadlines = [self._sweep_at, self._nimbus.next_deadline(), *self._dispatcher.timers.values()]

@@ -48,7 +48,7 @@ from squall.scheduler.supervisor.node_boards import NodeBoards
 from squall.scheduler.supervisor.parts import Parts
 from squall.scheduler.supervisor.prospects import ProspectOptions, Prospects
 from squall.scheduler.supervisor.slot import Slot
-from squall.scheduler.supervisor.worker_life import SlotOptions, SlotPlace
+from squall.scheduler.supervisor.worker_life import SlotAddress, SlotOptions
 from squall.scheduler.supervisor.worker_watch import WorkerWatch
 
 log = logging.getLogger(__name__)
@@ -76,7 +76,7 @@ class SupervisorProcess:
         prospects = Prospects(limits, rng, self._boards.totals)
         slots = [
             Slot(
-                SlotPlace(str(run_dir.path), node, port),
+                SlotAddress(str(run_dir.path), node, port),
                 SlotOptions(),
                 prospects,
                 self._boards.last_incarnation,

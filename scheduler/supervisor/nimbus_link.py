@@ -52,7 +52,7 @@ class NimbusLink:
     def next_deadline(self) -> float:
         return self._heartbeat_at if self._register_at is None else min(self._heartbeat_at, self._register_at)
 
-    def turn(
+    def tick(
         self, now: float, holds: Callable[[], dict[int, str]], standing: Callable[[], list[SlotChanged]]
     ) -> AssignNode | None:
         """Do what is due. Returns what Nimbus wants if the node has just registered.

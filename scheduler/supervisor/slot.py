@@ -40,8 +40,8 @@ from squall.scheduler.supervisor.worker_life import (
     NOTHING_LEFT,
     IllegalTransition,
     Remains,
+    SlotAddress,
     SlotOptions,
-    SlotPlace,
     SlotState,
     WorkerLife,
     same_work,
@@ -56,7 +56,7 @@ class Slot:
 
     def __init__(
         self,
-        place: SlotPlace,
+        address: SlotAddress,
         options: SlotOptions,
         prospects: Prospects,
         last_incarnation: Callable[[SlotAssignment], int],
@@ -64,7 +64,7 @@ class Slot:
         unended: Callable[[SlotAssignment], int] = lambda work: 0,
     ) -> None:
         """`nearer`: whether the death of the slot's worker brings a dead letter nearer."""
-        self.place = place
+        self.address = address
         self.state = SlotState.EMPTY
         self.work: SlotAssignment | None = None
         """What the slot's process, or the replacement it waits for, runs."""
@@ -137,7 +137,7 @@ class Slot:
         out: list[Instruction] = [self._board(DEAD)]
         if not same_work(work, self.target):
             return [*out, self._report("died", now, reason=reason), *self._vacate(now)]
-        verdict = self._prospects.fork_refused(self.place.port, work)
+        verdict = self._prospects.fork_refused(self.address.port, work)
         out += [self._say(verdict.deaths, verdict.hopeless), self._report("died", now, reason=reason)]
         return out + self._follow(verdict, now, reason)
 
@@ -170,12 +170,12 @@ class Slot:
             return [self._arm(now + limit)]
         return []
 
-    def stuck(self, secs: float, now: float, place: str = "") -> list[Instruction]:
-        """The worker has not turned its loop for so long, in the code of `place`: have it say where, then kill it."""
+    def stuck(self, secs: float, now: float, code: str = "") -> list[Instruction]:
+        """The worker has not turned its loop for so long, in `code`: have it say where, then kill it."""
         if self.state is not SlotState.RUNNING or self._deadline is not None:
             return []
         self._note(now, f"stuck for {secs:g} s")
-        self.life.overdue = f"no progress for {secs:g} s" + (f" in {place}" if place else "")
+        self.life.overdue = f"no progress for {secs:g} s" + (f" in {code}" if code else "")
         return [do.DumpStacks(self.life.pid), self._arm(now + self._options.stack_wait_secs)]
 
     def lost(self, now: float) -> list[Instruction]:
@@ -231,10 +231,10 @@ class Slot:
         """An empty slot takes up its target."""
         if self.target is None:
             return []
-        self._prospects.begin(self.place.port)
+        self._prospects.begin(self.address.port)
         self.life = WorkerLife(incarnation=0, status="")
         out = self._report_unended(self.target, now)
-        return out + (self._stay_failed(now) if self.place.gave_up(self.target) else self._fork(now))
+        return out + (self._stay_failed(now) if self.address.gave_up(self.target) else self._fork(now))
 
     def _report_unended(self, work: SlotAssignment, now: float) -> list[Instruction]:
         """A life that did not end in order, under a supervisor that may have died with it: whoever knows of its death
@@ -243,7 +243,7 @@ class Slot:
         if not incarnation or self._own == (work.topology.id, work.slot_index, incarnation):
             return []
         life = WorkerLife(incarnation, "")
-        return [do.Report(self.place.changed(work, life, "died", now, "died; its supervisor was gone", ""))]
+        return [do.Report(self.address.changed(work, life, "died", now, "died; its supervisor was gone", ""))]
 
     def _stay_failed(self, now: float) -> list[Instruction]:
         """Nimbus remembers that this slot gave the work up, under an earlier supervisor or assignment."""
@@ -262,14 +262,14 @@ class Slot:
         self.life = WorkerLife(incarnation, work.topology.status)
         self._own = work.topology.id, work.slot_index, incarnation
         self.state = SlotState.STARTING
-        boot = self.place.boot(work, incarnation)
+        boot = self.address.boot(work, incarnation)
         return [self._board(STARTING), do.Fork(boot), self._arm(now + self._options.fork_timeout_secs)]
 
     def _follow_record(self, now: float) -> list[Instruction]:
         """The work stays, what else is said of its topology may be new: an operator's reset, the status."""
         if self.work is None or self.target is None or self.work.topology.resets == self.target.topology.resets:
             return self._follow_status()
-        self._prospects.reset(self.place.port, self.target)
+        self._prospects.reset(self.address.port, self.target)
         follow = self._follow_status()
         return self._vacate(now) if self.state in (SlotState.BACKOFF, SlotState.FAILED) else follow
 
@@ -316,7 +316,7 @@ class Slot:
         if not same_work(work, self.target):
             return [self._report("died", now, reason, error), *self._vacate(now)]
         lived_secs = now - self.life.forked_at
-        verdict = self._prospects.died(self.place.port, work, now, lived_secs, bool(error), self.life.excused)
+        verdict = self._prospects.died(self.address.port, work, now, lived_secs, bool(error), self.life.excused)
         self.life.excused = verdict.excused
         said = self._say(verdict.deaths, verdict.hopeless)
         return [said, self._report("died", now, reason, error), *self._follow(verdict, now, reason)]
@@ -350,7 +350,7 @@ class Slot:
         return do.SetVerdict(work.topology.id, work.slot_index, deaths, hopeless, work.assignment.version)
 
     def _report(self, event: str, now: float, reason: str = "", error: str = "") -> do.Report:
-        return do.Report(self.place.changed(self._present_work(), self.life, event, now, reason, error))
+        return do.Report(self.address.changed(self._present_work(), self.life, event, now, reason, error))
 
     def _present_work(self) -> SlotAssignment:
         if self.work is None:
@@ -369,4 +369,4 @@ class Slot:
     def _illegal(self, event: str, now: float) -> IllegalTransition:
         self._note(now, f"{event} (illegal)")
         past = "\n  ".join(self.history)
-        return IllegalTransition(f"slot {self.place} cannot take this step; its history:\n  {past}")
+        return IllegalTransition(f"slot {self.address} cannot take this step; its history:\n  {past}")

@@ -94,7 +94,7 @@ class WorkerLife:
 
 
 @dataclass(frozen=True)
-class SlotPlace:
+class SlotAddress:
     """What never changes about a slot."""
 
     run_dir: str

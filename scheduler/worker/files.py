@@ -69,7 +69,7 @@ class WorkerFiles:
         """A message of a spout here is given up."""
         self._letters.add(component, self._index(component, task), message_id, values, failure)
 
-    def turn(self, core: WorkerCore) -> None:
+    def tick(self, core: WorkerCore) -> None:
         """Write what failed, and now and then look for dead letters that were asked back."""
         now_ns = time.monotonic_ns()
         self._publish(now_ns)

@@ -188,7 +188,7 @@ class Worker:
                     self._pass("publish")
             elif worked:
                 continue
-            self._files.turn(self._core)
+            self._files.tick(self._core)
             self._wait()
 
     def _pass(self, point: str) -> None:

@@ -1,7 +1,7 @@
 """`breakpoint()` in a worker: nobody is there to type. It says where it was and what to do instead, and goes on.
 
 A worker's stdin is /dev/null, so a debugger would end at once, by an exception in the user's code that says nothing.
-Each place is told once: a `breakpoint()` for each tuple would fill the log.
+Each line is told once: a `breakpoint()` for each tuple would fill the log.
 
 Any thread.
 """
@@ -21,14 +21,14 @@ def refuse_breakpoints(doing: Callable[[], str], tell: Callable[[str], None]) ->
 
     def breakpoint_in_worker(*arguments: object, **named: object) -> None:
         frame = sys._getframe(1)
-        place = frame.f_code.co_filename, frame.f_lineno
-        if place in told:
+        line = frame.f_code.co_filename, frame.f_lineno
+        if line in told:
             return
-        told.add(place)
+        told.add(line)
         thread = threading.current_thread()
         who = doing() if thread is loop else thread.name
         tell(
-            f"breakpoint() of {who} at {place[0]}:{place[1]} does nothing in a worker, which has no terminal; use "
+            f"breakpoint() of {who} at {line[0]}:{line[1]} does nothing in a worker, which has no terminal; use "
             "`squall run --local` to stop there"
         )
 

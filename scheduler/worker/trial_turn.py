@@ -15,7 +15,7 @@ import time
 
 from squall.ipc.board import READY, SLOT_HEARTBEAT_NS, SLOT_TRIAL, Board
 
-_SETTLE_NS = 1_000_000
+_VISIBLE_AFTER_NS = 1_000_000
 
 
 class BoardTrialTurn:
@@ -44,7 +44,7 @@ class BoardTrialTurn:
         if not asked:
             words[self._at] = now | 1 if self._bounded else now & ~1
             return False
-        if now - asked < _SETTLE_NS or any(request < (asked, self._me) for request in self._others()):
+        if now - asked < _VISIBLE_AFTER_NS or any(request < (asked, self._me) for request in self._others()):
             return False
         self._busy = all(
             board.slot(slot).state == READY for slot in range(board.n_slots) if slot != self._me

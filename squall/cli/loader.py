@@ -102,11 +102,11 @@ def _refusal(error: BaseException, path: Path, doing: str) -> UsageError:
         return UsageError(message_of(error, TRACEBACK_CHARACTERS))
     text = message_of(error)
     said = text if isinstance_of(error, EarlyExit) else f"{_kind(error)}: {text}" if text else _kind(error)
-    place = _place(error, path)
+    location = _location(error, path)
     if isinstance_of(error, Exception):
-        return UsageError(f"{place}: {doing} raised {said}")
+        return UsageError(f"{location}: {doing} raised {said}")
     # Python lets these end the process, with its exit code, or with a text that nobody has looked at.
-    return UsageError(f"{place}: {_in_full(doing, path)} ended by {said}; a topology file must come to its end")
+    return UsageError(f"{location}: {_in_full(doing, path)} ended by {said}; a topology file must come to its end")
 
 
 def _in_full(doing: str, path: Path) -> str:
@@ -138,7 +138,7 @@ def _kind(value: object) -> str:
     return type_name(value).rpartition(".")[2]
 
 
-def _place(error: BaseException, path: Path) -> str:
+def _location(error: BaseException, path: Path) -> str:
     """file:line of the innermost frame in the user's own file."""
     own = {str(path), str(path.resolve())}
     # By the base class: an exception may redefine it.

@@ -155,7 +155,7 @@ def _print_verdict(verdict: Verdict, elapsed_secs: float) -> None:
             total = {"missing": check.missing, "invented": check.invented, "different": check.different}[kind]
             if total > len(offenders):
                 console.print(f"... and {total - len(offenders):,} more {kind}")
-    for place in verdict.torn:
-        console.print(f"{place}: the last line is torn (its writer was killed) and was not counted")
+    for where in verdict.torn:
+        console.print(f"{where}: the last line is torn (its writer was killed) and was not counted")
     outcome = "every line and every count is right" if verdict.passed else "the result does not follow from the feed"
     console.print(f"{'passed' if verdict.passed else 'FAILED'} in {elapsed_secs:.1f} s: {outcome}")

@@ -15,7 +15,7 @@ from squall.scheduler.client.nimbus_client import NimbusClient
 from squall.scheduler.client.topology_code import submit
 from squall.scheduler.common.messages import TopologyState
 from squall.scheduler.nimbus.submission import check_topology_name
-from squall.scheduler.nimbus.task_state import kept
+from squall.scheduler.nimbus.task_state import left_by_earlier
 
 
 @click.command("submit")
@@ -50,7 +50,7 @@ def submit_command(
         if any(record.name == name for record in client.get_cluster().topologies):
             raise UsageError(f"a topology named {name!r} is there already: choose another name, or kill it first")
         code = load_apart(target, list(arguments), config, load_secs)
-        takes_up = bool(kept(run_dir, name)) and not fresh
+        takes_up = bool(left_by_earlier(run_dir, name)) and not fresh
         submit(client, run_dir, name, config, code, active=not inactive, fresh=fresh)
         state = client.get_topology(name)
         text = _words(client, state)

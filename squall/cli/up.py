@@ -22,7 +22,7 @@ from squall.cli.systemd_unit import tell_ready, unit
 from squall.engine.errors import UsageError
 from squall.engine.foreign.plain_text import plain
 from squall.engine.plural import plural
-from squall.scheduler.cluster.keeper_process import BoundKeeper, start_kept
+from squall.scheduler.cluster.keeper_process import BoundKeeper, start_with_keeper
 from squall.scheduler.cluster.size import SMALLEST_SLOTS, check_cluster, this_machine
 from squall.scheduler.cluster.standing import Stopped, stop_cluster
 
@@ -57,7 +57,7 @@ def up_command(
     with Interrupts() as interrupts:
         path = cluster_path(directory)
         keeper = None if detach else BoundKeeper(path, nodes, slots)
-        run_dir = start_kept(path, nodes, slots) if keeper is None else keeper.run_dir
+        run_dir = start_with_keeper(path, nodes, slots) if keeper is None else keeper.run_dir
         with patient_client(run_dir) as client:
             cluster = client.get_cluster()
         kept = [record.name for record in cluster.topologies]

@@ -1,6 +1,6 @@
 """FixedSpout: a spout that emits a fixed list, and can crash its worker or pause at given places of it.
 
-Guarantees: every tuple is emitted, in the order of the list, under its place in the list as message id; what fails is
+Guarantees: every tuple is emitted, in the order of the list, with its position as message id; what fails is
 emitted again until it is acked. With a `directory` it goes on after the death of its worker from the first tuple that
 was not acked; without one it begins anew.
 
@@ -55,24 +55,24 @@ class FixedSpout(Spout):
 
     @property
     def paused_at(self) -> int | None:
-        """The place in the list where the spout is paused; None if it is not."""
+        """The position in the list where the spout is paused; None if it is not."""
         reached = sorted(int(mark.name.partition("-")[2]) for mark in self._directory.glob("paused-*"))
-        waiting = [place for place in reached if not (self._directory / f"released-{place}").exists()]
+        waiting = [position for position in reached if not (self._directory / f"released-{position}").exists()]
         return waiting[0] if waiting else None
 
     def wait_until_paused(self, timeout_secs: float = 20.0) -> int:
-        """Wait until the spout has come to a PAUSE; its place in the list."""
+        """Wait until the spout has come to a PAUSE; its position in the list."""
         wait_for("the spout to pause", lambda: self.paused_at is not None, timeout_secs)
-        place = self.paused_at
-        assert place is not None, "only this test releases it"
-        return place
+        position = self.paused_at
+        assert position is not None, "only this test releases it"
+        return position
 
     def release(self) -> None:
         """Let the spout go on from where it is paused."""
-        place = self.paused_at
-        if place is None:
+        position = self.paused_at
+        if position is None:
             raise UsageError("the spout is not paused; wait_until_paused() first")
-        (self._directory / f"released-{place}").touch()
+        (self._directory / f"released-{position}").touch()
 
     @property
     def _directory(self) -> Path:
@@ -100,26 +100,26 @@ class FixedSpout(Spout):
         if self._again:
             self._emit(self._again.popleft())
         elif self._next < len(self._mine):
-            place = self._mine[self._next]
-            item = self._items[place][1]
+            position = self._mine[self._next]
+            item = self._items[position][1]
             if _is_mark(item):
-                if self._passes(item, place):
+                if self._passes(item, position):
                     self._next += 1
-                    self._done(place)
+                    self._done(position)
             else:
                 self._next += 1
-                self._emit(place)
+                self._emit(position)
 
-    def _emit(self, place: int) -> None:
-        stream, values = self._items[place]
-        self._collector.emit(values, place, stream)
+    def _emit(self, position: int) -> None:
+        stream, values = self._items[position]
+        self._collector.emit(values, position, stream)
 
-    def _passes(self, mark: str, place: int) -> bool:
+    def _passes(self, mark: str, position: int) -> bool:
         """Act on CRASH or PAUSE; whether the spout goes on."""
         if mark == PAUSE:
-            (self._directory / f"paused-{place}").touch()
-            return (self._directory / f"released-{place}").exists()
-        crashed = self._directory / f"crashed-{place}"
+            (self._directory / f"paused-{position}").touch()
+            return (self._directory / f"released-{position}").exists()
+        crashed = self._directory / f"crashed-{position}"
         if not crashed.exists():
             if os.getpid() == self._made_in:
                 raise ComponentError(
@@ -141,8 +141,8 @@ class FixedSpout(Spout):
     def ack(self, message_id: Any) -> None:
         self._done(message_id)
 
-    def _done(self, place: int) -> None:
-        if self._prefix.ack(self._mine.index(place)) and self._position is not None:
+    def _done(self, position: int) -> None:
+        if self._prefix.ack(self._mine.index(position)) and self._position is not None:
             fresh = self._position.with_suffix(".new")
             fresh.write_text(str(self._prefix.committable))
             fresh.replace(self._position)

@@ -112,7 +112,7 @@ class _Links(NoTransport):
         return heard
 
     @property
-    def rested(self) -> set[int]:
+    def caught_up(self) -> set[int]:
         return {worker for worker in range(self._wiring.plan.n_workers) if not self._wiring.links[self._me, worker]}
 
     def has_credit(self, worker: int) -> bool:

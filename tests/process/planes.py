@@ -172,7 +172,7 @@ def pair(make: Make, **options: Any) -> tuple[Endpoint, Endpoint]:
 
 def settled(sender: Endpoint) -> bool:
     """Its peers have processed everything that it sent them."""
-    return sender.plane.rested == {peer for peer, *_ in sender.plane.positions()}
+    return sender.plane.caught_up == {peer for peer, *_ in sender.plane.positions()}
 
 
 def size_on_link(sent: Parcel) -> int:

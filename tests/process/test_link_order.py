@@ -64,4 +64,4 @@ def test_what_came_before_the_link_back_stays_counted(planes: Planes, first: str
     assert list(receiver.positions()) == [(0, 1, 0, 1)]
     assert [position[2] for position in sender.positions()] == [1]
     receiver.send_credit(at_least=1)
-    wait_for("credit", lambda: not receive(sender) and 1 in sender.rested)
+    wait_for("credit", lambda: not receive(sender) and 1 in sender.caught_up)

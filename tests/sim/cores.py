@@ -441,7 +441,7 @@ class Cluster:
             left += [(len(task.pending), "pending trees") for _, task in node.core.spout_tasks.values()]
             for acker in node.core.ackers.values():
                 left += [(len(acker), "trees in an acker"), (early(acker), "early messages")]
-            left.append((len([*node.plane.positions()]) - len(node.plane.rested), "links with something under way"))
+            left.append((len([*node.plane.positions()]) - len(node.plane.caught_up), "links with something under way"))
             left.append((node.core.pressure.held_bytes, "bytes in queues"))
         return [f"{count} {what}" for count, what in left if count]
 

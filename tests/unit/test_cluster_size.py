@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from squall.engine.errors import UsageError
-from squall.scheduler.cluster.keeper_process import BoundKeeper, start_kept
+from squall.scheduler.cluster.keeper_process import BoundKeeper, start_with_keeper
 from squall.scheduler.cluster.local_cluster import LocalCluster
 from squall.scheduler.cluster.size import Machine, check_cluster, check_workers, node_limit, slot_limit, this_machine
 
@@ -96,5 +96,5 @@ def test_whatever_starts_a_cluster_asks_first(tmp_path: Path) -> None:
         with pytest.raises(UsageError, match=r"nodes|slots"):
             BoundKeeper(tmp_path / "run", nodes, slots)
         with pytest.raises(UsageError, match=r"nodes|slots"):
-            start_kept(tmp_path / "run", nodes, slots)
+            start_with_keeper(tmp_path / "run", nodes, slots)
     assert list(tmp_path.iterdir()) == []

@@ -52,7 +52,7 @@ def test_also_when_it_is_not_kept_any_more(monkeypatch: pytest.MonkeyPatch) -> N
 def test_who_was_ready_on_a_node_that_is_gone_has_died() -> None:
     found = life()
     deaths(found, [event(1, "ready"), event(2, "ready", "node-2"), event(1, "stopped")])
-    (death,) = found.settle(RECORD, Assignment("t-1", 2, [SLOTS[0], SLOTS[0]], [[], []]), 5.0)
+    (death,) = found.assign(RECORD, Assignment("t-1", 2, [SLOTS[0], SLOTS[0]], [[], []]), 5.0)
     assert (death.slot, death.incarnation, death.reason) == ("node-2:6700", 2, "died with its node")
     assert found.restarts_total == 1
 
@@ -84,7 +84,7 @@ def test_a_nimbus_that_was_away_is_told_of_every_death(monkeypatch: pytest.Monke
     for incarnation in (1, 2, 3):
         link.report(event(incarnation, "ready"))
         link.report(event(incarnation))
-    assert link.turn(1.0, dict, lambda: [event(4, "started")]) is not None
+    assert link.tick(1.0, dict, lambda: [event(4, "started")]) is not None
     told = [(one.incarnation, one.event) for one in wire.heard]
     assert told == [(1, "died"), (2, "died"), (3, "died"), (4, "started")]
 

@@ -72,7 +72,7 @@ def test_a_line_without_room_names_its_file(tmp_path: Path, monkeypatch: pytest.
 def test_a_command_names_the_directory_of_its_cluster(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(up_module, "start_kept", full)
+    monkeypatch.setattr(up_module, "start_with_keeper", full)
     with pytest.raises(SystemExit) as end:
         main(["up", "--detach", "--dir", str(tmp_path / "run")])
     assert end.value.code == 1

@@ -714,7 +714,7 @@ def test_a_new_nimbus_goes_on_moving() -> None:
 def test_before_the_end_all_spouts_rest_and_no_status_changes() -> None:
     cluster = Cluster()
     cluster.submit()
-    assert cluster.nimbus.rest() == [SendAssignNode("node-1"), SendAssignNode("node-2")]
+    assert cluster.nimbus.stop_spouts() == [SendAssignNode("node-1"), SendAssignNode("node-2")]
     assert cluster.nimbus.assign_node("node-1").slots[6700].topology.status == "INACTIVE"
     assert cluster.nimbus.topology("x").topology.status == "ACTIVE"
     assert len(cluster.nimbus.draining()) == 1

@@ -104,9 +104,9 @@ def test_its_keeper_kills_one_that_does_not_go_on() -> None:
     def look(times: int) -> None:
         nonlocal now
         for _ in range(times):
-            keeper.turn(now)
+            keeper.tick(now)
             # A turn that comes early is no look.
-            keeper.turn(now + LOOK_SECS / 2)
+            keeper.tick(now + LOOK_SECS / 2)
             now += LOOK_SECS
 
     patience = int(STOPPED_SECS / LOOK_SECS)

@@ -40,8 +40,8 @@ from squall.scheduler.supervisor.slot import Slot
 from squall.scheduler.supervisor.worker_life import (
     IllegalTransition,
     Remains,
+    SlotAddress,
     SlotOptions,
-    SlotPlace,
     SlotState,
     same_work,
 )
@@ -99,7 +99,7 @@ class Bench:
     cells: dict[tuple[str, int], int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        place = SlotPlace("/run", "node-1", PORT)
+        place = SlotAddress("/run", "node-1", PORT)
         self.slot = Slot(place, SlotOptions(), no_jitter(), lambda w: self.cells.get((w.topology.id, w.slot_index), 0))
 
     def do(self, step: Callable[[Slot], list[Instruction]]) -> list[str]:
@@ -521,7 +521,7 @@ def test_standing_tells_a_nimbus_that_missed_everything() -> None:
 
 
 def boot_of(wanted: SlotAssignment, incarnation: int) -> WorkerBoot:
-    return SlotPlace("/run", "node-1", PORT).boot(wanted, incarnation)
+    return SlotAddress("/run", "node-1", PORT).boot(wanted, incarnation)
 
 
 def test_a_ready_survivor_is_running_at_once_and_its_death_is_answered_as_any() -> None:
@@ -578,7 +578,7 @@ class World:
         prospects = Prospects(ProspectOptions(), self.rng)
         slots = [
             Slot(
-                SlotPlace("/run", "node-1", PORT + n),
+                SlotAddress("/run", "node-1", PORT + n),
                 SlotOptions(),
                 prospects,
                 lambda w: self.cells.get((w.topology.id, w.slot_index), (0, 0))[0],
@@ -755,7 +755,7 @@ def test_whether_a_death_is_excused_is_asked_before_the_board_says_that_it_happe
         order.append("asked")
         return True
 
-    slot = Slot(SlotPlace("/run", "node-1", PORT), SlotOptions(), no_jitter(), lambda work: 0, excused)
+    slot = Slot(SlotAddress("/run", "node-1", PORT), SlotOptions(), no_jitter(), lambda work: 0, excused)
     slot.assign(work(), 0.0)
     now = 0.0
     for pid in range(100):
@@ -774,7 +774,7 @@ def test_whether_a_death_is_excused_is_asked_before_the_board_says_that_it_happe
 def test_a_life_that_ended_while_no_supervisor_was_there_is_reported_once() -> None:
     cells = {"latest": 3}
     slot = Slot(
-        SlotPlace("/run", "node-1", PORT), SlotOptions(), no_jitter(), lambda work: cells["latest"],
+        SlotAddress("/run", "node-1", PORT), SlotOptions(), no_jitter(), lambda work: cells["latest"],
         unended=lambda work: cells["latest"],
     )
     died = "report 3 died: died; its supervisor was gone"
@@ -789,14 +789,14 @@ def test_a_life_that_ended_while_no_supervisor_was_there_is_reported_once() -> N
 
 
 def test_an_orderly_end_is_no_death() -> None:
-    slot = Slot(SlotPlace("/run", "node-1", PORT), SlotOptions(), no_jitter(), lambda work: 3, unended=lambda work: 0)
+    slot = Slot(SlotAddress("/run", "node-1", PORT), SlotOptions(), no_jitter(), lambda work: 3, unended=lambda work: 0)
     assert not [step for step in slot.assign(work(), 0.0) if brief(step).startswith("report")]
 
 
 def test_a_topology_without_progress_is_called_hopeless_on_the_board_before_nimbus_hears_of_the_death() -> None:
     told = Totals()
     prospects = Prospects(ProspectOptions(), random.Random(1), lambda _: told)
-    slot = Slot(SlotPlace("/run", "node-1", PORT), SlotOptions(), prospects, lambda work: 0)
+    slot = Slot(SlotAddress("/run", "node-1", PORT), SlotOptions(), prospects, lambda work: 0)
     slot.assign(work(), 0.0)
     assert [brief(step) for step in slot.review()] == ["0 in a row"]  # whatever an earlier supervisor wrote
     said, now = [], 0.0

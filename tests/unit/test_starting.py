@@ -12,7 +12,7 @@ import pytest
 from squall.engine.errors import UsageError
 from squall.ipc.rundir import RunDir
 from squall.scheduler.cluster.daemons import Daemons, daemon_environment
-from squall.scheduler.cluster.keeper_process import BoundKeeper, start_kept
+from squall.scheduler.cluster.keeper_process import BoundKeeper, start_with_keeper
 from squall.scheduler.cluster.local_cluster import LocalCluster
 from squall.scheduler.cluster.starting import InUse, Starting
 from squall.scheduler.common.mark import processes_of
@@ -41,7 +41,7 @@ def test_whoever_comes_second_starts_and_touches_nothing(run_dir: RunDir) -> Non
 def test_a_detached_start_is_refused_too(run_dir: RunDir) -> None:
     first = Starting.take(run_dir)
     with pytest.raises(InUse, match="is being started"):
-        start_kept(run_dir.path, 1, 1)
+        start_with_keeper(run_dir.path, 1, 1)
     first.release()
     assert processes_of(run_dir) == []
 

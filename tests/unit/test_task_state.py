@@ -9,7 +9,7 @@ import pytest
 from squall.engine.errors import ClusterError
 from squall.ipc.rundir import RunDir
 from squall.scheduler.common.messages import TopologyRecord
-from squall.scheduler.nimbus.task_state import discard, kept, put_back, set_aside, settle
+from squall.scheduler.nimbus.task_state import discard, left_by_earlier, put_back, set_aside, tidy
 
 RECORD = TopologyRecord("x-1-00000000", "x", "ACTIVE", {}, [], "", [], 0.0)
 
@@ -36,9 +36,9 @@ LETTERS = {"x": "", "x/.given-back": "", "x/dead-letters.jsonl": "letters"}
 
 def test_it_is_aside_and_then_gone(run_dir: RunDir) -> None:
     aside = run_dir.set_aside("x", RECORD.id)
-    assert {path.name for path in kept(run_dir, "x")} == {"spout-0", "spout-1", ".attempts"}
+    assert {path.name for path in left_by_earlier(run_dir, "x")} == {"spout-0", "spout-1", ".attempts"}
     set_aside(run_dir, RECORD)
-    assert kept(run_dir, "x") == []
+    assert left_by_earlier(run_dir, "x") == []
     assert (aside / "spout-1" / "position").read_text() == "1"
     discard(aside)
     discard(aside)
@@ -58,10 +58,10 @@ def test_the_next_nimbus_sees_in_the_store_what_to_do(run_dir: RunDir) -> None:
     before = files(run_dir)
     other = TopologyRecord("x-2-00000000", "x", "ACTIVE", {}, [], "", [], 0.0)
     set_aside(run_dir, RECORD)
-    settle(run_dir, [other])
+    tidy(run_dir, [other])
     assert files(run_dir) == before
     set_aside(run_dir, RECORD)
-    settle(run_dir, [other, RECORD])
+    tidy(run_dir, [other, RECORD])
     assert files(run_dir) == LETTERS
 
 
@@ -70,7 +70,7 @@ def test_what_has_come_meanwhile_is_not_overwritten(run_dir: RunDir, caplog: pyt
     newer = run_dir.state_dir("x", "spout", 0) / "position"
     newer.parent.mkdir()
     newer.write_text("newer")
-    settle(run_dir, [])
+    tidy(run_dir, [])
     assert newer.read_text() == "newer"
     aside = run_dir.set_aside("x", RECORD.id)
     assert (aside / "spout-0" / "position").read_text() == "0"
@@ -87,7 +87,7 @@ def test_what_cannot_be_set_aside_stays(run_dir: RunDir) -> None:
 
 def test_no_state_is_nothing_to_do(tmp_path: Path) -> None:
     run_dir = RunDir(tmp_path)
-    assert kept(run_dir, "x") == []
+    assert left_by_earlier(run_dir, "x") == []
     set_aside(run_dir, RECORD)
-    settle(run_dir, [RECORD])
+    tidy(run_dir, [RECORD])
     assert list(tmp_path.iterdir()) == []

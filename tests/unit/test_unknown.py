@@ -24,7 +24,7 @@ from squall.scheduler.supervisor.decisions import Supervisor
 from squall.scheduler.supervisor.node_boards import NodeBoards
 from squall.scheduler.supervisor.prospects import ProspectOptions, Prospects
 from squall.scheduler.supervisor.slot import Slot
-from squall.scheduler.supervisor.worker_life import SlotOptions, SlotPlace
+from squall.scheduler.supervisor.worker_life import SlotAddress, SlotOptions
 from tests.unit.run_dirs import COMPONENTS, NimbusHere, add_topology, files_of, nimbus_in
 
 
@@ -119,7 +119,7 @@ def test_a_supervisor_goes_on_with_work_that_it_is_to_keep(run_dir: RunDir) -> N
         assignment = store.assignment(one.id)
     assert assignment is not None
     slots = [
-        Slot(SlotPlace(str(run_dir.path), "node-1", port), SlotOptions(), judge(), lambda _: 0, lambda _: False)
+        Slot(SlotAddress(str(run_dir.path), "node-1", port), SlotOptions(), judge(), lambda _: 0, lambda _: False)
         for port in (6700, 6701)
     ]
     supervisor = Supervisor(slots)
