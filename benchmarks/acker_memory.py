@@ -15,7 +15,7 @@ from squall.engine.api.component import Spout
 from squall.engine.flow.ids import EdgeIds, root_ids
 from squall.engine.report.metrics import SpoutStats
 from squall.engine.tracking.acker import Acker
-from squall.engine.tracking.pending import PendingTable
+from squall.engine.tracking.open_messages import OpenMessages
 
 # A dict of 2**17 slots is enlarged at two thirds of them: just before and just after, it is at its best and its worst.
 _BEST, _WORST = 87_380, 87_400
@@ -60,9 +60,9 @@ def pending_bytes(trees: int) -> float:
     """Per tree, in the spout's table; the root id is the acker's."""
     roots = list(islice(root_ids(0), trees))
 
-    def fill() -> PendingTable:
+    def fill() -> OpenMessages:
         clock = iter(range(10**15, 10**15 + trees)).__next__
-        table = PendingTable(
+        table = OpenMessages(
             _TASK, Spout(), clock, 10**9, SpoutStats(), lambda *init: None, lambda root: None, lambda *letter: None
         )
         for root in roots:

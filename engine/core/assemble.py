@@ -35,10 +35,10 @@ from squall.engine.flow.outbox import Outbox
 from squall.engine.foreign.methods import Returned, checked
 from squall.engine.foreign.text import text_of_error
 from squall.engine.report.metrics import SpoutStats, TaskStats
-from squall.engine.tracking.attempts import Attempts, Limits
+from squall.engine.tracking.attempts import Limits
+from squall.engine.tracking.fate import Fate
+from squall.engine.tracking.open_messages import OpenMessages
 from squall.engine.tracking.peers import Peers
-from squall.engine.tracking.pending import PendingTable
-from squall.engine.tracking.quarantine import Quarantine
 
 T = TypeVar("T")
 
@@ -140,8 +140,8 @@ class Assembler:
 
     def _spout_parts(
         self, spec: ComponentSpec, task: int
-    ) -> tuple[Spout, TopologyContext, PendingTable, SpoutStats, Callable[[], Iterator[int] | None]]:
-        """What every spout task has: the user's object, its context, its pending table, its counters, and what makes
+    ) -> tuple[Spout, TopologyContext, OpenMessages, SpoutStats, Callable[[], Iterator[int] | None]]:
+        """What every spout task has: the user's object, its context, its open messages, its counters, and what makes
         sources of root ids for it."""
         user: Spout = self._copy(spec, task)
         stats = self.core.stats[task] = SpoutStats(self.around.account(task))
@@ -156,18 +156,19 @@ class Assembler:
 
     def _pending(
         self, spec: ComponentSpec, task: int, user: Spout, stats: SpoutStats, index: int, acker: int | None
-    ) -> PendingTable:
+    ) -> OpenMessages:
         around, tracking, config = self.around, self.core.tracking, self.config
         limits = Limits(config.max_attempts, config.max_crashes, config.on_error == "crash", spec.id)
-        attempts = Attempts(limits, around.journal(spec.id, index))
-        attempts.forgot = partial(around.report_error, spec.id, task)
-        attempts.resume(around.worker)
-        return around.parts.pending(
+        fate = Fate(limits)
+        fate.attempts.forgot = partial(around.report_error, spec.id, task)
+        made = around.parts.pending(
             task, user, around.now_ns, round(config.message_timeout_secs * 1e9), stats,
             tracking.init_tree if acker is None else tracking.init_for(acker), tracking.forget_tree,
-            partial(around.dead_letter, spec.id, task), attempts, Quarantine(around.trial_turn),
+            partial(around.dead_letter, spec.id, task), fate, around.trial_turn, around.journal(spec.id, index),
             partial(around.note_failure, spec.id, task),
         )
+        made.resume(around.worker)
+        return made
 
     def _bolt_executor(self, spec: ComponentSpec, executor: ExecutorPlan) -> None:
         tick_secs = spec.config.get("tick_tuple_freq_secs", self.config.tick_tuple_freq_secs)

@@ -9,7 +9,7 @@ Guarantees
     * A thread that sits in `next_tuple` keeps nothing from coming to rest: deactivated, what it emits waits inside
       `emit` until the topology is active again. Is the worker ended before that, it is as if it had not been emitted.
 
-The pending table, ackers and limits stay the loop's: what the two share is behind `engine.core.spout_gate`.
+The open messages, ackers and limits stay the loop's: what the two share is behind `engine.core.spout_gate`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from squall.engine.core.spout_gate import BlockingSpoutTask, Gate, Stopped
 from squall.engine.core.spout_says import exhausted, waiting_count
 from squall.engine.flow.outbox import Outbox
 from squall.engine.foreign.methods import checked
-from squall.engine.tracking.quarantine import Letter as DeadLetter
+from squall.engine.tracking.instruction import Letter as DeadLetter
 
 _IN_CALL_JOIN_SECS = 1.0
 """How long to wait for a spout that sits in `next_tuple`, as most do: it may wait for ever. `close` is then called

@@ -13,7 +13,7 @@ from squall.engine.flow.batch import OpenBatch
 from squall.engine.flow.ids import EdgeIds, root_ids
 from squall.engine.flow.outbox import Outbox
 from squall.engine.tracking.acker import Acker
-from squall.engine.tracking.pending import PendingTable
+from squall.engine.tracking.open_messages import OpenMessages
 from squall.engine.tracking.routing import Tracking
 
 
@@ -28,7 +28,7 @@ class Parts:
     open_batch: Callable[..., OpenBatch] = OpenBatch
     acker: Callable[[], Acker] = Acker
     tracking: Callable[..., Tracking] = Tracking
-    pending: Callable[..., PendingTable] = PendingTable
+    pending: Callable[..., OpenMessages] = OpenMessages
 
     def new_outbox(self) -> Outbox:
         """An outbox with ids of its own."""

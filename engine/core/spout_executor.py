@@ -18,8 +18,8 @@ from squall.engine.flow.collectors import SpoutCollector
 from squall.engine.foreign.methods import Returned
 from squall.engine.report.account import EMITTED, TRACKED, Words
 from squall.engine.report.metrics import WAIT_COUNTERS, WAITS, SpoutStats
-from squall.engine.tracking.pending import PendingTable
-from squall.engine.tracking.quarantine import Letter
+from squall.engine.tracking.instruction import Letter
+from squall.engine.tracking.open_messages import OpenMessages
 
 FIRST_TURN_EMITS, MAX_TURN_EMITS = 16, 256
 """Emits per task and turn: large enough that a turn's overhead (some 50 us with its frames) is small against it, small
@@ -48,7 +48,7 @@ class SpoutTask:
     )
 
     def __init__(
-        self, component: str, task: int, user: Spout, collector: SpoutCollector, pending: PendingTable,
+        self, component: str, task: int, user: Spout, collector: SpoutCollector, pending: OpenMessages,
         stats: SpoutStats, max_pending: int | None, said_quiet: Words | None = None,
     ) -> None:
         self.component = component
@@ -187,8 +187,7 @@ class SpoutExecutor:
                 task.waits_for = CREDIT if task.active else INACTIVE
             elif self._emit(task, emits):
                 worked = True
-            quarantine = pending.quarantine
-            if may_send and (quarantine.held or quarantine.waiting or quarantine.overdue_ns) and self._send_held(task):
+            if may_send and pending.fate.quarantine and self._send_held(task):
                 worked = True
         self._at_hand[0] = 0
         return worked
@@ -208,12 +207,11 @@ class SpoutExecutor:
         """After anything that may have made a spout emit, and before the tuples leave."""
         for task in self.tasks:
             task.count_emits()
-            task.pending.attempts.flush(task.pending.trees)
+            task.pending.write_journal()
 
     def _send_held(self, task: SpoutTask) -> bool:
-        pending = task.pending
         try:
-            return pending.quarantine.run(pending, task.collector.send, pending.now_ns())
+            return task.pending.let_go(task.collector.send)
         except BaseException as error:
             raise task.crashed("on_dead_letter", error) from error
 
@@ -282,14 +280,15 @@ class SpoutExecutor:
         """How many trees may be opened still."""
         if task.max_pending is None:
             return math.inf
-        return task.max_pending - len(task.pending.trees) - len(task.pending.quarantine)
+        return task.max_pending - len(task.pending)
 
     @staticmethod
     def _emit_series(task: SpoutTask, count: int) -> bool:
         """Ask for `count` tuples; False if one did not come, or there is no room for it."""
         next_tuple, pending, collector = task.user.next_tuple, task.pending, task.collector
-        trees, held = pending.trees, pending.quarantine.held
-        limit = None if task.max_pending is None else task.max_pending - len(pending.quarantine.waiting)
+        trees, quarantine = pending.trees, pending.fate.quarantine
+        held = quarantine.held
+        limit = None if task.max_pending is None else task.max_pending - len(quarantine.waiting)
         before = collector.emitted
         for _ in range(count):
             if limit is not None and len(trees) + len(held) >= limit:

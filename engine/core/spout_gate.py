@@ -21,7 +21,7 @@ from squall.engine.api.failure import Failure
 from squall.engine.api.stream import DEFAULT_STREAM
 from squall.engine.core.spout_executor import SpoutTask
 from squall.engine.flow.collectors import SpoutCollector
-from squall.engine.tracking.pending import PendingTable
+from squall.engine.tracking.open_messages import OpenMessages
 
 
 class Stopped(BaseException):
@@ -29,12 +29,12 @@ class Stopped(BaseException):
 
 
 class Emits:
-    """Stands for the pending table where the thread emits: the loop enters it there when it takes what was emitted."""
+    """Stands for the open messages where the thread emits: the loop enters it there when it takes what was emitted."""
 
-    def __init__(self, table: PendingTable) -> None:
-        self.table = table
-        self.attempts = table.attempts
-        self.spout = table.spout
+    def __init__(self, messages: OpenMessages) -> None:
+        self.messages = messages
+        self.attempts = messages.attempts
+        self.spout = messages.spout
         """Who is told of answers, by the thread: the user's object, or what stands before it (see
         `engine.core.watching`)."""
         self.added: list[tuple[int, Any, Any, int, int]] = []
@@ -43,7 +43,7 @@ class Emits:
         """Message ids that are acked as they are emitted, because there are no ackers."""
 
     def __len__(self) -> int:
-        return len(self.table) + len(self.added) + len(self.held)
+        return len(self.messages) + len(self.added) + len(self.held)
 
     def add(self, root: int, message_id: Any, values: Any, xor: int, mask: int) -> None:
         self.added.append((root, message_id, values, xor, mask))
@@ -55,11 +55,11 @@ class Emits:
         self.untracked.append(message_id)
 
     def enter(self) -> None:
-        """Enter what was emitted into the table. The loop, with the lock."""
+        """Enter what was emitted. The loop, with the lock."""
         for tree in self.added:
-            self.table.add(*tree)
+            self.messages.add(*tree)
         for message in self.held:
-            self.table.hold(*message)
+            self.messages.hold(*message)
         self.added.clear()
         self.held.clear()
 
@@ -94,7 +94,7 @@ class BlockingSpoutTask(SpoutTask):
         self.pending.spout = Answers(gate, self)
 
     def take(self) -> None:
-        """Enter what was emitted into the table. The loop, with the lock."""
+        """Enter what was emitted. The loop, with the lock."""
         self.taken, self.taken_untracked = self.own.emitted, self.own.untracked
         self.emits.enter()
 
@@ -273,7 +273,7 @@ class BlockingSpoutCollector(SpoutCollector):
 
 
 class Answers(Spout):
-    """What the pending table tells of answers: has the thread tell the spout. The loop."""
+    """What is told of answers: has the thread tell the spout. The loop."""
 
     def __init__(self, gate: Gate, task: BlockingSpoutTask) -> None:
         self._gate = gate

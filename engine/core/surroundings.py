@@ -13,7 +13,7 @@ from squall.engine.core.executor import AtHand
 from squall.engine.core.parts import PRODUCT, Parts
 from squall.engine.report.account import ACCOUNT_COLUMNS, Words
 from squall.engine.tracking.attempts import Journal
-from squall.engine.tracking.quarantine import OwnTurn, TrialTurn
+from squall.engine.tracking.trial_turn import OwnTurn, TrialTurn
 
 
 @dataclass

@@ -26,7 +26,7 @@ from squall.engine.api.tuple import Anchors, Tuple
 from squall.engine.core.spout_gate import BlockingSpoutCollector, Emits
 from squall.engine.flow.collectors import BasicCollector, BoltCollector, SpoutCollector
 from squall.engine.foreign.identity import key_of
-from squall.engine.tracking.pending import PendingTable
+from squall.engine.tracking.open_messages import OpenMessages
 
 Execute = Callable[..., None]
 
@@ -84,7 +84,7 @@ class _WatchedSpout(Spout):
         return None if began_ns is None else (self._hooks.now_ns() - began_ns) / 1e6
 
 
-def watch_spout(hooks: Hooks, collector: SpoutCollector, told: PendingTable | Emits) -> None:
+def watch_spout(hooks: Hooks, collector: SpoutCollector, told: OpenMessages | Emits) -> None:
     """Have the hooks see what a spout task does from now on. `told`: who tells the spout of answers."""
     blocking = isinstance(collector, BlockingSpoutCollector)
     collector.__class__ = _WatchedBlockingSpoutCollector if blocking else _WatchedSpoutCollector

@@ -524,7 +524,7 @@ class WorkerCore:
         """The worker ends in order, or by an error that has been charged to its trees."""
         for _, spout in self.spout_tasks.values():
             spout.count_emits()
-            spout.pending.attempts.end(spout.pending.trees)
+            spout.pending.end()
 
     @property
     def backlog(self) -> int:

@@ -35,7 +35,7 @@ class HeldBack(Protocol):
 
 
 class OpenTrees(Protocol):
-    """Where a spout's collector enters the trees that it begins: see `engine.tracking.pending`."""
+    """Where a spout's collector enters the trees that it begins: see `engine.tracking.open_messages`."""
 
     @property
     def attempts(self) -> HeldBack: ...

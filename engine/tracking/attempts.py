@@ -18,7 +18,7 @@ task knew is taken over by `resume`.
 
 Messages are named here by their keys (`engine.foreign.identity`), which take the place of ids that cannot be hashed.
 
-Pure: what must survive goes to a journal that is handed in. One thread: the spout's.
+Pure: the caller writes down what must survive (`Journal`). One thread: the spout's.
 """
 
 from __future__ import annotations
@@ -147,13 +147,12 @@ class Attempts:
     """The messages of one spout task that have failed and are not acked yet."""
 
     __slots__ = (
-        "_answered", "_changes", "_journal", "_limits", "_out", "_overdue", "_tried",
+        "_answered", "_changes", "_limits", "_out", "_overdue", "_tried",
         "alert", "crashes", "failed_here", "forgot", "group", "held_back", "on_trial", "pins", "tries", "watching",
     )
 
-    def __init__(self, limits: Limits | None = None, journal: Journal | None = None) -> None:
+    def __init__(self, limits: Limits | None = None) -> None:
         self._limits = limits or Limits()
-        self._journal = journal
         self.tries: dict[Any, Tries] = {}
         self.held_back: set[Any] = set()
         """Messages that must not be emitted at once. The same object for life: the collector looks at it."""
@@ -357,11 +356,8 @@ class Attempts:
 
     # ---- what survives ----
 
-    def resume(self, worker: str = "") -> None:
-        """Take over what the task's earlier incarnation left, before anything is emitted."""
-        if self._journal is None:
-            return
-        left = self._journal.load()
+    def resume(self, left: Remembered, worker: str = "") -> Changes:
+        """Take over what the task's earlier incarnation left, before anything is emitted; what is known now."""
         self._inherit(left.tries)
         if left.unclean:
             self.watching = True
@@ -371,7 +367,7 @@ class Attempts:
         self.failed_here = 0
         self._changes.clear()
         self._look()
-        self._journal.append(self._snapshot({}), lambda: self._snapshot({}))
+        return self.snapshot({})
 
     def _inherit(self, left: dict[Any, Tries]) -> None:
         """Up to `REMEMBERED` entries, before the worker is ready: what is known against many of them is one object,
@@ -388,22 +384,16 @@ class Attempts:
                 held_back.add(message_id)
         self.alert = self.alert or bool(mine)
 
-    def flush(self, trees: Mapping[int, tuple[Any, ...]]) -> None:
-        """Write down what has changed since the last time, before what was emitted can do harm. Once a turn."""
+    def take_changes(self) -> Changes | None:
+        """What has changed since the last time, None if nothing has."""
         if not (self._changes or self._out or self._answered):
-            return
+            return None
         changes = Changes(self._out, self._answered, self._changes, self.group)
         self._out, self._answered, self._changes = [], [], {}
-        if self._journal is not None:
-            self._journal.append(changes, lambda: self._snapshot(trees))
+        return changes
 
-    def _snapshot(self, trees: Mapping[int, tuple[Any, ...]]) -> Changes:
+    def snapshot(self, trees: Mapping[int, tuple[Any, ...]]) -> Changes:
+        """Everything, with what is under way."""
         told = trees.items() if self.watching else [(root, trees[root]) for root in self.on_trial if root in trees]
         out = [(root, key_of(tree[0], tree[3])) for root, tree in told]
         return Changes(out, [], dict(self.tries), self.group)
-
-    def end(self, trees: Mapping[int, tuple[Any, ...]]) -> None:
-        """The incarnation ends in order, or by an error that has been charged to its message."""
-        self.flush(trees)
-        if self._journal is not None:
-            self._journal.end()

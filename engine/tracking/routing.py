@@ -1,7 +1,7 @@
 """Tracking in one worker: brings acks, failures and resets to their ackers, and the ackers' answers to their spouts.
 
 Guarantees: every message reaches the acker that its root names, here or, in a parcel, in another worker; every answer
-reaches its spout's pending table likewise, once. What was said of one tree since the last time travels as one.
+reaches its spout's open messages likewise, once. What was said of one tree since the last time travels as one.
 
 One thread: the worker's loop.
 """
@@ -17,8 +17,8 @@ from squall.engine.flow.ids import ACKER_MASK
 from squall.engine.flow.outbox import Outbox
 from squall.engine.flow.parcel import Parcel
 from squall.engine.tracking.acker import Acker, Answer
+from squall.engine.tracking.open_messages import Init, OpenMessages
 from squall.engine.tracking.peers import Peers
-from squall.engine.tracking.pending import Init, PendingTable
 
 ToTell = tuple[int, dict[int, int], dict[int, int]]
 """(worker, root -> XOR, root -> mask)."""
@@ -31,7 +31,7 @@ class Answered(Protocol):
     def task(self) -> int: ...
 
     @property
-    def pending(self) -> PendingTable: ...
+    def pending(self) -> OpenMessages: ...
 
     def crashed(self, doing: str, error: BaseException) -> BaseException: ...
 

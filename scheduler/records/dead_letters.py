@@ -41,7 +41,7 @@ from squall.engine.api.failure import Failure
 from squall.engine.errors import ClusterError, UsageError
 from squall.engine.flow.routed import Routed
 from squall.engine.foreign.text import repr_of, text_of_error
-from squall.engine.tracking.quarantine import Letter
+from squall.engine.tracking.instruction import Letter
 from squall.ipc.line_file import append_line, read_lines_and_tail
 from squall.ipc.private import make_directory, naming, opener
 from squall.ipc.rundir import LETTER_REQUESTS

@@ -17,8 +17,8 @@ from squall.engine.api.tuple import Run
 from squall.engine.core.parts import Parts as CoreParts
 from squall.engine.flow.outbox import Outbox
 from squall.engine.tracking.acker import Acker
+from squall.engine.tracking.open_messages import OpenMessages
 from squall.engine.tracking.peers import Peers
-from squall.engine.tracking.pending import PendingTable
 from squall.engine.tracking.routing import Tracking
 from squall.ipc.ack_rings import AckRings, Told
 from squall.ipc.link import LinkReceiver
@@ -143,7 +143,7 @@ class HighestPrefix(AckedPrefix):
         return rises
 
 
-class TimelessTable(PendingTable):
+class TimelessTable(OpenMessages):
     """No message timeout."""
 
     __slots__ = ()
@@ -152,7 +152,7 @@ class TimelessTable(PendingTable):
         return 0
 
 
-class ImpatientTable(PendingTable):
+class ImpatientTable(OpenMessages):
     """The message timeout comes when half of it is over."""
 
     __slots__ = ()
@@ -175,7 +175,7 @@ class ToldTwice:
         self._spout.on_failure(message_id, failure)
 
 
-class RepeatingTable(PendingTable):
+class RepeatingTable(OpenMessages):
     """What was answered is answered again."""
 
     __slots__ = ()

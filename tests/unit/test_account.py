@@ -206,22 +206,9 @@ def test_every_attempt_is_in_one_column_whenever_its_worker_is_killed(kills: lis
     assert account.dead_letters == 1 or kills
 
 
-class Left:
-    """A journal with what an earlier incarnation left."""
-
-    def load(self) -> Remembered:
-        return Remembered({"a": Tries(1), "b": Tries(2)}, {7: "c"}, unclean=True)
-
-    def append(self, changes: object, snapshot: object) -> None:
-        """Not asked for."""
-
-    def end(self) -> None:
-        """Neither."""
-
-
 def test_only_what_this_incarnation_saw_failing_can_be_called_unreplayed() -> None:
-    attempts = Attempts(Limits(), Left())
-    attempts.resume()
+    attempts = Attempts(Limits())
+    attempts.resume(Remembered({"a": Tries(1), "b": Tries(2)}, {7: "c"}, unclean=True))
     # Each of them may have been acked in the moment before the end, which the journal did not hear of.
     assert attempts.failed_here == 0
     attempts.failed("a", Failure(TIMEOUT))

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import squall.scheduler.records.attempt_journal
+from squall.engine.api.component import Spout
 from squall.engine.api.failure import EXCEPTION, WORKER_DIED, Failure
-from squall.engine.tracking.attempts import Attempts, Changes, Limits, Remembered, Tries
+from squall.engine.report.metrics import SpoutStats
+from squall.engine.tracking.attempts import Changes, Limits, Remembered, Tries
+from squall.engine.tracking.fate import Fate
+from squall.engine.tracking.open_messages import OpenMessages
 from squall.scheduler.records.attempt_journal import AttemptJournal
 
 NOTHING = Changes([], [], {}, ())
@@ -100,22 +105,37 @@ def test_an_id_that_cannot_be_pickled_is_told_once_and_costs_the_others_nothing(
     assert "will not survive this worker" in files.complaints[0]
 
 
+def resumed(limits: Limits, files: Files) -> OpenMessages:
+    """A spout task of a new incarnation."""
+    messages = OpenMessages(
+        7, Spout(), lambda: 0, 10**18, SpoutStats(), lambda *init: None, lambda root: 0, lambda *letter: None,
+        Fate(limits), journal=files.journal(),
+    )
+    messages.resume("")
+    return messages
+
+
+def emit_again(messages: OpenMessages, root: int, message_id: Any, values: Any) -> int:
+    messages.add(root, message_id, values, 1, 0)
+    return root
+
+
 def test_from_one_incarnation_to_the_next(files: Files) -> None:
     """The whole life of a poison tuple that kills its spout's own worker."""
     limits = Limits(max_crashes=5)
     deaths = 0
     while True:
-        attempts = Attempts(limits, files.journal())
-        attempts.resume()
+        messages = resumed(limits, files)
+        attempts = messages.attempts
         if attempts.condemned("poison"):
             break
-        trees = {deaths * 10 + 1: ("poison",), deaths * 10 + 2: (f"innocent {deaths}",)}
-        for root, (message_id,) in trees.items():
-            if attempts.alert:
-                attempts.emitted(root, message_id)
+        for root, message_id in ((deaths * 10 + 1, "poison"), (deaths * 10 + 2, f"innocent {deaths}")):
             if message_id in attempts.held_back:
-                attempts.begin_trial({root: message_id})
-        attempts.flush(trees)
+                messages.hold(message_id, ())
+                messages.let_go(partial(emit_again, messages, root))
+            else:
+                messages.add(root, message_id, (), 1, 0)
+        messages.write_journal()
         deaths += 1
     # Once nobody watched, twice it was one of two, three times it was alone.
     assert deaths == 6
@@ -124,12 +144,10 @@ def test_from_one_incarnation_to_the_next(files: Files) -> None:
 
 
 def test_exceptions_are_remembered_with_their_text(files: Files) -> None:
-    first = Attempts(Limits(max_crashes=5), files.journal())
-    first.resume()
-    first.failed("m", Failure(EXCEPTION, "bolt", 3, "node-1:6700", "ValueError: no"))
-    first.end({})
-    second = Attempts(Limits(max_crashes=5), files.journal())
-    second.resume()
+    first = resumed(Limits(max_crashes=5), files)
+    first.attempts.failed("m", Failure(EXCEPTION, "bolt", 3, "node-1:6700", "ValueError: no"))
+    first.end()
+    second = resumed(Limits(max_crashes=5), files).attempts
     assert second.last_failure("m") == Failure(EXCEPTION, "bolt", 3, "node-1:6700", "ValueError: no", 1)
     assert not second.watching
 
@@ -162,12 +180,12 @@ def test_a_million_messages_are_taken_over(files: Files, kind: Any) -> None:
         changed = {ids[n]: table[ids[n]] for n in range(0, count, 1000)}
         journal.append(Changes([], [], changed, ()), lambda: pytest.fail("written anew"))
     journal.end()
-    attempts = Attempts(Limits(3, 5), files.journal())
-    attempts.resume()
-    attempts.flush({})
+    messages = resumed(Limits(3, 5), files)
+    attempts = messages.attempts
+    messages.write_journal()
     assert len(attempts.tries) == count
     assert attempts.tries[kind(4)] == refused[1]._replace(inherited=True)
     assert attempts.held_back == {kind(n) for n in range(count) if n % 3 == 2 or n == 7}
     assert attempts.failed(kind(4), Failure("failed")).attempt == 3
-    attempts.end({})
+    messages.end()
     assert files.loaded().tries.keys() == table.keys()

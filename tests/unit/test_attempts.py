@@ -2,35 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import pytest
 
 import squall.engine.tracking.attempts
 from squall.engine.api.failure import ANOTHER_TUPLE, EXCEPTION, FAILED, HUNG, TIMEOUT, WORKER_DIED, Failure
-from squall.engine.tracking.attempts import Attempts, Changes, Limits, Remembered, Tries, Verdict
+from squall.engine.tracking.attempts import Attempts, Limits, Remembered, Tries, Verdict
 
 REFUSED, RAISED, DIED, LATE = Failure(FAILED), Failure(EXCEPTION), Failure(WORKER_DIED), Failure(TIMEOUT)
 STUCK = Failure(HUNG, "bolt", 2)
 BYSTANDER = Failure(WORKER_DIED, error=ANOTHER_TUPLE)
-
-
-class Notebook:
-    """A journal in memory: what it was given, and what it will say of an earlier incarnation."""
-
-    def __init__(self, left: Remembered | None = None) -> None:
-        self.left = left or Remembered()
-        self.written: list[Changes] = []
-        self.ended = False
-
-    def load(self) -> Remembered:
-        return self.left
-
-    def append(self, changes: Changes, snapshot: Callable[[], Changes]) -> None:
-        self.written.append(changes)
-
-    def end(self) -> None:
-        self.ended = True
 
 
 def after(limits: Limits, *failures: Failure, trials: bool = False) -> Attempts:
@@ -107,13 +87,10 @@ def test_a_crash_brings_a_dead_letter_nearer_only_where_there_is_a_limit() -> No
 
 
 def test_the_healthy_path_is_not_looked_at() -> None:
-    notebook = Notebook()
-    attempts = Attempts(Limits(max_crashes=5), notebook)
-    attempts.resume()
+    attempts = Attempts(Limits(max_crashes=5))
+    attempts.resume(Remembered())
     assert not attempts.alert
-    notebook.written.clear()
-    attempts.flush({1: ("m",)})
-    assert notebook.written == []
+    assert attempts.take_changes() is None
     attempts.failed("m", REFUSED)
     assert attempts.alert
     attempts.forget("m")
@@ -121,50 +98,44 @@ def test_the_healthy_path_is_not_looked_at() -> None:
 
 
 def test_what_changed_is_written_once() -> None:
-    notebook = Notebook()
-    attempts = Attempts(Limits(max_crashes=5), notebook)
-    attempts.resume()
-    notebook.written.clear()
+    attempts = Attempts(Limits(max_crashes=5))
     attempts.failed("m", REFUSED)
     attempts.failed("n", REFUSED)
     attempts.forget("n")
-    attempts.flush({})
-    attempts.flush({})
-    (changes,) = notebook.written
+    changes = attempts.take_changes()
+    assert changes is not None
     assert set(changes.tries) == {"m", "n"}
     assert changes.tries["n"] is None
-    attempts.end({})
-    assert notebook.ended
+    assert attempts.take_changes() is None
 
 
 def test_after_a_death_without_a_word_everything_under_way_gets_a_strike_and_is_watched_from_then_on() -> None:
     left = Remembered({"m": Tries(attempts=1, strikes=1)}, {7: "m", 8: "n"}, unclean=True)
-    notebook = Notebook(left)
-    attempts = Attempts(Limits(max_crashes=5), notebook)
-    attempts.resume()
+    attempts = Attempts(Limits(max_crashes=5))
+    everything = attempts.resume(left)
+    assert everything.tries.keys() == {"m", "n"}
     assert (attempts.tries["m"].strikes, attempts.tries["n"].strikes) == (2, 1)
     assert attempts.held_back == {"m"}
-    notebook.written.clear()
     attempts.emitted(20, "other")
     attempts.emitted(21, "third")
     attempts.answered(20)
-    attempts.flush({21: ("third",)})
-    (changes,) = notebook.written
+    changes = attempts.take_changes()
+    assert changes is not None
     assert (changes.out, changes.answered) == ([(20, "other"), (21, "third")], [20])
 
 
 def test_who_was_on_trial_when_its_spouts_worker_died_is_charged() -> None:
     left = Remembered({"m": Tries(strikes=2)}, {7: "m", 8: "n"}, group=(7,), unclean=True)
-    attempts = Attempts(Limits(max_crashes=5), Notebook(left))
-    attempts.resume()
+    attempts = Attempts(Limits(max_crashes=5))
+    attempts.resume(left)
     assert (attempts.tries["m"].trials, attempts.tries["n"].trials) == (1, 0)
     assert attempts.crashes == 1
 
 
 def test_after_an_explained_end_nobody_is_struck() -> None:
     left = Remembered({"m": Tries(attempts=3, exceptions=3)}, {7: "n"}, unclean=False)
-    attempts = Attempts(Limits(max_crashes=5), Notebook(left))
-    attempts.resume()
+    attempts = Attempts(Limits(max_crashes=5))
+    attempts.resume(left)
     assert "n" not in attempts.tries
     assert not attempts.watching
     assert attempts.failed("m", RAISED).attempt == 4
@@ -176,8 +147,8 @@ def test_the_source_that_reads_a_dead_letter_again_is_told_and_the_message_not_e
     first.buried("m", (1, "x"))
     # In the same incarnation an emit is a decision of the source: a new message.
     assert first.verdict("m", (1, "x")) is Verdict.FREE
-    second = Attempts(Limits(max_crashes=1), Notebook(Remembered(dict(first.tries))))
-    second.resume()
+    second = Attempts(Limits(max_crashes=1))
+    second.resume(Remembered(dict(first.tries)))
     assert second.held_back == {"m"}
     assert second.verdict("m", (1, "x")) is Verdict.DEAD
     # However often it is asked.
@@ -191,8 +162,8 @@ def test_another_message_under_a_dead_ones_id_goes_out() -> None:
     first = Attempts(Limits(max_crashes=1))
     first.failed("m", RAISED)
     first.buried("m", (1, "x"))
-    second = Attempts(Limits(max_crashes=1), Notebook(Remembered(dict(first.tries))))
-    second.resume()
+    second = Attempts(Limits(max_crashes=1))
+    second.resume(Remembered(dict(first.tries)))
     assert second.verdict("m", (2, "x")) is Verdict.FREE
     second.emitted(1, "m")
     assert "m" not in second.tries

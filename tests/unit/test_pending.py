@@ -1,4 +1,4 @@
-"""The pending table: every tree is answered once, time-outs are precise, attempts are counted."""
+"""The open messages of a spout: every tree is answered once, time-outs are precise, attempts are counted."""
 
 from __future__ import annotations
 
@@ -12,8 +12,9 @@ from squall.engine.api.failure import FAILED, TIMEOUT, WORKER_DIED, Failure
 from squall.engine.api.tuple import Tuple
 from squall.engine.clock import NS_PER_SEC, ManualClock
 from squall.engine.report.metrics import SpoutStats
-from squall.engine.tracking.attempts import Attempts, Limits
-from squall.engine.tracking.pending import PendingTable
+from squall.engine.tracking.attempts import Limits
+from squall.engine.tracking.fate import Fate
+from squall.engine.tracking.open_messages import OpenMessages
 from tests.held import early
 from tests.unit.rig import Does, Feeder, Rig, acks, chain, keeps
 
@@ -37,7 +38,7 @@ class Answers(Spout):
         super().on_failure(message_id, failure)
 
 
-class Table(PendingTable):
+class Table(OpenMessages):
     """With everything it talks to."""
 
     def __init__(self, max_attempts: int | None = None, spout: Spout | None = None) -> None:
@@ -50,7 +51,7 @@ class Table(PendingTable):
         super().__init__(
             7, self.spout, self.clock.now_ns, TIMEOUT_SECS * NS_PER_SEC, self.stats,
             lambda *init: self.inits.append(init), self.forgotten.append, lambda *letter: self.given_up.append(letter),
-            Attempts(Limits(max_attempts)),
+            Fate(Limits(max_attempts)),
         )
 
     def emit(self, root: int, message_id: Any) -> None:

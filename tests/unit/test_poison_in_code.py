@@ -19,7 +19,7 @@ from squall.engine.core.closing import close_tasks
 from squall.engine.core.executor import TaskCrashed
 from squall.engine.core.local import LocalRunner
 from squall.engine.errors import FailedTuple
-from squall.engine.tracking.quarantine import Letter
+from squall.engine.tracking.instruction import Letter
 from tests.unit.rig import Does, DoesBasic, Feeder, Rig, acks, chain
 
 

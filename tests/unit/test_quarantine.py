@@ -8,8 +8,9 @@ import pytest
 
 from squall.engine.api.failure import TIMEOUT, WORKER_DIED, Failure
 from squall.engine.flow.routed import Routed
-from squall.engine.tracking.pending import PendingTable
-from squall.engine.tracking.quarantine import Letter, OwnTurn, Quarantine
+from squall.engine.tracking.instruction import Letter
+from squall.engine.tracking.open_messages import OpenMessages
+from squall.engine.tracking.trial_turn import OwnTurn
 from tests.unit.rig import STREAMS, Does, Feeder, Rig, acks, chain, keeps
 
 DIED = Failure(WORKER_DIED, worker="node-1:6701")
@@ -25,7 +26,7 @@ class Lab(Rig):
         ((_, self.task),) = self.core.spout_tasks.values()
 
     @property
-    def table(self) -> PendingTable:
+    def table(self) -> OpenMessages:
         return self.task.pending
 
     def emit(self, *ids: int) -> None:
@@ -83,7 +84,7 @@ class Watched(OwnTurn):
 def hung(**settings: Any) -> tuple[Lab, Watched]:
     """1 and 2 are suspects, 1 is on trial and has timed out in a worker that has not been heard of since."""
     lab, turn = Lab(message_timeout_secs=10, **settings), Watched()
-    lab.table.quarantine = Quarantine(turn)
+    lab.table.turn = turn
     lab.table.forget = lambda root: 2
     lab.emit(1, 2)
     lab.die()
@@ -178,8 +179,8 @@ def test_a_quarantine_leaves_only_the_turn_that_it_asked_for() -> None:
             self.left += 1
 
     lab, turn = Lab(), Noted()
-    lab.table.quarantine = Quarantine(turn)
-    lab.table.quarantine.waiting.append(Letter(7, (7,), lambda: None, due_ns=lab.clock.now_ns() + 10**9))
+    lab.table.turn = turn
+    lab.table.fate.quarantine.waiting.append(Letter(7, (7,), lambda: None, due_ns=lab.clock.now_ns() + 10**9))
     lab.settle()
     assert turn.left == 0
     lab.emit(1)
@@ -195,7 +196,7 @@ def test_only_the_one_that_kills_alone_is_a_dead_letter() -> None:
     lab.emit(1, 2, 3)
     lab.die()
     lab.die()
-    while 2 in [*lab.under_way, *(held.message_id for held in lab.table.quarantine.held)]:
+    while 2 in [*lab.under_way, *(held.message_id for held in lab.table.fate.quarantine.held)]:
         (message_id,) = lab.under_way
         if message_id == 2:
             lab.die()
@@ -285,7 +286,7 @@ class Turn(OwnTurn):
 def test_a_suspect_waits_for_the_topologys_turn() -> None:
     lab = Lab()
     turn = Turn()
-    lab.table.quarantine = Quarantine(turn)
+    lab.table.turn = turn
     lab.emit(1, 2)
     lab.die()
     lab.die()

@@ -1,0 +1,113 @@
+"""What `engine.tracking.fate` has its caller do, in order. Values only.
+
+An instruction that asks for something is answered: its docstring says with what. They are tuples, not dataclasses: to
+make twelve of those takes 4 ms of every start. So compare their types, not only their values.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from squall.engine.api.failure import Failure
+
+
+@dataclass
+class Letter:
+    """A dead letter that was given back."""
+
+    message_id: Any
+    values: Any
+    """A tuple, `Routed` if it is not for the default stream."""
+    settled: Callable[[], None]
+    """Called when it is acked, or in the ledger again."""
+    due_ns: int = 0
+
+
+class Held(NamedTuple):
+    """A message that waits to be emitted."""
+
+    message_id: Any
+    values: Any
+    letter: Letter | None
+
+
+class Note(NamedTuple):
+    """An attempt has failed: write it down among the failures."""
+
+    message_id: Any
+    failure: Failure
+
+
+class Replay(NamedTuple):
+    """Tell the spout of a failed attempt: it may emit the message again."""
+
+    message_id: Any
+    failure: Failure
+
+
+class Hold(NamedTuple):
+    """An attempt of a letter has failed: it is kept here, and goes out again later."""
+
+    letter: Letter
+
+
+class Bury(NamedTuple):
+    """Write the message to the dead-letter ledger."""
+
+    message_id: Any
+    values: Any
+    failure: Failure
+
+
+class TellDead(NamedTuple):
+    """Tell the spout that its message is in the ledger now."""
+
+    message_id: Any
+    failure: Failure
+
+
+class Refuse(NamedTuple):
+    """The spout has emitted what is in the ledger already: tell it so. That attempt has failed."""
+
+    message_id: Any
+    failure: Failure
+
+
+class Settle(NamedTuple):
+    """Nothing more is to be done for a letter; its spout hears nothing of it."""
+
+    letter: Letter
+
+
+class Release(NamedTuple):
+    """Emit what was held. Answered with its root, or why a letter cannot be sent any more."""
+
+    held: Held
+
+
+class BeginTurn(NamedTuple):
+    """Ask for this worker's turn to try suspects. Answered with whether it is its turn now."""
+
+
+class EndTurn(NamedTuple):
+    """Everything on trial has been answered."""
+
+
+class LeaveTurn(NamedTuple):
+    """Nothing more to try here."""
+
+
+class LookRound(NamedTuple):
+    """Answered with whether every worker has come round since then."""
+
+    since_ns: int
+
+
+Instruction = (
+    Note | Replay | Hold | Bury | TellDead | Refuse | Settle | Release | BeginTurn | EndTurn | LeaveTurn | LookRound
+)
+Steps = Generator[Instruction, Any, None]
+"""Instructions of one event. What depends on one of them happens when it was carried out and its answer sent in: a
+caller that is ended in between has done what was said before, and nothing after."""

@@ -1,0 +1,307 @@
+"""The open messages of one spout task: under way, or held back until they may be.
+
+Guarantees
+    * Each tree is answered once: whoever removes it from the pending table first (ack, failure, timeout) wins, what
+      comes later finds nothing. An attempt has a root of its own, so an answer to an earlier one cannot touch it.
+    * What `engine.tracking.fate` decides is carried out in order: a message that has failed too often goes to the
+      ledger, and the spout is told, once.
+    * Every answer is in the account before the spout hears of it.
+
+Decides nothing. One thread: the spout's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from typing import Any
+
+from squall.engine.api.component import Spout
+from squall.engine.api.failure import FAILED as REFUSED
+from squall.engine.api.failure import WORKER_DIED, Failure
+from squall.engine.errors import ComponentError
+from squall.engine.foreign.identity import key_of
+from squall.engine.foreign.text import message_of
+from squall.engine.report.account import ACKED, DEAD_LETTERS, FAILED
+from squall.engine.report.metrics import SpoutStats
+from squall.engine.tracking.attempts import Changes, Journal
+from squall.engine.tracking.fate import Fate
+from squall.engine.tracking.instruction import (
+    BeginTurn,
+    Bury,
+    EndTurn,
+    Held,
+    Hold,
+    Instruction,
+    LeaveTurn,
+    Letter,
+    LookRound,
+    Note,
+    Refuse,
+    Release,
+    Replay,
+    Settle,
+    Steps,
+    TellDead,
+)
+from squall.engine.tracking.pending import PendingTable
+from squall.engine.tracking.trial_turn import OwnTurn, TrialTurn
+
+Init = Callable[[int, int, int, int], None]
+"""(root, xor, spout task, mask) -> None: tells the acker of a new tree."""
+Send = Callable[[Any, Any], int]
+"""(message id, values) -> root: emits what was held back."""
+
+
+class OpenMessages:
+    """The hands of a spout task's `Fate`."""
+
+    __slots__ = (
+        "_account", "_acked", "_init", "_journal", "_stats", "_table", "_task", "attempts", "emitted_again", "fate",
+        "forget", "give_up", "note", "now_ns", "spout", "trees", "turn",
+    )
+
+    def __init__(
+        self, task: int, spout: Spout, now_ns: Callable[[], int], timeout_ns: int, stats: SpoutStats, init: Init,
+        forget: Callable[[int], int], give_up: Callable[[Any, Any, Failure], None],
+        fate: Fate | None = None, turn: TrialTurn | None = None, journal: Journal | None = None,
+        note: Callable[[Any, Failure], None] = lambda message_id, failure: None,
+    ) -> None:
+        self._task = task
+        self.spout = spout
+        """Who is told of answers: the user's object, or what stands before it (see `engine.core.watching`)."""
+        self.now_ns = now_ns
+        self._stats = stats
+        self._account = stats.account
+        self._acked = stats.account[ACKED]
+        """What is written there. To read it back costs more than everything else about an ack."""
+        self.emitted_again = 0
+        """Attempts that the engine began, not the spout: of dead letters that were given back."""
+        self._init = init
+        self.forget = forget
+        """root -> mask of the workers that hold a part of the tree, -1 if nobody here knows: it is given up."""
+        self.give_up = give_up
+        """Called with (message id, values, failure) of each new dead letter."""
+        self.fate = Fate() if fate is None else fate
+        self.attempts = self.fate.attempts
+        self.turn: TrialTurn = OwnTurn() if turn is None else turn
+        self._journal = journal
+        self.note = note
+        """Called with (message id, failure) of each failure."""
+        self._table = PendingTable(timeout_ns)
+        self.trees = self._table.trees
+        """The table's own."""
+
+    def __len__(self) -> int:
+        """Messages that wait for an answer, or to be emitted."""
+        quarantine = self.fate.quarantine
+        return len(self.trees) + len(quarantine.held) + len(quarantine.waiting)
+
+    # ---- what is emitted ----
+
+    def add(self, root: int, message_id: Any, values: Any, xor: int, mask: int) -> None:
+        """A tree was emitted: `xor` of its first edges, sent to the workers of `mask`."""
+        now = self.now_ns()
+        self.trees[root] = (message_id, now, now, values)
+        if self.attempts.alert and self.fate.emitted(root, message_id, values):
+            self._stats.replayed += 1
+        self._init(root, xor, self._task, mask)
+
+    def hold(self, message_id: Any, values: Any) -> None:
+        """The spout emitted what must not go out at once."""
+        self.fate.hold(message_id, values)
+
+    def give_back(self, letter: Letter) -> None:
+        """A dead letter is to be emitted again, as if it had never failed."""
+        self.emitted_again += 1
+        self.fate.given_back(letter)
+
+    def answer_untracked(self, message_id: Any) -> None:
+        """No ackers: acked as it is emitted (Storm's rule), and not counted."""
+        self.spout.ack(message_id)
+
+    # ---- what is answered ----
+
+    def acked(self, root: int) -> None:
+        """The acker says that the tree is processed."""
+        tree = self.trees.pop(root, None)
+        if tree is None:
+            return
+        message_id, emitted_ns, _, values = tree
+        # Before the spout hears of it: what it makes durable must not be missing in the account, whoever dies next.
+        self._acked = acked = self._acked + 1
+        self._account[ACKED] = acked
+        now_ns = self.now_ns()
+        self._stats.observe_ns(now_ns - emitted_ns)
+        if self.attempts.alert and (steps := self.fate.acked(root, message_id, values, now_ns)):
+            self._carry_out_all(steps)
+            if isinstance(steps[-1], Settle):
+                return
+        try:
+            self.spout.ack(message_id)
+        except BaseException:
+            # It did not take the answer: its successor will emit the message again. Were it counted, a spout that
+            # raises again and again would seem to get on.
+            self._acked -= 1
+            self._account[ACKED] = self._acked
+            raise
+
+    def failed(self, root: int, failure: Failure) -> None:
+        """The tree failed; the spout is told, or the message given up when it has failed too often."""
+        tree = self.trees.pop(root, None)
+        if tree is not None:
+            self._carry_out(self.fate.failed(root, tree[0], tree[3], failure, self.now_ns()))
+
+    def charge(self, root: int, failure: Failure) -> None:
+        """The worker is about to end by an error in this tree."""
+        tree = self.trees.pop(root, None)
+        if tree is not None:
+            self._account[FAILED] += 1
+            self._carry_out_all(self.fate.charged(root, tree[0], tree[3], failure, self.now_ns()))
+        else:
+            self.charge_late(root, failure)
+
+    def charge_late(self, root: int, failure: Failure) -> None:
+        """A worker has ended by an error in this tree, which may have timed out before."""
+        self._carry_out_all(self.fate.charged_late(root, failure))
+
+    def worker_died(self, dead: int, failure: Failure, held: Collection[int]) -> None:
+        """The worker of that bit died without a word; `held`: roots of trees that it held and that are about to fail by
+        its death."""
+        keys = (key_of(tree[0], tree[3]) for root, tree in self.trees.items() if root in held)
+        self.fate.worker_died(dead, failure, keys)
+
+    def acker_died(self, is_its: Callable[[int], bool], failure: Failure | None = None) -> None:
+        """Fail every tree whose acker is gone; `is_its(root)` says which."""
+        for root in [root for root in self.trees if is_its(root)]:
+            self.failed(root, failure or Failure(WORKER_DIED))
+
+    def unreplayed(self, waiting: int) -> int:
+        """Messages that failed, and that the spout, which holds `waiting` for a retry, did not emit again. Counted
+        where nothing is open; until then it may still do so."""
+        return 0 if self else max(0, self.attempts.failed_here - waiting)
+
+    # ---- time ----
+
+    def reset(self, root: int) -> None:
+        """Count the tree's timeout from now."""
+        self._table.reset(root, self.now_ns())
+
+    @property
+    def due_ns(self) -> int:
+        """`expire` has nothing to do before this."""
+        return self._table.due_ns
+
+    @property
+    def next_deadline_ns(self) -> int | None:
+        """When the earliest tree times out."""
+        return self._table.next_deadline_ns
+
+    def expire(self) -> int:
+        """Fail every tree whose time is up; how many."""
+        now = self.now_ns()
+        overdue = self._table.overdue(now)
+        for root in overdue:
+            self._stats.timed_out += 1
+            message_id, _, _, values = self.trees.pop(root)
+            self._carry_out(self.fate.expired(root, message_id, values, self.forget(root), now))
+        return len(overdue)
+
+    def let_go(self, send: Send) -> bool:
+        """Emit what is held back and may go; whether a message went out, or to the ledger."""
+        steps, answer, moved = self.fate.time(self.now_ns()), None, False
+        while (step := _next(steps, answer)) is not None:
+            moved = moved or isinstance(step, Release | Bury | Refuse)
+            answer = self._release(step.held, send) if isinstance(step, Release) else self._do(step)
+        return moved
+
+    # ---- what survives ----
+
+    def resume(self, worker: str) -> None:
+        """Take over what the task's earlier incarnation left, before anything is emitted."""
+        if self._journal is not None:
+            everything = self.attempts.resume(self._journal.load(), worker)
+            self._journal.append(everything, lambda: everything)
+
+    def write_journal(self) -> None:
+        """Write down what has changed since the last time, before what was emitted can do harm. Once a turn."""
+        changes = self.attempts.take_changes()
+        if changes is not None and self._journal is not None:
+            self._journal.append(changes, self._everything)
+
+    def _everything(self) -> Changes:
+        return self.attempts.snapshot(self.trees)
+
+    def end(self) -> None:
+        """The incarnation ends in order, or by an error that has been charged to its message."""
+        self.write_journal()
+        if self._journal is not None:
+            self._journal.end()
+
+    # ---- the hands ----
+
+    def _carry_out(self, steps: Steps) -> None:
+        answer = None
+        while (step := _next(steps, answer)) is not None:
+            answer = self._do(step)
+
+    def _carry_out_all(self, steps: Collection[Instruction]) -> None:
+        for step in steps:
+            self._do(step)
+
+    def _do(self, step: Instruction) -> bool | None:
+        """Carry an instruction out; the answer, if it wants one."""
+        match step:
+            case Note(message_id, failure):
+                self.note(message_id, failure)
+            case Replay(message_id, failure):
+                self._account[FAILED] += 1
+                self.spout.on_failure(message_id, failure)
+            case Bury(message_id, values, failure):
+                self.give_up(message_id, values, failure)
+                self._account[DEAD_LETTERS] += 1
+            case TellDead(message_id, failure):
+                self.spout.on_dead_letter(message_id, failure)
+            case Refuse(message_id, failure):
+                self._account[FAILED] += 1
+                self.spout.on_dead_letter(message_id, failure)
+            case Hold():
+                self._account[FAILED] += 1
+                self.emitted_again += 1
+            case Settle(letter):
+                letter.settled()
+            case _:
+                return self._take_turn(step)
+        return None
+
+    def _take_turn(self, step: Instruction) -> bool | None:
+        """Carry out what concerns this worker's turn to try suspects."""
+        match step:
+            case BeginTurn():
+                return self.turn.begin()
+            case LookRound(since_ns):
+                return self.turn.turned_since(since_ns)
+            case EndTurn():
+                self.turn.end()
+            case LeaveTurn():
+                self.turn.leave()
+        return None
+
+    @staticmethod
+    def _release(held: Held, send: Send) -> int | Failure:
+        """Emit what was held."""
+        try:
+            return send(held.message_id, held.values)
+        except ComponentError as error:
+            if held.letter is None:
+                raise
+            # The topology is not the one the letter was written by: its stream or fields have gone.
+            return Failure(REFUSED, error=message_of(error))
+
+
+def _next(steps: Steps, answer: bool | int | Failure | None) -> Instruction | None:
+    """The next instruction, None after the last one. What users' code raises never passes through here: a StopIteration
+    of theirs is not taken for the end."""
+    try:
+        return steps.send(answer)
+    except StopIteration:
+        return None
