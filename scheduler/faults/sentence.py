@@ -49,6 +49,19 @@ def parse(line: str) -> Fault:
     return _Parser(line).fault()
 
 
+def clause_of(name: str, text: str) -> dict[str, Any]:
+    """What one clause sets of a Fault, written as its first word (or "times") and the rest. UsageError if nothing."""
+    parser = _Parser(text)
+    parser.left = words_of(text)
+    if name == "times":
+        parser._times()
+    else:
+        _READERS[name](parser)
+    if parser.left:
+        raise UsageError(f"{name} {text[:80]!r} is not understood from {parser.left[0][:80]!r} on")
+    return parser.given
+
+
 @dataclass(slots=True)
 class _Parser:
     line: str
@@ -89,7 +102,7 @@ class _Parser:
             self.left.pop(0)
             self._set_param(FRAMES, self._next("a kind of frames"))
         elif second == "times":
-            self._set("times", self._count("how many times"), "how many times")
+            self._times()
             self.left.pop(0)
         elif _PERCENT.fullmatch(word):
             self._probability()
@@ -124,6 +137,9 @@ class _Parser:
         self.params[name] = value
 
     # ---- clauses, without their first word ----
+
+    def _times(self) -> None:
+        self._set("times", self._count("how many times"), "how many times")
 
     def _at(self) -> None:
         when: When

@@ -1,0 +1,198 @@
+"""A fault plan: faults from a file and from the command line, with where each was written.
+
+::
+
+    seed: 7
+    for: 60s
+    faults:
+      - kill worker count[0] at 3s
+      - fault: partition
+        targets: [node-1, node-2]
+        at: 2s
+        for: 3s
+        every: 10s
+
+A fault is a line (see `scheduler.faults.sentence`), or keys: fault, target or targets, the clauses of a line (at,
+after, every, times, for, probability, seed), and its parameters by their names.
+
+Guarantees: a plan that was made is one that can be carried out; else PlanMistakes names every mistake, each with where
+it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from squall.engine.errors import UsageError
+from squall.scheduler.faults.check import mistakes_of
+from squall.scheduler.faults.fault import Fault, Value, shown
+from squall.scheduler.faults.plan_file import Mapping, Node, PlanError, Scalar, Sequence, read_bytes, read_nodes
+from squall.scheduler.faults.sentence import clause_of, parse, value_of
+from squall.scheduler.faults.target import parse_targets
+from squall.scheduler.faults.view import View
+from squall.scheduler.faults.words import words_of
+
+DEFAULT_SEED = 0
+_CLAUSES = ("at", "after", "every", "times", "for", "probability", "seed")
+_FAULT_KEYS = ("fault", "target", "targets", *_CLAUSES)
+_PLAN_KEYS = ("faults", "seed", "for")
+
+
+class PlanMistakes(UsageError):
+    """What is wrong with a plan, one line each."""
+
+    def __init__(self, mistakes: Iterable[str]) -> None:
+        self.mistakes = tuple(mistakes)
+        super().__init__("; ".join(self.mistakes))
+
+    def __reduce__(self) -> tuple[type[PlanMistakes], tuple[tuple[str, ...]]]:
+        return type(self), (self.mistakes,)
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Faults that can be carried out."""
+
+    faults: tuple[Fault, ...]
+    seed: int = DEFAULT_SEED
+    for_secs: float | None = None
+    """When it ends, whatever is still to come; None: with its last fault."""
+
+
+class Where(NamedTuple):
+    """Where something was written."""
+
+    source: str
+    line: int = 0
+    """0: the command line has none."""
+
+    def __str__(self) -> str:
+        return f"{self.source}:{self.line}" if self.line else self.source
+
+
+@dataclass(slots=True)
+class Draft:
+    """What was read, with its mistakes."""
+
+    faults: list[tuple[Where, Fault]] = field(default_factory=list)
+    mistakes: list[tuple[Where, str]] = field(default_factory=list)
+    seed: int = DEFAULT_SEED
+    for_secs: float | None = None
+
+    def add_line(self, line: str, source: str) -> None:
+        """A fault of the command line."""
+        try:
+            self.faults.append((Where(source), parse(line)))
+        except UsageError as error:
+            self.mistakes.append((Where(source), str(error)))
+
+    def add_file(self, path: Path) -> None:
+        """All faults of a file."""
+        try:
+            self._add_nodes(read_nodes(read_bytes(path)), str(path))
+        except UsageError as error:
+            line = error.line if isinstance(error, PlanError) else 0
+            self.mistakes.append((Where(str(path), line), str(error)))
+
+    def checked(self, view: View | None = None, for_secs: float | None = None) -> Plan:
+        """The plan. `for_secs`: when what it is for ends. PlanMistakes names all that is wrong."""
+        ends_secs = self.for_secs if for_secs is None else min(for_secs, self.for_secs or for_secs)
+        for where, fault in self.faults:
+            found = mistakes_of(fault, view, has_end=ends_secs is not None)
+            self.mistakes += [(where, mistake) for mistake in found]
+        if self.mistakes:
+            self.mistakes.sort(key=lambda mistake: mistake[0].line)
+            raise PlanMistakes(f"{where}: {text}" for where, text in self.mistakes)
+        return Plan(tuple(fault for _, fault in self.faults), self.seed, ends_secs)
+
+    def _add_nodes(self, node: Node | None, path: str) -> None:
+        if not isinstance(node, Mapping):
+            line = 1 if node is None else node.line
+            raise PlanError(line, f"a plan has the keys {', '.join(_PLAN_KEYS)}; this one has none")
+        self._note(path, _unknown(node, _PLAN_KEYS))
+        for key in ("seed", "for"):
+            if key in node.entries:
+                line, value = node.entries[key]
+                try:
+                    given = clause_of(key, _text(value, key))
+                    self.seed, self.for_secs = given.get("seed", self.seed), given.get("for_secs", self.for_secs)
+                except UsageError as error:
+                    self._note(path, [(line, str(error))])
+        line, faults = node.entries.get("faults", (node.line, None))
+        if not isinstance(faults, Sequence) or not faults.items:
+            self._note(path, [(line, "a plan has a list of faults: one or more, each behind a dash")])
+            return
+        for item in faults.items:
+            self._add_fault(item, path)
+
+    def _add_fault(self, node: Node, path: str) -> None:
+        try:
+            match node:
+                case Scalar(line, text):
+                    fault = parse(text)
+                case Mapping(line):
+                    fault, mistakes = _fault_of(node)
+                    self._note(path, mistakes)
+                    if not fault.kind:
+                        return
+                case _:
+                    raise PlanError(node.line, "a fault is a line, or keys; this is a list")
+        except UsageError as error:
+            self._note(path, [(node.line, str(error))])
+        else:
+            self.faults.append((Where(path, line), fault))
+
+    def _note(self, path: str, mistakes: Iterable[tuple[int, str]]) -> None:
+        self.mistakes += [(Where(path, line), mistake) for line, mistake in mistakes]
+
+
+def _unknown(node: Mapping, known: tuple[str, ...]) -> Iterator[tuple[int, str]]:
+    for key, (line, _) in node.entries.items():
+        if key not in known:
+            yield line, f"key {shown(key)} is unknown; keys are {', '.join(known)}"
+
+
+def _text(node: Node, key: str) -> str:
+    if not isinstance(node, Scalar):
+        raise UsageError(f"{key} is a list or has keys; allowed: text or a number")
+    return node.text
+
+
+def _fault_of(node: Mapping) -> tuple[Fault, list[tuple[int, str]]]:
+    """The fault that is written as keys, and the mistakes in it. With mistakes, it is as much as could be read: without
+    its clauses, which may belong together."""
+    mistakes: list[tuple[int, str]] = []
+    given: dict[str, Any] = {}
+    params: dict[str, Value] = {}
+    targets: list[str] = []
+    kind = ""
+    for key, (line, value) in node.entries.items():
+        try:
+            if key == "fault":
+                kind = _text(value, key)
+            elif key in ("target", "targets"):
+                targets += _targets_of(value, key)
+            elif key in _CLAUSES:
+                given = _joined(given, clause_of(key, _text(value, key)))
+            else:
+                text = _text(value, key)
+                params[key] = text if isinstance(value, Scalar) and value.is_quoted else value_of(text)
+        except UsageError as error:
+            mistakes.append((line, str(error)))
+    if "fault" not in node.entries:
+        mistakes.append((node.line, f"key fault is missing; keys are {', '.join(_FAULT_KEYS)}, and parameters"))
+    return Fault(kind=kind, targets=tuple(targets), params=params, **({} if mistakes else given)), mistakes
+
+
+def _joined(given: dict[str, Any], more: dict[str, Any]) -> dict[str, Any]:
+    if twice := given.keys() & more.keys():
+        raise UsageError(f"{', '.join(twice)} is said twice")
+    return {**given, **more}
+
+
+def _targets_of(node: Node, key: str) -> list[str]:
+    items = node.items if isinstance(node, Sequence) else (node,)
+    return [str(target) for item in items for target in parse_targets(words_of(_text(item, key)))]

@@ -1,0 +1,131 @@
+"""A fault plan as YAML, read strictly: text with lines, and nothing of YAML that does not belong in a plan.
+
+Guarantees: bounded in size, depth and time whatever the file holds. Aliases, tags, a key twice, several documents,
+control characters and text that is not UTF-8 are mistakes with a line. Values stay text: what a number or a time is,
+the plan language says, not YAML.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeAlias
+
+from squall.engine.errors import UsageError
+
+if TYPE_CHECKING:
+    import yaml
+
+MAX_BYTES = 256 * 1024
+"""Of a plan: some thousand faults. The reader takes about a second for as much."""
+MAX_DEPTH = 5
+"""Plan, list of faults, fault, list of targets, target."""
+
+
+@dataclass(frozen=True, slots=True)
+class Scalar:
+    line: int
+    text: str
+    is_quoted: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Sequence:
+    line: int
+    items: tuple[Node, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Mapping:
+    line: int
+    entries: dict[str, tuple[int, Node]]
+    """Key -> its line and value."""
+
+
+Node: TypeAlias = Scalar | Sequence | Mapping
+
+
+class PlanError(UsageError):
+    """A mistake on a line of a plan."""
+
+    def __init__(self, line: int, text: str) -> None:
+        self.line = line
+        super().__init__(text)
+
+
+def read_bytes(path: Path) -> bytes:
+    """What is in the file. UsageError if it cannot be read or is too big to be a plan."""
+    try:
+        with path.open("rb") as file:
+            data = file.read(MAX_BYTES + 1)
+    except OSError as error:
+        raise UsageError(f"cannot read it: {error.strerror}") from None
+    if len(data) > MAX_BYTES:
+        raise UsageError(f"it is longer than {MAX_BYTES // 1024} KiB, which is no plan")
+    return data
+
+
+def read_nodes(data: bytes) -> Node | None:
+    """The one document; None for an empty one. PlanError for the first mistake."""
+    import yaml
+
+    try:
+        text = data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise PlanError(data.count(b"\n", 0, error.start) + 1, "is not UTF-8") from None
+    try:
+        return _document(yaml.parse(text, Loader=yaml.SafeLoader))
+    except yaml.reader.ReaderError as error:
+        line = text.count("\n", 0, error.position) + 1
+        raise PlanError(line, f"holds a character that no plan may hold: {chr(error.character)!a}") from None
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        parts = [part for part in (error.context, error.problem) if part]
+        raise PlanError(mark.line + 1 if mark else 1, f"is not YAML: {', '.join(parts)}") from None
+
+
+def _document(events: Iterator[yaml.Event]) -> Node | None:
+    import yaml
+
+    found: Node | None = None
+    for event in events:
+        if isinstance(event, yaml.DocumentStartEvent):
+            if found is not None:
+                raise PlanError(_line(event), "begins a second document; a plan is one")
+        elif isinstance(event, yaml.NodeEvent):
+            found = _node(event, events, 1)
+    return None if isinstance(found, Scalar) and not found.text and not found.is_quoted else found
+
+
+def _node(event: yaml.NodeEvent, events: Iterator[yaml.Event], depth: int) -> Node:
+    import yaml
+
+    line = _line(event)
+    if isinstance(event, yaml.AliasEvent) or event.anchor is not None:
+        raise PlanError(line, f"holds an alias or anchor ({event.anchor[:40]!r}); write it out")
+    if getattr(event, "tag", None) is not None:
+        raise PlanError(line, f"holds a tag ({event.tag[:40]!r}); allowed are text, lists and keys")
+    if depth > MAX_DEPTH:
+        raise PlanError(line, "is nested too deep for a plan")
+    if isinstance(event, yaml.ScalarEvent):
+        return Scalar(line, event.value, event.style is not None)
+    if isinstance(event, yaml.SequenceStartEvent):
+        items = []
+        while not isinstance(item := next(events), yaml.SequenceEndEvent):
+            items.append(_node(item, events, depth + 1))
+        return Sequence(line, tuple(items))
+    entries: dict[str, tuple[int, Node]] = {}
+    while not isinstance(item := next(events), yaml.MappingEndEvent):
+        key = _node(item, events, depth + 1)
+        if not isinstance(key, Scalar):
+            raise PlanError(key.line, "has a list as a key; a key is text")
+        if key.text in entries:
+            raise PlanError(key.line, f"has the key {key.text[:80]!r} twice")
+        entries[key.text] = key.line, _node(next(events), events, depth + 1)
+    return Mapping(line, entries)
+
+
+def _line(event: yaml.Event) -> int:
+    line: int = event.start_mark.line
+    return line + 1

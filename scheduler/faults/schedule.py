@@ -1,0 +1,185 @@
+"""When faults begin and end: a plan as a machine that is told what happened and says what to do.
+
+Guarantees
+    * The same faults, seed and events give the same instructions.
+    * Every Begin of a fault that lasts is followed by exactly one End of its id, at the latest by `heal`; after `heal`
+      nothing begins any more.
+    * Between two occurrences of one fault lie `every_secs` or more, however late the first was.
+
+Seconds count from the start of the plan, on whatever clock the caller has. One thread.
+"""
+
+from __future__ import annotations
+
+import heapq
+import random
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+from squall.engine.errors import ClusterError
+from squall.scheduler.faults.check import kind_of
+from squall.scheduler.faults.fault import AfterAcked, AfterSecs, AtPoint, Fault
+from squall.scheduler.faults.resolution import draw_all
+from squall.scheduler.faults.target import AnyTarget, parse_target
+from squall.scheduler.faults.view import View
+
+AGAIN_SECS = 0.1
+"""After which an occurrence is tried again whose targets are not there."""
+
+
+@dataclass(frozen=True, slots=True)
+class Begin:
+    """Carry a fault out now."""
+
+    id: int
+    number: int
+    """Of the fault in the plan, from 0."""
+    fault: Fault
+    """As it was asked for."""
+    targets: tuple[str, ...]
+    """With those drawn that are random."""
+    at_secs: float
+    ends_secs: float | None
+    """None: it is over at once."""
+    seed: int
+    """Of what it draws itself: which tuples, which frames."""
+
+
+@dataclass(frozen=True, slots=True)
+class End:
+    """Undo a fault now."""
+
+    id: int
+    at_secs: float
+
+
+Instruction: TypeAlias = Begin | End
+
+
+@dataclass(slots=True)
+class _Course:
+    """One fault of the plan, and how far it is."""
+
+    fault: Fault
+    lasts_secs: float | None
+    targets: list[AnyTarget]
+    rng: random.Random
+    begun: int = 0
+    passes: int = 0
+
+    @property
+    def is_over(self) -> bool:
+        if self.fault.times is not None:
+            return self.begun >= self.fault.times
+        return self.begun > 0 and self.fault.every_secs is None
+
+
+@dataclass(slots=True)
+class Schedule:
+    """The faults of one plan. `turn` whenever time has passed or messages were acked."""
+
+    faults: Sequence[Fault]
+    seed: int
+    _courses: list[_Course] = field(default_factory=list)
+    _due: list[tuple[float, int]] = field(default_factory=list)
+    """When, and which course: what begins by the clock."""
+    _waiting: list[int] = field(default_factory=list)
+    """Courses that begin by a number of acked messages."""
+    _in_force: list[tuple[float, int]] = field(default_factory=list)
+    """Until when, and which id."""
+    _last_id: int = 0
+    _healed: bool = False
+
+    def __post_init__(self) -> None:
+        for number, fault in enumerate(self.faults):
+            rng = random.Random(f"{self.seed}/{number}" if fault.seed is None else fault.seed)
+            targets = [parse_target(target) for target in fault.targets]
+            self._courses.append(_Course(fault, kind_of(fault).ends_after_secs(fault), targets, rng))
+            match fault.when:
+                case AfterSecs(secs):
+                    heapq.heappush(self._due, (secs, number))
+                case AfterAcked():
+                    self._waiting.append(number)
+
+    @property
+    def next_secs(self) -> float | None:
+        """When the clock has something to do next; None: only events do."""
+        times = [entry[0][0] for entry in (self._due, self._in_force) if entry]
+        return min(times, default=None)
+
+    @property
+    def is_over(self) -> bool:
+        """Nothing begins any more, and nothing is in force."""
+        return self._healed or (not self._in_force and all(course.is_over for course in self._courses))
+
+    def turn(self, now_secs: float, acked: int, view: View) -> list[Instruction]:
+        """What is to be done, in this order."""
+        found: list[Instruction] = list(self._ends(now_secs))
+        if self._healed:
+            return found
+        for number in [number for number in self._waiting if self._is_reached(number, acked)]:
+            self._waiting.remove(number)
+            heapq.heappush(self._due, (now_secs, number))
+        due = []
+        while self._due and self._due[0][0] <= now_secs:
+            due.append(heapq.heappop(self._due)[1])
+        for number in due:
+            found += self._begin(number, now_secs, view)
+        return found
+
+    def passed(self, point: str, now_secs: float, view: View) -> list[Instruction]:
+        """What is to be done because a fault point was passed."""
+        found: list[Instruction] = []
+        for number, course in enumerate(self._courses):
+            when = course.fault.when
+            if self._healed or not isinstance(when, AtPoint) or when.name != point:
+                continue
+            course.passes += 1
+            if course.passes == when.nth_pass:
+                found += self._begin(number, now_secs, view)
+        return found
+
+    def heal(self, now_secs: float) -> list[Instruction]:
+        """End everything, for good."""
+        self._healed = True
+        self._due.clear()
+        self._waiting.clear()
+        ends: list[Instruction] = [End(id_, now_secs) for _, id_ in sorted(self._in_force)]
+        self._in_force.clear()
+        return ends
+
+    def postpone(self, begin: Begin) -> None:
+        """A fault could not be carried out, because its targets are away: try again soon."""
+        self._in_force = [entry for entry in self._in_force if entry[1] != begin.id]
+        heapq.heapify(self._in_force)
+        self._courses[begin.number].begun -= 1
+        if not self._healed:
+            self._due = [entry for entry in self._due if entry[1] != begin.number]
+            heapq.heapify(self._due)
+            heapq.heappush(self._due, (begin.at_secs + AGAIN_SECS, begin.number))
+
+    def _is_reached(self, number: int, acked: int) -> bool:
+        when = self._courses[number].fault.when
+        return isinstance(when, AfterAcked) and acked >= when.tuples
+
+    def _begin(self, number: int, now_secs: float, view: View) -> list[Instruction]:
+        course = self._courses[number]
+        fault = course.fault
+        try:
+            targets = tuple(str(target) for target in draw_all(course.targets, view, course.rng))
+        except ClusterError:
+            heapq.heappush(self._due, (now_secs + AGAIN_SECS, number))
+            return []
+        course.begun += 1
+        self._last_id += 1
+        ends_secs = None if course.lasts_secs is None else now_secs + course.lasts_secs
+        if ends_secs is not None:
+            heapq.heappush(self._in_force, (ends_secs, self._last_id))
+        if fault.every_secs is not None and not course.is_over:
+            heapq.heappush(self._due, (now_secs + fault.every_secs, number))
+        return [Begin(self._last_id, number, fault, targets, now_secs, ends_secs, course.rng.getrandbits(63))]
+
+    def _ends(self, now_secs: float) -> Iterator[End]:
+        while self._in_force and self._in_force[0][0] <= now_secs:
+            yield End(heapq.heappop(self._in_force)[1], now_secs)

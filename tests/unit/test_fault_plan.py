@@ -1,0 +1,237 @@
+"""Fault plans: what a file says, and every mistake of it with its line."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from squall.scheduler.faults.fault import AfterAcked, AfterSecs, AtPoint, Fault
+from squall.scheduler.faults.plan import Draft, Plan, PlanMistakes
+from squall.scheduler.faults.plan_file import MAX_BYTES, PlanError, read_nodes
+from tests.unit.test_fault_resolution import UNPLACED, VIEW
+
+pytest.importorskip("yaml", reason="the environment is older than the dependency")
+
+GOOD = """\
+# what a plan may hold
+seed: 7
+for: 60s
+faults:
+  - kill worker count[0] at 3s
+  - "drop 5% of data for 10s"
+  - fault: partition
+    targets: [node-1, node-2]
+    at: 2s
+    for: 3s
+    every: 10s
+  - {fault: kill, target: random worker of count, after: 10000 acked}
+  - fault: poison
+    target: count
+    field: word
+    equals: "5"
+    for: 500ms
+    seed: 3
+  - fault: slow
+    target:
+      - count
+      - split, lines
+    ms: 5
+    probability: 10%
+    at: 1m
+  - fault: kill
+    target: count
+    at: point worker.send 3
+"""
+FAULTS = (
+    Fault("kill", ("worker count[0]",), AfterSecs(3)),
+    Fault("drop", for_secs=10, probability=0.05, params={"frames": "data"}),
+    Fault("partition", ("node-1", "node-2"), AfterSecs(2), every_secs=10, for_secs=3),
+    Fault("kill", ("random worker of count",), AfterAcked(10000)),
+    Fault("poison", ("count",), for_secs=0.5, params={"field": "word", "equals": "5"}, seed=3),
+    Fault("slow", ("count", "split", "lines"), AfterSecs(60), probability=0.1, params={"ms": 5}),
+    Fault("kill", ("count",), AtPoint("worker.send", 3)),
+)
+
+
+def said(draft: Draft) -> list[str]:
+    with pytest.raises(PlanMistakes) as caught:
+        draft.checked(VIEW)
+    return list(caught.value.mistakes)
+
+
+def mistakes(text: str | bytes, tmp_path: Path) -> list[str]:
+    """Without the name of the file: "4: ..."."""
+    path = tmp_path / "plan.yaml"
+    path.write_bytes(text.encode() if isinstance(text, str) else text)
+    draft = Draft()
+    draft.add_file(path)
+    found = said(draft)
+    assert all(mistake.isprintable() and len(mistake) < 600 for mistake in found)
+    return [mistake.removeprefix(f"{path}:") for mistake in found]
+
+
+def test_what_a_plan_may_hold(tmp_path: Path) -> None:
+    path = tmp_path / "plan.yaml"
+    path.write_text(GOOD)
+    draft = Draft()
+    draft.add_file(path)
+    assert draft.checked(VIEW) == Plan(FAULTS, 7, 60)
+    assert str(draft.faults[2][0]) == f"{path}:7"
+
+
+def test_lines_of_the_command_line_join_it(tmp_path: Path) -> None:
+    path = tmp_path / "plan.yaml"
+    path.write_text("faults: [kill count]")
+    draft = Draft()
+    draft.add_file(path)
+    draft.add_line("kill split every 1s", "--fault 1")
+    assert [fault.targets for fault in draft.checked(VIEW, 5).faults] == [("count",), ("split",)]
+    draft.add_line("kil split", "--fault 2")
+    draft.add_line("kill at", "--fault 3")
+    with pytest.raises(PlanMistakes) as caught:
+        draft.checked(VIEW, 5)
+    assert [mistake[:30] for mistake in caught.value.mistakes] == [
+        "--fault 3: 'kill at' is not un", "--fault 2: fault 'kil' is unkn",
+    ]  # fmt: skip
+
+
+def test_the_earlier_end_holds() -> None:
+    draft = Draft(for_secs=9)
+    assert draft.checked(None, 5).for_secs == 5
+    assert draft.checked(None, 50).for_secs == 9
+    assert draft.checked(None).for_secs == 9
+    assert Draft().checked(None, 5).for_secs == 5
+    assert Draft().checked(None).for_secs is None
+
+
+def test_every_mistake_is_named_at_once_with_its_line(tmp_path: Path) -> None:
+    found = mistakes(
+        """\
+sead: 7
+seed: -1
+for: 3 weeks
+faults:
+  - kil count
+  - kill cuont
+  - kill count for 3 weeks
+  - fault: stop
+    target: [count, "count[9]"]
+    for: 3 weeks
+    every: soon
+    tmies: 3
+  - target: count
+  - [kill, count]
+  - stop count for 3s every 1s
+  - kill count every 1s
+  - exception in count with probability 0.5 ms=3
+  - slow count ms=0
+  - poison count field=word equals=1 matches=(
+  - kill count at point worker.sned
+  - stop count at point worker.send
+  - kill count for 3s
+  - kill count 3 times
+  - kill count with probability 0.5
+  - drop 5% of nonsense
+  - poison count
+""",
+        tmp_path,
+    )
+    expected = [
+        "1: key 'sead' is unknown; keys are faults, seed", "2: seed '-1' is no seed", "3: duration '3weeks' has an",
+        "7: 'kill count for 3 weeks' is not understood", "10: duration '3weeks' has an unknown unit",
+        "11: duration 'soon' is not", "8: there is no task count[9]", "8: stop has no parameter 'tmies'",
+        "13: key fault is missing", "14: a fault is a line, or keys; this is a list",
+        "5: fault 'kil' is unknown; did you mean kill?", "6: there is no worker, node or component 'cuont'",
+        "15: stop every 1s never ends", "15: stop for 3s every 1s is never healed", "16: kill every 1s never ends",
+        "17: exception has no parameter 'ms'; it has none", "18: ms is 0; allowed: a number from 0.001 to",
+        "19: matches is '(', which is no regular expression", "19: poison needs exactly one of equals, matches",
+        "20: point 'worker.sned' is unknown; points are worker.open", "21: stop cannot begin at a point",
+        "22: kill is over at once; it takes no `for`", "23: 3 times of kill need an `every`",
+        "24: kill takes no probability; faults that do are exception", "25: frames is 'nonsense'; allowed: all, hello",
+        "26: poison needs exactly one of equals, matches", "26: poison needs field=..., text",
+    ]  # fmt: skip
+    for line in expected:
+        assert [mistake for mistake in found if mistake.startswith(line)], line
+    assert len(found) == len(expected)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("", "1: a plan has the keys faults, seed, for; this one has none"),
+        ("# nothing\n", "1: a plan has the keys"), ("- kill count", "1: a plan has the keys"),
+        ("kill count", "1: a plan has the keys"), ("seed: 3", "1: a plan has a list of faults"),
+        ("seed: 3\nfaults:", "2: a plan has a list of faults"), ("faults: []", "1: a plan has a list of faults"),
+        ("faults: {kill: 3}", "1: a plan has a list of faults"),
+        ("faults:\n\t- kill count", "2: is not YAML: while scanning for the next token, found character '\\t'"),
+        ("faults: [kill count", "1: is not YAML"), ("faults: 'kill", "1: is not YAML"),
+        ("%YAML 9.9\n---\na: b", "1: is not"),
+        ("seed: 1\nseed: 2\nfaults: [kill count]", "2: has the key 'seed' twice"),
+        ("faults:\n- fault: kill\n  fault: stop\n", "3: has the key 'fault' twice"),
+        ("faults:\n- fault: kill\n  target: count\n  targets: count[7]", "2: there is no task count[7]"),
+        ("faults: &a [*a]", "1: holds an alias or anchor ('a'); write it out"),
+        ("a: &a [x,x]\nb: &b [*a,*a]\nc: [*b,*b]", "1: holds an alias or anchor"),
+        ("faults: !!python/object/apply:os.system [true]", "1: holds a tag ('tag:yaml.org,2002:python/object/apply"),
+        ("faults: [!x kill]", "1: holds a tag"),
+        ("faults: [kill count]\n---\nfaults: []", "2: begins a second document"),
+        ("faults: [[[[x]]]]", "1: is nested too deep"), ("faults:\n- {[a]: b}", "2: has a list as a key"),
+        ("[" * 50_000, "1: is nested too deep"), ("faults:\n- fault: {a: b}", "2: fault is a list or has keys"),
+        ("faults:\n- fault: kill\n  target: {a: b}", "3: target is a list or has keys"),
+        ("seed: [1]\nfaults: [kill count]", "1: seed is a list"),
+        ("seed: .nan\nfaults: [kill count]", "1: seed '.nan' is no"),
+        ("seed: 1e999\nfaults: [kill count]", "1: seed '1e999' is no"),
+        (f"seed: {'9' * 999}\nfaults: [kill count]", "1: seed"),
+        ("faults:\n- fault: slow\n  target: count\n  ms: .nan", "2: ms is '.nan'; allowed: a number from"),
+        ("faults:\n- fault: slow\n  target: count\n  ms: .inf", "2: ms is '.inf'; allowed: a number from"),
+        (f"faults:\n- fault: slow\n  target: count\n  ms: 1{'0' * 5000}", "2: ms is '1000"),
+        ("faults:\n- fault: slow\n  target: count\n  ms: 1e999", "2: ms is '1e999'"),
+        (f"faults:\n- fault: kill\n  target: count\n  at: 1{'0' * 999}s", "4: duration '1000"),
+        ("faults:\n- fault: kill\n  target: count\n  at: 3s for 5s", "4: at '3s for 5s' is not understood from 'for'"),
+        ("faults:\n- fault: kill\n  target: count\n  at: 3s\n  after: 5s", "5: when is said twice"),
+        ("faults:\n- null", "2: fault 'null' is unknown"), ("faults:\n- ", "2: '' is not understood: it is empty"),
+        ("faults:\n- 3", "2: '3' is"), (b"faults:\n- kill \xff", "2: is not UTF-8"),
+        (b"faults:\n- kill \x00", "2: holds a character that no plan"), (b"\xff\xfef\x00", "1: is not UTF-8"),
+        ("faults:\n- kill \x1b[2J", "2: holds a character that no plan may hold"),
+        ("faults:\n- \"kill \\e[2J\"", "2: "), ("faults:\n- kill " + "x" * 9999, "2: "),
+        ("? a\n? b\n", "1: key 'a' is unknown"), ("\ufefffaults: []", "1: a plan has a list"),
+    ],
+)  # fmt: skip
+def test_what_is_no_plan_is_refused_with_a_line(text: str | bytes, said: str, tmp_path: Path) -> None:
+    found = mistakes(text, tmp_path)
+    assert [mistake for mistake in found if mistake.startswith(said)]
+
+
+def test_a_huge_file_is_refused_unread(tmp_path: Path) -> None:
+    path = tmp_path / "plan.yaml"
+    with path.open("wb") as file:
+        file.truncate(100 << 20)
+    draft = Draft()
+    draft.add_file(path)
+    assert said(draft) == [f"{path}: it is longer than {MAX_BYTES // 1024} KiB, which is no plan"]
+
+
+def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
+    for path, why in ((tmp_path / "none.yaml", "No such file"), (tmp_path, "Is a directory")):
+        draft = Draft()
+        draft.add_file(path)
+        assert said(draft)[0].startswith(f"{path}: cannot read it: {why}")
+
+
+@given(st.text(max_size=80) | st.binary(max_size=80))
+def test_any_bytes_are_read_or_refused(data: str | bytes) -> None:
+    line = 1
+    try:
+        read_nodes(data if isinstance(data, bytes) else data.encode("utf-8", "replace"))
+    except PlanError as error:
+        line = error.line
+    assert line >= 1
+
+
+def test_components_are_known_before_anything_is_placed() -> None:
+    draft = Draft()
+    draft.add_line("kill count[1]", "--fault")
+    draft.add_line("kill random worker of count", "--fault")
+    draft.checked(UNPLACED)
