@@ -1,17 +1,16 @@
 """Ack rings: how a worker tells another's ackers what is acked, past the frames of their link.
 
-A frame costs both ends a tenth of a millisecond of processor time and passes two threads of ZeroMQ; what it brings is
-executed before anything is said of it. Acks are a few words, and a tree waits for nothing else. So between every two
-workers there is a ring in shared memory, which one writes and the other looks at several times a turn. Tuples never
-take it.
+A frame costs both ends a tenth of a millisecond of processor time, passes two threads of ZeroMQ, and is executed before
+it is answered. Acks are a few words, and a tree waits for nothing else. So each worker has a ring in shared memory to
+each other one, which reads it several times a turn. Tuples never take this way.
 
 Guarantees
-    * What was told is taken once, in the order it was told, by the incarnation it was meant for, or by nobody.
-    * `tell` never waits. It refuses where there is no room, and where the other sleeps: a frame must carry it then,
+    * A chunk is taken once, in the order of telling, by the incarnation that it was meant for, or by none.
+    * `tell` never waits. It refuses if the ring has no room or the receiver sleeps: a frame must carry the acks then,
       and wakes the sleeper.
-    * A chunk is taken whole or not at all. The position that makes it visible is written after it; and its checksum,
-      which covers its position too, proves it where memory shows writes in another order than they were made (arm64).
-    * Who dies in the middle of a write leaves nothing behind that anybody would read.
+    * A chunk is taken whole or not at all. The position that makes it visible is written after it; the checksum, which
+      covers the position too, verifies it on processors that reorder stores (arm64).
+    * A worker that dies in the middle of a write leaves nothing behind that another would read.
 
 Relies on: one living incarnation per worker; aligned 64-bit words being written in one piece.
 
@@ -35,35 +34,35 @@ from collections.abc import Mapping
 
 _BUDGET_WORDS = 1 << 18
 _SMALLEST_WORDS, _LARGEST_WORDS = 64, 2048
-"""A turn of word count tells some 16 trees, 36 words; a full frame 256, after which a second one may follow."""
+"""Words. A turn of word count tells some 16 trees in 36 words; two full frames of 256 trees fit the largest ring."""
 _MOST_WORKERS = 128
-"""Their smallest rings take 8 MiB."""
+"""More workers have no rings: the smallest rings of so many take 8 MiB."""
 _HEAD_WORDS = 3
 _LOW = 0xFFFF_FFFF
 _SKIP = 1 << 31
-"""Instead of a number of words: the next chunk is at the beginning of the ring."""
+"""Stands where a chunk's length would: the next chunk is at the beginning of the ring."""
 _COUNT = 0xFF_FFFF
 
 
 def ring_words(n_workers: int) -> int:
-    """Size of one ring: what a budget of 2 MiB allows, within bounds. 0 among very many workers, who have no rings."""
+    """Words of one ring: what a budget of 2 MiB allows, within bounds; 0 if there are too many workers for rings."""
     if n_workers > _MOST_WORKERS:
         return 0
     return max(_SMALLEST_WORDS, min(_LARGEST_WORDS, _BUDGET_WORDS // max(1, n_workers * n_workers)))
 
 
 def rings_words(n_workers: int) -> int:
-    """Size of all rings among so many workers."""
+    """Words of all rings among so many workers."""
     return n_workers + n_workers * n_workers * (2 + ring_words(n_workers))
 
 
 Told = tuple[int, int, int, dict[int, int], dict[int, int]]
 """A chunk that was taken: (sender, its incarnation, frames of the receiver that it has processed, root -> XOR, root ->
-mask of the workers its tuples were sent to). Plain, because there are thousands in a second."""
+mask of the workers that its tuples were sent to). A plain tuple, because there are thousands a second."""
 
 
 def untaken(words: memoryview[int], n_workers: int) -> list[tuple[int, int]]:
-    """(sender, receiver) of the rings that hold something which the receiver has not published that it took."""
+    """(sender, receiver) of each ring whose receiver has not yet published that it took everything."""
     pairs = n_workers * n_workers
     heads = words[n_workers : n_workers + pairs].tolist()
     tails = words[n_workers + pairs : n_workers + 2 * pairs].tolist()
@@ -71,10 +70,10 @@ def untaken(words: memoryview[int], n_workers: int) -> list[tuple[int, int]]:
 
 
 class AckRings:
-    """The rings to and from one incarnation of one worker. Its loop thread."""
+    """The rings to and from one incarnation of one worker. Thread: the worker's loop."""
 
     def __init__(self, words: memoryview[int], n_workers: int, me: int, incarnation: int) -> None:
-        """`words`: the memory of all rings. What a former life of this worker has not taken is passed over."""
+        """`words`: the memory of all rings. Pass over what an earlier incarnation of this worker has not taken."""
         self._words = words
         self._bytes = words.cast("B")
         self._me = me
@@ -89,22 +88,22 @@ class AckRings:
         self._taken = self._heads.tolist()
         self.confirm()
         self._torn: dict[int, int] = {}
-        """Sender -> position of its chunk that was not whole when `pass_over` was called last."""
+        """Sender -> position of its chunk that was not whole at the last `pass_over`."""
         self.set_awake(False)
 
     def close(self) -> None:
-        """Let go of the memory."""
+        """Release the memory."""
         self._heads.release()
         self._tails.release()
         self._bytes.release()
         self._words.release()
 
     def set_awake(self, awake: bool) -> None:
-        """Say whether this worker looks at its rings. After False, look once more before sleeping."""
+        """Publish whether this worker reads its rings. After False, look once more before sleeping."""
         self._words[self._me] = awake
 
     def is_awake(self, worker: int) -> bool:
-        """Whether another looks at its rings. Ask again after telling it: it may have looked for the last time just
+        """Whether another worker reads its rings. Ask again after `tell`: it may have looked for the last time just
         before."""
         return bool(self._words[worker])
 
@@ -118,7 +117,7 @@ class AckRings:
     def tell(
         self, worker: int, incarnation: int, processed: int, acks: Mapping[int, int], masks: Mapping[int, int]
     ) -> bool:
-        """Tell an incarnation of another worker; False if it sleeps or has no room."""
+        """Tell an incarnation of another worker; False if it sleeps or its ring has no room."""
         words, n, size = self._words, self._n, self._size
         if not words[worker] or not size:
             return False
@@ -148,7 +147,7 @@ class AckRings:
     # ---- taking ----
 
     def take(self) -> list[Told]:
-        """What others have told since the last call."""
+        """The chunks that other workers have written since the last call."""
         told: list[Told] = []
         for sender, head in enumerate(self._heads.tolist()):
             if head != self._taken[sender]:
@@ -162,27 +161,27 @@ class AckRings:
         while taken != head:
             offset = taken % size
             proof, length = divmod(self._words[ring_at + offset], 1 << 32)
-            # A copy is proved and read: memory may change its mind.
+            # Verify and parse a private copy; the writer may still be changing the ring.
             chunk = array("Q")
             chunk.frombytes(self._bytes[8 * (ring_at + offset + 1) : 8 * (ring_at + min(offset + 1 + length, size))])
             if length == _SKIP and proof == taken & _LOW:
                 taken += size - offset
                 continue
             if len(chunk) != length or not length or zlib.crc32(chunk, taken & _LOW) != proof:
-                break  # not all of it is to be seen yet
+                break  # not all of it is visible yet
             taken += 1 + length
             if chunk[0] >> 32 == self._incarnation:
                 told.append(_read(sender, chunk))
         self._taken[sender] = taken
 
     def confirm(self) -> None:
-        """Give back the room of what was taken. Not before this worker has published that it is at work on it: who
-        looks whether anything is under way sees it here or there."""
+        """Free the room of the chunks that were taken. Call it after this worker has published that it is at work on
+        them: whoever asks whether anything is under way must see them here or there."""
         self._tails[:] = array("Q", self._taken)
 
     def pass_over(self) -> list[int]:
-        """Give up what was not whole at the last call and is not yet, with all behind it; the senders of such. Their
-        trees time out. To be called after `take`, every now and then."""
+        """Give up every chunk that was not whole at the last call and still is not, and all behind it; returns the
+        senders. Their trees time out. Call it after `take`, once per message timeout."""
         heads = self._heads.tolist()
         torn = {sender: taken for sender, taken in enumerate(self._taken) if taken != heads[sender]}
         given_up = [sender for sender, taken in torn.items() if self._torn.get(sender) == taken]

@@ -12,7 +12,7 @@ Guarantees:
 Relies on: Linux 5.1 (memfd with F_SEAL_FUTURE_WRITE), processes of one user in one pid namespace, and a processor that
 keeps the order of stores and of loads (x86-64): the generation check, which finds reuse, depends on it.
 
-An arena belongs to one thread of the process that created it, and does not survive a fork: a child must create its own.
+Thread: the worker's loop. An arena does not survive a fork: a child must create its own.
 
 Layout of the file, in grains of 4 KiB; the words outside the blocks cannot be forged by a payload::
 
@@ -45,7 +45,7 @@ MIN_SIZE_BYTES = 16 * GRAIN_BYTES
 MAX_SIZE_BYTES = 4 << 30
 
 _GROWTH_GRAINS = (2 << 20) // GRAIN_BYTES
-"""Reserving 2 MiB takes about 0.6 ms: the price is paid in pieces that an executor loop does not feel."""
+"""Reserve 2 MiB at a time: about 0.6 ms, which is small against a turn."""
 _GROWTH_RETRY_PUTS = 1024
 _F_SEAL_FUTURE_WRITE = 0x10  # the fcntl module does not name it
 _OUT_OF_MEMORY = frozenset((errno.ENOSPC, errno.ENOMEM, errno.EDQUOT, errno.EFBIG))
@@ -57,11 +57,11 @@ class BlockRef(NamedTuple):
     pid: int
     fd: int
     nonce: int
-    """Random 64 bits of the arena: tells a reused pid or descriptor number from the arena that was meant."""
+    """Random 64 bits of the arena: tells it from a later one with the same pid and descriptor number."""
     offset: int
     length: int
     generation: int
-    """Unique within the arena: tells a block from the later ones in the same place."""
+    """Unique within the arena: tells a block from later ones at the same offset."""
 
 
 def table_bytes(size_bytes: int) -> int:
@@ -139,7 +139,7 @@ class FreeSpace:
 
 
 class Arena:
-    """Shared memory of one sending worker. Every method: the owner thread only."""
+    """Shared memory of one sending worker. Thread: the worker's loop."""
 
     def __init__(self, fd: int, memory: mmap.mmap) -> None:
         """Use `Arena.create`. Takes over a sealed memfd whose header and table are reserved, and its mapping."""
@@ -173,7 +173,7 @@ class Arena:
             fcntl.fcntl(fd, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW)
             os.posix_fallocate(fd, 0, table_bytes(size_bytes))
             memory = mmap.mmap(fd, size_bytes)
-            # After the mapping: this seal leaves the one above writable and refuses all later ones.
+            # After the mapping: the seal leaves the mapping above writable and forbids writable ones from now on.
             fcntl.fcntl(fd, fcntl.F_ADD_SEALS, _F_SEAL_FUTURE_WRITE | fcntl.F_SEAL_SEAL)
         except OSError as error:
             if fd >= 0:
@@ -217,7 +217,7 @@ class Arena:
                 f"arena block at {ref.offset}, generation {ref.generation} is not live: "
                 "freed before, or of another arena"
             )
-        # Invalidated before the room is free: a late reader sees this no later than what is written there next.
+        # Invalidate before freeing: a late reader sees the zero no later than the next payload.
         self._words[TABLE_WORD + 2 * start] = 0
         del self._blocks[start]
         self._used_grains -= block[0]
@@ -252,7 +252,7 @@ class Arena:
         except OSError as error:
             if error.errno not in _OUT_OF_MEMORY:
                 raise ClusterError(f"cannot reserve arena memory: {error.strerror}") from error
-            # A refusal costs as much as a success, because the kernel fills up and then undoes it: not on every put.
+            # A refusal costs the kernel as much as a success, so do not ask on every put.
             self._growth_pause_puts = _GROWTH_RETRY_PUTS
             return -1
         self._reserved_grains = reserved + step

@@ -6,7 +6,7 @@ is never touched, so no descriptor can raise a SIGBUS. A mapping stays valid whe
 
 Relies on: the layout and the ordering that `ipc.arena` describes, and /proc/<pid>/fd being open to the same user.
 
-A reader belongs to one thread. It holds one file descriptor and one mapping per arena until `detach` or `close`.
+Thread: the worker's loop. A reader holds one descriptor and one mapping per arena until `detach` or `close`.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class _Mapping:
 
 
 class ArenaReader:
-    """Reads blocks of any arena of the same user. Every method: the owner thread only."""
+    """Reads blocks of any arena of the same user. Thread: the worker's loop."""
 
     def __init__(self) -> None:
         self._mappings: dict[int, _Mapping] = {}  # by the nonce of the arena
@@ -90,7 +90,7 @@ class ArenaReader:
             raise ClusterError(f"{MAX_ARENAS} arenas are attached: no more are allowed, detach those of dead processes")
         path = f"/proc/{pid}/fd/{fd}"
         try:
-            # Opening whatever has that number by now could have side effects; a memfd of this name has none.
+            # Open only a memfd of our name: opening whatever else has that number by now could have side effects.
             target = os.readlink(path)
             if not target.startswith(_LINK_PREFIX):
                 raise ProtocolError(f"descriptor {fd} of process {pid} is {target}, not an arena")
@@ -106,7 +106,7 @@ class ArenaReader:
 
 
 def _map(file: int, pid: int, nonce: int) -> _Mapping:
-    """Map an open arena file, once it is known that it cannot shrink and is the one that was meant."""
+    """Map an open arena file, after checking that it cannot shrink and has the nonce that was meant."""
     status = os.fstat(file)
     size = status.st_size
     sealed = stat.S_ISREG(status.st_mode) and fcntl.fcntl(file, fcntl.F_GET_SEALS) & fcntl.F_SEAL_SHRINK

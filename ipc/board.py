@@ -46,50 +46,50 @@ STATE_NAMES = {0: "empty", STARTING: "starting", READY: "ready", DEAD: "dead", S
     SLOT_RSS_BYTES,
 ) = range(9)
 SLOT_TRIAL = 9
-"""When this worker asked for its turn to try a suspect, 0 = it does not; odd if trials may end in a dead letter."""
+"""When this worker asked to try a suspect, in monotonic ns; 0 = not. Odd if a trial may end in a dead letter."""
 SLOT_EXPLAINED = 10
-"""`incarnation << 1` of the last that ended by an exception; odd if it was charged to a tuple that has a limit."""
+"""`incarnation << 1` of the last one that ended by an exception; odd if a tuple with a limit was charged with it."""
 SLOT_LINKS = 11
-"""First of the words of LINK_COUNTERS: frames that came wrongly or not at all, over all incarnations."""
+"""First of the words of LINK_COUNTERS: frames that were lost, repeated or refused, over all incarnations."""
 LINK_COUNTERS = ("lost", "repeated", "refused", "reconnects")
 SLOT_WORKING_NS = 15
-"""When the present worker was first seen to have emitted or executed a tuple, 0 = not yet."""
+"""When the present worker had first emitted or executed a tuple, in monotonic ns; 0 = not yet."""
 SLOT_AT_HAND = 16
 """The task whose code the worker's loop is in, 0 = none."""
 SLOT_STARTED = 17
 """When the process of SLOT_PID was started, in clock ticks since boot; tagged like the pid."""
 SLOT_HELD_BYTES = 18
-"""About how much memory the queues of this worker hold."""
+"""Bytes of memory that the queues of this worker hold, about."""
 SLOT_VERDICT = 19
 """The supervisor's: `deaths << 1` of the topology in a row without progress, on its node; odd if that is hopeless."""
 SLOT_WORDS = 20
 _TAG_SHIFT = 48
-"""Pid and start time carry the low 16 bits of their incarnation on top, so a reader knows whose they are."""
+"""Bits. Pid and start time carry the low 16 bits of their incarnation on top, so a reader knows whose they are."""
 _VALUE_MASK = (1 << _TAG_SHIFT) - 1
 _MOST_LOOKS = 100
-"""How often a row is read again whose words are of different lives: its writer is between two of them, or was killed
-there."""
+"""How often to read a row again whose words belong to different incarnations: its writer is between two writes, or was
+killed there."""
 
 TASK_WORDS = len(TASK_COUNTERS) + HISTOGRAM_BUCKETS
 
 
 class BoardMissing(ClusterError):
-    """There is no board of that name: its topology has gone, or has moved to another."""
+    """There is no board at that path: the topology has gone, or has moved to another board."""
 
 
 class SlotCell(NamedTuple):
-    """Who lives in a slot. Incarnation 0 means that nobody ever has."""
+    """The worker in a slot. Incarnation 0: there has been none yet."""
 
     incarnation: int
     state: int
     pid: int
-    """0: nobody yet, or nobody that is known."""
+    """0: no process yet, or none that is known."""
     started_ticks: int = 0
     """When that process was started, in clock ticks since boot: with the pid it names a process for good."""
 
 
 class Board:
-    """A mapped board. May be used by any process; each word by one writer only."""
+    """A mapped board. Process: any; each word has one writer."""
 
     def __init__(self, path: str, mapping: mmap.mmap, file: tuple[int, int]) -> None:
         """`file`: device and inode of what is mapped."""
@@ -107,7 +107,7 @@ class Board:
 
     @classmethod
     def create(cls, path: str, n_slots: int, n_tasks: int) -> Board:
-        """Make a zeroed board at `path` (atomically: it appears complete or not at all); ClusterError if it cannot."""
+        """Make a zeroed board at `path`; it appears complete or not at all. ClusterError if that fails."""
         size = _size_bytes(n_slots, n_tasks)
         temporary = f"{path}.new"
         try:
@@ -127,7 +127,7 @@ class Board:
 
     @classmethod
     def attach(cls, path: str) -> Board:
-        """Map an existing board; BoardMissing if there is none, ClusterError if it is not a whole one."""
+        """Map an existing board; BoardMissing if there is none, ClusterError if it is damaged or of another version."""
         try:
             fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
         except FileNotFoundError:
@@ -144,7 +144,7 @@ class Board:
 
     @property
     def is_there(self) -> bool:
-        """Whether the path still leads to this board: not once its topology, or that version of it, is no more."""
+        """Whether the path still leads to this board: False once its topology, or that version of it, has gone."""
         try:
             found = os.stat(self.path)
         except (FileNotFoundError, NotADirectoryError):
@@ -154,12 +154,12 @@ class Board:
     def continue_from(self, former: Board) -> None:
         """Take over what outlives a move of the topology: tasks' totals, and incarnations, which go on rising.
 
-        Called by the maker, before anybody else knows this board.
+        Called by the process that made this board, before any other knows it.
         """
         if self.n_tasks != former.n_tasks:
             raise ClusterError(f"{self.path} has {self.n_tasks} tasks, {former.path} has {former.n_tasks}")
         self.words[self._tasks_at :] = former.words[former._tasks_at :]
-        # All in one row: it matters who received a tuple, not who sent it.
+        # Sum up in one row: readers need the receiver of a tuple, not its sender.
         for task in range(1, self.n_tasks + 1):
             at = self._flow_at + 2 * task - 2
             self.words[at], self.words[at + 1] = former.untracked(task)
@@ -175,21 +175,21 @@ class Board:
     # ---- slots ----
 
     def slot_at(self, index: int) -> int:
-        """First word of slot `index`'s row, for writers that keep it."""
+        """Index of the first word of a slot's row, for writers that remember it."""
         if not 0 <= index < self.n_slots:
             raise IndexError(f"slot {index} of a board with {self.n_slots} slots")
         return HEADER_WORDS + index * SLOT_WORDS
 
     def set_slot(self, index: int, incarnation: int, state: int, pid: int, started_ticks: int = 0) -> None:
-        """Say who lives in a slot. Called by that slot's supervisor only."""
+        """Publish which worker a slot has. Called by the slot's supervisor only."""
         at = self.slot_at(index)
-        # The start time first: who reads a pid reads the start time that belongs to it afterwards.
+        # Write the start time first: a reader that sees the pid then reads the start time that belongs to it.
         self.words[at + SLOT_STARTED] = _tagged(incarnation, started_ticks)
         self.words[at + SLOT_PID] = _tagged(incarnation, pid)
         self.words[at + SLOT_IDENTITY] = incarnation << 8 | state
 
     def slot(self, index: int) -> SlotCell:
-        """Who lives in a slot. Its pid is that of this incarnation, or 0; never another's."""
+        """The worker in a slot. Its pid is that of this incarnation or 0, never another's."""
         at = self.slot_at(index)
         for _ in range(_MOST_LOOKS):
             identity, pid, started = (self.words[at + word] for word in (SLOT_IDENTITY, SLOT_PID, SLOT_STARTED))
@@ -199,37 +199,37 @@ class Board:
         return SlotCell(identity >> 8, identity & 0xFF, 0)
 
     def explained(self, index: int, incarnation: int) -> bool:
-        """Whether an incarnation ended by an exception, and said so."""
+        """Whether an incarnation has published that it ended by an exception."""
         return incarnation > 0 and self.words[self.slot_at(index) + SLOT_EXPLAINED] >> 1 == incarnation
 
     def nearer(self, index: int, incarnation: int) -> bool:
-        """Whether the death of an incarnation brings a dead letter nearer: it was a known tuple's doing, or a suspect
+        """Whether the death of an incarnation brings a dead letter nearer: a tuple was charged with it, or a suspect
         was on trial."""
         mine = self.words[self.slot_at(index) + SLOT_EXPLAINED] == incarnation << 1 | 1
         return mine or any(self.words[self.slot_at(slot) + SLOT_TRIAL] & 1 for slot in range(self.n_slots))
 
     def at_hand(self, index: int) -> memoryview[int]:
-        """The word in which a worker says whose code its loop is in."""
+        """The word in which a worker publishes the task whose code its loop is in."""
         at = self.slot_at(index) + SLOT_AT_HAND
         return self.words[at : at + 1]
 
     def link_counts(self, index: int) -> dict[str, int]:
-        """What went wrong on the links to a worker."""
+        """Frames lost, repeated and refused on the links to a worker, and its reconnects."""
         at = self.slot_at(index) + SLOT_LINKS
         return dict(zip(LINK_COUNTERS, self.words[at : at + len(LINK_COUNTERS)], strict=True))
 
     def identity(self, index: int) -> int:
-        """`incarnation << 8 | state` of a slot: one word, cheap enough to poll on every turn of a loop."""
+        """`incarnation << 8 | state` of a slot: one word, cheap enough to read every turn."""
         return self.words[HEADER_WORDS + index * SLOT_WORDS]
 
     def column(self, word: int) -> memoryview[int]:
-        """One word of every slot's row, by index: a view, to be read again and again."""
+        """One word of every slot's row, by index, as a live view."""
         return self.words[HEADER_WORDS + word : self._links_at : SLOT_WORDS]
 
     # ---- links ----
 
     def link_at(self, sender: int, receiver: int) -> int:
-        """First of two words: position sent (written by the sender), position processed (by the receiver)."""
+        """First of two words: position sent (written by the sender), position processed (written by the receiver)."""
         return self._links_at + 2 * (sender * self.n_slots + receiver)
 
     @property
@@ -241,7 +241,7 @@ class Board:
 
     @property
     def full(self) -> memoryview[int]:
-        """Whether the queue of each task is full, written by its worker; the first is of task 1."""
+        """Whether the queue of each task is full, written by its worker; the first word is task 1's."""
         return self.words[self._full_at : self._tasks_at]
 
     def task_at(self, task: int) -> int:
@@ -255,17 +255,17 @@ class Board:
         return dict(zip(TASK_COUNTERS, self.words[at : at + len(TASK_COUNTERS)], strict=True))
 
     def account(self, task: int) -> memoryview[int]:
-        """The words of `engine.report.account` of a task."""
+        """A task's columns of `engine.report.account`."""
         at = self.task_at(task)
         return self.words[at : at + len(ACCOUNT_COLUMNS)]
 
     def said_quiet(self, slot: int) -> memoryview[int]:
-        """The word in which a slot's worker says that it is quiet."""
+        """The word in which a slot's worker publishes that it is quiet."""
         at = self.slot_at(slot) + SLOT_QUIET
         return self.words[at : at + 1]
 
     def flow(self, slot: int) -> memoryview[int]:
-        """What a slot's worker writes of `WorkerCore.untracked`, over all its incarnations."""
+        """`WorkerCore.untracked` of a slot's worker, summed over its incarnations."""
         at = self._flow_at + 2 * slot * self.n_tasks
         return self.words[at : at + 2 * self.n_tasks]
 
@@ -291,7 +291,7 @@ def _size_bytes(n_slots: int, n_tasks: int) -> int:
 
 
 def _check(path: str, header: bytes, size: int) -> None:
-    """Refuse what is no board of this layout: it would be read beyond its end, or nonsense would be read."""
+    """Refuse a file that is not a board of this layout: reads would go beyond its end or return nonsense."""
     magic, version, n_slots, n_tasks = _HEADER.unpack(header.ljust(_HEADER.size, b"\0"))
     if magic != MAGIC:
         raise ClusterError(f"{path} is not a status board")

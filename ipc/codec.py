@@ -1,7 +1,7 @@
 """Parcels to bytes and back.
 
-Guarantees: what is decoded equals what was encoded, values and types; a parcel that cannot be encoded is refused by an
-error that names task, stream, position and type of the value.
+Guarantees: `decode` returns what `encode` was given, values and types; if a parcel cannot be encoded, the error names
+task, stream, position and type of the value.
 
 Data is encoded by column: a column of plain text is joined and encoded in one go (a third of pickle's time), the rest
 goes through pickle protocol 5. Buffers of 64 KiB and more are taken out of the stream and travel beside it, so that
@@ -28,7 +28,7 @@ from squall.engine.foreign.text import text_of_error, type_name
 from squall.ipc.rescue import Unread, rescue
 
 OUT_OF_BAND_BYTES = 64 * 1024
-"""Below this, a descriptor and a second copy cost more than sending the bytes with the rest (measured: D4)."""
+"""Smaller buffers stay in the stream: a descriptor and a second copy would cost more (measured: D4)."""
 
 _SEPARATOR = "\x00"
 _TEXT_ONLY = {str}
@@ -38,7 +38,7 @@ Buffers = list[pickle.PickleBuffer]
 
 
 class _Bytes:
-    """Stands for a long `bytes` or `bytearray` while it is pickled: pickle itself would copy it into its stream."""
+    """Stands for a long `bytes` or `bytearray` during pickling: pickle would copy the value itself into its stream."""
 
     __slots__ = ("value",)
 
@@ -75,19 +75,19 @@ def encode(parcel: Parcel) -> tuple[bytes, Buffers]:
     try:
         return pickle.dumps(content, 5, buffer_callback=keep_in_band), buffers
     except MemoryError:
-        raise  # as it is: to look for the value by pickling each would take more
+        raise  # unchanged: looking for the value by pickling each one would take more memory
     except BaseException as error:  # a value's own code
         raise _blame(parcel, error) from error
 
 
 def decode(data: bytes | memoryview, buffers: Sequence[Any] = ()) -> Parcel:
-    """The parcel that `encode` was given, but for tuples with values that cannot be rebuilt here: they are in `unread`.
+    """The parcel that `encode` was given. Tuples with values that cannot be rebuilt here are in its `unread` instead.
 
-    Raises what there was to raise if the whole cannot be read.
+    Raises the decoder's own error if the parcel as a whole cannot be read.
     """
     try:
         content, unread = pickle.loads(data, buffers=buffers), None
-    except BaseException as error:  # a value's own code, or one byte is not what it was
+    except BaseException as error:  # a value's own code, or damaged bytes
         try:
             content, unread = rescue(data, buffers)
         except BaseException as worse:
@@ -145,7 +145,7 @@ def _unpack_ids(data: bytes) -> array[int]:
 
 def _pack_batch(batch: Batch) -> tuple[Any, ...]:
     rows = batch.rows
-    # A row without values has no columns to count by.
+    # Rows without values have no columns to count them by.
     columns = [_pack_column(column) for column in zip(*rows, strict=True)] or len(rows)
     return (
         batch.source, batch.stream, batch.target, array("I", batch.starts).tobytes(), _pack_ids(batch.roots),
@@ -189,7 +189,7 @@ def _unpack_column(packed: bytes | list[Any]) -> list[Any]:
 
 
 def _blame(parcel: Parcel, error: BaseException) -> ComponentError:
-    """Find the value that pickle choked on."""
+    """Find the value that cannot be pickled, and name it."""
     for batch in parcel.batches:
         for row in batch.rows:
             for position, value in enumerate(row):
@@ -206,7 +206,7 @@ def _blame(parcel: Parcel, error: BaseException) -> ComponentError:
 
 
 def unpicklable(value: Any, dumps: Callable[..., bytes] = pickle.dumps) -> str | None:
-    """Why a value cannot be pickled, None if it can."""
+    """Why a value cannot be pickled; None if it can."""
     try:
         dumps(value, 5)
     except BaseException as error:  # the value's own code

@@ -1,7 +1,7 @@
-"""Tells when a socket's connection comes and goes.
+"""Tells when a socket's connection is made and lost.
 
-Relies on: the socket's monitor, which sees the handshake's end and the loss of the connection. Owner: the thread that
-owns the socket; to be closed before it.
+Relies on: the socket's monitor, which reports the end of the handshake and the loss of the connection. Close the watch
+before the socket. Thread: the socket's.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from collections.abc import Iterator
 import zmq
 
 _EVENT = struct.Struct("=H")
-"""How a monitor's message begins. `zmq.utils.monitor` reads it too, and imports asyncio, which costs every daemon and
-command 20 ms."""
+"""Beginning of a monitor's message. Parsed here because `zmq.utils.monitor` imports asyncio, which costs every daemon
+and command 20 ms."""
 
 
 class ConnectionWatch:
-    """Of one connecting socket."""
+    """Watches one connecting socket."""
 
     def __init__(self, socket: zmq.Socket[bytes]) -> None:
         self._socket = socket
@@ -25,7 +25,7 @@ class ConnectionWatch:
         """What to poll."""
 
     def changes(self) -> Iterator[bool]:
-        """What has happened since the last call: True, connected; False, the peer has gone."""
+        """Changes since the last call: True for connected, False for lost."""
         while self.source.poll(0):
             (event,) = _EVENT.unpack_from(self.source.recv_multipart()[0])
             yield event == zmq.EVENT_HANDSHAKE_SUCCEEDED

@@ -1,19 +1,19 @@
 """Requests, replies and events between the cluster's processes, over Unix sockets.
 
 Guarantees
-    * What `recv`, `call` and `recv_event` hand out was signed with the cluster's key and is no repeat (`ipc.envelope`);
-      anything else is dropped and counted in `refused`, and never decoded.
+    * `recv`, `call` and `recv_event` return only frames that were signed with the cluster's key and are no repeats
+      (`ipc.envelope`); any other is dropped and counted in `refused`, and never decoded.
     * A server takes no message from a connection that has not given the password derived from the key (`ipc.door`).
     * A reply answers its own request: late replies of a request that timed out are dropped.
-    * Nothing here waits longer than it was told, and no queue is unbounded.
-    * A process that died and came back under the same name is reached under its new connection; frames of the old one
-      that are still under way do not turn the route back.
+    * No call waits longer than it was told, and every queue is bounded.
+    * A process that died and came back under the same name is reached by its new connection; late frames of the old one
+      do not lead back to it.
 
 Not guaranteed: that a frame arrives. A request without an answer may or may not have been carried out; an event may be
 lost when the peer dies. Frames of one sender arrive in order.
 
 Relies on: one process serving a path (a second `ControlServer` on a live path is refused); ROUTER_MANDATORY, which
-makes sending to a peer that has gone an error instead of silence.
+makes sending to a peer that has gone an error.
 """
 
 from __future__ import annotations
@@ -36,17 +36,18 @@ from squall.ipc.envelope import MAX_FRAME_BYTES, MAX_SESSIONS, Envelope, Kind, O
 from squall.ipc.rundir import check_socket_path
 
 QUEUE_FRAMES = 10_000
-"""High-water mark per peer: hours of heartbeats, or the bursts of a large cluster. Beyond it, sends report failure."""
+"""Frames queued per peer: hours of heartbeats, or the bursts of a large cluster. Beyond it, sends report failure."""
 MAX_KEPT_EVENTS = 10_000
-"""Events kept for `recv_event` while a call waits for its reply."""
+"""Events stored for `recv_event` while a call waits for its reply: as many as a queue holds."""
 REFUSALS_PER_RECV = 100
-"""Bad frames that one `recv` skips before it lets its caller look after other work."""
+"""Bad frames that one `recv` skips before it returns to its caller, which has other work."""
 HANDSHAKE_MS = 5_000
-"""A connection that has not been let in within this time is closed."""
+"""Milliseconds until a connection that was not let in is closed: enough for a busy server to look at its door."""
 RECONNECT_MS, RECONNECT_MAX_MS = 20, 500
-"""A daemon that restarts is found again within this time."""
+"""Milliseconds between attempts to connect, at first and at most: a daemon that restarts is found again this soon."""
 CLIENT_LINGER_SECS = 0.5
-"""What `ControlClient.close` grants unsent frames, such as a worker's last words. None unsent, nothing waited for."""
+"""Longest that `ControlClient.close` waits for unsent frames, such as a worker's last words. Without any it returns at
+once."""
 
 _PURPOSE = b"control plane"
 
@@ -55,7 +56,7 @@ M = TypeVar("M", bound=msgspec.Struct)
 
 
 class ControlError(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Body of an "error" frame: whose fault it was, and the line to show."""
+    """Body of an "error" frame: which side is at fault, and the line to show."""
 
     kind: ErrorKind
     message: str
@@ -67,7 +68,7 @@ class NoAnswer(ClusterError):
 
 @dataclass(frozen=True, slots=True)
 class Incoming:
-    """A frame that was believed."""
+    """A frame whose signature was verified."""
 
     peer: str
     kind: Kind
@@ -75,7 +76,7 @@ class Incoming:
     id: int
     body: bytes
     route: bytes
-    """ZeroMQ identity of the connection it came by; empty at a client."""
+    """ZeroMQ identity of the connection that brought it; empty at a client."""
 
     def decode(self, message_type: type[M]) -> M:
         """The message; ProtocolError if the body is not a valid `message_type`."""
@@ -89,14 +90,14 @@ class _Route(NamedTuple):
     identity: bytes
     session: bytes
     replaced: bytes
-    """The session this one took over from; its stragglers must not turn the route back."""
+    """The session before this one, whose late frames must not lead back to it."""
 
 
 class ControlServer:
-    """The serving end (ROUTER) of Nimbus or a supervisor. One owner thread."""
+    """The serving end (ROUTER) of Nimbus or a supervisor. Thread: the daemon's loop."""
 
     def __init__(self, path: str | os.PathLike[str], key: bytes, name: str, context: Context | None = None) -> None:
-        """A context has one server."""
+        """At most one server per context."""
         self.path = check_socket_path(Path(path))
         self._refused = 0
         self._sealer = Sealer(key, name)
@@ -117,16 +118,16 @@ class ControlServer:
 
     @property
     def sources(self) -> tuple[zmq.Socket[bytes], ...]:
-        """What to poll: when there is something, `recv` is due, until it finds nothing."""
+        """Sockets to poll: when one is readable, call `recv` until it returns None."""
         return self.socket, self._door.knocks
 
     @property
     def refused(self) -> int:
-        """Frames that were dropped because they were not to be believed, and connections that were not let in."""
+        """Frames that were dropped unverified, and connections that were not let in."""
         return self._refused + self._door.refused
 
     def recv(self) -> Incoming | None:
-        """The next believable frame, or None if there is none now. Does not wait. Lets in who has connected."""
+        """The next verified frame; None if there is none now. Does not wait. Also lets in waiting connections."""
         self._door.take()
         for _ in range(REFUSALS_PER_RECV):
             try:
@@ -162,9 +163,9 @@ class ControlServer:
         return self._send(route.identity, self._sealer.seal("event", 0, type(message).__name__, message))
 
     def close(self, linger_secs: float = 0.0) -> None:
-        """Stop listening and remove the socket file. `linger_secs`: how long unsent frames may still leave."""
+        """Stop listening and remove the socket file. `linger_secs`: longest wait for unsent frames."""
         self._close_zmq(linger_secs)
-        # Only our own file: a successor may have bound the path already.
+        # Remove our own file only: a successor may have bound the path already.
         if self.path.exists() and os.path.samestat(self.path.stat(), self._bound):
             self.path.unlink(missing_ok=True)
 
@@ -199,16 +200,16 @@ class ControlServer:
 
 
 class ControlClient:
-    """The calling end (DEALER) of a supervisor, worker or client. One owner thread.
+    """The calling end (DEALER) of a supervisor, worker or client. Thread: the one that made it.
 
-    Connecting waits for nobody: frames leave when the server is there. An owner that polls `socket` must drain
-    `recv_event` after each `call` too, because events that arrived meanwhile are no longer in the socket.
+    Connecting does not wait: frames leave when the server is there. Whoever polls `socket` must also drain `recv_event`
+    after each `call`: events that arrived meanwhile are no longer in the socket.
     """
 
     def __init__(self, path: str | os.PathLike[str], key: bytes, name: str, context: Context | None = None) -> None:
         self.path = check_socket_path(Path(path))
         self.refused = 0
-        """Frames that were dropped because they were not to be believed."""
+        """Frames that were dropped unverified."""
         self._sealer = Sealer(key, name)
         self._opener = Opener(key, self._sealer.session)
         self._last_id = 0
@@ -240,7 +241,7 @@ class ControlClient:
                 return _answer(incoming, reply_type)
 
     def send_event(self, message: msgspec.Struct) -> bool:
-        """Send without waiting. False if so many frames are unsent already that this one was dropped."""
+        """Send without waiting. False if the queue is full and the frame was dropped."""
         return self._send(self._sealer.seal("event", 0, type(message).__name__, message))
 
     def recv_event(self) -> Incoming | None:
@@ -253,7 +254,7 @@ class ControlClient:
         return None
 
     def close(self, linger_secs: float = CLIENT_LINGER_SECS) -> None:
-        """Disconnect. Waits until what was sent has left, at most `linger_secs`."""
+        """Disconnect. Waits for unsent frames, at most `linger_secs`."""
         self.socket.close(linger=math.ceil(linger_secs * 1000))
         if self._owns_context:
             self._context.term()
@@ -307,12 +308,12 @@ def _socket(context: Context, socket_type: int) -> zmq.Socket[bytes]:
 
 
 def _check_nobody_listens(path: Path) -> None:
-    """libzmq would take the path away from a live listener without a word."""
+    """Refuse a path with a live listener, from which libzmq would take it silently."""
     with unix.socket(unix.AF_UNIX, unix.SOCK_STREAM | unix.SOCK_NONBLOCK) as probe:
         try:
             probe.connect(str(path))
         except (FileNotFoundError, ConnectionRefusedError):
             return
         except BlockingIOError:
-            pass  # its queue of connections is full: somebody listens
+            pass  # the queue of connections is full, so a process listens
     raise ClusterError(f"another process listens on {path} already")

@@ -1,4 +1,4 @@
-"""The data plane of one worker: a PULL socket that everyone sends to, and a PUSH socket to each living peer.
+"""The data plane of one worker: a PULL socket for all peers, and a PUSH socket to each living one.
 
 ::
 
@@ -10,13 +10,12 @@
     core.tracking ─► tell_acks ─► ring in shared memory ─► take_acks ─► core.tracking    (see `ipc.ack_rings`)
 
 Guarantees: see `ipc.link`; a send never blocks (the credit window bounds what ZeroMQ queues); a bad frame is counted
-and dropped, it never raises. A frame that does not carry the secret of this version of the topology's assignment
-changes nothing but that count, and is not kept while it is read. A connection that has not given a password derived
-from that secret is not listened to (`ipc.door`); one that announces a part longer than `PART_BYTES` is closed. The path
-of a socket holds topology, version, node, port and incarnation, so a frame can only reach the incarnation it was meant
-for.
+and dropped, it never raises. A frame without the secret of this version of the topology's assignment changes nothing
+but that count, and takes no memory while it is read. A connection that has not given a password derived from that
+secret is not read (`ipc.door`); one that announces a part longer than `PART_BYTES` is closed. The path of a socket
+holds topology, version, node, port and incarnation, so a frame can only reach the incarnation that it was meant for.
 
-One thread, in a process that was forked before any ZeroMQ context existed.
+Thread: the worker's loop, in a process that was forked before any ZeroMQ context existed.
 """
 
 from __future__ import annotations
@@ -46,10 +45,10 @@ from squall.ipc.payloads import Payloads
 from squall.ipc.shim import LinkShim
 
 _LINGER_MS = 500
-"""How long a worker that ends waits for what it has said to leave; only a peer that is dead too can make it wait."""
+"""Longest that a worker that ends waits for unsent frames; only a peer that is dead too makes it wait."""
 
 _POLLIN, _EVENTS, _RCVMORE, _NOBLOCK = int(zmq.POLLIN), int(zmq.EVENTS), int(zmq.RCVMORE), int(zmq.NOBLOCK)
-"""As integers: an operation on two members of pyzmq's enumerations makes a third, at a microsecond each."""
+"""As integers: combining two members of pyzmq's enumerations costs a microsecond."""
 
 Body = list[bytes | memoryview]
 
@@ -69,7 +68,7 @@ class DataPlane:
         self._password = password_of(opening, b"data plane")
         self._max_frame_bytes = max_frame_bytes
         self._new_receiver = receiver
-        # Header and descriptors (some 40 bytes for each buffer of 64 KiB and more) take less than the rest.
+        # What is subtracted exceeds header and descriptors (some 40 bytes for each buffer of 64 KiB and more).
         self._surely_fits_bytes = max_frame_bytes - max_frame_bytes // 512 - 4096
         self.me = me
         self.incarnation = incarnation
@@ -82,8 +81,8 @@ class DataPlane:
         self._payloads = payloads(arena_bytes, self.counts)
         self._context = context
         self.inbound: zmq.Socket[bytes] = self._socket(zmq.PULL)
-        # Of each part. ZeroMQ compares what is announced before it makes room for it, and hangs up. Whoever asks to be
-        # let in may say as much.
+        # The limit is per part. ZeroMQ compares a part's announced length before it allocates, and hangs up. It also
+        # bounds the handshake.
         self.inbound.setsockopt(zmq.MAXMSGSIZE, min(max_frame_bytes, PART_BYTES))
         self._door = door(context, self.inbound, self._password)
         try:
@@ -110,7 +109,7 @@ class DataPlane:
     # ---- peers ----
 
     def connect(self, worker: int, incarnation: int, path: Path | str) -> None:
-        """Open the link to a peer that is ready. Once per incarnation: frames are numbered from 1 again."""
+        """Open the link to a peer that is ready. Call it once per incarnation: frames are numbered from 1 again."""
         self.disconnect(worker)
         socket = self._socket(zmq.PUSH)
         knock(socket, self._password)
@@ -119,16 +118,16 @@ class DataPlane:
         self._put(worker, HELLO, 0, [])
 
     def fence(self, worker: int, incarnation: int) -> None:
-        """Take nothing any more from incarnations of a peer older than this, and forget what they sent."""
+        """Refuse a peer's incarnations older than this from now on, and forget what they sent."""
         self._fence[worker] = max(incarnation, self._fence.get(worker, 0))
         receiver = self._receivers.get(worker)
-        # A new peer may have sent before this worker looked at the board: what it sent stays counted.
+        # The new incarnation may have sent before this worker looked at the board: its frames stay counted.
         if receiver is not None and receiver.incarnation < incarnation:
             del self._receivers[worker]
             self._payloads.forget(worker)
 
     def disconnect(self, worker: int) -> None:
-        """The incarnation this worker sent to is dead: forget what was under way to it."""
+        """Close the link to an incarnation that is dead, and forget what was under way to it."""
         link = self._outbound.pop(worker, None)
         if link is not None:
             socket, sender, _ = link
@@ -150,15 +149,15 @@ class DataPlane:
 
     @property
     def knocks(self) -> zmq.Socket[bytes]:
-        """What to poll beside `inbound`: when a peer knocks, `answer_door` is due."""
+        """Socket to poll beside `inbound`: when it is readable, call `answer_door`."""
         return self._door.knocks
 
     def answer_door(self) -> None:
-        """Let in the peers that have connected, and count those who are none. Also due now and then, for the count."""
+        """Let in the peers that have connected, and count the strangers. Call it now and then too, for the count."""
         self._door.take()
 
     def take_heard(self) -> set[int]:
-        """Peers that data has come from since the last call."""
+        """Peers that have sent data since the last call."""
         heard, self._heard = self._heard, set()
         return heard
 
@@ -210,14 +209,14 @@ class DataPlane:
             socket.send_multipart(cut([first, *body[1:]]), _NOBLOCK, copy=True)
 
     def _owed(self, worker: int, incarnation: int) -> LinkReceiver | None:
-        """What this incarnation of a peer is owed credit by: what one sent before the board told of it is owed to it,
-        not to the one before."""
+        """The receiving end that owes credit to this incarnation of a peer; None if that one has sent nothing. It may
+        have sent before the board told of it."""
         receiver = self._receivers.get(worker)
         return receiver if receiver is not None and receiver.incarnation == incarnation else None
 
     def send_credit(self, at_least: int) -> None:
-        """Tell each peer what has been processed of what it sent, where that is `at_least` so many frames more than it
-        knows, or a good part of its window. Where DATA frames flow back, they have told it already."""
+        """Send a CREDIT frame to each peer that is owed credit for `at_least` so many frames, or for a good part of its
+        window. DATA frames to a peer bring it credit too."""
         for worker, receiver in self._receivers.items():
             if receiver.owes(at_least):
                 self._send_credit_to(worker, receiver)
@@ -228,15 +227,15 @@ class DataPlane:
             self._put(worker, CREDIT, 0, [])
 
     def park(self) -> None:
-        """Give credit for all that was taken in, though it is not processed yet: see `ipc.link`."""
+        """Give credit for every frame that was taken in, processed or not: see `ipc.link`."""
         for receiver in self._receivers.values():
             receiver.park()
 
     def probe(self) -> None:
-        """Tell each peer that owes credit how many frames it should have got; it answers with credit.
+        """Tell each peer that owes credit how many frames it should have received; it answers with credit.
 
-        Without this, a link whose last frames or whose last credit were lost would stay closed for ever. Called every
-        now and then, as often as such a loss may last.
+        Without this, a link whose last frames or last credit were lost would stay closed for ever. Call it as often as
+        such a loss may last.
         """
         for worker, (_, sender, _) in self._outbound.items():
             if sender.under_way_bytes:
@@ -253,22 +252,22 @@ class DataPlane:
 
     @property
     def refused(self) -> int:
-        """Frames, acks and connections that were not believed."""
+        """Frames, acks and connections that were refused."""
         return self.counts["frames refused"] + self._door.refused
 
     @property
     def lost(self) -> int:
-        """Frames that peers sent and that never came."""
+        """Frames that peers have sent and that never arrived."""
         return sum(receiver.lost for receiver in self._receivers.values())
 
     # ---- receiving ----
 
     @property
     def has_input(self) -> bool:
-        """Whether a frame is there to be received."""
-        # Asking first costs a microsecond or two, the exception of a receive that finds nothing eight. A socket that
-        # said that it has nothing becomes readable at its descriptor before it has something (see ZMQ_FD): to look
-        # there costs a third.
+        """Whether a frame can be received."""
+        # Asking first costs one to two microseconds, the exception of a receive that finds nothing eight. Once a
+        # socket has said that it is empty, its descriptor becomes readable before the next message (see ZMQ_FD), and
+        # polling that costs a third.
         if self._drained and not self._news.poll(0):
             return False
         has_input = bool(self.inbound.getsockopt(_EVENTS) & _POLLIN)  # type: ignore[operator]
@@ -276,11 +275,11 @@ class DataPlane:
         return has_input
 
     def polled(self) -> None:
-        """A poller looks at `inbound`, or has looked: what its descriptor said is used up."""
+        """A poller has looked at `inbound` and used up what its descriptor told: ask the socket itself next time."""
         self._drained = False
 
     def receive(self, deliver: Deliver, most: int) -> int:
-        """Take in up to `most` frames that are there; how many came."""
+        """Take in at most `most` frames; returns how many there were."""
         came = 0
         while came < most and self.has_input:
             came += 1
@@ -291,7 +290,7 @@ class DataPlane:
         return came
 
     def _receive_frame(self) -> list[bytes]:
-        """One frame that is there. ProtocolError if it is not to be believed, or there is no memory for it."""
+        """The next frame. ProtocolError if it is refused, or there is no memory for it."""
         socket = self.inbound
         try:
             parts = [socket.recv(_NOBLOCK)]
@@ -305,7 +304,7 @@ class DataPlane:
         return parts
 
     def _receive_rest(self, parts: list[bytes]) -> None:
-        """Read a frame to its end. What is not ours, or longer than any of ours, is not kept meanwhile."""
+        """Read a frame to its end. Do not store one of strangers, or one that is too long."""
         socket = self.inbound
         room = self._max_frame_bytes - len(parts[0]) if is_ours(self._opening, parts[0]) else -1
         while socket.getsockopt(_RCVMORE):
@@ -340,7 +339,7 @@ class DataPlane:
             self._send_credit_to(sender, link)
 
     def _meet(self, header: Header) -> LinkReceiver:
-        """Begin to receive from an incarnation. There is never more than one: those before it are dead."""
+        """Begin to receive from an incarnation. All before it are dead, so there is one at a time."""
         self.fence(header.sender, header.sender_incarnation)
         receiver = self._new_receiver(header.sender_incarnation, self._window_bytes)
         self._receivers[header.sender] = receiver
@@ -353,7 +352,7 @@ class DataPlane:
 
     def _take_data(self, header: Header, body: Body, link: LinkReceiver, deliver: Deliver) -> None:
         sequence = header.sequence
-        # Big buffers occupy the sender's arena: they are credited at once.
+        # Big buffers occupy the sender's arena, so credit them at once.
         if not link.accept(sequence, len(body[0]) if len(body) == 1 else self._window_bytes):
             self.counts["frames repeated"] += 1
             return
@@ -361,7 +360,7 @@ class DataPlane:
             buffers = () if len(body) == 1 else self._payloads.collect(header.sender, body[1:])
             parcel = codec.decode(body[0], buffers)
         except BaseException as error:
-            # Values are rebuilt by user code, and an arena goes with its process: the frame is lost, the link lives on.
+            # User code rebuilds values, and an arena ends with its process: the frame is lost, the link lives on.
             link.done(sequence)
             raise ProtocolError(
                 f"frame {sequence} of worker {header.sender} cannot be decoded: {text_of_error(error)}"
@@ -385,12 +384,12 @@ class DataPlane:
         if receiver is not None:
             receiver.credit()
         if not self._rings.is_awake(worker):
-            self._put(worker, CREDIT, 0, [])  # it went to sleep meanwhile: any frame wakes it
+            self._put(worker, CREDIT, 0, [])  # it fell asleep meanwhile: any frame wakes it
         self.counts["acks told"] += len(acks)
         return True
 
     def take_acks(self, absorb: Absorb) -> int:
-        """Take in what peers told by their rings; how many chunks."""
+        """Take in what peers have told in their rings; returns the number of chunks."""
         rings = self._rings
         if rings is None or not rings.waiting:
             return 0
@@ -411,21 +410,21 @@ class DataPlane:
 
     @property
     def has_acks(self) -> bool:
-        """Whether a peer has told something that is not taken in yet."""
+        """Whether a ring holds acks that were not taken in yet."""
         return self._rings is not None and self._rings.waiting
 
     def confirm_acks(self) -> None:
-        """This worker has published that it is at work on what it took in from its rings."""
+        """Free the room of acks that were taken in. Call it after publishing that this worker is at work on them."""
         if self._rings is not None:
             self._rings.confirm()
 
     def set_awake(self, awake: bool) -> None:
-        """Say whether this worker looks at its rings. After False, ask `has_acks` before sleeping."""
+        """Publish whether this worker reads its rings. After False, ask `has_acks` before sleeping."""
         if self._rings is not None:
             self._rings.set_awake(awake)
 
     def refuse(self, error: ProtocolError) -> None:
-        """Count something that is not believed. `error` says why, to whoever overrides this."""
+        """Count a frame, or acks, that are refused. `error` says why, for an override to read."""
         self.counts["frames refused"] += 1
 
     def close(self) -> None:

@@ -1,12 +1,11 @@
-"""Signed envelopes of the control plane: what is on the wire, and which of it is believed.
+"""Signed envelopes of the control plane: their form on the wire, and which frames are accepted.
 
 Guarantees
-    * Nothing of a frame is decoded before its signature has been verified, in constant time; what a frame says is
-      remembered only after that.
+    * A frame is decoded, and anything of it remembered, only after its signature was verified, in constant time.
     * A frame is accepted once: within a sender's session the sequence number must rise. Gaps are allowed (frames may be
       lost), repeats and steps back are refused.
-    * Memory is bounded: of MAX_SESSIONS sessions the one heard from longest ago is forgotten. A frame of a forgotten
-      session would be believed again, so the limit is far above the number of processes that can be talking.
+    * Memory is bounded: beyond MAX_SESSIONS sessions, the one heard from longest ago is forgotten. A repeat in a
+      forgotten session would be accepted, so the limit is far above the number of processes that can be talking.
 
 Relies on: the key being known to the cluster's own processes only (a 0600 file in a 0700 directory).
 
@@ -29,9 +28,9 @@ from squall.engine.errors import ProtocolError, UsageError
 SIGNATURE_BYTES = 32
 SESSION_BYTES = 16
 MAX_FRAME_BYTES = 16 * 1024 * 1024
-"""A topology of 65,536 tasks fits several times; a frame that claims more is an accident or an attack."""
+"""Bytes. A topology of 65,536 tasks fits several times; a longer frame is an accident or an attack."""
 MAX_SESSIONS = 4096
-"""Sessions remembered for replay protection. Each costs about 200 bytes; every process that talks to us has one."""
+"""Sessions remembered against repeats, one per process that talks to this one. Each takes about 200 bytes."""
 
 Kind = Literal["request", "reply", "error", "event"]
 
@@ -54,7 +53,7 @@ class Envelope(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Sealer:
-    """Makes signed frames of one sender. One owner thread; not to be used on both sides of a fork."""
+    """Makes the signed frames of one sender. Thread: its owner's. Use it on one side of a fork only."""
 
     def __init__(self, key: bytes, sender: str) -> None:
         self._key = key
@@ -64,7 +63,7 @@ class Sealer:
         self.session = os.urandom(SESSION_BYTES)
 
     def seal(self, kind: Kind, id: int, method: str, body: msgspec.Struct) -> list[bytes]:
-        """The two parts of a frame. UsageError if the message is larger than any receiver would take."""
+        """The two parts of a frame. UsageError if the message is larger than receivers accept."""
         self._sequence += 1
         envelope = self._encoder.encode(
             Envelope(kind, id, method, self._encoder.encode(body), self._sender, (self.session, self._sequence))
@@ -75,7 +74,7 @@ class Sealer:
 
 
 class Opener:
-    """Verifies frames and refuses repeats. One owner thread."""
+    """Verifies frames and refuses repeats. Thread: its owner's."""
 
     def __init__(self, key: bytes, own_session: bytes = b"") -> None:
         self._key = key
@@ -84,7 +83,7 @@ class Opener:
         self._last_sequence: OrderedDict[bytes, int] = OrderedDict()
 
     def open(self, parts: Sequence[bytes]) -> Envelope:
-        """The envelope in `parts`; ProtocolError if it is not to be believed."""
+        """The envelope in `parts`; ProtocolError if it is refused."""
         if len(parts) != 2 or len(parts[0]) != SIGNATURE_BYTES:
             raise ProtocolError(f"a control frame has a signature of {SIGNATURE_BYTES} bytes and an envelope, not this")
         if not hmac.compare_digest(sign(self._key, parts[1]), parts[0]):

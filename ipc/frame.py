@@ -2,7 +2,7 @@
 
 Guarantees
     * A frame that does not begin with the opening of this topology's assignment, which holds a secret, is refused
-      before anything else of it is looked at. The comparison takes as long whichever byte is wrong.
+      before anything else of it is read. The comparison takes constant time.
     * A frame that is too short, of an unknown kind, or whose checksum does not match its content, is refused before
       anything of it is decoded.
 
@@ -36,11 +36,11 @@ HEADER_BYTES = _UNCHECKED_BYTES + _CHECKSUM.size
 
 
 class Header(NamedTuple):
-    """Who sent what to whom."""
+    """Sender, receiver and number of a frame."""
 
     kind: int
     sender: int
-    """Slot index."""
+    """Index of the worker in the assignment, as in `receiver`."""
     receiver: int
     sender_incarnation: int
     receiver_incarnation: int
@@ -56,10 +56,10 @@ def topology_tag(topology_id: str) -> bytes:
 
 
 def opening_of(key: bytes, topology_id: str, version: int) -> bytes:
-    """What every frame between workers of one version of an assignment begins with, and no other frame.
+    """The beginning of every frame between workers of one version of an assignment, and of no other frame.
 
-    Its secret is derived from the run's key: only who has that can know it, and each version has another. It is held
-    by its workers only: never stored, told to clients or logged.
+    Its secret is derived from the run's key, and each version has another. Its workers alone hold it: it is never
+    stored, told to clients or logged.
     """
     said = b"data plane\0" + topology_id.encode() + b"\0" + str(version).encode()
     secret = hmac.digest(key, said, "sha256")[:SECRET_BYTES]
@@ -98,7 +98,7 @@ def unseal(opening: bytes, head: bytes | memoryview, body: Sequence[bytes | memo
 
 
 def _not_ours(opening: bytes, head: bytes) -> ProtocolError:
-    """Why a frame is refused. What it says of itself is not to be believed; it may help to find who sent it."""
+    """Why a frame is refused. What it says of itself may be false, but may help to find its sender."""
     if len(head) != HEADER_BYTES:
         return ProtocolError(f"frame header of {len(head)} bytes; it must have {HEADER_BYTES}")
     protocol, version, tag = _BELONGING.unpack_from(head)

@@ -1,12 +1,12 @@
 """Files of lines that processes append to while others read.
 
 Guarantees
-    * A line is there whole or not at all: who reads sees no line that is still being written, and what a writer left
-      that died in the middle of one is gone before the next is written.
+    * A line is whole or absent: a reader sees no line that is being written, and the fragment of a writer that died is
+      removed before the next line is written.
     * A line that does not fit (full disk, limit on the size of files) leaves nothing behind, and is an OSError that
       names the file.
 
-Any process of the owner may read and write. Writers wait for each other: for the time of one write.
+Process: any of the owner's may read and write. A writer waits for another, for the time of one write.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ _BLOCK_BYTES = 4096
 
 
 def append_line(path: Path, line: str) -> int:
-    """Write a line, which holds no newline, at the end of a file that may not be there yet; the file's size with it.
-    OSError if there is no room."""
+    """Append a line, which holds no newline, to a file that may not exist yet; returns the file's size with it. OSError
+    if there is no room."""
     left = line.encode() + b"\n"
     fd = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
@@ -31,7 +31,7 @@ def append_line(path: Path, line: str) -> int:
         size = before + len(left)
         os.ftruncate(fd, before)
         try:
-            # A page at a time is what a death may interrupt, and a disk that fills up.
+            # A death, or a full disk, may interrupt the write between pages.
             with naming(path):
                 while left:
                     left = left[os.write(fd, left) :]
@@ -40,13 +40,13 @@ def append_line(path: Path, line: str) -> int:
             raise
         return size
     finally:
-        # A process that was forked meanwhile has the same lock, and would keep it.
+        # Unlock: a process that was forked meanwhile shares the lock and would hold it.
         fcntl.flock(fd, fcntl.LOCK_UN)
         os.close(fd)
 
 
 def _end_of_lines(fd: int) -> int:
-    """Where the last whole line ends."""
+    """Offset of the end of the last whole line."""
     end = os.fstat(fd).st_size
     while end:
         begin = max(0, end - _BLOCK_BYTES)
@@ -67,8 +67,7 @@ def read_lines(path: Path) -> list[bytes]:
 
 
 def read_lines_and_tail(path: Path) -> tuple[list[bytes], bytes]:
-    """The same, and what comes after the last line while nobody writes: of a line that was cut, or that its writer died
-    in the middle of."""
+    """As `read_lines`, and the fragment after the last whole line, which a cut or the death of its writer has left."""
     try:
         file = path.open("rb")
     except FileNotFoundError:

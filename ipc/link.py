@@ -1,12 +1,12 @@
-"""One direction between two workers, as two state machines without I/O: what is sent, and what is accepted.
+"""One direction between two workers, as two state machines without I/O: sending and accepting.
 
 Guarantees
     * The receiver accepts every frame of one sender incarnation at most once, in order; repeats are dropped, gaps are
-      counted (a lost frame is the business of the message timeout). A number no sender can have reached is refused.
+      counted (the message timeout deals with a lost frame). A number that no sender can have reached is refused.
     * Flow control is credit in bytes: the sender has at most `window_bytes` under way that the receiver has not
       processed. Credit is returned when a frame has been processed. For credit, a frame that was lost counts as
-      processed, and so does one that was *parked*: what may lie at the receiver for long, because a queue is full, must
-      not keep the link closed to what is for others (see `engine.core.backpressure`, which bounds the queues).
+      processed, and so does one that was *parked*: frames that lie before a full queue must not close the link to
+      frames for other tasks (see `engine.core.backpressure`, which bounds the queues).
 
 Relies on: a frame counting for one byte at least, and both ends having the same window.
 """
@@ -36,7 +36,7 @@ class LinkSender:
         return self.under_way_bytes < self.window_bytes
 
     def send(self, n_bytes: int, release: Callable[[], None] | None = None) -> int:
-        """Account for a frame; its sequence number. `release` is called when the receiver has processed it."""
+        """Account for a frame; returns its sequence number. `release` is called when the receiver has processed it."""
         self.sequence += 1
         self.under_way_bytes += n_bytes
         self._sent.append((self.sequence, n_bytes, release))
@@ -72,17 +72,17 @@ class LinkReceiver:
     processed: int = 0
     """Every frame up to this one has been processed (or was lost)."""
     credited: int = 0
-    """What the sender was told last."""
+    """The value of `processed` that the sender was told last."""
     uncredited_bytes: int = 0
-    """Bytes accepted since then."""
+    """Bytes accepted since the sender was told last."""
     repeats: int = 0
     lost: int = 0
     _done_early: set[int] = field(default_factory=set)
     _gaps: dict[int, int] = field(default_factory=dict)
-    """First -> last number of frames that never came and whose turn to be credited has not come either."""
+    """First -> last number of lost frames that cannot be credited yet: earlier ones are not processed."""
 
     def accept(self, sequence: int, n_bytes: int = 0) -> bool:
-        """Whether to take frame `sequence` in; False for a repeat. ProtocolError if it is out of any order."""
+        """Whether to take frame `sequence` in; False for a repeat. ProtocolError if no sender can have reached it."""
         if sequence <= self.received:
             self.repeats += 1
             return False
@@ -93,7 +93,7 @@ class LinkReceiver:
         return True
 
     def skip_to(self, sequence: int) -> None:
-        """What the sender sent up to `sequence` has come by now or never will."""
+        """Count frames up to `sequence` that have not arrived as lost: the sender says that it sent them."""
         lost = sequence - self.received
         if lost <= 0:
             return
@@ -137,16 +137,16 @@ class LinkReceiver:
 
     @property
     def owed(self) -> int:
-        """Frames processed that the sender does not know of yet."""
+        """Frames processed that the sender was not told of yet."""
         return self.processed - self.credited
 
     def owes(self, at_least_frames: int) -> bool:
-        """Whether the sender should be told what is processed: so many frames, or a quarter of its window."""
+        """Whether to tell the sender: `at_least_frames` were processed since then, or a quarter of its window."""
         owed = self.owed
         return owed >= at_least_frames or (owed > 0 and 4 * self.uncredited_bytes >= self.window_bytes)
 
     def credit(self) -> int:
-        """What to tell the sender has been processed; it is told with this call."""
+        """The value of `processed` for the next frame to the sender, which then counts as told."""
         self.credited = self.processed
         self.uncredited_bytes = 0
         return self.processed

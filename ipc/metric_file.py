@@ -1,12 +1,12 @@
 """Users' metrics in shared memory: one file per life of a worker, written by its tasks, read by anyone on the machine.
 
-Guarantees: what a task has counted is there after its worker was killed; a reader sees old or new values of a cell and
-never a torn one; the file takes room only for what is in it.
+Guarantees: a task's counts survive a kill of its worker; a reader sees old or new values of a cell and never a torn
+one; the file takes room only for the metrics in it.
 
 Layout: lines of JSON, one per metric, in `<worker>-<incarnation>.names` (appended, one write each); their cells one
 after the other in `<worker>-<incarnation>.cells`.
 
-The worker's loop thread allocates; each metric is then written by its task's thread.
+Thread: the worker's loop allocates; the task's thread writes its metrics.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from squall.ipc.line_file import append_line, read_lines
 from squall.ipc.private import make_levels
 
 CELLS_BYTES = 4 << 20
-"""Room of one worker: a thousand histograms, or half a million counters."""
+"""Bytes for one worker's metrics: a thousand histograms, or half a million counters."""
 
 
 class MetricFile:
-    """The writing end. Files are made with the first metric."""
+    """The writing end. The files are made with the first metric."""
 
     def __init__(self, directory: Path, worker: int, incarnation: int) -> None:
         self._directory = directory
@@ -46,7 +46,7 @@ class MetricFile:
             )
         mapping = self._mapping or self._make()
         at = self._used
-        # Beyond its end a mapped file cannot be written to; a full disk must be an error here, not a signal later.
+        # Extend the file first, so that a full disk is an error here and not a SIGBUS later.
         os.posix_fallocate(self._fd, at, size)
         self._used += size
         row = {"component": component, "task": task, "kind": kind, "name": name, "at": at, "size": size}
@@ -64,14 +64,14 @@ class MetricFile:
         return self._mapping
 
     def close(self) -> None:
-        """Close the descriptor. The mapping goes with the process: tasks may hold on to their metrics."""
+        """Close the descriptor. The mapping lasts as long as the process, because tasks hold their metrics."""
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1
 
 
 def read_metrics(directory: Path) -> Iterator[MetricReading]:
-    """Every metric of a topology's workers, those that died too."""
+    """Every metric of a topology's workers, dead ones included."""
     if not directory.is_dir():
         return
     for names in sorted(directory.glob("*.names")):

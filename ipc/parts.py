@@ -1,7 +1,6 @@
-"""Parts of a frame as ZeroMQ carries them: none is long, so a socket need not make room for a long one.
+"""Parts of a frame as ZeroMQ carries them: all are short, so a socket never allocates for a long one.
 
-Guarantees: of what `cut` made of a list of parts, `join` makes that list again. Parts that are short stay as they are,
-uncopied.
+Guarantees: `join` reverses `cut`. Short parts pass unchanged, uncopied.
 """
 
 from __future__ import annotations
@@ -12,25 +11,25 @@ from typing import Any
 from squall.engine.errors import ProtocolError
 
 PART_BYTES = 4 << 20
-"""A part of exactly so many bytes goes on in the next one. Twice what a frame has by default if no tuple of it is big
-itself."""
+"""A part of exactly so many bytes continues in the next one. Twice the default size of a frame without big tuples, so
+that most need no cut."""
 
 
 def cut(parts: Iterable[Any]) -> list[Any]:
-    """These parts (bytes, or memoryviews of bytes), in pieces that may be sent."""
+    """Cut parts (bytes, or memoryviews of bytes) into pieces that may be sent."""
     pieces: list[Any] = []
     for part in parts:
         if len(part) < PART_BYTES:
             pieces.append(part)
             continue
         view = memoryview(part)
-        # One more than fits whole: where nothing is left, an empty one ends the part.
+        # One piece more than fits whole: if nothing is left over, an empty one ends the part.
         pieces += (view[at : at + PART_BYTES] for at in range(0, len(view) + 1, PART_BYTES))
     return pieces
 
 
 def join(pieces: Sequence[bytes]) -> list[bytes]:
-    """The parts that these are the pieces of. ProtocolError if the last one is not whole."""
+    """Join pieces to the parts that were cut. ProtocolError if the last part is not whole."""
     parts: list[bytes] = []
     open_pieces: list[bytes] = []
     for piece in pieces:

@@ -1,9 +1,9 @@
 """Big buffers beside a frame: in the sender's arena, or inline where there is no room in it.
 
-Guarantees: what was writable at the sender (a bytearray, an array) is writable at the receiver; a block is freed when
-its frame was processed or its receiver is gone; an arena is unmapped when its sender is.
+Guarantees: a buffer that was writable at the sender (a bytearray, an array) is writable at the receiver; a block is
+freed when its frame was processed or its receiver is gone; an arena is unmapped when its sender is gone.
 
-Relies on: `ipc.arena` to tell a block that is gone from one that was meant. One thread, that of the data plane.
+Relies on: `ipc.arena` to tell a block that is gone from the one that was meant. Thread: the worker's loop.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from squall.ipc.arena_reader import ArenaReader
 from squall.ipc.codec import Buffers
 
 _DESCRIPTORS = msgspec.msgpack.Decoder(list[tuple[bool, tuple[int, ...] | None]])
-"""Of each buffer: whether it was read-only, and its place in the arena (None: it follows inline)."""
+"""For each buffer: whether it was read-only, and its block in the arena (None: it follows inline)."""
 
 
 class Payloads:
@@ -31,7 +31,7 @@ class Payloads:
         self._arena: Arena | None = None
         self._reader = ArenaReader()
         self._pids: dict[int, int] = {}
-        """Process whose arena is mapped, by the worker it sends for."""
+        """Worker -> pid of the process whose arena is mapped for it."""
 
     def attach(self, buffers: Buffers) -> tuple[list[Any], Callable[[], None] | None]:
         """The parts of a frame that carry these buffers, and what frees their blocks."""
@@ -67,7 +67,7 @@ class Payloads:
         return self._arena.put(raw)
 
     def collect(self, sender: int, parts: Sequence[Any]) -> list[Any]:
-        """The buffers that `attach` made these parts of. Raises whatever a part that it never made can cause."""
+        """Reverse `attach`. Raises whatever foreign parts can cause."""
         inline = iter(parts[1:])
         buffers: list[Any] = []
         for readonly, ref in _DESCRIPTORS.decode(parts[0]):
@@ -81,7 +81,7 @@ class Payloads:
         return data
 
     def forget(self, sender: int) -> None:
-        """An incarnation of a peer is dead: unmap its arena."""
+        """Unmap the arena of a peer's incarnation that is dead."""
         pid = self._pids.pop(sender, None)
         if pid is not None:
             self._reader.detach(pid)

@@ -1,7 +1,7 @@
 """Files and directories that only their owner can enter, whatever the umask is; and errors that name them.
 
-For what is made in a process whose umask is not ours to set, the user's own program above all; daemons and workers have
-a umask of 077. Any process.
+For processes whose umask is not ours to set, the user's own program above all; daemons and workers have a umask of 077.
+Process: any.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 UMASK = 0o077
-"""Of daemons and workers: what they make is their owner's alone."""
+"""Of daemons and workers: their files are for the owner alone."""
 
 
 @contextlib.contextmanager
 def naming(path: str | os.PathLike[str]) -> Iterator[None]:
-    """An OSError that says of no file, as those of calls on descriptors do, is of this one."""
+    """Name this file in an OSError that names none, as those of calls on descriptors do."""
     try:
         yield
     except OSError as error:
@@ -27,20 +27,20 @@ def naming(path: str | os.PathLike[str]) -> Iterator[None]:
 
 
 def opener(path: str, flags: int) -> int:
-    """For `open`: what it creates has mode 0600."""
+    """Opener for `open` that creates files with mode 0600."""
     return os.open(path, flags | os.O_CLOEXEC, 0o600)
 
 
 def make_levels(path: str | os.PathLike[str], levels: int) -> None:
-    """Make a directory of mode 0700 and at most `levels - 1` above it. FileNotFoundError if more are missing: those of
-    a run directory that was removed must not come back."""
+    """Make a directory of mode 0700 and at most `levels - 1` above it. FileNotFoundError if more are missing, so that a
+    run directory that was removed does not come back."""
     made = Path(path)
     for missing in reversed([made, *made.parents][:levels]):
         missing.mkdir(mode=0o700, exist_ok=True)
 
 
 def make_directory(path: Path, *, exist_ok: bool = True) -> None:
-    """Make a directory of mode 0700, and so those above it that are missing: `mkdir` would leave these to the umask."""
+    """Make a directory of mode 0700, and missing parents with the same mode: `mkdir` would leave those to the umask."""
     for missing in reversed([parent for parent in path.parents if not parent.exists()]):
         missing.mkdir(mode=0o700, exist_ok=True)
     path.mkdir(mode=0o700, exist_ok=exist_ok)

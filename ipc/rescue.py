@@ -1,13 +1,13 @@
-"""Read what can be read of a frame in which values cannot be rebuilt.
+"""Reads the sound values of a frame in which others cannot be rebuilt.
 
 Guarantees
-    * What users' code raises while a value is rebuilt (its class's module, `__new__`, `__setstate__`, `__hash__` of a
-      key, whatever a reduction calls) spoils that value, and every value that holds it; all others come out as
+    * If users' code raises while a value is rebuilt (its class's module, `__new__`, `__setstate__`, `__hash__` of a
+      key, whatever a reduction calls), that value is spoilt, and every value that holds it; all others come out as
       `pickle.loads` would make them. BaseException and MemoryError included.
     * A stream that is damaged itself is not repaired: the error is raised.
 
-Slow: pickle's own unpickler written in Python, some ten times slower than the one in C. Used only when that has failed;
-what it had rebuilt until then is rebuilt once more.
+Slow: it is pickle's unpickler written in Python, some ten times slower than the one in C. Use it only when that one has
+failed; values are then rebuilt a second time.
 """
 
 from __future__ import annotations
@@ -21,29 +21,29 @@ from squall.engine.foreign.text import text_of_error
 
 
 class Broken:
-    """Stands for what could not be made."""
+    """Stands for an object that could not be made."""
 
     __slots__ = ()
 
 
 class Unread:
-    """Which of the objects that came out are not what was sent, and why."""
+    """Which of the rebuilt objects differ from what was sent, and why."""
 
     def __init__(self) -> None:
         self._why: dict[int, tuple[Any, str]] = {}
-        """By identity; the object is kept, so that no other gets its place."""
+        """By identity; holds the object, so that no other gets its address."""
 
     def why(self, value: Any) -> str | None:
-        """What was raised, None if the value is whole."""
+        """Why the value is spoilt; None if it is whole."""
         found = self._why.get(id(value))
         return None if found is None else found[1]
 
     def spoil(self, value: Any, why: str) -> None:
-        """The value is not what was sent."""
+        """Mark a value as spoilt."""
         self._why.setdefault(id(value), (value, why))
 
     def spread(self, value: Any, parts: Iterable[Any]) -> bool:
-        """The value is spoilt if one of its parts is; whether that is so."""
+        """Mark a value as spoilt if one of its parts is; whether one is."""
         for part in parts:
             why = self.why(part)
             if why is not None:
@@ -59,19 +59,19 @@ class Unread:
 
 
 def rescue(data: bytes | memoryview, buffers: Sequence[Any]) -> tuple[Any, Unread]:
-    """What the stream holds, and which parts of it are spoilt. Raises if it cannot be read to its end."""
+    """The stream's content, and which parts of it are spoilt. Raises if the stream cannot be read to its end."""
     unpickler = _Tolerant(io.BytesIO(data), buffers=buffers)
     return unpickler.load(), unpickler.unread
 
 
 _SHARED = frozenset({type(None), bool, int, str, bytes, float, tuple})
-"""What may be one object in many values."""
+"""Types whose objects many values may share."""
 _Python: Any = pickle._Unpickler
-"""Written in Python; the same in 3.11 to 3.14, by its operations' names."""
+"""The unpickler in Python, whose operations have the same names in 3.11 to 3.14."""
 
 
 class _Tolerant(_Python):  # type: ignore[misc]
-    """Each operation that can reach users' code is guarded; each that puts parts together passes on what is spoilt."""
+    """Guards each operation that can reach users' code; each that puts parts together passes on what is spoilt."""
 
     dispatch: ClassVar[dict[int, Callable[[Any], None]]] = dict(_Python.dispatch)
 
@@ -80,7 +80,7 @@ class _Tolerant(_Python):  # type: ignore[misc]
         self.unread = Unread()
 
     def _make(self, make: Callable[[], Any], parts: Iterable[Any]) -> Any:
-        """What users' code makes of parts; a stand-in if they are spoilt, or it raises."""
+        """Make a value of parts; a stand-in if a part is spoilt, or users' code raises."""
         for part in parts:
             why = self.unread.why(part)
             if why is not None:
@@ -91,7 +91,7 @@ class _Tolerant(_Python):  # type: ignore[misc]
             return self.unread.broken(text_of_error(error))
 
     def _change(self, value: Any, parts: Sequence[Any], change: Callable[[], Any]) -> None:
-        """Parts are put into a value that is there; it is spoilt if they are, or if it does not take them."""
+        """Put parts into an existing value; spoil it if a part is spoilt, or if it does not take them."""
         self.unread.spread(value, parts)
         if isinstance(value, Broken):
             return

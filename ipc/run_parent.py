@@ -5,8 +5,8 @@ Making and sweeping exclude each other by a lock on the parent, and a directory'
 lock is given up; it stays locked until the creator closes it or dies. Directories chosen by name have no `creator` file
 and are never touched.
 
-What a standing cluster of no directory of its own must keep is elsewhere (`make_durable`): runtime directories are
-emptied at logout, reboot and by cleaners.
+A standing cluster that was given no directory keeps its durable files elsewhere (`make_durable`): runtime directories
+are emptied at logout, at reboot and by cleaners.
 
 Relies on: flock, which the kernel drops when the last descriptor of its holder closes (descriptors are close-on-exec).
 """
@@ -28,10 +28,10 @@ from squall.ipc.private import make_directory
 CREATOR_FILE = "creator"
 STANDING = "cluster"
 BACK_POINTER = "run-dir"
-"""In a durable directory: which run directory leads to it."""
+"""File in a durable directory that names the run directory."""
 LOCK_FILE = "lock"
 REMOVE_ATTEMPTS = 20
-"""With REMOVE_PAUSE_SECS, how long `remove_tree` puts up with dying processes that still write a last log line."""
+"""Attempts of `remove_tree`, REMOVE_PAUSE_SECS apart: dying processes may still write a last log line."""
 REMOVE_PAUSE_SECS = 0.01
 
 _ANONYMOUS = re.compile(r"r-[0-9a-f]{8}")
@@ -43,15 +43,15 @@ def default_parent() -> Path:
     runtime = os.environ.get("XDG_RUNTIME_DIR")
     if runtime and os.path.isdir(runtime) and os.access(runtime, os.W_OK | os.X_OK):
         return Path(runtime) / "squall"
-    import tempfile  # only launchers come here: workers and Nimbus start faster without it
+    import tempfile  # needed by launchers only: workers and Nimbus start faster without it
 
     return Path(tempfile.gettempdir()) / f"squall-{os.geteuid()}"
 
 
 def standing_directory() -> Path:
-    """Where a cluster that was given no directory has its own: the same for every command of one user.
+    """The directory of a cluster that was given none: the same for every command of one user.
 
-    A command with another XDG_RUNTIME_DIR, or none, is led to the one that was started last, if that is still there.
+    With another XDG_RUNTIME_DIR, or none, it is the one that was started last, if that still exists.
     """
     parent = default_parent()
     started = _started_last()
@@ -63,12 +63,12 @@ def standing_directory() -> Path:
 
 
 def is_standing(path: Path) -> bool:
-    """Whether it is the directory of the cluster that was given none."""
+    """Whether `path` is the directory of the cluster that was given none."""
     return path in (default_parent() / STANDING, _started_last())
 
 
 def _started_last() -> Path | None:
-    """The run directory that a durable one names, which may be gone."""
+    """The run directory that the durable one names; it may be gone."""
     for durable in durable_parents():
         with suppress(OSError, UnicodeDecodeError):
             return Path((durable / STANDING / BACK_POINTER).read_text().rstrip("\n"))
@@ -76,7 +76,7 @@ def _started_last() -> Path | None:
 
 
 def durable_parents() -> list[Path]:
-    """$XDG_STATE_HOME/squall (by default ~/.local/state/squall), and where that cannot be used, /var/tmp."""
+    """$XDG_STATE_HOME/squall (by default ~/.local/state/squall), then /var/tmp in case that cannot be used."""
     home = os.environ.get("XDG_STATE_HOME") or os.path.join(os.path.expanduser("~"), ".local", "state")
     return [Path(home) / "squall", Path(f"/var/tmp/squall-{os.geteuid()}")]
 
@@ -92,11 +92,11 @@ def make_durable() -> Path:
             return path
         except (OSError, UsageError) as error:
             errors.append(str(error))
-    raise ClusterError(f"there is no place for what a cluster must keep: {'; '.join(errors)}")
+    raise ClusterError(f"no directory can be made for the files that a cluster keeps: {'; '.join(errors)}")
 
 
 def make_anonymous(parent: Path) -> tuple[Path, int]:
-    """A fresh directory and the descriptor that keeps it from being swept while it is open."""
+    """A fresh directory, and the descriptor that protects it from sweeps while it is open."""
     make_directory(parent)
     check_private(parent)
     with directory_lock(parent, fcntl.LOCK_EX):
@@ -109,7 +109,7 @@ def make_anonymous(parent: Path) -> tuple[Path, int]:
 
 
 def sweep_stale(parent: Path | None = None) -> list[Path]:
-    """Remove the anonymous run directories in `parent` that nobody owns; returns which. Any process may call it."""
+    """Remove the anonymous run directories in `parent` that nobody owns; returns them. Process: any."""
     parent = default_parent() if parent is None else parent
     if not parent.is_dir():
         return []
@@ -119,9 +119,9 @@ def sweep_stale(parent: Path | None = None) -> list[Path]:
         with directory_lock(parent, fcntl.LOCK_EX | fcntl.LOCK_NB):
             stale = [path for path in sorted(parent.iterdir()) if _bury_if_abandoned(path)]
     except BlockingIOError:
-        # Somebody is making or sweeping right now: what is stale will still be so next time.
+        # Another process is making or sweeping right now: stale directories stay so until next time.
         return []
-    # Also what an earlier sweep had buried when it was killed; several sweeps may dig at the same one.
+    # Include directories that an earlier sweep had buried when it was killed; several sweeps may remove the same one.
     for grave in sorted(parent.glob(_BURIED + "*")):
         remove_tree(grave)
     return stale
@@ -147,7 +147,7 @@ def try_flock(path: Path) -> int | None:
     held = False
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        # A sweep may have moved the file away between open and flock: a lock on it would protect nothing.
+        # A sweep may have moved the file between open and flock: the lock would protect nothing.
         held = os.path.samestat(os.fstat(fd), path.stat())
     except (BlockingIOError, FileNotFoundError):
         return None
@@ -158,20 +158,20 @@ def try_flock(path: Path) -> int | None:
 
 
 def remove_tree(path: Path) -> None:
-    """Delete `path`; it may be gone already, or be deleted by others at the same time."""
-    import shutil  # would cost Nimbus's start more than it costs its end
+    """Delete `path`, which may be gone already, or be deleted by others at the same time."""
+    import shutil  # here, so that Nimbus starts faster
 
     for _ in range(REMOVE_ATTEMPTS):
         shutil.rmtree(path, ignore_errors=True)
         if not path.exists():
             return
         time.sleep(REMOVE_PAUSE_SECS)
-    raise ClusterError(f"cannot remove {path}: {sorted(os.listdir(path))[:5]} stay behind")
+    raise ClusterError(f"cannot remove {path}: {sorted(os.listdir(path))[:5]} cannot be deleted")
 
 
 @contextmanager
 def directory_lock(directory: Path, operation: int) -> Iterator[None]:
-    """Hold a directory against others who make or remove something in it. BlockingIOError with LOCK_NB."""
+    """Exclude others from making or removing something in a directory. BlockingIOError with LOCK_NB."""
     fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | os.O_NOFOLLOW)
     try:
         fcntl.flock(fd, operation)
@@ -181,14 +181,14 @@ def directory_lock(directory: Path, operation: int) -> Iterator[None]:
 
 
 def _bury_if_abandoned(path: Path) -> bool:
-    """Move a directory that nobody owns out of sight. Called with the parent's lock held."""
+    """Move a directory that nobody owns out of sight. Call it with the parent's lock held."""
     if not _ANONYMOUS.fullmatch(path.name) or path.is_symlink() or not path.is_dir():
         return False
     if not (path / CREATOR_FILE).exists() and any(path.iterdir()):
         return False
     fds: list[int] = []
     try:
-        # Both locks are kept until the directory has moved, so that no Nimbus can start in it meanwhile.
+        # Hold both locks until the directory has moved, so that no Nimbus can start in it meanwhile.
         for name in (CREATOR_FILE, LOCK_FILE):
             fd = try_flock(path / name)
             if fd is None:

@@ -1,9 +1,9 @@
-"""The run directory: everything one cluster has on disk, in one place that only its owner can enter.
+"""The run directory: everything that one cluster has on disk, where only its owner can enter.
 
 Guarantees
     * A `RunDir` that was created or opened is a real directory of ours (0700) and holds the cluster's key (0600).
     * `lock()` is held by one process at a time and ends with that process, however it dies.
-    * Every socket path it hands out fits into a Unix socket address; one that does not is refused by name.
+    * Every socket path that it returns fits a Unix socket address; a longer one is refused by name.
     * A name leads to a path below the folder of its kind, never to the folder itself or out of it, or is refused.
 
 Relies on: `ipc.run_parent` for anonymous directories and their sweep; flock, which the kernel drops with its holder.
@@ -20,16 +20,16 @@ Layout::
     RUN/metrics/<topology id>/<worker>-<incarnation>.*  what components measure themselves
     RUN/state/<topology name>/<component>-<task>/     tasks' own files
     RUN/state/<topology name>/                        dead letters (see scheduler.records.dead_letters)
-    RUN/state/<topology name>/.attempts/              what failed how often, one file per spout task
+    RUN/state/<topology name>/.attempts/              failures per message, one file per spout task
     RUN/state/<topology name>/.set-aside-<topology id>/   until it is stored (see scheduler.nimbus.task_state)
     RUN/failures/<topology id>/                       the last failures, one file per worker; last words
     RUN/logs/*.log                                    daemons
     RUN/logs/<topology id>/<node>-<port>.log          workers
     RUN/durable                                       see below
 
-A standing cluster that was given no directory has two: sockets, boards, notes about workers and key are in the user's
-runtime directory, which is emptied at logout or reboot; lock, store, code, state, accounts and logs are in the durable
-one that the link RUN/durable leads to, and whose file `run-dir` leads back. In every other run directory they are one.
+A standing cluster that was given no directory has two: sockets, boards, notes about workers and the key are in the
+user's runtime directory, which is emptied at logout or reboot; lock, store, code, state, accounts and logs are in the
+durable one, to which the link RUN/durable leads and whose file `run-dir` leads back. Any other cluster has one for all.
 """
 
 from __future__ import annotations
@@ -65,15 +65,15 @@ __all__ = ["Presence", "RunDir", "RunLock", "check_socket_path", "default_parent
 
 KEY_BYTES = 32
 SOCKET_PATH_MAX_BYTES = 107
-"""`sun_path` of a Unix socket address has 108 bytes, the last one is NUL."""
+"""`sun_path` of a Unix socket address has 108 bytes; the last is NUL."""
 FILE_NAME_MAX_BYTES = 255
 DURABLE_LINK = "durable"
 SET_ASIDE = ".set-aside-"
 LETTER_REQUESTS = ".given-back"
-"""What is asked back of the dead letters of a topology, in its state directory."""
+"""Folder, in a topology's state directory, of the dead letters that were asked back."""
 _PID_MAX_BYTES = 32
 LOCK_PATIENCE_SECS = 0.25
-"""How long `lock` retries: a sweep or `lock_holder` touches the lock for microseconds, a real holder keeps it."""
+"""How long `lock` retries: a sweep or `lock_holder` holds the lock for microseconds, Nimbus for its life."""
 
 _SUBDIRECTORIES = ("n", "s", "boards")
 _DURABLE = ("code", "state", "logs")
@@ -82,14 +82,14 @@ _UNSAFE_IN_FILE_NAMES = re.compile(r"[%/\x00-\x1f\x7f]")
 
 
 class Presence:
-    """Whether a directory is still the one that it was when this was made. One process's."""
+    """Tells whether a directory is still the one that it was when this object was made."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._found = path.stat()
 
     def is_gone(self) -> bool:
-        """Removed, or another one in its place."""
+        """Whether the directory was removed or replaced."""
         try:
             return not os.path.samestat(self._found, self._path.stat())
         except FileNotFoundError:
@@ -103,14 +103,14 @@ class RunLock:
         self._fd = fd
 
     def release(self) -> None:
-        """Give the directory free. May be called again."""
+        """Unlock the directory. Calling it again does nothing."""
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1
 
 
 class RunDir:
-    """Paths of one cluster. Constructing one looks at nothing: use `create` or `open`. Any process may use it."""
+    """Paths of one cluster. The constructor checks nothing: use `create` or `open`. Process: any."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(os.path.abspath(path))
@@ -124,7 +124,7 @@ class RunDir:
 
     @classmethod
     def create(cls, path: str | os.PathLike[str] | None = None) -> RunDir:
-        """Make a run directory, or take over the one at `path`. None: a fresh anonymous one in the default parent.
+        """Make a run directory, or take over the one at `path`. None: make an anonymous one in the default parent.
 
         An anonymous one belongs to this process: once the process is gone and Nimbus too, `sweep_stale` removes it.
         """
@@ -138,7 +138,7 @@ class RunDir:
             _make_named(run_dir.path)
         try:
             run_dir.socket_length_check()
-            # Several programs may make the same one at once; none finds it half made.
+            # Several programs may make the same one at once; none must find it half made.
             with naming(run_dir.path), directory_lock(run_dir.path, fcntl.LOCK_EX):
                 run_dir._fill()
         except BaseException:
@@ -148,7 +148,7 @@ class RunDir:
         return run_dir
 
     def _fill(self) -> None:
-        """Make what is missing in the directory, which nobody else does meanwhile."""
+        """Make the missing parts of the directory. The caller excludes others meanwhile."""
         _check_ours(self.path)
         if is_standing(self.path):
             self._link_durable()
@@ -170,13 +170,13 @@ class RunDir:
         return run_dir
 
     def close(self) -> None:
-        """Let go of an anonymous directory without removing it: from now on `sweep_stale` may. May be called again."""
+        """Release an anonymous directory without removing it: `sweep_stale` may from now on. May be called again."""
         if self._creator_fd >= 0:
             os.close(self._creator_fd)
             self._creator_fd = -1
 
     def remove(self) -> None:
-        """Delete the directory and all it holds. Called by its creator or by Nimbus, when every process has stopped."""
+        """Delete the directory and its content. Called by its creator or by Nimbus, when every process has stopped."""
         self.close()
         remove_tree(self.path)
 
@@ -195,7 +195,7 @@ class RunDir:
             time.sleep(0.01)
 
     def _write_locker(self, fd: int) -> None:
-        """Over what is there: on a full disk a file that was cut first would find no room."""
+        """Overwrite in place: on a full disk, a file that was truncated first would find no room."""
         text = f"{os.getpid()}\n".encode()
         try:
             os.ftruncate(fd, os.pwrite(fd, text, 0))
@@ -204,7 +204,7 @@ class RunDir:
             raise ClusterError(f"cannot write {self.lock_file}: {error.strerror}") from error
 
     def lock_holder(self) -> str | None:
-        """Pid of the Nimbus that holds the directory, "unknown" if it has not written it yet; None if nobody does."""
+        """Pid of the Nimbus that holds the directory, "unknown" until it has written it; None if no Nimbus does."""
         try:
             fd = os.open(self.lock_file, os.O_RDONLY | os.O_CLOEXEC)
         except FileNotFoundError:
@@ -218,14 +218,14 @@ class RunDir:
         return None
 
     def _locker(self) -> str:
-        """For show only: the number is not proven to be a process of ours. Never signalled."""
+        """For messages only: the number may belong to another process by now. Never signal it."""
         try:
             with open(self.lock_file, "rb") as file:
                 said = file.read(_PID_MAX_BYTES)
         except FileNotFoundError:
             return "unknown"
         text = said.strip()
-        # A holder that was killed leaves its number behind, until the next one has written its own.
+        # A holder that was killed leaves its pid behind until the next one has written its own.
         known = text.isdigit() and int(text) > 0 and os.path.exists(f"/proc/{int(text)}")
         return str(int(text)) if known else "unknown"
 
@@ -258,7 +258,7 @@ class RunDir:
 
     @property
     def nimbus_words(self) -> Path:
-        """Why the last Nimbus has ended, until another one serves."""
+        """File with the reason why the last Nimbus ended, until another one serves."""
         return self.path / "nimbus.words"
 
     @property
@@ -277,17 +277,17 @@ class RunDir:
 
     @property
     def durable(self) -> Path:
-        """What must outlive a reboot is below it."""
+        """The directory of all files that must outlive a reboot."""
         if self._durable is None:
             try:
                 self._durable = Path(os.readlink(self.path / DURABLE_LINK))
             except (FileNotFoundError, NotADirectoryError):
-                # Not remembered: the directory may not have been made yet.
+                # Do not remember it: the directory may not have been made yet.
                 return self.path
         return self._durable
 
     def _link_durable(self) -> None:
-        """Lead to the durable directory, and back. One that was made without a durable one stays as it is."""
+        """Link to the durable directory, and back. A run directory that was made without one stays as it is."""
         if os.path.lexists(self.path / DURABLE_LINK) or (self.path / "nimbus.db").exists():
             return
         durable = make_durable()
@@ -318,7 +318,7 @@ class RunDir:
         return self.durable / "logs"
 
     def daemon_log(self, name: str) -> Path:
-        """Of "nimbus", "keeper" or, for example, "supervisor-node-1"."""
+        """Log of "nimbus", "keeper" or, for example, "supervisor-node-1"."""
         return self.logs / _file_name(f"{name}.log")
 
     def worker_logs(self, topology_id: str) -> Path:
@@ -328,7 +328,7 @@ class RunDir:
         return self.worker_logs(topology_id) / _file_name(f"{node}-{port}.log")
 
     def close_errors(self, topology_id: str, worker: int) -> Path:
-        """What a worker's tasks raised in `close` and `cleanup`. Outlives the topology, as its logs do."""
+        """File of what a worker's tasks raised in `close` and `cleanup`. Outlives the topology, as its logs do."""
         return self.worker_logs(topology_id) / f"{worker}.close-errors"
 
     def history(self, node: str) -> Path:
@@ -338,17 +338,17 @@ class RunDir:
         return check_socket_path(self.path / "n" / _file_name(f"{node}.sock"))
 
     def worker_socket(self, topology_id: str, version: int, node: str, port: int, incarnation: int) -> Path:
-        """The slot alone would not do: a worker that is still there would go on hearing what its successor is sent."""
+        """The path names the incarnation too: a frame must not reach a predecessor that still lives."""
         tag = assignment_tag(topology_id, version)
         return check_socket_path(self.path / "s" / _file_name(f"{tag}-{node}-{port}-{incarnation}"))
 
     def worker_sockets(self, node: str, port: int) -> list[Path]:
-        """Those that are there of a slot's workers, of whatever topology and incarnation."""
+        """Socket files of a slot's workers, of every topology and incarnation."""
         name = re.compile(rf"[0-9a-f]{{8}}-{re.escape(_file_name(node))}-{port}-[0-9]+")
         return [path for path in sorted((self.path / "s").glob("*")) if name.fullmatch(path.name)]
 
     def remove_sockets(self) -> None:
-        """What daemons and workers that were killed have left. Called when no process of the cluster runs."""
+        """Remove the sockets that killed daemons and workers have left. Called when no process of the cluster runs."""
         for path in (self.nimbus_socket, *self.path.glob("n/*.sock"), *self.path.glob("s/*")):
             path.unlink(missing_ok=True)
 
@@ -361,18 +361,18 @@ class RunDir:
 
     @property
     def states(self) -> Path:
-        """Of all topologies, by name."""
+        """State of all topologies, by name."""
         return self.durable / "state"
 
     def state_dir(self, topology_name: str, component: str, task: int) -> Path:
         return self.topology_state(topology_name) / _file_name(f"{component}-{task}")
 
     def topology_state(self, topology_name: str) -> Path:
-        """Everything that topologies of that name and their tasks have kept. Outlives them."""
+        """State of the topologies of that name, and of their tasks. Outlives them."""
         return self.states / _file_name(topology_name)
 
     def set_aside(self, topology_name: str, topology_id: str) -> Path:
-        """What a topology that begins anew has found of its name's state."""
+        """State of its name that a topology that begins anew has found and set aside."""
         return self.topology_state(topology_name) / _file_name(SET_ASIDE + topology_id)
 
     def attempts(self, topology_name: str, component: str, task_index: int) -> Path:
@@ -385,14 +385,14 @@ class RunDir:
         return self.failures(topology_id) / f"last-words-{worker}-{incarnation}"
 
     def socket_length_check(self, node: str = "node-99") -> None:
-        """UsageError unless the longest socket path that `node` may ever need fits. Called before anything starts."""
+        """UsageError unless the longest socket path that `node` may need fits. Called before anything starts."""
         check_socket_path(self.nimbus_socket)
         self.node_socket(node)
         self.worker_socket("", 1, node, 65535, 999_999)
 
 
 def assignment_tag(topology_id: str, version: int) -> str:
-    """Eight hex digits that stand for one version of a topology's assignment, where its id has no room."""
+    """Eight hex digits that stand for one version of a topology's assignment in paths, for which its id is too long."""
     return hashlib.sha256(f"{topology_id}\0{version}".encode()).hexdigest()[:8]
 
 
@@ -417,10 +417,10 @@ def _make_named(path: Path) -> None:
 
 
 def _check_ours(path: Path) -> None:
-    """UsageError if there is something in the directory, and it is nobody's run directory."""
-    # Only the key is lost: it is made anew. Whoever starts a cluster has seen that nobody runs with the old one.
+    """UsageError if the directory is neither empty nor a run directory."""
+    # If only the key is lost, make another. Whoever starts a cluster has checked that no process uses the old one.
     ours = all((path / name).is_dir() for name in _SUBDIRECTORIES)
-    # What is made before the key is there, by one that was killed over it.
+    # Files that are made before the key, left by a process that was killed between.
     begun = (CREATOR_FILE, DURABLE_LINK)
     others = [name for name in os.listdir(path) if name not in begun and not _KEY_TO_BE.fullmatch(name)]
     if others and not ours and not (path / "key").exists():
@@ -428,7 +428,7 @@ def _check_ours(path: Path) -> None:
 
 
 def _make_key(path: Path) -> None:
-    """Write the key unless there is one. Atomic, for those who look meanwhile."""
+    """Write the key unless there is one, atomically."""
     if path.exists():
         return
     temporary = path.with_name(f"key.{os.urandom(4).hex()}")
@@ -443,7 +443,7 @@ def _make_key(path: Path) -> None:
 
 
 def _file_name(text: str) -> str:
-    """One component of a path. UsageError where the file system means another place by it, or has no room for it."""
+    """One component of a path. UsageError if it would lead to another directory, or is too long for the file system."""
     if text in ("", ".", ".."):
         raise UsageError(f"{text!r} cannot be a name: it would mean a whole directory of the cluster")
     name = _UNSAFE_IN_FILE_NAMES.sub(lambda match: f"%{ord(match[0]):02x}", text)

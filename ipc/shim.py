@@ -1,6 +1,6 @@
 """The link fault shim: breaks frames on purpose, in the shipped code. Off unless given rules; off costs one `if`.
 
-Guarantees: what it does is drawn from its own seeded generator, so a seed repeats the decisions; it counts what it did;
+Guarantees: it draws decisions from its own seeded generator, so a seed repeats them; it counts the faults that it made;
 it never touches frames of a link that no rule names.
 """
 
@@ -27,7 +27,7 @@ class LinkRule:
     kind: str | None = None
     receiver: int | None = None
     delay_frames: int = 8
-    """DELAY: hold the frame back until so many others have been sent on the link."""
+    """DELAY: hold the frame back until so many more frames were sent on the link."""
 
     def __post_init__(self) -> None:
         if self.action not in ACTIONS:
@@ -41,7 +41,7 @@ class LinkRule:
 
 
 class LinkShim:
-    """Applies rules to the frames one worker sends. The worker's loop thread."""
+    """Applies rules to the frames that one worker sends. Thread: the worker's loop."""
 
     def __init__(self, rules: list[LinkRule], seed: int) -> None:
         self.rules = rules
@@ -50,7 +50,7 @@ class LinkShim:
         self.counts: Counter[str] = Counter()
 
     def apply(self, receiver: int, kind: int, frame: Frame) -> list[Frame]:
-        """The frames to put on the link in place of this one, in order."""
+        """The frames to send instead of this one, in order."""
         out = [frame]
         for rule in self.rules:
             if rule.kind is not None and rule.kind != KINDS[kind]:
