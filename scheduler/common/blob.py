@@ -1,6 +1,6 @@
 """A topology as bytes: how user code travels to the workers.
 
-Guarantees: what cannot be pickled is refused at submission by an error that names component and attribute.
+Guarantees: if a topology cannot be pickled, submission fails with an error that names component and attribute.
 
 Classes and functions of importable modules travel by name and are imported by the worker (its import path is the
 submitter's); those of the topology file itself and of `__main__` travel by value.
@@ -24,11 +24,11 @@ from squall.scheduler.common import unpickler
 from squall.scheduler.common.import_path import extend_import_path
 
 _MAX_DEPTH = 4
-"""How far into attributes of attributes to look for the one that cannot be pickled."""
+"""Levels of attributes to search for the one that cannot be pickled: deeper names help nobody."""
 
 
 def dump(topology: Topology, by_value: ModuleType | None = None) -> bytes:
-    """The topology pickled; `by_value` is the module of the topology file, which workers cannot import."""
+    """Pickle a topology; `by_value` is the module of the topology file, which workers cannot import."""
     with _by_value(by_value):
         try:
             return bytes(cloudpickle.dumps(topology))
@@ -39,7 +39,7 @@ def dump(topology: Topology, by_value: ModuleType | None = None) -> bytes:
 
 
 def load(data: bytes, sys_path: list[str]) -> Topology:
-    """The topology, in a worker. Extends the import path first."""
+    """Unpickle a topology in a worker, after extending the import path."""
     extend_import_path(sys_path)
     try:
         topology = unpickler.loads(data)
@@ -52,10 +52,10 @@ def load(data: bytes, sys_path: list[str]) -> Topology:
 
 
 def _make_importable() -> None:
-    """Let classes that came by value be found by name, so that their instances can be sent between workers.
+    """Let classes that travelled by value be found by name, so that their instances can be sent between workers.
 
     Pickle names a class by module and name and looks it up there. Without this it would import the topology file once
-    more in the worker and refuse, because the class it finds then is another one.
+    more in the worker and refuse, because the class found there is another one.
     """
     for cls in list(cloudpickle.cloudpickle._DYNAMIC_CLASS_TRACKER_BY_ID.values()):
         if "." not in cls.__qualname__:
@@ -65,13 +65,13 @@ def _make_importable() -> None:
 
 
 def copy_component(spec: ComponentSpec) -> Any:
-    """A user object of its own for one task."""
+    """Copy a component's user object for one task."""
     return pickle.loads(cloudpickle.dumps(spec.component))
 
 
 @contextlib.contextmanager
 def _by_value(module: ModuleType | None) -> Iterator[None]:
-    """Have cloudpickle send a module's code. What is not in sys.modules it sends anyway, and refuses to register."""
+    """Have cloudpickle send a module's code. It sends modules outside sys.modules anyway, and cannot register them."""
     name = "" if module is None else module.__name__
     registers = name in sys.modules and name not in cloudpickle.list_registry_pickle_by_value()
     if registers:
@@ -111,7 +111,7 @@ def _find(value: Any, name: str, depth: int) -> str | None:
 
 
 def _parts(value: Any) -> list[tuple[str, Any]]:
-    """What pickle would look into: a class may leave attributes behind that cannot travel."""
+    """The attributes that pickle would visit: a class may leave out others."""
     if isinstance(value, dict):
         return [(f"[{repr_of(key)}]", inner) for key, inner in value.items()]
     if isinstance(value, list | tuple | set | frozenset):
@@ -121,10 +121,10 @@ def _parts(value: Any) -> list[tuple[str, Any]]:
     except KeyboardInterrupt:
         raise
     except BaseException:
-        # It does not let itself be taken apart either; that `value` is to blame is known without it.
+        # Its state cannot be read either; `value` is to blame all the same.
         return []
     attributes: dict[str, Any] = {}
-    for part in state if isinstance(state, tuple) else (state,):  # a tuple where there are slots
+    for part in state if isinstance(state, tuple) else (state,):  # a tuple if the class has __slots__
         if isinstance(part, dict):
             attributes.update(part)
     return [(f".{attribute}", inner) for attribute, inner in attributes.items()]

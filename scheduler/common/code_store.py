@@ -2,11 +2,11 @@
 
 Guarantees
     * `get` returns exactly the bytes that were put under that name, or raises: a cut or altered file is refused.
-    * `put` is all or nothing, also when the process or the machine dies in the middle, and may be repeated.
-    * While somebody holds the store (`held`), nothing is removed from it.
-    * A name that is not 64 hex digits is refused, so that no name leads out of the directory.
+    * `put` is all or nothing, even if the process or the machine dies in the middle, and may be repeated.
+    * While a client holds the store (`held`), nothing is removed from it.
+    * A name that is not 64 hex digits is refused, so that none leads out of the directory.
 
-Relies on: rename within one directory being atomic. Any number of processes may put and get at once.
+Relies on: rename within one directory being atomic. Process: any number may put and get at once.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class CodeStore:
         self._directory = Path(directory)
 
     def put(self, blob: bytes) -> str:
-        """Keep `blob`; returns its name."""
+        """Store `blob`; returns its name."""
         digest = hashlib.sha256(blob).hexdigest()
         path = self._directory / digest
         if self._holds(path, digest):
@@ -61,9 +61,9 @@ class CodeStore:
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        """Nothing is swept meanwhile: for a client, from its first `put` until Nimbus has answered.
+        """Exclude sweeps: a client does, from its first `put` until Nimbus has answered.
 
-        Clients share the lock of the directory, a sweep has it for itself.
+        Clients share the lock of the directory; a sweep takes it alone.
         """
         fd = self._open_hold()
         try:
@@ -73,9 +73,9 @@ class CodeStore:
             os.close(fd)
 
     def keep_only(self, digests: Collection[str]) -> bool:
-        """Remove every other file, also those that a death left half written.
+        """Remove every other file, fragments included.
 
-        False, and nothing removed, if a client holds the store.
+        False, and nothing is removed, if a client holds the store.
         """
         fd = self._open_hold()
         try:
@@ -96,7 +96,7 @@ class CodeStore:
             raise ClusterError(f"cannot hold code store {self._directory}: {error.strerror}") from None
 
     def path(self, digest: str) -> Path:
-        """The file of a blob, for those who read it by themselves."""
+        """The file of a blob, for direct readers."""
         return self._path(digest)
 
     def owns(self, path: str) -> bool:
@@ -104,7 +104,7 @@ class CodeStore:
         return Path(path).parent == self._directory and _DIGEST.fullmatch(Path(path).name) is not None
 
     def __contains__(self, digest: str) -> bool:
-        """Whether there is a file of that name; `get` says whether it is whole."""
+        """Whether there is a file of that name; `get` checks whether it is whole."""
         return self._path(digest).is_file()
 
     def _path(self, digest: str) -> Path:

@@ -1,9 +1,9 @@
-"""What Nimbus and supervisors have in common as processes: signals, the lifeline, the descriptor limit.
+"""The common parts of Nimbus and supervisors as processes: signals, the lifeline, the descriptor limit.
 
-Guarantees: a signal or the launcher's death wakes the poller at once; nothing happens inside a signal handler.
+Guarantees: a signal or the launcher's death wakes the poller at once; signal handlers do nothing.
 
-Relies on: being used by the main thread, where Python handles signals; Linux, where a pipe whose write ends are all
-closed says so (POLLHUP) to every reader, also when the writer was killed.
+Relies on: Linux, which sends POLLHUP to every reader of a pipe when all write ends are closed, also by a kill. Thread:
+main, where Python handles signals.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ import zmq
 
 
 class SignalInbox:
-    """Signals and the lifeline, turned into things to poll.
+    """Makes signals and the lifeline pollable.
 
-    SIGINT is ignored where it is none of `signals`: the launcher decides what it means.
+    Ignores SIGINT unless it is among `signals`: the launcher decides what it means.
     """
 
     def __init__(self, poller: zmq.Poller, lifeline: int | None, signals: Iterable[int]) -> None:
@@ -32,12 +32,12 @@ class SignalInbox:
             poller.register(lifeline, zmq.POLLIN)
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         for signum in signals:
-            # Without a handler written in Python the wake-up descriptor would stay silent.
+            # Python writes to the wake-up descriptor only for signals that have a handler in Python.
             signal.signal(signum, lambda *_: None)
         signal.set_wakeup_fd(self._write_fd, warn_on_full_buffer=False)
 
     def take(self) -> bytes:
-        """Numbers of the signals that came since the last call."""
+        """Numbers of the signals that arrived since the last call."""
         try:
             return os.read(self._fd, 4096)
         except BlockingIOError:
@@ -47,7 +47,7 @@ class SignalInbox:
         """True once, when the lifeline's other end has closed."""
         if self._lifeline is None:
             return False
-        # Not by reading: the other daemons hold the same pipe, and a read that finds nothing would block.
+        # Poll instead of reading: other daemons hold the same pipe, and a read of an empty one would block.
         poll = select.poll()
         poll.register(self._lifeline, 0)
         cut = bool(poll.poll(0))
@@ -64,6 +64,6 @@ class SignalInbox:
 
 
 def raise_descriptor_limit() -> None:
-    """The soft limit up to the hard one: ZeroMQ aborts the process that runs out of descriptors on ipc."""
+    """Raise the soft limit to the hard one: ZeroMQ aborts a process that runs out of descriptors on ipc."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))

@@ -1,6 +1,6 @@
-"""The log of a daemon: lines on its stderr, whatever the texts in them are.
+"""The log of a daemon: lines on its stderr, whatever texts they quote.
 
-Guarantees: a message stays one line; a traceback keeps its lines. Neither holds a control character.
+Guarantees: a message is one line; a traceback keeps its lines. Neither holds a control character.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from squall.engine.foreign.plain_text import plain, plain_lines
 
 
 class PlainFormatter(logging.Formatter):
-    """Messages quote what users' code says."""
+    """Makes messages plain, because they quote users' code."""
 
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - logging's own name
         record.message = plain(record.message)
@@ -22,7 +22,7 @@ class PlainFormatter(logging.Formatter):
 
 
 def log_to_stderr() -> None:
-    """Called once, by the daemon's main."""
+    """Log to stderr. Called once, by the daemon's main."""
     handler = logging.StreamHandler()
     handler.setFormatter(PlainFormatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
     logging.basicConfig(handlers=[handler], level=logging.INFO)

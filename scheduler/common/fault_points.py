@@ -1,6 +1,6 @@
-"""Named points in product code where a test or an operator can have a worker die.
+"""Named points in product code at which a test or an operator can have a worker die.
 
-Guarantees: off (the default) a point costs one `if`; on, the worker kills itself with SIGKILL at the n-th pass of the
+Guarantees: off (the default), a point costs one `if`; on, the worker kills itself with SIGKILL at the n-th pass of the
 named point, so nothing after that point happens.
 
 A plan is text: `point:n`, several separated by commas, in the environment variable SQUALL_FAULT_POINTS of the cluster's
@@ -52,7 +52,7 @@ class FaultPoints:
         return bool(self._left)
 
     def hit(self, point: str) -> None:
-        """Pass a point."""
+        """Pass a point; die if the plan says so."""
         left = self._left.get(point)
         if left is None:
             return
@@ -62,13 +62,13 @@ class FaultPoints:
 
 
 def link_shim_from_environment(worker: int) -> LinkShim | None:
-    """The link faults of this process's environment, if any. Each worker draws from a seed of its own."""
+    """The link faults of this process's environment, if any. Each worker has its own seed."""
     rules = parse_rules(os.environ.get(LINK_ENVIRONMENT, ""))
     seed = int(os.environ.get(LINK_SEED_ENVIRONMENT, "0"))
     return LinkShim(rules, seed * 1009 + worker) if rules else None
 
 
 def from_environment(incarnation: int) -> FaultPoints | None:
-    """The plan of this process's environment; None when nothing is armed."""
+    """The plan of this process's environment; None if there is none."""
     points = FaultPoints(os.environ.get(ENVIRONMENT, ""), incarnation)
     return points if points.armed else None

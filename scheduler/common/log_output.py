@@ -1,7 +1,7 @@
 """The standard output of a daemon or worker: lines in its log.
 
-Guarantees: a log without room keeps nobody from working. What does not fit is left out, and how much was is said in the
-log when there is room again. Any other error is the writer's.
+Guarantees: a full log stops no process. Text that does not fit is left out, and the log tells how much once it has
+room again. Any other error is raised.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ class LogFile(io.RawIOBase):
 
 
 def log_output() -> None:
-    """Have what Python writes to stdout and stderr go through a `LogFile`. Called when both descriptors are the log."""
-    # Line by line: a log that is read while the process runs, or after it was killed, must hold whole lines.
+    """Send Python's stdout and stderr through a `LogFile`. Call it when both descriptors are the log."""
+    # Line by line: a reader must find whole lines while the process runs, and after a kill.
     sys.stdout, sys.stderr = (
         io.TextIOWrapper(io.BufferedWriter(LogFile(fd)), before.encoding, before.errors, line_buffering=True)
         for fd, before in ((1, sys.stdout), (2, sys.stderr))

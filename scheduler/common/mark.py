@@ -1,6 +1,6 @@
-"""The mark that every process of a cluster carries, and finding those that run by it.
+"""The mark that every process of a cluster carries, and finding running processes by it.
 
-Guarantees: a process that is signalled here carries the mark when it is; nobody who has its number by now is hit.
+Guarantees: a process carries the mark when it is signalled here; another one with a reused pid is never hit.
 
 Relies on: every process of a cluster having the name of its run directory in its environment.
 """
@@ -17,11 +17,11 @@ from squall.ipc.rundir import RunDir
 from squall.scheduler.common.process import open_pidfd, send_signal
 
 RUN_DIR_MARK = "SQUALL_RUN_DIR"
-"""Environment variable that every process of a cluster carries, so that strays can be told from others'."""
+"""Environment variable of every process of a cluster, by which strays are known."""
 
 
 def processes_of(run_dir: RunDir) -> list[psutil.Process]:
-    """Every process of a cluster of ours that runs, but this one: daemons, forking parents, workers."""
+    """All other running processes of a cluster of this user: daemons, forking parents, workers."""
     found = []
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.Error):
@@ -32,17 +32,17 @@ def processes_of(run_dir: RunDir) -> list[psutil.Process]:
 
 
 def is_marked(process: psutil.Process, run_dir: RunDir) -> bool:
-    """Whether a process is ours and of this cluster. psutil.Error if it has ended."""
+    """Whether a process is this user's and of this cluster. psutil.Error if it has ended."""
     ours = process.uids().effective == os.geteuid()
     return ours and process.environ().get(RUN_DIR_MARK) == str(run_dir.path)
 
 
 def signal_marked(process: psutil.Process, run_dir: RunDir, signum: int) -> None:
-    """Signal a process that `processes_of` found, unless it has ended: nobody else who has its number by now is hit."""
+    """Signal a process that `processes_of` found, unless it has ended: another one with its pid is never hit."""
     with contextlib.suppress(psutil.Error, ClusterError):
         pidfd = open_pidfd(process.pid)
         try:
-            # After the pidfd was opened: if the number is the cluster's now, the descriptor is as well.
+            # Check after opening the pidfd: if the pid is the cluster's now, the descriptor is too.
             if is_marked(process, run_dir):
                 send_signal(pidfd, signum)
         finally:
@@ -50,7 +50,7 @@ def signal_marked(process: psutil.Process, run_dir: RunDir, signum: int) -> None
 
 
 def runs(process: psutil.Process, word: str) -> bool:
-    """Whether the word, a module or a node, is in the process's command line; not if it has ended meanwhile."""
+    """Whether a word, a module or a node, is in the process's command line; False if it has ended."""
     try:
         return word in process.cmdline()
     except psutil.Error:

@@ -1,11 +1,11 @@
 """The control plane's vocabulary: every message that Nimbus, supervisors, workers and clients exchange.
 
-Guarantees: each message is a frozen struct with a closed set of typed fields, so a frame that decodes is a frame that
-makes sense; unknown fields are refused. Nothing here does I/O or imports user code.
+Guarantees: each message is a frozen struct with a closed set of typed fields, so a frame that decodes is well-formed;
+unknown fields are refused. Nothing here does I/O or imports user code.
 
 Relies on: `ipc.control` to sign, carry and decode the frames.
 
-Process layout these messages travel in::
+The processes between which they travel::
 
     client ──request──► Nimbus ──AssignNode──► supervisor ──Fork──► forking parent ──► worker
                            ▲                       │  ▲                                  │
@@ -26,7 +26,7 @@ class Wire(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class ComponentSummary(Wire):
-    """What Nimbus needs to know of a component; it never loads user code."""
+    """The facts about a component that Nimbus needs; it never loads user code."""
 
     id: str
     kind: str
@@ -36,7 +36,7 @@ class ComponentSummary(Wire):
 
 
 class SlotRef(Wire):
-    """A place a worker can live: a port of a node."""
+    """A slot: a port of a node."""
 
     node: str
     port: int
@@ -54,7 +54,7 @@ class ExecutorRef(Wire):
 
 
 class Assignment(Wire):
-    """Where every executor of a topology runs. `workers[i]` is worker i (its *slot index*); `executors[i]` its work."""
+    """The slots of a topology's executors: worker i has slot `workers[i]` and runs `executors[i]`."""
 
     topology_id: str
     version: int
@@ -63,27 +63,27 @@ class Assignment(Wire):
 
 
 class Rebalance(Wire):
-    """How a topology is to run after it has moved."""
+    """How a topology shall run after a move."""
 
     workers: int
     executors: dict[str, int]
-    """Per component; those that are not named keep what they have."""
+    """Executors per component; components that are not named keep theirs."""
     wait_secs: float
     status: str
-    """What the topology's status will be again: "ACTIVE" or "INACTIVE"."""
+    """The topology's status after the move: "ACTIVE" or "INACTIVE"."""
     keep: bool = False
-    """Only what lies on slots that are lost gets others; the rest stays where it is."""
+    """Move executors on lost slots only; all others stay."""
 
 
 class TopologyRecord(Wire):
-    """A submitted topology as Nimbus stores it and everyone else reads it."""
+    """A submitted topology as Nimbus stores it and others read it."""
 
     id: str
     name: str
     status: str
     """"ACTIVE", "INACTIVE", "REBALANCING" or "KILLED"."""
     conf: dict[str, Any]
-    """Resolved Config, every key present (see engine.api.config)."""
+    """The resolved Config, with every key (see engine.api.config)."""
     components: list[ComponentSummary]
     blob: str
     """Content address (sha256 hex) of the cloudpickled topology in the code store."""
@@ -95,7 +95,7 @@ class TopologyRecord(Wire):
     given_up: list[SlotRef] = []
     """Slots whose workers died too often: not used for this topology again until an operator resets it."""
     resets: int = 0
-    """How often that was done. A slot that hears of a new one starts anew."""
+    """Number of resets. A slot that hears of another one starts anew."""
 
 
 class SlotAssignment(Wire):
@@ -114,7 +114,7 @@ class AssignNode(Wire):
 
     slots: dict[int, SlotAssignment]
     keep: list[int] = []
-    """Ports whose work Nimbus does not know: it stays as it is until an operator says otherwise."""
+    """Ports whose work Nimbus does not know: it goes on until an operator says otherwise."""
 
 
 class Shutdown(Wire):
@@ -122,7 +122,7 @@ class Shutdown(Wire):
 
     grace_secs: float
     drain_secs: float = 0.0
-    """Said to Nimbus: before that, stop the spouts and wait for what is pending, at most so long."""
+    """To Nimbus: before that, stop the spouts and wait at most so long until nothing is pending."""
 
 
 # ---- supervisor -> Nimbus ----
@@ -135,7 +135,7 @@ class RegisterSupervisor(Wire):
     ports: list[int]
     pid: int
     holds: dict[int, str] = {}
-    """Of each slot that has work, port -> id of the topology."""
+    """Port -> id of the topology, of each slot that has work."""
 
 
 class SlotChanged(Wire):
@@ -151,14 +151,14 @@ class SlotChanged(Wire):
     reason: str = ""
     """For "died": e.g. "killed by SIGKILL", "exited with code 1"."""
     error: str = ""
-    """For "died": the error the worker reported before it died, if any (one line, then traceback), or the Python stacks
-    of one that crashed or hung."""
+    """For "died": the error that the worker reported before, if any (one line, then traceback), or its Python stacks if
+    it crashed or hung."""
     rss_bytes: int = 0
-    """Of one that ended: the memory it occupied shortly before; 0 if unknown."""
+    """When a worker has ended: the memory that it occupied shortly before; 0 if unknown."""
     working_secs: float = 0.0
-    """Of one that ended: when it was first seen to work, by the monotonic clock; 0.0 if it never was."""
+    """When a worker has ended: when it first worked, in seconds of the monotonic clock; 0.0 if never."""
     excused: bool = False
-    """Of one that died: that brought a dead letter nearer, so it says nothing against the slot."""
+    """For "died": the death brought a dead letter nearer, so it does not count against the slot."""
 
 
 class SupervisorHeartbeat(Wire):
@@ -220,7 +220,7 @@ class WorkerBoot(Wire):
 
     @property
     def sender(self) -> str:
-        """What the worker calls itself towards its supervisor. Its slot and incarnation alone may be another's too."""
+        """The worker's name on the control plane. Slot and incarnation alone may be another worker's too."""
         tag = assignment_tag(self.topology.id, self.assignment.version)
         return f"worker:{tag}:{self.node}:{self.port}:{self.incarnation}"
 
@@ -238,7 +238,7 @@ class SubmitTopology(Wire):
     sys_path: list[str]
     status: str = "ACTIVE"
     fresh: bool = False
-    """Once it is accepted, remove the state that tasks of an earlier topology of this name have left."""
+    """Once it is accepted, remove the state of earlier topologies of this name."""
 
 
 class NamedTopology(Wire):
@@ -269,7 +269,7 @@ class GetCluster(Wire):
 
 
 class RestartRecord(Wire):
-    """One death and what came of it, for reports."""
+    """A death and its replacement, for reports."""
 
     slot: str
     incarnation: int
@@ -280,7 +280,7 @@ class RestartRecord(Wire):
     """None while the replacement is not ready yet."""
     rss_bytes: int = 0
     working_after_secs: float | None = None
-    """When the replacement was first seen to work; None until that is known to Nimbus, which is when it has ended."""
+    """When the replacement first worked; None until Nimbus knows, which is when the replacement has ended."""
 
 
 class TopologyState(Wire):
@@ -303,14 +303,14 @@ class ClusterState(Wire):
     topologies: list[TopologyRecord]
     free_slots: list[SlotRef]
     gone: list[str] = []
-    """Nodes whose supervisor was not heard from for too long. Their free slots are not offered."""
+    """Nodes whose supervisor has been silent for too long. Their free slots are not offered."""
     refused_frames: int = 0
-    """Control frames that Nimbus dropped because they were not to be believed, and connections it did not let in."""
+    """Control frames that Nimbus dropped unverified, and connections that it did not let in."""
     unknown: list[str] = []
-    """Ids of topologies that have workers or files, and that the store does not know. They are left alone."""
+    """Ids of topologies that have workers or files but are not in the store. They are left alone."""
 
 
 class ForgetUnknown(Wire):
-    """Request: an operator says that what Nimbus does not know may be stopped and removed. The reply says what."""
+    """Request of an operator: stop and remove what Nimbus does not know. The reply lists it."""
 
     ids: list[str] = []

@@ -1,14 +1,14 @@
 """Linux processes by descriptor: pidfds, exit statuses as text, start times, memory.
 
 Guarantees
-    * A signal sent here reaches the process that the pidfd was opened for, or nobody: a reused pid is never hit.
-    * A pid that was read somewhere (a board, a file) names a process only together with its start time, and is compared
-      after the pidfd was opened (`open_proven`). 0 and negative numbers, which mean groups, name nobody.
-    * A reaper here names the one child it reaps; children of libraries are left to them.
+    * A signal sent here reaches the process that the pidfd was opened for, or none: a reused pid is never hit.
+    * A pid from a board or a file names a process only together with its start time, which is compared after the pidfd
+      was opened (`open_proven`). 0 and negative numbers, which mean groups, name no process.
+    * A reaper here names the one child that it reaps; libraries reap their own.
 
 Relies on: Linux 5.4 (pidfd, waitid by pidfd); from 6.9 on, process groups are signalled by pidfd as well.
 
-An *exit status* is the number that `os.waitpid` returns, whichever way it was learnt.
+An *exit status* is a number as `os.waitpid` returns it, from whatever source.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ CORE_DUMPED = 0x80
 
 
 def open_pidfd(pid: int) -> int:
-    """A descriptor that becomes readable when `pid` ends. Close-on-exec. ClusterError if nobody has that number."""
+    """A close-on-exec descriptor that becomes readable when `pid` ends. ClusterError if there is no such process."""
     if pid <= 0:
         raise ClusterError(f"pid {pid} names no process")
     try:
@@ -42,11 +42,11 @@ def open_pidfd(pid: int) -> int:
 def open_proven(pid: int, started_ticks: int) -> int:
     """A pidfd of the process that had this pid and this start time (see `start_time_ticks`), for the caller to close.
 
-    ClusterError if it has ended, reaped or not, also if another process has its number by now.
+    ClusterError if it has ended, reaped or not, or if another process has its pid by now.
     """
     pidfd = open_pidfd(pid)
     try:
-        # After the pidfd was opened: if the process is the right one now, the descriptor is its own.
+        # Check after opening the pidfd: if the pid is the right process now, so is the descriptor.
         if not lives(pid, started_ticks):
             raise ClusterError(f"process {pid} has ended")
     except BaseException:
@@ -56,7 +56,7 @@ def open_proven(pid: int, started_ticks: int) -> int:
 
 
 def send_signal_proven(pid: int, started_ticks: int, signum: int) -> bool:
-    """Signal the process that had this pid and this start time. False if it has ended: then nobody is signalled."""
+    """Signal the process that had this pid and this start time. False, and no signal, if it has ended."""
     try:
         pidfd = open_proven(pid, started_ticks)
     except ClusterError:
@@ -79,7 +79,7 @@ def send_signal(pidfd: int, signum: int) -> bool:
 
 
 def send_signal_to_group(pidfd: int, pid: int, signum: int) -> bool:
-    """Signal the process group that `pid` leads, whether or not the leader lives. False if nobody is left in it."""
+    """Signal the process group that `pid` leads, dead or alive. False if the group is empty."""
     if pid <= 1:
         raise ClusterError(f"pid {pid} leads no process group of ours")
     try:
@@ -94,7 +94,7 @@ def send_signal_to_group(pidfd: int, pid: int, signum: int) -> bool:
 
 
 def _kill_group_by_number(pid: int, signum: int) -> bool:
-    """For kernels before 6.9. Called right after the pidfd spoke, when the number cannot have come round again."""
+    """For kernels before 6.9. Called right after the end was seen, when the pid cannot have been reused yet."""
     try:
         os.killpg(pid, signum)
     except ProcessLookupError:
@@ -103,13 +103,13 @@ def _kill_group_by_number(pid: int, signum: int) -> bool:
 
 
 def reap(pidfd: int) -> int | None:
-    """Exit status of our child, None while it lives. ChildProcessError if it is somebody else's child."""
+    """Exit status of a child, None while it lives. ChildProcessError if it is another process's child."""
     ended = os.waitid(os.P_PIDFD, pidfd, os.WEXITED | os.WNOHANG)
     return None if ended is None else _exit_status(ended)
 
 
 def peek_dead_child() -> int | None:
-    """Pid of some dead child that nobody has reaped yet, left as it is; None if there is none."""
+    """Pid of a dead child that was not reaped yet, without reaping it; None if there is none."""
     try:
         ended = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
     except ChildProcessError:
@@ -132,7 +132,7 @@ def signal_name(signum: int) -> str:
 
 
 def describe_status(status: int) -> str:
-    """What became of a process, for people: "killed by SIGKILL", "exited with code 1"."""
+    """How a process ended, for people: "killed by SIGKILL", "exited with code 1"."""
     if os.WIFSIGNALED(status):
         return f"killed by {signal_name(os.WTERMSIG(status))}"
     return f"exited with code {os.WEXITSTATUS(status)}"
@@ -140,13 +140,13 @@ def describe_status(status: int) -> str:
 
 def start_time_ticks(pid: int) -> int:
     """Start of a process in clock ticks since boot: with the pid it names a process for good."""
-    # The command name, in brackets, may itself contain brackets and blanks: count the fields after its end.
+    # Count fields from the end of the command name: in its brackets, it may contain brackets and blanks.
     fields_from_third = _read_proc(pid, "stat").rpartition(")")[2].split()
     return int(fields_from_third[22 - 3])
 
 
 def exists(pid: int) -> bool:
-    """Whether a process of that number runs; False for one that has ended and was not reaped."""
+    """Whether a process with this pid runs; False for a zombie."""
     try:
         return _read_proc(pid, "stat").rpartition(")")[2].split()[0] not in "ZX"
     except ClusterError:
@@ -154,7 +154,7 @@ def exists(pid: int) -> bool:
 
 
 def is_stopped(pid: int) -> bool:
-    """Whether a process was stopped by a signal and has not gone on. Not one that a debugger holds."""
+    """Whether a signal has stopped the process and it has not gone on; False if a debugger holds it."""
     try:
         return _read_proc(pid, "stat").rpartition(")")[2].split()[0] == "T"
     except ClusterError:
@@ -162,7 +162,7 @@ def is_stopped(pid: int) -> bool:
 
 
 def lives(pid: int, started_ticks: int) -> bool:
-    """Whether the process that had this pid and this start time runs. For show; before a signal, see `open_proven`."""
+    """Whether the process with this pid and this start time runs. For display; before a signal, use `open_proven`."""
     try:
         return pid > 0 and exists(pid) and start_time_ticks(pid) == started_ticks
     except ClusterError:
@@ -170,7 +170,7 @@ def lives(pid: int, started_ticks: int) -> bool:
 
 
 def secs_since(started_ticks: int) -> float:
-    """How long ago a process was started that has this start time."""
+    """Seconds since a start time."""
     return time.clock_gettime(time.CLOCK_BOOTTIME) - started_ticks / os.sysconf("SC_CLK_TCK")
 
 
@@ -196,7 +196,7 @@ def parent_of(pid: int) -> int:
 
 
 def become_subreaper() -> None:
-    """Make orphaned descendants children of this process, so that it can learn how they ended."""
+    """Make orphaned descendants children of this process, so that it can reap them."""
     _prctl(PR_SET_CHILD_SUBREAPER, 1, "become a subreaper")
 
 
@@ -212,5 +212,5 @@ def _prctl(option: int, value: int, purpose: str) -> None:
 
 
 def thread_count() -> int:
-    """Threads of this process, counted by the kernel: libraries' own threads are seen too."""
+    """Threads of this process, counted by the kernel, which sees those of libraries too."""
     return len(os.listdir("/proc/self/task"))

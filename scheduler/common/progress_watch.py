@@ -1,7 +1,7 @@
-"""How long each worker's heartbeat, or thread's sign of life, has stood still, by an observer who may have been away.
+"""How long a worker's heartbeat, or a thread's sign of life, has stood still, for an observer that may sleep.
 
-Guarantees: only time in which the observer was awake counts. When the whole machine, or the supervisor, was stopped for
-a minute, nobody is taken for dead because of it.
+Guarantees: only time in which the observer was awake counts. If the machine, or the supervisor, was stopped for a
+minute, no worker is taken for dead because of it.
 
 Pure: time comes in as a number on the monotonic clock.
 """
@@ -19,14 +19,14 @@ class _Seen:
 
 
 class ProgressWatch:
-    """Looked at regularly; more than `longest_gap_secs` between two looks counts as that much."""
+    """Ask it regularly: a gap longer than `longest_gap_secs` between two looks counts as that long."""
 
     def __init__(self, longest_gap_secs: float) -> None:
         self._longest_gap_secs = longest_gap_secs
         self._seen: dict[int, _Seen] = {}
 
     def still_secs(self, key: int, value: int, now: float) -> float:
-        """For how long the value has not changed, as far as was observed."""
+        """Seconds for which the value has been observed unchanged."""
         seen = self._seen.get(key)
         if seen is None or seen.value != value:
             self._seen[key] = _Seen(value, now)
@@ -36,5 +36,5 @@ class ProgressWatch:
         return seen.still_secs
 
     def forget(self, key: int) -> None:
-        """There is nobody who should make progress."""
+        """Stop observing this key."""
         self._seen.pop(key, None)

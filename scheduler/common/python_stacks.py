@@ -1,7 +1,7 @@
-"""What the interpreter wrote about a worker that crashed or hung: its Python stacks, found in the worker's log.
+"""Finds the Python stacks of a worker that crashed or hung, which the interpreter wrote to the worker's log.
 
-Guarantees: only what was written from a given offset on is looked at, so an earlier life's stack is never taken for
-this one's; a log that cannot be read gives an empty text.
+Guarantees: it reads from a given offset on, so an earlier incarnation's stack is never taken for this one's; a log that
+cannot be read gives an empty text.
 
 Relies on: `faulthandler` writing to the worker's log, on a crash or when asked to by `DUMP_SIGNAL`.
 """
@@ -23,7 +23,7 @@ _STACK_LINE = re.compile(r'^(?:Fatal Python error: .*|(?:Current thread|Thread) 
 
 
 def log_size(path: str) -> int:
-    """Where the log ends now; 0 if there is none."""
+    """Size of the log in bytes; 0 if there is none."""
     try:
         return os.path.getsize(path)
     except OSError:
@@ -31,7 +31,7 @@ def log_size(path: str) -> int:
 
 
 def python_stack(path: str, since: int) -> str:
-    """The stacks written to a log after offset `since`: one line that says where it was, then all threads."""
+    """The stacks written to a log after offset `since`: a line with the innermost frame, then all threads."""
     try:
         with open(path, "rb") as file:
             file.seek(max(since, os.fstat(file.fileno()).st_size - _READ_BYTES))
@@ -41,7 +41,7 @@ def python_stack(path: str, since: int) -> str:
 
 
 def stack_in(text: str) -> str:
-    """The last crash, or else all stacks that were asked for; "" if there are none."""
+    """The last crash, else all dumps; "" if there are none."""
     begin = text.rfind(_CRASH)
     if begin < 0:
         thread = _THREAD.search(text)
@@ -51,7 +51,7 @@ def stack_in(text: str) -> str:
     lines = []
     for line in text[begin:].splitlines():
         if not _STACK_LINE.match(line):
-            # faulthandler ends with a list of extension modules; and whatever user code printed meanwhile is its own.
+            # Skip faulthandler's list of extension modules, and output of user code in between.
             continue
         lines.append(line)
     stack = "\n".join(lines).strip()[:_MAX_CHARS]

@@ -1,7 +1,7 @@
-"""When to start a dead worker again: at once, later, or not at all.
+"""Decides when to start a dead worker again: at once, later, or never.
 
-Guarantees: the first deaths are answered at once; further ones after a growing, jittered delay; within any period no
-more than `max_deaths` are answered at all. A worker that lived through its probation starts again from zero delay.
+Guarantees: the first deaths lead to a restart at once, further ones after a growing, jittered delay; within any period,
+no more than `max_deaths` lead to one. A worker that has survived its probation starts again from zero delay.
 
 Relies on: nothing. Pure: time comes in as a number on the monotonic clock, chance as a `random.Random`.
 """
@@ -23,10 +23,10 @@ class RestartPolicyOptions:
     first_delay_secs: float = 0.1
     delay_factor: float = 2.0
     max_delay_secs: float = 1.0
-    """Small enough that a worker which dies at once exceeds `max_deaths` within `period_secs`."""
+    """Short enough that a worker that dies at once exceeds `max_deaths` within `period_secs`."""
     jitter_ratio: float = 0.2
     probation_secs: float = 1.0
-    """A worker that was killed now and then is replaced at once; the intensity still bounds how often."""
+    """Long enough for a worker that dies at once not to pass; one that is killed now and then is replaced at once."""
     max_deaths: int = 30
     period_secs: float = 60.0
 
@@ -46,7 +46,7 @@ class RestartPolicyOptions:
 
     @property
     def crash_loop_secs(self) -> float:
-        """At most so long until a worker that dies at once is given up."""
+        """Longest time until a worker that dies at once is given up."""
         delays = (self.delay_secs(number) for number in range(1, self.max_deaths + 1))
         return sum(delays) * (1 + self.jitter_ratio)
 
@@ -55,7 +55,7 @@ class RestartPolicyOptions:
         delayed = deaths_in_a_row - self.immediate_restarts
         if delayed <= 0:
             return 0.0
-        # The exponent is capped because a float overflows where the delay has long been at its limit.
+        # Cap the exponent: a float would overflow long after the delay has reached its limit.
         return min(self.max_delay_secs, self.first_delay_secs * self.delay_factor ** min(delayed - 1, 64))
 
 
@@ -88,14 +88,14 @@ class RestartPolicy:
         self._refusals_in_a_row = 0
 
     def reset(self) -> None:
-        """Forget everything: the slot has new work, or an operator said so."""
+        """Forget all deaths: the slot has new work, or an operator has reset it."""
         self._deaths.clear()
         self._in_a_row = 0
         self._refusals_in_a_row = 0
 
     def died(self, now: float, lived_secs: float, excused: bool = False) -> Restart | GiveUp:
-        """A worker that had been forked has ended without being told to. An excused death, one that brought a poison
-        tuple nearer to the dead-letter ledger, is a step forward: no reason to give up, nor for a long delay."""
+        """A worker has ended without being told to. An excused death brought a poison tuple nearer to the dead-letter
+        ledger, which is progress: no reason to give up, nor for a long delay."""
         options = self._options
         self._refusals_in_a_row = 0
         self._in_a_row = 1 if lived_secs >= options.probation_secs else self._in_a_row + 1
@@ -109,7 +109,7 @@ class RestartPolicy:
         return Restart(self._jittered(options.delay_secs(self._in_a_row)))
 
     def fork_refused(self) -> Restart:
-        """The machine could not fork. Not the work's fault, so it never counts as a death, nor is it tried at once."""
+        """The machine could not fork. That is not the work's fault: it counts as no death, but the next try waits."""
         self._refusals_in_a_row += 1
         equivalent_deaths = self._options.immediate_restarts + self._refusals_in_a_row
         return Restart(self._jittered(self._options.delay_secs(equivalent_deaths)))

@@ -1,9 +1,9 @@
-"""Unpickles what lies in a run directory, which outlives the modules that its pickles name.
+"""Unpickles files of a run directory, which outlives the modules that its pickles name.
 
-Guarantees: a class of ours that users' code builds on, or that is written there, is found by its name where its module
-has gone: whatever module it was in when the file was written. Everything else as `pickle.loads`.
+Guarantees: a class of Squall's that has moved to another module is found by its name, if users' code builds on it or
+files hold it. Everything else is as with `pickle.loads`.
 
-Relies on: names of ours being kept, where they move; the file being its owner's: pickle executes what it is told to.
+Relies on: such classes keeping their names; the file being its owner's, because pickle executes whatever it says.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ OURS = {
     for module in _MODULES
     for name, value in vars(module).items() if getattr(value, "__module__", "") == module.__name__
 }
-"""What they define, by name."""
+"""Name -> definition, of all these modules."""
 
 
 class _Unpickler(pickle.Unpickler):
@@ -54,7 +54,7 @@ class _Unpickler(pickle.Unpickler):
 
 
 def loads(data: bytes) -> Any:
-    """As `pickle.loads`, which reads most files, and faster."""
+    """As `pickle.loads`, which is tried first because it is faster and reads most files."""
     try:
         return pickle.loads(data)
     except (ImportError, AttributeError):

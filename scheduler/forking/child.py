@@ -1,11 +1,10 @@
-"""Forking, and the first and last steps of the child, so that it looks like a process that was just executed.
+"""Forks, and runs the first and last steps of the child, so that it looks like a process that was just executed.
 
 Guarantees
-    * Only a process with one thread forks: no lock can be held in the child by a thread that is not there.
-    * The child has its own session and process group, default signals, an empty mask, no descriptor but those it is to
-      keep, its log (or what its parent has) as stdout and stderr, and /dev/null as stdin.
-    * However its work ends, the child ends here, with os._exit: nothing of the parent's stack, exit handlers or locks
-      runs in it.
+    * Only a process with one thread forks, so no lock of the child is held by a thread that it does not have.
+    * The child has its own session and process group, default signals, an empty signal mask, no descriptors but
+      `pass_fds`, its log (else its parent's output) as stdout and stderr, and /dev/null as stdin.
+    * However its work ends, the child ends here, with os._exit: the parent's stack and exit handlers do not run in it.
 
 Relies on: the parent never having had a ZeroMQ context, which does not survive a fork.
 """
@@ -29,11 +28,11 @@ EXIT_EXCEPTION = 1
 
 
 def fork(child: Callable[[], NoReturn]) -> int:
-    """Pid of a new process that runs `child`. ClusterError if there is none. The only thread."""
+    """Pid of a new process that runs `child`. ClusterError if the fork fails. Thread: the process's only one."""
     threads = process.thread_count()
     if threads != 1:
         raise ClusterError(f"process {os.getpid()} forks, so it must have 1 thread, not {threads}: who starts them?")
-    # A signal between the fork and the child's own settings would be handled the parent's way.
+    # Block signals: one between the fork and the child's own settings would run the parent's handler.
     blocked_before = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
     try:
         pid = os.fork()
@@ -49,7 +48,7 @@ def fork(child: Callable[[], NoReturn]) -> int:
 def run_forked(
     work: Callable[[], object], log_path: str | os.PathLike[str] | None, pass_fds: Collection[int] = ()
 ) -> NoReturn:
-    """Be the child: `work` returns its exit code (None: 0), or raises. Called right after the fork."""
+    """Be the child: run `work`, which returns its exit code (None: 0) or raises. Called right after the fork."""
     code = EXIT_EXCEPTION
     try:
         os.setsid()
@@ -70,7 +69,7 @@ def run_forked(
 
 
 def _exit_code(work: Callable[[], object]) -> int:
-    """As the interpreter makes one of what `sys.exit` was given."""
+    """The exit code that the interpreter derives from an argument of `sys.exit`."""
     try:
         code = work()
     except SystemExit as end:
@@ -86,7 +85,7 @@ def _redirect_output(log_path: str | os.PathLike[str]) -> None:
         make_levels(os.path.dirname(log_path), 1)
         log = os.open(log_path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
     except OSError as error:
-        # A full disk must not keep a worker from running: it writes where its parent writes.
+        # A full disk must not stop a worker: it writes to its parent's output instead.
         sys.stderr.write(f"cannot open log {plain(log_path)}: {error.strerror}\n")
         return
     os.dup2(log, 1)
@@ -97,12 +96,12 @@ def _redirect_output(log_path: str | os.PathLike[str]) -> None:
 def _close_inherited_descriptors(pass_fds: Collection[int]) -> None:
     for fd in sorted(int(name) for name in os.listdir("/proc/self/fd")):
         if fd > 2 and fd not in pass_fds:
-            # By range, because the listing had a descriptor of its own, which is closed already.
+            # Close ranges, because the listing had a descriptor of its own, which is closed already.
             os.closerange(fd, fd + 1)
 
 
 def _reset_signals() -> None:
-    """As a fresh interpreter has them. The mask comes last: what is pending arrives under the new settings."""
+    """Set signals as a fresh interpreter has them. Unblock last: pending ones then meet the new settings."""
     signal.set_wakeup_fd(-1)
     for signum in signal.valid_signals():
         if callable(signal.getsignal(signum)):

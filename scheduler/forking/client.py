@@ -1,9 +1,9 @@
 """The supervisor's side of the forking parent.
 
 Guarantees
-    * Nothing here waits for the forking parent, except `fork` (at most as long as told) and `close`.
-    * Each answer carries port and incarnation of its request, so late ones are told from expected ones.
-    * When the forking parent dies, `events` says so once; the workers it forked are not affected.
+    * No call waits for the forking parent, except `fork` (at most as long as told) and `close`.
+    * Each answer carries port and incarnation of its request, so the caller can tell late ones from expected ones.
+    * When the forking parent dies, `events` reports it once; its workers are not affected.
 
 Relies on: the caller being a subreaper (`process.become_subreaper`) if it wants the exit statuses of workers that
 outlive their forking parent.
@@ -32,7 +32,7 @@ CLOSE_TIMEOUT_SECS = 5.0
 
 
 class ForkedChild(NamedTuple):
-    """A worker that exists. The pidfd belongs to whoever takes this."""
+    """A worker that exists. Whoever takes this owns the pidfd."""
 
     pid: int
     pidfd: int
@@ -41,7 +41,7 @@ class ForkedChild(NamedTuple):
 
 
 class ForkingParentEnded(NamedTuple):
-    """The forking parent has gone; its last event."""
+    """The forking parent has ended. Its last event."""
 
     reason: str
 
@@ -50,7 +50,7 @@ ForkingParentEvent = ForkedChild | ForkRefused | ChildExited | ForkingParentEnde
 
 
 class ForkingParentClient:
-    """A running forking parent. Owner: the supervisor's loop; `start` from its main thread."""
+    """A running forking parent. Thread: the supervisor's loop."""
 
     def __init__(self, child: ChildProcess, channel: ForkingParentChannel) -> None:
         self._child = child
@@ -62,8 +62,8 @@ class ForkingParentClient:
 
     @classmethod
     def start(cls, *, forked: bool = False) -> ForkingParentClient:
-        """Start one: as a new interpreter, or `forked` from this process while it has one thread and no ZeroMQ context
-        yet, with half of what it needs imported. Returns at once; requests wait in the socket until it has the rest."""
+        """Start one: as a new interpreter, or `forked` from this process while that has one thread and no ZeroMQ
+        context. Returns at once; requests wait in the socket until the forking parent has imported everything."""
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
         ours.settimeout(SEND_TIMEOUT_SECS)
         try:
@@ -80,7 +80,7 @@ class ForkingParentClient:
         return self._child.pid
 
     def fileno(self) -> int:
-        """Readable when `events` has something, but for what `fork` left unread."""
+        """Descriptor that is readable when `events` has something that `fork` has not read already."""
         return self._channel.fileno()
 
     def request_fork(self, boot: WorkerBoot, entry: str = WORKER_ENTRY) -> None:
@@ -88,12 +88,12 @@ class ForkingParentClient:
         try:
             self._channel.send(ForkRequest(boot, entry))
         except (OSError, ProtocolError) as error:
-            # Half a frame may have been sent, after which nothing could be understood any more.
+            # Half a frame may have been sent, so the forking parent can decode nothing any more.
             self.kill()
             raise ClusterError(f"cannot ask the forking parent for a worker: {error}") from error
 
     def fork(self, boot: WorkerBoot, entry: str = WORKER_ENTRY, timeout_secs: float = 10.0) -> ForkedChild:
-        """Ask for a worker and wait for it. Other events are left to `events`."""
+        """Ask for a worker and wait for it. Leaves other events to `events`."""
         self.request_fork(boot, entry)
         deadline = time.monotonic() + timeout_secs
         while (remaining_secs := deadline - time.monotonic()) > 0 and not self._ended:
@@ -112,7 +112,7 @@ class ForkingParentClient:
         raise ClusterError(f"no worker for port {boot.port}: the forking parent did not answer in {timeout_secs:g} s")
 
     def events(self) -> list[ForkingParentEvent]:
-        """What has happened since the last call. Does not wait."""
+        """Events since the last call. Does not wait."""
         events = list(self._unread)
         self._unread.clear()
         while more := self._read(timeout_secs=0):
@@ -120,11 +120,11 @@ class ForkingParentClient:
         return events
 
     def kill(self) -> None:
-        """End it by force; `events` will say so. Its workers live on."""
+        """Kill it; `events` will report that. Its workers live on."""
         self._child.kill()
 
     def close(self) -> None:
-        """End it, by force if need be, and reap it. Its workers live on."""
+        """End it, by force if it takes too long, and reap it. Its workers live on."""
         for event in self._unread:
             if isinstance(event, ForkedChild):
                 os.close(event.pidfd)
@@ -139,7 +139,7 @@ class ForkingParentClient:
             self._child.wait()
 
     def _read(self, timeout_secs: float) -> list[ForkingParentEvent]:
-        """Events of the next bytes to arrive, if any do in time."""
+        """Events of the next bytes, if any arrive in time."""
         if self._ended or not self._poll.poll(timeout_secs * 1000):
             return []
         try:

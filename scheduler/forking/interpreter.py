@@ -6,9 +6,9 @@ import sys
 
 
 def interpreter(module: str) -> list[str]:
-    """The beginning of a command line that runs a module of Squall's.
+    """The beginning of a command line that runs one of Squall's modules.
 
-    -P keeps the current directory off the import path: a user's file that is called `queue.py` must not be executed
-    by a daemon that wants the standard library's.
+    -P takes the current directory off the import path: a daemon that imports the standard library's `queue` must not
+    execute a user's file of that name.
     """
     return [sys.executable, "-P", "-m", module]

@@ -1,10 +1,10 @@
-"""A module's `main`, in a process that is forked from one that has it imported already, instead of executed anew.
+"""Runs a module's `main` in a process that is forked from one that has imported it, instead of executed.
 
-Guarantees: the process looks as if it had been executed: session, signals, descriptors, command line. It holds nothing
-of its parent but what `keep` names.
+Guarantees: the process looks as if it had been executed: session, signals, descriptors, command line. Of its parent's
+descriptors it has those that `pass_fds` names.
 
 Relies on: `scheduler.forking.child` for what makes a fork safe; the parent having the run directory's mark in the
-environment it was executed with. The parent's only thread.
+environment it was executed with. Thread: the parent's only one.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from squall.scheduler.forking.process_title import set_title
 
 
 class ChildProcess(Protocol):
-    """A child of this process, forked or executed: as much of `subprocess.Popen` as is needed."""
+    """A child of this process, forked or executed: the part of `subprocess.Popen` that callers use."""
 
     @property
     def pid(self) -> int: ...
@@ -41,14 +41,14 @@ class ChildProcess(Protocol):
 
 
 class ForkedModule:
-    """A child of this process; as `subprocess.Popen` as far as it goes."""
+    """A forked child of this process, with the interface of `subprocess.Popen`."""
 
     def __init__(self, pid: int) -> None:
         self.pid = pid
         self.returncode: int | None = None
 
     def poll(self) -> int | None:
-        """Exit code, or minus the number of the signal that killed it; None while it runs."""
+        """The exit code, or minus the number of the signal that killed it; None while it runs."""
         if self.returncode is None:
             pid, status = os.waitpid(self.pid, os.WNOHANG)
             if pid:
@@ -56,9 +56,9 @@ class ForkedModule:
         return self.returncode
 
     def wait(self, timeout: float | None = None) -> int:
-        """Wait for its end. TimeoutExpired if it does not come in time."""
+        """Wait for its end. TimeoutExpired if it has not ended in time."""
         if self.returncode is None:
-            # Nobody else reaps our children, so the number is still its own.
+            # Only this process reaps its children, so the pid is still the child's.
             pidfd = os.pidfd_open(self.pid)
             try:
                 select.select([pidfd], [], [], timeout)
@@ -83,8 +83,8 @@ class ForkedModule:
 def fork_module(
     module: str, arguments: Sequence[str], pass_fds: Sequence[int], log_path: Path | None = None
 ) -> ForkedModule:
-    """Run `python -m module arguments`, as it were. Without a log it writes where this process does. ClusterError if
-    the fork fails."""
+    """Run a module as `python -m module arguments` would. Without a log it writes to this process's output.
+    ClusterError if the fork fails."""
 
     def child() -> NoReturn:
         run_forked(lambda: _main(module, arguments), log_path, pass_fds)

@@ -1,9 +1,9 @@
-"""The forking parent: a process that has everything imported and does nothing but fork workers.
+"""The forking parent: a process that has imported everything and only forks workers.
 
 Guarantees
-    * It has one thread and no ZeroMQ context, checked before every fork, so a child begins in a sane process.
+    * It has one thread (checked before every fork) and no ZeroMQ context, so a child begins in a sane process.
     * It never imports user code: a worker's imports and crashes stay in that worker.
-    * Every child is reaped, and its exit status reported before any later fork is answered.
+    * It reaps every child, and reports the exit status before it answers any later fork.
     * When its supervisor dies it ends; its workers live on.
 
 Relies on: being started by `scheduler.forking.client`, with one end of a socket pair.
@@ -39,15 +39,15 @@ from squall.scheduler.forking.worker_child import run_child
 PRELOADED_MODULES = (
     "zmq", "msgspec", "cloudpickle", "squall.scheduler.worker.main", "squall.scheduler.cluster.local_cluster", "squall",
 )
-"""With what files of topologies import, be it only for their main program: it took each new worker up to 30 ms, half
-of the time to replace one."""
+"""Include what topology files import, if only for their main program: those imports take up to 30 ms, half of the time
+to replace a worker."""
 PRELOADED_PACKAGES = ("squall.engine", "squall.ipc")
 
 log = logging.getLogger(__name__)
 
 
 def preload() -> None:
-    """Import what workers need, then move it out of the garbage collector's sight, so that forks share its memory."""
+    """Import what workers need, then freeze it for the garbage collector, so that forks share its memory."""
     names = list(PRELOADED_MODULES)
     for package in PRELOADED_PACKAGES:
         path = importlib.import_module(package).__path__
@@ -56,7 +56,7 @@ def preload() -> None:
         try:
             importlib.import_module(name)
         except Exception:
-            # A worker that needs it will say so where its supervisor listens; forking works without.
+            # A worker that needs the module will report the error to its supervisor; forking works without.
             log.exception("%s cannot be preloaded", name)
     gc.collect()
     gc.freeze()
@@ -68,12 +68,12 @@ class ForkingLoop:
     def __init__(self, channel: ForkingParentChannel) -> None:
         self._channel = channel
         self._children: dict[int, int] = {}
-        """pid -> pidfd of every child that has not been reaped."""
+        """pid -> pidfd of every child that was not reaped yet."""
 
     def run(self) -> None:
-        """Until the supervisor closes its end. Main thread."""
+        """Run until the supervisor closes its end. Thread: main."""
         wake_in, wake_out = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
-        # Without a handler written in Python the wake-up descriptor would stay silent.
+        # Python writes to the wake-up descriptor only for signals that have a handler in Python.
         signal.signal(signal.SIGCHLD, lambda *_: None)
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         signal.set_wakeup_fd(wake_out, warn_on_full_buffer=False)
@@ -107,7 +107,7 @@ class ForkingLoop:
         try:
             pidfd = os.pidfd_open(pid)
         except OSError as error:
-            # Nobody could watch it, so it must not live.
+            # Kill it, because nobody could watch it.
             os.kill(pid, signal.SIGKILL)
             os.waitpid(pid, 0)
             self._refuse(boot, f"cannot watch the new process: {error.strerror}")

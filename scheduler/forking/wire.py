@@ -1,7 +1,7 @@
-"""Frames between a supervisor and its forking parent, with descriptors riding along.
+"""Frames between a supervisor and its forking parent, with descriptors attached.
 
 Guarantees: frames arrive whole and in order, each with the descriptors that were sent with it, close-on-exec; `receive`
-tells the end of the peer (EOFError) from a frame that is not complete yet.
+distinguishes the end of the peer (EOFError) from a frame that is not complete yet.
 
 Relies on: an AF_UNIX stream socket pair, the kernel never joining bytes across a message that carries descriptors.
 Every frame is a 4-byte little-endian length and a msgpack struct.
@@ -41,7 +41,7 @@ class Forked(Wire, frozen=True, tag=True):
 
 
 class ForkRefused(Wire, frozen=True, tag=True):
-    """The answer when there is no child."""
+    """The answer if there is no child."""
 
     port: int
     incarnation: int
@@ -49,7 +49,7 @@ class ForkRefused(Wire, frozen=True, tag=True):
 
 
 class ChildExited(Wire, frozen=True, tag=True):
-    """A child has been reaped. `status` as `os.waitpid` gives it."""
+    """A child was reaped. `status` is as from `os.waitpid`."""
 
     pid: int
     status: int
@@ -64,7 +64,7 @@ class Received(NamedTuple):
 
 
 class ForkingParentChannel:
-    """One end of the socket pair. One owner thread."""
+    """One end of the socket pair. Thread: its process's loop."""
 
     def __init__(self, sock: socket.socket) -> None:
         self.socket = sock
@@ -77,7 +77,7 @@ class ForkingParentChannel:
         return self.socket.fileno()
 
     def send(self, frame: ForkingParentFrame, descriptors: tuple[int, ...] = ()) -> None:
-        """Send a frame; waits while the peer does not read. BrokenPipeError if it has gone."""
+        """Send a frame; waits while the peer does not read. BrokenPipeError if the peer has gone."""
         body = self._encoder.encode(frame)
         if len(body) > MAX_FRAME_BYTES:
             raise ProtocolError(f"{type(frame).__name__} has {len(body)} bytes, allowed are {MAX_FRAME_BYTES}")
@@ -97,7 +97,7 @@ class ForkingParentChannel:
         return self._take_frames()
 
     def close(self) -> None:
-        """Close the socket and whatever descriptors nobody has taken."""
+        """Close the socket, and the descriptors that were not taken."""
         self.socket.close()
         while self._descriptors:
             os.close(self._descriptors.popleft())

@@ -1,7 +1,7 @@
-"""What a child of the forking parent does: it runs a worker's entry point.
+"""Runs a worker's entry point in a child of the forking parent.
 
-Guarantees: as `scheduler.forking.child`; besides, a crash leaves the stacks of all threads in the worker's log, and so
-does DUMP_SIGNAL.
+Guarantees: as `scheduler.forking.child`; and a crash, as DUMP_SIGNAL does, writes the stacks of all threads to the
+worker's log.
 
 Relies on: running in the only thread of a process that was just forked.
 """
@@ -25,8 +25,7 @@ def run_child(boot: WorkerBoot, entry: str) -> NoReturn:
 
 
 def _run_entry(entry: str, boot: WorkerBoot) -> object:
-    # No KeyboardInterrupt in the middle of users' code, that would pass for its own: SIGINT ends a worker as any other
-    # signal does. What is raised by that name in a worker was raised by users.
+    # SIGINT ends a worker as any other signal does. So a KeyboardInterrupt in a worker was raised by users' code.
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     faulthandler.enable()
     faulthandler.register(DUMP_SIGNAL)

@@ -1,11 +1,11 @@
-"""The attempts of one spout task, on disk: what the worker's next incarnation needs to know of this one.
+"""The attempts of one spout task, on disk, for the worker's next incarnation.
 
 Guarantees
-    * What `append` was given is there after any death of the process (not after a power loss), whole records only.
-    * The file is bounded by what it stands for: it is rewritten when it is four times as long as that.
-    * A journal of another topology is as good as none: a new submission starts without a record.
+    * Records that `append` has written survive any death of the process (not a power loss), whole or not at all.
+    * The file is bounded by its content: it is rewritten when it is four times as long as a snapshot.
+    * A journal of another topology is ignored: a new submission starts without a record.
 
-Relies on: one writer, the worker that runs the task; message ids that can be pickled and are equal when they come back.
+Relies on: one writer, the worker that runs the task; message ids that can be pickled, and are equal once unpickled.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _END = "end"
 
 
 class AttemptJournal:
-    """One file of pickled records: the topology's id, `Changes` ..., and "end" if the incarnation ended in order."""
+    """A file of pickled records: the topology's id, `Changes` ..., and "end" if the incarnation ended in order."""
 
     def __init__(self, path: Path, topology_id: str, report: Callable[[str], None]) -> None:
         self._path = path
@@ -39,7 +39,7 @@ class AttemptJournal:
         self._rewrite_at = 0
 
     def load(self) -> Remembered:
-        """What the earlier incarnation left; nothing if there was none."""
+        """The record of the incarnation before; empty if there is none."""
         left = Remembered()
         for number, record in enumerate(self._records()):
             if number == 0:
@@ -67,14 +67,14 @@ class AttemptJournal:
             try:
                 record = unpickler.loads(body)
             except BaseException as error:
-                # Message ids are user objects: their class may be gone, or refuse.
+                # Message ids are user objects: their class may be gone, or raise.
                 self._complain(f"what was known of failed messages is lost in part: {text_of_error(error)}")
                 continue
             yield record
 
     def append(self, changes: Changes, snapshot: Callable[[], Changes]) -> None:
-        """Write one turn's changes, or, when the file has grown, everything anew. A disk that is full ends no worker:
-        it is told to the operator."""
+        """Write one turn's changes, or, if the file has grown, a snapshot. On a full disk it tells the operator and
+        goes on."""
         try:
             if self._fd < 0 or self._size > self._rewrite_at:
                 self._rewrite(snapshot())
@@ -119,7 +119,7 @@ class AttemptJournal:
             self._report(text)
 
     def end(self) -> None:
-        """The incarnation ends, and whose fault that is has been written down."""
+        """Mark that the incarnation ends in order: the message to blame, if any, is on record."""
         if self._fd < 0:
             return
         try:

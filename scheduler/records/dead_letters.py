@@ -1,13 +1,13 @@
 """The dead-letter ledger of one topology: messages that were given up, with their values and their last failure.
 
 Guarantees
-    * A letter is one line: it is there whole or not at all, whatever dies.
-    * A line that is damaged hides no other, and is named.
-    * A letter is given back by one request at most, and the request stays until the message has been acked or is in the
-      ledger again: the death of the worker that took it loses nothing.
+    * A letter is one line, which is whole or absent, whatever dies.
+    * A damaged line hides no other, and is named.
+    * A letter is given back by one request at most, and the request stays until the message is acked or in the ledger
+      again: the death of the worker that took it loses nothing.
     * A request that no task of the running topology can take is refused: its letter is listed again, and the log says
       why.
-    * A letter that cannot be given back keeps no other from it.
+    * A letter that cannot be given back does not stop others.
 
 Relies on: nothing else writing in `RUN/state/<topology>/`. Values are unpickled by the worker that emits them, never
 here: the ledger can be read without the topology's code.
@@ -51,9 +51,9 @@ LEDGER = "dead-letters.jsonl"
 _GIVEN_BACK = "dead-letters.given-back"
 _PAYLOADS = "dead-letters"
 LINE_BYTES = 64 * 1024
-"""Message id and values that take more, pickled, have a file of their own: who lists the ledger reads every line."""
+"""Bytes. Longer pickles of message id and values have a file of their own, because a listing reads every line."""
 KEPT_BYTES = 256 << 20
-"""What takes more is not kept. The letter says so."""
+"""Bytes. Longer pickles are not kept, and the letter says so: a disk must hold many letters."""
 _SHOWN_CHARACTERS = 500
 _ID = re.compile(r"[0-9a-f]{12}")
 _MARK = re.compile(rb"-?[0-9a-f]{12}")
@@ -69,38 +69,38 @@ class DeadLetter:
     spout: str
     task_index: int
     message_id: str
-    """As text, as are the values: for people, cut where it gets long."""
+    """As text for people, cut if it is long, as are the values."""
     values: str
     reason: str
     component: str
-    """Where it failed; empty where nobody can know."""
+    """Component in which it failed; empty if unknown."""
     task: int
     worker: str
     error: str
     attempt: int
     payload: str
-    """Message id and values for the worker, pickled, in base64; empty if they are in a file, or cannot be kept."""
+    """Message id and values for the worker, pickled, in base64; empty if they are in a file, or not kept."""
     why_no_payload: str = ""
     payload_file: str = ""
-    """Name of the file in `dead-letters/` that holds them, pickled, where they are too long for a line."""
+    """Name of the file in `dead-letters/` that holds the pickle, if it is too long for a line."""
 
     def public(self) -> dict[str, Any]:
-        """What `--json` shows."""
+        """The fields that `--json` shows."""
         shown = dict(self.__dict__)
         del shown["payload"], shown["payload_file"]
         return shown
 
 
 class Contents(NamedTuple):
-    """What a ledger holds."""
+    """The content of a ledger."""
 
     letters: list[DeadLetter]
     damage: list[str]
-    """What cannot be read, one text a line: file, number of the line, and why."""
+    """For each line that cannot be read: file, number of the line, and why."""
 
 
 class DeadLetters:
-    """The ledger in `directory`, a topology's state directory. Any process of the owner."""
+    """The ledger in `directory`, a topology's state directory. Process: any of the owner's."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
@@ -125,7 +125,7 @@ class DeadLetters:
         append_line(self.directory / LEDGER, json.dumps(letter.__dict__))
 
     def _write_payload(self, name: str, data: bytes) -> str:
-        """Before the line that names it: after a death in between it is a file that nobody asks for."""
+        """Write the payload file. Call it before writing the line: after a death in between, the file is unused."""
         make_directory(self.directory / _PAYLOADS)
         path = self.directory / _PAYLOADS / _payload_name(name)
         try:
@@ -139,8 +139,8 @@ class DeadLetters:
     def take(
         self, spout: str, task_index: int, known: Collection[str], refuse: Callable[[str], None]
     ) -> Iterator[tuple[str, Letter]]:
-        """(id, letter) of each request for this task that is not among the `known`, oldest first. What this topology
-        cannot read is left in the ledger; `refuse` is told why."""
+        """(id, letter) of each request for this task that is not among the `known`, oldest first. Letters that this
+        topology cannot read stay in the ledger; `refuse` is told why."""
         directory = self._requests(spout, task_index)
         try:
             entries = sorted(os.scandir(directory), key=lambda entry: entry.stat().st_mtime_ns)
@@ -157,8 +157,8 @@ class DeadLetters:
                 yield entry.name, Letter(message_id, values, partial(os.unlink, entry.path))
 
     def refuse_strangers(self, takers: Container[str], refuse: Callable[[str], None]) -> None:
-        """Back into the ledger with requests for tasks that this topology does not have; `takers` are what it has, as
-        `taker` calls them. One worker of the topology."""
+        """Refuse requests for tasks that this topology does not have; `takers` are those that it has, as `taker` names
+        them. Called by one worker of the topology."""
         try:
             directories = list(os.scandir(self.directory / LETTER_REQUESTS))
         except FileNotFoundError:
@@ -175,14 +175,14 @@ class DeadLetters:
         append_line(self.directory / _GIVEN_BACK, f"-{entry.name}")
         os.unlink(entry.path)
 
-    # ---- whoever asks ----
+    # ---- commands ----
 
     def read(self) -> list[DeadLetter]:
-        """Every letter that has not been given back and can be read, oldest first."""
+        """Every readable letter that was not given back, oldest first."""
         return self.look().letters
 
     def look(self) -> Contents:
-        """The same, with what is damaged."""
+        """As `read`, with the damaged lines."""
         damage: list[str] = []
         given_back = self._given_back(damage)
         return Contents([letter for letter in self._all(damage) if letter.id not in given_back], damage)
@@ -216,8 +216,8 @@ class DeadLetters:
         return ids
 
     def give_back(self, ids: Collection[str] = ()) -> list[DeadLetter]:
-        """Ask for letters to be emitted again: those named, or all that can be. Returns them. UsageError if one that is
-        named is not there, or cannot be given back; then none is."""
+        """Ask for letters to be emitted again: those in `ids`, or all that can be. Returns them. UsageError if one in
+        `ids` does not exist or cannot be given back; then none is."""
         with self._locked():
             wanted = self.chosen(self.read(), ids)
             for letter in wanted if ids else ():
@@ -229,7 +229,7 @@ class DeadLetters:
             return given
 
     def chosen(self, letters: list[DeadLetter], ids: Collection[str]) -> list[DeadLetter]:
-        """Those named, or all. UsageError if one is not there."""
+        """The letters in `ids`, or all. UsageError if one does not exist."""
         there = {letter.id for letter in letters}
         for wanted in ids:
             if wanted not in there:
@@ -247,13 +247,13 @@ class DeadLetters:
         return self.directory / _PAYLOADS / letter.payload_file
 
     def _request(self, letter: DeadLetter) -> None:
-        """The request first, then the mark: after a death in between, the next `give_back` finds the request there."""
+        """Write the request, then the mark: after a death in between, the next `give_back` finds the request."""
         directory = self._requests(letter.spout, letter.task_index)
         make_directory(directory)
         temporary = directory / f"{letter.id}.new"
         temporary.unlink(missing_ok=True)
         if letter.payload_file:
-            # Another name for the same file: the ledger's stays, or what is refused could not be asked for again.
+            # Link the file: the ledger's name stays, so that a refused letter can be asked for again.
             os.link(self._payload_path(letter), temporary)
         else:
             with naming(temporary), open(temporary, "w", opener=opener) as file:
@@ -277,12 +277,12 @@ class DeadLetters:
 
 
 def taker(spout: str, task_index: int) -> str:
-    """Name of a spout task among those that may take letters back."""
+    """The name of a spout task that may take letters back."""
     return f"{spout}-{task_index}"
 
 
 def _parsed(line: bytes) -> DeadLetter:
-    """ValueError, TypeError or RecursionError if it is not what `add` wrote."""
+    """Parse a line. ValueError, TypeError or RecursionError if `add` did not write it."""
     found = json.loads(line)
     if not isinstance(found, dict):
         raise ValueError(f"it is {repr_of(found)}")
@@ -303,7 +303,7 @@ def _payload_name(letter_id: str) -> str:
 
 
 def _pickled(message_id: Any, values: Any) -> tuple[bytes, str]:
-    """(what can be given back, "") or (nothing, why there is none)."""
+    """(pickle to give back, "") or (nothing, why there is none)."""
     try:
         data = pickle.dumps((message_id, values), 5)
     except BaseException as error:  # users' code
@@ -316,7 +316,7 @@ def _pickled(message_id: Any, values: Any) -> tuple[bytes, str]:
 def _unpack(path: Path) -> tuple[Any, Any]:
     try:
         data = path.read_bytes()
-        # What is in base64 begins with a letter.
+        # Base64 of a pickle begins with a letter.
         message_id, values = unpickler.loads(data if data[:1] == pickle.PROTO else base64.b64decode(data))
     except BaseException as error:
         raise ClusterError(f"dead letter {path} cannot be read by this topology: {text_of_error(error)}") from error

@@ -1,9 +1,9 @@
-"""The failures that the spouts of a topology were told, on disk beside the status board: one file per worker.
+"""The failures that a topology's spouts were told of, on disk beside the status board: one file per worker.
 
-Guarantees: the file appears whole; it outlives the worker, whose next incarnation goes on from it. Of a worker that is
-killed, what failed in its last `_PAUSE_NS` may be missing.
+Guarantees: the file appears whole; it outlives the worker, whose next incarnation goes on from it. Failures of the last
+`_PAUSE_NS` before a kill may be missing.
 
-Any process of the owner may read; a file is written by its worker.
+Process: the worker writes its file, any of the owner's may read it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from squall.ipc.private import make_levels
 from squall.ipc.rundir import RunDir
 
 _PAUSE_NS = 50_000_000
-"""Between two writes: failures come in thousands when a worker dies."""
+"""Shortest time between two writes: a death fails thousands of trees at once."""
 
 
 class FailureFile:
@@ -35,7 +35,7 @@ class FailureFile:
             self.log.load(_read(self._path))
 
     def publish(self, now_ns: int, at_once: bool = False) -> None:
-        """Write what is new, unless that was done a moment ago."""
+        """Write new failures, unless the last write was a moment ago."""
         if not self.log.changed or (now_ns - self._written_ns < _PAUSE_NS and not at_once):
             return
         self._written_ns = now_ns

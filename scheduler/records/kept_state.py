@@ -1,9 +1,9 @@
 """Keeps the state of a topology whose run directory is about to be removed, so that its dead letters outlive the run.
 
-Guarantees: what is kept is a run directory itself: `squall dead-letters X --dir` reads it, and `squall run --dir` goes
-on from it, with every position and count as the topology left them.
+Guarantees: the copy is a run directory: `squall dead-letters X --dir` reads it, and `squall run --dir` goes on from it,
+with every position and count as the topology left them.
 
-Relies on: the topology's workers having ended. Called by the program that owns the anonymous run directory.
+Relies on: the topology's workers having ended. Process: the owner of the anonymous run directory.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from squall.ipc.rundir import RunDir, default_parent
 from squall.scheduler.records.dead_letters import LEDGER, DeadLetters
 
 _NAME_CHARACTERS = 24
-"""Of the topology's name in the directory's: socket paths below it must fit into 107 bytes."""
+"""Characters of the topology's name in the directory's name: socket paths below it must fit into 107 bytes."""
 
 
 def keep_dead_letters(run_dir: RunDir, topology_name: str, copy: bool) -> tuple[Path, int] | None:
-    """Where the dead letters of a topology are from now on, and how many; None if it has none. With `copy` its state is
-    copied to a directory of its own."""
+    """Keep the dead letters of a topology; returns their directory and number, None if there are none. With `copy`,
+    copy its state to a directory of its own."""
     state = run_dir.topology_state(topology_name)
-    # A line that cannot be read was one, too.
+    # Count lines that cannot be read, too.
     letters, damage = DeadLetters(state).look()
     count = len(letters) + len(damage)
     if not count:
@@ -44,8 +44,7 @@ def keep_dead_letters(run_dir: RunDir, topology_name: str, copy: bool) -> tuple[
 
 
 def find_dead_letters(topology_name: str, named: Path | None = None) -> RunDir | None:
-    """Of the run directories in the usual places and the one `named`, the one whose ledger of this topology was written
-    last."""
+    """Of the usual run directories and the one `named`, the one whose ledger of this topology was written last."""
     found = []
     for path in _candidates(named):
         ledger = RunDir(path).topology_state(topology_name) / LEDGER
@@ -55,7 +54,7 @@ def find_dead_letters(topology_name: str, named: Path | None = None) -> RunDir |
 
 
 def names_with_dead_letters(named: Path | None = None) -> list[str]:
-    """Of the topologies that `find_dead_letters` would find, as their directories are called."""
+    """Names of the topologies that `find_dead_letters` would find."""
     return sorted({ledger.parent.name for path in _candidates(named) for ledger in path.glob(f"state/*/{LEDGER}")})
 
 

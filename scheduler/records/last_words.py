@@ -1,9 +1,9 @@
-"""What a worker that ends by an exception leaves for the others: which trees it ends by, and the error.
+"""What a worker that ends by an exception leaves for the others: the trees that it ends by, and the error.
 
-The same goes to their ackers as frames, but a frame that comes after the news of the death is refused. The file is
-there before that.
+It sends the same to their ackers, but a frame that arrives after the news of the death is refused. The file is written
+before that news.
 
-Guarantees: whoever learns of a death that is marked as explained on the status board finds its last words.
+Guarantees: a death that the status board marks as explained has its last words on disk.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from squall.ipc.rundir import RunDir
 def write_last_words(
     run_dir: RunDir, topology_id: str, worker: int, incarnation: int, failures: Mapping[int, Failure]
 ) -> None:
-    """Called by the worker that is about to end, before it says on the board that it has explained itself."""
+    """Called by a worker that is about to end, before it publishes on the board that it has explained itself."""
     path = run_dir.last_words(topology_id, worker, incarnation)
     make_levels(path.parent, 2)
     temporary = path.with_name(path.name + ".new")
@@ -30,6 +30,6 @@ def write_last_words(
 
 
 def read_last_words(run_dir: RunDir, topology_id: str, worker: int, incarnation: int) -> dict[int, Failure]:
-    """Failure by root of the trees that an incarnation ended by."""
+    """Root -> failure of the trees that an incarnation ended by."""
     rows = json.loads(run_dir.last_words(topology_id, worker, incarnation).read_text())
     return {root: Failure(*failure) for root, *failure in rows}

@@ -1,9 +1,9 @@
 """The last words of a Nimbus that refused to serve or failed, for the commands that wait for one.
 
-What it says on its stderr may be anywhere: nobody but a service manager may have it.
+Its stderr may be anywhere, for example with a service manager only.
 
-Guarantees: one line, whatever the error; what is there is of the last Nimbus, and goes when another one serves. One
-that serves keeps room for its words: a disk that fills up later, which may be what ends it, does not silence it.
+Guarantees: one line, whatever the error, of the last Nimbus only: it is removed when another one serves. A Nimbus that
+serves reserves room for its words, so that a disk that fills up later, which may be what ends it, does not silence it.
 """
 
 from __future__ import annotations
@@ -21,26 +21,26 @@ from squall.ipc.rundir import RunDir
 log = logging.getLogger(__name__)
 
 _ROOM_BYTES = 4096
-"""Kept for the words: a page. What is longer ends there."""
+"""Bytes reserved for the words, one page of a file system. Longer words are cut."""
 
 
 @contextlib.contextmanager
 def leaving_words(run_dir: RunDir) -> Iterator[None]:
-    """Write down the error that ends a Nimbus. It must hold the directory's lock: one that is refused because another
-    serves has nothing to say."""
+    """Write down the error that ends a Nimbus. Call it with the directory's lock held: a Nimbus that is refused because
+    another serves leaves no words."""
     try:
         yield
     except Exception as error:
         try:
             _write(run_dir, f"{_line(error)}\n".encode()[:_ROOM_BYTES])
         except OSError as full:
-            # Commands find out about a full disk, or no directory, by themselves.
+            # Commands notice a full disk, or a missing directory, by themselves.
             log.warning("cannot write %s: %s", run_dir.nimbus_words, full.strerror)
         raise
 
 
 def forget_words(run_dir: RunDir) -> None:
-    """Called by a Nimbus that serves. Keeps room for its own, if the disk has any."""
+    """Remove the words of the Nimbus before, and reserve room for new ones if the disk has any."""
     try:
         _write(run_dir, b"")
     except OSError as full:
@@ -56,14 +56,14 @@ def words_of(run_dir: RunDir) -> str:
 
 
 def _line(error: Exception) -> str:
-    """Of an error that is none of ours, the kind as well: many say nothing without."""
+    """The error as one line. Foreign errors are named by their type too: many say nothing without it."""
     return plain(error if isinstance(error, SquallError) else "".join(traceback.format_exception_only(error)).strip())
 
 
 def _write(run_dir: RunDir, words: bytes) -> None:
-    """Over what was there, on blocks that the file has already: a file cut to nothing would have to find new ones.
+    """Overwrite in place: the file keeps its blocks, where a truncated one would need new ones.
 
-    Room is kept by writing: some file systems take a wish for room (fallocate) for no more than a length.
+    Reserve room by writing: on some file systems fallocate sets the length only.
     """
     fd = os.open(run_dir.nimbus_words, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:

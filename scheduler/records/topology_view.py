@@ -1,11 +1,11 @@
 """A topology as its status board shows it: counts, what is pending, whether anything is under way.
 
-Guarantees: looking costs the workers nothing. What is said to be at rest was so at one moment: one look at shared
-memory is not one moment, so two looks must agree that every worker was quiet and none took a turn in between.
+Guarantees: looking costs the workers nothing. A topology that is called at rest, drained or idle was so at one moment:
+one look at shared memory takes time, so two looks must agree that all workers were quiet and none took a turn between.
 
 Relies on: workers publishing counters and link positions before they publish that they are quiet (`WorkerBoard`).
 
-Any process; the caller owns the board.
+Process: any; the caller owns the board.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class TopologyView:
         self._spout_tasks = [task for task, component, _ in self._tasks if self._kinds[component] == "spout"]
 
     def readings(self) -> list[TaskReading]:
-        """Counters of every task now, but the ackers'."""
+        """Present counters of every task except ackers."""
         alive = self._alive()
         return [
             TaskReading(
@@ -58,7 +58,7 @@ class TopologyView:
         ]
 
     def _alive(self) -> dict[str, bool]:
-        """By worker, whether what it said last still holds: it lives, or has ended in order."""
+        """Worker -> whether its last word still holds: it lives, or has ended in order."""
         slots = enumerate(map(str, self.assignment.workers))
         return {worker: self.board.slot(index).state != DEAD for index, worker in slots}
 
@@ -66,8 +66,8 @@ class TopologyView:
         return dict(zip(FLOW_COUNTERS, self.board.untracked(task), strict=True))
 
     def unfinished(self) -> Unfinished:
-        """Messages that are under way, those that spouts hold for a retry, and tuples without a tree that were not
-        executed; what the dead left open counts too."""
+        """Messages under way, messages that spouts hold for a retry, and tuples without a tree that were not executed;
+        those of dead workers count too."""
         return unfinished(self.readings())
 
     def spout_total(self, counter: str) -> int:
@@ -75,8 +75,7 @@ class TopologyView:
         return sum(self.board.task_counters(task)[counter] for task in self._spout_tasks)
 
     def deaths_in_a_row(self) -> tuple[int, bool]:
-        """Deaths without any progress between them, and whether that is hopeless: as its supervisors see it, the worst
-        that one of them says."""
+        """Deaths without progress between them, and whether that is hopeless: the worst verdict of its supervisors."""
         rows = range(self.board.n_slots)
         verdicts = [self.board.words[self.board.slot_at(slot) + SLOT_VERDICT] for slot in rows]
         return max(verdict >> 1 for verdict in verdicts), any(verdict & 1 for verdict in verdicts)
@@ -86,10 +85,10 @@ class TopologyView:
         return all(self.board.slot(slot).state == READY for slot in range(self.board.n_slots))
 
     def working_secs(self, worker: str, incarnation: int) -> float | None:
-        """When an incarnation of a worker was first seen to work, by the monotonic clock; None if it is not known."""
+        """When an incarnation of a worker first worked, in seconds of the monotonic clock; None if unknown."""
         for index, slot in enumerate(self.assignment.workers):
             cell = self.board.slot(index)
-            # Before it is ready, the word may still be its predecessor's.
+            # Before it is ready, the word may be its predecessor's.
             if str(slot) == worker and cell.incarnation == incarnation and cell.state in (READY, STOPPED):
                 return self.board.words[self.board.slot_at(index) + SLOT_WORKING_NS] / 1e9 or None
         return None
@@ -97,7 +96,7 @@ class TopologyView:
     def is_heard_of(self, slot: int, now: float, within_secs: float) -> bool:
         """Whether a worker has published anything lately. `now`: seconds on the monotonic clock."""
         heartbeat_secs = self.board.words[self.board.slot_at(slot) + SLOT_HEARTBEAT_NS] / 1e9
-        # A heartbeat from the future was written before the machine was started anew.
+        # A heartbeat in the future is of before a reboot.
         return heartbeat_secs <= now + 1.0 and now - heartbeat_secs < within_secs
 
     def is_drained(self) -> bool:
@@ -105,7 +104,7 @@ class TopologyView:
         return self._twice(lambda: self._at_work() or self._spouts_at_work(exhausted=True))
 
     def undrained(self) -> str:
-        """What keeps it from being drained, for people; "" if nothing does at the moment."""
+        """Why it is not drained, for people; "" if nothing stands against it at the moment."""
         workers = self.assignment.workers
         found = [f"{workers[slot]} is at work" for slot in self._slots_at_work()]
         found += [
@@ -125,17 +124,17 @@ class TopologyView:
         return self._twice(lambda: self._at_work() or self._active() or self._spouts_at_work(exhausted=False))
 
     def is_idle(self) -> bool:
-        """Nothing is under way at the moment; spouts may have more to emit, messages may be pending."""
+        """Nothing is under way now; spouts may have more to emit, messages may be pending."""
         return self._twice(self._at_work)
 
     def readings_and_idle(self) -> tuple[list[TaskReading], bool]:
-        """`readings()`, and whether nothing was under way when they were made: before, after and meanwhile."""
+        """`readings()`, and whether nothing was under way before, after and meanwhile."""
         at_work, before = self._at_work(), self._progress()
         readings = self.readings()
         return readings, not (at_work or self._at_work()) and before == self._progress()
 
     def _twice(self, is_at_work: Callable[[], bool]) -> bool:
-        """Whether nothing was at work at two looks, and nobody took a turn or was replaced between them."""
+        """Whether nothing was at work at two looks, and no worker took a turn or was replaced between them."""
         if is_at_work():
             return False
         first = self._progress()
@@ -155,7 +154,7 @@ class TopologyView:
         return bool(self._slots_at_work() or self._links_at_work() or self._rings_at_work())
 
     def _slots_at_work(self) -> list[int]:
-        """Workers that are not ready, or do not say that they are quiet."""
+        """Workers that are not ready, or have not published that they are quiet."""
         board, words = self.board, self.board.words
         return [
             slot
@@ -170,7 +169,7 @@ class TopologyView:
         return [pair for pair in pairs if words[at(*pair)] != words[at(*pair) + 1]]
 
     def _rings_at_work(self) -> list[tuple[int, int]]:
-        """(sender, receiver) of ack rings with something under way."""
+        """(sender, receiver) of ack rings with acks under way."""
         return untaken(self.board.rings, self.board.n_slots)
 
     def _active(self) -> bool:

@@ -1,9 +1,9 @@
-"""What a supervisor leaves on disk about its workers, for the supervisor after it.
+"""Notes of a supervisor about its workers, on disk, for the supervisor after it.
 
 Guarantees: an entry names one process for good (pid and start time), so a reused pid is never taken for a worker. An
-entry is there completely or not at all, and one that was altered is not believed.
+entry is whole or absent, and one that was altered is refused.
 
-Relies on: one supervisor per node, which its socket sees to. Entries of workers that have ended are harmless and stay.
+Relies on: one supervisor per node, which its socket ensures. Entries of ended workers are harmless and stay.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class LedgerEntry(Wire, frozen=True):
 
 @dataclass(frozen=True)
 class Survivor:
-    """A worker that outlived its supervisor. The pidfd belongs to whoever takes this."""
+    """A worker that outlived its supervisor. Whoever takes this owns the pidfd."""
 
     boot: WorkerBoot
     pid: int
@@ -43,13 +43,13 @@ class Survivor:
 
 
 def encode_entry(entry: LedgerEntry) -> bytes:
-    """As it is on disk: its digest, then itself."""
+    """An entry's form on disk: its digest, then itself."""
     body = msgspec.msgpack.encode(entry)
     return hashlib.blake2b(body, digest_size=_DIGEST_BYTES).digest() + body
 
 
 def decode_entry(data: bytes) -> LedgerEntry:
-    """ClusterError if it is not as it was written: nobody may act on another worker's number or work."""
+    """Reverse `encode_entry`; ClusterError if the data was altered, so that nobody acts on a wrong pid or work."""
     digest, body = data[:_DIGEST_BYTES], data[_DIGEST_BYTES:]
     if hashlib.blake2b(body, digest_size=_DIGEST_BYTES).digest() != digest:
         raise ClusterError("it is damaged")
@@ -60,14 +60,14 @@ def decode_entry(data: bytes) -> LedgerEntry:
 
 
 class WorkerLedger:
-    """One file per slot. Owner: the supervisor's loop."""
+    """One file per slot. Thread: the supervisor's loop."""
 
     def __init__(self, run_dir: RunDir, node: str) -> None:
         self._run_dir = run_dir
         self._node = node
 
     def write(self, boot: WorkerBoot, pid: int) -> None:
-        """Note the present worker of a slot. Without it a successor could not adopt the worker, nothing worse."""
+        """Note the present worker of a slot. If that fails, a successor cannot adopt the worker; nothing worse."""
         path = self._path(boot.port)
         temporary = path.with_suffix(".new")
         try:
@@ -89,7 +89,7 @@ class WorkerLedger:
             return None
 
     def entry(self, port: int) -> LedgerEntry | None:
-        """What was noted of the slot's last worker, dead or alive; None if nothing can be read."""
+        """The note of the slot's last worker, dead or alive; None if it cannot be read."""
         try:
             return decode_entry(self._path(port).read_bytes())
         except FileNotFoundError:

@@ -1,9 +1,9 @@
-"""A node's decisions: which slot each message, death and deadline belongs to, and what its state machine makes of it.
+"""A node's decisions: hands each message, death and deadline to the state machine of its slot.
 
 Guarantees
-    * What Nimbus wants of the node is what the slots are driven to, however often and in whatever order it is said.
-    * A slot index of a topology is not forked in one slot while another of this node still holds it.
-    * Messages of a worker that is not the present incarnation of its slot change nothing; it is told to stop.
+    * The slots are driven to the state that Nimbus wants, however often and in whatever order it says so.
+    * A worker of a topology is not forked in one slot while another slot of this node still holds it.
+    * A message from a worker that is not its slot's present incarnation changes nothing; that worker is told to stop.
 
 Relies on: its caller to carry out the orders in sequence. Pure, like the slots.
 """
@@ -29,7 +29,7 @@ class Order(NamedTuple):
 
 
 class Supervisor:
-    """All slots of one node. Owner: the supervisor's loop."""
+    """All slots of one node. Thread: the supervisor's loop."""
 
     def __init__(self, slots: list[Slot]) -> None:
         self.slots = {slot.address.port: slot for slot in slots}
@@ -39,9 +39,9 @@ class Supervisor:
     # ---- Nimbus ----
 
     def assign(self, desired: dict[int, SlotAssignment], now: float, keep: Collection[int] = ()) -> list[Order]:
-        """The complete desired state. Ports that are not this node's must have been refused before.
+        """Take the complete desired state. The caller has refused ports that are not this node's.
 
-        The slots of the ports in `keep` go on with what they were to do.
+        The slots of the ports in `keep` keep their work.
         """
         if self._leaving:
             return []
@@ -50,13 +50,13 @@ class Supervisor:
         return self._drive(now)
 
     def shut_down(self, grace_secs: float, now: float) -> list[Order]:
-        """Empty every slot for good. May be said again, with less grace."""
+        """Empty every slot for good. May be called again, with less grace."""
         self._leaving = True
         self._desired = {}
         return [Order(port, step) for port, slot in self.slots.items() for step in slot.stop(grace_secs, now)]
 
     def holds(self) -> dict[int, str]:
-        """Id of the topology that a slot works for, by port."""
+        """Port -> id of the topology that its slot works for."""
         return {port: slot.work.topology.id for port, slot in self.slots.items() if slot.work is not None}
 
     @property
@@ -69,11 +69,11 @@ class Supervisor:
         return {(work.topology.id, work.assignment.version) for work in works if work is not None}
 
     def standing(self, now: float) -> list[SlotChanged]:
-        """Where every occupied slot stands: for a Nimbus that may have missed reports."""
+        """Reports of the state of every occupied slot, for a Nimbus that may have missed some."""
         return [changed for slot in self.slots.values() if (changed := _standing(slot, now)) is not None]
 
     def adopt(self, boot: WorkerBoot, pid: int, is_ready: bool, now: float) -> list[Order]:
-        """A living worker of an earlier supervisor of this node. Until Nimbus speaks it is what is wanted."""
+        """Take over a living worker of an earlier supervisor. Until Nimbus says otherwise, its work is desired."""
         slot = self.slots[boot.port]
         steps = slot.adopt(boot, pid, is_ready, now)
         if slot.target is not None:
@@ -83,7 +83,7 @@ class Supervisor:
     # ---- the forking parent ----
 
     def forked(self, port: int, incarnation: int, pid: int, now: float) -> list[Order] | None:
-        """An answer to a fork request. None if nobody waits for that worker any more: it must not live."""
+        """A fork request was answered. None if no slot waits for that worker any more: it must be killed."""
         slot = self._waiting_for_fork(port, incarnation)
         return None if slot is None else self._after(port, slot.forked(pid, now), now)
 
@@ -92,13 +92,13 @@ class Supervisor:
         return [] if slot is None else self._after(port, slot.fork_failed(reason, now), now)
 
     def forking_parent_ended(self, reason: str, now: float) -> list[Order]:
-        """Fork requests that it had not answered will not be answered."""
+        """The forking parent has ended: it will not answer the requests that are left."""
         waiting = [
             (port, slot)
             for port, slot in self.slots.items()
             if self._waiting_for_fork(port, slot.life.incarnation) is not None
         ]
-        # Complete before the first is answered: that may already lead to new requests, to the successor.
+        # Collect all before acting on one: that may already send new requests, to the successor.
         orders = []
         for port, slot in waiting:
             orders += self._after(port, slot.fork_failed(reason, now), now)
@@ -107,22 +107,22 @@ class Supervisor:
     # ---- workers ----
 
     def port_of(self, pid: int) -> int | None:
-        """The slot whose present worker, alive or not explained yet, has this pid."""
+        """Port of the slot whose present worker, alive or not explained yet, has this pid."""
         for port, slot in self.slots.items():
             if slot.life.pid == pid and slot.has_process:
                 return port
         return None
 
     def lost(self, port: int, now: float) -> list[Order]:
-        """The worker's pidfd spoke."""
+        """The worker's process has ended, as its pidfd tells."""
         return self._after(port, self.slots[port].lost(now), now)
 
     def stuck(self, port: int, secs: float, now: float, code: str = "") -> list[Order]:
-        """The worker has not turned its loop for so long; `code`: whose it is in."""
+        """The worker's loop has not turned for so long; `code`: the component and task whose code it is in."""
         return self._after(port, self.slots[port].stuck(secs, now, code), now)
 
     def exited(self, pid: int, status: int, now: float, remains: Remains = NOTHING_LEFT) -> list[Order]:
-        """An exit status, and what is left of the worker. Before the pidfd is looked at it means the same."""
+        """The exit status of a worker, and its remains. It may arrive before the pidfd tells."""
         port = self.port_of(pid)
         if port is None:
             return []
@@ -151,20 +151,20 @@ class Supervisor:
         return self._after(port, self.slots[port].tick(now), now)
 
     def review(self) -> list[Order]:
-        """Called now and then: verdicts that do not hold any more are taken back."""
+        """Take back verdicts that do not hold any more. Called once per sweep."""
         return [Order(port, step) for port, slot in self.slots.items() for step in slot.review()]
 
     # ---- parts ----
 
     def _after(self, port: int, steps: list[Instruction], now: float) -> list[Order]:
-        """The orders of an event that may have emptied a slot another one waits for."""
+        """The orders of an event that may have emptied a slot for which another one waits."""
         return [Order(port, step) for step in steps] + self._drive(now)
 
     def _drive(self, now: float) -> list[Order]:
         orders = []
         moved = True
         while moved:
-            # Again, because a slot that just gave up its work may be what another one waited for.
+            # Again, because another slot may have waited for this one to give up its work.
             moved = False
             for port, slot in self.slots.items():
                 wanted = self._wanted(port)
@@ -174,7 +174,7 @@ class Supervisor:
         return orders
 
     def _wanted(self, port: int) -> SlotAssignment | None:
-        """The desired work of a slot; None as long as another slot still holds it."""
+        """The desired work of a slot; None while another slot still holds it."""
         wanted = self._desired.get(port)
         if wanted is None:
             return None

@@ -1,13 +1,12 @@
 """Carries out a supervisor's orders: boards, reports, forks, signals, messages, timers.
 
 Guarantees
-    * Orders are carried out in sequence, those that an order leads to after the ones already given.
-    * None of them waits for anybody.
-    * A worker that an earlier supervisor forked can be told nothing before it has spoken to this one: it hears then
-      what it was to hear. If it does not speak within HEAR_PATIENCE_SECS, it is ended by SIGTERM: its replacement will
-      know.
+    * Orders are carried out in sequence; those that an order leads to come after the ones already given.
+    * No order waits for another process.
+    * A worker that an earlier supervisor forked can be sent messages only after its first own message. Until then they
+      are stored; after HEAR_PATIENCE_SECS of silence the worker gets SIGTERM instead, and its replacement will know.
 
-Relies on: `scheduler.supervisor.decisions` for every decision. Owner: the supervisor's loop.
+Relies on: `scheduler.supervisor.decisions` for every decision. Thread: the supervisor's loop.
 """
 
 from __future__ import annotations
@@ -41,7 +40,7 @@ from squall.scheduler.supervisor.instruction import (
 from squall.scheduler.supervisor.parts import Parts
 
 HEAR_PATIENCE_SECS = 2.0
-"""Four times what a worker takes at most to find its new supervisor."""
+"""Four times the longest time that a worker takes to find its new supervisor."""
 
 log = logging.getLogger(__name__)
 
@@ -53,20 +52,20 @@ class _Untold(NamedTuple):
 
 
 class Dispatcher:
-    """The hands of one supervisor. It does not own what it is given."""
+    """Carries out the orders of one supervisor. It does not own its parts."""
 
     def __init__(self, parts: Parts) -> None:
         self._parts = parts
         self._supervisor = parts.supervisor
         self._watch = parts.watch
         self._boots: dict[int, WorkerBoot] = {}
-        """port -> boot of the worker that was asked for last."""
+        """port -> boot of the worker that was requested last."""
         self._stacks_from: dict[int, int] = {}
-        """port -> where in the worker's log its stacks would begin."""
+        """port -> offset in the worker's log at which its stacks would begin."""
         self.timers: dict[int, float] = {}
-        """port -> when its slot wants to be ticked."""
+        """port -> when to call `tick` of its slot."""
         self._untold: dict[int, _Untold] = {}
-        """port -> what its worker is to hear as soon as it speaks."""
+        """port -> message for its worker, to be sent after the worker's first own one."""
 
     def carry_out(self, orders: list[Order]) -> None:
         queue = deque(orders)
@@ -75,16 +74,16 @@ class Dispatcher:
             queue.extend(self._carry_out_one(port, instruction))
 
     def take_in(self, boot: WorkerBoot, pid: int, pidfd: int) -> None:
-        """A worker of an earlier supervisor: watch it and know what it runs."""
+        """Watch a worker of an earlier supervisor, and remember its work."""
         self._watch.add(pid, pidfd)
         self._boots[boot.port] = boot
 
     def note(self, port: int, pid: int) -> None:
-        """Note down the worker that was forked for a port, for a successor of this supervisor."""
+        """Note down a port's worker on disk, for the supervisor after this one."""
         self._parts.ledger.write(self._boots[port], pid)
 
     def _carry_out_one(self, port: int, instruction: Instruction) -> list[Order]:
-        """Orders that the order itself led to."""
+        """Carry out one order; returns the orders that it led to."""
         match instruction:
             case SetBoard():
                 if not self._parts.boards.write(instruction, self._watch.started_ticks(instruction.pid)):
@@ -111,7 +110,7 @@ class Dispatcher:
         return []
 
     def stack_of(self, port: int) -> str:
-        """The Python stacks that the present worker of a port wrote, because it crashed or was asked to."""
+        """The Python stacks that a port's present worker wrote on a crash or on request."""
         boot = self._boots.get(port)
         return "" if boot is None else python_stack(boot.log_path, self._stacks_from.get(port, 0))
 
@@ -123,7 +122,7 @@ class Dispatcher:
             self._remove_socket(changed)
 
     def _record(self, changed: SlotChanged) -> None:
-        """On disk before anybody is told; a disk that is full must not keep workers from being replaced."""
+        """Write the step to disk, before any report. A full disk must not stop workers from being replaced."""
         boot = self._boots.get(changed.port)
         index = -1 if boot is None else boot.slot_index
         try:
@@ -137,7 +136,7 @@ class Dispatcher:
             log.warning("a step of port %d is not on record: %s", changed.port, error.strerror)
 
     def _remove_socket(self, changed: SlotChanged) -> None:
-        """One that was killed leaves its socket behind."""
+        """Remove the socket of a worker, which a kill leaves behind."""
         boot = self._boots.get(changed.port)
         if boot is not None and boot.incarnation == changed.incarnation:
             self._parts.run_dir.worker_socket(
@@ -145,7 +144,7 @@ class Dispatcher:
             ).unlink(missing_ok=True)
 
     def remove_old_sockets(self) -> None:
-        """Those of workers that ended while no supervisor was there. Called when the survivors were taken in."""
+        """Remove the sockets of workers that ended while there was no supervisor. Called after the adoptions."""
         for port in self._supervisor.slots:
             boot = self._boots.get(port)
             present = boot and self._parts.run_dir.worker_socket(
@@ -165,7 +164,7 @@ class Dispatcher:
         return []
 
     def knows(self, sender: str, port: int) -> bool:
-        """Whether this is the worker that was last asked for, or adopted, for a port. Another one is told to stop."""
+        """Whether this is the worker that was requested or adopted last for a port. Tells any other one to stop."""
         boot = self._boots.get(port)
         if boot is not None and boot.sender == sender:
             return True
@@ -174,13 +173,13 @@ class Dispatcher:
         return False
 
     def heard(self, port: int, incarnation: int) -> None:
-        """A worker has spoken: it can be reached from now on."""
+        """A worker has sent a message, so it can be reached from now on: send it what was stored."""
         untold = self._untold.get(port)
         if untold is not None and untold.incarnation == incarnation:
             self._send(port, incarnation, untold.message)
 
     def give_up_silent(self, now: float) -> None:
-        """End the workers that should have spoken by now."""
+        """End the workers that have been silent for too long."""
         for port, untold in list(self._untold.items()):
             if now < untold.until_secs:
                 continue
@@ -207,7 +206,7 @@ class Dispatcher:
         return slot is not None and slot.has_process and slot.life.incarnation == incarnation
 
     def _note_status(self, port: int, status: str) -> None:
-        """A successor must know which status the worker has heard of last."""
+        """Note the last status that the worker was told, for the supervisor after this one."""
         boot = self._boots[port]
         self._boots[port] = msgspec.structs.replace(
             boot, topology=msgspec.structs.replace(boot.topology, status=status)

@@ -1,11 +1,10 @@
-"""A forking parent that is there again when it dies.
+"""Keeps a forking parent running: replaces it when it dies.
 
-Guarantees: a dead forking parent is replaced by the same policy as a worker; one that cannot be kept alive raises
-ClusterError, which ends the supervisor (its workers run on).
+Guarantees: a dead forking parent is replaced by the same policy as a worker; if it dies too often, ClusterError ends
+the supervisor (its workers run on).
 
 Relies on: being made before the process has a second thread or a ZeroMQ context, because the first forking parent is
-forked from it (later ones are executed); `tick` being called when `next_deadline` has come. Owner: the supervisor's
-loop.
+forked from it (later ones are executed); `tick` being called at `next_deadline`. Thread: the supervisor's loop.
 """
 
 from __future__ import annotations
@@ -38,12 +37,12 @@ class ForkingParent:
 
     @property
     def fd(self) -> int:
-        """What is readable when `events` has something; -1 while there is no forking parent."""
+        """Descriptor that is readable when `events` has something; -1 while there is no forking parent."""
         return -1 if self._client is None else self._client.fileno()
 
     @property
     def pid(self) -> int:
-        """0 while there is none."""
+        """Its pid; 0 while there is none."""
         return 0 if self._client is None else self._client.pid
 
     @property
@@ -51,23 +50,23 @@ class ForkingParent:
         return self._start_at
 
     def request_fork(self, boot: WorkerBoot) -> None:
-        """ClusterError if there is nobody to ask."""
+        """Ask for a worker; ClusterError if there is no forking parent."""
         if self._client is None:
             raise ClusterError("the forking parent has died and is not back yet")
         self._client.request_fork(boot, self._entry)
 
     def events(self, now: float) -> list[ForkingParentEvent]:
-        """What has happened, ends of workers last. After a ForkingParentEnded a successor is there or will come."""
+        """New events, ends of workers last. After ForkingParentEnded a successor runs or is due."""
         if self._client is None:
             return []
         events = self._client.events()
         if events and isinstance(events[-1], ForkingParentEnded):
             self._replace(events[-1].reason, now)
-        # A worker's end leads to a fork request: to the successor, which must not be taken for one that is lost.
+        # Sort ends of workers last: they lead to fork requests, which must go to the successor.
         return sorted(events, key=lambda event: isinstance(event, ChildExited))
 
     def replace(self, reason: str) -> None:
-        """End one that hangs; `events` will tell."""
+        """Kill one that hangs; `events` will report its end."""
         if self._client is not None:
             log.warning("forking parent %d is killed: %s", self._client.pid, reason)
             self._client.kill()

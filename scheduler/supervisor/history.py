@@ -1,10 +1,10 @@
-"""The history of a node's slots: every step their lives took, on disk.
+"""The history of a node's slots: every step of their lives, on disk.
 
-Guarantees: a line per step, written in one piece before the step is reported to anybody; the file is bounded (a second,
-older one is kept). The records alone tell whether a supervisor kept the rules: `tests/history_rules.py` judges them.
+Guarantees: one line per step, written in one piece before the step is reported; the file is bounded (a second, older
+one is kept). The records alone tell whether a supervisor followed the rules: `tests/history_rules.py` judges them.
 
-Relies on: one supervisor per node at a time. Times are of the monotonic clock, which is the
-same for all processes of the machine.
+Relies on: one supervisor per node at a time. Times are of the monotonic clock, which all processes of the machine
+share.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from squall.ipc.line_file import append_line, read_lines
 
 MAX_BYTES = 4 << 20
 BEGIN = "supervisor"
-"""Event: a supervisor begins. What happened to workers while there was none is in no record."""
+"""Event: a supervisor begins. Steps of workers while there was none are not on record."""
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class Step:
     pid: int = 0
     reason: str = ""
     excused: bool = False
-    """A death that the restart policy does not count."""
+    """Whether the restart policy does not count this death."""
 
     @property
     def slot(self) -> str:
@@ -49,13 +49,13 @@ class Step:
 
 
 class History:
-    """The writing end. Owner: the supervisor's loop."""
+    """The writing end. Thread: the supervisor's loop."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
 
     def append(self, step: Step) -> None:
-        """OSError when the disk is full."""
+        """Write a step; OSError if the disk is full."""
         if append_line(self._path, json.dumps(asdict(step))) > MAX_BYTES:
             os.rename(self._path, self._path.with_suffix(".old"))
 

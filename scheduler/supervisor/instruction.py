@@ -1,4 +1,4 @@
-"""What a slot's state machine tells the supervisor's loop to do, in order. Values only."""
+"""Instructions of a slot's state machine to the supervisor's loop, in order. Values only."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from squall.scheduler.common.messages import SlotChanged, WorkerBoot
 
 @dataclass(frozen=True)
 class Fork:
-    """Ask the forking parent for a worker. Answered by `Slot.forked` or `Slot.fork_failed`."""
+    """Ask the forking parent for a worker. `Slot.forked` or `Slot.fork_failed` follows."""
 
     boot: WorkerBoot
 
@@ -65,12 +65,12 @@ class SetBoard:
 
 @dataclass(frozen=True)
 class SetVerdict:
-    """Write on the slot's row of the status board how its topology fares, as far as this node knows."""
+    """Write this node's verdict on the topology to the slot's row of the status board."""
 
     topology_id: str
     slot_index: int
     deaths: int
-    """In a row without progress."""
+    """Deaths in a row without progress."""
     hopeless: bool
     version: int = 1
 

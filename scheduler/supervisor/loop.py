@@ -1,12 +1,12 @@
-"""A supervisor at work: waits for what happens on its node, asks for decisions, has the orders carried out.
+"""A supervisor's loop: waits for events on its node, asks for decisions, has the orders carried out.
 
 Guarantees
-    * A worker's death is on the status board before anything else is done about it, and waits for nothing but the
-      orders under way: no step of the loop blocks, but for registering with a Nimbus that has just been reached.
-    * Workers are watched by their own pidfds, so nothing is lost with the forking parent; another one is started.
-    * Every descendant that ends is reaped.
+    * A worker's death is written to the status board before anything else is done about it, and waits only for the
+      orders under way: no step of the loop blocks, except registering with a Nimbus that has just been reached.
+    * The loop watches workers by their own pidfds, so it needs no forking parent to hear of deaths; it replaces one.
+    * The loop reaps every descendant that ends.
 
-Relies on: being a subreaper, on the main thread. Supervisor and slots decide; nothing is decided here.
+Relies on: being a subreaper. Supervisor and slots decide; nothing is decided here. Thread: main.
 """
 
 from __future__ import annotations
@@ -46,13 +46,13 @@ from squall.scheduler.supervisor.worker_life import Remains, SlotOptions, SlotSt
 FRAMES_PER_TURN = 100
 SWEEP_SECS = 1.0
 LEAVE_MARGIN_SECS = 1.5
-"""How long after its grace a killed worker may take to disappear."""
+"""Longest time from the end of a worker's grace, when it is killed, to the end of its process."""
 
 log = logging.getLogger(__name__)
 
 
 class SupervisorLoop:
-    """One supervisor's loop. It does not own what it is given."""
+    """One supervisor's loop. It does not own its parts."""
 
     def __init__(self, parts: Parts, poller: zmq.Poller) -> None:
         self._parts = parts
@@ -80,7 +80,7 @@ class SupervisorLoop:
         self._dispatcher.remove_old_sockets()
 
     def run(self, take_signals: Callable[[], None], on_registered: Callable[[], None]) -> None:
-        """Until `leave` was called and every slot is empty. ClusterError if a worker cannot be ended."""
+        """Run until `leave` was called and every slot is empty. ClusterError if a worker cannot be ended."""
         while self._leave_at is None or not self._supervisor.is_empty:
             readable = [source for source, _ in self._poller.poll(self._timeout_ms())]
             now = time.monotonic()
@@ -103,7 +103,7 @@ class SupervisorLoop:
         self._dispatcher.carry_out(self._supervisor.shut_down(grace_secs, now))
 
     def reap_strays(self) -> None:
-        """Reap what has ended and nobody else reaps. Called on SIGCHLD."""
+        """Reap ended children that nobody else reaps. Called on SIGCHLD."""
         now = time.monotonic()
         while (pid := process.peek_dead_child()) is not None and pid != self._forking_parent.pid:
             if self._supervisor.port_of(pid) is not None and self._watch.holds(pid):
@@ -113,7 +113,7 @@ class SupervisorLoop:
             self._dispatcher.carry_out(self._exited(pid, status, now))
 
     def close(self) -> None:
-        """Let go of the workers' descriptors."""
+        """Close the workers' descriptors."""
         self._watch.close()
 
     def _adopt(self, survivor: Survivor) -> None:
@@ -131,10 +131,10 @@ class SupervisorLoop:
         orders = self._supervisor.adopt(boot, pid, cell.state == READY, time.monotonic())
         self._dispatcher.carry_out(orders)
 
-    # ---- what comes in ----
+    # ---- events ----
 
     def _lost(self, pid: int, now: float) -> None:
-        """A worker's pidfd spoke."""
+        """A worker's process has ended, as its pidfd tells."""
         port = self._supervisor.port_of(pid)
         if port is not None:
             self._dispatcher.carry_out(self._supervisor.lost(port, now))
@@ -144,7 +144,7 @@ class SupervisorLoop:
             self._dispatcher.carry_out(self._exited(pid, status, now))
 
     def _exited(self, pid: int, status: int, now: float) -> list[Order]:
-        """An exit status, with what is left of the worker."""
+        """Report an exit status, with the remains of the worker."""
         port = self._supervisor.port_of(pid)
         if port is None:
             return []
@@ -154,7 +154,7 @@ class SupervisorLoop:
         remains = Remains(stack)
         if slot.work is not None:
             working_secs = self._boards.working_secs(slot.work)
-            # One that ended before it was open has left its predecessor's word as it was.
+            # A worker that ended before it opened has left its predecessor's word unchanged.
             working_secs = working_secs if working_secs > slot.life.forked_at else 0.0
             remains = Remains(stack, self._boards.rss_bytes(slot.work), working_secs)
         return self._supervisor.exited(pid, status, now, remains)
@@ -165,7 +165,7 @@ class SupervisorLoop:
             if isinstance(event, ChildExited):
                 self._watch.forget(event.pid)
             elif isinstance(event, ForkingParentEnded):
-                # Its dead children are ours now, and it is no longer in the way of finding them.
+                # Its dead children are this process's now, so look for them.
                 self.reap_strays()
 
     def _orders_of(self, event: ForkingParentEvent, now: float) -> list[Order]:
@@ -229,7 +229,7 @@ class SupervisorLoop:
             log.warning("%s from Nimbus is not understood", event.method)
 
     def _assign(self, wanted: AssignNode, now: float) -> None:
-        """Drive the slots, but for work that cannot be: Nimbus hears why."""
+        """Drive the slots. Report work that is impossible here to Nimbus, with the reason."""
         possible = {}
         for port, work in wanted.slots.items():
             try:
@@ -269,7 +269,7 @@ class SupervisorLoop:
         self._prospects.keep_only({topology_id for topology_id, _ in assignments})
 
     def _look_for_stuck(self, now: float) -> None:
-        """A worker that lives and does not turn its loop holds up everybody: it is as good as dead."""
+        """Find workers that live but do not turn their loop: they hold up all others, and are replaced."""
         for port, slot in self._supervisor.slots.items():
             if slot.state is not SlotState.RUNNING or slot.work is None:
                 self._progress.forget(port)

@@ -2,12 +2,12 @@
 
 Guarantees
     * On SIGTERM, on Nimbus's Shutdown and when the lifeline's other end closes, the workers are stopped politely, then
-      by force, and the process ends with code 0. A second SIGTERM leaves no grace. SIGINT is SIGTERM's equal with
-      `--interruptible`, else none of its business.
-    * Killed by SIGKILL it leaves its workers running, and the next supervisor of the node adopts them.
-    * Errors that people can do something about are one line on stderr: code 2 for wrong use, 1 for the rest.
+      by force, and the process ends with code 0. A second SIGTERM leaves no grace. SIGINT has the effect of SIGTERM
+      with `--interruptible`, else none.
+    * Killed by SIGKILL, it leaves its workers running, and the next supervisor of the node adopts them.
+    * Errors that a user can mend are one line on stderr: code 2 for wrong use, 1 for others.
 
-Relies on: the run directory being made and Nimbus being started by somebody; in which order does not matter.
+Relies on: a launcher to make the run directory and to start Nimbus, before the supervisor or after it.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ log = logging.getLogger(__name__)
 
 
 class SupervisorProcess:
-    """Everything of a supervisor, put together. Main thread."""
+    """Makes and connects the parts of a supervisor. Thread: main."""
 
     def __init__(self, options: argparse.Namespace) -> None:
         run_dir = RunDir.open(options.dir)
@@ -70,7 +70,7 @@ class SupervisorProcess:
         self._stop_signals = {signal.SIGTERM, signal.SIGINT} if options.interruptible else {signal.SIGTERM}
         self._inbox = SignalInbox(self._poller, options.lifeline, [*self._stop_signals, signal.SIGCHLD])
         self._boards = NodeBoards(run_dir)
-        # Before there is a ZeroMQ context, with which no process may fork.
+        # Before the ZeroMQ context: no process that has one may fork.
         self._forking_parent = ForkingParent(self._poller, options.entry, rng, time.monotonic())
         limits = ProspectOptions(RestartPolicyOptions(max_deaths=options.max_deaths))
         prospects = Prospects(limits, rng, self._boards.totals)
@@ -110,7 +110,7 @@ class SupervisorProcess:
         self._loop = SupervisorLoop(parts, self._poller)
 
     def run(self) -> None:
-        """Until told to leave."""
+        """Run until told to leave."""
         try:
             self._loop.adopt()
             self._loop.run(self._take_signals, self._tell_ready)
@@ -132,7 +132,7 @@ class SupervisorProcess:
 
     def _tell_ready(self) -> None:
         if self._ready_fd is not None:
-            # A launcher that has gone is the lifeline's business.
+            # If the launcher has gone, the lifeline tells.
             with contextlib.suppress(BrokenPipeError):
                 os.write(self._ready_fd, b"+")
             os.close(self._ready_fd)
@@ -167,7 +167,7 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
 
 
 def parse_ports(text: str) -> list[int]:
-    """ "6700,6701" as numbers; UsageError if they are none, or repeat."""
+    """Parse ports such as "6700,6701"; UsageError if one is no port, or repeats."""
     entries = text.split(",")
     if not all(entry.isdecimal() and 0 < int(entry) < 65536 for entry in entries) or len(set(entries)) < len(entries):
         raise UsageError(f"ports are {text!r}, allowed are different numbers from 1 to 65535, separated by commas")
@@ -178,7 +178,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     log_to_stderr()
     os.umask(UMASK)
     if os.getsid(0) != os.getpid():
-        # A process group's leader cannot found a session; it has a group of its own already.
+        # A process group's leader cannot found a session; its group is its own already.
         with contextlib.suppress(PermissionError):
             os.setsid()
     try:

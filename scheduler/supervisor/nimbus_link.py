@@ -1,11 +1,11 @@
 """A supervisor's line to Nimbus: registration, reports, heartbeat, and what Nimbus wants.
 
 Guarantees
-    * Whenever Nimbus comes (back), the node registers anew and says where its slots stand; meanwhile nothing waits.
+    * Whenever Nimbus appears, the node registers anew and reports the state of its slots; nothing waits for Nimbus.
     * Registration waits for an answer at most REGISTER_TIMEOUT_SECS, and only when Nimbus has just been reached or the
       supervisor has just started.
 
-Owner: the supervisor's loop.
+Thread: the supervisor's loop.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ REGISTER_TIMEOUT_SECS = 0.5
 REGISTER_RETRY_SECS = 2.0
 HEARTBEAT_SECS = 1.0
 _DEATHS_KEPT = 200
-"""Deaths that are told to a Nimbus which may have missed them. More than a slot may have while one is away, by far."""
+"""Deaths to report to a Nimbus that may have missed them: far more than slots have while it is away."""
 
 log = logging.getLogger(__name__)
 
 
 class NimbusLink:
-    """One supervisor's registration. Takes over the client."""
+    """One supervisor's registration. Owns the client."""
 
     def __init__(self, client: ControlClient, registration: RegisterSupervisor) -> None:
         self._client = client
@@ -46,7 +46,7 @@ class NimbusLink:
 
     @property
     def sources(self) -> tuple[zmq.Socket[bytes], zmq.Socket[bytes]]:
-        """What to poll."""
+        """Sockets to poll."""
         return self._client.socket, self._connection.source
 
     def next_deadline(self) -> float:
@@ -55,9 +55,9 @@ class NimbusLink:
     def tick(
         self, now: float, holds: Callable[[], dict[int, str]], standing: Callable[[], list[SlotChanged]]
     ) -> AssignNode | None:
-        """Do what is due. Returns what Nimbus wants if the node has just registered.
+        """Do what is due. Returns the desired state if the node has just registered.
 
-        `holds`: whose work the slots do; `standing`: reports of where they stand.
+        `holds`: the topologies that the slots work for; `standing`: reports of the slots' state.
         """
         self._follow_connection(now)
         if self._registered and now >= self._heartbeat_at:
@@ -69,8 +69,8 @@ class NimbusLink:
         return self._register(now, holds(), standing)
 
     def report(self, changed: SlotChanged) -> None:
-        """Tell Nimbus. What it misses while it is away, it learns when the node registers anew: deaths, of which it
-        counts each once, and where every slot stands."""
+        """Report to Nimbus. While it is away it misses reports; when the node registers anew, it hears of every death
+        again, of which it counts each once, and of every slot's state."""
         if changed.event == "died":
             self._deaths.append(changed)
         self._tell(changed)
@@ -83,7 +83,7 @@ class NimbusLink:
         return self._client.recv_event()
 
     def close(self) -> None:
-        """Hang up, after what was reported has left."""
+        """Disconnect, after unsent reports have left."""
         self._connection.close()
         self._client.close()
 

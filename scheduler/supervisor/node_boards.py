@@ -1,9 +1,9 @@
-"""The status boards a node's supervisor writes: one per assignment that its slots work for.
+"""The status boards that a node's supervisor writes: one per assignment that its slots work for.
 
-Guarantees: a slot's cell never goes back to an earlier incarnation. Boards stay mapped while a slot may need them, also
+Guarantees: a slot's cell never goes back to an earlier incarnation. A board stays mapped while a slot may need it, even
 after Nimbus has removed the file.
 
-Relies on: Nimbus making an assignment's board before it hands out any of its work. Owner: the supervisor's loop.
+Relies on: Nimbus making an assignment's board before it hands out any of its work. Thread: the supervisor's loop.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ class NodeBoards:
         self._boards: dict[tuple[str, int], Board] = {}
 
     def admit(self, work: SlotAssignment) -> SlotCell:
-        """Map the board that `work` needs; its slot's cell. ClusterError if there is none or it has no such slot."""
+        """Map the board that `work` needs; returns its slot's cell. ClusterError if there is no such board or slot."""
         topology_id, version = key = work.topology.id, work.assignment.version
         board = self._boards.get(key)
         if board is not None and not board.is_there and self._run_dir.board(topology_id, version).exists():
-            # It was removed, and Nimbus has made another.
+            # The mapped board was removed, and Nimbus has made another.
             self._boards.pop(key).close()
             board = None
         if board is None:
@@ -52,11 +52,11 @@ class NodeBoards:
         return board.slot(work.slot_index)
 
     def last_incarnation(self, work: SlotAssignment) -> int:
-        """The latest incarnation anybody has started of this slot of the topology; 0 if none."""
+        """The latest incarnation of this worker that any supervisor has started; 0 if none."""
         return self._boards[work.topology.id, work.assignment.version].slot(work.slot_index).incarnation
 
     def unended(self, work: SlotAssignment) -> int:
-        """The latest incarnation of a slot, if it did not end in order as far as the board knows; else 0."""
+        """The latest incarnation of this worker if, by the board, it did not end in order; else 0."""
         cell = self._boards[work.topology.id, work.assignment.version].slot(work.slot_index)
         return cell.incarnation if cell.state in (STARTING, READY, DEAD) else 0
 
@@ -66,18 +66,18 @@ class NodeBoards:
         return board.nearer(work.slot_index, board.slot(work.slot_index).incarnation)
 
     def totals(self, work: SlotAssignment) -> Totals:
-        """How far the topology has come."""
+        """Progress of the topology, as its spouts have counted it."""
         view = TopologyView(self._boards[work.topology.id, work.assignment.version], work.assignment, work.topology)
         return Totals(*map(view.spout_total, Totals._fields))
 
     def write_verdict(self, verdict: SetVerdict) -> None:
-        """Say how the topology fares."""
+        """Write a verdict to the slot's row."""
         board = self._boards[verdict.topology_id, verdict.version]
         board.words[board.slot_at(verdict.slot_index) + SLOT_VERDICT] = verdict.deaths << 1 | verdict.hopeless
 
     def write(self, cell: SetBoard, started_ticks: int) -> bool:
-        """Write a slot's cell, with the start time of its process. False if a later incarnation is there: the slot is
-        another node's by now."""
+        """Write a slot's cell, with the start time of its process. False if the board has a later incarnation: another
+        node has the worker by now."""
         board = self._boards[cell.topology_id, cell.version]
         if board.slot(cell.slot_index).incarnation > cell.incarnation:
             return False
@@ -85,11 +85,11 @@ class NodeBoards:
         return True
 
     def heartbeat_ns(self, work: SlotAssignment) -> int:
-        """When the worker of a slot last published anything, by the monotonic clock."""
+        """When the slot's worker last published anything, in nanoseconds of the monotonic clock."""
         return self._word(work, SLOT_HEARTBEAT_NS)
 
     def at_hand(self, work: SlotAssignment) -> str:
-        """Component and task whose code the loop of the slot's worker is in; "" if in none."""
+        """Component and task whose code the worker's loop is in; "" if in none."""
         task = self._word(work, SLOT_AT_HAND)
         for executor in work.assignment.executors[work.slot_index]:
             if executor.first_task <= task <= executor.last_task:
@@ -97,11 +97,11 @@ class NodeBoards:
         return ""
 
     def rss_bytes(self, work: SlotAssignment) -> int:
-        """Memory of the slot's worker, when it last looked."""
+        """Bytes of memory that the slot's worker occupied when it last looked."""
         return self._word(work, SLOT_RSS_BYTES)
 
     def working_secs(self, work: SlotAssignment) -> float:
-        """When the slot's worker was first seen to work, by the monotonic clock; 0.0 if it never was."""
+        """When the slot's worker first worked, in seconds of the monotonic clock; 0.0 if never."""
         return self._word(work, SLOT_WORKING_NS) / 1e9
 
     def _word(self, work: SlotAssignment, word: int) -> int:

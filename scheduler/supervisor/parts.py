@@ -1,4 +1,4 @@
-"""What one supervisor is made of: made together in `main`, used by its loop and by its dispatcher."""
+"""The parts of one supervisor: `main` makes them, loop and dispatcher use them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from squall.scheduler.supervisor.worker_watch import WorkerWatch
 
 @dataclass(frozen=True)
 class Parts:
-    """`main` closes what has to be closed."""
+    """`main` owns and closes them. Thread: the supervisor's loop."""
 
     node: str
     supervisor: Supervisor

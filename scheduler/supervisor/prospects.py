@@ -1,25 +1,25 @@
-"""What the deaths of a topology's workers mean: a step forward, another try, no hope, or the end of a slot.
+"""Judges the deaths of a topology's workers: progress, another try, no hope, or the end of a slot.
 
-Every limit on deaths is here or in the policy that this consults; everybody else reads the verdict: Nimbus is told of
-a slot that is given up, and the status board says which topologies are hopeless.
+Every limit on deaths is here or in the policy that this consults; all others read the verdict: Nimbus is told of a slot
+that is given up, and the status board shows which topologies are hopeless.
 
     =========  ==============================================  ====================================================
     verdict    when                                            what follows
     =========  ==============================================  ====================================================
     excused    the death brought a dead letter nearer, and     a restart soon; it does not count against the slot
                messages are acked now and then
-    hopeless   `hopeless_errors` or `hopeless_deaths` in a     whoever waits for the topology's end need not; its
-               row with no progress between them               workers are started again all the same
+    hopeless   `hopeless_errors` or `hopeless_deaths` in a     waiting for the topology's end fails; its workers are
+               row with no progress between them               started again all the same
     given up   more than `max_deaths` within the period        the slot is FAILED
     =========  ==============================================  ====================================================
 
 *Progress* is a message that was acked or became a dead letter, or a death that brought one nearer. Deaths of that kind
-are progress only as long as messages are acked between them: where a bolt fails on whatever comes, every message would
-become a dead letter, one after another.
+are progress only as long as messages are acked between them: a bolt that fails on every tuple would make every message
+a dead letter, one after another.
 
-Guarantees: one verdict per death. What it says of a topology goes for all of its slots on this node.
+Guarantees: one verdict per death. A verdict on a topology holds for all of its slots on this node.
 
-Relies on: its caller to read the totals of the spouts' counters off the status board. Pure. Owner: the supervisor's
+Relies on: its caller to read the totals of the spouts' counters off the status board. Pure. Thread: the supervisor's
 loop.
 """
 
@@ -39,16 +39,16 @@ class ProspectOptions:
     """All limits on deaths."""
 
     restart: RestartPolicyOptions = field(default_factory=RestartPolicyOptions)
-    """Of one slot: its delays, and when it is given up."""
+    """For one slot: its delays, and when it is given up."""
     hopeless_errors: int = 5
-    """So many deaths by an error of user code in a row without progress."""
+    """Deaths by an error of user code in a row without progress: such an error repeats."""
     hopeless_deaths: int = 20
-    """The same for deaths of any kind (a signal, an exit): whoever kills workers on purpose may do so for a while."""
+    """Deaths of any kind (a signal, an exit) in a row without progress: leaves room for tests that kill workers."""
     crashes_without_any_ack: int = 15
-    """So many deaths that were charged to messages, before anything was ever acked: the first few messages of a stream
-    may be bad, not all of them."""
+    """Deaths that were charged to messages before any was acked: the first few messages of a stream may be bad, but
+    not all."""
     crashes_without_an_ack: int = 125
-    """The same, once something was acked: the rest of a finite stream may be nothing but poison."""
+    """The same, once a message was acked: the end of a finite stream may be nothing but poison."""
 
 
 class Totals(NamedTuple):
@@ -61,12 +61,12 @@ class Totals(NamedTuple):
 
 
 class Verdict(NamedTuple):
-    """What one death means."""
+    """The judgement of one death."""
 
     then: Restart | GiveUp
     excused: bool
     deaths: int
-    """In a row without progress, with this one."""
+    """Deaths in a row without progress, this one included."""
     hopeless: bool
 
 
@@ -76,10 +76,10 @@ class _Streak:
     def __init__(self, options: ProspectOptions) -> None:
         self._options = options
         self._acked = self._crashes = 0
-        """As they were when something was acked last."""
+        """The totals when a message was acked last."""
         self._progress = 0
         self.deaths = self._errors = 0
-        """In a row without progress."""
+        """Deaths in a row without progress."""
 
     @property
     def is_hopeless(self) -> bool:
@@ -87,7 +87,7 @@ class _Streak:
         return self._errors >= options.hopeless_errors or self.deaths >= options.hopeless_deaths
 
     def leads_anywhere(self, totals: Totals) -> bool:
-        """Whether anything is acked between the deaths that are charged to messages."""
+        """Whether messages are acked between the deaths that are charged to messages."""
         if totals.acked > self._acked:
             self._acked, self._crashes = totals.acked, totals.crashes
         options = self._options
@@ -119,23 +119,23 @@ class Prospects:
         self._rng = rng
         self._totals = totals
         self._policies: dict[int, RestartPolicy] = {}
-        """By port."""
+        """Port -> policy of its slot."""
         self._streaks: dict[str, _Streak] = {}
-        """By id of the topology."""
+        """Topology id -> its deaths."""
 
     def begin(self, port: int) -> None:
         """A slot has new work."""
         self._policy(port).reset()
 
     def reset(self, port: int, work: SlotAssignment) -> None:
-        """An operator said: try again."""
+        """An operator has reset the slot: forget its deaths."""
         self._policy(port).reset()
         self._streaks.pop(work.topology.id, None)
 
     def died(
         self, port: int, work: SlotAssignment, now: float, lived_secs: float, by_error: bool, nearer: bool
     ) -> Verdict:
-        """A worker has ended without being told to. `by_error`: of user code; `nearer`: to a dead letter."""
+        """Judge a worker's end that was not ordered. `by_error`: of user code; `nearer`: to a dead letter."""
         totals, streak = self._totals(work), self._streak(work)
         streak.died(totals, by_error)
         excused = nearer and streak.leads_anywhere(totals)
@@ -143,13 +143,13 @@ class Prospects:
         return Verdict(then, excused, streak.deaths, streak.is_hopeless)
 
     def fork_refused(self, port: int, work: SlotAssignment) -> Verdict:
-        """The machine could not fork: the slot is not to blame, but the topology gets nowhere."""
+        """Judge a failed fork: the slot is not to blame, but the topology makes no progress."""
         streak = self._streak(work)
         streak.died(self._totals(work), by_error=False)
         return Verdict(self._policy(port).fork_refused(), False, streak.deaths, streak.is_hopeless)
 
     def is_hopeless(self, work: SlotAssignment) -> bool:
-        """Whether the topology still gets nowhere, as its counters stand now."""
+        """Whether the topology still makes no progress, by its present counters."""
         streak = self._streak(work)
         return streak.is_hopeless and not streak.went_on(self._totals(work))
 

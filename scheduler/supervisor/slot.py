@@ -1,15 +1,15 @@
 """One slot of a node: the state machine that keeps the right worker in it.
 
 Guarantees
-    * At most one worker of a slot is alive at a time: none is forked before the one before it is known to have ended.
+    * At most one worker of a slot is alive at a time: a slot forks only after the end of its worker before is known.
     * Incarnations rise strictly over the life of (topology, slot index), also across restarts of the supervisor.
-    * Of a death, the status board learns first, Nimbus second; only then is a replacement forked.
+    * A death is written to the status board first and reported to Nimbus second; only then is a replacement forked.
     * A transition that makes no sense raises, with the slot's history.
 
-Relies on: its caller to carry out the instructions it returns, in order, and to bring the answers back as events;
+Relies on: its caller to carry out the returned instructions in order, and to bring the answers back as events;
 `scheduler.supervisor.prospects` to judge each death.
 
-Pure: no I/O, no clock; `last_incarnation`, `nearer` and `unended` read what the status board says of a slot.
+Pure: no I/O, no clock; `last_incarnation`, `nearer` and `unended` read the status board. Thread: the supervisor's loop.
 
 States::
 
@@ -19,7 +19,7 @@ States::
       │                ▼  ▼        │         ▼
       ├──stopped── STOPPING ──► EXITED ──► died: at once STARTING, later BACKOFF, or given up: FAILED
 
-EXITED waits, for milliseconds, until it is known how and why the process ended.
+EXITED lasts milliseconds, until it is known how and why the process ended.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ HISTORY_LIMIT = 64
 
 
 class Slot:
-    """One slot. Owner: the supervisor's loop. Each method is an event at time `now` and returns what to do about it."""
+    """One slot. Each method is an event at time `now` and returns instructions."""
 
     def __init__(
         self,
@@ -67,9 +67,9 @@ class Slot:
         self.address = address
         self.state = SlotState.EMPTY
         self.work: SlotAssignment | None = None
-        """What the slot's process, or the replacement it waits for, runs."""
+        """The work of the slot's process, or of the replacement that it waits for."""
         self.target: SlotAssignment | None = None
-        """What Nimbus wants here."""
+        """The work that Nimbus wants here."""
         self.life = WorkerLife(incarnation=0, status="")
         self.history: deque[str] = deque(maxlen=HISTORY_LIMIT)
         self._options = options
@@ -78,7 +78,7 @@ class Slot:
         self._nearer = nearer
         self._unended = unended
         self._own: tuple[str, int, int] | None = None
-        """Topology, slot index and incarnation of the last life that this supervisor began or adopted."""
+        """Topology, slot index and incarnation of the last worker that this supervisor forked or adopted."""
         self._deadline: float | None = None
         self._said_hopeless = True
         """Whether the board may say that the topology is hopeless: an earlier supervisor may have written that."""
@@ -88,10 +88,10 @@ class Slot:
         """Whether `life.pid` is a process that lives, or whose end is not explained yet."""
         return self.life.pid != 0 and (self.state in ALIVE or self.state is SlotState.EXITED)
 
-    # ---- what Nimbus wants ----
+    # ---- Nimbus ----
 
     def assign(self, work: SlotAssignment | None, now: float) -> list[Instruction]:
-        """The desired work of this slot; None empties it. Idempotent."""
+        """Take the desired work of this slot; None empties it. Idempotent."""
         self._note(now, f"assign {work_name(work)}")
         self.target = work
         if self.state is SlotState.EMPTY:
@@ -101,13 +101,13 @@ class Slot:
         return self._leave(self._options.stop_grace_secs, now)
 
     def stop(self, grace_secs: float, now: float) -> list[Instruction]:
-        """Empty the slot; its worker may take `grace_secs`, also if it was being stopped already."""
+        """Empty the slot; its worker has `grace_secs`, even if it was being stopped already."""
         self._note(now, f"stop within {grace_secs:g} s")
         self.target = None
         return self._leave(grace_secs, now)
 
     def adopt(self, boot: WorkerBoot, pid: int, is_ready: bool, now: float) -> list[Instruction]:
-        """An empty slot takes over the living worker of an earlier supervisor."""
+        """Take over the living worker of an earlier supervisor, in an empty slot."""
         self._expect(self.state is SlotState.EMPTY, f"adopt {pid} incarnation {boot.incarnation}", now)
         self.work = self.target = SlotAssignment(boot.topology, boot.assignment, boot.slot_index)
         self.life = WorkerLife(boot.incarnation, boot.topology.status)
@@ -144,10 +144,10 @@ class Slot:
     # ---- the worker of the present incarnation ----
 
     def ready(self, now: float) -> list[Instruction]:
-        """The worker can take tuples. It may say so twice, and it may have died since."""
+        """The worker can take tuples. It may say so twice, and may have died since."""
         self._note(now, "ready")
         if self.state is SlotState.STOPPING:
-            # The signal that asked it to stop may have come before it listened to signals its own way.
+            # The first signal to stop may have arrived before the worker had its own handlers.
             return [do.SendStop(self.life.incarnation)]
         if self.state is not SlotState.STARTING:
             return []
@@ -171,7 +171,7 @@ class Slot:
         return []
 
     def stuck(self, secs: float, now: float, code: str = "") -> list[Instruction]:
-        """The worker has not turned its loop for so long, in `code`: have it say where, then kill it."""
+        """The worker's loop has not turned for so long, in `code`: have it dump its stacks, then kill it."""
         if self.state is not SlotState.RUNNING or self._deadline is not None:
             return []
         self._note(now, f"stuck for {secs:g} s")
@@ -179,19 +179,19 @@ class Slot:
         return [do.DumpStacks(self.life.pid), self._arm(now + self._options.stack_wait_secs)]
 
     def lost(self, now: float) -> list[Instruction]:
-        """The worker's process has ended; how is not known yet."""
+        """The worker's process has ended; its status is not known yet."""
         self._expect(self.life.pid != 0 and self.state in ALIVE, "lost", now)
         self.life.stopping = self.state is SlotState.STOPPING
-        # Before the board says that it is dead: the suspect's own worker then takes the trial's mark away.
+        # Ask before writing the death to the board: the suspect's own worker then removes the mark of the trial.
         self.life.excused = self._nearer(self._present_work())
         self.state = SlotState.EXITED
-        # What the worker left behind in its process group must not meet its replacement.
+        # Kill the worker's process group, so that no child of it meets the replacement.
         sweep = do.Signal(self.life.pid, signal.SIGKILL)
         state = STOPPED if self.life.stopping else DEAD
         return [self._board(state), sweep, self._arm(now + self._options.status_wait_secs)]
 
     def exited(self, status: int, now: float, remains: Remains = NOTHING_LEFT) -> list[Instruction]:
-        """The exit status of the worker that was lost, and what is left of it."""
+        """The exit status of the worker, and its remains."""
         is_news = self.state is SlotState.EXITED and self.life.exit_status is None
         self._expect(is_news, describe_status(status), now)
         self.life.exit_status = status
@@ -220,7 +220,7 @@ class Slot:
         return [do.Signal(self.life.pid, signal.SIGKILL)]
 
     def review(self) -> list[Instruction]:
-        """Take back that the topology is hopeless when it went on; called now and then."""
+        """Take back that the topology is hopeless if it has made progress. Called once per sweep."""
         if self.work is None or not self._said_hopeless or self._prospects.is_hopeless(self.work):
             return []
         return [self._say(0, hopeless=False)]
@@ -237,7 +237,7 @@ class Slot:
         return out + (self._stay_failed(now) if self.address.gave_up(self.target) else self._fork(now))
 
     def _report_unended(self, work: SlotAssignment, now: float) -> list[Instruction]:
-        """A life that did not end in order, under a supervisor that may have died with it: whoever knows of its death
+        """Report a death under an earlier supervisor, which may have died with the worker. A receiver that knows of it
         already does not count it again."""
         incarnation = self._unended(work)
         if not incarnation or self._own == (work.topology.id, work.slot_index, incarnation):
@@ -246,7 +246,7 @@ class Slot:
         return [do.Report(self.address.changed(work, life, "died", now, "died; its supervisor was gone", ""))]
 
     def _stay_failed(self, now: float) -> list[Instruction]:
-        """Nimbus remembers that this slot gave the work up, under an earlier supervisor or assignment."""
+        """Stay FAILED: this slot gave the work up under an earlier supervisor or assignment, as Nimbus remembers."""
         work = self.work = self.target
         if work is None:
             raise self._illegal("failure without work", now)
@@ -266,7 +266,7 @@ class Slot:
         return [self._board(STARTING), do.Fork(boot), self._arm(now + self._options.fork_timeout_secs)]
 
     def _follow_record(self, now: float) -> list[Instruction]:
-        """The work stays, what else is said of its topology may be new: an operator's reset, the status."""
+        """Follow changes of the topology's record that keep the work: an operator's reset, the status."""
         if self.work is None or self.target is None or self.work.topology.resets == self.target.topology.resets:
             return self._follow_status()
         self._prospects.reset(self.address.port, self.target)
@@ -274,7 +274,7 @@ class Slot:
         return self._vacate(now) if self.state in (SlotState.BACKOFF, SlotState.FAILED) else follow
 
     def _follow_status(self) -> list[Instruction]:
-        """The work stays; pass on the topology's status if the worker does not know it yet."""
+        """Pass on the topology's status if the worker does not know it yet."""
         self.work = self.target
         status = self.work.topology.status if self.work is not None else ""
         if self.state is not SlotState.RUNNING or status == self.life.status:
@@ -283,15 +283,15 @@ class Slot:
         return [do.SendStatus(self.life.incarnation, status)]
 
     def _leave(self, grace_secs: float, now: float) -> list[Instruction]:
-        """The present work must go."""
+        """End the present work."""
         if self.state in (SlotState.BACKOFF, SlotState.FAILED):
             return self._vacate(now)
         if self.state is SlotState.STOPPING and self._deadline is not None:
             return [self._arm(min(self._deadline, now + grace_secs))]
         if self.state not in (SlotState.STARTING, SlotState.RUNNING) or self.life.pid == 0:
-            # Nothing left to do, or `exited` or `forked` will find that the target has changed.
+            # Nothing to do, or `exited` or `forked` will find that the target has changed.
             return []
-        # A starting worker may not listen yet: the signal ends it, unless it has handlers of its own by now.
+        # A starting worker may not take messages yet: the signal ends it, unless it has its own handlers by now.
         starting = self.state is SlotState.STARTING
         ask = do.Signal(self.life.pid, signal.SIGTERM) if starting else do.SendStop(self.life.incarnation)
         self.state = SlotState.STOPPING
@@ -299,7 +299,7 @@ class Slot:
         return [ask, self._arm(now + grace_secs)]
 
     def _vacate(self, now: float) -> list[Instruction]:
-        """No process is left: give up the work and take up the target."""
+        """Drop the work and take up the target: no process is left."""
         reason = self.life.ending() if self.life.stopping else ""
         out: list[Instruction] = [self._report("stopped", now, reason=reason)]
         self.state = SlotState.EMPTY
@@ -308,7 +308,7 @@ class Slot:
         return out + self._begin(now)
 
     def _conclude(self, now: float) -> list[Instruction]:
-        """All that can be known of the end is known: report it and decide what follows."""
+        """Report the end, about which all is known by now, and decide what follows."""
         if self.life.stopping:
             return self._vacate(now)
         reason, error = self.life.ending(), self.life.error
@@ -322,7 +322,7 @@ class Slot:
         return [said, self._report("died", now, reason, error), *self._follow(verdict, now, reason)]
 
     def _follow(self, verdict: Verdict, now: float, reason: str) -> list[Instruction]:
-        """A worker has ended, or was not born: start another one, at once or later, or give up."""
+        """Follow the verdict on a death or a failed fork: start another worker, at once or later, or give up."""
         then = verdict.then
         if isinstance(then, GiveUp):
             self.state = SlotState.FAILED

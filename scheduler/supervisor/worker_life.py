@@ -1,4 +1,4 @@
-"""What a slot knows about itself and about the worker in it. Values only; `scheduler.supervisor.slot` decides."""
+"""A slot's facts about itself and its worker. Values only; `scheduler.supervisor.slot` decides."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ class SlotState(enum.Enum):
 
 
 ALIVE = frozenset({SlotState.STARTING, SlotState.RUNNING, SlotState.STOPPING})
-"""States in which a process may exist that has not been seen to end."""
+"""States in which a process may exist whose end was not seen yet."""
 
 
 class IllegalTransition(SquallError):
-    """The supervisor told a slot something that cannot have happened: a bug in Squall."""
+    """An event that is impossible in the slot's state: a bug in Squall."""
 
 
 @dataclass(frozen=True)
@@ -39,21 +39,21 @@ class SlotOptions:
     start_timeout_secs: float = 30.0
     stop_grace_secs: float = 5.0
     status_wait_secs: float = 0.05
-    """How long an exit status may take to arrive after the pidfd."""
+    """Longest wait for an exit status after the pidfd has told of the end."""
     stack_wait_secs: float = 0.2
-    """How long a worker that hangs may take to write down where."""
+    """Longest wait for the stacks of a worker that hangs: writing them takes milliseconds."""
     last_words_wait_secs: float = 0.05
-    """How long a WorkerFailed may take to arrive after a status other than 0 that no signal caused."""
+    """Longest wait for a WorkerFailed after an exit code other than 0."""
 
 
 class Remains(NamedTuple):
-    """What is left of a worker that ended."""
+    """Facts about a worker that has ended."""
 
     stack: str = ""
     """Its Python stacks, if it crashed or hung."""
     rss_bytes: int = 0
     working_secs: float = 0.0
-    """When it was first seen to work, by the monotonic clock; 0.0 if it never was."""
+    """When it first worked, in seconds of the monotonic clock; 0.0 if never."""
 
 
 NOTHING_LEFT = Remains()
@@ -61,7 +61,7 @@ NOTHING_LEFT = Remains()
 
 @dataclass
 class WorkerLife:
-    """One incarnation, from the fork request to the explained death."""
+    """One incarnation, from the fork request to the explained end."""
 
     incarnation: int
     status: str
@@ -70,19 +70,19 @@ class WorkerLife:
     """0 until the forking parent has answered."""
     forked_at: float = 0.0
     ready_early: bool = False
-    """Ready came before the forking parent's answer: they travel different ways."""
+    """WorkerReady arrived before the forking parent's answer, which travels another way."""
     stopping: bool = False
     overdue: str = ""
-    """What the worker has failed to do if the present deadline passes."""
+    """What the worker has failed to do when the present deadline passes."""
     remark: str = ""
     error: str = ""
     exit_status: int | None = None
     remains: Remains = NOTHING_LEFT
     excused: bool = False
-    """Its death brought a dead letter nearer, so it says nothing against the slot."""
+    """Its death brought a dead letter nearer, so it does not count against the slot."""
 
     def is_explained(self) -> bool:
-        """Whether waiting longer could not teach more about the end."""
+        """Whether all is known about the end that waiting could tell."""
         if self.exit_status is None:
             return False
         no_words_expected = self.stopping or self.exit_status == 0 or os.WIFSIGNALED(self.exit_status)
@@ -95,7 +95,7 @@ class WorkerLife:
 
 @dataclass(frozen=True)
 class SlotAddress:
-    """What never changes about a slot."""
+    """The constant facts about a slot."""
 
     run_dir: str
     node: str
@@ -149,7 +149,7 @@ def same_work(one: SlotAssignment | None, other: SlotAssignment | None) -> bool:
 
 
 def work_name(work: SlotAssignment | None) -> str:
-    """For the log and the history."""
+    """Name of a piece of work, for the log and the history."""
     if work is None:
         return "nothing"
     return f"{work.topology.id} slot {work.slot_index} version {work.assignment.version} {work.topology.status}"

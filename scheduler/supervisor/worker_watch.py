@@ -1,6 +1,6 @@
-"""The pidfds of a node's workers: to hear of their ends at once and to signal them without hitting anybody else.
+"""The pidfds of a node's workers: they tell of ends at once, and carry signals to no other process.
 
-Owner: the supervisor's loop.
+Thread: the supervisor's loop.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from squall.scheduler.common import process
 
 
 class WorkerWatch:
-    """pid <-> pidfd of every worker that has not been seen to end."""
+    """pid <-> pidfd of every worker whose end was not seen yet."""
 
     def __init__(self, poller: zmq.Poller) -> None:
         self._poller = poller
@@ -24,7 +24,7 @@ class WorkerWatch:
         self._started_ticks: dict[int, int] = {}
 
     def add(self, pid: int, pidfd: int) -> None:
-        """Take over a pidfd. OSError without a descriptor to look at the process with: it is not taken over then."""
+        """Take over a pidfd. OSError, and it is not taken over, if no descriptor is left to read /proc with."""
         self._started_ticks[pid] = _started_ticks(pid, pidfd)
         self._pidfds[pid] = pidfd
         self._pids[pidfd] = pid
@@ -38,11 +38,11 @@ class WorkerWatch:
         return pid in self._pidfds
 
     def started_ticks(self, pid: int) -> int:
-        """Start time of a worker, as `process.start_time_ticks` tells it; 0 if it is not known."""
+        """Start time of a worker, as from `process.start_time_ticks`; 0 if unknown."""
         return self._started_ticks.get(pid, 0)
 
     def reap(self, pid: int) -> int | None:
-        """The exit status, if the worker is our own child by now and dead; else its forking parent will tell."""
+        """The exit status, if the worker is a dead child of this process; else None: its forking parent will tell."""
         pidfd = self._pidfds.get(pid)
         if pidfd is None:
             return None
@@ -58,11 +58,11 @@ class WorkerWatch:
             return
         if signum == signal.SIGKILL:
             process.send_signal_to_group(pidfd, pid, signum)
-            # A child that has just been forked leads no group yet.
+            # A child that was just forked leads no group yet.
         process.send_signal(pidfd, signum)
 
     def forget(self, pid: int) -> None:
-        """The worker has ended."""
+        """Forget a worker that has ended."""
         pidfd = self._pidfds.pop(pid, None)
         if pidfd is not None:
             del self._pids[pidfd], self._started_ticks[pid]
@@ -78,7 +78,7 @@ def _started_ticks(pid: int, pidfd: int) -> int:
     """0 if the worker has ended and was reaped already."""
     try:
         ticks = process.start_time_ticks(pid)
-        # If the pidfd still has its process now, the number was that process's when it was looked at.
+        # Check the pidfd afterwards: if its process still exists, the pid was that process's when it was read.
         return ticks if process.send_signal(pidfd, 0) else 0
     except ClusterError:
         return 0
