@@ -164,7 +164,7 @@ class Assembler:
         made = around.parts.pending(
             task, user, around.now_ns, round(config.message_timeout_secs * 1e9), stats,
             tracking.init_tree if acker is None else tracking.init_for(acker), tracking.forget_tree,
-            partial(around.dead_letter, spec.id, task), fate, around.trial_turn, around.journal(spec.id, index),
+            partial(around.dead_letter, spec.id, task), fate, around.trial_permit, around.journal(spec.id, index),
             partial(around.note_failure, spec.id, task),
         )
         made.resume(around.worker)

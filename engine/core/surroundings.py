@@ -13,7 +13,7 @@ from squall.engine.core.executor import AtHand
 from squall.engine.core.parts import PRODUCT, Parts
 from squall.engine.report.account import ACCOUNT_COLUMNS, Words
 from squall.engine.tracking.attempts import Journal
-from squall.engine.tracking.trial_turn import OwnTurn, TrialTurn
+from squall.engine.tracking.trial_permit import OwnPermit, TrialPermit
 
 
 @dataclass
@@ -44,7 +44,7 @@ class Surroundings:
     """(spout, task, message id, failure): every failure of a tree, for the operator."""
     journal: Callable[[str, int], Journal | None] = lambda component, index: None
     """(spout, task index): where attempts outlive this worker."""
-    trial_turn: TrialTurn = field(default_factory=OwnTurn)
+    trial_permit: TrialPermit = field(default_factory=OwnPermit)
     """When a message under suspicion may be tried."""
     at_hand: AtHand = field(default_factory=lambda: [0])
     """Where the loop says whose code it is in."""

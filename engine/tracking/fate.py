@@ -9,7 +9,7 @@ Guarantees
       when its worker is dead, all workers have come round, or patience is over.
     * A message counts as buried when the ledger has it, not before.
     * A letter that was given back is emitted until it is acked or in the ledger again; the spout is not asked to replay
-      it, because for the spout it was settled when it became a dead letter.
+      it, because for the spout it was over when it became a dead letter.
 
 Relies on: its caller to bring every event, to carry out the instructions in order and send the answers back, and to
 call `time` whenever something is held. Pure: no I/O, no clock. One thread: the spout's.
@@ -18,9 +18,9 @@ Events and what they may lead to::
 
     emitted ─► –                                    expired ─► as failed
     hold, given back ─► –                           charged, charged late ─► Note
-    acked ─► EndTurn, LeaveTurn; Settle             worker died ─► –
-    failed ─► Note; EndTurn, LeaveTurn; then one of Replay, Hold, Bury ─► TellDead or Settle
-    time ─► LookRound; BeginTurn; of each held message one of Release, Refuse, Bury; EndTurn, LeaveTurn
+    acked ─► EndTrial, LeaveTrials; Close             worker died ─► –
+    failed ─► Note; EndTrial, LeaveTrials; then one of Replay, Hold, Bury ─► TellDead or Close
+    time ─► LookRound; BeginTrial; of each held message one of Release, Refuse, Bury; EndTrial, LeaveTrials
 """
 
 from __future__ import annotations
@@ -33,20 +33,20 @@ from squall.engine.api.failure import ANOTHER_TUPLE, TIMEOUT, WORKER_DIED, Failu
 from squall.engine.foreign.identity import id_of, key_of
 from squall.engine.tracking.attempts import Attempts, Limits, Verdict
 from squall.engine.tracking.instruction import (
-    BeginTurn,
+    BeginTrial,
     Bury,
-    EndTurn,
+    Close,
+    EndTrial,
     Held,
     Hold,
     Instruction,
-    LeaveTurn,
+    LeaveTrials,
     Letter,
     LookRound,
     Note,
     Refuse,
     Release,
     Replay,
-    Settle,
     Steps,
     TellDead,
 )
@@ -87,11 +87,11 @@ class Fate:
     # ---- what is answered ----
 
     def acked(self, root: int, message_id: Any, values: Any, now_ns: int) -> tuple[Instruction, ...]:
-        """A tree is processed (called while `attempts.alert`). Its spout is told, unless a letter is settled by it."""
+        """A tree is processed (called while `attempts.alert`). Its spout is told, unless it was a letter."""
         self.attempts.forget(key_of(message_id, values))
         steps = self._answered(root, now_ns)
         letters = self.quarantine.letters
-        return (*steps, self._settle(letters.pop(root))) if root in letters else steps
+        return (*steps, self._close(letters.pop(root))) if root in letters else steps
 
     def failed(self, root: int, message_id: Any, values: Any, failure: Failure, now_ns: int) -> Steps:
         """An attempt has failed."""
@@ -170,7 +170,7 @@ class Fate:
             verdict = attempts.verdict(key, head.values)
             if verdict is Verdict.SUSPECT and not began:
                 quarantine.asked = True
-                if attempts.on_trial or not (yield BeginTurn()):
+                if attempts.on_trial or not (yield BeginTrial()):
                     break
                 began, strikes = True, attempts.strikes(key)
             elif verdict is Verdict.SUSPECT and attempts.strikes(key) != strikes:
@@ -185,7 +185,7 @@ class Fate:
             quarantine.tried_ns = now_ns
             attempts.begin_trial(group)
         elif began:
-            yield EndTurn()
+            yield EndTrial()
         if not attempts.on_trial and not quarantine.overdue_ns:
             yield from self._leave()
 
@@ -234,14 +234,14 @@ class Fate:
         return _NOTHING if self.quarantine.overdue_ns else tuple(self._end_turn())
 
     def _end_turn(self) -> Steps:
-        yield EndTurn()
+        yield EndTrial()
         yield from self._leave()
 
     def _leave(self) -> Steps:
         quarantine = self.quarantine
         if quarantine.asked and not quarantine.held:
             quarantine.asked = False
-            yield LeaveTurn()
+            yield LeaveTrials()
 
     def _bury(self, message_id: Any, values: Any, failure: Failure, letter: Letter | None) -> Steps:
         """Over the limit."""
@@ -250,11 +250,11 @@ class Fate:
         key = key_of(message_id, values)
         self.attempts.buried(key, values)
         if letter is not None:
-            yield self._settle(letter)
+            yield self._close(letter)
         else:
             self.attempts.told_dead(key)
             yield TellDead(message_id, failure)
 
-    def _settle(self, letter: Letter) -> Settle:
+    def _close(self, letter: Letter) -> Close:
         self.attempts.pin(-1)
-        return Settle(letter)
+        return Close(letter)

@@ -20,7 +20,7 @@ class Letter:
     message_id: Any
     values: Any
     """A tuple, `Routed` if it is not for the default stream."""
-    settled: Callable[[], None]
+    closed: Callable[[], None]
     """Called when it is acked, or in the ledger again."""
     due_ns: int = 0
 
@@ -75,8 +75,8 @@ class Refuse(NamedTuple):
     failure: Failure
 
 
-class Settle(NamedTuple):
-    """Nothing more is to be done for a letter; its spout hears nothing of it."""
+class Close(NamedTuple):
+    """Close the request for a letter; its spout hears nothing of it."""
 
     letter: Letter
 
@@ -87,26 +87,26 @@ class Release(NamedTuple):
     held: Held
 
 
-class BeginTurn(NamedTuple):
-    """Ask for this worker's turn to try suspects. Answered with whether it is its turn now."""
+class BeginTrial(NamedTuple):
+    """Take the permit to try suspects, or ask for it. Answered with whether this worker has it now."""
 
 
-class EndTurn(NamedTuple):
-    """Everything on trial has been answered."""
+class EndTrial(NamedTuple):
+    """Return the permit: every suspect on trial was answered."""
 
 
-class LeaveTurn(NamedTuple):
-    """Nothing more to try here."""
+class LeaveTrials(NamedTuple):
+    """Ask for the permit no longer: nothing is left to try here."""
 
 
 class LookRound(NamedTuple):
-    """Answered with whether every worker has come round since then."""
+    """Answered with whether every worker has taken a turn since then."""
 
     since_ns: int
 
 
 Instruction = (
-    Note | Replay | Hold | Bury | TellDead | Refuse | Settle | Release | BeginTurn | EndTurn | LeaveTurn | LookRound
+    Note | Replay | Hold | Bury | TellDead | Refuse | Close | Release | BeginTrial | EndTrial | LeaveTrials | LookRound
 )
 Steps = Generator[Instruction, Any, None]
 """Instructions of one event. What depends on one of them happens when it was carried out and its answer sent in: a

@@ -26,25 +26,25 @@ from squall.engine.report.metrics import SpoutStats
 from squall.engine.tracking.attempts import Changes, Journal
 from squall.engine.tracking.fate import Fate
 from squall.engine.tracking.instruction import (
-    BeginTurn,
+    BeginTrial,
     Bury,
-    EndTurn,
+    Close,
+    EndTrial,
     Held,
     Hold,
     Instruction,
-    LeaveTurn,
+    LeaveTrials,
     Letter,
     LookRound,
     Note,
     Refuse,
     Release,
     Replay,
-    Settle,
     Steps,
     TellDead,
 )
 from squall.engine.tracking.pending import PendingTable
-from squall.engine.tracking.trial_turn import OwnTurn, TrialTurn
+from squall.engine.tracking.trial_permit import OwnPermit, TrialPermit
 
 Init = Callable[[int, int, int, int], None]
 """(root, xor, spout task, mask) -> None: tells the acker of a new tree."""
@@ -57,13 +57,13 @@ class OpenMessages:
 
     __slots__ = (
         "_account", "_acked", "_init", "_journal", "_stats", "_table", "_task", "attempts", "emitted_again", "fate",
-        "forget", "give_up", "note", "now_ns", "spout", "trees", "turn",
+        "forget", "give_up", "note", "now_ns", "permit", "spout", "trees",
     )
 
     def __init__(
         self, task: int, spout: Spout, now_ns: Callable[[], int], timeout_ns: int, stats: SpoutStats, init: Init,
         forget: Callable[[int], int], give_up: Callable[[Any, Any, Failure], None],
-        fate: Fate | None = None, turn: TrialTurn | None = None, journal: Journal | None = None,
+        fate: Fate | None = None, permit: TrialPermit | None = None, journal: Journal | None = None,
         note: Callable[[Any, Failure], None] = lambda message_id, failure: None,
     ) -> None:
         self._task = task
@@ -83,7 +83,7 @@ class OpenMessages:
         """Called with (message id, values, failure) of each new dead letter."""
         self.fate = Fate() if fate is None else fate
         self.attempts = self.fate.attempts
-        self.turn: TrialTurn = OwnTurn() if turn is None else turn
+        self.permit: TrialPermit = OwnPermit() if permit is None else permit
         self._journal = journal
         self.note = note
         """Called with (message id, failure) of each failure."""
@@ -134,7 +134,7 @@ class OpenMessages:
         self._stats.observe_ns(now_ns - emitted_ns)
         if self.attempts.alert and (steps := self.fate.acked(root, message_id, values, now_ns)):
             self._carry_out_all(steps)
-            if isinstance(steps[-1], Settle):
+            if isinstance(steps[-1], Close):
                 return
         try:
             self.spout.ack(message_id)
@@ -267,23 +267,23 @@ class OpenMessages:
             case Hold():
                 self._account[FAILED] += 1
                 self.emitted_again += 1
-            case Settle(letter):
-                letter.settled()
+            case Close(letter):
+                letter.closed()
             case _:
-                return self._take_turn(step)
+                return self._take_permit(step)
         return None
 
-    def _take_turn(self, step: Instruction) -> bool | None:
-        """Carry out what concerns this worker's turn to try suspects."""
+    def _take_permit(self, step: Instruction) -> bool | None:
+        """Carry out an instruction about the permit to try suspects."""
         match step:
-            case BeginTurn():
-                return self.turn.begin()
+            case BeginTrial():
+                return self.permit.begin()
             case LookRound(since_ns):
-                return self.turn.turned_since(since_ns)
-            case EndTurn():
-                self.turn.end()
-            case LeaveTurn():
-                self.turn.leave()
+                return self.permit.turned_since(since_ns)
+            case EndTrial():
+                self.permit.end()
+            case LeaveTrials():
+                self.permit.leave()
         return None
 
     @staticmethod

@@ -48,15 +48,15 @@ class Quarantine:
         """When a suspect timed out. What it was sent to may hang: its trial goes on until that one is dead, or all
         workers have come round."""
         self.asked = False
-        """For a turn, which was not left since. The worker's other spout tasks may have asked as well: who did not must
-        not take that back."""
+        """Whether this task asked for the permit and has not left. Other spout tasks of the worker may have asked too:
+        only a task that has asked may leave."""
 
     def __bool__(self) -> bool:
         """Whether time brings anything here."""
         return bool(self.held or self.waiting or self.overdue_ns)
 
     def hold(self, held: Held, strikes: int) -> None:
-        """Keep a message until its turn comes."""
+        """Keep a message until it goes on trial."""
         if strikes > SUSPECT_STRIKES:
             self.held.appendleft(held)
         else:

@@ -57,7 +57,7 @@ from squall.scheduler.worker.files import WorkerFiles
 from squall.scheduler.worker.lease import Lease
 from squall.scheduler.worker.no_debugger import refuse_breakpoints
 from squall.scheduler.worker.step_aside import StepAside
-from squall.scheduler.worker.trial_turn import BoardTrialTurn
+from squall.scheduler.worker.trial_permit import BoardTrialPermit
 
 EXIT_OK, EXIT_CRASHED = 0, 1
 
@@ -142,7 +142,7 @@ class Worker:
             dead_letter=self._dead_letter,
             note_failure=self._files.note_failure,
             journal=self._files.journal,
-            trial_turn=BoardTrialTurn(self._board, boot.slot_index, self._bounded),
+            trial_permit=BoardTrialPermit(self._board, boot.slot_index, self._bounded),
             wake=self._wake,
             copy=blob.copy_component,
             metrics=self._metrics,

@@ -63,7 +63,7 @@ def test_a_request_stays_until_it_is_settled(letters: DeadLetters) -> None:
     assert list(letters.take("spout", 1, {name}, str)) == []
     # Its worker died: the next one takes it again.
     ((_, letter),) = letters.take("spout", 1, (), str)
-    letter.settled()
+    letter.closed()
     assert list(letters.take("spout", 1, (), str)) == []
 
 
@@ -148,7 +148,7 @@ def test_a_big_value_makes_a_short_line_and_is_given_back_exactly(tmp_path: Path
     assert [given.id for given in letters.give_back()] == [letter.id]
     ((_, given),) = letters.take("spout", 0, (), pytest.fail)
     assert (given.message_id, given.values) == (7, (value, 1))
-    given.settled()
+    given.closed()
     assert list(letters.take("spout", 0, (), pytest.fail)) == []
 
 

@@ -10,7 +10,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 GLOSSARY = ROOT / "docs" / "glossary.md"
 ROOMS = ("engine", "ipc", "scheduler", "pipeline", "squall")
-RETIRED = ("lane", "lanes", "ack_lanes", "[Zz]ygote[A-Za-z]*", "rested", "SlotPlace")
+RETIRED = ("lane", "lanes", "ack_lanes", "[Zz]ygote[A-Za-z]*", "rested", "SlotPlace", "TrialTurn", "OwnTurn")
 """Patterns. A lane was the quarantine of suspects and the rings that acks take through shared memory; the forking
 parent had two names; peers that have caught up are not at rest, and only Nimbus places."""
 

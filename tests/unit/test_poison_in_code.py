@@ -307,9 +307,9 @@ def test_a_key_that_raises_when_its_message_is_sent_again_counts_and_ends_nothin
     builder.set_spout("spout", spout)
     builder.set_bolt("bolt", Does(acks), 2).fields_grouping("spout", "value")
     rig = Rig(builder, on_error=on_error, **limits)
-    settled: list[bool] = []
+    closed: list[bool] = []
     executor, task = next(iter(rig.core.spout_tasks.values()))
-    executor.give_back(task, Letter(5, (Key(bad=True),), lambda: settled.append(True)))
+    executor.give_back(task, Letter(5, (Key(bad=True),), lambda: closed.append(True)))
     for n in range(20):
         spout.feed(n, id=100 + n)
     for _ in range(50):
@@ -318,5 +318,5 @@ def test_a_key_that_raises_when_its_message_is_sent_again_counts_and_ends_nothin
     ((component, _, message_id, _, failure),) = rig.dead_letters
     assert (component, message_id, failure.error) == ("spout", 5, "Base")
     assert (failure.reason, failure.component, failure.attempt) == ("exception", "spout", limits.get("max_attempts", 5))
-    assert settled == [True]
+    assert closed == [True]
     assert law(rig) == (20 + failure.attempt, failure.attempt - 1)

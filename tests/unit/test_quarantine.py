@@ -10,7 +10,7 @@ from squall.engine.api.failure import TIMEOUT, WORKER_DIED, Failure
 from squall.engine.flow.routed import Routed
 from squall.engine.tracking.instruction import Letter
 from squall.engine.tracking.open_messages import OpenMessages
-from squall.engine.tracking.trial_turn import OwnTurn
+from squall.engine.tracking.trial_permit import OwnPermit
 from tests.unit.rig import STREAMS, Does, Feeder, Rig, acks, chain, keeps
 
 DIED = Failure(WORKER_DIED, worker="node-1:6701")
@@ -72,7 +72,7 @@ def test_suspects_go_out_one_at_a_time_and_the_rest_flows() -> None:
     assert lab.table.attempts.held_back == set()
 
 
-class Watched(OwnTurn):
+class Watched(OwnPermit):
     """Turns in a topology that has other workers."""
 
     well = True
@@ -83,19 +83,19 @@ class Watched(OwnTurn):
 
 def hung(**settings: Any) -> tuple[Lab, Watched]:
     """1 and 2 are suspects, 1 is on trial and has timed out in a worker that has not been heard of since."""
-    lab, turn = Lab(message_timeout_secs=10, **settings), Watched()
-    lab.table.turn = turn
+    lab, permit = Lab(message_timeout_secs=10, **settings), Watched()
+    lab.table.permit = permit
     lab.table.forget = lambda root: 2
     lab.emit(1, 2)
     lab.die()
     lab.die()
     assert lab.under_way == [1]
-    time_out(lab, turn)
-    return lab, turn
+    time_out(lab, permit)
+    return lab, permit
 
 
-def time_out(lab: Lab, turn: Watched) -> None:
-    turn.well = False
+def time_out(lab: Lab, permit: Watched) -> None:
+    permit.well = False
     lab.spout.failures.clear()
     lab.advance(11)
     ((message_id, failure),) = lab.spout.failures
@@ -105,40 +105,40 @@ def time_out(lab: Lab, turn: Watched) -> None:
 
 
 def test_nobody_else_is_tried_until_what_timed_out_on_trial_has_killed_or_not() -> None:
-    lab, turn = hung()
+    lab, permit = hung()
     assert lab.under_way == []
     assert lab.pending == 2
     lab.emit(3)
     assert lab.under_way == [3]
-    turn.well = True
+    permit.well = True
     lab.settle()
     assert lab.under_way[:2] == [3, 2]
 
 
 def test_what_times_out_on_trial_and_then_kills_is_a_dead_letter() -> None:
-    lab, turn = hung(max_crashes=4)
+    lab, permit = hung(max_crashes=4)
     # A worker that held no part of it says nothing.
     lab.table.worker_died(1, DIED, ())
     assert lab.table.attempts.strikes(1) == 2
     lab.table.worker_died(2, DIED, ())
     lab.table.worker_died(2, DIED, ())
     assert (lab.table.attempts.strikes(1), lab.table.attempts.strikes(2)) == (3, 2)
-    turn.well = True
+    permit.well = True
     lab.settle()
     assert lab.under_way == [2]
     lab.ack()
     assert lab.under_way == [1]
-    time_out(lab, turn)
+    time_out(lab, permit)
     lab.table.worker_died(2, DIED, ())
-    turn.well = True
+    permit.well = True
     lab.settle()
     assert [letter[2] for letter in lab.dead_letters] == [1]
     assert (lab.under_way, lab.pending) == ([], 0)
 
 
 def test_who_times_out_on_trial_and_hangs_nobody_is_cleared() -> None:
-    lab, turn = hung(max_crashes=4)
-    turn.well = True
+    lab, permit = hung(max_crashes=4)
+    permit.well = True
     lab.settle()
     # Not a suspect any more: it flows with the others, and the next one is on trial.
     assert sorted(lab.under_way) == [1, 2]
@@ -171,24 +171,24 @@ def test_what_the_dead_worker_holds_again_is_struck_once_and_what_another_holds_
     assert second in lab.table.trees
 
 
-def test_a_quarantine_leaves_only_the_turn_that_it_asked_for() -> None:
-    class Noted(OwnTurn):
+def test_a_quarantine_leaves_only_the_permit_that_it_asked_for() -> None:
+    class Noted(OwnPermit):
         left = 0
 
         def leave(self) -> None:
             self.left += 1
 
-    lab, turn = Lab(), Noted()
-    lab.table.turn = turn
+    lab, permit = Lab(), Noted()
+    lab.table.permit = permit
     lab.table.fate.quarantine.waiting.append(Letter(7, (7,), lambda: None, due_ns=lab.clock.now_ns() + 10**9))
     lab.settle()
-    assert turn.left == 0
+    assert permit.left == 0
     lab.emit(1)
     lab.die()
     lab.die()
-    assert (lab.under_way, turn.left) == ([1], 0)
+    assert (lab.under_way, permit.left) == ([1], 0)
     lab.ack()
-    assert turn.left == 1
+    assert permit.left == 1
 
 
 def test_only_the_one_that_kills_alone_is_a_dead_letter() -> None:
@@ -268,7 +268,7 @@ def test_nothing_of_quarantine_goes_out_while_downstream_is_full() -> None:
     assert lab.under_way == [1]
 
 
-class Turn(OwnTurn):
+class Permit(OwnPermit):
     """Allows when the test says so."""
 
     def __init__(self) -> None:
@@ -283,57 +283,57 @@ class Turn(OwnTurn):
         self.left += 1
 
 
-def test_a_suspect_waits_for_the_topologys_turn() -> None:
+def test_a_suspect_waits_for_the_topologys_permit() -> None:
     lab = Lab()
-    turn = Turn()
-    lab.table.turn = turn
+    permit = Permit()
+    lab.table.permit = permit
     lab.emit(1, 2)
     lab.die()
     lab.die()
     assert lab.under_way == []
-    turn.mine = True
+    permit.mine = True
     lab.settle()
     assert lab.under_way == [1]
-    assert turn.left == 0
+    assert permit.left == 0
     lab.ack()
     lab.ack()
-    assert turn.left > 0
+    assert permit.left > 0
 
 
 def give_back(lab: Lab, values: Any, message_id: Any = "m") -> list[str]:
-    settled: list[str] = []
+    closed: list[str] = []
     executor, task = next(iter(lab.core.spout_tasks.values()))
-    executor.give_back(task, Letter(message_id, values, lambda: settled.append("settled")))
+    executor.give_back(task, Letter(message_id, values, lambda: closed.append("closed")))
     lab.settle()
-    return settled
+    return closed
 
 
 def test_a_letter_that_is_given_back_goes_out_until_it_is_acked() -> None:
     lab = Lab()
-    settled = give_back(lab, ("again",))
+    closed = give_back(lab, ("again",))
     assert lab.under_way == ["m"]
     lab.user("bolt-1").collector.fail(lab.bolt.kept.pop())
     lab.settle()
     # Later, and without the spout: it is done with this message since it was told of the dead letter.
-    assert (lab.under_way, lab.pending, settled) == ([], 1, [])
+    assert (lab.under_way, lab.pending, closed) == ([], 1, [])
     assert lab.spout.failures == []
     lab.advance(0.01)
     assert lab.under_way == ["m"]
     lab.ack()
-    assert settled == ["settled"]
+    assert closed == ["closed"]
     assert (lab.spout.acked, lab.pending) == ([], 0)
     assert not lab.table.attempts.alert
 
 
 def test_attempts_start_again_for_a_letter_that_is_given_back() -> None:
     lab = Lab(max_attempts=2)
-    settled = give_back(lab, ("again",))
+    closed = give_back(lab, ("again",))
     for _ in range(2):
         lab.user("bolt-1").collector.fail(lab.bolt.kept.pop())
         lab.settle()
         lab.advance(1)
     assert [(letter[2], letter[4].attempt) for letter in lab.dead_letters] == [("m", 2)]
-    assert settled == ["settled"]
+    assert closed == ["closed"]
     assert lab.pending == 0
 
 
@@ -350,8 +350,8 @@ def test_a_letter_goes_to_the_stream_it_came_from() -> None:
 
 def test_a_letter_that_no_longer_fits_goes_back_to_the_ledger() -> None:
     lab = Lab()
-    settled = give_back(lab, Routed.on("gone", None, (1,)))
+    closed = give_back(lab, Routed.on("gone", None, (1,)))
     ((_, _, message_id, _, failure),) = lab.dead_letters
     assert message_id == "m"
     assert "undeclared stream 'gone'" in failure.error
-    assert (settled, lab.pending) == (["settled"], 0)
+    assert (closed, lab.pending) == (["closed"], 0)

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-import squall.scheduler.worker.trial_turn
+import squall.scheduler.worker.trial_permit
 from squall.ipc.board import DEAD, READY, SLOT_EXPLAINED, SLOT_HEARTBEAT_NS, Board
-from squall.scheduler.worker.trial_turn import BoardTrialTurn
+from squall.scheduler.worker.trial_permit import BoardTrialPermit
 
 
 class Clock:
@@ -32,12 +32,12 @@ def board(tmp_path: Path) -> Iterator[Board]:
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     clock = Clock()
-    monkeypatch.setattr(squall.scheduler.worker.trial_turn, "time", clock)
+    monkeypatch.setattr(squall.scheduler.worker.trial_permit, "time", clock)
     return clock
 
 
-def turns(board: Board) -> list[BoardTrialTurn]:
-    return [BoardTrialTurn(board, slot, bounded=True) for slot in range(3)]
+def turns(board: Board) -> list[BoardTrialPermit]:
+    return [BoardTrialPermit(board, slot, bounded=True) for slot in range(3)]
 
 
 def test_one_at_a_time_and_the_earliest_first(board: Board, clock: Clock) -> None:
@@ -109,10 +109,10 @@ def test_a_death_during_a_trial_is_excused_where_trials_end_in_the_ledger(
     board: Board, clock: Clock, bounded: bool
 ) -> None:
     assert not board.nearer(1, 1)
-    BoardTrialTurn(board, 0, bounded).begin()
+    BoardTrialPermit(board, 0, bounded).begin()
     assert board.nearer(1, 1) is bounded
     # The next incarnation has nothing on trial.
-    BoardTrialTurn(board, 0, bounded)
+    BoardTrialPermit(board, 0, bounded)
     assert not board.nearer(1, 1)
 
 

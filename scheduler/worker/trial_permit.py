@@ -1,12 +1,13 @@
-"""Whose turn it is, among the workers of a topology, to try a message under suspicion.
+"""The permit to try suspects, which the workers of a topology pass on over the status board.
 
-A worker asks by writing the time into its word of the status board. The earliest of those that ask has the turn, when
-every worker is ready: a suspect that would wait in a queue for a worker's replacement could be blamed for that one's
-death too. Nobody else's suspect is under way then, so a death says more than that somebody is guilty.
+A worker asks by writing the time into its word of the board. The earliest of those that ask has the permit, if every
+worker is ready: a suspect that waits in a queue for a worker's replacement could be blamed for that one's death too. No
+other worker's suspect is under way then, so a death has one group of suspects.
 
-The words need no lock: a turn begins a millisecond after it was asked for, when every earlier request is visible.
+The words need no lock: a worker takes the permit a millisecond after it has asked, when every earlier request is
+visible.
 
-The worker's loop thread.
+Thread: the worker's loop.
 """
 
 from __future__ import annotations
@@ -16,10 +17,11 @@ import time
 from squall.ipc.board import READY, SLOT_HEARTBEAT_NS, SLOT_TRIAL, Board
 
 _VISIBLE_AFTER_NS = 1_000_000
+"""Far longer than a word takes to become visible to other processors."""
 
 
-class BoardTrialTurn:
-    """One worker's turns. `bounded`: trials end in the dead-letter ledger, so a death on trial is a step forward."""
+class BoardTrialPermit:
+    """One worker's share of it. `bounded`: trials end in the dead-letter ledger, so a death on trial is progress."""
 
     def __init__(self, board: Board, me: int, bounded: bool) -> None:
         self._board = board
@@ -36,7 +38,7 @@ class BoardTrialTurn:
         return [request for request in every if request[0]]
 
     def begin(self) -> bool:
-        """Whether the turn is this worker's now; asks for it if not."""
+        """Take the permit; whether this worker has it now. Asks for it if not."""
         if self._busy:
             return False
         words, board, now = self._board.words, self._board, time.monotonic_ns()
@@ -52,7 +54,7 @@ class BoardTrialTurn:
         return self._busy
 
     def turned_since(self, at_ns: int) -> bool:
-        """Whether every other worker is ready, and its loop has come round since then."""
+        """Whether every other worker is ready, and has taken a turn since then."""
         board = self._board
         return all(
             board.slot(slot).state == READY and board.words[board.slot_at(slot) + SLOT_HEARTBEAT_NS] > at_ns
@@ -61,12 +63,12 @@ class BoardTrialTurn:
         )
 
     def end(self) -> None:
-        """The suspect is acked or has failed. The turn goes on to the next suspect, unless someone else asks."""
+        """The suspects are acked or have failed. Pass the permit on if another worker asks."""
         self._busy = False
         if self._others():
             self._board.words[self._at] = 0
 
     def leave(self) -> None:
-        """Nothing more to try here."""
+        """Ask no longer: nothing is left to try here."""
         if not self._busy:
             self._board.words[self._at] = 0
