@@ -1,10 +1,11 @@
-"""What an object holds on to, whatever it calls its containers."""
+"""What an object holds that nobody is to ask for in the product: containers, whatever it calls them, and runs."""
 
 from __future__ import annotations
 
 from collections import deque
 from typing import Any
 
+from squall.engine.api.tuple import Run, Tuple
 from squall.engine.tracking.acker import Acker
 
 
@@ -19,3 +20,8 @@ def held(thing: Any) -> int:
 def early(acker: Acker) -> int:
     """Messages of roots that it has had no INIT of: all it holds beside trees and answers."""
     return held(acker) - len(acker) - len(acker.answers)
+
+
+def run_of(tup: Tuple) -> Run:
+    """The run that a tuple belongs to, which acks and anchors refer to and no user sees."""
+    return tup._run

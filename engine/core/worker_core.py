@@ -80,7 +80,7 @@ class WorkerCore:
         self._ticking: list[BoltTask] = []
         self._parcels: dict[int, Parcel] = {}
         self.pressure = Backpressure(topology, plan, me, config.link_window_bytes)
-        self._kept: dict[int, Parcel] = {}
+        self._stalled: dict[int, Parcel] = {}
         """What is for tasks of other workers whose queues are full, by task: it waits beside the parcels."""
         self.tracking = around.parts.tracking(
             plan, peers, self.outbox, self.spout_tasks, self._parcel, around.parts.acker
@@ -313,8 +313,8 @@ class WorkerCore:
         self._count(batch)
         if not batch.bytes:
             batch.weigh()
-        kept = self._kept.get(batch.target) if self._kept else None
-        (self._parcel(self.plan.task_worker[batch.target]) if kept is None else kept).add(batch)
+        stalled = self._stalled.get(batch.target) if self._stalled else None
+        (self._parcel(self.plan.task_worker[batch.target]) if stalled is None else stalled).add(batch)
 
     def take_parcel(self, worker: int) -> Parcel:
         """What there is for a worker, but no more than a frame is to hold. `has_parcel` says whether there is more."""
@@ -384,12 +384,12 @@ class WorkerCore:
 
     def measure_waiting(self) -> None:
         """Everything that may be sent has been taken: see how much is left."""
-        self.pressure.measure_waiting([*self._parcels.values(), *self._kept.values()])
+        self.pressure.measure_waiting([*self._parcels.values(), *self._stalled.values()])
 
     @property
     def keeps_back(self) -> bool:
         """Something is for tasks of other workers whose queues are full."""
-        return any(self._kept.values())
+        return any(self._stalled.values())
 
     def others_are_full(self, tasks: frozenset[int]) -> None:
         """The queues of these tasks of other workers are full: keep what is for them, and for no others."""
@@ -398,11 +398,11 @@ class WorkerCore:
         newly, no_longer = self.pressure.others_are_full(tasks)
         for task in newly:
             parcel = self._parcels.get(self.plan.task_worker[task])
-            self._kept[task] = Parcel() if parcel is None else parcel.take_for(task)
+            self._stalled[task] = Parcel() if parcel is None else parcel.take_for(task)
         for task in no_longer:
             parcel = self._parcel(self.plan.task_worker[task])
             # First, because it may be in the account of what waits, which has what comes first of each parcel.
-            parcel.add_first(self._kept.pop(task))
+            parcel.add_first(self._stalled.pop(task))
 
     def receive(self, parcel: Parcel, done: Callable[[], None]) -> None:
         """Take in what another worker sent; `done` is called when all of it has been processed."""
@@ -470,10 +470,10 @@ class WorkerCore:
             self._drop(batch)
         parcel = self._parcels.pop(worker, None)
         dropped = [] if parcel is None else [parcel]
-        for task in self._kept:
+        for task in self._stalled:
             if self.plan.task_worker[task] == worker:
-                dropped.append(self._kept[task])
-                self._kept[task] = Parcel()
+                dropped.append(self._stalled[task])
+                self._stalled[task] = Parcel()
         for lost in (batch for each in dropped for batch in each.batches):
             self.pressure.leave((lost,))
             self._drop(lost)
@@ -529,8 +529,8 @@ class WorkerCore:
     @property
     def backlog(self) -> int:
         """Tuples in this worker that wait to be executed or sent."""
-        kept = sum(parcel.rows for parcel in self._kept.values())
-        return self.for_others + kept + sum(task.received - task.processed for task in self.bolt_tasks.values())
+        stalled = sum(parcel.rows for parcel in self._stalled.values())
+        return self.for_others + stalled + sum(task.received - task.processed for task in self.bolt_tasks.values())
 
     @property
     def quiet(self) -> bool:

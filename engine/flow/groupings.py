@@ -1,8 +1,8 @@
 """Groupings at run time: which of a bolt's tasks receive a tuple.
 
-A chooser is made per sending task and subscription. It picks among *places*, one for each target task (sorted by id);
-on the tuple path that is the batch open to it. `one` choosers return one place and are what the tuple path is fast for,
-`many` choosers any number.
+A chooser is made per sending task and subscription. It picks among *choices*, one for each target task (sorted by id);
+on the tuple path that is the batch open to it. `one` choosers return one of them, and are what the tuple path is fast
+for, `many` choosers any number.
 
 Relies on: being called by the sending task's thread only.
 """
@@ -100,10 +100,10 @@ def key_of(shape: Stream, fields: tuple[str, ...]) -> Callable[[Values], Any]:
 
 
 def fields_chooser(
-    shape: Stream, fields: tuple[str, ...], places: Sequence[T], hash_of: Callable[[Any], int] = stable_hash
+    shape: Stream, fields: tuple[str, ...], choices: Sequence[T], hash_of: Callable[[Any], int] = stable_hash
 ) -> ChooseOne[T]:
     """Equal keys to the same task."""
-    memo = KeyMemo(places, hash_of)
+    memo = KeyMemo(choices, hash_of)
     key = key_of(shape, fields)
 
     def choose(values: Values) -> T:
@@ -116,9 +116,9 @@ def fields_chooser(
     return choose
 
 
-def shuffle_chooser(places: Sequence[T], rng: random.Random) -> ChooseOne[T]:
+def shuffle_chooser(choices: Sequence[T], rng: random.Random) -> ChooseOne[T]:
     """Every target once in each round, in an order shuffled at the start (as Storm's)."""
-    order = list(places)
+    order = list(choices)
     rng.shuffle(order)
     turns = cycle(order)
 
@@ -129,10 +129,10 @@ def shuffle_chooser(places: Sequence[T], rng: random.Random) -> ChooseOne[T]:
 
 
 def partial_key_chooser(
-    shape: Stream, fields: tuple[str, ...], places: Sequence[T], hash_of: Callable[[Any], int] = stable_hash
+    shape: Stream, fields: tuple[str, ...], choices: Sequence[T], hash_of: Callable[[Any], int] = stable_hash
 ) -> ChooseOne[T]:
     """Two candidates per key, the one sent fewer tuples so far (Nasir et al., "The Power of Both Choices", 2015)."""
-    n_targets = len(places)
+    n_targets = len(choices)
     sent = [0] * n_targets
     key = key_of(shape, fields)
 
@@ -144,7 +144,7 @@ def partial_key_chooser(
             second = (first + 1) % n_targets
         index = first if sent[first] <= sent[second] else second
         sent[index] += 1
-        return places[index]
+        return choices[index]
 
     return choose
 
@@ -156,42 +156,42 @@ def make_chooser(
     targets: Sequence[int],
     local_targets: Sequence[int],
     rng: random.Random,
-    places: Sequence[T],
+    choices: Sequence[T],
     hash_of: Callable[[Any], int] = stable_hash,
 ) -> tuple[ChooseOne[T] | None, ChooseMany[T] | None]:
-    """The chooser of one subscription: (one, None) or (None, many). Direct grouping has neither. `places`: what to
+    """The chooser of one subscription: (one, None) or (None, many). Direct grouping has neither. `choices`: what to
     choose, for each of `targets`. `hash_of`: see `KeyHash`."""
     grouping = subscription.grouping
     if grouping == FIELDS:
-        return fields_chooser(shape, subscription.fields, places, hash_of), None
+        return fields_chooser(shape, subscription.fields, choices, hash_of), None
     if grouping == SHUFFLE:
-        return shuffle_chooser(places, rng), None
+        return shuffle_chooser(choices, rng), None
     if grouping == LOCAL_OR_SHUFFLE:
         here = set(local_targets)
-        local = [place for target, place in zip(targets, places, strict=True) if target in here]
-        return shuffle_chooser(local or places, rng), None
+        local = [choice for target, choice in zip(targets, choices, strict=True) if target in here]
+        return shuffle_chooser(local or choices, rng), None
     if grouping == PARTIAL_KEY:
-        return partial_key_chooser(shape, subscription.fields, places, hash_of), None
+        return partial_key_chooser(shape, subscription.fields, choices, hash_of), None
     if grouping == GLOBAL:
-        return (lambda values: places[0]), None
+        return (lambda values: choices[0]), None
     if grouping == NONE:
-        return (lambda values: rng.choice(places)), None
+        return (lambda values: rng.choice(choices)), None
     if grouping == ALL:
-        return None, (lambda values: places)
+        return None, (lambda values: choices)
     if grouping == CUSTOM and subscription.custom is not None:
-        return None, _custom_chooser(subscription.custom, source_task, targets, places)
+        return None, _custom_chooser(subscription.custom, source_task, targets, choices)
     return None, None
 
 
 def _custom_chooser(
-    grouping: CustomGrouping, source_task: int, targets: Sequence[int], places: Sequence[T]
+    grouping: CustomGrouping, source_task: int, targets: Sequence[int], choices: Sequence[T]
 ) -> ChooseMany[T]:
-    place_of = dict(zip(targets, places, strict=True))
+    choice_of = dict(zip(targets, choices, strict=True))
 
     def choose(values: Values) -> list[T]:
         chosen = grouping.choose_tasks(source_task, values)
         try:
-            return [place_of[task] for task in chosen]
+            return [choice_of[task] for task in chosen]
         except (KeyError, TypeError):
             raise ComponentError(
                 f"{type(grouping).__name__}.choose_tasks returned {repr_of(chosen)}; allowed: a list of {list(targets)}"

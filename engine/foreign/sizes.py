@@ -18,7 +18,7 @@ _FLAT = frozenset((str, bytes, int, float, bool, type(None), complex, bytearray)
 _ITEMS_LOOKED_AT = 8
 _MAX_DEPTH = 4
 _ROW_BYTES = 64
-"""A tuple object and its place in a batch."""
+"""A tuple object and its row in a batch."""
 _RUN_BYTES = 128
 """Root, edge and start of a run."""
 _UNKNOWN_BYTES = 64
@@ -78,7 +78,7 @@ def rows_bytes(rows: list[tuple[Any, ...]], runs: int) -> int:
 def estimate(rows: list[tuple[Any, ...]], runs: int) -> int:
     """About how much the rows of a batch with so many runs hold, after a look at two of them."""
     count, size = len(rows), 0
-    # One in the middle, and one that is not always at the same place: `runs` moves it from batch to batch.
+    # One in the middle, and one that is not always in the same row: `runs` moves it from batch to batch.
     for value in chain.from_iterable(rows) if count < 3 else (*rows[count >> 1], *rows[runs % count]):
         size += getsizeof(value) if type(value) in _FLAT else value_bytes(value)
     if count > 2:

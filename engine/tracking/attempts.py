@@ -231,7 +231,7 @@ class Attempts:
         failure = failure.as_attempt(tries.attempts + 1)
         # Of one that is condemned the ledger shows what it was condemned for.
         last = tries.last if failure.error == ANOTHER_TUPLE and tries.last is not None else failure
-        self._keep(message_id, Tries(tries.attempts + 1, charged, exceptions, strikes, trials, last))
+        self._remember(message_id, Tries(tries.attempts + 1, charged, exceptions, strikes, trials, last))
         return failure
 
     def charge_late(self, message_id: Any, failure: Failure) -> Failure | None:
@@ -242,7 +242,7 @@ class Attempts:
             return None
         self._count_crash()
         failure = failure.as_attempt(tries.attempts)
-        self._keep(message_id, tries._replace(exceptions=tries.exceptions + 1, last=failure))
+        self._remember(message_id, tries._replace(exceptions=tries.exceptions + 1, last=failure))
         return failure
 
     def overdue(self, root: int, message_id: Any) -> None:
@@ -255,7 +255,7 @@ class Attempts:
         for message_id in late.values() if cleared else ():
             tries = self.tries.get(message_id)
             if tries is not None and not tries.dead:
-                self._keep(message_id, tries._replace(strikes=0, trials=0))
+                self._remember(message_id, tries._replace(strikes=0, trials=0))
 
     def died_late(self, root: int, message_id: Any, failure: Failure) -> None:
         """A worker has died without a word, and held an attempt that had timed out, and was counted, before."""
@@ -267,7 +267,7 @@ class Attempts:
         if alone:
             self._count_crash()
         last = failure.as_attempt(tries.attempts)
-        self._keep(message_id, tries._replace(strikes=tries.strikes + 1, trials=tries.trials + alone, last=last))
+        self._remember(message_id, tries._replace(strikes=tries.strikes + 1, trials=tries.trials + alone, last=last))
 
     def _count_crash(self) -> None:
         if (self._limits.max_attempts, self._limits.max_crashes) != (None, None):
@@ -281,7 +281,7 @@ class Attempts:
     def buried(self, message_id: Any, values: Any) -> None:
         """The message is in the ledger. Later incarnations of the source may read it again."""
         last = self.tries.get(message_id, _NONE).last
-        self._keep(message_id, Tries(last=last, dead=digest_of(values)))
+        self._remember(message_id, Tries(last=last, dead=digest_of(values)))
 
     def forget(self, message_id: Any) -> None:
         """Nothing is held against the message any more."""
@@ -312,7 +312,7 @@ class Attempts:
         """The failure that the ledger shows."""
         return self.tries.get(message_id, _NONE).last or Failure(WORKER_DIED)
 
-    def _keep(self, message_id: Any, tries: Tries) -> None:
+    def _remember(self, message_id: Any, tries: Tries) -> None:
         # Taken out first, so that the order of the table is that of the failures.
         self.failed_here += tries.is_open - self.tries.pop(message_id, _NEVER).is_open
         self._changes[message_id] = tries = self._compact(tries)

@@ -56,11 +56,11 @@ def dead_letters(topology: str, directory: str | None, replay: bool, ids: tuple[
         }
         say_json(document)
     else:
-        _print(letters)
+        print_letters(letters)
         did = f"{len(letters)} given back to" if replay else f"{plural(len(letters), 'dead letter')} of"
         say(f"{did} {plain(topology)} in {plain(run_dir.path)}")
     if replay and not ids:
-        _tell_why_they_stay((letter.id, ledger.why_not(letter)) for letter in ledger.read())
+        tell_why_they_stay((letter.id, ledger.why_not(letter)) for letter in ledger.read())
     for line in damage:
         note(plain(line))
     if damage:
@@ -85,7 +85,7 @@ def _run_dir(topology: str, directory: str | None) -> RunDir:
     return run_dir
 
 
-def _print(letters: list[DeadLetter]) -> None:
+def print_letters(letters: list[DeadLetter]) -> None:
     console = PlainConsole(width=_PLAIN_WIDTH)
     if not letters:
         return
@@ -119,7 +119,7 @@ def _short(text: str, limit: int = _SHOWN_CHARACTERS) -> str:
     return text if len(text) <= limit else text[: limit - 3] + "..."
 
 
-def _tell_why_they_stay(letters: Iterable[tuple[str, str]]) -> None:
+def tell_why_they_stay(letters: Iterable[tuple[str, str]]) -> None:
     for letter_id, why_not in letters:
         if why_not:
             note(plain(f"{letter_id} cannot be given back: {why_not}"))

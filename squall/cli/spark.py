@@ -95,7 +95,7 @@ def verify(feed: Path, result: Path, as_json: bool) -> None:
         }
         say_json(document)
     else:
-        _print_verdict(verdict, stages.elapsed_secs)
+        print_verdict(verdict, stages.elapsed_secs)
     if not verdict.passed:
         raise click.exceptions.Exit(EXIT_FAILURE)
 
@@ -137,7 +137,7 @@ def _print_names(names: tuple[str, ...], total: int, where: str) -> None:
         say(f"            and {total - len(names):,} more" + (f" in {where}" if where else ""))
 
 
-def _print_verdict(verdict: Verdict, elapsed_secs: float) -> None:
+def print_verdict(verdict: Verdict, elapsed_secs: float) -> None:
     console = PlainConsole()
     table = Table()
     for column in ("", "checked", "ok", "missing", "invented", "different", "repeated"):

@@ -393,13 +393,13 @@ class Cluster:
             self.restart(worker)
             if node is not None:
                 node.shim.rules = []
-        for node in self._living:
+        for node in self.living:
             node.shim.rules = []
             node.shim._held.clear()
         self._end()
 
     @property
-    def _living(self) -> list[Worker]:
+    def living(self) -> list[Worker]:
         return [node for node in self.nodes if node is not None]
 
     def _end(self) -> None:
@@ -414,7 +414,7 @@ class Cluster:
         for _ in range(4):
             self.clock.advance(TIMEOUT_SECS)
             self.wire.late = 0.0
-            for node in self._living:
+            for node in self.living:
                 node.wake()
                 node.turn()
             self._settle()
@@ -425,19 +425,19 @@ class Cluster:
     def _settle(self) -> bool:
         """Turn until everything is acked and quiet; False if it is not within many turns."""
         for turn in range(_HEALED_TURNS):
-            if turn % 16 == 0 and len(self.ledger.acked) == MESSAGES and self._quiet:
+            if turn % 16 == 0 and len(self.ledger.acked) == MESSAGES and self.quiet:
                 return True
             self.turn()
         return False
 
     @property
-    def _quiet(self) -> bool:
-        told = any(node.plane.has_acks for node in self._living)
-        return not (told or self.wire.under_way()) and all(node.core.quiet for node in self._living)
+    def quiet(self) -> bool:
+        told = any(node.plane.has_acks for node in self.living)
+        return not (told or self.wire.under_way()) and all(node.core.quiet for node in self.living)
 
     def _left(self) -> list[str]:
         left: list[tuple[int, str]] = []
-        for node in self._living:
+        for node in self.living:
             left += [(len(task.pending), "pending trees") for _, task in node.core.spout_tasks.values()]
             for acker in node.core.ackers.values():
                 left += [(len(acker), "trees in an acker"), (early(acker), "early messages")]

@@ -59,14 +59,14 @@ def drains(seed: int, new_plane: type[Plane] = Plane) -> tuple[bool, int]:
     with patch.object(squall.engine.core.executor, "SLICE_NS", 0):
         cluster = Cluster(seed, deaths=False, made=(topology, plan), new_plane=new_plane)
         cluster.limit_bytes = LIMIT_BYTES
-        for node in cluster._living:
+        for node in cluster.living:
             node.core.pressure.limit_bytes = LIMIT_BYTES
         for _ in range(TURNS):
             cluster.turn()
-            most = max(most, *(node.core.pressure.held_bytes for node in cluster._living))
-            if len(spout.acked) == MESSAGES and cluster._quiet:
+            most = max(most, *(node.core.pressure.held_bytes for node in cluster.living))
+            if len(spout.acked) == MESSAGES and cluster.quiet:
                 assert len(last.seen) == MESSAGES * COPIES * COPIES
-                assert all(node.core.pressure.held_bytes == 0 for node in cluster._living)
+                assert all(node.core.pressure.held_bytes == 0 for node in cluster.living)
                 return True, most
     return False, most
 

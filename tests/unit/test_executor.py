@@ -14,6 +14,7 @@ from squall.engine.api.tuple import Tuple
 from squall.engine.core.executor import TaskCrashed
 from squall.engine.errors import FailedTuple
 from squall.engine.foreign.text import text_of_error
+from tests.held import run_of
 from tests.unit.lab import Lab, forwards, forwards_plain
 from tests.unit.rig import Does, DoesBasic, Feeder, Rig, acks, chain, keeps
 
@@ -218,7 +219,7 @@ def test_a_tick_that_fails_is_no_message_that_failed(how: Exception, basic: bool
 def test_what_is_emitted_on_a_tick_is_not_tracked() -> None:
     lab = Lab(DoesBasic(forwards), tick_tuple_freq_secs=1)
     lab.advance(1)
-    assert [tup._run.root for tup in lab.sink.kept if not tup.is_tick] == [0]
+    assert [run_of(tup).root for tup in lab.sink.kept if not tup.is_tick] == [0]
     assert lab.tracked == 0
 
 

@@ -10,7 +10,7 @@ from squall.engine.api.collectors import BasicCollector
 from squall.engine.api.failure import Failure
 from squall.engine.api.tuple import Tuple
 from squall.engine.errors import FailedTuple
-from tests.held import early
+from tests.held import early, run_of
 from tests.unit.lab import Lab, forwards, forwards_plain
 from tests.unit.rig import Does, DoesBasic, acks, keeps
 
@@ -38,8 +38,8 @@ def test_the_tuples_of_a_run_that_go_on_together_are_one_run_again(bolt: Any) ->
     lab.tree(R2, E2)
     lab.receive("aab", (R1, E1, 2), (R2, E2, 1))
     a1, a2, b = lab.sink.kept
-    assert a1._run is a2._run is not b._run
-    assert (a1._run.root, b._run.root) == (R1, R2)
+    assert run_of(a1) is run_of(a2) is not run_of(b)
+    assert (run_of(a1).root, run_of(b).root) == (R1, R2)
 
 
 @pytest.mark.parametrize("bolt", FORWARDERS)
@@ -166,7 +166,7 @@ def test_a_run_of_two_trees_leaves_no_mark_on_the_next(bolt: Any) -> None:
         lab.tree(root, *edges)
     lab.receive("ab", (R3, E3 ^ 1, 1), (R1, E1, 1), others={1: ((R2, E2),)})
     lab.receive("c", (R3, 1, 1))
-    assert [tup._run.others == () for tup in lab.sink.kept] == [True, False, True]
+    assert [run_of(tup).others == () for tup in lab.sink.kept] == [True, False, True]
     lab.finish([0, 2])
     assert lab.spout.acked == [R3]
     lab.finish([1])
@@ -196,7 +196,7 @@ def test_the_same_root_joined_and_alone_are_different_runs(first: str, bolt: Any
     lab.tree(R2, E2)
     lab.receive("ab", (R1, E1, 1), (R1, E3, 1), others={0: ((R2, E2),)})
     a, b = lab.sink.kept
-    assert a._run is not b._run
+    assert run_of(a) is not run_of(b)
     collector = lab.user("bolt-2").collector
     (collector.fail if first == "fails" else collector.ack)(b)
     collector.ack(a)

@@ -140,10 +140,10 @@ LINES: dict[str, Callable[[str], object]] = {
     "console": lambda text: PlainConsole().print(text),
     "progress": progress_of,
     "echo": lambda text: echo([("node-1:6700", text)]),
-    "dead letters": lambda text: dead_letters._print([letter_of(text)]),
-    "letters that stay": lambda text: dead_letters._tell_why_they_stay([(letter_of(text).id, f"x{text}")]),
+    "dead letters": lambda text: dead_letters.print_letters([letter_of(text)]),
+    "letters that stay": lambda text: dead_letters.tell_why_they_stay([(letter_of(text).id, f"x{text}")]),
     "stages": spark.Stages(),
-    "verdict": lambda text: spark._print_verdict(verdict_of(text), 1.0),
+    "verdict": lambda text: spark.print_verdict(verdict_of(text), 1.0),
     "daemon's log": lambda text: note(logged(text)),
 }
 """Renderers, each of which prints as many lines for one text as for another."""

@@ -13,7 +13,7 @@ from squall.engine.api.builder import TopologyBuilder
 from squall.engine.api.tuple import Tuple
 from squall.engine.errors import ComponentError
 from squall.engine.flow.parcel import Parcel
-from tests.held import early
+from tests.held import early, run_of
 from tests.unit.net import TIMEOUT_SECS, Net, placed, tracked
 from tests.unit.rig import Does, Feeder, Rig, acks, chain, keeps, work
 
@@ -28,7 +28,7 @@ def xor_of(rig: Rig) -> int:
 
 
 def edge(tup: Tuple) -> int:
-    return tup._run.edge
+    return run_of(tup).edge
 
 
 def fan() -> tuple[Rig, Feeder, Does, Does, Does]:
@@ -48,7 +48,7 @@ def fan() -> tuple[Rig, Feeder, Does, Does, Does]:
 def test_each_target_task_has_an_edge_of_its_own_and_init_is_their_xor() -> None:
     rig, _, left, right, _ = fan()
     (one,), (other,) = left.kept, right.kept
-    assert one._run.root == other._run.root != 0
+    assert run_of(one).root == run_of(other).root != 0
     assert 0 != edge(one) != edge(other) != 0
     assert xor_of(rig) == edge(one) ^ edge(other)
 
@@ -128,7 +128,7 @@ def test_an_attempt_has_a_root_of_its_own_and_late_acks_do_not_reach_it() -> Non
     spout.feed("second", id=1)
     rig.settle()
     first, second = bolt.kept
-    assert first._run.root != second._run.root
+    assert run_of(first).root != run_of(second).root
     collector = rig.user("bolt-1").collector
     collector.ack(first)
     rig.settle()
