@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import multiprocessing
 import os
+import re
 import resource
 import time
 from collections.abc import Callable, Iterator
@@ -14,6 +15,7 @@ import pytest
 
 from squall.engine.errors import ClusterError
 from squall.engine.report.metrics import HISTOGRAM_BUCKETS, TASK_COUNTERS
+from squall.ipc import ack_rings
 from squall.ipc.ack_rings import rings_words
 from squall.ipc.board import (
     DEAD,
@@ -307,3 +309,14 @@ def test_a_row_whose_writer_was_killed_half_way_names_no_process(board: Board) -
     assert board.slot(0) == half
     board.set_slot(0, 2, STARTING, 200, 9)
     assert board.slot(0) == Cell(2, STARTING, 200, 9)
+
+
+def test_the_documented_layout_is_the_one_that_is_mapped() -> None:
+    document = Path(ack_rings.__file__).with_name("PROTOCOL.md").read_text().partition("## Status board")[2]
+    assert f"| 1 | version, {VERSION} |" in document
+    assert set(re.findall(r"\b8 \+ (\d+) [sS]\b", document)) == {str(SLOT_WORDS)}
+    words = re.findall(r"^\| (\d+)(?: to (\d+))? \| .* \| (?:worker|supervisor) \|$", document, re.MULTILINE)
+    documented = [word for first, last in words for word in range(int(first), int(last or first) + 1)]
+    assert documented == list(range(SLOT_WORDS))
+    assert f"row of task t, 1 to T: {len(TASK_COUNTERS)} counters, {HISTOGRAM_BUCKETS} buckets" in document
+    assert f"+ {TASK_WORDS} (t - 1)" in document
