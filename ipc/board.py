@@ -10,7 +10,7 @@ Relies on: x86-64/arm64 writing aligned 8-byte words in one piece; the file bein
 
 Layout, in words::
 
-    header   [magic, version, n_slots, n_tasks]                      padded to HEADER_WORDS
+    header   [magic, version, n_slots, n_tasks, faults]              padded to HEADER_WORDS
     slots    n_slots  x SLOT_WORDS     supervisor: identity, verdict; worker: heartbeat, progress, queues
     links    n_slots  x n_slots x 2    what slot i sent to slot j, and what j has processed of it
     rings    see ipc.ack_rings         what slots tell each other's ackers
@@ -35,6 +35,8 @@ MAGIC = 0x5351_5541_4C4C_0001
 VERSION = 8
 HEADER_WORDS = 8
 WORD_BYTES = 8
+HEADER_FAULTS = 4
+"""Nimbus counts here how often it has written the file of the faults in force (`scheduler.breaking`)."""
 _HEADER = struct.Struct("=4Q")
 
 STARTING, READY, DEAD, STOPPED = 1, 2, 3, 4

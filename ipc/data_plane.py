@@ -42,7 +42,7 @@ from squall.ipc.frame import CREDIT, DATA, HEADER_BYTES, HELLO, KINDS, Header, i
 from squall.ipc.link import LinkReceiver, LinkSender
 from squall.ipc.parts import PART_BYTES, cut, join
 from squall.ipc.payloads import Payloads
-from squall.ipc.shim import LinkShim
+from squall.ipc.shim import Frame, LinkRule, LinkShim
 
 _LINGER_MS = 500
 """Longest that a worker that ends waits for unsent frames; only a peer that is dead too makes it wait."""
@@ -76,6 +76,8 @@ class DataPlane:
         self._window_bytes = window_bytes
         self._shim = shim
         self._rings = rings
+        self._telling = rings
+        """None while acks are to travel in frames."""
         self.counts: Counter[str] = Counter()
         """Frames sent, received, repeated, refused; buffers by way."""
         self._payloads = payloads(arena_bytes, self.counts)
@@ -207,6 +209,25 @@ class DataPlane:
             socket.send(first, _NOBLOCK)
         else:
             socket.send_multipart(cut([first, *body[1:]]), _NOBLOCK, copy=True)
+
+    def break_links(self, rules: list[LinkRule], seed: int) -> None:
+        """Break what is sent from now on by these rules; none: send as ever. What was held back leaves now."""
+        shim = self._shim or LinkShim([], seed)
+        self._put_late(shim.replace(rules, seed))
+        self._shim = shim if rules else None
+        # What is told in shared memory would find its way over any link.
+        self._telling = None if rules else self._rings
+
+    def send_due(self) -> None:
+        """Send what slow links have held back for long enough."""
+        if self._shim is not None:
+            self._put_late(self._shim.take_due())
+
+    def _put_late(self, frames: list[tuple[int, Frame]]) -> None:
+        for worker, frame in frames:
+            link = self._outbound.get(worker)
+            if link is not None:
+                link[0].send_multipart(cut(frame), _NOBLOCK)
 
     def _owed(self, worker: int, incarnation: int) -> LinkReceiver | None:
         """The receiving end that owes credit to this incarnation of a peer; None if that one has sent nothing. It may
@@ -374,16 +395,16 @@ class DataPlane:
     def tell_acks(self, worker: int, acks: Mapping[int, int], masks: Mapping[int, int]) -> bool:
         """Tell a peer's ackers XORs and masks, by root, in its ring; False if a frame must carry them."""
         link = self._outbound.get(worker)
-        if link is None or self._rings is None:
+        if link is None or self._telling is None:
             return False
         incarnation = link[2]
         receiver = self._owed(worker, incarnation)
         processed = receiver.processed if receiver is not None else 0
-        if not self._rings.tell(worker, incarnation, processed, acks, masks):
+        if not self._telling.tell(worker, incarnation, processed, acks, masks):
             return False
         if receiver is not None:
             receiver.credit()
-        if not self._rings.is_awake(worker):
+        if not self._telling.is_awake(worker):
             self._put(worker, CREDIT, 0, [])  # it fell asleep meanwhile: any frame wakes it
         self.counts["acks told"] += len(acks)
         return True

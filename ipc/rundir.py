@@ -13,6 +13,7 @@ Layout::
     RUN/key  creator  starting  nimbus.sock  nimbus.words
     RUN/keeper  keeper.lock  daemons/<name>           which process keeper and daemons are, and how they ended
     RUN/lock  nimbus.db  nimbus.seal
+    RUN/faults.json  faults.jsonl                     what is broken on purpose now, and what was
     RUN/code/<sha256>                                 topology blobs
     RUN/n/<node>.sock                                 supervisors
     RUN/s/<tag>-<node>-<port>-<incarnation>           workers; the tag stands for topology id and assignment version
@@ -300,6 +301,16 @@ class RunDir:
             temporary.unlink(missing_ok=True)
         with contextlib.suppress(FileExistsError):
             os.symlink(durable, self.path / DURABLE_LINK)
+
+    @property
+    def faults_in_force(self) -> Path:
+        """What is broken on purpose (see `scheduler.breaking.faults_file`)."""
+        return self.path / "faults.json"
+
+    @property
+    def fault_record(self) -> Path:
+        """What was, and when."""
+        return self.durable / "faults.jsonl"
 
     @property
     def nimbus_db(self) -> Path:

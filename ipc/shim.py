@@ -1,13 +1,15 @@
 """The link fault shim: breaks frames on purpose, in the shipped code. Off unless given rules; off costs one `if`.
 
 Guarantees: it draws decisions from its own seeded generator, so a seed repeats them; it counts the faults that it made;
-it never touches frames of a link that no rule names.
+it never touches frames of a link that no rule names. What it holds back leaves when the rules are replaced.
 """
 
 from __future__ import annotations
 
 import random
-from collections import Counter
+import time
+from collections import Counter, deque
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from squall.engine.errors import UsageError
@@ -16,6 +18,8 @@ from squall.ipc.frame import KINDS
 Frame = list[bytes]
 DROP, DUPLICATE, DELAY, REORDER, CORRUPT, TRUNCATE = "drop", "duplicate", "delay", "reorder", "corrupt", "truncate"
 ACTIONS = (DROP, DUPLICATE, DELAY, REORDER, CORRUPT, TRUNCATE)
+SLOW = "slow"
+"""Hold every frame back for a time, in order. Whoever uses the shim asks for those whose time has come."""
 
 
 @dataclass(frozen=True)
@@ -28,9 +32,11 @@ class LinkRule:
     receiver: int | None = None
     delay_frames: int = 8
     """DELAY: hold the frame back until so many more frames were sent on the link."""
+    slow_ns: int = 0
+    """SLOW: for so long."""
 
     def __post_init__(self) -> None:
-        if self.action not in ACTIONS:
+        if self.action not in (*ACTIONS, SLOW):
             raise UsageError(f"link fault {self.action!r} is unknown; allowed: {', '.join(ACTIONS)}")
         if not 0 <= self.probability <= 1:
             raise UsageError(f"probability of link fault {self.action} is {self.probability}; allowed: 0 to 1")
@@ -43,11 +49,36 @@ class LinkRule:
 class LinkShim:
     """Applies rules to the frames that one worker sends. Thread: the worker's loop."""
 
-    def __init__(self, rules: list[LinkRule], seed: int) -> None:
+    def __init__(
+        self, rules: list[LinkRule], seed: int, now_ns: Callable[[], int] = time.monotonic_ns
+    ) -> None:
         self.rules = rules
         self._rng = random.Random(seed)
+        self._now_ns = now_ns
         self._held: dict[int, list[tuple[int, Frame]]] = {}
+        self._slow: dict[int, deque[tuple[int, Frame]]] = {}
+        """Per receiver, frames in order and when each leaves."""
         self.counts: Counter[str] = Counter()
+
+    def replace(self, rules: list[LinkRule], seed: int) -> list[tuple[int, Frame]]:
+        """Other rules, and another seed; what was held back, (receiver, frame) in order, which is to leave now."""
+        left = [(receiver, frame) for receiver, held in self._held.items() for _, frame in held]
+        left += [(receiver, frame) for receiver, queue in self._slow.items() for _, frame in queue]
+        self.rules = rules
+        self._rng = random.Random(seed)
+        self._held, self._slow = {}, {}
+        return left
+
+    def take_due(self) -> list[tuple[int, Frame]]:
+        """The slow frames, (receiver, frame), whose time has come."""
+        if not self._slow:
+            return []
+        now_ns = self._now_ns()
+        out = []
+        for receiver, queue in self._slow.items():
+            while queue and queue[0][0] <= now_ns:
+                out.append((receiver, queue.popleft()[1]))
+        return out
 
     def apply(self, receiver: int, kind: int, frame: Frame) -> list[Frame]:
         """The frames to send instead of this one, in order."""
@@ -67,6 +98,10 @@ class LinkShim:
             return []
         if rule.action == DUPLICATE:
             return frames + frames
+        if rule.action == SLOW:
+            queue = self._slow.setdefault(receiver, deque())
+            queue.extend((self._now_ns() + rule.slow_ns, frame) for frame in frames)
+            return []
         if rule.action in (DELAY, REORDER):
             held = self._held.setdefault(receiver, [])
             held.extend((rule.delay_frames if rule.action == DELAY else 1, frame) for frame in frames)

@@ -83,7 +83,8 @@ class BlockingExecutor:
         self.executor.outbox.pass_resets_to(self._reset)
         if self.execute_timeout_secs is not None:
             for task in self.executor.tasks:
-                task.execute = self._noted(task, task.execute)
+                task.genuine, task.noted = task.execute, partial(self._noted, task)
+                task.execute = task.noted(task.execute)
         self._thread.start()
 
     def _noted(self, task: BoltTask, execute: Callable[..., Any]) -> Callable[..., Any]:

@@ -141,7 +141,7 @@ class BlockingSpoutExecutor(SpoutExecutor):
             if not self.gate.begin(task):
                 continue
             before = task.own.emitted
-            self._thread_call(task, "next_tuple", checked(task.user.next_tuple, task.returned))
+            self._thread_call(task, "next_tuple", checked(task.asks or task.user.next_tuple, task.returned))
             self._thread_look(task)
             self.gate.end()
             if task.own.emitted != before:

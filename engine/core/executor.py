@@ -81,8 +81,9 @@ class BoltTask:
     """One task of a bolt, whichever kind: its queue, its counters, its user object."""
 
     __slots__ = (
-        "component", "execute", "inbox", "processed", "processed_bytes", "received", "received_bytes", "returned",
-        "slice_rows", "stats", "task", "tick_ns", "ticks_at_ns", "ticks_done", "ticks_put", "user",
+        "component", "execute", "genuine", "inbox", "noted", "processed", "processed_bytes", "received",
+        "received_bytes", "returned", "slice_rows", "stats", "task", "tick_ns", "ticks_at_ns", "ticks_done",
+        "ticks_put", "user",
     )
 
     def __init__(self, component: str, task: int, user: Bolt | BasicBolt, stats: TaskStats, tick_secs: float | None):
@@ -91,6 +92,10 @@ class BoltTask:
         self.user = user
         self.execute: Callable[..., Any] = user.execute
         """The user's method, or what stands before it (see `engine.core.watching`)."""
+        self.genuine: Callable[..., Any] | None = None
+        """What `execute` is where nobody tampers with the task (see `engine.core.tampering`), once that is needed."""
+        self.noted: Callable[[Callable[..., Any]], Callable[..., Any]] | None = None
+        """Of a task with a thread of its own: has each call of an `execute` known to who watches the thread."""
         self.returned: Callable[[Any], None] = Returned(component, task, "execute")
         """Is given what `execute` returns, unless it is None."""
         self.stats = stats

@@ -42,7 +42,7 @@ class SpoutTask:
     """One task of a spout."""
 
     __slots__ = (
-        "_before", "_emitted", "_held", "_lied", "_since_ns", "_waited_ns", "active", "collector",
+        "_before", "_emitted", "_held", "_lied", "_since_ns", "_waited_ns", "active", "asks", "collector",
         "component", "emit_bytes", "finished", "max_pending", "pending", "returned", "said_quiet", "stats", "task",
         "user", "waits_for",
     )
@@ -60,6 +60,8 @@ class SpoutTask:
         self.max_pending = max_pending
         self.returned: Callable[[Any], None] = Returned(component, task, "next_tuple")
         """Is given what `next_tuple` returns, unless it is None."""
+        self.asks: Callable[[], Any] | None = None
+        """What is called in place of `next_tuple`, while the task is tampered with (see `engine.core.tampering`)."""
         self.active = False
         self.emit_bytes = 0
         """About how much memory one of its emits holds: what was last seen, and of what was seen before a share."""
@@ -285,7 +287,7 @@ class SpoutExecutor:
     @staticmethod
     def _emit_series(task: SpoutTask, count: int) -> bool:
         """Ask for `count` tuples; False if one did not come, or there is no room for it."""
-        next_tuple, pending, collector = task.user.next_tuple, task.pending, task.collector
+        next_tuple, pending, collector = task.asks or task.user.next_tuple, task.pending, task.collector
         trees, quarantine = pending.trees, pending.fate.quarantine
         held = quarantine.held
         limit = None if task.max_pending is None else task.max_pending - len(quarantine.waiting)

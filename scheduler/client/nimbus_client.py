@@ -15,9 +15,11 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Any, TypeVar
+
+import msgspec
 
 from squall.engine.errors import ClusterError, UsageError
 from squall.ipc.control import ControlClient, NoAnswer
@@ -27,8 +29,11 @@ from squall.scheduler.common.mark import processes_of
 from squall.scheduler.common.messages import (
     ClusterState,
     ComponentSummary,
+    FaultsTold,
     ForgetUnknown,
     GetCluster,
+    HealFaults,
+    InjectFault,
     KillTopology,
     NamedTopology,
     RebalanceTopology,
@@ -38,6 +43,8 @@ from squall.scheduler.common.messages import (
     TopologyState,
     Wire,
 )
+from squall.scheduler.faults.fault import Fault
+from squall.scheduler.faults.in_force import FaultInForce
 
 TIMEOUT_SECS = 10.0
 """Nimbus answers in milliseconds; this is for a machine that is busy with something else."""
@@ -159,6 +166,18 @@ class NimbusClient:
     def forget_unknown(self) -> list[str]:
         """Have stopped and removed what Nimbus does not know. Ids of the topologies that it was of."""
         return self._call("forget_unknown", ForgetUnknown(), ForgetUnknown).ids
+
+    # ---- faults on purpose ----
+
+    def inject(self, fault: Fault) -> list[FaultInForce]:
+        """Break something now. What was begun: one for each that carries it out."""
+        told = self._call("inject", InjectFault(fault.to_json()), FaultsTold)
+        return [msgspec.convert(begun, FaultInForce) for begun in told.faults]
+
+    def heal(self, targets: Sequence[str] = ()) -> list[FaultInForce]:
+        """End what is in force; with `targets` only what was begun with just these. What was ended."""
+        told = self._call("heal", HealFaults(list(targets)), FaultsTold)
+        return [msgspec.convert(ended, FaultInForce) for ended in told.faults]
 
     # ---- the cluster ----
 

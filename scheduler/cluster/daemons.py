@@ -127,12 +127,12 @@ class Daemons:
         else:
             self._lifeline_read = lifeline
 
-    def start(self, nodes: int, slots: int, *, remove_dir: bool = False) -> None:
-        """Start Nimbus and the supervisors."""
+    def start(self, nodes: int, slots: int, *, remove_dir: bool = False, faults: bool = True) -> None:
+        """Start Nimbus and the supervisors. `faults`: whether things may be broken on purpose."""
         ready_read, ready_write = os.pipe2(os.O_CLOEXEC)
         fds = [ready_read, ready_write]
         try:
-            self._name(nodes, slots, remove_dir)
+            self._name(nodes, slots, remove_dir, faults)
             for name in self._commands:
                 self._spawn(name, ready_write)
             fds.remove(ready_write)
@@ -142,18 +142,19 @@ class Daemons:
             for fd in fds:
                 os.close(fd)
 
-    def adopt(self, nodes: int, slots: int) -> None:
+    def adopt(self, nodes: int, slots: int, *, faults: bool = True) -> None:
         """Take over those that another process has started, whose keeper is dead; `ended` tells of those that have
         ended meanwhile."""
-        self._name(nodes, slots, remove_dir=False)
+        self._name(nodes, slots, remove_dir=False, faults=faults)
         found = processes_of(self._run_dir)
         for name, (module, arguments) in self._commands.items():
             words = (module, *arguments[:2])
             pids = [process.pid for process in found if all(runs(process, word) for word in words)]
             self._processes[name] = AdoptedProcess(pids[0] if pids else 0, self._run_dir.daemon_record(name))
 
-    def _name(self, nodes: int, slots: int, remove_dir: bool) -> None:
-        self._commands["nimbus"] = NIMBUS, ("--remove-dir",) if remove_dir else ()
+    def _name(self, nodes: int, slots: int, remove_dir: bool, faults: bool) -> None:
+        options = (("--remove-dir", remove_dir), ("--no-faults", not faults))
+        self._commands["nimbus"] = NIMBUS, tuple(option for option, wanted in options if wanted)
         for number in range(1, nodes + 1):
             self._commands[f"supervisor-node-{number}"] = SUPERVISOR, supervisor_arguments(f"node-{number}", slots)
 

@@ -52,6 +52,7 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--starting-fd", type=int, help="descriptor of the right to start a cluster")
     parser.add_argument("--lock-fd", type=int, help="descriptor of the keeper's lock: adopt what runs, start nothing")
     parser.add_argument("--lifeline", type=int, help="descriptor whose end of file means to daemons: stop everything")
+    parser.add_argument("--no-faults", action="store_true", help="refuse to break anything on purpose")
     parser.add_argument("--room", help="blanks: room for the daemons' command lines")
     return parser.parse_args(arguments)
 
@@ -74,7 +75,9 @@ def _start(options: argparse.Namespace) -> int:
                 raise ClusterError(f"{run_dir.path} has a keeper already")
             _say_who(run_dir, options)
             try:
-                daemons = start_cluster(run_dir, options.nodes, options.slots, options.lifeline)
+                daemons = start_cluster(
+                    run_dir, options.nodes, options.slots, options.lifeline, faults=not options.no_faults
+                )
             except BaseException:
                 end_record(run_dir.keeper_record, 1)
                 raise
@@ -99,7 +102,9 @@ def _adopt(options: argparse.Namespace) -> int:
                 # Told to end meanwhile.
                 return 0
             _say_who(run_dir, options)
-            daemons = adopt_cluster(run_dir, options.nodes, options.slots, options.lifeline)
+            daemons = adopt_cluster(
+                run_dir, options.nodes, options.slots, options.lifeline, faults=not options.no_faults
+            )
     except (SquallError, OSError) as error:
         _log(str(error))
         return 1
@@ -112,7 +117,7 @@ def _adopt(options: argparse.Namespace) -> int:
 
 
 def _say_who(run_dir: RunDir, options: argparse.Namespace) -> None:
-    command = kept_command(run_dir, options.nodes, options.slots)
+    command = kept_command(run_dir, options.nodes, options.slots, not options.no_faults)
     try:
         begin_record(run_dir.keeper_record, tuple(command))
     except OSError as error:

@@ -55,11 +55,11 @@ class Began(msgspec.Struct):
     wrong_use: bool = False
 
 
-def start_with_keeper(path: str | Path, nodes: int, slots: int) -> RunDir:
+def start_with_keeper(path: str | Path, nodes: int, slots: int, *, faults: bool = True) -> RunDir:
     """Start a cluster that stays, with its keeper, which writes to `keeper.log`."""
     run_dir = _make(path, nodes, slots)
     with open(run_dir.daemon_log("keeper"), "ab", opener=opener) as log:
-        keeper = _start(run_dir, nodes, slots, log.fileno(), lifeline=-1)
+        keeper = _start(run_dir, nodes, slots, log.fileno(), -1, faults)
     # It stays: its destructor would complain of a child that still runs.
     keeper.returncode = 0
     return run_dir
@@ -68,11 +68,11 @@ def start_with_keeper(path: str | Path, nodes: int, slots: int) -> RunDir:
 class BoundKeeper:
     """A cluster that lives as long as this process, and its keeper, which writes to this process's stderr."""
 
-    def __init__(self, path: str | Path, nodes: int, slots: int) -> None:
+    def __init__(self, path: str | Path, nodes: int, slots: int, *, faults: bool = True) -> None:
         self.run_dir = _make(path, nodes, slots)
         lifeline_read, self._lifeline = os.pipe2(os.O_CLOEXEC)
         try:
-            self._keeper: ChildProcess = _start(self.run_dir, nodes, slots, None, lifeline_read)
+            self._keeper: ChildProcess = _start(self.run_dir, nodes, slots, None, lifeline_read, faults)
         except BaseException:
             os.close(self._lifeline)
             raise
@@ -118,24 +118,26 @@ def _make(path: str | Path, nodes: int, slots: int) -> RunDir:
     return take_directory(path)
 
 
-def _start(run_dir: RunDir, nodes: int, slots: int, stderr: int | None, lifeline: int) -> subprocess.Popen[bytes]:
+def _start(
+    run_dir: RunDir, nodes: int, slots: int, stderr: int | None, lifeline: int, faults: bool
+) -> subprocess.Popen[bytes]:
     """A keeper whose cluster answers."""
     # Before there is a keeper: another command would take it for a cluster's, and be taken for one by it.
     starting = Starting.take(run_dir, adopts=True)
     try:
-        return _start_keeper(run_dir, nodes, slots, starting.fd, stderr, lifeline)
+        return _start_keeper(run_dir, nodes, slots, starting.fd, stderr, lifeline, faults)
     finally:
         starting.release()
 
 
 def _start_keeper(
-    run_dir: RunDir, nodes: int, slots: int, starting: int, stderr: int | None, lifeline: int
+    run_dir: RunDir, nodes: int, slots: int, starting: int, stderr: int | None, lifeline: int, faults: bool
 ) -> subprocess.Popen[bytes]:
     read_end, write_end = os.pipe2(os.O_CLOEXEC)
     pass_fds = [fd for fd in (write_end, starting, lifeline) if fd >= 0]
     try:
         popen = subprocess.Popen(
-            _command(run_dir, nodes, slots, write_end, starting, lifeline), stdin=subprocess.DEVNULL,
+            _command(run_dir, nodes, slots, write_end, starting, lifeline, faults), stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL, stderr=stderr, pass_fds=pass_fds, start_new_session=True,
             env=daemon_environment(run_dir),
         )
@@ -159,16 +161,17 @@ def _start_keeper(
 
 
 def _command(
-    run_dir: RunDir, nodes: int, slots: int, report_fd: int, starting_fd: int, lifeline: int
+    run_dir: RunDir, nodes: int, slots: int, report_fd: int, starting_fd: int, lifeline: int, faults: bool
 ) -> list[str]:
-    command = kept_command(run_dir, nodes, slots)
+    command = kept_command(run_dir, nodes, slots, faults)
     command += ["--report-fd", str(report_fd), "--starting-fd", str(starting_fd)]
     return [*command, "--lifeline", str(lifeline)] if lifeline >= 0 else command
 
 
-def kept_command(run_dir: RunDir, nodes: int, slots: int) -> list[str]:
+def kept_command(run_dir: RunDir, nodes: int, slots: int, faults: bool) -> list[str]:
     """The command line of a keeper, without its descriptors. A successor's is the same."""
     command = daemon_command(KEEPER, run_dir, "--nodes", str(nodes), "--slots", str(slots))
+    command += [] if faults else ["--no-faults"]
     daemon = daemon_command(SUPERVISOR, run_dir, *supervisor_arguments(f"node-{nodes}", slots), *_DESCRIPTORS)
     room = size_bytes(daemon) - size_bytes(command)
     return [*command, "--room", " " * max(1, room)]

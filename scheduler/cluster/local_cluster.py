@@ -23,17 +23,18 @@ from squall.engine.errors import ClusterError, SquallError, UsageError
 from squall.engine.foreign.plain_text import plain
 from squall.engine.plural import plural
 from squall.engine.report.run_report import RunReport
-from squall.ipc.board import SlotCell
 from squall.ipc.private import naming
 from squall.ipc.rundir import RunDir, default_parent, sweep_stale
+from squall.scheduler.client.healing import heal
 from squall.scheduler.client.job import Job
 from squall.scheduler.client.log_tail import LogTail, log_line
 from squall.scheduler.client.nimbus_client import NimbusClient
 from squall.scheduler.client.topology_code import pack, submit
 from squall.scheduler.cluster.daemons import Daemons, take_directory
-from squall.scheduler.cluster.fault_injection import fault_signal, signal_worker
 from squall.scheduler.cluster.size import check_cluster, this_machine
 from squall.scheduler.cluster.starting import InUse, Starting
+from squall.scheduler.faults.fault import Fault, Value
+from squall.scheduler.faults.in_force import FaultInForce
 from squall.scheduler.records.kept_state import keep_dead_letters
 
 _STOP_GRACE_SECS = 5.0
@@ -158,37 +159,23 @@ class LocalCluster:
         self._jobs.append(job)
         return job
 
-    def inject(self, fault: str, target: str) -> None:
-        """Break something on purpose: `kill`, `stop` or `continue` the worker `node:port`.
+    def inject(
+        self, fault: str, *targets: str, for_secs: float | None = None, probability: float | None = None,
+        seed: int | None = None, **params: Value,
+    ) -> list[FaultInForce]:
+        """Break something on purpose, now: a fault of the catalogue (`squall faults`), and whom it is meant for.
 
-        ClusterError if that worker is not there now: not started yet, or dead and not replaced yet.
+        A fault that lasts does so for `for_secs`, or as long as the catalogue says, or until `heal`. UsageError if it
+        makes no sense; ClusterError if whom it is meant for is not there now: not started yet, or dead and not replaced
+        yet.
         """
-        signum = fault_signal(fault)
-        signal_worker(target, self._cell_of(target), signum)
+        return self.client.inject(
+            Fault(fault, targets, for_secs=for_secs, probability=probability, params=params, seed=seed)
+        )
 
-    def _cell_of(self, target: str) -> SlotCell:
-        """What the board of the topology that has this slot now says of it."""
-        known, unplaced = [], []
-        present = {record.id for record in self.client.get_cluster().topologies}
-        for job in self._jobs:
-            if job.id not in present:
-                continue
-            # Asked anew: the topology may have moved, and its former board still names its former workers.
-            job.state()
-            view = job.view()
-            if view is None:
-                unplaced.append(job.name)
-                continue
-            for index, slot in enumerate(view.assignment.workers):
-                known.append(str(slot))
-                if str(slot) == target:
-                    return view.board.slot(index)
-        if unplaced:
-            raise ClusterError(
-                f"there is no worker {target!r} yet: topology {', '.join(unplaced)} has not been placed "
-                f"(job.wait_until_ready waits for it)"
-            )
-        raise UsageError(f"there is no worker {target!r}; workers are {', '.join(known) or 'none'}")
+    def heal(self, *targets: str) -> list[FaultInForce]:
+        """End every fault in force; with `targets`, those that were begun with just these. What was ended."""
+        return heal(self.client, targets)
 
     def new_log_lines(self) -> list[tuple[str, str]]:
         """(worker, line) of what workers printed since the last call."""

@@ -58,14 +58,16 @@ class Stopped:
     """Because Nimbus was there, and did not answer or not end."""
 
 
-def start_cluster(run_dir: RunDir, nodes: int, slots: int, lifeline: int | None) -> Daemons:
+def start_cluster(
+    run_dir: RunDir, nodes: int, slots: int, lifeline: int | None, *, faults: bool = True
+) -> Daemons:
     """Fork Nimbus and supervisors, bound to whoever holds the other end of `lifeline`, or to nobody. Called by the
     keeper, which has the right to (`scheduler.cluster.starting`)."""
     daemons = Daemons(run_dir, fork)
     if lifeline is not None:
         daemons.bind(lifeline)
     try:
-        daemons.start(nodes, slots)
+        daemons.start(nodes, slots, faults=faults)
     except BaseException:
         daemons.terminate()
         daemons.reap(time.monotonic() + STOP_GRACE_SECS)
@@ -73,12 +75,12 @@ def start_cluster(run_dir: RunDir, nodes: int, slots: int, lifeline: int | None)
     return daemons
 
 
-def adopt_cluster(run_dir: RunDir, nodes: int, slots: int, lifeline: int | None) -> Daemons:
+def adopt_cluster(run_dir: RunDir, nodes: int, slots: int, lifeline: int | None, *, faults: bool = True) -> Daemons:
     """Take over a cluster whose keeper is dead. Called by the next keeper, which holds the keeper's lock."""
     daemons = Daemons(run_dir, fork)
     if lifeline is not None:
         daemons.bind(lifeline)
-    daemons.adopt(nodes, slots)
+    daemons.adopt(nodes, slots, faults=faults)
     return daemons
 
 

@@ -125,6 +125,10 @@ class Shutdown(Wire):
     """To Nimbus: before that, stop the spouts and wait at most so long until nothing is pending."""
 
 
+class FaultsChanged(Wire):
+    """The file of the faults in force was written: what of it a supervisor carries out may be another."""
+
+
 # ---- supervisor -> Nimbus ----
 
 
@@ -314,3 +318,23 @@ class ForgetUnknown(Wire):
     """Request of an operator: stop and remove what Nimbus does not know. The reply lists it."""
 
     ids: list[str] = []
+
+
+class InjectFault(Wire):
+    """Request: break something on purpose, now. The reply is FaultsTold."""
+
+    fault: dict[str, Any]
+    """As of `scheduler.faults.fault.Fault.to_json`."""
+
+
+class HealFaults(Wire):
+    """Request: end the faults in force. The reply, FaultsTold, says which were."""
+
+    targets: list[str] = []
+    """Only those that were begun with just these targets; none: all."""
+
+
+class FaultsTold(Wire):
+    """What was begun, or ended: each as of `scheduler.faults.in_force.FaultInForce`."""
+
+    faults: list[dict[str, Any]]

@@ -371,6 +371,10 @@ class Nimbus:
             unknown=self.unknown.ids,
         )
 
+    def assigned(self) -> list[tuple[TopologyRecord, Assignment | None]]:
+        """Every topology, and where it runs; None while it has no slot."""
+        return [(life.record, life.assignment) for life in self._topologies]
+
     @property
     def supervisor_pids(self) -> dict[str, int]:
         """Process of every node's supervisor, also of nodes that are gone."""

@@ -80,7 +80,9 @@ class NimbusProcess:
         for source in self._server.sources:
             self._poller.register(source, zmq.POLLIN)
         self._keeper = KeeperWatch(run_dir, self._poller, options.lifeline, random.Random())
-        self._service = NimbusService(self._run_dir, self._store, self._server, self._leave)
+        self._service = NimbusService(
+            self._run_dir, self._store, self._server, self._leave, faults_allowed=not options.no_faults
+        )
         forget_words(self._run_dir)
         if options.ready_fd is not None:
             _tell_ready(options.ready_fd)
@@ -203,6 +205,7 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--lifeline", type=int, help="descriptor whose end of file means: stop everything")
     parser.add_argument("--ready-fd", type=int, help="descriptor that gets one byte when requests are taken")
     parser.add_argument("--alone", action="store_true", help="signals end Nimbus only; supervisors and workers run on")
+    parser.add_argument("--no-faults", action="store_true", help="refuse to break anything on purpose")
     parser.add_argument("--remove-dir", action="store_true", help="remove the run directory at the end")
     return parser.parse_args(arguments)
 

@@ -28,8 +28,11 @@ from squall.ipc.rundir import RunDir
 from squall.scheduler.common.messages import (
     AssignNode,
     ClusterState,
+    FaultsTold,
     ForgetUnknown,
     GetCluster,
+    HealFaults,
+    InjectFault,
     KillTopology,
     NamedTopology,
     RebalanceTopology,
@@ -41,9 +44,11 @@ from squall.scheduler.common.messages import (
     TopologyRecord,
     TopologyState,
 )
+from squall.scheduler.faults.fault import Fault
 from squall.scheduler.nimbus.board_watch import BoardWatch
 from squall.scheduler.nimbus.code_sweep import CodeSweep
 from squall.scheduler.nimbus.decisions import Nimbus
+from squall.scheduler.nimbus.faults import NimbusFaults
 from squall.scheduler.nimbus.files import NimbusFiles
 from squall.scheduler.nimbus.instruction import (
     CreateBoard,
@@ -78,7 +83,8 @@ class NimbusService:
     """Decisions, store, boards and socket, put together."""
 
     def __init__(
-        self, run_dir: RunDir, store: Store, server: ControlServer, on_shutdown: Callable[[float], None]
+        self, run_dir: RunDir, store: Store, server: ControlServer, on_shutdown: Callable[[float], None],
+        *, faults_allowed: bool = True,
     ) -> None:
         self._files = NimbusFiles(run_dir)
         self._store = store
@@ -102,6 +108,10 @@ class NimbusService:
         self._files.tidy_state((life.record for life in lives), unknown)
         self._sweep = CodeSweep(self.nimbus, self._files)
         self._discard_unused_code()
+        self.faults = NimbusFaults(
+            run_dir, self.nimbus, self._files,
+            lambda node, event: server.send_event(f"supervisor:{node}", event), allowed=faults_allowed,
+        )
         self._requests: dict[str, Callable[[Incoming, float], msgspec.Struct]] = {
             "submit_topology": self._submit,
             "get_topology": self._get_topology,
@@ -112,6 +122,8 @@ class NimbusService:
             "rebalance": self._rebalance,
             "reset": self._reset,
             "forget_unknown": self._forget_unknown,
+            "inject": self._inject,
+            "heal": self._heal,
             "shutdown": self._shutdown,
             "register_supervisor": self._register,
         }
@@ -143,11 +155,13 @@ class NimbusService:
             self._carry_out(self.nimbus.lost(topology_id, now))
         self._carry_out(self.nimbus.tick(now))
         self._sweep.tick(now)
+        self.faults.tick(now)
 
     def next_deadline(self) -> float | None:
         """When `tick` will have something to do, if nothing else happens before."""
         deadlines = (
-            self.nimbus.next_deadline(), self._watch.next_deadline(), self._sweep.next_deadline(), self._stops_at
+            self.nimbus.next_deadline(), self._watch.next_deadline(), self._sweep.next_deadline(), self._stops_at,
+            self.faults.next_deadline(time.monotonic()),
         )
         return min((at for at in deadlines if at is not None), default=None)
 
@@ -161,6 +175,9 @@ class NimbusService:
 
     def begin_shutdown(self, grace_secs: float) -> None:
         """Tell every supervisor to leave. Requests are refused from now on. May be said again, with less grace."""
+        if not self._closing:
+            # Who stands still does not hear that it is to leave.
+            self.faults.end(time.monotonic())
         self._closing = True
         for node in self.nimbus.supervisor_pids:
             if not self._server.send_event(f"supervisor:{node}", Shutdown(grace_secs)):
@@ -260,6 +277,14 @@ class NimbusService:
         ids, steps = self.nimbus.forget_unknown(now)
         self._carry_out(steps)
         return ForgetUnknown(ids)
+
+    def _inject(self, incoming: Incoming, now: float) -> FaultsTold:
+        fault = Fault.from_json(incoming.decode(InjectFault).fault)
+        return FaultsTold([msgspec.to_builtins(begun) for begun in self.faults.inject(fault, now)])
+
+    def _heal(self, incoming: Incoming, now: float) -> FaultsTold:
+        targets = incoming.decode(HealFaults).targets
+        return FaultsTold([msgspec.to_builtins(ended) for ended in self.faults.heal(targets, now)])
 
     def _shutdown(self, incoming: Incoming, now: float) -> Shutdown:
         request = incoming.decode(Shutdown)

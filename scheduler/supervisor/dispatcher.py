@@ -158,6 +158,8 @@ class Dispatcher:
         self._boots[boot.port] = boot
         self._stacks_from[boot.port] = log_size(boot.log_path)
         try:
+            if refusal := self._parts.faults.fork_refusal(time.monotonic()):
+                raise ClusterError(refusal)
             self._parts.forking_parent.request_fork(boot)
         except ClusterError as error:
             return self._supervisor.fork_refused(boot.port, boot.incarnation, str(error), time.monotonic())

@@ -61,6 +61,7 @@ class SupervisorLoop:
         self._prospects = parts.prospects
         self._nimbus = parts.nimbus
         self._forking_parent = parts.forking_parent
+        self._faults = parts.faults
         self._watch = parts.watch
         self._poller = poller
         self._dispatcher = Dispatcher(parts)
@@ -78,6 +79,8 @@ class SupervisorLoop:
             if survivor is not None:
                 self._adopt(survivor)
         self._dispatcher.remove_old_sockets()
+        # What an earlier supervisor has stopped may be due to go on.
+        self._faults.look(time.monotonic())
 
     def run(self, take_signals: Callable[[], None], on_registered: Callable[[], None]) -> None:
         """Run until `leave` was called and every slot is empty. ClusterError if a worker cannot be ended."""
@@ -100,6 +103,8 @@ class SupervisorLoop:
         now = time.monotonic()
         limit = now + grace_secs + LEAVE_MARGIN_SECS
         self._leave_at = limit if self._leave_at is None else min(limit, self._leave_at)
+        # A worker that stands still does not hear that it is to stop.
+        self._faults.end(now)
         self._dispatcher.carry_out(self._supervisor.shut_down(grace_secs, now))
 
     def reap_strays(self) -> None:
@@ -225,6 +230,9 @@ class SupervisorLoop:
             self._assign(event.decode(AssignNode), now)
         elif event.method == "Shutdown":
             self.leave(event.decode(Shutdown).grace_secs)
+        elif event.method == "FaultsChanged":
+            if self._leave_at is None:
+                self._faults.look(now)
         else:
             log.warning("%s from Nimbus is not understood", event.method)
 
@@ -247,6 +255,7 @@ class SupervisorLoop:
 
     def _take_time(self, now: float) -> None:
         self._forking_parent.tick(now)
+        self._faults.tick(now)
         for port, at_secs in list(self._dispatcher.timers.items()):
             if now >= at_secs:
                 del self._dispatcher.timers[port]
@@ -282,6 +291,7 @@ class SupervisorLoop:
 
     def _timeout_ms(self) -> int:
         deadlines = [self._sweep_at, self._nimbus.next_deadline(), *self._dispatcher.timers.values()]
+        now = time.monotonic()
         others = (self._forking_parent.next_deadline, self._dispatcher.next_deadline(), self._leave_at)
-        deadlines += [at for at in others if at is not None]
-        return max(0, math.ceil((min(deadlines) - time.monotonic()) * 1000))
+        deadlines += [at for at in (*others, self._faults.next_deadline(now)) if at is not None]
+        return max(0, math.ceil((min(deadlines) - now) * 1000))

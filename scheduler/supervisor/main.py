@@ -40,6 +40,7 @@ from squall.scheduler.common.restart_policy import RestartPolicyOptions
 from squall.scheduler.forking.client import WORKER_ENTRY
 from squall.scheduler.records.worker_ledger import WorkerLedger
 from squall.scheduler.supervisor.decisions import Supervisor
+from squall.scheduler.supervisor.faults import NodeFaults
 from squall.scheduler.supervisor.forking_parent import ForkingParent
 from squall.scheduler.supervisor.history import BEGIN, History, Step
 from squall.scheduler.supervisor.loop import SupervisorLoop
@@ -105,6 +106,7 @@ class SupervisorProcess:
             watch=WorkerWatch(self._poller),
             ledger=WorkerLedger(run_dir, node),
             history=history,
+            faults=NodeFaults(run_dir, node),
             run_dir=run_dir,
         )
         self._loop = SupervisorLoop(parts, self._poller)

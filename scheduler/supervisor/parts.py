@@ -8,6 +8,7 @@ from squall.ipc.control import ControlServer
 from squall.ipc.rundir import RunDir
 from squall.scheduler.records.worker_ledger import WorkerLedger
 from squall.scheduler.supervisor.decisions import Supervisor
+from squall.scheduler.supervisor.faults import NodeFaults
 from squall.scheduler.supervisor.forking_parent import ForkingParent
 from squall.scheduler.supervisor.history import History
 from squall.scheduler.supervisor.nimbus_link import NimbusLink
@@ -30,4 +31,5 @@ class Parts:
     watch: WorkerWatch
     ledger: WorkerLedger
     history: History
+    faults: NodeFaults
     run_dir: RunDir

@@ -53,6 +53,7 @@ from squall.scheduler.common.messages import Assignment, SetStatus, WorkerBoot, 
 from squall.scheduler.records.last_words import write_last_words
 from squall.scheduler.worker.board import WorkerBoard, socket_path
 from squall.scheduler.worker.executor_watch import ExecutorWatch
+from squall.scheduler.worker.faults import WorkerFaults
 from squall.scheduler.worker.files import WorkerFiles
 from squall.scheduler.worker.lease import Lease
 from squall.scheduler.worker.no_debugger import refuse_breakpoints
@@ -90,7 +91,7 @@ class Worker:
         self._lease = Lease(self._board, boot.slot_index, boot.incarnation)
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
         self._wake_fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
-        shim = link_shim_from_environment(boot.slot_index)
+        self._shim = shim = link_shim_from_environment(boot.slot_index)
         rings = AckRings(self._board.rings, self._board.n_slots, boot.slot_index, boot.incarnation)
         key = self._run_dir.key()
         self._plane = DataPlane(
@@ -158,6 +159,11 @@ class Worker:
             self._core, self._plane, self._shared, self._config, time.monotonic_ns, StepAside(),
             None if self._faults is None else self._pass,
         )
+        self._broken = WorkerFaults(
+            self._run_dir, boot, self._board, self._plane, self._core, [] if self._shim is None else self._shim.rules,
+            _log,
+        )
+        self._broken.look()
         self._turn.follow_peers()
         self._shared.publish_memory(process.rss_bytes(os.getpid()))
         self._files.take_requests(self._core)
@@ -188,6 +194,7 @@ class Worker:
                     self._pass("publish")
             elif worked:
                 continue
+            self._broken.look()
             self._files.tick(self._core)
             self._wait()
 

@@ -20,6 +20,7 @@ from squall.cli.config import config_command
 from squall.cli.daemons import nimbus_command, supervisor_command
 from squall.cli.dead_letters import dead_letters
 from squall.cli.down import down_command
+from squall.cli.inject import heal_command, inject_command
 from squall.cli.kill import kill_command
 from squall.cli.logs import logs_command
 from squall.cli.output import note
@@ -50,7 +51,7 @@ def cli(context: click.Context, debug: bool) -> None:
 STANDING = (
     up_command, down_command, nimbus_command, supervisor_command, submit_command, list_command, status_command,
     activate_command, deactivate_command, rebalance_command, reset_command, kill_command,
-    logs_command, repair_command,
+    logs_command, repair_command, inject_command, heal_command,
 )
 for command in (run_command, *STANDING, dead_letters, config_command, prepare, verify):
     cli.add_command(command)

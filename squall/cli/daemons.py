@@ -7,7 +7,7 @@ from typing import NoReturn
 
 import click
 
-from squall.cli.standing import cluster_path, directory_option
+from squall.cli.standing import cluster_path, directory_option, no_faults_option
 from squall.cli.up import DEFAULT_SLOTS
 from squall.engine.errors import UsageError
 from squall.scheduler.cluster.daemons import daemon_command, daemon_environment, ports_of, take_directory
@@ -18,9 +18,10 @@ from squall.scheduler.common.restart_policy import RestartPolicyOptions
 
 @click.command("nimbus")
 @directory_option
-def nimbus_command(directory: str | None) -> None:
+@no_faults_option
+def nimbus_command(directory: str | None, no_faults: bool) -> None:
     """Run Nimbus until Ctrl-C. Supervisors and workers run on without it, and the next one takes up what is on disk."""
-    _become("squall.scheduler.nimbus.main", directory, "--alone")
+    _become("squall.scheduler.nimbus.main", directory, "--alone", *(["--no-faults"] if no_faults else []))
 
 
 @click.command("supervisor")

@@ -46,6 +46,10 @@ def directory_option(command: C) -> C:
     )(cast("C", naming_directory))
 
 
+def no_faults_option(command: C) -> C:
+    return click.option("--no-faults", is_flag=True, help="Refuse squall inject.")(command)
+
+
 def json_option(command: C) -> C:
     return click.option("--json", "as_json", is_flag=True, help="The outcome as one JSON document on stdout.")(command)
 

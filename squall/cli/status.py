@@ -7,11 +7,13 @@ from typing import Any
 
 import click
 
+from squall.cli.fault_text import faults_in_force
 from squall.cli.standing import (
     directory_option,
     job_of,
     json_option,
     nimbus_of,
+    open_cluster,
     show,
     tell_refused,
     tell_unknown,
@@ -39,7 +41,7 @@ def status_command(name: str | None, over_secs: float, directory: str | None, as
     if name is None:
         with nimbus_of(directory) as (run_dir, client):
             cluster = client.get_cluster()
-        document = {"dir": str(run_dir.path), **_cluster(cluster)}
+        document = {"dir": str(run_dir.path), **_cluster(cluster), "faults": faults_in_force(run_dir)}
         tell_unknown(cluster.unknown)
         show(as_json, document, cluster_text(document))
         if tell_refused(run_dir, cluster):
@@ -47,6 +49,7 @@ def status_command(name: str | None, over_secs: float, directory: str | None, as
         return
     with job_of(directory, name) as job:
         document = describe(job, over_secs)
+        document["faults"] = faults_in_force(open_cluster(directory))
     show(as_json, document, topology_text(document))
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from squall.cli.account_text import detail_blocks, emitted_text, latency_text
+from squall.cli.fault_text import fault_lines
 from squall.cli.tables import table
 from squall.engine.foreign.plain_text import plain_values
 from squall.engine.plural import plural
@@ -22,14 +23,16 @@ def cluster_text(document: dict[str, Any]) -> str:
     lines = [f"cluster in {document['dir']}: {nodes}, {plural(slots, 'slot')}, {free} free"]
     lines += [f"node {node} is gone: nothing was heard of it for some seconds" for node in document["gone"]]
     lines += [f"{name} {status}" for name, status in document["topologies"].items()]
+    lines += fault_lines(document["faults"])
     return "\n".join(lines)
 
 
 def topology_text(document: dict[str, Any]) -> str:
     """A topology of `describe`."""
     document = plain_values(document)
+    broken = fault_lines(document["faults"])
     if not document["workers"]:
-        return f"{document['name']} is {document['status']} and waits for a free slot"
+        return "\n".join([f"{document['name']} is {document['status']} and waits for a free slot", *broken])
     parts = [_headline(document), _components(document), _workers(document)]
     parts += ["\n".join(lines) for lines in detail_blocks(document) if lines]
     deaths = [_death(row) for row in document["deaths"]]
@@ -38,6 +41,8 @@ def topology_text(document: dict[str, Any]) -> str:
     if document["given_up"]:
         slots = ", ".join(document["given_up"])
         parts.append(f"given up: {slots}; `squall reset {document['name']}` tries again")
+    if broken:
+        parts.append("\n".join(broken))
     return "\n\n".join(parts)
 
 

@@ -43,12 +43,14 @@ WantedBy=default.target
 """
 
 
-def unit(nodes: int, slots: int, directory: Path | None, drain_secs: float) -> str:
+def unit(nodes: int, slots: int, directory: Path | None, drain_secs: float, *, faults: bool = True) -> str:
     """The text of the unit; `directory`: None for the one of the user. UsageError for a directory that no unit can
     name."""
     if not math.isfinite(drain_secs):
         raise UsageError(f"the wait is {drain_secs}, allowed is a number of seconds from 0 up")
     command = [*interpreter("squall"), "up", "--nodes", str(nodes), "--slots", str(slots), "--wait", f"{drain_secs:g}"]
+    if not faults:
+        command.append("--no-faults")
     if directory is not None:
         command += ["--dir", os.path.abspath(directory)]
     return _UNIT.format(

@@ -14,6 +14,7 @@ from squall.cli.standing import (
     directory_option,
     json_option,
     left_pending,
+    no_faults_option,
     patient_client,
     show,
     tell_unknown,
@@ -41,9 +42,11 @@ _POLL_SECS = 0.05
               metavar="SECS", help="Longest wait for pending messages at the end (not with --detach).")
 @click.option("--systemd", "as_unit", is_flag=True,
               help="Print a systemd user unit that keeps such a cluster, and start nothing.")
+@no_faults_option
 @json_option
 def up_command(
-    nodes: int, slots: int, directory: str | None, detach: bool, drain_secs: float, as_unit: bool, as_json: bool
+    nodes: int, slots: int, directory: str | None, detach: bool, drain_secs: float, as_unit: bool, no_faults: bool,
+    as_json: bool,
 ) -> None:
     """Start a standing cluster: Nimbus and supervisors.
 
@@ -52,12 +55,12 @@ def up_command(
     cluster's keeper, a process that --detach leaves behind.
     """
     if as_unit:
-        _print_unit(nodes, slots, directory, detach, drain_secs, as_json)
+        _print_unit(nodes, slots, directory, detach, drain_secs, no_faults, as_json)
         return
     with Interrupts() as interrupts:
         path = cluster_path(directory)
-        keeper = None if detach else BoundKeeper(path, nodes, slots)
-        run_dir = start_with_keeper(path, nodes, slots) if keeper is None else keeper.run_dir
+        keeper = None if detach else BoundKeeper(path, nodes, slots, faults=not no_faults)
+        run_dir = start_with_keeper(path, nodes, slots, faults=not no_faults) if keeper is None else keeper.run_dir
         with patient_client(run_dir) as client:
             cluster = client.get_cluster()
         kept = [record.name for record in cluster.topologies]
@@ -78,12 +81,12 @@ def up_command(
 
 
 def _print_unit(
-    nodes: int, slots: int, directory: str | None, detach: bool, drain_secs: float, as_json: bool
+    nodes: int, slots: int, directory: str | None, detach: bool, drain_secs: float, no_faults: bool, as_json: bool
 ) -> None:
     if detach:
         raise UsageError("--systemd and --detach exclude each other: systemd keeps a command that stays")
     check_cluster(nodes, slots, this_machine())
-    text = unit(nodes, slots, None if directory is None else Path(directory), drain_secs)
+    text = unit(nodes, slots, None if directory is None else Path(directory), drain_secs, faults=not no_faults)
     show(as_json, {"unit": text}, text.rstrip())
 
 

@@ -32,7 +32,7 @@ def _inject_early() -> None:
             _inject(cluster)
             job.wait_until_ready(60)
             cluster.inject("stop", "node-1:6700")
-            cluster.inject("continue", "node-1:6700")
+            cluster.heal("node-1:6700")
             job.rebalance(workers=2, wait_secs=0)
             _inject(cluster)
             job.kill(0.0)

@@ -63,23 +63,26 @@ class Desk:
 class NimbusHere:
     """A Nimbus in this process, as its callers know it."""
 
-    def __init__(self, run_dir: RunDir, store: Store) -> None:
-        self._desk = Desk()
-        self._service = NimbusService(run_dir, store, self._desk, lambda _: None)  # type: ignore[arg-type]
+    def __init__(self, run_dir: RunDir, store: Store, *, faults_allowed: bool = True) -> None:
+        self.desk = Desk()
+        self._service = NimbusService(
+            run_dir, store, self.desk, lambda _: None, faults_allowed=faults_allowed  # type: ignore[arg-type]
+        )
         self.nimbus = self._service.nimbus
+        self.faults = self._service.faults
 
     @property
     def sent(self) -> list[tuple[str, Any]]:
         """Events, with whom they were for."""
-        return self._desk.sent
+        return self.desk.sent
 
     def call(self, method: str, request: msgspec.Struct) -> Any:
         """Its answer; an error is raised, as a client would."""
-        self._desk.caller = Incoming("client:test", "request", method, 1, msgspec.msgpack.encode(request), b"")
+        self.desk.caller = Incoming("client:test", "request", method, 1, msgspec.msgpack.encode(request), b"")
         self._service.serve()
-        if isinstance(self._desk.answer, Exception):
-            raise self._desk.answer
-        return self._desk.answer
+        if isinstance(self.desk.answer, Exception):
+            raise self.desk.answer
+        return self.desk.answer
 
     def tick(self) -> None:
         self._service.tick(time.monotonic())
@@ -118,7 +121,7 @@ def add_topology(run_dir: RunDir, store: Store, name: str, number: int, pid: int
 
 
 @contextmanager
-def nimbus_in(path: str | os.PathLike[str]) -> Iterator[NimbusHere]:
+def nimbus_in(path: str | os.PathLike[str], *, faults_allowed: bool = True) -> Iterator[NimbusHere]:
     """As `scheduler.nimbus.main` starts one."""
     run_dir = RunDir.open(path)
     lock = run_dir.lock()
@@ -126,7 +129,7 @@ def nimbus_in(path: str | os.PathLike[str]) -> Iterator[NimbusHere]:
         run_dir.key()
         check_store_is_there(run_dir)
         with Store(run_dir.nimbus_db) as store:
-            yield NimbusHere(run_dir, store)
+            yield NimbusHere(run_dir, store, faults_allowed=faults_allowed)
     finally:
         lock.release()
 

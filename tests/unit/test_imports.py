@@ -48,11 +48,14 @@ FOLDERS_MAY_IMPORT = {
         "faults": frozenset({"common"}),
         "records": frozenset({"common"}),
         "forking": frozenset({"common"}),
-        "nimbus": frozenset({"common", "records"}),
-        "supervisor": frozenset({"common", "forking", "records"}),
-        "worker": frozenset({"common", "records"}),
-        "client": frozenset({"common", "records"}),
-        "cluster": frozenset({"client", "common", "forking", "nimbus", "records", "supervisor"}),
+        "breaking": frozenset({"common", "faults"}),
+        "nimbus": frozenset({"breaking", "common", "faults", "records"}),
+        "supervisor": frozenset({"breaking", "common", "faults", "forking", "records"}),
+        "worker": frozenset({"breaking", "common", "faults", "records"}),
+        "client": frozenset({"breaking", "common", "faults", "records"}),
+        "cluster": frozenset({
+            "client", "common", "faults", "forking", "nimbus", "records", "supervisor",
+        }),
     },
 }
 # Decisions only: no socket and no process inside the engine.

@@ -15,13 +15,13 @@ import psutil
 import pytest
 import zmq
 
-from squall.engine.errors import ClusterError, UsageError
+from squall.engine.errors import ClusterError
 from squall.ipc.board import DEAD, READY, STARTING, STOPPED, Board, SlotCell
 from squall.ipc.rundir import RunDir
-from squall.scheduler.cluster.fault_injection import fault_signal, signal_worker
 from squall.scheduler.common import process
 from squall.scheduler.common.mark import signal_marked
 from squall.scheduler.common.messages import Assignment, TopologyRecord, WorkerBoot
+from squall.scheduler.nimbus.victims import living
 from squall.scheduler.records.worker_ledger import LedgerEntry, WorkerLedger
 from squall.scheduler.supervisor.worker_watch import WorkerWatch
 
@@ -97,20 +97,19 @@ def test_a_fault_for_a_worker_that_is_not_there_is_an_error(
     cell: SlotCell, says: str, group_signals: list[int]
 ) -> None:
     with pytest.raises(ClusterError, match=says):
-        signal_worker("node-1:6700", cell, signal.SIGUSR1)
+        living("node-1:6700", cell)
     assert group_signals == []
 
 
 def test_a_fault_reaches_the_worker_of_the_board(child: subprocess.Popen[bytes], tmp_path: Path) -> None:
     board = Board.create(str(tmp_path / "board"), 1, 1)
     board.set_slot(0, 1, READY, child.pid, process.start_time_ticks(child.pid))
-    signal_worker("node-1:6700", board.slot(0), fault_signal("kill"))
+    victim = living("node-1:6700", board.slot(0))
+    assert process.send_signal_proven(victim.pid, victim.started_ticks, signal.SIGKILL)
     assert child.wait() == -signal.SIGKILL
     with pytest.raises(ClusterError, match=DEAD_NOW):
-        signal_worker("node-1:6700", board.slot(0), fault_signal("kill"))
+        living("node-1:6700", board.slot(0))
     board.close()
-    with pytest.raises(UsageError, match="fault 'burn' is unknown; allowed: kill, stop, continue"):
-        fault_signal("burn")
 
 
 def test_the_start_time_of_a_worker_is_kept_while_it_is_watched(child: subprocess.Popen[bytes]) -> None:

@@ -192,3 +192,29 @@ def test_wrong_rule_is_refused(fields: tuple[str, float], message: str) -> None:
     with pytest.raises(UsageError) as caught:
         LinkRule(*fields)
     assert str(caught.value) == message
+
+
+def test_a_slow_link_holds_every_frame_for_its_time_in_order() -> None:
+    now = 1_000
+    shim = LinkShim([LinkRule("slow", 1.0, receiver=PEER, slow_ns=50)], 1, lambda: now)
+    sent = frames(3)
+    assert through(shim, sent[:2]) == []
+    assert shim.apply(2, DATA, sent[2]) == [sent[2]], "another link"
+    assert shim.take_due() == []
+    now += 40
+    assert through(shim, sent[2:]) == []
+    now += 10
+    assert shim.take_due() == [(PEER, sent[0]), (PEER, sent[1])]
+    now += 40
+    assert shim.take_due() == [(PEER, sent[2])]
+    assert shim.take_due() == []
+
+
+@pytest.mark.parametrize("action", ["delay", "reorder", "slow"])
+def test_what_is_held_back_leaves_when_the_rules_are_replaced(action: str) -> None:
+    shim = LinkShim([LinkRule(action, 1.0, slow_ns=10**15)], seed=1)
+    sent = frames(1)
+    assert through(shim, sent) == []
+    assert shim.replace([], seed=2) == [(PEER, sent[0])]
+    assert through(shim, sent) == sent
+    assert shim.replace([], seed=3) == []

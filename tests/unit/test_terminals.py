@@ -94,11 +94,19 @@ def status_of(text: str) -> dict[str, Any]:
         ],
         "given_up": [text], "errors": [],
         "deaths": [{"worker": text, "incarnation": 1, "reason": text, "rss_bytes": 1, "error": text}],
+        "faults": [fault_of(text)],
     }
 
 
+def fault_of(text: str) -> dict[str, Any]:
+    return {"id": 1, "kind": text, "targets": [text], "hits": text, "left_secs": 1.0, "params": {}, "probability": None}
+
+
 def cluster_of(text: str) -> dict[str, Any]:
-    return {"dir": text, "nodes": {text: [text]}, "gone": [text], "free_slots": [text], "topologies": {text: text}}
+    return {
+        "dir": text, "nodes": {text: [text]}, "gone": [text], "free_slots": [text], "topologies": {text: text},
+        "faults": [fault_of(text)],
+    }
 
 
 def progress_of(text: str) -> None:

@@ -1,0 +1,122 @@
+"""Finding the processes of a cluster that a fault is to hit.
+
+Guarantees: a worker is the process of which the status board says that it lives in the slot, a daemon one that carries
+the mark of the run directory; each with the start time that proves it. Who is not there now is an error that says why.
+
+Owner: Nimbus's loop.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable
+
+import psutil
+
+from squall.engine.errors import ClusterError, UsageError
+from squall.ipc.board import DEAD, STOPPED, SlotCell
+from squall.ipc.rundir import RunDir
+from squall.scheduler.common.mark import processes_of, runs
+from squall.scheduler.common.messages import Assignment, TopologyRecord
+from squall.scheduler.common.process import lives, start_time_ticks
+from squall.scheduler.faults.in_force import NIMBUS, Victim
+from squall.scheduler.nimbus.files import NimbusFiles
+
+KEEPER, SUPERVISOR, FORKING_PARENT = "keeper", "supervisor", "forking parent"
+_MODULES = {
+    KEEPER: "squall.scheduler.cluster.keeper_main",
+    SUPERVISOR: "squall.scheduler.supervisor.main",
+    FORKING_PARENT: "squall.scheduler.forking.parent",
+}
+"""What is in the command line of each; workers have that of the forking parent."""
+
+Topologies = Iterable[tuple[TopologyRecord, Assignment | None]]
+
+
+class Victims:
+    """Those of one run directory."""
+
+    def __init__(self, run_dir: RunDir, files: NimbusFiles, topologies: Callable[[], Topologies]) -> None:
+        self._run_dir = run_dir
+        self._files = files
+        self._topologies = topologies
+
+    def worker(self, name: str) -> Victim:
+        """The worker that lives in a slot now. ClusterError if none does, UsageError if no topology has the slot."""
+        known, unplaced = [], []
+        for record, assignment in self._topologies():
+            if assignment is None:
+                unplaced.append(record.name)
+                continue
+            for index, slot in enumerate(assignment.workers):
+                known.append(str(slot))
+                if str(slot) == name:
+                    with self._files.view(record, assignment) as view:
+                        return living(name, view.board.slot(index))
+        if unplaced:
+            raise ClusterError(
+                f"there is no worker {name!r} yet: topology {', '.join(unplaced)} has not been placed "
+                f"(job.wait_until_ready waits for it)"
+            )
+        raise UsageError(f"there is no worker {name!r:.80}; workers are {', '.join(known) or 'none'}")
+
+    def nimbus(self) -> Victim:
+        return _victim(NIMBUS, os.getpid())
+
+    def has_keeper(self) -> bool:
+        """Whether there is one now."""
+        return any(runs(process, _MODULES[KEEPER]) for process in processes_of(self._run_dir))
+
+    def keeper(self) -> Victim:
+        """ClusterError if there is none now."""
+        for process in processes_of(self._run_dir):
+            if runs(process, _MODULES[KEEPER]):
+                return _victim(KEEPER, process.pid)
+        raise ClusterError("the keeper is dead")
+
+    def supervisor(self, node: str) -> Victim:
+        """ClusterError if there is none now."""
+        for process in processes_of(self._run_dir):
+            if runs(process, _MODULES[SUPERVISOR]) and runs(process, node):
+                return _victim(f"{SUPERVISOR} {node}", process.pid)
+        raise ClusterError(f"the supervisor of {node} is dead, its replacement is not there yet")
+
+    def forking_parent(self, node: str) -> Victim:
+        """ClusterError if there is none now."""
+        supervisor, workers = self.supervisor(node), self._worker_pids()
+        for process in processes_of(self._run_dir):
+            is_one = runs(process, _MODULES[FORKING_PARENT]) and process.pid not in workers
+            if is_one and _parent(process) == supervisor.pid:
+                return _victim(f"{FORKING_PARENT} {node}", process.pid)
+        raise ClusterError(f"the forking parent of {node} is dead, its replacement is not there yet")
+
+    def _worker_pids(self) -> set[int]:
+        found = set()
+        for record, assignment in self._topologies():
+            if assignment is not None:
+                with self._files.view(record, assignment) as view:
+                    found |= {view.board.slot(index).pid for index in range(view.board.n_slots)}
+        return found
+
+
+def living(worker: str, cell: SlotCell) -> Victim:
+    """The worker of a slot, as its status board has it. ClusterError if none lives there now."""
+    if cell.state == STOPPED and cell.pid:
+        raise ClusterError(f"worker {worker} has been stopped")
+    if cell.state != DEAD and not cell.pid:
+        raise ClusterError(f"worker {worker} has not been started yet (job.wait_until_ready waits for it)")
+    if cell.state == DEAD or not lives(cell.pid, cell.started_ticks):
+        raise ClusterError(f"worker {worker} is dead, its replacement is not there yet")
+    return Victim(worker, cell.pid, cell.started_ticks, cell.incarnation)
+
+
+def _victim(name: str, pid: int) -> Victim:
+    return Victim(name, pid, start_time_ticks(pid))
+
+
+def _parent(process: psutil.Process) -> int:
+    """0 if it has ended."""
+    try:
+        return process.ppid()
+    except psutil.Error:
+        return 0

@@ -1,0 +1,253 @@
+"""What a worker breaks on purpose: its links, its tasks, itself.
+
+Guarantees
+    * Without faults this costs one comparison of two integers in a look that is made every few milliseconds.
+    * Each fault ends at its time, whether or not anybody lives who would say so.
+    * What a worker may die of is on record before it happens.
+
+Relies on: Nimbus counting on the board how often it has written the file (`ipc.board.HEADER_FAULTS`).
+
+Thread: the worker's loop. What stands before a task is called by the task's own, where it has one.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import random
+import re
+import threading
+import time
+from collections.abc import Callable
+
+from squall.engine.api.tuple import Tuple
+from squall.engine.core.tampering import Before, tamper
+from squall.engine.core.worker_core import WorkerCore
+from squall.engine.errors import ClusterError
+from squall.engine.foreign.plain_text import plain
+from squall.ipc.board import HEADER_FAULTS, Board
+from squall.ipc.data_plane import DataPlane
+from squall.ipc.rundir import RunDir
+from squall.ipc.shim import DELAY, DROP, SLOW, LinkRule
+from squall.scheduler.breaking.fault_record import note_hit
+from squall.scheduler.breaking.faults_file import read_faults
+from squall.scheduler.common.messages import WorkerBoot
+from squall.scheduler.faults.in_force import FaultInForce
+
+_HANG_LOOK_SECS = 0.005
+_ALL_FRAMES = "all"
+
+
+class InjectedFault(Exception):
+    """What a task raises because somebody wanted to see what happens then."""
+
+
+class WorkerFaults:
+    """Those of one worker."""
+
+    def __init__(
+        self, run_dir: RunDir, boot: WorkerBoot, board: Board, plane: DataPlane, core: WorkerCore,
+        rules: list[LinkRule], tell: Callable[[str], None],
+    ) -> None:
+        """`rules`: how its links are broken from the start to the end; `tell` writes a line to the worker's log."""
+        self._tell = tell
+        self._run_dir = run_dir
+        self._boot = boot
+        self._me = f"{boot.node}:{boot.port}"
+        self._peers = [str(slot) for slot in boot.assignment.workers]
+        self._words = board.words
+        self._plane = plane
+        self._core = core
+        self._rules = rules
+        self._loop = threading.get_ident()
+        self._seen = -1
+        self._known: list[FaultInForce] = []
+        """Of the file, what concerns this worker."""
+        self._active: dict[int, FaultInForce] = {}
+        self._tampered: set[int] = set()
+        self._next_secs: float | None = None
+        """When one begins or ends."""
+
+    def look(self) -> None:
+        """Follow what has changed, in the file or by the clock."""
+        if self._words[HEADER_FAULTS] != self._seen:
+            self._read()
+        elif self._next_secs is not None:
+            now = time.monotonic()
+            if now >= self._next_secs:
+                self._follow(now)
+            self._plane.send_due()
+
+    def _read(self) -> None:
+        # The word first: a file that is written meanwhile is read again.
+        seen = self._words[HEADER_FAULTS]
+        try:
+            faults = read_faults(self._run_dir)
+        except ClusterError as error:
+            self._tell(f"{self._me}: {plain(error)}")
+        else:
+            self._known = [fault for fault in faults if self._concerns(fault)]
+        self._seen = seen
+        self._follow(time.monotonic())
+
+    def _concerns(self, fault: FaultInForce) -> bool:
+        if fault.topology_id:
+            return fault.topology_id == self._boot.topology.id
+        if fault.links:
+            return any(fault.breaks(self._me, peer) for peer in self._peers)
+        me = self._me, self._boot.incarnation
+        return not fault.carrier and any((victim.name, victim.incarnation) == me for victim in fault.victims)
+
+    def _follow(self, now: float) -> None:
+        """Have exactly those carried out that are in force."""
+        active = {fault.id: fault for fault in self._known if fault.is_in_force(now)}
+        began = [fault for fault in active.values() if fault.id not in self._active]
+        changed = active.keys() != self._active.keys()
+        self._active = active
+        self._next_secs = min((fault.ends_secs for fault in active.values()), default=None)
+        if changed:
+            self._break_links()
+            self._tamper()
+        for fault in began:
+            if fault.victims:
+                self._strike(fault)
+
+    # ---- links ----
+
+    def _break_links(self) -> None:
+        rules = [*self._rules]
+        seed = 0
+        for fault in self._active.values():
+            for slot, peer in enumerate(self._peers):
+                if peer != self._me and fault.breaks(self._me, peer):
+                    rules.append(_rule(fault, slot))
+                    seed ^= fault.seed
+        self._plane.break_links(rules, seed * 1009 + self._boot.slot_index)
+
+    # ---- tasks ----
+
+    def _tamper(self) -> None:
+        by_task: dict[int, list[FaultInForce]] = {}
+        for fault in self._active.values():
+            for task in fault.tasks:
+                by_task.setdefault(task, []).append(fault)
+        for task in self._tampered - by_task.keys():
+            tamper(self._core, task, None)
+        self._tampered = {
+            task for task, faults in by_task.items() if tamper(self._core, task, self._before(task, faults))
+        }
+
+    def _before(self, task: int, faults: list[FaultInForce]) -> Before:
+        harms = [self._harm(fault, random.Random(f"{fault.seed} {task} {self._boot.incarnation}")) for fault in faults]
+
+        def before(tup: Tuple | None) -> None:
+            for harm in harms:
+                harm(tup)
+
+        return before
+
+    def _harm(self, fault: FaultInForce, rng: random.Random) -> Before:
+        """What a fault does before a tuple."""
+        does = self._deed(fault)
+        if fault.kind == "poison":
+            is_poison = _poison(fault)
+
+            def poisoned(tup: Tuple | None) -> None:
+                if tup is not None and self._is_on(fault) and is_poison(tup):
+                    does()
+
+            return poisoned
+        chance = 1.0 if fault.probability is None else fault.probability
+
+        def harm(tup: Tuple | None) -> None:
+            if (chance >= 1.0 or rng.random() < chance) and self._is_on(fault):
+                does()
+
+        return harm
+
+    def _deed(self, fault: FaultInForce) -> Callable[[], None]:
+        match fault.params.get("does", fault.kind):
+            case "exception":
+                return lambda: self._raise(fault)
+            case "hang":
+                return lambda: self._hang(fault)
+            case "exit":
+                return lambda: self._exit(fault)
+            case "segfault":
+                return lambda: self._segfault(fault)
+            case _:
+                secs = float(fault.params["ms"]) / 1000
+                return lambda: time.sleep(secs)
+
+    def _is_on(self, fault: FaultInForce) -> bool:
+        """Whether it still is: one slice of a batch may outlast it."""
+        return fault.id in self._active and time.monotonic() < fault.ends_secs
+
+    def _raise(self, fault: FaultInForce) -> None:
+        self._note_hit(fault)
+        raise InjectedFault(f"fault {fault.id} of kind {fault.kind}")
+
+    def _hang(self, fault: FaultInForce) -> None:
+        self._note_hit(fault)
+        while self._is_on(fault):
+            time.sleep(_HANG_LOOK_SECS)
+            if threading.get_ident() == self._loop:
+                # Nobody else would see that it is healed.
+                self.look()
+
+    # ---- the worker itself ----
+
+    def _strike(self, fault: FaultInForce) -> None:
+        match fault.kind:
+            case "exit":
+                self._exit(fault)
+            case "segfault":
+                self._segfault(fault)
+
+    def _exit(self, fault: FaultInForce) -> None:
+        self._note_hit(fault)
+        os._exit(int(fault.params.get("status", 0)))
+
+    def _segfault(self, fault: FaultInForce) -> None:
+        self._note_hit(fault)
+        ctypes.string_at(0)
+
+    def _note_hit(self, fault: FaultInForce) -> None:
+        try:
+            note_hit(self._run_dir, fault, self._me, os.getpid(), self._boot.incarnation, time.monotonic())
+        except OSError as error:
+            # Somebody will wonder what it died of.
+            self._tell(f"{self._me}: fault {fault.id} is not on record: {plain(error)}")
+
+
+def _rule(fault: FaultInForce, receiver: int) -> LinkRule:
+    """What a fault makes of the frames to one peer."""
+    frames = fault.params.get("frames", _ALL_FRAMES)
+    kind = None if frames == _ALL_FRAMES else str(frames)
+    chance = 1.0 if fault.probability is None else fault.probability
+    match fault.kind:
+        case "partition":
+            return LinkRule(DROP, 1.0, kind, receiver)
+        case "slow-link":
+            return LinkRule(SLOW, 1.0, kind, receiver, slow_ns=round(float(fault.params["ms"]) * 1e6))
+        case "delay":
+            return LinkRule(DELAY, chance, kind, receiver, delay_frames=int(fault.params["by"]))
+        case action:
+            return LinkRule(action, chance, kind, receiver)
+
+
+def _poison(fault: FaultInForce) -> Callable[[Tuple], bool]:
+    """Whether a tuple is what the fault means."""
+    name, params = str(fault.params["field"]), fault.params
+    pattern = re.compile(str(params["matches"])) if "matches" in params else None
+
+    def is_poison(tup: Tuple) -> bool:
+        if name not in tup.fields:
+            return False
+        value = tup[name]
+        if pattern is not None:
+            return isinstance(value, str) and pattern.search(value) is not None
+        # Users' objects are not asked whether they are equal to anything.
+        return type(value) in (int, float, str, bool) and bool(value == params["equals"])
+
+    return is_poison

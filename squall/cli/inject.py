@@ -1,0 +1,51 @@
+"""`squall inject` and `squall heal`: break something in a running cluster, and mend it."""
+
+from __future__ import annotations
+
+import click
+
+from squall.cli.fault_text import documents, who
+from squall.cli.standing import directory_option, json_option, nimbus_of, show
+from squall.engine.foreign.plain_text import plain
+from squall.engine.plural import plural
+from squall.scheduler.client.healing import heal
+from squall.scheduler.faults.sentence import parse
+
+
+@click.command("inject")
+@click.argument("fault")
+@click.argument("words", nargs=-1, metavar="[TARGET]... [NAME=VALUE]...")
+@click.option("--for", "duration", metavar="TIME", help="How long it lasts: 500ms, 3s, 2m (see squall faults).")
+@directory_option
+@json_option
+def inject_command(
+    fault: str, words: tuple[str, ...], duration: str | None, directory: str | None, as_json: bool
+) -> None:
+    """Break something in a running cluster on purpose, now. `squall faults` lists what can be broken.
+
+    TARGET is a worker (node-1:6700), a component (count), a task (count[0]), a node (node-1), nimbus, keeper,
+    supervisor NODE or forking-parent NODE; `random worker` draws one. What lasts ends by itself, or by squall heal.
+    """
+    sentence = " ".join([fault, *words, *(("for", duration) if duration is not None else ())])
+    meant = parse(sentence)
+    with nimbus_of(directory) as (_, client):
+        begun = client.inject(meant)
+    lasts = max((one.ends_secs - one.began_secs for one in begun), default=0.0)
+    text = f"{meant.kind}: {who(begun)}"
+    if lasts:
+        by_default = "" if meant.for_secs is not None else " (its default: --for says another time)"
+        text += f", for {lasts:g} s{by_default}; squall heal ends it"
+    show(as_json, {"kind": meant.kind, "lasts_secs": lasts, "faults": documents(begun)}, plain(text))
+
+
+@click.command("heal")
+@click.argument("targets", nargs=-1, metavar="[TARGET]...")
+@directory_option
+@json_option
+def heal_command(targets: tuple[str, ...], directory: str | None, as_json: bool) -> None:
+    """End every fault that is in force; with TARGETs those that were begun with just these."""
+    with nimbus_of(directory) as (_, client):
+        ended = heal(client, targets)
+    kinds = ", ".join(dict.fromkeys(fault.kind for fault in ended))
+    text = f"healed: {plural(len(ended), 'fault')}, {kinds}" if ended else "nothing was broken on purpose"
+    show(as_json, {"faults": documents(ended)}, text)

@@ -1,0 +1,232 @@
+"""What Nimbus does with a fault: refused in one line, or on record, in the file, and known to who carries it out."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from squall.engine.errors import ClusterError, UsageError
+from squall.ipc.board import HEADER_FAULTS, READY, Board
+from squall.ipc.rundir import RunDir
+from squall.scheduler.breaking.fault_record import read_record
+from squall.scheduler.breaking.faults_file import KEPT_SECS, faults_now, read_faults, write_faults
+from squall.scheduler.common import process
+from squall.scheduler.common.messages import FaultsChanged, HealFaults, InjectFault, RegisterSupervisor, TopologyRecord
+from squall.scheduler.faults.in_force import WORKERS, FaultInForce, Victim
+from squall.scheduler.nimbus.store import Store
+from tests.unit.run_dirs import NimbusHere, add_topology, nimbus_in
+
+
+@pytest.fixture
+def child() -> Iterator[subprocess.Popen[bytes]]:
+    made = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    yield made
+    made.kill()
+    made.wait()
+    assert made.stdin is not None
+    made.stdin.close()
+
+
+@pytest.fixture
+def topology(run_dir: RunDir, child: subprocess.Popen[bytes]) -> TopologyRecord:
+    """Its one worker is the child."""
+    with Store(run_dir.nimbus_db) as store:
+        made = add_topology(run_dir, store, "one", 1)
+    board = Board.attach(str(run_dir.board(made.id)))
+    board.set_slot(0, 2, READY, child.pid, process.start_time_ticks(child.pid))
+    board.close()
+    return made
+
+
+@pytest.fixture
+def nimbus(run_dir: RunDir, topology: TopologyRecord) -> Iterator[NimbusHere]:
+    with nimbus_in(run_dir.path) as service:
+        service.call("register_supervisor", RegisterSupervisor("node-1", [6700], 1, {6700: topology.id}))
+        service.sent.clear()
+        yield service
+
+
+def inject(nimbus: NimbusHere, kind: str, *targets: str, **other: Any) -> list[dict[str, Any]]:
+    told = nimbus.call("inject", InjectFault({"kind": kind, "targets": list(targets), **other}))
+    faults: list[dict[str, Any]] = told.faults
+    return faults
+
+
+def word(run_dir: RunDir, topology: TopologyRecord) -> int:
+    board = Board.attach(str(run_dir.board(topology.id)))
+    try:
+        return board.words[HEADER_FAULTS]
+    finally:
+        board.close()
+
+
+def events(run_dir: RunDir) -> list[tuple[str, int, str]]:
+    return [(event["event"], event["id"], event["kind"]) for event in read_record(run_dir)]
+
+
+def test_a_kill_is_on_record_with_whom_it_hits(
+    nimbus: NimbusHere, run_dir: RunDir, child: subprocess.Popen[bytes]
+) -> None:
+    [told] = inject(nimbus, "kill", "node-1:6700")
+    assert child.wait(10) == -9
+    begin, end = read_record(run_dir)
+    assert begin["event"] == "begin"
+    assert begin["victims"] == told["victims"]
+    assert [(victim["name"], victim["pid"], victim["incarnation"]) for victim in begin["victims"]] == [
+        ("node-1:6700", child.pid, 2)
+    ]
+    assert (end["event"], end["healed"]) == ("end", False)
+    assert read_faults(run_dir) == [], "what is over at once is not in force"
+    with pytest.raises(ClusterError, match="worker node-1:6700 is dead, its replacement is not there yet"):
+        inject(nimbus, "kill", "node-1:6700")
+
+
+def test_a_stop_is_the_supervisors(nimbus: NimbusHere, run_dir: RunDir, child: subprocess.Popen[bytes]) -> None:
+    [told] = inject(nimbus, "stop", "node-1:6700")
+    assert told["carrier"] == "node-1"
+    assert told["ends_secs"] - told["began_secs"] == pytest.approx(3.0), "the catalogue's default"
+    assert ("supervisor:node-1", FaultsChanged()) in nimbus.sent
+    assert [fault.id for fault in faults_now(run_dir, time.monotonic())] == [told["id"]]
+    assert not process.is_stopped(child.pid), "nobody has read the file"
+
+
+def test_workers_are_told_by_a_word(nimbus: NimbusHere, run_dir: RunDir, topology: TopologyRecord) -> None:
+    before = word(run_dir, topology)
+    [told] = inject(nimbus, "slow", "numbers", params={"ms": 3}, for_secs=4.0)
+    assert word(run_dir, topology) == before + 1
+    assert (told["carrier"], told["topology_id"], told["tasks"]) == (WORKERS, topology.id, [1])
+    [links] = inject(nimbus, "drop", probability=0.1)
+    assert links["id"] == told["id"] + 1
+    assert word(run_dir, topology) == before + 2
+    nimbus.call("heal", HealFaults())
+    assert word(run_dir, topology) == before + 3
+
+
+def test_to_heal_is_to_end_now(nimbus: NimbusHere, run_dir: RunDir) -> None:
+    inject(nimbus, "slow", "numbers")
+    inject(nimbus, "stop", "node-1:6700")
+    assert [fault["kind"] for fault in nimbus.call("heal", HealFaults(["node-1:6700"])).faults] == ["stop"]
+    assert [fault.kind for fault in faults_now(run_dir, time.monotonic())] == ["slow"]
+    assert [fault["kind"] for fault in nimbus.call("heal", HealFaults()).faults] == ["slow"]
+    assert nimbus.call("heal", HealFaults()).faults == []
+    assert faults_now(run_dir, time.monotonic()) == []
+    assert events(run_dir)[2:] == [("end", 2, "stop"), ("end", 1, "slow")]
+
+
+def test_ends_are_noted_once_and_forgotten_later(nimbus: NimbusHere, run_dir: RunDir) -> None:
+    [told] = inject(nimbus, "slow", "numbers")
+    faults = nimbus.faults
+    assert faults.next_deadline(told["began_secs"]) == told["ends_secs"]
+    faults.tick(told["ends_secs"])
+    faults.tick(told["ends_secs"] + 1)
+    assert events(run_dir) == [("begin", 1, "slow"), ("end", 1, "slow")]
+    assert read_faults(run_dir) != [], "a supervisor that was away may still have to undo it"
+    faults.tick(told["ends_secs"] + KEPT_SECS)
+    assert not run_dir.faults_in_force.exists()
+    assert faults.next_deadline(told["ends_secs"] + KEPT_SECS) is None
+
+
+def test_the_next_nimbus_goes_on_with_what_is_there(run_dir: RunDir, topology: TopologyRecord) -> None:
+    with nimbus_in(run_dir.path) as first:
+        first.call("register_supervisor", RegisterSupervisor("node-1", [6700], 1, {6700: topology.id}))
+        [told] = inject(first, "slow", "numbers")
+    with nimbus_in(run_dir.path) as second:
+        assert second.faults.next_deadline(told["began_secs"]) == told["ends_secs"]
+        second.call("register_supervisor", RegisterSupervisor("node-1", [6700], 1, {6700: topology.id}))
+        [other] = inject(second, "slow", "numbers")
+        assert other["id"] == told["id"] + 1
+        assert len(second.call("heal", HealFaults()).faults) == 2
+
+
+@pytest.mark.parametrize("text", [b"", b"{", b"[1]", b'[{"id": "x"}]', b"\xff"])
+def test_a_damaged_file_keeps_nobody_from_starting(run_dir: RunDir, topology: TopologyRecord, text: bytes) -> None:
+    run_dir.faults_in_force.write_bytes(text)
+    with pytest.raises(ClusterError, match="is damaged"):
+        read_faults(run_dir)
+    with nimbus_in(run_dir.path) as nimbus:
+        nimbus.call("register_supervisor", RegisterSupervisor("node-1", [6700], 1, {6700: topology.id}))
+        inject(nimbus, "slow", "numbers")
+        assert len(read_faults(run_dir)) == 1
+
+
+def test_an_entry_from_before_a_restart_of_the_machine_is_not_in_force(run_dir: RunDir) -> None:
+    now = time.monotonic()
+    write_faults(run_dir, [FaultInForce(1, "slow", [], now + 1e6, now + 1e6 + 10)])
+    assert faults_now(run_dir, now) == []
+
+
+@pytest.mark.parametrize(
+    ("asked", "says"),
+    [
+        ({"kind": "burn"}, "fault 'burn' is unknown"),
+        ({"kind": "kill"}, "kill needs a target"),
+        ({"kind": "kill", "targets": ["node-9:6700"]}, "there is no worker, node or component 'node-9:6700'"),
+        ({"kind": "slow", "targets": ["nosuch"]}, "no worker, node or component 'nosuch'; components are numbers"),
+        ({"kind": "slow", "targets": ["numbers[7]"]}, r"there is no task numbers\[7\]"),
+        ({"kind": "kill", "targets": ["keeper"]}, "there is no keeper"),
+        ({"kind": "slow", "targets": ["numbers"], "params": {"ms": -1}}, "ms is -1; allowed: a number from"),
+        ({"kind": "slow", "targets": ["numbers"], "params": {"mss": 1}}, "slow has no parameter 'mss'"),
+        ({"kind": "kill", "targets": ["numbers"], "when": {"after_secs": 3}}, "for later and again there are"),
+        ({"kind": "kill", "targets": ["numbers"], "for_secs": 3}, "for"),
+        ({"kind": "stop", "targets": ["numbers"], "probability": 0.5}, "probability"),
+        ({"kind": "bad-code"}, "cannot be injected into a cluster that runs"),
+        ({"nokind": 1}, "no kind"),
+    ],
+)
+def test_what_makes_no_sense_is_refused_in_one_line(
+    nimbus: NimbusHere, run_dir: RunDir, child: subprocess.Popen[bytes], asked: dict[str, Any], says: str
+) -> None:
+    with pytest.raises(UsageError, match=says) as refusal:
+        nimbus.call("inject", InjectFault(asked))
+    assert "\n" not in str(refusal.value)
+    assert read_record(run_dir) == []
+    assert child.poll() is None
+
+
+def test_no_faults_means_none(run_dir: RunDir, topology: TopologyRecord, child: subprocess.Popen[bytes]) -> None:
+    with nimbus_in(run_dir.path, faults_allowed=False) as nimbus, pytest.raises(UsageError, match="--no-faults"):
+        inject(nimbus, "kill", "node-1:6700")
+    assert child.poll() is None
+
+
+def test_what_cannot_be_put_on_record_is_not_begun(
+    nimbus: NimbusHere, run_dir: RunDir, child: subprocess.Popen[bytes]
+) -> None:
+    run_dir.fault_record.mkdir()
+    with pytest.raises(ClusterError, match="kill is not begun"):
+        inject(nimbus, "kill", "node-1:6700")
+    assert child.poll() is None
+
+
+def test_nimbus_is_killed_after_it_has_answered(nimbus: NimbusHere, monkeypatch: pytest.MonkeyPatch) -> None:
+    signalled: list[int] = []
+    monkeypatch.setattr(process, "send_signal_proven", lambda pid, ticks, signum: signalled.append(pid) or True)
+    [told] = inject(nimbus, "kill", "nimbus")
+    assert signalled == []
+    nimbus.faults.tick(told["began_secs"] + 0.2)
+    assert signalled == [os.getpid()]
+
+
+def test_a_supervisor_that_is_not_there_stops_nobody(
+    nimbus: NimbusHere, run_dir: RunDir, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(nimbus.desk, "send_event", lambda peer, event: False)
+    with pytest.raises(ClusterError, match="the supervisor of node-1 is not connected: nobody can carry out stop"):
+        inject(nimbus, "stop", "node-1:6700")
+    assert faults_now(run_dir, time.monotonic()) == []
+
+
+def test_a_victim_is_a_worker_by_name_pid_and_start(nimbus: NimbusHere, child: subprocess.Popen[bytes]) -> None:
+    [told] = inject(nimbus, "exit", "numbers[0]", params={"status": 3})
+    assert told["carrier"] == WORKERS
+    started = process.start_time_ticks(child.pid)
+    assert told["victims"] == [
+        {"name": "node-1:6700", "pid": child.pid, "started_ticks": started, "incarnation": 2, "limit_before": None}
+    ]
+    assert Victim("node-1:6700", child.pid, started, 2) == Victim(**told["victims"][0])

@@ -1,0 +1,83 @@
+"""Tasks that are tampered with: what is called before their code, and that they are as before when they are let be."""
+
+from __future__ import annotations
+
+import pytest
+
+from squall.engine.api.tuple import Tuple
+from squall.engine.core.executor import TaskCrashed
+from squall.engine.core.tampering import tamper
+from tests.unit.lab import Lab, forwards, forwards_plain
+from tests.unit.rig import Does, DoesBasic
+
+R1, R2 = 1 << 16, 2 << 16
+E1, E2 = 0x1111, 0x2222
+
+
+@pytest.fixture(params=["basic", "plain"])
+def lab(request: pytest.FixtureRequest) -> Lab:
+    return Lab(DoesBasic(forwards) if request.param == "basic" else Does(forwards_plain))
+
+
+def test_each_tuple_passes_by_before_it_is_executed(lab: Lab) -> None:
+    seen = []
+
+    def before(tup: Tuple | None) -> None:
+        assert tup is not None
+        assert len(lab.user("bolt-2").kept) <= len(seen)
+        seen.append(tup[0])
+
+    assert tamper(lab.core, lab.at, before)
+    lab.tree(R1, E1)
+    lab.receive("ab", (R1, E1, 2))
+    assert seen == ["a", "b"]
+    assert [tup[0] for tup in lab.user("bolt-2").kept] == ["a", "b"]
+
+
+def test_what_is_raised_before_is_the_tasks_own_doing(lab: Lab) -> None:
+    def before(tup: Tuple | None) -> None:
+        raise ValueError("on purpose")
+
+    tamper(lab.core, lab.at, before)
+    lab.tree(R1, E1)
+    with pytest.raises(TaskCrashed, match=r"bolt-1\[\d+\] raised ValueError: on purpose in execute"):
+        lab.receive("a", (R1, E1, 1))
+
+
+def test_let_be_it_is_as_before(lab: Lab) -> None:
+    task = lab.core.bolt_tasks[lab.at]
+    genuine = task.execute
+    tamper(lab.core, lab.at, lambda tup: None)
+    tamper(lab.core, lab.at, lambda tup: None)
+    assert task.execute is not genuine
+    tamper(lab.core, lab.at, None)
+    assert task.execute is genuine
+    lab.tree(R2, E2)
+    lab.receive("a", (R2, E2, 1))
+    lab.finish()
+    assert lab.spout.acked == [R2]
+
+
+def test_a_task_that_was_quick_is_tried_with_one_tuple(lab: Lab) -> None:
+    task = lab.core.bolt_tasks[lab.at]
+    task.slice_rows = 1000
+    tamper(lab.core, lab.at, lambda tup: None)
+    assert task.slice_rows == 1
+
+
+def test_a_spout_is_asked_after_it(lab: Lab) -> None:
+    asked = []
+    lab.spout = lab.user("spout")
+    assert tamper(lab.core, lab.source, asked.append)
+    lab.core.set_active(True)
+    lab.core.run_spouts()
+    assert asked
+    assert set(asked) == {None}
+    tamper(lab.core, lab.source, None)
+    asked.clear()
+    lab.core.run_spouts()
+    assert asked == []
+
+
+def test_tasks_of_other_workers_are_not_here(lab: Lab) -> None:
+    assert not tamper(lab.core, 999, lambda tup: None)
