@@ -13,7 +13,7 @@ A run is a directory of `source-*` and `sink-*` files of lines, JSON arrays that
 
     ["emit", key, digest, ns, name]   a spout emits a message         ["fail", key, ns, reason]   it failed
     ["ack", key, ns]                  it was told that it is done     ["dead", key, ns, reason]   it was given up
-    ["loose", stream, ns]             it emits without a message id
+    ["loose", spout, ns]              it emits without a message id
     ["in", label, [key, ...], digest, ns]   a sink receives a record that stems from these messages
 
 What a sink should receive of a message is learned from runs without faults, for each way into a sink (`label`): the
@@ -73,8 +73,8 @@ class Run:
     strangers: list[tuple[str, str]] = field(default_factory=list)
     """(way into a sink, key) of records whose message no spout emitted."""
     labels: set[str] = field(default_factory=set)
-    loose: int = 0
-    """Emits without a message id."""
+    loose: Counter[str] = field(default_factory=Counter)
+    """Spout -> emits without a message id."""
     joined: set[str] = field(default_factory=set)
     """Ways into a sink with records that stem from several messages."""
     of_no_message: Counter[str] = field(default_factory=Counter)
@@ -118,7 +118,7 @@ def read_run(directory: str | Path) -> Run:
 def _take_source(run: Run, record: list[Any]) -> None:
     what = record[0]
     if what == "loose":
-        run.loose += 1
+        run.loose[record[1]] += 1
         return
     message = run.messages.get(record[1])
     if message is None:
@@ -158,12 +158,9 @@ class Law:
     label: str
     asks: str
     expected: dict[str, Counter[str]] = field(default_factory=dict)
-    """Message's key -> digests and how often, as the runs without faults had them."""
+    """Message's key -> digests and how often, as runs without faults had them; once "" where only presence is asked."""
     others: int = 0
     """At least so many records of a message that those runs did not have."""
-
-    def wanted(self, key: str) -> Counter[str] | None:
-        return self.expected.get(key)
 
 
 def same_as_source(label: str, run: Run) -> Law:
@@ -193,7 +190,9 @@ def _learn_one(label: str, references: Sequence[Run]) -> Law:
         return Law(label, COUNT if any(strange) else VALUES, expected, fewest)
     if compared and _agree(whole, Counter.total):
         return Law(label, COUNT, expected, fewest)
-    return Law(label, PRESENCE if fewest else NOTHING, {}, min(1, fewest))
+    some = Counter({"": 1})
+    present = {key: some for key, counters in whole.items() if all(counter.total() for counter in counters)}
+    return Law(label, PRESENCE if present else NOTHING, present, min(1, fewest))
 
 
 def _agree(seen: Mapping[str, Sequence[Counter[str]]], of: Callable[[Counter[str]], Any]) -> bool:
@@ -287,43 +286,35 @@ def _judge_records(key: str, message: Message, law: Law, verdict: Verdict) -> No
     name = message.name or key
     records = message.received.get(law.label, [])
     got = Counter(digest for digest, _ in records)
-    wanted = law.wanted(key)
+    wanted = law.expected.get(key)
+    least = law.others if wanted is None else wanted.total()
+    exact = law.asks == VALUES and wanted is not None
+    missing = (wanted - got).total() if exact and wanted is not None else max(0, least - got.total())
+    if exact and wanted is not None and (strange := sum(got[digest] for digest in got.keys() - wanted.keys())):
+        kind = ALTERED if missing else INVENTED
+        verdict.find(kind, name, f"{law.label} received values of it that it has not without faults")
+        missing = max(0, missing - strange)
     if law.asks in (VALUES, COUNT) and wanted is not None:
-        total = wanted.total()
-        surplus = got - wanted if law.asks == VALUES else Counter()
-        strange = {digest: count for digest, count in surplus.items() if digest not in wanted}
-        missing = (wanted - got).total() if law.asks == VALUES else max(0, total - got.total())
-        if strange:
-            kind = ALTERED if missing else INVENTED
-            verdict.find(kind, name, f"{law.label} received values of it that it has not without faults")
-            missing = max(0, missing - sum(strange.values()))
-        if got.total() > total * message.emits:
-            said = f"{law.label} received {got.total()} records of {message.emits} emits, {total} each without faults"
+        if got.total() > least * message.emits:
+            said = f"{law.label} received {got.total()} records of {message.emits} emits, {least} each without faults"
             verdict.find(REPEATED, name, said)
         else:
-            verdict.duplicates += max(0, got.total() - total)
-    else:
-        missing = max(0, law.others - got.total())
+            verdict.duplicates += max(0, got.total() - least)
     if message.acked_ns is None:
         return
+    in_time = Counter(digest for digest, at_ns in records if at_ns <= message.acked_ns)
+    late = (wanted & got) - in_time if exact and wanted is not None else Counter({"": least - in_time.total()})
     if missing:
         verdict.find(LOST, name, f"it was acked, and {law.label} lacks {missing} of its records")
-        return
-    in_time = Counter(digest for digest, at_ns in records if at_ns <= message.acked_ns)
-    if law.asks == VALUES and wanted is not None:
-        late = (wanted & got) - in_time
-    else:
-        least = wanted.total() if wanted is not None and law.asks == COUNT else law.others
-        late = Counter({"": max(0, least - in_time.total())})
-    if late.total():
-        verdict.find(EARLY, name, f"it was acked before {law.label} had {late.total()} of its records")
+    elif (count := sum(late.values())) > 0:
+        verdict.find(EARLY, name, f"it was acked before {law.label} had {count} of its records")
 
 
 def _say_limits(run: Run, laws: Sequence[Law], verdict: Verdict) -> None:
     weaker = {
         COUNT: "its values differ between runs without faults: only their number is compared",
-        PRESENCE: "how many there are differs between runs without faults: only that each message arrived is checked",
-        NOTHING: "not every message arrives there without faults: nothing is checked but that none is invented",
+        PRESENCE: "their number differs between runs without faults: only that each message arrives is checked",
+        NOTHING: "no message arrives there in every run without faults: nothing is asked of it",
     }
     for law in laws:
         verdict.asked[law.label] = law.asks
@@ -334,8 +325,9 @@ def _say_limits(run: Run, laws: Sequence[Law], verdict: Verdict) -> None:
     for label, count in sorted(run.of_no_message.items()):
         said = f"{label}: {count} tuples stem from no message (not anchored): nothing is promised of them"
         verdict.not_shown.append(said)
-    if run.loose:
-        verdict.not_shown.append(f"{run.loose} tuples were emitted without a message id: nothing is promised of them")
+    for spout, count in sorted(run.loose.items()):
+        said = f"{spout}: {count} tuples were emitted without a message id: nothing is promised of them"
+        verdict.not_shown.append(said)
     if not laws:
         verdict.not_shown.append("no sink received anything without faults: only acks were checked")
 

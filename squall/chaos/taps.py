@@ -19,6 +19,7 @@ import tempfile
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 from squall.chaos.line_log import LineLog, digest
@@ -36,6 +37,8 @@ STEMS_FROM = "squall_stems_from"
 """The taps' own field: keys of messages. One key alone, or a tuple of several."""
 Keys = str | tuple[str, ...]
 _NAME_CHARACTERS = 80
+_LET_GO, _LOOK_SECS = "let-go", 0.05
+"""A file in the taps' directory, and how often a paced spout looks for it."""
 
 
 @dataclass(frozen=True)
@@ -46,7 +49,7 @@ class Tapping:
     """Where they write."""
     sinks: tuple[str, ...]
     rates: Mapping[str, float] | None = None
-    """Spout -> at most so many emits per second and task; None: as fast as it can."""
+    """Spout -> at most so many emits per second and task, until `let_go`; None: as fast as it can."""
     fail_every: int = 0
     """Tell spouts that one message in so many failed when it was acked first: nothing is wrong, but it comes again."""
 
@@ -58,6 +61,11 @@ def tap(topology: Topology, tapping: Tapping) -> Topology:
             bolts = ", ".join(spec.id for spec in topology.components.values() if not spec.is_spout)
             raise UsageError(f"sink {sink!r} is no bolt of this topology; its bolts: {bolts or 'none'}")
     return Topology({name: _tapped(spec, tapping) for name, spec in topology.components.items()})
+
+
+def let_go(tapping: Tapping) -> None:
+    """Have paced spouts emit as fast as they can from now on."""
+    (Path(tapping.directory) / _LET_GO).touch()
 
 
 def sinks_of(topology: Topology) -> tuple[str, ...]:
@@ -127,15 +135,24 @@ class TappedSpout(Spout):
         self._out = _TappedSpoutCollector(collector, self._log, self._component, index)
         rates = self._tapping.rates
         self._rate = None if rates is None else rates.get(self._component)
-        self._began = time.monotonic()
+        self._began = self._look_secs = time.monotonic()
         self._failed: set[str] = set()
         self._inner.open(conf, context, self._out)
 
     def next_tuple(self) -> None:
-        out, rate = self._out, self._rate
-        if rate is not None and out.emitted >= (time.monotonic() - self._began) * rate:
-            return
+        if self._rate is not None:
+            now = time.monotonic()
+            if self._out.emitted >= (now - self._began) * self._rate and not self._is_let_go(now):
+                return
         self._inner.next_tuple()
+
+    def _is_let_go(self, now: float) -> bool:
+        if now < self._look_secs:
+            return False
+        self._look_secs = now + _LOOK_SECS
+        if os.path.exists(os.path.join(self._tapping.directory, _LET_GO)):
+            self._rate = None
+        return self._rate is None
 
     @property
     def exhausted(self) -> bool:  # type: ignore[override]
@@ -191,16 +208,16 @@ class _TappedSpoutCollector:
         return digest((*self._who, message_id))
 
     def emit(self, values: Any, message_id: Any = None, stream: str = DEFAULT_STREAM) -> list[int]:
-        return self._collector.emit(self._noted(values, message_id, stream), message_id, stream)
+        return self._collector.emit(self._noted(values, message_id), message_id, stream)
 
     def emit_direct(self, task: int, values: Any, message_id: Any = None, stream: str = DEFAULT_STREAM) -> list[int]:
-        return self._collector.emit_direct(task, self._noted(values, message_id, stream), message_id, stream)
+        return self._collector.emit_direct(task, self._noted(values, message_id), message_id, stream)
 
-    def _noted(self, values: Any, message_id: Any, stream: str) -> Any:
+    def _noted(self, values: Any, message_id: Any) -> Any:
         self.emitted += 1
         now_ns = time.monotonic_ns()
         if message_id is None:
-            self._log.append("loose", stream, now_ns)
+            self._log.append("loose", self._who[0], now_ns)
             return _with_keys(values, ())
         row = values if isinstance(values, tuple) else tuple(values) if isinstance(values, list) else values
         key = self.key_of(message_id)

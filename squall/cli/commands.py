@@ -16,6 +16,7 @@ import zmq
 
 from squall import __version__
 from squall.cli.activate import activate_command, deactivate_command
+from squall.cli.chaos import chaos_command
 from squall.cli.config import config_command
 from squall.cli.daemons import nimbus_command, supervisor_command
 from squall.cli.dead_letters import dead_letters
@@ -53,7 +54,7 @@ STANDING = (
     activate_command, deactivate_command, rebalance_command, reset_command, kill_command,
     logs_command, repair_command, inject_command, heal_command,
 )
-for command in (run_command, *STANDING, dead_letters, config_command, prepare, verify):
+for command in (run_command, chaos_command, *STANDING, dead_letters, config_command, prepare, verify):
     cli.add_command(command)
 
 

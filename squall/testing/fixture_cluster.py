@@ -6,23 +6,13 @@ the cluster and processes that components started, the run directory, descriptor
 
 from __future__ import annotations
 
-import contextlib
-import os
-import signal
-import time
 from types import ModuleType
-
-import psutil
 
 from squall.engine.api.config import Config
 from squall.engine.api.topology import Topology
 from squall.scheduler.client.job import Job
 from squall.scheduler.cluster.local_cluster import LocalCluster
-from squall.scheduler.common.mark import processes_of, signal_marked
-
-_PATIENCE_SECS = 5.0
-"""A process that was told to end takes a moment, longer on a busy machine."""
-_POLL_SECS = 0.02
+from squall.testing.leftovers import left_behind
 
 
 class FixtureCluster(LocalCluster):
@@ -41,28 +31,4 @@ class FixtureCluster(LocalCluster):
     def end(self) -> list[str]:
         """Close; what was left behind, a line each."""
         self.close()
-        deadline = time.monotonic() + _PATIENCE_SECS
-        while (left := processes_of(self.run_dir)) and time.monotonic() < deadline:
-            time.sleep(_POLL_SECS)
-        lines = [_described(process) for process in left]
-        for process in left:
-            signal_marked(process, self.run_dir, signal.SIGKILL)
-        if self.run_dir.path.exists():
-            lines.append(f"directory {self.run_dir.path}")
-        return lines + self._descriptors()
-
-    def _descriptors(self) -> list[str]:
-        lines = []
-        for number in os.listdir("/proc/self/fd"):
-            with contextlib.suppress(OSError):  # closed meanwhile, as the one that lists this directory
-                target = os.readlink(f"/proc/self/fd/{number}")
-                if target.startswith(f"{self.run_dir.path}/"):
-                    lines.append(f"descriptor {number} of this process: {target}")
-        return lines
-
-
-def _described(process: psutil.Process) -> str:
-    try:
-        return f"process {process.pid}: {' '.join(process.cmdline())[:200]}"
-    except psutil.NoSuchProcess:
-        return f"process {process.pid}, which ended just now"
+        return left_behind(self.run_dir)

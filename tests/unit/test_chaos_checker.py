@@ -188,7 +188,7 @@ def test_what_differs_without_faults_is_not_asked_of_runs_with_faults(tmp_path: 
             planted.receive(number, name, "differs")
             for _ in range(times):
                 planted.receive(number, "more", "more")
-            if number != times:
+            if number % 2 == times - 1:
                 planted.receive(number, "some", "some")
             planted.sink.append("in", "joined", [digest(number), digest(0)], digest("sum"), planted.tick())
             planted.ack(number)
@@ -196,6 +196,22 @@ def test_what_differs_without_faults_is_not_asked_of_runs_with_faults(tmp_path: 
 
     laws = {law.label: law.asks for law in learn([reference("first", 1), reference("second", 2)])}
     assert laws == {"differs": "count", "more": "presence", "some": "nothing", "joined": "presence"}
+
+
+def test_a_message_that_arrives_in_every_run_without_faults_has_to_arrive(tmp_path: Path) -> None:
+    def planted(name: str, silent: int, times: int) -> Planted:
+        run = Planted(tmp_path, name, 0)
+        for number in range(COUNT):
+            run.emit(number)
+            for _ in range(0 if number == silent else times):
+                run.receive(number, "a")
+            run.ack(number)
+        return run
+
+    laws = learn([planted("first", 5, 1).read(), planted("second", 5, 2).read()])
+    assert [law.asks for law in laws] == ["presence"]
+    assert judge(planted("good", 5, 3).read(), laws).good
+    assert kinds(judge(planted("bad", 7, 3).read(), laws)) == [("lost", "lines[0] message 7")]
 
 
 def test_values_that_depend_on_replays_are_only_counted(tmp_path: Path) -> None:

@@ -134,7 +134,7 @@ def test_each_way_into_a_sink_has_a_law_of_its_own(tmp_path: Path) -> None:
     assert {law.label: law.asks for law in laws} == {
         "sink from split/lengths": "values",
         "sink from keeps/default": "values",
-        "sink from joins/default": "nothing",  # an empty line has no words
+        "sink from joins/default": "presence",
     }
     verdict = judge(run(tmp_path, "third", workers=2), laws)
     assert verdict.good
@@ -175,7 +175,7 @@ def test_without_ackers_every_ack_comes_early(tmp_path: Path) -> None:
         cluster.run()
     verdict = judge(read_run(path), laws)
     assert {finding.kind for finding in verdict.findings} == {"early"}
-    assert len({finding.message for finding in verdict.findings}) == len(LINES)
+    assert verdict.counts["early"] >= len(LINES)
 
 
 def test_the_sinks_are_the_bolts_nobody_reads_from() -> None:

@@ -1,0 +1,129 @@
+"""Many seeds of one proof, so many at a time, each in a process of its own; and the smallest set of faults that fails.
+
+Guarantees: results come in the order in which they are done, one for each seed. When the iteration ends, however it
+does, no child of it runs any more.
+
+Relies on: being begun in a process of one thread without sockets, because it forks.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import pickle
+import sys
+import tempfile
+import traceback
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from multiprocessing.connection import wait
+from multiprocessing.context import ForkProcess
+from pathlib import Path
+from typing import Any, TypeVar
+
+from squall.chaos.proof import Expected, Proof, SeedResult
+from squall.chaos.shrink import smallest
+from squall.chaos.trial import Stopped
+from squall.engine.errors import ClusterError, SquallError
+
+T = TypeVar("T")
+SHRINK_TRIES = 20
+_LOOK_SECS = 0.2
+_SAYS_NOTHING = "a process of squall chaos ended without a result, by exit code {}"
+
+
+class Campaign:
+    """A proof, seed after seed."""
+
+    def __init__(self, proof: Proof, jobs: int, should_stop: Callable[[], bool]) -> None:
+        self._proof = proof
+        self._jobs = jobs
+        self._should_stop = should_stop
+
+    def learn(self) -> Expected:
+        """See `Proof.learn`."""
+        (expected,) = self._each([self._proof.learn])
+        return expected
+
+    def seeds(self, seeds: Sequence[int], expected: Expected, only: Sequence[int] | None) -> Iterator[SeedResult]:
+        """Every seed once."""
+        return self._each([_Try(self._proof, seed, expected, only) for seed in seeds])
+
+    def shrink(
+        self, result: SeedResult, expected: Expected, tried: Callable[[Sequence[int], bool], None]
+    ) -> list[int] | None:
+        """The numbers, from 1, of the fewest faults of a seed that was not good with which it still is not.
+
+        None if it is good when it is run once more: it depends on the moment.
+        """
+
+        def fails(numbers: Sequence[int]) -> bool:
+            (again,) = self._each([_Try(self._proof, result.seed, expected, numbers)])
+            tried(numbers, again.good)
+            return not again.good
+
+        everything = range(1, len(result.faults) + 1)
+        return smallest(everything, fails, SHRINK_TRIES) if fails(everything) else None
+
+    def _each(self, tasks: Iterable[Callable[[], T]]) -> Iterator[T]:
+        context = multiprocessing.get_context("fork")
+        waiting = iter(list(tasks))
+        running: dict[ForkProcess, Path] = {}
+        with tempfile.TemporaryDirectory(prefix="squall-chaos-") as name:
+            try:
+                while True:
+                    while len(running) < self._jobs and (task := next(waiting, None)) is not None:
+                        path = Path(tempfile.mkstemp(dir=name)[1])
+                        child = context.Process(target=_work, args=(task, path))
+                        child.start()
+                        running[child] = path
+                    if not running:
+                        return
+                    wait([child.sentinel for child in running], _LOOK_SECS)
+                    if self._should_stop():
+                        raise Stopped
+                    for child in [child for child in running if child.exitcode is not None]:
+                        yield _result(child, running.pop(child))
+            finally:
+                for child in running:
+                    child.terminate()
+                for child in running:
+                    child.join()
+
+
+class _Try:
+    """One seed, to be called."""
+
+    def __init__(self, proof: Proof, seed: int, expected: Expected, only: Sequence[int] | None) -> None:
+        self._arguments = seed, expected, only
+        self._proof = proof
+
+    def __call__(self) -> SeedResult:
+        return self._proof.try_seed(*self._arguments)
+
+
+def _work(task: Callable[[], Any], path: Path) -> None:
+    """In the child."""
+    try:
+        said: tuple[str, Any] = "done", task()
+    except Stopped:
+        said = "stopped", None
+    except SquallError as error:
+        said = "refused", error
+    except BaseException:
+        said = "broken", traceback.format_exc()
+    path.write_bytes(pickle.dumps(said))
+    sys.exit(0)
+
+
+def _result(child: ForkProcess, path: Path) -> Any:
+    child.join()
+    data = path.read_bytes()
+    if child.exitcode or not data:
+        raise ClusterError(_SAYS_NOTHING.format(child.exitcode))
+    kind, value = pickle.loads(data)
+    if kind == "refused":
+        raise value
+    if kind == "stopped":
+        raise Stopped
+    if kind == "broken":
+        raise RuntimeError(value)
+    return value

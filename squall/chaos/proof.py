@@ -1,0 +1,190 @@
+"""The proof for one topology: what it does without faults, then one seed after the other, each judged by that.
+
+Guarantees: a seed is good only if the checker finds nothing, everything was drained after the faults, each death is
+explained by a fault, and nothing is left behind. What the proof cannot show of this topology is said, or, where it
+could show nothing at all, refused.
+
+Relies on: `squall.chaos.checker`, which decides about messages from the taps' files alone.
+"""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from squall.chaos.checker import Law, Run, Verdict, judge, learn, names_of, never_again, read_run
+from squall.chaos.mix import draw
+from squall.chaos.taps import Tapping
+from squall.chaos.trial import Outcome, Subject, run
+from squall.engine.errors import SquallError, UsageError
+from squall.engine.plural import plural
+from squall.scheduler.faults.fault import Fault
+
+_FAIL_EVERY = 5
+"""In the second run without faults one message in so many comes again."""
+_EARLY_SHARE = 0.9
+"""Of the time with faults that a paced source takes: replays take the rest."""
+
+
+class WrongWithoutFaults(SquallError):
+    """The topology does not do what is to be proved even when nothing is broken."""
+
+
+@dataclass(frozen=True)
+class Expected:
+    """What runs without faults showed."""
+
+    laws: tuple[Law, ...]
+    all_of: Mapping[str, str]
+    """Key -> name of every message of a finite source; empty for an endless one."""
+    finite: bool
+    rates: Mapping[str, float]
+    """Spout -> emits per second and task with which a finite source lasts as long as the faults."""
+    messages: int
+    secs: float
+
+
+@dataclass
+class SeedResult:
+    """One seed, judged."""
+
+    seed: int
+    faults: list[Fault]
+    outcome: Outcome
+    verdict: Verdict
+    problems: list[str] = field(default_factory=list)
+    """Why it is not good, a line each."""
+    logs: str = ""
+    """Where the taps' files are, if it is not good."""
+
+    @property
+    def good(self) -> bool:
+        return not self.problems
+
+    def to_dict(self) -> dict[str, Any]:
+        outcome = {name: value for name, value in vars(self.outcome).items() if name != "injected"}
+        outcome["deaths"] = [asdict(death) for death in self.outcome.deaths]
+        outcome["samples"] = [asdict(sample) for sample in self.outcome.samples]
+        start_secs = self.outcome.started_secs
+        outcome["injected"] = [
+            {
+                **one.fault.to_json(),
+                "began_secs": round(one.began_secs - start_secs, 6),
+                "ended_secs": None if one.ended_secs is None else round(one.ended_secs - start_secs, 6),
+                "missed": one.missed,
+            }
+            for one in self.outcome.injected
+        ]
+        faults = [fault.to_json() for fault in self.faults]
+        return {
+            "seed": self.seed, "good": self.good, "problems": self.problems, "faults": faults, "logs": self.logs,
+            "verdict": self.verdict.to_dict(), "run": outcome,
+        }  # fmt: skip
+
+
+class Proof:
+    """Runs and judges. One at a time."""
+
+    def __init__(
+        self, subject: Subject, kinds: Sequence[str], for_secs: float, directory: Path,
+        should_stop: Callable[[], bool] = lambda: False,
+    ) -> None:
+        """`directory`: for the taps' files."""
+        if subject.config.ackers == 0:
+            raise UsageError(
+                "with ackers=0 nothing is tracked, and nothing is emitted again: the proof could not show that "
+                "anything arrives; allowed: 1 and more"
+            )
+        self._subject = subject
+        self._kinds = kinds
+        self._for_secs = for_secs
+        self._directory = directory
+        self._should_stop = should_stop
+
+    def learn(self) -> Expected:
+        """Run the topology twice without faults. UsageError if nothing could be proved of it."""
+        first, outcome = self._reference(0)
+        _check_tracked(first, outcome)
+        second, again = self._reference(_FAIL_EVERY)
+        if forgotten := never_again(second):
+            spouts = ", ".join(sorted({name.partition("[")[0] for name in forgotten}))
+            raise UsageError(
+                f"spout {spouts} cannot replay: of the messages that failed it did not emit "
+                f"{plural(len(forgotten), 'message')} again, {forgotten[0]} for one. The proof could not show that "
+                "anything survives a death; a ReplayingSpout emits again what failed"
+            )
+        laws = learn([first, second])
+        finite = outcome.exhausted and again.exhausted
+        for reference, seen in ((first, outcome), (second, again)):
+            verdict = judge(reference, laws)
+            if not seen.drained or not verdict.good:
+                said = seen.why_not if not seen.drained else _first_of(verdict)
+                raise WrongWithoutFaults(f"without any fault: {said}")
+        secs = self._for_secs * _EARLY_SHARE
+        return Expected(
+            tuple(laws), names_of([first, second]) if finite else {}, finite,
+            {spout: max(1, most) / secs for spout, most in outcome.emitted_by_task.items()} if finite else {},
+            len(first.messages), outcome.secs,
+        )
+
+    def _reference(self, fail_every: int) -> tuple[Run, Outcome]:
+        path = Path(tempfile.mkdtemp(prefix="reference-", dir=self._directory))
+        tapping = Tapping(str(path), self._subject.sinks, fail_every=fail_every)
+        outcome = run(self._subject, tapping, lambda workers: [], self._for_secs, False, self._should_stop)
+        return read_run(path), outcome
+
+    def try_seed(self, seed: int, expected: Expected, only: Sequence[int] | None = None) -> SeedResult:
+        """One seed; `only` so many of its faults, by their numbers from 1."""
+        faults: list[Fault] = []
+
+        def drawn(workers: Sequence[str]) -> list[Fault]:
+            faults[:] = draw(seed, self._kinds, workers, self._for_secs)
+            if only is not None:
+                faults[:] = [fault for number, fault in enumerate(faults, 1) if number in only]
+            return faults
+
+        path = Path(tempfile.mkdtemp(prefix=f"seed-{seed}-", dir=self._directory))
+        tapping = Tapping(str(path), self._subject.sinks, expected.rates or None)
+        outcome = run(self._subject, tapping, drawn, self._for_secs, expected.finite, self._should_stop)
+        verdict = judge(read_run(path), expected.laws, expected.all_of)
+        result = SeedResult(seed, faults, outcome, verdict)
+        result.problems = problems_of(outcome, verdict)
+        if result.good:
+            shutil.rmtree(path)
+        else:
+            result.logs = str(path)
+        return result
+
+
+def _check_tracked(first: Run, outcome: Outcome) -> None:
+    if not first.messages and not first.loose:
+        raise UsageError(f"the spouts emitted nothing in {outcome.secs:.0f} s; there is nothing to prove")
+    tracked = {message.name.partition("[")[0] for message in first.messages.values()}
+    if untracked := sorted(first.loose.keys() - tracked):
+        raise UsageError(
+            f"spout {', '.join(untracked)} cannot replay: it emits without message ids. The proof could not show that "
+            "anything of it arrives; emit(values, message_id) makes it tracked"
+        )
+
+
+def _first_of(verdict: Verdict) -> str:
+    found = verdict.findings[0]
+    return f"{found.kind}: {found.message}: {found.what} ({sum(verdict.counts.values())} findings in all)"
+
+
+def problems_of(outcome: Outcome, verdict: Verdict) -> list[str]:
+    """Why a run is not good."""
+    found = [f"{kind}: {count}" for kind, count in verdict.counts.items()]
+    if not outcome.drained:
+        found.append(f"not drained after the faults: {outcome.why_not}")
+    found += [
+        f"worker {death.worker} died at {death.at_secs:.3f} s by no fault: {death.reason}"
+        for death in outcome.deaths
+        if not death.claimed_by
+    ]
+    found += [f"left behind: {line}" for line in outcome.left]
+    return found

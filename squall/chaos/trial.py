@@ -1,0 +1,234 @@
+"""One run of a topology on a real cluster, with faults or without: faults, the drain, what was seen, what is left.
+
+Guarantees: when `run` returns or raises, its cluster has ended. What it saw is plain data.
+
+Relies on: taps (`squall.chaos.taps`) for what became of messages; this file watches processes and counts only.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from types import ModuleType
+
+from squall.chaos.injector import Injected, Injector
+from squall.chaos.taps import Tapping, let_go, tap
+from squall.engine.api.config import Config
+from squall.engine.api.topology import Topology
+from squall.scheduler.client.job import Job
+from squall.scheduler.cluster.local_cluster import LocalCluster
+from squall.scheduler.faults.fault import Fault
+from squall.scheduler.supervisor.history import Step, read_history
+from squall.testing.leftovers import descriptors, left_behind
+
+NAME = "chaos"
+READY_SECS = 60.0
+_LOOK_SECS = 0.02
+_SAMPLE_SECS = 0.2
+_QUIET_SECS = 1.0
+"""Without faults, before the spouts of an endless source are stopped: what failed is emitted again by then."""
+_CLAIM_BEFORE_SECS, _CLAIM_AFTER_SECS = 0.05, 2.0
+"""A death may be written down so long before its fault is (two processes), and after it (a busy machine)."""
+
+
+class Stopped(Exception):
+    """The operator does not want to wait any longer."""
+
+
+@dataclass(frozen=True)
+class Subject:
+    """What is run."""
+
+    topology: Topology
+    module: ModuleType | None
+    """Its file, which workers cannot import."""
+    config: Config
+    nodes: int
+    sinks: tuple[str, ...]
+    drain_secs: float
+    """Longest wait for what is pending after the faults."""
+
+
+@dataclass
+class Death:
+    """A worker's end that nobody asked for."""
+
+    worker: str
+    at_secs: float
+    """After the start."""
+    reason: str
+    claimed_by: str = ""
+    """The fault that explains it."""
+    ready_after_secs: float | None = None
+    working_after_secs: float | None = None
+
+
+@dataclass
+class Sample:
+    """Counts at a moment."""
+
+    at_secs: float
+    acked: int
+    pending: int
+
+
+@dataclass
+class Outcome:
+    """What was seen of a run."""
+
+    started_secs: float
+    """On the monotonic clock; every other time is relative to it."""
+    secs: float = 0.0
+    """Until it was drained, or that was given up."""
+    healed_secs: float = 0.0
+    """When the last fault was ended."""
+    exhausted: bool = False
+    """The spouts came to their end by themselves."""
+    drained: bool = False
+    why_not: str = ""
+    """What kept it from being drained."""
+    injected: list[Injected] = field(default_factory=list)
+    deaths: list[Death] = field(default_factory=list)
+    samples: list[Sample] = field(default_factory=list)
+    left: list[str] = field(default_factory=list)
+    emitted_by_task: dict[str, int] = field(default_factory=dict)
+    """Spout -> most that one of its tasks emitted."""
+    emitted: int = 0
+    acked: int = 0
+    failed: int = 0
+
+    def now(self) -> float:
+        """Seconds since the start."""
+        return time.monotonic() - self.started_secs
+
+
+def run(
+    subject: Subject, tapping: Tapping, draw: Callable[[Sequence[str]], Sequence[Fault]], for_secs: float,
+    to_its_end: bool, should_stop: Callable[[], bool] = lambda: False,
+) -> Outcome:
+    """Run the topology with taps for `for_secs` under faults, heal, drain, and look.
+
+    `draw(workers)` says which faults, when the workers are known. `to_its_end`: wait until the spouts are exhausted;
+    otherwise they are stopped. ClusterError if the cluster itself fails; Stopped.
+    """
+    before = descriptors()
+    slots = -(-subject.config.workers // subject.nodes)
+    cluster = LocalCluster(subject.nodes, slots, logs=False)
+    try:
+        job = cluster.submit(NAME, tap(subject.topology, tapping), subject.config, subject.module)
+        job.wait_until_ready(READY_SECS)
+        view = job.view()
+        assert view is not None, "its workers are ready"
+        outcome = Outcome(time.monotonic())
+        faults = draw([str(worker) for worker in view.assignment.workers])
+        injector = Injector(cluster, faults, outcome.started_secs)
+        outcome.injected = injector.injected
+        watch = _Watch(cluster, job, outcome, injector, should_stop)
+        try:
+            watch.until(for_secs, lambda: not faults and job.is_drained())
+        finally:
+            injector.heal()
+        let_go(tapping)
+        outcome.healed_secs = outcome.now()
+        watch.drain(subject.drain_secs, to_its_end)
+        outcome.secs = outcome.now()
+        _count(job, outcome)
+        outcome.deaths = _deaths(cluster, job, outcome)
+        job.kill(0.0)
+    finally:
+        cluster.close()
+    outcome.left = left_behind(cluster.run_dir, before)
+    return outcome
+
+
+def _count(job: Job, outcome: Outcome) -> None:
+    report = job.stats()
+    outcome.emitted, outcome.acked, outcome.failed = report.emitted, report.acked, report.failed
+    for reading in job.readings():
+        if reading.kind == "spout":
+            most = max(reading.counters["emitted"], outcome.emitted_by_task.get(reading.component, 0))
+            outcome.emitted_by_task[reading.component] = most
+
+
+def _deaths(cluster: LocalCluster, job: Job, outcome: Outcome) -> list[Death]:
+    """Every end of a worker that its supervisor wrote down, and the fault that explains it."""
+    records, restarts = job.state().restarts, job.stats().restarts
+    recovery = {
+        (record.slot, record.incarnation): (restart.ready_after_secs, restart.working_after_secs)
+        for record, restart in zip(records, restarts, strict=False)
+    }
+    deaths = []
+    for step in read_history(cluster.run_dir.logs):
+        if step.event == "died" and step.topology_id == job.id:
+            ready, working = recovery.get((step.slot, step.incarnation), (None, None))
+            at_secs = round(step.at_secs - outcome.started_secs, 6)
+            deaths.append(Death(step.slot, at_secs, step.reason, _claim(step, outcome), ready, working))
+    return deaths
+
+
+def _claim(step: Step, outcome: Outcome) -> str:
+    """The fault that explains a death: each kill explains one."""
+    for one in outcome.injected:
+        hit = step.slot in one.fault.targets and not one.missed and not one.deaths
+        ended_secs = one.began_secs if one.ended_secs is None else one.ended_secs
+        if hit and one.began_secs - _CLAIM_BEFORE_SECS <= step.at_secs <= ended_secs + _CLAIM_AFTER_SECS:
+            one.deaths += 1
+            return one.fault.kind
+    return ""
+
+
+class _Watch:
+    """Waits, and takes samples meanwhile."""
+
+    def __init__(
+        self, cluster: LocalCluster, job: Job, outcome: Outcome, injector: Injector, should_stop: Callable[[], bool]
+    ) -> None:
+        self._cluster = cluster
+        self._job = job
+        self._outcome = outcome
+        self._injector = injector
+        self._should_stop = should_stop
+        self._sampled_secs = -_SAMPLE_SECS
+
+    def until(self, end_secs: float, done: Callable[[], bool]) -> bool:
+        """Until so long after the start, or `done`: whether that was it. Raises Stopped."""
+        while True:
+            if self._should_stop():
+                raise Stopped
+            self._cluster.check_daemons()
+            self._injector.turn()
+            now = self._outcome.now()
+            if now - self._sampled_secs >= _SAMPLE_SECS:
+                self._sampled_secs = now
+                self._sample(now)
+            if done():
+                return True
+            if now >= end_secs:
+                return False
+            time.sleep(_LOOK_SECS)
+
+    def drain(self, secs: float, to_its_end: bool) -> None:
+        """The faults are over: everything that was emitted is to be answered."""
+        job, outcome = self._job, self._outcome
+        end_secs = outcome.now() + secs
+        self.until(end_secs if to_its_end else min(end_secs, outcome.now() + _QUIET_SECS), job.is_drained)
+        outcome.drained = outcome.exhausted = job.is_drained()
+        if not outcome.exhausted and not to_its_end:
+            self.until(end_secs, lambda: not job.stats().waiting)
+            job.deactivate()
+            outcome.drained = self.until(end_secs, self._at_rest)
+        if not outcome.drained:
+            stats, view = job.stats(), job.view()
+            why = "" if view is None else view.undrained()
+            outcome.why_not = f"{stats.pending} messages pending, {stats.waiting} wait for a retry; {why}"
+
+    def _at_rest(self) -> bool:
+        view = self._job.view()
+        return view is not None and view.is_at_rest()
+
+    def _sample(self, now: float) -> None:
+        view = self._job.view()
+        if view is not None:
+            acked, pending = view.spout_total("acked"), view.spout_total("pending")
+            self._outcome.samples.append(Sample(round(now, 3), acked, pending))

@@ -1,0 +1,196 @@
+"""`squall chaos`: a topology under random faults, and the proof that nothing was lost."""
+
+from __future__ import annotations
+
+import shlex
+import shutil
+import tempfile
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+
+from squall import __version__
+from squall.chaos.campaign import Campaign
+from squall.chaos.mix import kinds_of
+from squall.chaos.page import page
+from squall.chaos.proof import Expected, Proof, SeedResult
+from squall.chaos.taps import Tapping, sinks_of, tap
+from squall.chaos.trial import Stopped, Subject
+from squall.cli.chaos_text import (
+    expected_text,
+    parameters_text,
+    seed_text,
+    timeline_text,
+    verdict_text,
+    when_text,
+)
+from squall.cli.interrupts import Interrupts
+from squall.cli.loader import load_topology
+from squall.cli.output import note, reserve_stdout, say, say_json
+from squall.cli.settings import parse_settings
+from squall.engine.api.config import Config
+from squall.engine.errors import UsageError
+from squall.scheduler.cluster.size import check_workers, this_machine
+from squall.scheduler.common.duration import parse_duration_secs
+
+EXIT_OK, EXIT_FAILURE = 0, 1
+_MAX_SEED, _MOST = 2**63, 1_000_000
+
+
+@click.command("chaos")
+@click.argument("target", metavar="FILE[:NAME]")
+@click.option("--seed", required=True, metavar="N", help="Decides which faults, whom, when; the first of --seeds.")
+@click.option("--seeds", type=int, default=1, show_default=True, help="So many seeds, one after the other.")
+@click.option("--for", "duration", default="30s", show_default=True, help="How long there are faults, for each seed.")
+@click.option("--mix", default="all", show_default=True, help="Groups or kinds of faults, joined by commas.")
+@click.option("--sink", "sinks", multiple=True, metavar="BOLT", help="Where to look; else where nobody reads on.")
+@click.option("--workers", type=int, help="Worker processes (setting workers); 2 if the settings do not say.")
+@click.option("--nodes", type=int, default=1, show_default=True, help="Nodes (supervisors) to spread them over.")
+@click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="A setting; see squall config.")
+@click.option("--drain-secs", type=float, default=60.0, show_default=True, help="Longest wait after the faults.")
+@click.option("--only", metavar="N,N", help="Only these faults of the seed, by their numbers.")
+@click.option("--no-shrink", is_flag=True, help="Do not look for the fewest faults that still fail.")
+@click.option("--jobs", type=int, default=1, show_default=True, help="Seeds at a time, a cluster each.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON document on stdout.")
+@click.option("--html", type=click.Path(dir_okay=False), help="Write a report with a picture to this file.")
+@click.argument("arguments", nargs=-1, type=click.UNPROCESSED, metavar="[-- ARGS]")
+def chaos_command(
+    target: str, seed: str, seeds: int, duration: str, mix: str, sinks: tuple[str, ...], workers: int | None,
+    nodes: int, settings: tuple[str, ...], drain_secs: float, only: str | None, no_shrink: bool, jobs: int,
+    as_json: bool, html: str | None, arguments: tuple[str, ...],
+) -> None:
+    """Run the topology in FILE under random faults, and prove that nothing was lost.
+
+    It runs twice without faults first, to learn what its sinks receive; then once for each seed, on a cluster of its
+    own. What spouts emit and sinks receive is written down outside the engine, and compared by a program that shares
+    nothing with it. Exit code 0: nothing was lost or invented, everything healed, a fault explains every death, nothing
+    is left behind; 1: not so; 2: wrong use, or a topology of which nothing could be proved; 130: interrupted.
+    """
+    first = _number("--seed", seed, 0, _MAX_SEED)
+    for option, value in (("--seeds", seeds), ("--jobs", jobs), ("--nodes", nodes)):
+        _number(option, str(value), 1, _MOST)
+    if not 0 < drain_secs < float("inf"):
+        raise UsageError(f"--drain-secs is {drain_secs:g}; allowed: more than 0")
+    numbers = None if only is None else [_number("--only", part, 1, _MOST) for part in only.split(",")]
+    for_secs, kinds = parse_duration_secs(duration), kinds_of(mix)
+    given = {"workers": 2, **parse_settings(settings)} | ({} if workers is None else {"workers": workers})
+    config = Config(**given)
+    check_workers(config.workers, nodes, this_machine())
+    if html is not None and not Path(html).absolute().parent.is_dir():
+        raise UsageError(f"--html {html}: there is no directory {Path(html).parent}")
+    # From here on users' code runs in this process, and may print.
+    out = reserve_stdout() if as_json else None
+    topology, module = load_topology(target, list(arguments))
+    subject = Subject(topology, module, config, nodes, sinks or sinks_of(topology), drain_secs)
+    tap(topology, Tapping("", subject.sinks))
+    asked = {
+        "file": target, "seed": str(first), "seeds": str(seeds), "for": duration, "mix": mix,
+        "sink": list(subject.sinks), "set": [f"{name}={value}" for name, value in given.items()],
+        "nodes": str(nodes), "drain-secs": f"{drain_secs:g}", "jobs": str(jobs),
+        **({} if only is None else {"only": only}), "arguments": list(arguments),
+    }  # fmt: skip
+    session = _Session(asked, note if as_json else say)
+    directory = Path(tempfile.mkdtemp(prefix="squall-chaos-"))
+    try:
+        with Interrupts() as interrupts:
+            proof = Proof(subject, kinds, for_secs, directory, lambda: interrupts.count > 0)
+            campaign = Campaign(proof, jobs, lambda: interrupts.count > 0)
+            session.run(campaign, range(first, first + seeds), numbers, not no_shrink)
+    except Stopped:
+        raise click.exceptions.Exit(interrupts.exit_code) from None
+    finally:
+        _tidy(directory, session.document)
+    if html is not None:
+        Path(html).write_text(page(session.document), encoding="utf-8")
+    if out is not None:
+        say_json(session.document, out=out)
+    session.end()
+    raise click.exceptions.Exit(EXIT_OK if session.document["good"] else EXIT_FAILURE)
+
+
+class _Session:
+    """Runs the seeds, tells of each, and keeps what was found."""
+
+    def __init__(self, asked: dict[str, Any], tell: Callable[[str], None]) -> None:
+        self._tell = tell
+        self._asked = asked
+        parameters = {name: " ".join(value) if isinstance(value, list) else value for name, value in asked.items()}
+        self.document: dict[str, Any] = {
+            "parameters": {**parameters, "version": __version__}, "command": self._command(), "seeds": [],
+        }  # fmt: skip
+        tell(parameters_text(self.document["parameters"]))
+
+    def _command(self, **other: str) -> str:
+        """What to type to have it once more, but for other options."""
+        words = ["squall", "chaos", self._asked["file"]]
+        for name, value in {**self._asked, **other}.items():
+            if name not in ("file", "arguments"):
+                for one in value if isinstance(value, list) else [value]:
+                    words += [f"--{name}", one]
+        arguments = self._asked["arguments"]
+        return shlex.join([*words, *(["--", *arguments] if arguments else [])])
+
+    def run(self, campaign: Campaign, seeds: Sequence[int], only: Sequence[int] | None, shrink: bool) -> None:
+        """Learn, try every seed, and look for the fewest faults of the first one that failed."""
+        expected = campaign.learn()
+        self.document["expected"] = {
+            "messages": expected.messages, "secs": round(expected.secs, 3), "finite": expected.finite,
+            "asked": {law.label: law.asks for law in expected.laws},
+        }  # fmt: skip
+        self._tell(expected_text(self.document["expected"]))
+        rows: list[dict[str, Any]] = self.document["seeds"]
+        failed: list[SeedResult] = []
+        for result in campaign.seeds(seeds, expected, only):
+            rows.append(result.to_dict())
+            if len(seeds) == 1 or not result.good:
+                self._tell(timeline_text(rows[-1]))
+            self._tell(seed_text(rows[-1]))
+            if not result.good:
+                failed.append(result)
+        rows.sort(key=lambda row: int(row["seed"]))
+        self.document |= {"good": not failed, "bound": min(1.0, 3 / len(seeds))}
+        # One is enough to look at, and takes many runs.
+        if failed and failed[0].faults and shrink and only is None:
+            self._find_smallest(campaign, failed[0], expected)
+
+    def _find_smallest(self, campaign: Campaign, result: SeedResult, expected: Expected) -> None:
+        self._tell(f"looking for the fewest faults with which seed {result.seed} still fails")
+
+        def tried(numbers: Sequence[int], good: bool) -> None:
+            self._tell(f"  faults {', '.join(map(str, numbers)) or 'none'}: {'good' if good else 'fails'}")
+
+        smallest = campaign.shrink(result, expected, tried)
+        if smallest is None:
+            self._tell(f"seed {result.seed} did not fail once more with the same faults: it depends on the moment")
+            return
+        (row,) = (row for row in self.document["seeds"] if row["seed"] == result.seed)
+        row["smallest"] = smallest
+        only = ",".join(map(str, smallest)) or "0"
+        self.document["command_smallest"] = self._command(seed=str(result.seed), seeds="1", only=only)
+        for number in smallest:
+            self._tell(f"  fault {number}: {when_text(row['faults'][number - 1])}")
+        self._tell(f"the fewest faults that still fail: {self.document['command_smallest']}")
+
+    def end(self) -> None:
+        """The last lines."""
+        self._tell(verdict_text(self.document))
+        self._tell(f"to do it again: {self.document['command']}")
+        self._tell(parameters_text(self.document["parameters"]))
+
+
+def _number(option: str, text: str, least: int, most: int) -> int:
+    if not text.isascii() or not text.isdecimal() or len(text) > 30 or not least <= int(text) <= most:
+        raise UsageError(f"{option} is {text[:80]!r}; allowed: an integer from {least} to {most}")
+    return int(text)
+
+
+def _tidy(directory: Path, document: dict[str, Any]) -> None:
+    """Keep the logs of seeds that failed, and nothing else."""
+    kept = {row["logs"] for row in document["seeds"] if row["logs"]}
+    for path in directory.iterdir():
+        if str(path) not in kept:
+            shutil.rmtree(path)
+    if not kept:
+        directory.rmdir()

@@ -1,0 +1,102 @@
+"""What `squall chaos` found, for people: parameters, a line a seed, the timeline of one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from squall.engine.foreign.plain_text import plain
+from squall.engine.plural import plural
+
+_SHOWN_FINDINGS = 10
+
+
+def parameters_text(parameters: Mapping[str, Any]) -> str:
+    """The first line, and the last: everything that decides a run."""
+    return "squall chaos: " + plain(", ".join(f"{name}={value}" for name, value in parameters.items()))
+
+
+def expected_text(expected: Mapping[str, Any]) -> str:
+    """What is compared, learned without faults."""
+    source = "finite, paced" if expected["finite"] else "endless, stopped after the faults"
+    messages = plural(expected["messages"], "message")
+    lines = [f"without faults, twice: {messages} in {expected['secs']:.1f} s; the source is {source}"]
+    lines += [f"  {plain(label)}: compares {asks}" for label, asks in expected["asked"].items()]
+    return "\n".join(lines)
+
+
+def seed_text(result: Mapping[str, Any]) -> str:
+    """A line of figures; below it why it is not good."""
+    verdict, run = result["verdict"], result["run"]
+    recoveries = sorted(death["working_after_secs"] for death in run["deaths"] if death["working_after_secs"])
+    recovery = "no recovery to measure"
+    if recoveries:
+        median, longest = recoveries[len(recoveries) // 2] * 1e3, recoveries[-1] * 1e3
+        recovery = f"at work again after {median:.0f} ms (median), {longest:.0f} ms (longest)"
+    parts = [
+        plural(verdict["messages"], "message"), f"{verdict['ok']:,} ok", f"{verdict['recovered']:,} of them recovered",
+        plural(verdict["duplicates"], "duplicate"), plural(verdict["dead_letters"], "dead letter"),
+        plural(len(run["injected"]), "fault"), plural(len(run["deaths"]), "death"), recovery,
+        f"drained {run['secs'] - run['healed_secs']:.1f} s after the last",
+    ]  # fmt: skip
+    lines = [f"seed {result['seed']}: {'nothing lost' if result['good'] else 'FAILED'}; {', '.join(parts)}"]
+    lines += [f"  {plain(problem)}" for problem in result["problems"]]
+    for finding in verdict["findings"][:_SHOWN_FINDINGS]:
+        lines.append("  " + plain(f"{finding['kind']}: {finding['message']}: {finding['what']}"))
+    if result["logs"]:
+        lines.append(f"  what was emitted and received: {plain(result['logs'])}")
+    return "\n".join(lines)
+
+
+def timeline(result: Mapping[str, Any]) -> list[tuple[float, str]]:
+    """(seconds, what happened), in order: faults, their ends, deaths, workers at work again."""
+    run = result["run"]
+    rows: list[tuple[float, str]] = []
+    for one in run["injected"]:
+        what = fault_text(one)
+        rows.append((one["began_secs"], f"{what}: missed, {one['missed']}" if one["missed"] else what))
+        if one.get("for_secs") and not one["missed"] and one["ended_secs"] is not None:
+            rows.append((one["ended_secs"], f"end of {what}"))
+    for death in run["deaths"]:
+        by = f"by {death['claimed_by']}" if death["claimed_by"] else "by no fault"
+        rows.append((death["at_secs"], f"{death['worker']} died {by}: {death['reason']}"))
+        if death["working_after_secs"] is not None:
+            ms = death["working_after_secs"] * 1e3
+            at_secs = death["at_secs"] + death["working_after_secs"]
+            rows.append((at_secs, f"{death['worker']} is at work again, {ms:.0f} ms after its death"))
+    rows.append((run["healed_secs"], "healed: no fault is in force any more"))
+    if run["drained"]:
+        rows.append((run["secs"], "drained"))
+    return sorted(rows)
+
+
+def timeline_text(result: Mapping[str, Any]) -> str:
+    lines = [f"{secs:9.3f} s  {plain(what)}" for secs, what in timeline(result)]
+    return "\n".join([f"timeline of seed {result['seed']}:", *lines])
+
+
+def fault_text(fault: Mapping[str, Any]) -> str:
+    """ "stop node-1:6700 for 0.4 s"."""
+    lasts = f" for {fault['for_secs']:g} s" if fault.get("for_secs") else ""
+    return f"{fault['kind']} {' '.join(fault.get('targets', ()))}{lasts}".rstrip()
+
+
+def when_text(fault: Mapping[str, Any]) -> str:
+    """The same, and when: "at 1.2 s stop node-1:6700 for 0.4 s"."""
+    return plain(f"at {fault['when']['after_secs']:g} s {fault_text(fault)}")
+
+
+def verdict_text(document: Mapping[str, Any]) -> str:
+    """What all seeds say together, and what they do not."""
+    seeds = document["seeds"]
+    bad = [str(result["seed"]) for result in seeds if not result["good"]]
+    limits = list(dict.fromkeys(limit for result in seeds for limit in result["verdict"]["not_shown"]))
+    lines = [f"not shown: {plain(limit)}" for limit in limits[:20]]
+    if bad:
+        lines.append(f"FAILED: {len(bad)} of {plural(len(seeds), 'seed')}: {', '.join(bad[:50])}")
+    else:
+        lines.append(
+            f"{plural(len(seeds), 'seed')}, nothing lost or invented, every death explained, nothing left behind; so "
+            f"less than {document['bound']:.1%} of such runs fail (95 %)"
+        )
+    return "\n".join(lines)

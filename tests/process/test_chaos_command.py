@@ -1,0 +1,50 @@
+"""`squall chaos` as users type it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from tests.process.cli import squall
+
+HERE = "tests/process/chaos_topologies.py"
+
+
+def test_two_seeds_at_a_time(tmp_path: Path) -> None:
+    page, temporary = tmp_path / "report.html", tmp_path / "temporary"
+    temporary.mkdir()
+    done = squall(
+        "chaos", f"{HERE}:numbers", "--seed", "7", "--seeds", "2", "--for", "1s", "--jobs", "2", "--json",
+        "--html", str(page), TMPDIR=str(temporary),
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    document = json.loads(done.stdout)
+    assert document["good"]
+    assert [row["seed"] for row in document["seeds"]] == [7, 8]
+    assert all(row["verdict"]["ok"] == row["verdict"]["messages"] == 300 for row in document["seeds"])
+    assert all(row["run"]["injected"] for row in document["seeds"])
+    assert document["expected"]["asked"] == {"end from halves/default": "values"}
+    said = done.stderr.splitlines()
+    assert said[0] == said[-1]
+    assert "seed=7, seeds=2, for=1s, mix=all, sink=end" in said[0]
+    assert "<svg" in page.read_text()
+    assert not list(temporary.iterdir())
+
+
+def test_a_seed_that_fails_is_shrunk_and_can_be_done_again(tmp_path: Path) -> None:
+    """A position that is wrong: any kill of the spout's worker loses messages, and no stop does."""
+    done = squall("chaos", f"{HERE}:highest", "--seed", "24", "--for", "0.8s", "--mix", "kill")
+    assert done.returncode == 1
+    assert "seed 24: FAILED" in done.stdout
+    assert "lost: numbers[0] message" in done.stdout
+    (command,) = (line for line in done.stdout.splitlines() if line.startswith("the fewest faults that still fail: "))
+    only = command.partition("--only ")[2].split()[0]
+    assert "," not in only
+    assert f"  fault {only}: at " in done.stdout
+
+
+def test_a_spout_that_cannot_replay_is_refused() -> None:
+    done = squall("chaos", f"{HERE}:one_shot", "--seed", "1", "--for", "1s")
+    assert done.returncode == 2
+    assert "spout numbers cannot replay: of the messages that failed it did not emit" in done.stderr
+    assert "The proof could not show that anything survives a death" in done.stderr

@@ -1,0 +1,120 @@
+"""Negative controls of `squall chaos`, on real clusters: whatever breaks the promise is found, every time.
+
+The same topology, laws and kills each time; one thing is broken, and what it does to the messages has to be named.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+import pytest
+
+from squall import Config, Topology
+from squall.chaos.checker import ALTERED, EARLY, INVENTED, LOST, REPEATED, Verdict, judge, read_run, same_as_source
+from squall.chaos.proof import Expected, Proof, problems_of
+from squall.chaos.taps import Tapping
+from squall.chaos.trial import Outcome, Subject, run
+from squall.scheduler.faults.fault import AfterSecs, Fault
+from tests.process import chaos_parts
+
+FAULTS_SECS = 1.2
+KILLS_SECS = (0.35, 0.7, 1.05)
+SINKS = ("end",)
+Try = Callable[..., tuple[Outcome, Verdict]]
+
+
+def subject(topology: Topology, config: Config, drain_secs: float = 30.0) -> Subject:
+    return Subject(topology, None, config, 1, SINKS, drain_secs)
+
+
+def kill_everybody(workers: Sequence[str]) -> list[Fault]:
+    return [Fault("kill", (worker,), AfterSecs(secs)) for secs in KILLS_SECS for worker in workers]
+
+
+def leave_alone(workers: Sequence[str]) -> list[Fault]:
+    return []
+
+
+@pytest.fixture(scope="module")
+def expected() -> Iterator[Expected]:
+    with tempfile.TemporaryDirectory(prefix="chaos-") as name:
+        proof = Proof(subject(chaos_parts.topology(), Config(workers=2)), ("kill",), FAULTS_SECS, Path(name))
+        yield proof.learn()
+
+
+@pytest.fixture
+def trial(expected: Expected, tmp_path: Path) -> Try:
+    def trial(
+        topology: Topology, config: Config | None = None,
+        faults: Callable[[Sequence[str]], list[Fault]] = kill_everybody, drain_secs: float = 30.0,
+    ) -> tuple[Outcome, Verdict]:
+        tapping = Tapping(str(tmp_path), SINKS, expected.rates)
+        tried = subject(topology, config or Config(workers=2), drain_secs)
+        outcome = run(tried, tapping, faults, FAULTS_SECS, True)
+        return outcome, judge(read_run(tmp_path), expected.laws, expected.all_of)
+
+    return trial
+
+
+def kinds(verdict: Verdict) -> set[str]:
+    return {finding.kind for finding in verdict.findings}
+
+
+def of_own_ledger(path: Path) -> Verdict:
+    """What the sink itself wrote down."""
+    kept = read_run(path)
+    verdict = judge(kept, [same_as_source("own ledger", kept)])
+    assert verdict.messages == chaos_parts.MESSAGES
+    return verdict
+
+
+def test_the_whole_topology_survives(
+    trial: Try, expected: Expected, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SQUALL_LINK_FAULTS", "duplicate:0.3:data")
+    assert {law.asks for law in expected.laws} == {"values"}
+    outcome, verdict = trial(chaos_parts.topology(ledger=str(tmp_path)))
+    assert problems_of(outcome, verdict) == []
+    assert of_own_ledger(tmp_path).good
+    assert verdict.recovered > 0
+    assert len(outcome.deaths) == 2 * len(KILLS_SECS)
+    assert all(death.claimed_by == "kill" for death in outcome.deaths)
+
+
+def test_without_ackers_messages_are_lost(trial: Try) -> None:
+    _, verdict = trial(chaos_parts.topology(), Config(workers=2, ackers=0))
+    assert kinds(verdict) >= {LOST, EARLY}
+
+
+def test_links_that_take_repeats_are_found(trial: Try, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SQUALL_LINK_FAULTS", "duplicate:0.3:data")
+    config = Config(workers=2, message_timeout_secs=0.5, batch_tuples=1)
+    _, verdict = trial(chaos_parts.topology(halves=chaos_parts.Breaks("dedupe")), config, leave_alone, drain_secs=0.5)
+    assert REPEATED in kinds(verdict)
+    assert not kinds(verdict) & {ALTERED, INVENTED}
+
+
+def test_an_acker_without_its_guard_is_found(trial: Try) -> None:
+    _, verdict = trial(chaos_parts.topology(halves=chaos_parts.Breaks("init guard")))
+    assert EARLY in kinds(verdict)
+
+
+def test_a_position_that_is_the_highest_is_found(trial: Try) -> None:
+    _, verdict = trial(chaos_parts.topology(highest=True))
+    assert kinds(verdict) == {LOST}
+
+
+def test_a_sink_that_acks_before_it_writes_is_found(trial: Try, tmp_path: Path) -> None:
+    trial(chaos_parts.topology(ledger=str(tmp_path), acks_first=True))
+    assert kinds(of_own_ledger(tmp_path)) == {LOST, EARLY}
+
+
+def test_a_death_by_no_fault_is_found(trial: Try, tmp_path: Path) -> None:
+    dies = chaos_parts.DiesOnce(str(tmp_path / "died"))
+    outcome, verdict = trial(chaos_parts.topology(halves=dies), faults=leave_alone)
+    assert verdict.good
+    (problem,) = problems_of(outcome, verdict)
+    assert "died at" in problem
+    assert "by no fault: killed by SIGKILL" in problem

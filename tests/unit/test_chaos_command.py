@@ -1,0 +1,32 @@
+"""Wrong use of `squall chaos`: a line that says what is allowed, before anything is started."""
+
+from __future__ import annotations
+
+import pytest
+
+from squall.cli.commands import main
+
+HERE = "tests/process/chaos_topologies.py"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("--seed", "x"), "--seed is 'x'; allowed: an integer from 0"),
+        (("--seed", "-1"), "--seed is '-1'; allowed"),
+        (("--seed", "1", "--seeds", "0"), "--seeds is '0'; allowed: an integer from 1"),
+        (("--seed", "1", "--mix", "meteor"), "mix 'meteor' is unknown; allowed: all, process"),
+        (("--seed", "1", "--for", "3 parsecs"), "duration '3 parsecs'"),
+        (("--seed", "1", "--sink", "numbers"), "sink 'numbers' is no bolt of this topology; its bolts: halves, end"),
+        (("--seed", "1", "--set", "ackers=0"), "with ackers=0 nothing is tracked"),
+        (("--seed", "1", "--html", "/nowhere/at/all.html"), "--html /nowhere/at/all.html: there is no directory"),
+        ((), "Missing option '--seed'"),
+    ],
+)
+def test_wrong_use(arguments: tuple[str, ...], said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["chaos", f"{HERE}:numbers", *arguments])
+    assert ended.value.code == 2
+    told = capsys.readouterr()
+    assert said in told.err
+    assert told.err.count("\n") <= 4
