@@ -224,17 +224,7 @@ class BoltExecutor:
         return 0 if self._emitted_bytes is None else self._emitted_bytes(task)
 
     def _process_basic(self, task: BoltTask, batch: Batch) -> None:
-        # What is to be acked is noted by run, and told of all runs at once.
-        roots, xors, masks = batch.roots.copy(), list[int](), list[tuple[int, int]]()
-        try:
-            self._execute_basic(task, batch, roots, xors, masks)
-        finally:
-            self.outbox.ack_runs(roots, xors, masks)
-
-    def _execute_basic(
-        self, task: BoltTask, batch: Batch, roots: list[int], xors: list[int], masks: list[tuple[int, int]]
-    ) -> None:
-        """Execute run by run, and note of each what `Outbox.ack_runs` is to be told of it."""
+        acks, masks = self.outbox.open_acks()
         # As locals: looked at for each tuple.
         execute, refcount, unshared = task.execute, getrefcount, _UNSHARED
         others = batch.others
@@ -246,12 +236,14 @@ class BoltExecutor:
         ends = batch.starts[1:]
         ends.append(len(batch.rows))
         runs = zip(batch.roots, batch.edges, batch.starts, ends, strict=True)
-        for index, (root, edge, begin, end) in enumerate(runs):
+        index = -1
+        for root, edge, begin, end in runs:
             # One Run serves all: a basic bolt cannot ack or anchor by itself, so none outlives its turn.
             collector.key = run.root = root
             run.edge = edge
             run.children = run.mask = 0
             if others is not None:
+                index += 1
                 self._join(collector, others.get(index, ()))
             values = islice(rows, end - begin)
             while True:
@@ -268,16 +260,16 @@ class BoltExecutor:
                     self._raised_basic(task, batch, run, error)
                 # The bolt may have kept this one before it raised.
                 tup = Tuple((), tup._source, run)
-            xors.append(edge ^ run.children)
             if not root:
                 if batch.stream != TICK_STREAM:
                     task.stats.untracked_executed += end - begin
             elif run.failed or others is not None:
                 self.outbox.ack_run(run)
                 run.failed = False
-                roots[index] = 0
-            elif run.mask:
-                masks.append((root, run.mask))
+            else:
+                acks[root] = acks.get(root, 0) ^ edge ^ run.children
+                if run.mask:
+                    masks[root] = masks.get(root, 0) | run.mask
 
     def _raised_basic(self, task: BoltTask, batch: Batch, run: Run, error: BaseException) -> None:
         if batch.stream != TICK_STREAM:
