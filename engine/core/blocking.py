@@ -141,7 +141,8 @@ class BlockingExecutor:
         self._may_go.set()
 
     @property
-    def _must_wait(self) -> bool:
+    def must_wait(self) -> bool:
+        """Whether the thread emits nothing until there is room."""
         return self._held > 0 or self._emitted_bytes - self._taken_bytes >= self._most_bytes
 
     @property
@@ -159,9 +160,9 @@ class BlockingExecutor:
 
     def _await_leave(self) -> None:
         """Wait while there is no room for more."""
-        while self._must_wait and not self._stopping:
+        while self.must_wait and not self._stopping:
             self._may_go.clear()
-            if self._must_wait and not self._stopping:  # as it is now: what changes from here on sets it
+            if self.must_wait and not self._stopping:  # as it is now: what changes from here on sets it
                 self._may_go.wait()
 
     def _run(self) -> None:

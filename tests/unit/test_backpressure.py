@@ -200,7 +200,7 @@ def test_a_thread_whose_output_finds_no_room_waits() -> None:
     rig = rig_of(chain(Fountain(200, KIB), middle, sink), threads=True)
     reopen = close(rig, "bolt-2")
     try:
-        rig.settle_until(lambda: bool(rig.core.pressure.full) and rig.core.blocking[0]._must_wait)
+        rig.settle_until(lambda: bool(rig.core.pressure.full) and rig.core.blocking[0].must_wait)
         assert len(middle.seen) < 200
         reopen()
         rig.settle_until(lambda: len(rig.user("spout").acked) == 200)
@@ -211,12 +211,13 @@ def test_a_thread_whose_output_finds_no_room_waits() -> None:
 
 
 def test_a_thread_that_waits_for_room_ends_when_it_is_told_to() -> None:
+    before = set(threading.enumerate())
     middle = Does(emits(100), ("value",), blocking=True)
     rig = rig_of(chain(Fountain(200, KIB), middle, DoesBasic(lambda bolt, tup, out: None)), threads=True)
     close(rig, "bolt-2")
-    rig.settle_until(lambda: rig.core.blocking[0]._must_wait)
+    rig.settle_until(lambda: rig.core.blocking[0].must_wait)
     rig.core.blocking[0].stop()
-    assert not rig.core.blocking[0]._thread.is_alive()
+    assert set(threading.enumerate()) <= before
 
 
 # Cycles
