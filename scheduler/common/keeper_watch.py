@@ -1,13 +1,13 @@
-"""A daemon's eye on the keeper that it was started by: when that dies, one of the daemons starts the next.
+"""Watches, in a daemon, the keeper that started it: when the keeper dies, one of the daemons starts the next.
 
 Guarantees
     * A keeper that was killed has a successor as soon as an interpreter has started, as long as one daemon lives. It
       adopts the daemons.
-    * There are never two: who starts one holds the keeper's lock, and hands it on to what it starts.
-    * One that was told to end has no successor, nor has one that had died before this daemon began.
+    * There are never two: the daemon that starts a keeper holds the keeper's lock, and hands it on to it.
+    * A keeper that was told to end has no successor, nor has one that had died before this daemon began.
 
-Relies on: the keeper's record, which says how it is started again; flock, which ends with the last process that holds
-the descriptor. One thread, the daemon's main thread.
+Relies on: the keeper's record, which has its command line; flock, which ends with the last process that holds the
+descriptor. Thread: the daemon's loop.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from squall.scheduler.common.process_record import ProcessRecord, read_record
 from squall.scheduler.common.restart_policy import GiveUp, Restart, RestartPolicy, RestartPolicyOptions
 
 LOOK_SECS = 0.2
-"""How often a daemon that was not the first looks whether the next keeper has said who it is."""
+"""Time between two looks for the next keeper's record, by daemons that do not start it: a keeper needs as long."""
 
 log = logging.getLogger(__name__)
 
@@ -46,16 +46,16 @@ class KeeperWatch:
         self._policy = RestartPolicy(RestartPolicyOptions(), rng)
         self._pidfd = -1
         self._child: subprocess.Popen[bytes] | None = None
-        """The keeper that this daemon started last: it is to be reaped here."""
+        """The keeper that this daemon started last, and must reap."""
         self._watched_since = 0.0
         self.look_at: float | None = None
-        """When `look` is to be called at the latest; None: when the poller says so."""
+        """When to call `look` at the latest; None: when the poller wakes."""
         record = self._record()
         if record is not None and record.end_code is None:
             self._watch(record, 0.0)
 
     def look(self, now: float) -> None:
-        """Take note of the keeper's end, and see to it that there is another one. Called each turn; cheap."""
+        """Notice the keeper's end, and ensure that there is another one. Called in each pass of the loop; cheap."""
         if self._pidfd >= 0:
             if not select.select([self._pidfd], [], [], 0)[0]:
                 return
@@ -68,7 +68,7 @@ class KeeperWatch:
             self._find_or_start(now)
 
     def close(self) -> None:
-        """This daemon leaves: whether there is a keeper is no longer its business."""
+        """Stop watching: this daemon leaves."""
         self._let_go()
         self.look_at = None
 
@@ -82,7 +82,7 @@ class KeeperWatch:
         return record is not None and record.end_code is None
 
     def _watch(self, record: ProcessRecord, now: float) -> bool:
-        """Whether the keeper of this record lives."""
+        """Watch the keeper of this record; whether it lives."""
         try:
             self._take(open_proven(record.pid, record.started_ticks), now)
         except ClusterError:
@@ -114,7 +114,7 @@ class KeeperWatch:
         self.look(now)
 
     def _find_or_start(self, now: float) -> None:
-        """Watch the keeper that somebody else has started, or start it."""
+        """Watch the keeper that another daemon has started, or start it."""
         record = self._record()
         if record is None or record.end_code is not None:
             self.look_at = None
@@ -122,7 +122,7 @@ class KeeperWatch:
         if self._watch(record, now):
             return
         self.look_at = now + LOOK_SECS
-        # Whoever else has it starts one, or is one that has not said so yet.
+        # Its holder starts a keeper, or is one that has not written its record yet.
         lock = try_flock(self._run_dir.keeper_lock)
         if lock is None:
             return
@@ -144,7 +144,7 @@ class KeeperWatch:
             try:
                 output = opened.enter_context(open(self._run_dir.daemon_log("keeper"), "ab", opener=opener)).fileno()
             except OSError:
-                # On a full disk it is silent, as the one before.
+                # On a full disk it writes no log, as the one before.
                 output = subprocess.DEVNULL
             self._child = subprocess.Popen(
                 command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=output, pass_fds=keep,

@@ -1,10 +1,10 @@
-"""What a daemon of a cluster says of itself in a file: which process it is, and how it ended.
+"""A daemon's record of itself, in a file: which process it is, and how it ended.
 
 Guarantees
-    * Room for the end is taken at the beginning: a disk that is full by then loses no word of it.
-    * One that ended without a word was killed, or its machine went down.
+    * Room for the end is reserved at the beginning, so a full disk does not lose it.
+    * A process without an end in its record was killed, or its machine went down.
 
-Relies on: one process at a time being what a record is of, which a lock or an address sees to.
+Relies on: one process per record at a time, which a lock or an address ensures.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from squall.ipc.private import make_levels, naming
 from squall.scheduler.common import process
 
 _END_AT_BYTE = 8192
-"""Where the exit code is: behind the longest command line that a keeper has."""
+"""Offset of the exit code: behind the longest command line of a keeper."""
 _END_BYTES = 4
 _NO_END = b"    "
 
@@ -30,14 +30,14 @@ log = logging.getLogger(__name__)
 
 
 class ProcessRecord(msgspec.Struct, frozen=True):
-    """One process."""
+    """Pid, command and end of one process."""
 
     pid: int
     started_ticks: int
     command: tuple[str, ...] = ()
-    """The command line by which another one takes its place; a keeper's only."""
+    """The command line of its successor; for a keeper only."""
     end_code: int | None = None
-    """Its exit code, as it said itself; None while it runs, or if it was killed."""
+    """Its exit code, which it has written itself; None while it runs, or if it was killed."""
 
     @property
     def lives(self) -> bool:
@@ -45,8 +45,7 @@ class ProcessRecord(msgspec.Struct, frozen=True):
 
 
 def begin_record(path: Path, command: tuple[str, ...] = ()) -> None:
-    """This process is what the record is of, from now on. OSError without room on the disk, where there was no record
-    before."""
+    """Make the record this process's. OSError if there was none before, and the disk has no room."""
     me = os.getpid()
     text = msgspec.json.encode({"pid": me, "started_ticks": process.start_time_ticks(me), "command": command})
     if len(text) > _END_AT_BYTE:
@@ -55,15 +54,15 @@ def begin_record(path: Path, command: tuple[str, ...] = ()) -> None:
     with naming(path):
         fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
         try:
-            # In place, with one call: the room is there already, and nobody reads half of it.
+            # In place, with one call: the room is reserved already, and no reader sees half of it.
             os.pwrite(fd, text.ljust(_END_AT_BYTE) + _NO_END, 0)
         finally:
             os.close(fd)
 
 
 def end_record(path: Path, code: int) -> None:
-    """What the record is of ends now, with this exit code, or must not be replaced any more."""
-    # Where the directory was removed, nobody is left to read it.
+    """Write the exit code: the process ends now, or must not be replaced any more."""
+    # If the directory was removed, no reader is left.
     with contextlib.suppress(FileNotFoundError):
         fd = os.open(path, os.O_WRONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
         try:
@@ -73,7 +72,7 @@ def end_record(path: Path, code: int) -> None:
 
 
 def note_begin(path: Path) -> None:
-    """As `begin_record`; a daemon works without, on a full disk."""
+    """As `begin_record`, but on a full disk a daemon goes on without."""
     try:
         begin_record(path)
     except OSError as error:
@@ -82,7 +81,7 @@ def note_begin(path: Path) -> None:
 
 @contextlib.contextmanager
 def ending(path: Path) -> Iterator[None]:
-    """Around all that a daemon does: how it ends is in its record then."""
+    """Run a daemon's work, and write how it ends to its record."""
     code = 1
     try:
         yield
@@ -94,12 +93,12 @@ def ending(path: Path) -> Iterator[None]:
         try:
             end_record(path, code)
         except OSError as error:
-            # As without room for it from the beginning on.
+            # As if there had been no room at the beginning.
             log.warning("cannot write %s: %s", path, error.strerror)
 
 
 def read_record(path: Path) -> ProcessRecord | None:
-    """None if there is none, or if what is there says nothing."""
+    """The record; None if there is none, or it cannot be read."""
     try:
         data = path.read_bytes()
     except (FileNotFoundError, NotADirectoryError):
