@@ -115,10 +115,10 @@ class Backpressure:
 
     def put(self, task: BoltTask, batch: Batch) -> None:
         """A batch is about to be put in the queue of a task of this worker."""
-        task.received_bytes += batch.bytes or batch.weigh()
+        task.received_bytes = received_bytes = task.received_bytes + (batch.bytes or batch.weigh())
         if self._largest:
             self._see_size(batch)
-        if task.received_bytes - task.processed_bytes >= self.limit_bytes:
+        if received_bytes - task.processed_bytes >= self.limit_bytes:
             self._see(task)
 
     def leave(self, batches: Iterable[Batch]) -> None:

@@ -42,6 +42,7 @@ class BlockingSpoutExecutor(SpoutExecutor):
     ) -> None:
         """`outbox` is the thread's; `absorb` brings what was emitted on its way."""
         super().__init__(list(tasks), turn_ns=None, turn_bytes=turn_bytes)
+        self._bytes_a_turn = turn_bytes
         self.gate = gate
         gate.tasks = tasks
         self._outbox = outbox
@@ -66,7 +67,7 @@ class BlockingSpoutExecutor(SpoutExecutor):
         for task in self.gate.tasks if emits else ():
             if task.active:
                 task.waits_for = self._waits_for(task, taken)
-        self.gate.allow(min(emits, self._fitting(self.tasks[0])))
+        self.gate.allow(min(emits, self.tasks[0].fitting))
         return worked
 
     @staticmethod
@@ -87,7 +88,7 @@ class BlockingSpoutExecutor(SpoutExecutor):
                     task.take()
         if taken is not None:
             # Of all tasks that share the thread, together.
-            self.tasks[0].emit_bytes = max(taken.bytes // (taken.rows or 1), self.tasks[0].emit_bytes * 3 // 4)
+            self.tasks[0].see_size(taken.bytes // (taken.rows or 1), self._bytes_a_turn)
             self.write_journal()
             self._absorb(taken)
         if crash is not None:

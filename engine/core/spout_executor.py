@@ -43,8 +43,8 @@ class SpoutTask:
 
     __slots__ = (
         "_before", "_emitted", "_held", "_lied", "_since_ns", "_waited_ns", "active", "asks", "collector",
-        "component", "emit_bytes", "finished", "max_pending", "pending", "returned", "said_quiet", "stats", "task",
-        "user", "waits_for",
+        "component", "emit_bytes", "finished", "fitting", "max_pending", "pending", "returned", "said_quiet", "stats",
+        "task", "user", "waits_for",
     )
 
     def __init__(
@@ -65,6 +65,8 @@ class SpoutTask:
         self.active = False
         self.emit_bytes = 0
         """About how much memory one of its emits holds: what was last seen, and of what was seen before a share."""
+        self.fitting = MAX_TURN_EMITS
+        """How many emits of that size fit a turn, one at least."""
         self.finished = False
         """The spout is exhausted, nothing of it is pending, and it had nothing to replay when asked last."""
         self.said_quiet: Words = [0] if said_quiet is None else said_quiet
@@ -78,6 +80,12 @@ class SpoutTask:
         self._emitted = 0
         """What was written down last: the spout's emits, and the engine's, which also only grow."""
         self._held, self._lied = 0, False
+
+    def see_size(self, newest_bytes: int, turn_bytes: int) -> None:
+        """Its newest emit holds about so much, and what it emits in a turn may hold `turn_bytes`."""
+        fading_bytes = self.emit_bytes * 3 // 4
+        self.emit_bytes = size_bytes = newest_bytes if newest_bytes > fading_bytes else fading_bytes
+        self.fitting = turn_bytes // size_bytes or 1 if size_bytes else MAX_TURN_EMITS
 
     def count_emits(self) -> None:
         """Write down what was emitted, before anybody can see it."""
@@ -238,16 +246,15 @@ class SpoutExecutor:
         if self._turn_ns is not None:
             began_ns = now_ns()
             ends_ns = began_ns + self._turn_ns
-        emits = min(emits, self._fitting(task))
+        if task.fitting < emits:
+            emits = task.fitting
         try:
             while self._emit_series(task, series):
                 emits -= series
                 if series == 1 and self._turn_bytes is not None:
-                    size, before_bytes = collector.newest_row_bytes(), task.emit_bytes * 3 // 4
-                    task.emit_bytes = size if size > before_bytes else before_bytes
-                    fitting = self._fitting(task) - 1
-                    if fitting < emits:
-                        emits = fitting
+                    task.see_size(collector.newest_row_bytes(), self._turn_bytes)
+                    if task.fitting <= emits:
+                        emits = task.fitting - 1
                 if emits <= 0 or (ends_ns is not None and now_ns() >= ends_ns):
                     self.ran_dry = False
                     # Between its turns it waits for answers all the same, if it has reached its limit with this one.
@@ -270,12 +277,6 @@ class SpoutExecutor:
         if self._was_slow and self._slow is not None:
             self._slow(task, ns / 1e9)
         self._was_slow = True
-
-    def _fitting(self, task: SpoutTask) -> int:
-        """How many emits like the last ones fit a turn, one at least."""
-        if self._turn_bytes is None or not task.emit_bytes:
-            return MAX_TURN_EMITS
-        return self._turn_bytes // task.emit_bytes or 1
 
     @staticmethod
     def _room(task: SpoutTask) -> float:
