@@ -191,13 +191,14 @@ class SpoutExecutor:
             pending = task.pending
             task.count_wait(now_ns)
             self._at_hand[0] = task.task
-            if pending.trees and now_ns >= pending.due_ns and self._expire(task):
+            if pending.trees and now_ns >= pending.table.due_ns and self._expire(task):
                 worked = True
             if not emits or not task.active:
                 task.waits_for = CREDIT if task.active else INACTIVE
             elif self._emit(task, emits):
                 worked = True
-            if may_send and pending.fate.quarantine and self._send_held(task):
+            held_back = pending.fate.quarantine
+            if may_send and (held_back.held or held_back.waiting or held_back.overdue_ns) and self._send_held(task):
                 worked = True
         self._at_hand[0] = 0
         return worked

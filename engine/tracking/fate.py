@@ -12,7 +12,7 @@ Guarantees
       it, because for the spout it was over when it became a dead letter.
 
 Relies on: its caller to bring every event, to carry out the instructions in order and send the answers back, and to
-call `time` whenever something is held. Pure: no I/O, no clock. One thread: the spout's.
+call `time` on every turn while anything is held, waits, or is overdue. Pure: no I/O, no clock. One thread: the spout's.
 
 Events and what they may lead to::
 
@@ -149,7 +149,7 @@ class Fate:
     # ---- time ----
 
     def time(self, now_ns: int) -> Steps:
-        """Let go what may go. Called while `quarantine` says that time brings anything."""
+        """Let go what may go."""
         attempts, quarantine = self.attempts, self.quarantine
         quarantine.take_up(now_ns)
         if quarantine.overdue_ns and not attempts.on_trial:

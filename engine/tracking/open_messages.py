@@ -56,8 +56,8 @@ class OpenMessages:
     """The hands of a spout task's `Fate`."""
 
     __slots__ = (
-        "_account", "_acked", "_init", "_journal", "_stats", "_table", "_task", "attempts", "emitted_again", "fate",
-        "forget", "give_up", "note", "now_ns", "permit", "spout", "trees",
+        "_account", "_acked", "_init", "_journal", "_stats", "_task", "attempts", "emitted_again", "fate", "forget",
+        "give_up", "note", "now_ns", "permit", "spout", "table", "trees",
     )
 
     def __init__(
@@ -87,8 +87,8 @@ class OpenMessages:
         self._journal = journal
         self.note = note
         """Called with (message id, failure) of each failure."""
-        self._table = PendingTable(timeout_ns)
-        self.trees = self._table.trees
+        self.table = PendingTable(timeout_ns)
+        self.trees = self.table.trees
         """The table's own."""
 
     def __len__(self) -> int:
@@ -130,9 +130,8 @@ class OpenMessages:
         # Before the spout hears of it: what it makes durable must not be missing in the account, whoever dies next.
         self._acked = acked = self._acked + 1
         self._account[ACKED] = acked
-        now_ns = self.now_ns()
-        self._stats.observe_ns(now_ns - emitted_ns)
-        if self.attempts.alert and (steps := self.fate.acked(root, message_id, values, now_ns)):
+        self._stats.observe_ns(self.now_ns() - emitted_ns)
+        if self.attempts.alert and (steps := self.fate.acked(root, message_id, values, self.now_ns())):
             self._carry_out_all(steps)
             if isinstance(steps[-1], Close):
                 return
@@ -184,22 +183,17 @@ class OpenMessages:
 
     def reset(self, root: int) -> None:
         """Count the tree's timeout from now."""
-        self._table.reset(root, self.now_ns())
-
-    @property
-    def due_ns(self) -> int:
-        """`expire` has nothing to do before this."""
-        return self._table.due_ns
+        self.table.reset(root, self.now_ns())
 
     @property
     def next_deadline_ns(self) -> int | None:
         """When the earliest tree times out."""
-        return self._table.next_deadline_ns
+        return self.table.next_deadline_ns
 
     def expire(self) -> int:
         """Fail every tree whose time is up; how many."""
         now = self.now_ns()
-        overdue = self._table.overdue(now)
+        overdue = self.table.overdue(now)
         for root in overdue:
             self._stats.timed_out += 1
             message_id, _, _, values = self.trees.pop(root)

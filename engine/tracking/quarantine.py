@@ -51,10 +51,6 @@ class Quarantine:
         """Whether this task asked for the permit and has not left. Other spout tasks of the worker may have asked too:
         only a task that has asked may leave."""
 
-    def __bool__(self) -> bool:
-        """Whether time brings anything here."""
-        return bool(self.held or self.waiting or self.overdue_ns)
-
     def hold(self, held: Held, strikes: int) -> None:
         """Keep a message until it goes on trial."""
         if strikes > SUSPECT_STRIKES:
