@@ -10,10 +10,11 @@
     core.tracking ─► tell_acks ─► ring in shared memory ─► take_acks ─► core.tracking    (see `ipc.ack_rings`)
 
 Guarantees: see `ipc.link`; a send never blocks (the credit window bounds what ZeroMQ queues); a bad frame is counted
-and dropped, it never raises. A frame without the secret of this version of the topology's assignment changes nothing
-but that count, and takes no memory while it is read. A connection that has not given a password derived from that
-secret is not read (`ipc.door`); one that announces a part longer than `PART_BYTES` is closed. The path of a socket
-holds topology, version, node, port and incarnation, so a frame can only reach the incarnation that it was meant for.
+and dropped, it never raises. What a lost frame held comes back to its sender (`take_lost`), once. A frame without the
+secret of this version of the topology's assignment changes nothing but that count, and takes no memory while it is
+read. A connection that has not given a password derived from that secret is not read (`ipc.door`); one that announces a
+part longer than `PART_BYTES` is closed. The path of a socket holds topology, version, node, port and incarnation, so a
+frame can only reach the incarnation that it was meant for.
 
 Thread: the worker's loop, in a process that was forked before any ZeroMQ context existed.
 """
@@ -24,6 +25,7 @@ import contextlib
 import errno
 import os
 import select
+from array import array
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -38,7 +40,7 @@ from squall.engine.foreign.text import text_of_error
 from squall.ipc import codec
 from squall.ipc.ack_rings import AckRings
 from squall.ipc.door import Context, Door, knock, password_of
-from squall.ipc.frame import CREDIT, DATA, HEADER_BYTES, HELLO, KINDS, Header, is_ours, seal, unseal
+from squall.ipc.frame import CREDIT, DATA, HEADER_BYTES, HELLO, KINDS, KNOWN, LOST, Header, is_ours, seal, unseal
 from squall.ipc.link import LinkReceiver, LinkSender
 from squall.ipc.parts import PART_BYTES, cut, join
 from squall.ipc.payloads import Payloads
@@ -61,12 +63,13 @@ class DataPlane:
         window_bytes: int, arena_bytes: int, shim: LinkShim | None = None, rings: AckRings | None = None,
         max_frame_bytes: int = 1 << 30, door: Callable[[Context, zmq.Socket[bytes], bytes], Door] = Door,
         payloads: Callable[[int, Counter[str]], Payloads] = Payloads,
-        receiver: Callable[[int, int], LinkReceiver] = LinkReceiver,
+        sender: Callable[[int], LinkSender] = LinkSender, receiver: Callable[[int, int], LinkReceiver] = LinkReceiver,
     ) -> None:
         """`opening`: see `ipc.frame.opening_of`. Without `rings`, acks travel in frames only. One plane per context."""
         self._opening = opening
         self._password = password_of(opening, b"data plane")
         self._max_frame_bytes = max_frame_bytes
+        self._new_sender = sender
         self._new_receiver = receiver
         # What is subtracted exceeds header and descriptors (some 40 bytes for each buffer of 64 KiB and more).
         self._surely_fits_bytes = max_frame_bytes - max_frame_bytes // 512 - 4096
@@ -100,6 +103,9 @@ class DataPlane:
         self._receivers: dict[int, LinkReceiver] = {}
         self._fence: dict[int, int] = {}
         self._heard: set[int] = set()
+        self._lost: list[tuple[int, Parcel]] = []
+        self._to_confirm: dict[int, int] = {}
+        """Peer -> last number of those that it has missed, and that it is not yet told are known."""
 
     def _socket(self, kind: int) -> zmq.Socket[bytes]:
         socket: zmq.Socket[bytes] = self._context.socket(kind)
@@ -116,7 +122,7 @@ class DataPlane:
         socket = self._socket(zmq.PUSH)
         knock(socket, self._password)
         socket.connect(f"ipc://{path}")
-        self._outbound[worker] = (socket, LinkSender(self._window_bytes), incarnation)
+        self._outbound[worker] = (socket, self._new_sender(self._window_bytes), incarnation)
         self._put(worker, HELLO, 0, [])
 
     def fence(self, worker: int, incarnation: int) -> None:
@@ -135,6 +141,7 @@ class DataPlane:
             socket, sender, _ = link
             sender.close()
             socket.close(linger=0)
+            self._to_confirm.pop(worker, None)
 
     def is_connected(self, worker: int) -> bool:
         return worker in self._outbound
@@ -167,8 +174,9 @@ class DataPlane:
 
     def send(self, worker: int, parcel: Parcel, most_bytes: int | None = None) -> int:
         """Send a parcel to a connected peer; 0, or the size of one that was not sent because it has more than
-        `most_bytes` and could be cut. Raises ComponentError if it holds a value that cannot be encoded or is too big,
-        MemoryError if there is no memory for it; nothing of it has left then."""
+        `most_bytes` and could be cut; one that was sent is the link's from then on. Raises ComponentError if it holds a
+        value that cannot be encoded or is too big, MemoryError if there is no memory for it; nothing of it has left
+        then."""
         _, sender, _ = self._outbound[worker]
         data, buffers = codec.encode(parcel)
         size = len(data) + sum(buffer.raw().nbytes for buffer in buffers)
@@ -184,12 +192,15 @@ class DataPlane:
             if release is not None:
                 release()
             raise ComponentError(f"frame of {in_frame} bytes; max_frame_bytes allows {self._max_frame_bytes}")
+        number = sender.send(size, release, parcel)
         try:
-            self._put(worker, DATA, sender.send(size, release), body)
-        except zmq.ZMQError as error:
-            if error.errno == errno.ENOMEM:
+            self._put(worker, DATA, number, body)
+        except BaseException as error:
+            sender.not_sent()
+            if isinstance(error, zmq.ZMQError) and error.errno == errno.ENOMEM:
                 raise MemoryError(f"ZeroMQ has none for a frame of {size} bytes") from error
             raise
+        parcel.let_go()
         return 0
 
     def _put(self, worker: int, kind: int, sequence: int, body: Sequence[Any]) -> None:
@@ -252,17 +263,59 @@ class DataPlane:
         for receiver in self._receivers.values():
             receiver.park()
 
-    def probe(self) -> None:
-        """Tell each peer that owes credit how many frames it should have received; it answers with credit.
+    def tend(self, now_ns: int) -> None:
+        """Ask again where peers are silent. Called every now and then.
 
-        Without this, a link whose last frames or last credit were lost would stay closed for ever. Call it as often as
-        such a loss may last.
+        Without this, frames with no frame behind them that would show their loss were lost for ever, and so were
+        credit, and word of what was lost.
         """
         for worker, (_, sender, _) in self._outbound.items():
-            if sender.under_way_bytes:
+            if sender.asks(now_ns):
+                # How many it should have got: it answers with credit, and tells what it has missed.
                 self._put(worker, HELLO, sender.sequence, [])
+        for worker, receiver in self._receivers.items():
+            if receiver.asks(now_ns):
+                self._tell_missed(worker, receiver)
+
+    def pass_over(self) -> None:
+        """Give up acks that peers have begun to tell and have not told since the last call, a message timeout ago."""
         for worker in self._rings.pass_over() if self._rings is not None else ():
             self.refuse(ProtocolError(f"acks of worker {worker} that did not become whole in a message timeout"))
+
+    # ---- what was lost ----
+
+    def _tell_missed(self, worker: int, receiver: LinkReceiver) -> None:
+        """Tell a peer which frames of its never came, if there is a way to it."""
+        link = self._outbound.get(worker)
+        if link is None or link[2] != receiver.incarnation:
+            return
+        numbers = array("Q", [number for pair in receiver.tell_missed() for number in pair])
+        if numbers:
+            self._put(worker, LOST, numbers[-1], [numbers.tobytes()])
+
+    def _take_missed(self, header: Header, body: Body) -> None:
+        """A peer has missed frames of this worker: what they held is the caller's again."""
+        link = self._outbound.get(header.sender)
+        if link is None or link[2] != header.sender_incarnation:
+            return
+        numbers = array("Q")
+        if len(body) != 1 or not len(body[0]) or len(body[0]) % (2 * numbers.itemsize):
+            raise ProtocolError(f"lost frame with a body of {sum(map(len, body))} bytes; pairs of 8 bytes are allowed")
+        numbers.frombytes(body[0])
+        held = link[1].lost(zip(numbers[::2], numbers[1::2], strict=True))
+        self._lost += ((header.sender, parcel) for parcel in held)
+        self._to_confirm[header.sender] = max(numbers[-1], self._to_confirm.get(header.sender, 0))
+
+    def take_lost(self) -> list[tuple[int, Parcel]]:
+        """Parcels that peers did not get and never will, without their tuples, since the last call; by peer."""
+        lost, self._lost = self._lost, []
+        return lost
+
+    def _tell_known(self) -> None:
+        """What was lost is known and dealt with: peers may give credit for it."""
+        to_confirm, self._to_confirm = self._to_confirm, {}
+        for worker, number in to_confirm.items():
+            self._put(worker, KNOWN, number, [])
 
     def positions(self) -> Iterator[tuple[int, int, int, int]]:
         """(peer, its incarnation, frames sent to it, frames of it processed), for the board."""
@@ -349,7 +402,7 @@ class DataPlane:
         link = self._receivers.get(sender)
         if link is None or link.incarnation != sender_incarnation:
             link = self._meet(header)
-        if kind != DATA and (len(body) != 1 or len(body[0])):
+        if kind != DATA and kind != LOST and (len(body) != 1 or len(body[0])):
             raise ProtocolError(f"{KINDS[kind]} frame with a body")
         if processed:
             self._take_credit(sender, sender_incarnation, processed)
@@ -358,6 +411,12 @@ class DataPlane:
         elif kind == HELLO and sequence:
             link.skip_to(sequence)
             self._send_credit_to(sender, link)
+        elif kind == LOST:
+            self._take_missed(header, body)
+        elif kind == KNOWN:
+            link.known(sequence)
+        if link.untold:
+            self._tell_missed(sender, link)
 
     def _meet(self, header: Header) -> LinkReceiver:
         """Begin to receive from an incarnation. All before it are dead, so there is one at a time."""
@@ -434,10 +493,13 @@ class DataPlane:
         """Whether a ring holds acks that were not taken in yet."""
         return self._rings is not None and self._rings.waiting
 
-    def confirm_acks(self) -> None:
-        """Free the room of acks that were taken in. Call it after publishing that this worker is at work on them."""
+    def confirm(self) -> None:
+        """Free the room of acks that were taken in, and tell peers that what they missed is known. Call it after
+        publishing that this worker is at work on both."""
         if self._rings is not None:
             self._rings.confirm()
+        if self._to_confirm:
+            self._tell_known()
 
     def set_awake(self, awake: bool) -> None:
         """Publish whether this worker reads its rings. After False, ask `has_acks` before sleeping."""

@@ -21,9 +21,9 @@ from typing import NamedTuple
 from squall.engine.errors import ProtocolError
 
 MAGIC = b"SQ"
-VERSION = 5
-HELLO, DATA, CREDIT = 1, 2, 3
-KINDS = {HELLO: "hello", DATA: "data", CREDIT: "credit"}
+VERSION = 6
+HELLO, DATA, CREDIT, LOST, KNOWN = 1, 2, 3, 4, 5
+KINDS = {HELLO: "hello", DATA: "data", CREDIT: "credit", LOST: "lost", KNOWN: "known"}
 
 SECRET_BYTES = 16
 _BELONGING = struct.Struct("<3sI8s")
@@ -45,7 +45,8 @@ class Header(NamedTuple):
     sender_incarnation: int
     receiver_incarnation: int
     sequence: int
-    """DATA: number of the frame on its link. HELLO: number of the last DATA frame sent. CREDIT: unused."""
+    """DATA: number of the frame on its link. HELLO: number of the last DATA frame sent. LOST: the last number
+    that the body names, of DATA frames of the receiver. KNOWN: the same, back. CREDIT: unused."""
     processed: int = 0
     """The sender has processed every DATA frame of the receiver up to this one."""
 

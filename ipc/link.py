@@ -2,11 +2,14 @@
 
 Guarantees
     * The receiver accepts every frame of one sender incarnation at most once, in order; repeats are dropped, gaps are
-      counted (the message timeout deals with a lost frame). A number that no sender can have reached is refused.
+      counted. A number that no sender can have reached is refused.
+    * A frame that the receiver missed once is never accepted, and the sender learns its number: what the frame held may
+      be said again in another. It is not credited before that, so the sender still knows what it held.
     * Flow control is credit in bytes: the sender has at most `window_bytes` under way that the receiver has not
       processed. Credit is returned when a frame has been processed. For credit, a frame that was lost counts as
-      processed, and so does one that was *parked*: frames that lie before a full queue must not close the link to
-      frames for other tasks (see `engine.core.backpressure`, which bounds the queues).
+      processed once the sender knows of it, and so does one that was *parked*: frames that lie before a full queue must
+      not close the link to frames for other tasks (see `engine.core.backpressure`, which bounds the queues).
+    * Each end says when it is time to ask the other again, so nothing else that is lost is missed for long.
 
 Relies on: a frame counting for one byte at least, and both ends having the same window.
 """
@@ -14,10 +17,18 @@ Relies on: a frame counting for one byte at least, and both ends having the same
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from itertools import islice
+from typing import Any
 
 from squall.engine.errors import ProtocolError
+from squall.ipc.patience import Patience
+
+Range = tuple[int, int]
+"""First and last of some frame numbers in a row."""
+MOST_RANGES = 1024
+"""So many are told at once; the others when these are known."""
 
 
 @dataclass
@@ -28,19 +39,52 @@ class LinkSender:
     sequence: int = 0
     """Number of the last frame sent; the first is 1."""
     under_way_bytes: int = 0
-    _sent: deque[tuple[int, int, Callable[[], None] | None]] = field(default_factory=deque)
+    _sent: deque[tuple[int, int, Callable[[], None] | None, Any]] = field(default_factory=deque)
+    _patience: Patience = field(default_factory=Patience)
 
     @property
     def has_credit(self) -> bool:
         """Whether more data may be sent. One frame may overshoot the window, so any frame size can pass."""
         return self.under_way_bytes < self.window_bytes
 
-    def send(self, n_bytes: int, release: Callable[[], None] | None = None) -> int:
-        """Account for a frame; returns its sequence number. `release` is called when the receiver has processed it."""
+    def send(self, n_bytes: int, release: Callable[[], None] | None = None, held: Any = None) -> int:
+        """Account for a frame; returns its sequence number. `release` is called when the receiver has processed it.
+        `held` is what the sender must know of it should it be lost."""
         self.sequence += 1
         self.under_way_bytes += n_bytes
-        self._sent.append((self.sequence, n_bytes, release))
+        self._sent.append((self.sequence, n_bytes, release, held))
         return self.sequence
+
+    def not_sent(self) -> None:
+        """The last frame did not leave, and the caller keeps what it held. Its number is one that never comes."""
+        number, n_bytes, release, _ = self._sent.pop()
+        self._sent.append((number, n_bytes, release, None))
+
+    def lost(self, ranges: Iterable[Range]) -> list[Any]:
+        """The receiver missed these frames, in rising order: what they held, each time it is asked for the first time.
+
+        ProtocolError if so many were never sent, or the numbers do not rise.
+        """
+        sent, before = self._sent, 0
+        oldest = self.sequence - len(sent) + 1
+        numbers: list[int] = []
+        for first, last in ranges:
+            if not before < first <= last <= self.sequence:
+                raise ProtocolError(f"frames {first} to {last} missed, after {before}; only {self.sequence} were sent")
+            numbers += range(max(first, oldest), last + 1)
+            before = last
+        found = []
+        for number in numbers:
+            _, n_bytes, release, held = sent[number - oldest]
+            if held is not None:
+                sent[number - oldest] = (number, n_bytes, release, None)
+                found.append(held)
+        return found
+
+    def asks(self, now_ns: int) -> bool:
+        """Whether to tell the receiver now how many frames it should have got: the oldest under way has been so for
+        long."""
+        return self._patience.is_over(self._sent[0][0] if self._sent else 0, now_ns)
 
     def credit(self, processed: int) -> None:
         """The receiver has processed every frame up to and including number `processed`.
@@ -51,7 +95,7 @@ class LinkSender:
             raise ProtocolError(f"credit for frame {processed}; only {self.sequence} were sent")
         sent = self._sent
         while sent and sent[0][0] <= processed:
-            _, n_bytes, release = sent.popleft()
+            _, n_bytes, release, _ = sent.popleft()
             self.under_way_bytes -= n_bytes
             if release is not None:
                 release()
@@ -70,16 +114,26 @@ class LinkReceiver:
     received: int = 0
     """Number of the newest frame accepted."""
     processed: int = 0
-    """Every frame up to this one has been processed (or was lost)."""
+    """Every frame up to this one has been processed, or was lost and the sender knows."""
     credited: int = 0
     """The value of `processed` that the sender was told last."""
     uncredited_bytes: int = 0
     """Bytes accepted since the sender was told last."""
     repeats: int = 0
     lost: int = 0
+    untold: bool = False
+    """There are frames lost that `tell_missed` has not named yet."""
     _done_early: set[int] = field(default_factory=set)
     _gaps: dict[int, int] = field(default_factory=dict)
-    """First -> last number of lost frames that cannot be credited yet: earlier ones are not processed."""
+    """First -> last number of lost frames that cannot be credited yet, in rising order: the sender does not know of
+    them, or earlier ones are not processed."""
+    _known: int = 0
+    """The sender knows of all gaps up to this number."""
+    _told: int = 0
+    """It was told of all up to this one."""
+    _parked: int = 0
+    """Frames up to this one were parked while there was a gap."""
+    _patience: Patience = field(default_factory=Patience)
 
     def accept(self, sequence: int, n_bytes: int = 0) -> bool:
         """Whether to take frame `sequence` in; False for a repeat. ProtocolError if no sender can have reached it."""
@@ -105,7 +159,33 @@ class LinkReceiver:
         self.lost += lost
         self._gaps[self.received + 1] = sequence
         self.received = sequence
+        self.untold = True
+
+    def tell_missed(self) -> list[Range]:
+        """Frames that never came and of which the sender may not know, in rising order; it is told with this call."""
+        self.untold = False
+        known = self._known
+        missed = list(islice(((first, last) for first, last in self._gaps.items() if last > known), MOST_RANGES))
+        self._told = missed[-1][1] if missed else self._told
+        return missed
+
+    def known(self, sequence: int) -> None:
+        """The sender knows of every frame up to this one that was missed. ProtocolError if so many have not come, or
+        been missed."""
+        if sequence > self.received:
+            raise ProtocolError(f"word on lost frames up to {sequence}; {self.received} have come or been missed")
+        self._known = max(self._known, sequence)
         self._advance()
+        self.untold = self.untold or self._oldest_missed > self._told
+
+    @property
+    def _oldest_missed(self) -> int:
+        """0: the sender knows of all."""
+        return next((first for first, last in self._gaps.items() if last > self._known), 0)
+
+    def asks(self, now_ns: int) -> bool:
+        """Whether to tell the sender again what was missed."""
+        return self._patience.is_over(self._oldest_missed if self._gaps else 0, now_ns)
 
     def done(self, sequence: int) -> None:
         """Frame `sequence` has been processed. Frames may be done out of order."""
@@ -119,19 +199,26 @@ class LinkReceiver:
 
     def park(self) -> None:
         """Count every frame that was accepted as processed."""
-        self.processed = self.received
-        self._done_early.clear()
-        self._gaps.clear()
+        if self._gaps:
+            self._parked = self.received
+            self._advance()
+        else:
+            self.processed = self.received
+            self._done_early.clear()
 
     def _advance(self) -> None:
         early, gaps = self._done_early, self._gaps
         while True:
             following = self.processed + 1
-            if following in early:
+            if following in gaps:
+                if gaps[following] > self._known:
+                    return
+                self.processed = gaps.pop(following)
+            elif following in early:
                 early.remove(following)
                 self.processed = following
-            elif following in gaps:
-                self.processed = gaps.pop(following)
+            elif following <= self._parked:
+                self.processed = following
             else:
                 return
 

@@ -8,6 +8,8 @@ FAILED = "failed"
 EXCEPTION = "exception"
 TIMEOUT = "timeout"
 WORKER_DIED = "worker died"
+FRAME_LOST = "frame lost"
+"""Between two workers. It says nothing of the message."""
 HUNG = "hung"
 """`execute`, on a thread of its own, did not come back; the worker was ended for it."""
 ANOTHER_TUPLE = "the worker ended by an exception in another tuple"
@@ -19,12 +21,12 @@ class Failure:
     """One failure of one attempt."""
 
     reason: str
-    """"failed" (a bolt said so), "exception", "timeout", "hung" or "worker died"."""
+    """"failed" (a bolt said so), "exception", "timeout", "hung", "worker died" or "frame lost"."""
     component: str = ""
     """Component it failed in; empty where nobody can know (a timeout)."""
     task: int = 0
     worker: str = ""
-    """"node:port" it failed in."""
+    """"node:port" it failed in, or was on its way to."""
     error: str = ""
     """Text of the error, where there was one."""
     attempt: int = 1

@@ -7,7 +7,7 @@ Thread: the worker's loop.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
 
@@ -47,6 +47,10 @@ class Transport(Protocol):
     def take_heard(self) -> set[int]:
         """Peers that something has come from since the last call."""
 
+    def take_lost(self) -> Sequence[tuple[int, Parcel]]:
+        """Parcels that peers did not get and never will, without their tuples, since the last call; by peer. There are
+        some only if input was received."""
+
     # ---- sending ----
 
     @property
@@ -58,7 +62,8 @@ class Transport(Protocol):
 
     def send(self, worker: int, parcel: Parcel, most_bytes: int | None = None) -> int:
         """Send a parcel; 0, or the size of one that was not sent because it has more than `most_bytes` and can be cut.
-        Raises ComponentError or MemoryError if it cannot be sent; nothing of it has left then."""
+        Raises ComponentError or MemoryError if it cannot be sent; nothing of it has left then. One that was sent is the
+        transport's."""
 
     def send_credit(self, at_least: int) -> None:
         """Tell peers what has been processed of what they sent, where it is `at_least` so many frames more than they
@@ -67,8 +72,11 @@ class Transport(Protocol):
     def park(self) -> None:
         """Give credit for all that was taken in, though it is not processed yet."""
 
-    def probe(self) -> None:
-        """Find out what became of what was sent long ago."""
+    def tend(self, now_ns: int) -> None:
+        """Ask peers again that have been silent for long. Called whenever the worker looks around."""
+
+    def pass_over(self) -> None:
+        """Give up what has not become whole since the last call, a message timeout ago."""
 
     # ---- acks that need no frame ----
 
@@ -112,6 +120,9 @@ class NoTransport:
     def take_heard(self) -> set[int]:
         return set()
 
+    def take_lost(self) -> Sequence[tuple[int, Parcel]]:
+        return ()
+
     @property
     def caught_up(self) -> set[int]:
         return set()
@@ -126,7 +137,9 @@ class NoTransport:
 
     def park(self) -> None: ...
 
-    def probe(self) -> None: ...
+    def tend(self, now_ns: int) -> None: ...
+
+    def pass_over(self) -> None: ...
 
     def tell_acks(self, worker: int, acks: Mapping[int, int], masks: Mapping[int, int]) -> bool:
         return False

@@ -134,6 +134,9 @@ class Turn:
         """Take in frames and acks, execute and settle what came; whether there were any. Raises TaskCrashed."""
         frames = self._transport.receive(self._core.receive, FRAMES_AT_ONCE)
         acks = self._transport.take_acks(self._tracking.take_acks)
+        for worker, parcel in self._transport.take_lost() if frames else ():
+            # Before the news of peers: what was for one that has died goes the way of all that is for it.
+            self._tracking.frame_lost(worker, parcel)
         # After receiving: a peer that has sent to an acker's replacement knows of it, so this worker must too
         # before it acks what came, or the acks would go to the dead one.
         self.follow_peers()
@@ -212,12 +215,14 @@ class Turn:
             # Or it would sleep through the turns that say that it is quiet, up to a bolt's next tick.
             self._idle_wait_ms = IDLE_WAIT_MIN_MS
         self.shows = due if idle <= _IDLE_TURNS_SHOWN else idle % _IDLE_TURNS_PER_SHOW == 0
+        if due:
+            transport.tend(now_ns)
         if self.shows:
             self._look_at_ns = now_ns + LOOK_NS
         if now_ns >= self.rotates_at_ns:
             self.rotates_at_ns = now_ns + self._timeout_ns
             self._tracking.rotate()
-            transport.probe()
+            transport.pass_over()
 
     # ---- sending ----
 

@@ -8,11 +8,15 @@ from collections.abc import Callable, Iterable, Mapping
 from squall.engine.api.failure import Failure
 from squall.engine.flow.batch import Batch
 
+_NO_BATCHES: deque[Batch] = deque(maxlen=0)
+
 
 class Parcel:
     """Data batches and tracking messages for one worker."""
 
-    __slots__ = ("acks", "answers", "batches", "bytes", "fails", "inits", "masks", "resets", "rows", "unread")
+    __slots__ = (
+        "acks", "answers", "batches", "bytes", "fails", "inits", "left_roots", "masks", "resets", "rows", "unread",
+    )
 
     def __init__(self) -> None:
         self.batches: deque[Batch] = deque()
@@ -33,6 +37,8 @@ class Parcel:
         """(spout task, root, failure or None), from ackers to spouts that live there."""
         self.unread: list[tuple[Batch, int, str]] = []
         """At the receiver: tuples that could not be read, each a batch of its own; position of the value, and why."""
+        self.left_roots: list[Iterable[int]] = []
+        """Roots of the trees that its tuples belonged to, when these have left."""
 
     def add(self, batch: Batch) -> None:
         """Append a batch that has been weighed."""
@@ -85,6 +91,26 @@ class Parcel:
         for batch in batches:
             (taken if batch.target == target else self).add(batch)
         return taken
+
+    def let_go(self) -> None:
+        """Its tuples have left: keep of them what their loss would be a loss to, the roots of their trees."""
+        batches, self.batches = self.batches, _NO_BATCHES
+        self.left_roots = [batch.roots for batch in batches]
+        for batch in batches:
+            if batch.others is not None:
+                self.left_roots.append([root for pairs in batch.others.values() for root, _ in pairs])
+
+    def lost_trees(self) -> set[int]:
+        """Roots of the trees that lack something if what has left does not arrive."""
+        return {root for roots in self.left_roots for root in roots if root}
+
+    def add_tracking(self, other: Parcel) -> None:
+        """Say what another parcel says of trees, too."""
+        self.add_acks(other.acks, other.masks)
+        self.inits += other.inits
+        self.fails += other.fails
+        self.resets += other.resets
+        self.answers += other.answers
 
     def take_tracking(self, other: Parcel) -> None:
         """Move what another parcel has of tracking to this one, which has none."""

@@ -30,7 +30,7 @@ from functools import lru_cache
 from itertools import islice
 from typing import Any, NamedTuple, Protocol
 
-from squall.engine.api.failure import ANOTHER_TUPLE, EXCEPTION, HUNG, TIMEOUT, WORKER_DIED, Failure
+from squall.engine.api.failure import ANOTHER_TUPLE, EXCEPTION, FRAME_LOST, HUNG, TIMEOUT, WORKER_DIED, Failure
 from squall.engine.foreign.identity import digest_of, key_of
 
 SUSPECT_STRIKES = 2
@@ -214,12 +214,13 @@ class Attempts:
         """Count a failure; returns it with its attempt. `alone`: it was the only one on trial."""
         tries = self.tries.get(message_id, _NONE)
         strikes, trials, exceptions, charged = tries.strikes, tries.trials, tries.exceptions, tries.charged
+        blamed = False
         if failure.reason == WORKER_DIED:
             blamed = alone and failure.error != ANOTHER_TUPLE
             trials += blamed
             charged += blamed
             strikes += failure.error != ANOTHER_TUPLE
-        else:
+        elif failure.reason != FRAME_LOST:
             blamed = self._limits.is_crash(failure)
             if failure.reason != TIMEOUT:
                 # Who timed out is not cleared yet: what hangs a worker does that before the worker is found to hang.

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Protocol
 
-from squall.engine.api.failure import ANOTHER_TUPLE, TIMEOUT, Failure
+from squall.engine.api.failure import ANOTHER_TUPLE, FRAME_LOST, TIMEOUT, Failure
 from squall.engine.api.plan import Plan
 from squall.engine.flow.ids import ACKER_MASK
 from squall.engine.flow.outbox import Outbox
@@ -210,6 +210,15 @@ class Tracking:
         for index, (share, its_masks) in enumerate(self._share_out(acks, masks)):
             if share or its_masks:
                 self.ackers[index].ack_many(share.items(), its_masks)
+
+    def frame_lost(self, worker: int, parcel: Parcel) -> None:
+        """Another worker did not get this parcel, of which the tuples have been let go, and never will: fail exactly
+        the trees that lack something by it, and say again what it said of trees. The next `settle` brings it about."""
+        names = self.plan.worker_names
+        failure = Failure(FRAME_LOST, worker=names[worker], error=f"on its way from {names[self.peers.me]}")
+        for root in parcel.lost_trees():
+            self.outbox.fail_root(root, failure)
+        self._parcel_for(worker).add_tracking(parcel)
 
     def charge(self) -> None:
         """This worker is about to end by an error: what the trees of its own spouts failed of is theirs, whoever may

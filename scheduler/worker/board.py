@@ -160,7 +160,7 @@ class WorkerBoard:
             words[at + SLOT_WORKING_NS] = time.monotonic_ns()
         # Last, so that who sees "quiet" sees the counters and link positions that belong to it.
         words[at + SLOT_QUIET] = quiet
-        self._plane.confirm_acks()
+        self._plane.confirm()
         words[at + SLOT_HEARTBEAT_NS] = time.monotonic_ns()
 
     def publish_memory(self, rss_bytes: int) -> None:

@@ -104,6 +104,7 @@ class Server:
             came = self.plane.receive(self.take_in, 64)
             sent = sum(self.send_one(worker) for worker in list(self.to_send))
             self.plane.send_credit(at_least=1)
+            self.plane.confirm()
             busy = bool(came or sent)
 
     def take_in(self, came: Parcel, done: Callable[[], None]) -> None:
@@ -130,8 +131,8 @@ class Server:
             return False
         me = self.endpoint.worker
         sent = parcel_of(batch_of([(me, number, payload(me, worker, number))]))
-        self.plane.send(worker, sent)
         self.sent_bytes[worker] += size_on_link(sent)
+        self.plane.send(worker, sent)
         return True
 
     # ---- commands ----
@@ -152,7 +153,7 @@ class Server:
             self.endpoint.finish_work()
 
     def probe(self) -> None:
-        self.plane.probe()
+        self.endpoint.probe()
 
     def raw(self, path: str, message: list[bytes]) -> None:
         """Say something to a path that this plane has no link to any more."""

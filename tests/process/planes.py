@@ -23,6 +23,7 @@ from squall.ipc.codec import Buffers
 from squall.ipc.data_plane import DataPlane
 from squall.ipc.door import Context, Door, knock, password_of
 from squall.ipc.frame import DATA, Header, opening_of, seal
+from squall.ipc.patience import ASK_EVERY_NS
 from squall.ipc.payloads import Payloads
 from squall.ipc.shim import LinkShim
 from tests.parcels import batch_of, parcel_of
@@ -96,6 +97,7 @@ class Endpoint:
         self.parcels: list[Parcel] = []
         self.at_work: list[Callable[[], None]] = []
         self.works = True
+        self._now_ns = 0
 
     def connect(self, *others: Endpoint) -> None:
         for other in others:
@@ -112,6 +114,7 @@ class Endpoint:
         self.plane.answer_door()
         came = self.plane.receive(self.take_in, _FRAMES_PER_TURN)
         self.plane.send_credit(at_least=1)
+        self.plane.confirm()
         return came
 
     def await_parcels(self, count: int) -> None:
@@ -137,6 +140,12 @@ class Endpoint:
         for source in (self.plane.inbound, self.plane.knocks):
             poller.register(source, zmq.POLLIN)
         return poller
+
+    def probe(self) -> None:
+        """Ask again who has been silent: for him, long has passed."""
+        for _ in range(2):
+            self._now_ns += 2 * ASK_EVERY_NS
+            self.plane.tend(self._now_ns)
 
     def close(self) -> None:
         """With the sockets that a failed test left open."""

@@ -144,15 +144,15 @@ def test_acks_with_credit_for_what_was_never_sent_are_refused(rings: Rings) -> N
     assert_refused(rings, other, "credit for frame 1; only 0 were sent")
 
 
-def test_a_ring_that_is_stuck_is_given_up_at_the_second_probe(rings: Rings) -> None:
+def test_a_ring_that_is_stuck_is_given_up_when_two_timeouts_have_passed(rings: Rings) -> None:
     one, other = rings.pair()
     assert one.plane.tell_acks(1, {1: 1}, {})
     at = 2 + 2 * 4 + 2 * 2048  # the first word of the ring from 0 to 1
     rings.words[at + 1] ^= 1
     assert rings.take(other) == 0
-    other.plane.probe()
+    other.plane.pass_over()
     assert other.plane.counts["frames refused"] == 0
-    other.plane.probe()
+    other.plane.pass_over()
     assert other.plane.refusals[-1] == "acks of worker 0 that did not become whole in a message timeout"
     assert one.plane.tell_acks(1, {2: 2}, {})
     assert rings.take(other) == 1

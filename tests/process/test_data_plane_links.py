@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
+from copy import copy
 from pathlib import Path
 from typing import Any
 
@@ -63,7 +64,7 @@ def test_whatever_is_sent_arrives_equal(make: Make, arena_bytes: int, seed: int)
     for _ in range(200):
         turn_until(lambda: one.plane.has_credit(1), [one, other])
         sent.append(random_parcel(dice))
-        one.plane.send(1, sent[-1])
+        one.plane.send(1, copy(sent[-1]))  # what is sent is let go of
     turn_until(lambda: settled(one), [one, other])
     assert same([content(p) for p in other.parcels], [content(p) for p in sent])
     assert other.plane.counts["frames received"] == 200
@@ -236,11 +237,11 @@ def test_lost_tail_and_lost_credit_are_found_by_probing(make: Make) -> None:
     while one.plane.has_credit(1):
         one.plane.send(1, parcel(bytes(BIG)))
     n_lost = one.frames_sent(1)
-    one.plane.probe()
+    one.probe()
     turn_until(lambda: other.plane.lost == n_lost, [one, other])
     assert not one.plane.has_credit(1)  # the answer was lost as well
     back.rules = []
-    one.plane.probe()
+    one.probe()
     turn_until(lambda: settled(one), [one, other])
     shim.rules = []
     one.plane.send(1, parcel("fine"))
@@ -252,11 +253,11 @@ def test_lost_tail_and_lost_credit_are_found_by_probing(make: Make) -> None:
 def test_probing_a_healthy_link_changes_nothing(make: Make) -> None:
     one, other = pair(make)
     other.works = False
-    one.plane.probe()
+    one.probe()
     assert one.plane.counts["frames sent"] == 1  # nothing is under way: nothing to ask
     for n in range(5):
         one.plane.send(1, parcel(n))
-        one.plane.probe()
+        one.probe()
     turn_until(lambda: other.turn() == 0 and len(other.parcels) == 5, [one, other])
     assert other.plane.lost == 0
     assert not settled(one)
@@ -275,17 +276,16 @@ def test_faulty_link_delivers_once_or_never_and_goes_on(make: Make, action: str,
     one.connect(other)
     other.connect(one)
     n_sent = 1000
+
+    def asked() -> None:
+        one.probe()
+        other.probe()
+
     for n in range(n_sent):
-        while not one.plane.has_credit(1):
-            one.plane.probe()
-            turn_until(lambda: other.turn() == 0 and one.turn() == 0, [one, other])
+        turn_until(lambda: one.plane.has_credit(1) or asked(), [one, other])
         one.plane.send(1, parcel((n, bytes(BIG if n % 10 == 0 else 20_000))))
 
-    def probed() -> bool:
-        one.plane.probe()
-        return settled(one)
-
-    turn_until(probed, [one, other])
+    turn_until(lambda: settled(one) or asked(), [one, other])
     numbers = [n for n, _ in other.values]
     assert numbers == sorted(set(numbers))  # in order, none twice
     assert all(len(data) == (BIG if n % 10 == 0 else 20_000) for n, data in other.values)
@@ -293,6 +293,7 @@ def test_faulty_link_delivers_once_or_never_and_goes_on(make: Make, action: str,
     counts = other.plane.counts
     assert counts["frames received"] == len(numbers)
     assert counts["frames received"] + other.plane.lost == n_sent
+    assert len(one.plane.take_lost()) == other.plane.lost
     assert shims[0].counts[action] > 50
     if kind == "data":
         expected = {"frames repeated": 0, "frames refused": 0, "lost": shims[0].counts[action]}
@@ -321,12 +322,12 @@ def test_all_faults_at_once_both_ways(make: Make, seed: int) -> None:
             if end.plane.has_credit(peer):
                 end.plane.send(peer, parcel((n, bytes(n % 50 * 2000))))
                 n_sent[end.worker] += 1
-            end.plane.probe()
+            end.probe()
         turn_until(lambda: other.turn() == 0 and one.turn() == 0, [])
 
     def probed() -> bool:
         for end in ends:
-            end.plane.probe()
+            end.probe()
         return all(map(settled, ends))
 
     turn_until(probed, ends)
@@ -335,6 +336,7 @@ def test_all_faults_at_once_both_ways(make: Make, seed: int) -> None:
         assert numbers == sorted(set(numbers))
         assert len(numbers) > n_sent[1 - end.worker] // 2
         assert len(numbers) + end.plane.lost == n_sent[1 - end.worker]
+        assert len(ends[1 - end.worker].plane.take_lost()) == end.plane.lost
         assert all(data == bytes(n % 50 * 2000) for n, data in end.values)
         assert end.frames_in_arena == 0
 

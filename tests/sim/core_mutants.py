@@ -15,10 +15,13 @@ from tests.sim.invariants import InvariantBrokenError
 from tests.sim.mutants import (
     BlindAcker,
     CredulousReceiver,
+    DeafSender,
+    ForgivingReceiver,
     HoardingAcker,
     LiteralStormAcker,
     MasklessRings,
     RepeatingRings,
+    SilentTracking,
 )
 from tests.sim.parts import Parts
 from tests.sim.turn_mutants import (
@@ -92,7 +95,7 @@ CORE_MUTANTS = (
     ),
     CoreMutant(
         "rotation of trees", Parts(core=CoreParts(acker=HoardingAcker)), invariants.STATE_LEFT,
-        ("drop",), False,
+        ("drop", "duplicate"), False,
     ),
     CoreMutant(
         "masks in ack rings", Parts(rings=MasklessRings), invariants.WAITED_FOR_TIMEOUT, chained=True,
@@ -110,6 +113,16 @@ CORE_MUTANTS = (
     CoreMutant(
         "sending with idle hands", Parts(sending=WaitsForCompany),
         invariants.WAITED_FOR_TIMEOUT,
+    ),
+    CoreMutant("heed of lost frames", Parts(sender=DeafSender), invariants.WAITED_FOR_TIMEOUT, ("drop",), deaths=False),
+    CoreMutant("asking again", Parts(probes=False), invariants.WAITED_FOR_TIMEOUT, ("drop",), deaths=False),
+    CoreMutant(
+        "acks of lost frames told again", Parts(core=CoreParts(tracking=SilentTracking)),
+        invariants.WAITED_FOR_TIMEOUT, ("drop",), deaths=False,
+    ),
+    CoreMutant(
+        "late frames refused", Parts(receiver=ForgivingReceiver), invariants.WAITED_FOR_TIMEOUT, ("reorder",),
+        deaths=False,
     ),
     CoreMutant("rotation in the turn", Parts(turn=NeverRotates), invariants.STATE_LEFT),
 )

@@ -24,8 +24,10 @@ MEANING = {
     ACKED_EARLY: "no attempt is acked before every bolt of its tree has executed it",
     ANSWERED_TWICE: "the spout is told of no attempt twice",
     EXECUTED_TWICE: "no bolt gets a tuple of one attempt twice: links drop repeats, the dead are fenced off",
-    FAILED_WITHOUT_CAUSE: "nothing fails but what a bolt failed, what touched a worker that died, or what timed out",
-    WAITED_FOR_TIMEOUT: "where no frame was lost, every attempt ends without a timeout, whoever dies",
+    FAILED_WITHOUT_CAUSE: (
+        "nothing fails but what a bolt failed, what touched a worker that died, was in a lost frame, or timed out"
+    ),
+    WAITED_FOR_TIMEOUT: "every attempt ends without a timeout, whoever dies and whatever frames are lost",
     NEVER_ENDED: "once nothing is broken any more and timeouts expire, every attempt is acked or failed",
     MESSAGE_LOST: "with a source that replays, every message has been processed and acked at the end",
     COMMITTED_TOO_FAR: "the committed position never passes an offset that was not processed",

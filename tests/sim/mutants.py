@@ -16,12 +16,13 @@ from squall.engine.api.prefix import AckedPrefix
 from squall.engine.api.tuple import Run
 from squall.engine.core.parts import Parts as CoreParts
 from squall.engine.flow.outbox import Outbox
+from squall.engine.flow.parcel import Parcel
 from squall.engine.tracking.acker import Acker
 from squall.engine.tracking.open_messages import OpenMessages
 from squall.engine.tracking.peers import Peers
 from squall.engine.tracking.routing import Tracking
 from squall.ipc.ack_rings import AckRings, Told
-from squall.ipc.link import LinkReceiver
+from squall.ipc.link import LinkReceiver, LinkSender, Range
 from tests.sim import invariants
 from tests.sim.parts import REGISTRY, Parts
 
@@ -126,10 +127,65 @@ class CredulousReceiver(LinkReceiver):
 
 
 class StingyReceiver(LinkReceiver):
-    """Frames that never came are not credited: the window closes for ever."""
+    """Frames that never came are not credited, though their sender knows: the window closes for ever."""
+
+    def known(self, sequence: int) -> None:
+        super().known(sequence)
+        self.processed = min(self.processed, sequence - 1)
+
+
+class SilentReceiver(LinkReceiver):
+    """Nobody is told what never came."""
+
+    def tell_missed(self) -> list[Range]:
+        super().tell_missed()
+        return []
+
+
+class ForgivingReceiver(LinkReceiver):
+    """A frame that comes when its sender was told that it never did is taken in after all."""
+
+    late = 0
+
+    def accept(self, sequence: int, n_bytes: int = 0) -> bool:
+        if any(first <= sequence <= last for first, last in self._gaps.items()):
+            self.late = sequence
+            return True
+        return super().accept(sequence, n_bytes)
+
+    def done(self, sequence: int) -> None:
+        if sequence != self.late:
+            super().done(sequence)
+
+
+class CreditingReceiver(LinkReceiver):
+    """What never came is credited at once: its sender may have forgotten it when it hears of it."""
 
     def skip_to(self, sequence: int) -> None:
-        self.received = max(self.received, sequence)
+        super().skip_to(sequence)
+        self.processed = self.received
+
+
+class DeafSender(LinkSender):
+    """Does not heed what was lost."""
+
+    def lost(self, ranges: Iterable[Range]) -> list[Any]:
+        return []
+
+
+class HastySender(LinkSender):
+    """Takes all that is under way for lost when something is."""
+
+    def lost(self, ranges: Iterable[Range]) -> list[Any]:
+        super().lost(ranges)
+        return super().lost([(1, self.sequence)])
+
+
+class AccusingSender(LinkSender):
+    """Takes the newest frame for the one that was lost."""
+
+    def lost(self, ranges: Iterable[Range]) -> list[Any]:
+        return super().lost([(self.sequence, self.sequence)] if super().lost(ranges) else [])
 
 
 class HighestPrefix(AckedPrefix):
@@ -213,6 +269,14 @@ class SecretiveOutbox(Outbox):
         return {}
 
 
+class SilentTracking(Tracking):
+    """What a lost frame said of trees is not said again."""
+
+    def frame_lost(self, worker: int, parcel: Parcel) -> None:
+        super().frame_lost(worker, parcel)
+        self._parcel_for(worker).take_tracking(Parcel())
+
+
 class LonelySpoutTracking(Tracking):
     """The spout is not told when the worker of an acker dies."""
 
@@ -242,14 +306,15 @@ def _mutant(off: str, breaks: str, shape: str, faults: str = "", **changed: obje
 
 
 _WAITED, _LEFT = invariants.WAITED_FOR_TIMEOUT, invariants.STATE_LEFT
+_NO_CAUSE, _TWICE = invariants.FAILED_WITHOUT_CAUSE, invariants.EXECUTED_TWICE
 _APART = "chain, acker apart"
 _HASTY, _REPEATING = CoreParts(pending=ImpatientTable), CoreParts(pending=RepeatingTable)
 
 MUTANTS = (
     _mutant("INIT guard", invariants.ACKED_EARLY, "edge", "repeat_init", core=CoreParts(acker=LiteralStormAcker)),
-    _mutant("link dedupe", invariants.EXECUTED_TWICE, "edge", "repeat", receiver=CredulousReceiver),
+    _mutant("link dedupe", _TWICE, "edge", "repeat", receiver=CredulousReceiver),
     _mutant("prefix commit", invariants.COMMITTED_TOO_FAR, "the last first", prefix=HighestPrefix),
-    _mutant("new root per attempt", invariants.FAILED_WITHOUT_CAUSE, _APART, "wait", root_per_attempt=False),
+    _mutant("new root per attempt", _NO_CAUSE, _APART, "wait", root_per_attempt=False),
     _mutant("ids of each worker's own", invariants.ACKED_EARLY, "branches apart", ids_per_worker=False),
     _mutant("children in acks", invariants.ACKED_EARLY, "sent on", core=CoreParts(outbox=HastyOutbox)),
     _mutant("early messages kept", _WAITED, "acker in a third worker", core=CoreParts(acker=ForgetfulAcker)),
@@ -257,14 +322,21 @@ MUTANTS = (
     _mutant("masks in acks", _WAITED, "sent on", "kill", core=CoreParts(acker=ShortSightedAcker)),
     _mutant("bits per incarnation", invariants.NEVER_ENDED, "edge", "kill", peers=GossipingPeers),
     _mutant("death of an acker told", _WAITED, _APART, "kill", core=CoreParts(tracking=LonelySpoutTracking)),
-    _mutant("fence of dead incarnations", invariants.EXECUTED_TWICE, "edge", "repeat kill", fences=False),
+    _mutant("fence of dead incarnations", _TWICE, "edge", "repeat kill", fences=False),
     _mutant("failures told", _WAITED, "failing bolt", core=CoreParts(outbox=SecretiveOutbox)),
-    _mutant("message timeout", invariants.NEVER_ENDED, "edge", "drop", core=CoreParts(pending=TimelessTable)),
-    _mutant("timeout not early", invariants.FAILED_WITHOUT_CAUSE, "edge", "wait", core=_HASTY),
+    _mutant("message timeout", invariants.NEVER_ENDED, "edge", "spoil", core=CoreParts(pending=TimelessTable)),
+    _mutant("timeout not early", _NO_CAUSE, "edge", "wait", core=_HASTY),
     _mutant("one answer per attempt", invariants.ANSWERED_TWICE, "failing bolt", core=_REPEATING),
     _mutant("two timeouts for trees", _WAITED, "edge", "rotate", core=CoreParts(acker=HastyAcker)),
     _mutant("rotation of trees", _LEFT, _APART, "repeat_init", core=CoreParts(acker=HoardingAcker)),
     _mutant("rotation of early messages", _LEFT, "edge", "wait", core=CoreParts(acker=TrashKeepingAcker)),
     _mutant("credit for lost frames", _LEFT, "edge", "drop", receiver=StingyReceiver),
-    _mutant("probes for credit", _LEFT, "edge", "drop", probes=False),
+    _mutant("probes for what is under way", _WAITED, "edge", "drop", probes=False),
+    _mutant("word of lost frames", _WAITED, "edge", "drop", receiver=SilentReceiver),
+    _mutant("heed of lost frames", _WAITED, "edge", "drop", sender=DeafSender),
+    _mutant("late frames refused", _TWICE, "edge", "repeat overtake ask", receiver=ForgivingReceiver),
+    _mutant("word before credit", _WAITED, "edge", "drop", receiver=CreditingReceiver),
+    _mutant("only the trees of lost frames", _NO_CAUSE, "the last first", "drop ask", sender=HastySender),
+    _mutant("the trees of lost frames", _NO_CAUSE, "the last first", "drop ask", sender=AccusingSender),
+    _mutant("acks of lost frames told again", _WAITED, "edge", "drop", core=CoreParts(tracking=SilentTracking)),
 )

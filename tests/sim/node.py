@@ -1,11 +1,12 @@
 """One incarnation of a worker in the model: the product's tracking, tables and links, and bolts that a shape describes.
 
 What `engine.core.turn` and `ipc.data_plane` do with sockets is done here in a few lines without them: fencing,
-connecting, credit, probes. `tests.sim.cores` runs the real ones.
+connecting, credit, word of what was lost. `tests.sim.cores` runs the real ones.
 """
 
 from __future__ import annotations
 
+from copy import copy
 from typing import TYPE_CHECKING, Any
 
 from squall.engine.api.failure import FAILED, WORKER_DIED, Failure
@@ -18,10 +19,11 @@ from tests.sim.parts import IDS, IDS_PER_INCARNATION, MESSAGE_TIMEOUT_NS, STATS,
 from tests.sim.shapes import FAILS_FIRST, JOIN, RESETS, SELF_ANCHOR, BoltSpec
 
 if TYPE_CHECKING:
-    from squall.ipc.link import LinkReceiver, LinkSender
+    from squall.ipc.link import LinkReceiver, LinkSender, Range
     from tests.sim.world import World
 
-DATA, CREDIT, HELLO = 0, 1, 2
+DATA, CREDIT, HELLO, LOST, KNOWN, SPOILT = 0, 1, 2, 3, 4, 5
+"""SPOILT: DATA that cannot be decoded."""
 _BY_BOLT = Failure(FAILED, "bolt")
 
 
@@ -47,7 +49,7 @@ class Node:
 
     __slots__ = (
         "ackers", "bits", "fence", "inbox", "incarnation", "kept", "last_init", "me", "opens", "outbox", "parcels",
-        "peers", "pending", "receivers", "roots", "rotates_at_ns", "seen", "senders", "tracking", "world",
+        "peers", "pending", "receivers", "roots", "rotates_at_ns", "seen", "senders", "to_confirm", "tracking", "world",
     )
 
     def __init__(self, world: World, me: int, incarnation: int) -> None:
@@ -61,6 +63,7 @@ class Node:
         self.fence = [0] * n_workers
         self.senders: dict[int, tuple[LinkSender, int]] = {}
         self.receivers: dict[int, LinkReceiver] = {}
+        self.to_confirm: dict[int, int] = {}
         self.parcels: dict[int, Parcel] = {}
         self.inbox: list[Batch] = []
         self.kept: list[tuple[BoltSpec, int, Run, tuple[int, ...]]] = []
@@ -128,6 +131,7 @@ class Node:
             link = self.senders.pop(worker, None)
             if link is not None:
                 link[0].close()
+                self.to_confirm.pop(worker, None)
             self.fence_off(worker, incarnation if alive else incarnation + 1)
         died = self.peers.update(worker, incarnation, alive)
         if alive and worker not in self.senders:
@@ -253,11 +257,37 @@ class Node:
                 parcel = self.parcels.pop(worker)
                 if parcel:
                     sent = True
-                    self.put(worker, DATA, link[0].send(1), parcel)
+                    held = copy(parcel)
+                    held.let_go()
+                    self.put(worker, DATA, link[0].send(1, held=held), parcel)
         for worker, receiver in self.receivers.items():
             if receiver.owed:
                 sent |= self.send_credit(worker, receiver)
+        for worker, number in self.to_confirm.items():
+            sent = True
+            self.put(worker, KNOWN, number, None)
+        self.to_confirm.clear()
         return sent
+
+    def ask(self) -> bool:
+        """The other ends of the links have been silent for long; whether there was anything to ask."""
+        asked = False
+        for worker, (sender, _) in self.senders.items():
+            if sender.under_way_bytes and self.world.parts.probes:
+                asked = True
+                self.put(worker, HELLO, sender.sequence, None)
+        for worker, receiver in self.receivers.items():
+            asked |= self.tell_missed(worker, receiver)
+        return asked
+
+    def tell_missed(self, worker: int, receiver: LinkReceiver) -> bool:
+        link = self.senders.get(worker)
+        if link is None or link[1] != receiver.incarnation:
+            return False
+        missed = receiver.tell_missed()
+        if missed:
+            self.put(worker, LOST, missed[-1][1], missed)
+        return bool(missed)
 
     def send_credit(self, worker: int, receiver: LinkReceiver) -> bool:
         link = self.senders.get(worker)
@@ -267,38 +297,43 @@ class Node:
         self.put(worker, CREDIT, receiver.processed, None)
         return True
 
-    def put(self, worker: int, kind: int, number: int, parcel: Parcel | None) -> None:
-        frame = (kind, self.incarnation, self.senders[worker][1], number, parcel)
+    def put(self, worker: int, kind: int, number: int, body: Parcel | list[Range] | None) -> None:
+        frame = (kind, self.incarnation, self.senders[worker][1], number, body)
         self.world.links[self.me, worker].append(frame)
 
     def take(self, source: int, frame: tuple[int, int, int, int, Any]) -> None:
         """A frame arrives: as `DataPlane._take`."""
-        kind, sender, receiver, number, parcel = frame
+        kind, sender, receiver, number, body = frame
         if receiver != self.incarnation or sender < self.fence[source]:
             return
         link = self.receivers.get(source)
         if link is None or link.incarnation != sender:
             self.fence_off(source, sender)
             link = self.receivers[source] = self.world.parts.receiver(sender, WINDOW_BYTES)
-        if kind == DATA:
+        back = self.senders.get(source)
+        if kind in (DATA, SPOILT):
             if link.accept(number):
-                self.inbox += parcel.batches
-                self.tracking.receive(parcel)
+                if kind == DATA:
+                    self.inbox += body.batches
+                    self.tracking.receive(body)
                 # The turn that follows executes all of it.
                 link.done(number)
-        elif kind == CREDIT:
-            back = self.senders.get(source)
-            if back is not None and back[1] == sender:
-                back[0].credit(number)
-        else:
+        elif kind == HELLO:
             link.skip_to(number)
             self.send_credit(source, link)
+        elif kind == KNOWN:
+            link.known(number)
+        elif back is not None and back[1] == sender:
+            if kind == CREDIT:
+                back[0].credit(number)
+            else:
+                for lost in back[0].lost(body):
+                    self.tracking.frame_lost(source, lost)
+                self.to_confirm[source] = max(number, self.to_confirm.get(source, 0))
+        if link.untold:
+            self.tell_missed(source, link)
 
     def rotate(self) -> None:
         """A message timeout has passed since the last time: as in `Turn._end`."""
         self.rotates_at_ns = self.world.now_ns + MESSAGE_TIMEOUT_NS
         self.tracking.rotate()
-        if self.world.parts.probes:
-            for worker, (sender, _) in self.senders.items():
-                if sender.under_way_bytes:
-                    self.put(worker, HELLO, sender.sequence, None)

@@ -42,7 +42,7 @@ class Parts:
     fences: bool = True
     """Frames of dead incarnations are refused."""
     probes: bool = True
-    """A sender that misses credit asks for it (the data plane's `probe`)."""
+    """A sender that misses credit asks for it (the data plane's `tend`)."""
     root_per_attempt: bool = True
     ids_per_worker: bool = True
     turn: type[Turn] = Turn

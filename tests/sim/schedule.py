@@ -20,10 +20,10 @@ Schedule = tuple[Action, ...]
 
 PROGRESS = ("emit", "send", "deliver", "deliver_new", "look", "flush_kept")
 """What happens without any fault, in any order."""
-FAULTS = ("drop", "repeat", "overtake", "repeat_init", "wait", "rotate", "kill")
+FAULTS = ("drop", "repeat", "overtake", "spoil", "ask", "repeat_init", "wait", "rotate", "kill")
 DEATH = ("bury", "restart")
-_OF_SLOT = ("send", "look", "flush_kept", "rotate", "kill", "bury", "restart")
-_OF_LINK = ("deliver", "deliver_new", "drop", "repeat", "overtake")
+_OF_SLOT = ("send", "look", "flush_kept", "ask", "rotate", "kill", "bury", "restart")
+_OF_LINK = ("deliver", "deliver_new", "drop", "repeat", "overtake", "spoil")
 _SHARES = {
     "emit": 12, "send": 30, "deliver": 50, "deliver_new": 6, "look": 4, "flush_kept": 3, "bury": 16, "restart": 16,
 }

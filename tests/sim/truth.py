@@ -6,7 +6,7 @@ tree has executed it, whatever tables and XORs say.
 
 from __future__ import annotations
 
-from squall.engine.api.failure import FAILED, TIMEOUT, WORKER_DIED, Failure
+from squall.engine.api.failure import FAILED, FRAME_LOST, TIMEOUT, WORKER_DIED, Failure
 from tests.sim.invariants import (
     ACKED_EARLY,
     ANSWERED_TWICE,
@@ -35,6 +35,8 @@ class Truth:
         """offset -> its newest attempt."""
         self.complete: set[int] = set()
         """Offsets of which an attempt was executed by every bolt and acked."""
+        self.lost: set[int] = set()
+        """Attempts of which a tuple was in a frame that got lost."""
         self.killed = 0
         """Slots whose worker was killed."""
 
@@ -78,6 +80,8 @@ class Truth:
             plan = self.shape.plan
             ackers = sum(1 << worker for worker in {plan.task_worker[task] for task in plan.ackers})
             return bool(self.killed & (self.touched[serial] | ackers))
+        if reason == FRAME_LOST:
+            return serial in self.lost
         if reason == TIMEOUT:
             return now_ns - self.begun_ns[serial] >= MESSAGE_TIMEOUT_NS
         return reason == FAILED and self.shape.fails

@@ -73,7 +73,7 @@ class WaitsForCompany(Sending):
 
 
 class NeverRotates(Turn):
-    """Has no message timeout pass: nobody is asked about lost frames, and no tree is forgotten."""
+    """Has no message timeout pass: no tree is forgotten."""
 
     def __init__(self, *given: Any, **named: Any) -> None:
         super().__init__(*given, **named)

@@ -18,7 +18,7 @@ from tests.sim.invariants import (
     WAITED_FOR_TIMEOUT,
     InvariantBrokenError,
 )
-from tests.sim.node import Node
+from tests.sim.node import DATA, HELLO, SPOILT, Node
 from tests.sim.parts import MESSAGE_TIMEOUT_NS, Parts
 from tests.sim.shapes import Shape
 from tests.sim.source import ReplayingSource
@@ -26,9 +26,10 @@ from tests.sim.truth import Truth
 
 _ROUNDS = 200
 """More than any small world needs to come to rest."""
+_ASKED = 8
+"""So often a worker asks in less than a message timeout."""
 _TIMEOUTS = 4
-_ROTATIONS = 4
-"""One for a probe that opens a link whose credit was lost, so that what waited for it arrives, and three from there."""
+_ROTATIONS = 3
 
 
 class World:
@@ -45,7 +46,7 @@ class World:
         }
         self.truth = Truth(shape)
         self.lossy = False
-        """A frame was lost, or came too late to be taken in."""
+        """A frame came that could not be decoded: what was in it waits for the message timeout."""
         self.spout = ReplayingSource(self)
         self.nodes: list[Node | None] = [None] * shape.plan.n_workers
         for me in range(shape.plan.n_workers):
@@ -106,15 +107,33 @@ class World:
         frames = self.links[link]
         if len(frames) < 2 or frames[0][1] != frames[1][1]:
             return False
-        self.lossy = True
+        if frames[1][0] in (DATA, SPOILT, HELLO):
+            self._lose(frames[0])
         return self.deliver(link, 1)
 
     def drop(self, link: tuple[int, int]) -> bool:
         if not self.links[link]:
             return False
-        self.links[link].pop(0)
+        self._lose(self.links[link].pop(0))
+        return True
+
+    def _lose(self, frame: Any) -> None:
+        if frame[0] in (DATA, SPOILT):
+            self.truth.lost.update(serial for batch in frame[-1].batches for row in batch.rows for serial in row)
+
+    def spoil(self, link: tuple[int, int]) -> bool:
+        """The next frame will not be decoded, though every byte of it is right."""
+        frames = self.links[link]
+        if not frames or frames[0][0] != DATA:
+            return False
+        frames[0] = (SPOILT, *frames[0][1:])
         self.lossy = True
         return True
+
+    def ask(self, worker: int) -> bool:
+        """A worker has heard nothing of its peers for long."""
+        node = self.nodes[worker]
+        return node is not None and node.ask()
 
     def repeat(self, link: tuple[int, int]) -> bool:
         frames = self.links[link]
@@ -239,6 +258,7 @@ class World:
         for node in nodes:
             node.follow()
             node.step()
+        asked = 0
         for _ in range(_ROUNDS):
             moved = self.emit()
             for node in nodes:
@@ -254,7 +274,10 @@ class World:
                         node.take(source, frame)  # type: ignore[union-attr]
                     node.follow()  # type: ignore[union-attr]
                     node.step()  # type: ignore[union-attr]
-            if not moved and not [node for node in nodes if node.kept and self.flush_kept(node.me)]:
+            if moved or [node for node in nodes if node.kept and self.flush_kept(node.me)]:
+                continue
+            asked += 1
+            if asked > _ASKED or not [node for node in nodes if node.ask()]:
                 return
         raise InvariantBrokenError(NEVER_ENDED, f"still busy after {_ROUNDS} rounds; {self.truth}")
 

@@ -49,7 +49,7 @@ def test_round_trip(kind: int, body: list[bytes | memoryview]) -> None:
 
 def test_layout_of_the_header_is_the_documented_one() -> None:
     head = seal(OPENING, Header(CREDIT, 0x0102, 0x0304, 0x05060708, 0x090A0B0C, 0x0D0E0F1011121314, 0x15), [])
-    assert head[:7] == bytes.fromhex("5351 05 05000000".replace(" ", ""))
+    assert head[:7] == bytes.fromhex("5351 06 05000000".replace(" ", ""))
     assert head[7:15] == topology_tag("words-1-00000000")
     assert head[15:31] == OPENING[-SECRET_BYTES:]
     expected = "03 0201 0403 08070605 0c0b0a09 14131211100f0e0d 1500000000000000"
@@ -144,15 +144,15 @@ def resealed(**changes: object) -> bytes:
 
 def test_another_protocol_and_version_are_named() -> None:
     assert unseal(OPENING, resealed(), []).kind == HELLO
-    with pytest.raises(ProtocolError, match="frame of protocol b'HT' version 5; this is b'SQ' version 5"):
+    with pytest.raises(ProtocolError, match="frame of protocol b'HT' version 6; this is b'SQ' version 6"):
         unseal(OPENING, resealed(magic=b"HT"), [])
-    with pytest.raises(ProtocolError, match="frame of protocol b'SQ' version 1; this is b'SQ' version 5"):
+    with pytest.raises(ProtocolError, match="frame of protocol b'SQ' version 1; this is b'SQ' version 6"):
         unseal(OPENING, resealed(version=1), [])
 
 
-@pytest.mark.parametrize("kind", [0, 4, 255])
+@pytest.mark.parametrize("kind", [0, 6, 255])
 def test_unknown_kind_is_named(kind: int) -> None:
-    with pytest.raises(ProtocolError, match=f"frame of unknown kind {kind}; known: hello, data, credit"):
+    with pytest.raises(ProtocolError, match=f"frame of unknown kind {kind}; known: hello, data, credit, lost, known"):
         unseal(OPENING, resealed(kind=kind), [])
 
 

@@ -8,8 +8,9 @@ from collections import deque
 
 import pytest
 
+from squall.engine.clock import NS_PER_MS
 from squall.engine.errors import ProtocolError
-from squall.ipc.link import LinkReceiver, LinkSender
+from squall.ipc.link import MOST_RANGES, LinkReceiver, LinkSender
 from tests.held import held
 
 WINDOW_BYTES = 1000
@@ -57,15 +58,78 @@ def test_gap_is_counted_and_credited_with_what_came_before_it() -> None:
     link.accept(5)
     assert (link.lost, link.processed) == (3, 0)
     link.done(5)
+    link.known(4)
     assert link.processed == 0  # frame 1 is still at work
     link.done(1)
     assert link.processed == 5
 
 
-def test_gap_with_nothing_at_work_is_credited_at_once() -> None:
+def test_gap_is_credited_when_its_sender_knows_of_it_and_not_before() -> None:
+    """Or the sender would have forgotten what the frames held when it hears that they are lost."""
     link = receiver()
     assert link.accept(4)
-    assert (link.lost, link.processed) == (3, 3)
+    assert link.untold
+    assert link.tell_missed() == [(1, 3)]
+    link.done(4)
+    assert (link.untold, link.lost, link.processed) == (False, 3, 0)
+    link.known(2)
+    assert link.processed == 0
+    link.known(3)
+    assert (link.untold, link.processed, link.tell_missed()) == (False, 4, [])
+
+
+def test_every_gap_is_told_until_its_sender_knows_of_it() -> None:
+    link = receiver()
+    link.accept(2)
+    assert link.tell_missed() == [(1, 1)]
+    link.accept(4)
+    assert link.untold
+    assert link.tell_missed() == [(1, 1), (3, 3)]
+    link.known(1)
+    assert not link.untold  # the other was told too
+    assert link.tell_missed() == [(3, 3)]
+    link.known(3)
+    link.known(1)  # late
+    assert link.tell_missed() == []
+    with pytest.raises(ProtocolError, match="word on lost frames up to 5; 4 have come or been missed"):
+        link.known(5)
+
+
+def test_more_gaps_than_fit_a_frame_are_told_one_after_the_other() -> None:
+    link = receiver(window_bytes=1 << 20)
+    for sequence in range(2, 2 * MOST_RANGES + 20, 2):
+        link.accept(sequence)
+        link.done(sequence)
+    told = link.tell_missed()
+    assert (len(told), link.untold) == (MOST_RANGES, False)
+    link.known(told[-1][1])
+    assert link.untold
+    more = link.tell_missed()
+    assert more[0][0] == told[-1][1] + 2
+    link.known(more[-1][1])
+    assert (link.untold, link.processed) == (False, link.received)
+
+
+def test_patience_ends_sooner_at_first_and_never_for_who_gets_what_it_waits_for() -> None:
+    sender = LinkSender(WINDOW_BYTES)
+    asked = []
+    for ms in range(0, 5000, 10):
+        if ms == 100:
+            sender.send(1)
+        if sender.asks(ms * NS_PER_MS):
+            asked.append(ms)
+    assert asked == [150, 250, 450, 850, 1650, 2650, 3650, 4650]
+    for ms in range(5000, 10_000, 40):
+        sender.send(1)
+        sender.credit(sender.sequence - 1)
+        assert not sender.asks(ms * NS_PER_MS)
+    sender.credit(sender.sequence)
+    assert not any(sender.asks(ms * NS_PER_MS) for ms in range(10_000, 20_000, 100))
+    link = receiver()
+    link.accept(3)
+    assert [ms for ms in range(0, 200, 10) if link.asks(ms * NS_PER_MS)] == [50, 150]
+    link.known(2)
+    assert not any(link.asks(ms * NS_PER_MS) for ms in range(200, 9000, 10))
 
 
 def test_frame_that_comes_after_its_gap_was_counted_is_dropped() -> None:
@@ -82,6 +146,8 @@ def test_what_was_parked_is_credited_once() -> None:
         link.accept(sequence)
     link.done(2)
     link.park()
+    assert link.processed == 2  # the sender does not know that frame 3 is lost
+    link.known(3)
     assert (link.processed, link.credit(), link.owed) == (4, 4, 0)
     for sequence in (1, 4, 1):
         link.done(sequence)
@@ -98,6 +164,7 @@ def test_skip_to_counts_what_never_came() -> None:
     link.accept(2)
     link.done(1)
     link.skip_to(5)
+    link.known(5)
     assert (link.received, link.lost, link.processed) == (5, 3, 1)
     link.done(2)
     assert link.processed == 5
@@ -129,6 +196,7 @@ def test_widest_gap_costs_neither_time_nor_memory() -> None:
     tracemalloc.stop()
     assert peak_bytes < 10_000
     assert link.lost == (3 << 39) - 2
+    link.known(3 << 39)
     link.done(1)
     assert link.processed == (1 << 40) - 1
     link.done(1 << 40)
@@ -152,6 +220,7 @@ def test_random_losses_repeats_and_order_of_work(seed: int) -> None:
             done = at_work.pop(dice.randrange(len(at_work)))
             link.done(done)
             finished.add(done)
+        link.known(link.received)
         oldest = min(at_work, default=link.received + 1)
         assert link.processed == oldest - 1
     for sequence in at_work:
@@ -208,6 +277,39 @@ def test_credit_for_frames_that_were_never_sent_is_refused() -> None:
     assert link.under_way_bytes == 10
 
 
+def test_what_lost_frames_held_comes_back_once() -> None:
+    link = LinkSender(WINDOW_BYTES)
+    for what in "abcdef":
+        link.send(10, held=what)
+    link.credit(1)
+    assert link.lost([(1, 2), (4, 5)]) == ["b", "d", "e"]
+    assert link.lost([(2, 2), (4, 6)]) == ["f"]
+    assert link.under_way_bytes == 50  # until the receiver gives credit
+    link.credit(6)
+    assert (link.lost([(1, 6)]), link.under_way_bytes) == ([], 0)
+
+
+def test_frame_that_did_not_leave_holds_nothing() -> None:
+    link = LinkSender(WINDOW_BYTES)
+    released: list[bool] = []
+    link.send(10, lambda: released.append(True), "kept by the caller")
+    link.not_sent()
+    link.send(10, held="b")
+    assert link.lost([(1, 2)]) == ["b"]
+    link.credit(2)
+    assert (released, link.under_way_bytes) == ([True], 0)
+
+
+@pytest.mark.parametrize("ranges", [[(0, 1)], [(2, 1)], [(1, 1), (1, 2)], [(2, 2), (1, 1)], [(1, 4)], [(4, 1 << 63)]])
+def test_frames_that_cannot_be_lost_are_refused_and_nothing_is_done(ranges: list[tuple[int, int]]) -> None:
+    link = LinkSender(WINDOW_BYTES)
+    for what in "abc":
+        link.send(10, held=what)
+    with pytest.raises(ProtocolError, match="only 3 were sent"):
+        link.lost(ranges)
+    assert link.lost([(1, 3)]) == ["a", "b", "c"]
+
+
 # Both ends together
 
 
@@ -240,6 +342,9 @@ def test_sender_is_never_further_ahead_than_its_window(seed: int) -> None:
         # Once nothing else is on the way, asking brings back what lost frames and lost credit had taken.
         if not wire and not sender.has_credit:
             link.skip_to(sender.sequence)
+        if not wire and dice.random() < 0.1:
+            sender.lost(link.tell_missed())
+            link.known(link.received)
             sender.credit(link.processed)
         assert sum(sizes[n] for n in at_work) <= WINDOW_BYTES + 200
     assert blocked

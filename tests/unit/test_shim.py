@@ -184,7 +184,7 @@ def test_dice_of_the_test_are_not_touched() -> None:
         (("drop", 1.5), "probability of link fault drop is 1.5; allowed: 0 to 1"),
         (("drop", -0.1), "probability of link fault drop is -0.1; allowed: 0 to 1"),
         (("drop", float("nan")), "probability of link fault drop is nan; allowed: 0 to 1"),
-        (("drop", 1.0, "ack"), "frame kind 'ack' is unknown; allowed: hello, data, credit"),
+        (("drop", 1.0, "ack"), "frame kind 'ack' is unknown; allowed: hello, data, credit, lost, known"),
         (("delay", 1.0, None, None, -1), "delay_frames of link fault delay is -1; allowed: 0 and more"),
     ],
 )
