@@ -235,9 +235,11 @@ class Turn:
         core.others_are_full(peers.full_elsewhere() if others_congested else _NO_TASKS)
         blocked = self.blocked and workers is not None
         for worker in core.close_parcels(workers):
-            while transport.has_credit(worker) and core.has_parcel(worker):
+            left = True
+            while left and transport.has_credit(worker):
                 self._send_parcel(worker, core.take_parcel(worker))
-            blocked = blocked or core.has_parcel(worker)
+                left = core.has_parcel(worker)
+            blocked = blocked or left
         if core.keeps_back:
             blocked = True
         if blocked:

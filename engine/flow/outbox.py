@@ -160,6 +160,11 @@ class Outbox:
         for root, failure in fails.items():
             self._fails.setdefault(root, failure)
 
+    @property
+    def is_silent(self) -> bool:
+        """Whether nothing was acked, failed or reset since it was taken."""
+        return not (self._acks or self._fails or self._resets)
+
     def take_acks(self) -> tuple[dict[int, int], dict[int, int]]:
         """root -> XOR, and root -> mask of the workers that its new tuples were sent to."""
         acks, masks = self._acks, self._masks

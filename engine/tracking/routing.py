@@ -66,16 +66,16 @@ class Tracking:
     def say(self) -> bool:
         """Bring acks, fails and resets to their ackers; whether there were any. For other workers': `take_to_tell`."""
         outbox = self.outbox
+        if outbox.is_silent:
+            return False
         acks, masks = outbox.take_acks()
         if acks:
             self._send_acks(acks, masks)
-        fails = outbox.take_fails()
-        for root, failure in fails.items():
+        for root, failure in outbox.take_fails().items():
             self._fail(root, failure)
-        resets = outbox.take_resets()
-        for root in resets:
+        for root in outbox.take_resets():
             self._reset(root)
-        return bool(acks or fails or resets)
+        return True
 
     def answer(self) -> bool:
         """Bring answers to their spouts; whether there were any. Raises TaskCrashed."""
