@@ -183,8 +183,9 @@ def test_frames_for_a_dead_incarnation_are_refused_by_the_next(start: Start) -> 
     connect_all(one, other)
     one.ask("send", 1, 10, 20)
     wait_for("the stale frames", lambda: other.state()["counts"].get("frames refused") == 3, DEADLINE_SECS)
+    wait_for("others than the last three", lambda: len(other.state()["numbers"].get(0, ())) == 7, DEADLINE_SECS)
     state = other.state()
-    assert state["refusals"][-1] == "frame for worker 1 incarnation 1"
+    assert state["refusals"] == ["frame for worker 1 incarnation 1"] * 3
     assert state["wrong"] == state["twice"] == []
     assert set(state["numbers"][0]) <= set(range(10, 20))
 
