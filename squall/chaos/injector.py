@@ -6,7 +6,6 @@ Guarantees: after `heal` nothing that was begun is in force any more. A fault wh
 
 from __future__ import annotations
 
-import contextlib
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -23,20 +22,9 @@ class Injected:
     fault: Fault
     began_secs: float
     """On the monotonic clock."""
-    ended_secs: float | None = None
+    ends_secs: float
     missed: str = ""
     """Why nothing happened."""
-    deaths: int = 0
-    """How many deaths it has been found to be the cause of."""
-
-    @property
-    def in_force(self) -> bool:
-        return self.ended_secs is None
-
-    @property
-    def due_secs(self) -> float:
-        """When it is to end."""
-        return self.began_secs + (self.fault.for_secs or 0.0)
 
 
 class Injector:
@@ -49,35 +37,31 @@ class Injector:
         self.injected: list[Injected] = []
 
     def turn(self) -> None:
-        """Begin and end what is due."""
-        now = time.monotonic()
-        for one in self.injected:
-            if one.in_force and now >= one.due_secs:
-                self._end(one)
-        while self._to_come and now >= self._started_secs + at_secs(self._to_come[0]):
+        """Begin what is due. It ends by itself."""
+        while self._to_come and time.monotonic() >= self._started_secs + at_secs(self._to_come[0]):
             self._begin(self._to_come.pop(0))
 
     def heal(self) -> None:
         """End what is in force; what has not begun does not any more."""
         self._to_come.clear()
+        self._cluster.heal()
+        now = time.monotonic()
         for one in self.injected:
-            if one.in_force:
-                self._end(one)
+            one.ends_secs = min(one.ends_secs, now)
 
     def _begin(self, fault: Fault) -> None:
-        one = Injected(fault, time.monotonic())
+        one = Injected(fault, time.monotonic(), time.monotonic())
         self.injected.append(one)
         try:
-            self._cluster.inject(fault.kind, *fault.targets)
+            begun = self._cluster.inject(
+                fault.kind, *fault.targets, for_secs=fault.for_secs, probability=fault.probability, seed=fault.seed,
+                **fault.params,
+            )
         except ClusterError as error:
             one.missed = str(error)
-        if one.missed or fault.for_secs is None:
-            one.ended_secs = one.began_secs
-
-    def _end(self, one: Injected) -> None:
-        with contextlib.suppress(ClusterError):  # it died meanwhile: there is nothing left to continue
-            self._cluster.inject("continue", *one.fault.targets)
-        one.ended_secs = time.monotonic()
+        else:
+            one.began_secs = min(each.began_secs for each in begun)
+            one.ends_secs = max(each.ends_secs for each in begun)
 
 
 def at_secs(fault: Fault) -> float:

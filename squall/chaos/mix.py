@@ -1,34 +1,76 @@
 """A seeded mix of faults: which kinds, whom, when and for how long.
 
-Guarantees: the same seed, kinds, workers and time draw the same faults. Each seed draws its own share of the kinds and
+Guarantees: the same seed, kinds, places and time draw the same faults. Each seed draws its own share of the kinds and
 its own density, so that a hundred seeds are not a hundred times the same weather. A mix never kills a worker as often
 as would have its slot given up.
+
+Relies on: `squall.scheduler.faults.catalogue` for what each kind is. Not drawn: what a cluster of one program cannot
+mend (the death of its daemons), and what breaks user code rather than the engine (limits of memory, descriptors, disk).
 """
 
 from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 from squall.engine.errors import UsageError
 from squall.scheduler.common.restart_policy import RestartPolicyOptions
-from squall.scheduler.faults.fault import AfterSecs, Fault
+from squall.scheduler.faults.catalogue import CATALOGUE
+from squall.scheduler.faults.fault import AfterSecs, Fault, Value
+from squall.scheduler.faults.kind import ActsOn
+from squall.scheduler.faults.words import name_text
 
-KINDS = {"process": ("kill", "stop")}
-"""Group -> kinds of faults."""
+GROUPS = {
+    "process": ("kill", "stop", "throttle", "segfault", "exit"),
+    "executor": ("exception", "hang", "slow"),
+    "link": ("drop", "duplicate", "delay", "reorder", "corrupt", "truncate", "partition", "slow-link"),
+}
+"""What a mix may be called -> kinds of faults."""
+DEADLY = ("kill", "segfault", "exit", "exception")
+"""Each ends its worker, at once or within its time."""
 ALL = "all"
 _GAP_SECS = (0.2, 2.0)
 """Between two faults, on average, drawn for each seed."""
-_STOP_SECS = (0.05, 1.5)
+_LASTS_SECS = {
+    "stop": (0.05, 1.5), "throttle": (0.2, 2.0), "exception": (0.02, 0.2), "hang": (0.05, 1.0), "slow": (0.2, 2.0),
+    "drop": (0.2, 2.0), "duplicate": (0.2, 2.0), "delay": (0.2, 2.0), "reorder": (0.2, 2.0), "corrupt": (0.2, 2.0),
+    "truncate": (0.2, 2.0), "partition": (0.1, 1.5), "slow-link": (0.2, 2.0),
+}  # fmt: skip
+"""From and to; kinds that are not here are over at once."""
+_FRAMES_HIT, _CALLS_HIT = (0.01, 0.3), (0.001, 0.05)
+"""Probabilities, from and to: of a frame, and of a call of `execute`, which may end its worker."""
+_DAEMONS_HIT = 0.15
+"""Of the stops, so many stop Nimbus or a supervisor."""
+_PARAMETERS: dict[str, Callable[[random.Random], dict[str, Value]]] = {
+    "throttle": lambda rng: {"share": round(rng.uniform(0.1, 0.8), 2)},
+    "exit": lambda rng: {"status": rng.choice((0, 1, 7))},
+    "slow": lambda rng: {"ms": round(rng.uniform(0.1, 5.0), 1)},
+    "slow-link": lambda rng: {"ms": round(rng.uniform(1.0, 50.0), 1)},
+    "delay": lambda rng: {"by": rng.randint(1, 20)},
+}
 _MOST_OF_INTENSITY = 0.5
 """Of the deaths that the restart policy forgives a slot, so many a mix uses up: others may come of other faults."""
 
 
+@dataclass(frozen=True)
+class Places:
+    """Whom faults may hit."""
+
+    workers: Sequence[str]
+    components: Sequence[str]
+
+    @property
+    def daemons(self) -> list[str]:
+        nodes = sorted({worker.rpartition(":")[0] for worker in self.workers})
+        return ["nimbus", *(f"supervisor {name_text(node)}" for node in nodes)]
+
+
 def kinds_of(mix: str) -> tuple[str, ...]:
     """The kinds that a mix is drawn from: groups or kinds, joined by commas. UsageError names what is unknown."""
-    known = {ALL: tuple(kind for kinds in KINDS.values() for kind in kinds), **KINDS}
-    known |= {kind: (kind,) for kinds in KINDS.values() for kind in kinds}
+    known = {ALL: tuple(kind for kinds in GROUPS.values() for kind in kinds), **GROUPS}
+    known |= {kind: (kind,) for kinds in GROUPS.values() for kind in kinds}
     found: dict[str, None] = {}
     for name in mix.split(","):
         if (kinds := known.get(name.strip())) is None:
@@ -37,26 +79,54 @@ def kinds_of(mix: str) -> tuple[str, ...]:
     return tuple(found)
 
 
-def draw(seed: int, kinds: Sequence[str], workers: Iterable[str], for_secs: float) -> list[Fault]:
-    """The faults of a seed, in order of time; at least one."""
+def draw(seed: int, kinds: Sequence[str], places: Places, for_secs: float) -> list[Fault]:
+    """The faults of a seed, in order of time; at least one. UsageError if none is possible."""
     rng = random.Random(f"squall chaos {seed}")
-    workers = sorted(workers)
-    kinds = rng.sample(list(kinds), rng.randint(1, len(kinds)))
+    # One worker has no links.
+    kinds = [kind for kind in kinds if len(places.workers) > 1 or CATALOGUE[kind].acts_on is not ActsOn.LINKS]
+    if not kinds:
+        raise UsageError("the mix has faults of links alone, and a topology of one worker has no links")
+    kinds = rng.sample(kinds, rng.randint(1, len(kinds)))
     gap_secs = min(rng.uniform(*_GAP_SECS), for_secs / 2)
     policy = RestartPolicyOptions()
     most = policy.max_deaths * _MOST_OF_INTENSITY * max(1.0, for_secs / policy.period_secs)
     deaths: Counter[str] = Counter()
-    free_secs = dict.fromkeys(workers, 0.0)
+    free_secs: dict[str, float] = {}
     faults: list[Fault] = []
     at_secs = rng.uniform(0.0, gap_secs)
     while at_secs < for_secs:
-        kind, worker = rng.choice(kinds), rng.choice(workers)
-        secs = rng.uniform(*_STOP_SECS)
-        # Not while another is in force on it, whose end would end this one as well.
-        if at_secs >= free_secs[worker] and (kind != "kill" or deaths[worker] < most):
-            lasts_secs = None if kind == "kill" else round(secs, 3)
-            free_secs[worker] = at_secs + (lasts_secs or 0.0)
-            deaths[worker] += kind == "kill"
-            faults.append(Fault(kind, (worker,), AfterSecs(round(at_secs, 3)), for_secs=lasts_secs))
+        fault = _fault(rng, rng.choice(kinds), places, at_secs)
+        (target,) = fault.targets
+        # Not while another is in force there, so that a picture of it can be read.
+        if at_secs >= free_secs.get(target, 0.0) and (fault.kind not in DEADLY or deaths[target] < most):
+            deaths[target] += fault.kind in DEADLY
+            free_secs[target] = at_secs + (fault.for_secs or 0.0)
+            faults.append(fault)
         at_secs += rng.expovariate(1 / gap_secs)
     return faults
+
+
+def _fault(rng: random.Random, kind: str, places: Places, at_secs: float) -> Fault:
+    lasts, probability = _LASTS_SECS.get(kind), None
+    if CATALOGUE[kind].is_drawn:
+        on_frames = CATALOGUE[kind].acts_on is ActsOn.LINKS
+        probability = round(rng.uniform(*(_FRAMES_HIT if on_frames else _CALLS_HIT)), 4)
+    parameters = _PARAMETERS[kind](rng) if kind in _PARAMETERS else {}
+    return Fault(
+        kind, (_target(rng, kind, places),), AfterSecs(round(at_secs, 3)),
+        for_secs=None if lasts is None else round(rng.uniform(*lasts), 3), probability=probability, params=parameters,
+        seed=rng.getrandbits(32),
+    )  # fmt: skip
+
+
+def _target(rng: random.Random, kind: str, places: Places) -> str:
+    workers = sorted(places.workers)
+    match CATALOGUE[kind].acts_on:
+        case ActsOn.TASKS:
+            return f"component {name_text(rng.choice(sorted(places.components)))}"
+        case ActsOn.LINKS:
+            return f" {rng.choice(('->', '<->'))} ".join(rng.sample(workers, 2))
+        case _ if kind == "stop" and rng.random() < _DAEMONS_HIT:
+            return rng.choice(places.daemons)
+        case _:
+            return rng.choice(workers)

@@ -11,6 +11,7 @@ from html import escape
 from itertools import pairwise
 from typing import Any
 
+from squall.chaos.text import fault_text
 from squall.engine.foreign.plain_text import plain
 
 _WIDTH, _LEFT, _RIGHT = 1000, 130, 20
@@ -120,6 +121,9 @@ def _picture(result: Mapping[str, Any]) -> str:
 
     parts = [f'<svg viewBox="0 0 {_WIDTH} {height}" role="img"><title>Timeline of seed {result["seed"]}</title>']
     parts += _axis(whole_secs, height, x)
+    healed = x(run["healed_secs"])
+    line = f'<line class="healed" x1="{healed}" x2="{healed}" y1="0" y2="{height - 24}">'
+    parts.append(f"{line}<title>healed</title></line>")
     for number, name in enumerate(rows):
         parts.append(f'<text x="6" y="{number * _ROW + 18}">{_text(plain(name, 24))}</text>')
     parts += _deaths(run["deaths"], rows, x)
@@ -152,8 +156,8 @@ def _deaths(deaths: Sequence[Mapping[str, Any]], rows: Sequence[str], x: Any) ->
 def _faults(injected: Sequence[Mapping[str, Any]], rows: Sequence[str], x: Any) -> Iterator[str]:
     for number, one in enumerate(injected, 1):
         began = one["began_secs"]
-        ended = began if one["ended_secs"] is None else one["ended_secs"]
-        what = f"{number}: {one['kind']} at {began:.3f} s {one['missed']}"
+        ended = one["ended_secs"]
+        what = f"{number}: {fault_text(one)} at {began:.3f} s {one['missed']}"
         for target in one.get("targets", ()):
             top = rows.index(target) * _ROW
             kind = "missed" if one["missed"] else "lasting" if ended > began else "fault"

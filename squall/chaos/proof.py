@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from squall.chaos.checker import Law, Run, Verdict, judge, learn, names_of, never_again, read_run
-from squall.chaos.mix import draw
+from squall.chaos.mix import Places, draw
 from squall.chaos.taps import Tapping
 from squall.chaos.trial import Outcome, Subject, run
 from squall.engine.errors import SquallError, UsageError
@@ -74,7 +74,7 @@ class SeedResult:
             {
                 **one.fault.to_json(),
                 "began_secs": round(one.began_secs - start_secs, 6),
-                "ended_secs": None if one.ended_secs is None else round(one.ended_secs - start_secs, 6),
+                "ended_secs": round(one.ends_secs - start_secs, 6),
                 "missed": one.missed,
             }
             for one in self.outcome.injected
@@ -117,6 +117,11 @@ class Proof:
                 f"{plural(len(forgotten), 'message')} again, {forgotten[0]} for one. The proof could not show that "
                 "anything survives a death; a ReplayingSpout emits again what failed"
             )
+        if not second.messages:
+            raise UsageError(
+                "the source does not begin anew: run once more, it emitted nothing. Each run has state directories of "
+                "its own: keep positions in context.state_dir"
+            )
         laws = learn([first, second])
         finite = outcome.exhausted and again.exhausted
         for reference, seen in ((first, outcome), (second, again)):
@@ -134,15 +139,15 @@ class Proof:
     def _reference(self, fail_every: int) -> tuple[Run, Outcome]:
         path = Path(tempfile.mkdtemp(prefix="reference-", dir=self._directory))
         tapping = Tapping(str(path), self._subject.sinks, fail_every=fail_every)
-        outcome = run(self._subject, tapping, lambda workers: [], self._for_secs, False, self._should_stop)
+        outcome = run(self._subject, tapping, lambda places: [], self._for_secs, False, self._should_stop)
         return read_run(path), outcome
 
     def try_seed(self, seed: int, expected: Expected, only: Sequence[int] | None = None) -> SeedResult:
         """One seed; `only` so many of its faults, by their numbers from 1."""
         faults: list[Fault] = []
 
-        def drawn(workers: Sequence[str]) -> list[Fault]:
-            faults[:] = draw(seed, self._kinds, workers, self._for_secs)
+        def drawn(places: Places) -> list[Fault]:
+            faults[:] = draw(seed, self._kinds, places, self._for_secs)
             if only is not None:
                 faults[:] = [fault for number, fault in enumerate(faults, 1) if number in only]
             return faults

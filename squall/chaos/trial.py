@@ -11,25 +11,28 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from types import ModuleType
+from typing import Any
 
 from squall.chaos.injector import Injected, Injector
+from squall.chaos.mix import Places
 from squall.chaos.taps import Tapping, let_go, tap
 from squall.engine.api.config import Config
 from squall.engine.api.topology import Topology
+from squall.scheduler.breaking.fault_record import BEGIN, HIT, read_record
 from squall.scheduler.client.job import Job
 from squall.scheduler.cluster.local_cluster import LocalCluster
 from squall.scheduler.faults.fault import Fault
-from squall.scheduler.supervisor.history import Step, read_history
+from squall.scheduler.supervisor.history import read_history
 from squall.testing.leftovers import descriptors, left_behind
 
 NAME = "chaos"
+SETTINGS: dict[str, Any] = {"workers": 2, "message_timeout_secs": 5}
+"""Unless the user says otherwise: what a broken link lost comes again after the timeout, and each seed waits for it."""
 READY_SECS = 60.0
 _LOOK_SECS = 0.02
 _SAMPLE_SECS = 0.2
 _QUIET_SECS = 1.0
 """Without faults, before the spouts of an endless source are stopped: what failed is emitted again by then."""
-_CLAIM_BEFORE_SECS, _CLAIM_AFTER_SECS = 0.05, 2.0
-"""A death may be written down so long before its fault is (two processes), and after it (a busy machine)."""
 
 
 class Stopped(Exception):
@@ -104,12 +107,12 @@ class Outcome:
 
 
 def run(
-    subject: Subject, tapping: Tapping, draw: Callable[[Sequence[str]], Sequence[Fault]], for_secs: float,
+    subject: Subject, tapping: Tapping, draw: Callable[[Places], Sequence[Fault]], for_secs: float,
     to_its_end: bool, should_stop: Callable[[], bool] = lambda: False,
 ) -> Outcome:
     """Run the topology with taps for `for_secs` under faults, heal, drain, and look.
 
-    `draw(workers)` says which faults, when the workers are known. `to_its_end`: wait until the spouts are exhausted;
+    `draw(places)` says which faults, when the workers are known. `to_its_end`: wait until the spouts are exhausted;
     otherwise they are stopped. ClusterError if the cluster itself fails; Stopped.
     """
     before = descriptors()
@@ -121,7 +124,7 @@ def run(
         view = job.view()
         assert view is not None, "its workers are ready"
         outcome = Outcome(time.monotonic())
-        faults = draw([str(worker) for worker in view.assignment.workers])
+        faults = draw(Places([str(worker) for worker in view.assignment.workers], list(subject.topology.components)))
         injector = Injector(cluster, faults, outcome.started_secs)
         outcome.injected = injector.injected
         watch = _Watch(cluster, job, outcome, injector, should_stop)
@@ -158,24 +161,23 @@ def _deaths(cluster: LocalCluster, job: Job, outcome: Outcome) -> list[Death]:
         (record.slot, record.incarnation): (restart.ready_after_secs, restart.working_after_secs)
         for record, restart in zip(records, restarts, strict=False)
     }
+    claims = _claims(cluster)
     deaths = []
     for step in read_history(cluster.run_dir.logs):
         if step.event == "died" and step.topology_id == job.id:
             ready, working = recovery.get((step.slot, step.incarnation), (None, None))
-            at_secs = round(step.at_secs - outcome.started_secs, 6)
-            deaths.append(Death(step.slot, at_secs, step.reason, _claim(step, outcome), ready, working))
+            at_secs, by = round(step.at_secs - outcome.started_secs, 6), claims.get((step.slot, step.pid), "")
+            deaths.append(Death(step.slot, at_secs, step.reason, by, ready, working))
     return deaths
 
 
-def _claim(step: Step, outcome: Outcome) -> str:
-    """The fault that explains a death: each kill explains one."""
-    for one in outcome.injected:
-        hit = step.slot in one.fault.targets and not one.missed and not one.deaths
-        ended_secs = one.began_secs if one.ended_secs is None else one.ended_secs
-        if hit and one.began_secs - _CLAIM_BEFORE_SECS <= step.at_secs <= ended_secs + _CLAIM_AFTER_SECS:
-            one.deaths += 1
-            return one.fault.kind
-    return ""
+def _claims(cluster: LocalCluster) -> dict[tuple[str, int], str]:
+    """(worker, pid) -> kind of the fault that hit it, by the record that was written before it did."""
+    claims = {}
+    for event in read_record(cluster.run_dir):
+        hit = event.get("victims", ()) if event["event"] == BEGIN else [event] if event["event"] == HIT else ()
+        claims.update({(victim["name"], victim["pid"]): event["kind"] for victim in hit})
+    return claims
 
 
 class _Watch:

@@ -17,8 +17,7 @@ from squall.chaos.mix import kinds_of
 from squall.chaos.page import page
 from squall.chaos.proof import Expected, Proof, SeedResult
 from squall.chaos.taps import Tapping, sinks_of, tap
-from squall.chaos.trial import Stopped, Subject
-from squall.cli.chaos_text import (
+from squall.chaos.text import (
     expected_text,
     parameters_text,
     seed_text,
@@ -26,6 +25,7 @@ from squall.cli.chaos_text import (
     verdict_text,
     when_text,
 )
+from squall.chaos.trial import SETTINGS, Stopped, Subject
 from squall.cli.interrupts import Interrupts
 from squall.cli.loader import load_topology
 from squall.cli.output import note, reserve_stdout, say, say_json
@@ -46,7 +46,7 @@ _MAX_SEED, _MOST = 2**63, 1_000_000
 @click.option("--for", "duration", default="30s", show_default=True, help="How long there are faults, for each seed.")
 @click.option("--mix", default="all", show_default=True, help="Groups or kinds of faults, joined by commas.")
 @click.option("--sink", "sinks", multiple=True, metavar="BOLT", help="Where to look; else where nobody reads on.")
-@click.option("--workers", type=int, help="Worker processes (setting workers); 2 if the settings do not say.")
+@click.option("--workers", type=int, help="Worker processes (setting workers), 2 by default.")
 @click.option("--nodes", type=int, default=1, show_default=True, help="Nodes (supervisors) to spread them over.")
 @click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="A setting; see squall config.")
 @click.option("--drain-secs", type=float, default=60.0, show_default=True, help="Longest wait after the faults.")
@@ -75,7 +75,7 @@ def chaos_command(
         raise UsageError(f"--drain-secs is {drain_secs:g}; allowed: more than 0")
     numbers = None if only is None else [_number("--only", part, 1, _MOST) for part in only.split(",")]
     for_secs, kinds = parse_duration_secs(duration), kinds_of(mix)
-    given = {"workers": 2, **parse_settings(settings)} | ({} if workers is None else {"workers": workers})
+    given = {**SETTINGS, **parse_settings(settings)} | ({} if workers is None else {"workers": workers})
     config = Config(**given)
     check_workers(config.workers, nodes, this_machine())
     if html is not None and not Path(html).absolute().parent.is_dir():

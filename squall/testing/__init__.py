@@ -1,8 +1,8 @@
 """A kit for testing topologies: see docs/testing.md.
 
 In this process, under a clock that the test moves: `complete_topology`, `SimulatedCluster`, `ManualClock`. Over real
-worker processes: the pytest fixture `squall_cluster` (`squall.testing.plugin`). On both: `FeederSpout`, `AckTracker`,
-`FixedSpout` with `CRASH` and `PAUSE`, `wait_for`.
+worker processes: the pytest fixtures `squall_cluster` and `squall_chaos` (`squall.testing.plugin`). On both:
+`FeederSpout`, `AckTracker`, `FixedSpout` with `CRASH` and `PAUSE`, `wait_for`.
 
 Each is imported when it is asked for: the plugin is in this package, and every test run of the machine's user loads it.
 """

@@ -1,28 +1,37 @@
-"""Squall's pytest plugin: the fixture `squall_cluster`.
+"""Squall's pytest plugin: the fixtures `squall_cluster` and `squall_chaos`.
 
-Guarantees: a test run that does not use the fixture imports no ZeroMQ and starts nothing. A test that uses it gets a
-cluster of real processes of its own, and fails when it leaves any of it behind.
+Guarantees: a test run that does not use the fixtures imports no ZeroMQ and starts nothing. A test that uses them gets
+clusters of real processes of its own, and fails when it leaves any of it behind.
 
 Registered by the entry point `pytest11`; `-p squall.testing.plugin` does it where Squall is not installed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 if TYPE_CHECKING:
+    from squall.testing.fixture_chaos import FixtureChaos
     from squall.testing.fixture_cluster import FixtureCluster
 
-MARKER = "squall_cluster"
+MARKER, CHAOS_MARKER = "squall_cluster", "squall_chaos"
 DEFAULTS = {"nodes": 1, "slots_per_node": 2}
+CHAOS_NAMES = ("faults", "seeds", "for_secs", "sinks", "nodes")
+"""What the marker and `squall_chaos.run` both take: see `squall.testing.fixture_chaos`."""
 
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line(
         "markers", f"{MARKER}(nodes=1, slots_per_node=2): how large the cluster of the fixture squall_cluster is"
+    )
+    config.addinivalue_line(
+        "markers",
+        f'{CHAOS_MARKER}(faults="all", seeds=range(3), for_secs=2.0, sinks=(), nodes=1): what the fixture squall_chaos '
+        "does unless its run() is told otherwise",
     )
 
 
@@ -41,11 +50,29 @@ def squall_cluster(request: pytest.FixtureRequest) -> Iterator[FixtureCluster]:
         pytest.fail("squall_cluster: this test left behind\n" + "\n".join(left), pytrace=False)
 
 
+@pytest.fixture
+def squall_chaos(request: pytest.FixtureRequest, tmp_path: Path) -> FixtureChaos:
+    """`squall_chaos.run(topology, seeds=range(5))` runs it under random faults and proves that nothing is lost.
+
+    Components may be defined in the test's own module. See docs/chaos.md.
+    """
+    from squall.testing.fixture_chaos import FixtureChaos
+
+    directory = tmp_path / "squall-chaos"
+    directory.mkdir()
+    return FixtureChaos(directory, getattr(request, "module", None), _marked(request, CHAOS_MARKER, CHAOS_NAMES))
+
+
 def _size_of(request: pytest.FixtureRequest) -> dict[str, int]:
-    size = dict(DEFAULTS)
-    for marker in reversed(list(request.node.iter_markers(MARKER))):
-        unknown = ", ".join([*map(repr, marker.args), *sorted(marker.kwargs.keys() - DEFAULTS.keys())])
+    return {**DEFAULTS, **_marked(request, MARKER, tuple(DEFAULTS))}
+
+
+def _marked(request: pytest.FixtureRequest, name: str, allowed: Sequence[str]) -> dict[str, Any]:
+    """What the markers of a test say, the nearest last."""
+    found: dict[str, Any] = {}
+    for marker in reversed(list(request.node.iter_markers(name))):
+        unknown = ", ".join([*map(repr, marker.args), *sorted(marker.kwargs.keys() - set(allowed))])
         if unknown:
-            pytest.fail(f"@pytest.mark.{MARKER} takes {', '.join(DEFAULTS)} by name, not {unknown}", pytrace=False)
-        size.update(marker.kwargs)
-    return size
+            pytest.fail(f"@pytest.mark.{name} takes {', '.join(allowed)} by name, not {unknown}", pytrace=False)
+        found.update(marker.kwargs)
+    return found

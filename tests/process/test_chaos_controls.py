@@ -6,13 +6,14 @@ The same topology, laws and kills each time; one thing is broken, and what it do
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from squall import Config, Topology
 from squall.chaos.checker import ALTERED, EARLY, INVENTED, LOST, REPEATED, Verdict, judge, read_run, same_as_source
+from squall.chaos.mix import Places
 from squall.chaos.proof import Expected, Proof, problems_of
 from squall.chaos.taps import Tapping
 from squall.chaos.trial import Outcome, Subject, run
@@ -29,11 +30,11 @@ def subject(topology: Topology, config: Config, drain_secs: float = 30.0) -> Sub
     return Subject(topology, None, config, 1, SINKS, drain_secs)
 
 
-def kill_everybody(workers: Sequence[str]) -> list[Fault]:
-    return [Fault("kill", (worker,), AfterSecs(secs)) for secs in KILLS_SECS for worker in workers]
+def kill_everybody(places: Places) -> list[Fault]:
+    return [Fault("kill", (worker,), AfterSecs(secs)) for secs in KILLS_SECS for worker in places.workers]
 
 
-def leave_alone(workers: Sequence[str]) -> list[Fault]:
+def leave_alone(places: Places) -> list[Fault]:
     return []
 
 
@@ -48,7 +49,7 @@ def expected() -> Iterator[Expected]:
 def trial(expected: Expected, tmp_path: Path) -> Try:
     def trial(
         topology: Topology, config: Config | None = None,
-        faults: Callable[[Sequence[str]], list[Fault]] = kill_everybody, drain_secs: float = 30.0,
+        faults: Callable[[Places], list[Fault]] = kill_everybody, drain_secs: float = 30.0,
     ) -> tuple[Outcome, Verdict]:
         tapping = Tapping(str(tmp_path), SINKS, expected.rates)
         tried = subject(topology, config or Config(workers=2), drain_secs)

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
+import sys
 from collections import Counter
 from pathlib import Path
 
 import pytest
 
-from tests.process.cli import ROOT, squall
+from tests.process.cli import ROOT, environment, plugin_arguments, squall
 
 TEXT = "the cat and the dog\nthe end\n\n  spaced   out  \n" * 50
 
@@ -101,8 +103,27 @@ def test_groupings_reach_the_tasks_they_name(mode: tuple[str, ...]) -> None:
     } <= printed
 
 
+def test_a_topology_of_ones_own_survives(tmp_path: Path) -> None:
+    """Two test runs at once, as with `pytest -n 2`."""
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *plugin_arguments()]
+    command += ["examples/test_survives.py", "--basetemp"]
+    runs = [
+        subprocess.Popen(
+            [*command, str(tmp_path / name)], cwd=ROOT, env=environment(), stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT, text=True,
+        )
+        for name in ("one", "two")
+    ]
+    for run in runs:
+        said, _ = run.communicate(timeout=100)
+        assert run.returncode == 0, said
+        assert "1 passed" in said
+
+
 def test_every_example_is_tested_here() -> None:
-    assert {path.stem for path in (ROOT / "examples").glob("*.py")} == {"word_count", "names", "groupings"}
+    assert {path.stem for path in (ROOT / "examples").glob("*.py")} == {
+        "word_count", "names", "groupings", "test_survives",
+    }  # fmt: skip
 
 
 def test_metrics_of_components_are_in_the_report_of_the_command(tmp_path: Path) -> None:

@@ -3,60 +3,84 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 
 from squall import UsageError
 from squall.chaos.injector import at_secs
-from squall.chaos.mix import draw, kinds_of
+from squall.chaos.mix import DEADLY, Places, draw, kinds_of
 from squall.scheduler.common.restart_policy import RestartPolicyOptions
+from squall.scheduler.faults.catalogue import CATALOGUE
+from squall.scheduler.faults.check import mistakes_of
+from squall.scheduler.faults.fault import AT_ONCE
+from squall.scheduler.faults.kind import ActsOn
+from squall.scheduler.faults.target import parse_target
 
-WORKERS = ["node-1:6700", "node-1:6701"]
+PLACES = Places(["node-1:6700", "node-2:6701"], ["lines", "worker", "two words"])
+ALONE = Places(PLACES.workers[:1], PLACES.components)
 KINDS = kinds_of("all")
 
 
 def test_a_seed_draws_the_same_again() -> None:
-    assert draw(7, KINDS, WORKERS, 30.0) == draw(7, KINDS, reversed(WORKERS), 30.0)
-    assert draw(7, KINDS, WORKERS, 30.0) != draw(8, KINDS, WORKERS, 30.0)
+    again = Places(PLACES.workers[::-1], PLACES.components[::-1])
+    assert draw(7, KINDS, PLACES, 30.0) == draw(7, KINDS, again, 30.0)
+    assert draw(7, KINDS, PLACES, 30.0) != draw(8, KINDS, PLACES, 30.0)
 
 
 @pytest.mark.parametrize("for_secs", [0.1, 3.0, 300.0])
 def test_every_seed_has_faults_within_its_time(for_secs: float) -> None:
-    for seed in range(200):
-        faults = draw(seed, KINDS, WORKERS, for_secs)
+    for seed in range(100):
+        faults = draw(seed, KINDS, PLACES, for_secs)
         assert faults
         assert all(0 <= at_secs(fault) <= for_secs for fault in faults)
         assert faults == sorted(faults, key=at_secs)
 
 
+def test_every_fault_is_one_of_the_catalogue_and_ends() -> None:
+    drawn = [fault for seed in range(100) for fault in draw(seed, KINDS, PLACES, 30.0)]
+    assert {fault.kind for fault in drawn} == set(KINDS)
+    for fault in drawn:
+        assert mistakes_of(replace(fault, when=AT_ONCE)) == []
+        assert (fault.for_secs is None) == (CATALOGUE[fault.kind].lasts_secs is None)
+        assert [str(parse_target(target)) for target in fault.targets]
+
+
 def test_no_seed_kills_more_than_a_slot_is_forgiven() -> None:
     policy = RestartPolicyOptions()
-    for seed in range(200):
-        kills = Counter(fault.targets for fault in draw(seed, ("kill",), WORKERS[:1], policy.period_secs))
+    for seed in range(100):
+        kills = Counter(fault.targets for fault in draw(seed, ("kill", "segfault"), ALONE, policy.period_secs))
         assert max(kills.values()) <= policy.max_deaths / 2
 
 
-def test_a_worker_has_one_lasting_fault_at_a_time() -> None:
-    for seed in range(200):
-        free_secs = dict.fromkeys(WORKERS, 0.0)
-        for fault in draw(seed, KINDS, WORKERS, 30.0):
-            (worker,) = fault.targets
-            assert at_secs(fault) >= free_secs[worker] - 0.002
-            free_secs[worker] = at_secs(fault) + (fault.for_secs or 0.0)
+def test_a_target_has_one_lasting_fault_at_a_time() -> None:
+    for seed in range(100):
+        free_secs: dict[tuple[str, ...], float] = {}
+        for fault in draw(seed, KINDS, PLACES, 30.0):
+            assert at_secs(fault) >= free_secs.get(fault.targets, 0.0) - 0.002
+            free_secs[fault.targets] = at_secs(fault) + (fault.for_secs or 0.0)
 
 
 def test_seeds_differ_in_their_kinds() -> None:
-    assert {frozenset(fault.kind for fault in draw(seed, KINDS, WORKERS, 30.0)) for seed in range(50)} >= {
-        frozenset({"kill"}), frozenset({"stop"}), frozenset({"kill", "stop"}),
-    }  # fmt: skip
+    kinds = [frozenset(fault.kind for fault in draw(seed, KINDS, PLACES, 30.0)) for seed in range(50)]
+    assert len(set(kinds)) > 40
+    assert min(map(len, kinds)) < 4 < max(map(len, kinds))
+
+
+def test_a_topology_of_one_worker_has_no_faults_of_links() -> None:
+    drawn = [fault for seed in range(50) for fault in draw(seed, KINDS, ALONE, 30.0)]
+    assert {fault.kind for fault in drawn} >= set(DEADLY)
+    assert not any(CATALOGUE[fault.kind].acts_on is ActsOn.LINKS for fault in drawn)
+    with pytest.raises(UsageError, match="a topology of one worker has no links"):
+        draw(1, kinds_of("link"), ALONE, 30.0)
 
 
 def test_a_mix_is_groups_and_kinds() -> None:
-    assert kinds_of("process") == ("kill", "stop")
+    assert kinds_of("process") == ("kill", "stop", "throttle", "segfault", "exit")
     assert kinds_of("stop, kill") == ("stop", "kill")
 
 
 @pytest.mark.parametrize("mix", ["", "proces", "kill,", "kill;stop"])
 def test_an_unknown_mix_is_refused(mix: str) -> None:
-    with pytest.raises(UsageError, match="is unknown; allowed: all, process, kill, stop; several joined by commas"):
+    with pytest.raises(UsageError, match="is unknown; allowed: all, process, executor, link, kill, stop, "):
         kinds_of(mix)

@@ -55,7 +55,7 @@ def timeline(result: Mapping[str, Any]) -> list[tuple[float, str]]:
     for one in run["injected"]:
         what = fault_text(one)
         rows.append((one["began_secs"], f"{what}: missed, {one['missed']}" if one["missed"] else what))
-        if one.get("for_secs") and not one["missed"] and one["ended_secs"] is not None:
+        if one.get("for_secs") and not one["missed"]:
             rows.append((one["ended_secs"], f"end of {what}"))
     for death in run["deaths"]:
         by = f"by {death['claimed_by']}" if death["claimed_by"] else "by no fault"
@@ -77,8 +77,11 @@ def timeline_text(result: Mapping[str, Any]) -> str:
 
 def fault_text(fault: Mapping[str, Any]) -> str:
     """ "stop node-1:6700 for 0.4 s"."""
-    lasts = f" for {fault['for_secs']:g} s" if fault.get("for_secs") else ""
-    return f"{fault['kind']} {' '.join(fault.get('targets', ()))}{lasts}".rstrip()
+    words = [fault["kind"], *fault.get("targets", ())]
+    words += [f"{name}={value}" for name, value in fault.get("params", {}).items()]
+    words += [f"with probability {fault['probability']:g}"] if fault.get("probability") else []
+    words += [f"for {fault['for_secs']:g} s"] if fault.get("for_secs") else []
+    return " ".join(words)
 
 
 def when_text(fault: Mapping[str, Any]) -> str:

@@ -1,0 +1,76 @@
+"""What is behind the fixture `squall_chaos`: a topology of the test under random faults, and the proof for each seed.
+
+Guarantees: `run` returns when every seed was tried, or fails the test by the first that was not good; in either case no
+process and no file of it is left, but, of a seed that failed, what was emitted and received.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from squall.chaos.mix import kinds_of
+from squall.chaos.proof import Proof, SeedResult
+from squall.chaos.taps import sinks_of
+from squall.chaos.text import seed_text, timeline_text
+from squall.chaos.trial import SETTINGS, Subject
+from squall.engine.api.config import Config
+from squall.engine.api.topology import Topology
+from squall.engine.errors import UsageError
+
+DRAIN_SECS = 60.0
+DEFAULTS: dict[str, Any] = {"faults": "all", "seeds": range(3), "for_secs": 2.0, "sinks": (), "nodes": 1}
+
+
+class FixtureChaos:
+    """Runs topologies under faults. Components may be defined in the test's own module."""
+
+    def __init__(self, directory: Path, module: ModuleType | None, defaults: Mapping[str, Any]) -> None:
+        """`directory`: for what is emitted and received. `defaults`: what `run` takes and is not given."""
+        self._directory = directory
+        self._module = module
+        self._defaults = defaults
+
+    def run(
+        self, topology: Topology, faults: str | None = None, seeds: Iterable[int] | None = None, *,
+        for_secs: float | None = None, sinks: Sequence[str] | None = None, nodes: int | None = None,
+        config: Config | None = None,
+    ) -> list[SeedResult]:
+        """Prove for each seed that nothing is lost: see docs/chaos.md. `faults` is what the command calls its mix.
+
+        What is not given is as the test's marker says, or else all faults, three seeds of two seconds, and one node.
+        The test fails at the first seed that is not good. UsageError if nothing could be proved of the topology.
+        """
+        given = {"faults": faults, "seeds": seeds, "for_secs": for_secs, "sinks": sinks, "nodes": nodes}
+        asked = {**DEFAULTS, **self._defaults, **{name: value for name, value in given.items() if value is not None}}
+        tried = _checked_seeds(asked["seeds"])
+        if not isinstance(topology, Topology):
+            raise UsageError(f"squall_chaos.run needs the Topology that build() returns, not {topology!r:.80}")
+        looks_at = tuple(asked["sinks"]) or sinks_of(topology)
+        subject = Subject(
+            topology, self._module, config or Config(**SETTINGS), asked["nodes"], looks_at, DRAIN_SECS
+        )
+        proof = Proof(subject, kinds_of(asked["faults"]), asked["for_secs"], self._directory)
+        expected = proof.learn()
+        results = []
+        for seed in tried:
+            result = proof.try_seed(seed, expected)
+            if not result.good:
+                document = result.to_dict()
+                pytest.fail(f"{seed_text(document)}\n{timeline_text(document)}", pytrace=False)
+            results.append(result)
+        return results
+
+
+def _checked_seeds(seeds: Any) -> list[int]:
+    try:
+        tried = list(seeds)
+    except TypeError:
+        tried = []
+    if not tried or not all(isinstance(seed, int) and seed >= 0 for seed in tried):
+        raise UsageError(f"squall_chaos.run has seeds {seeds!r:.80}; allowed: one or more integers from 0 up")
+    return tried
