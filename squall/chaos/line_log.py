@@ -10,12 +10,16 @@ Relies on: the standard library alone. The reader is `squall.chaos.checker`, whi
 from __future__ import annotations
 
 import json
+import marshal
 import os
 import pickle
 import zlib
 from collections.abc import Callable
 from hashlib import blake2b
 from typing import Any
+
+_encode = json.JSONEncoder(separators=(",", ":")).encode
+_PLAIN = frozenset({str, int, float, bool, bytes, type(None)})
 
 
 class LineLog:
@@ -28,8 +32,8 @@ class LineLog:
 
     def append(self, *record: Any) -> None:
         """Write one record. OSError when the disk is full."""
-        body = json.dumps(record, separators=(",", ":"))[:-1]
-        data = b"%s,%d]\n" % (body.encode(), zlib.crc32(body.encode()))
+        body = _encode(record)[:-1].encode()
+        data = b"%s,%d]\n" % (body, zlib.crc32(body))
         while data:
             data = data[os.write(self._fd, data) :]
 
@@ -44,33 +48,48 @@ class LineLog:
 
 
 def digest(value: Any) -> str:
-    """16 hex digits; the same for equal plain values in every process and interpreter."""
-    hashed = blake2b(digest_size=8)
-    _feed(hashed.update, value)
+    """16 hex digits; the same for equal plain values in every process of an interpreter's version. Raises nothing."""
+    try:
+        if _is_plain(value):
+            return blake2b(marshal.dumps(value, 2), digest_size=8).hexdigest()
+        hashed = blake2b(digest_size=8)
+        _feed(hashed.update, value)
+    except RecursionError:
+        # A list that holds itself.
+        hashed = blake2b(_opaque(value), digest_size=8)
     return hashed.hexdigest()
+
+
+def _opaque(value: Any) -> bytes:
+    """Of other objects what pickle makes of them, or else their class.
+
+    Where that is not the same each time, runs without faults differ from each other, and the checker asks for less.
+    """
+    try:
+        return pickle.dumps(value, 4)
+    except Exception as error:  # users' code, and what cannot be pickled: it need not, on its way inside a worker
+        return f"{type(value).__qualname__} {type(error).__qualname__}".encode()
+
+
+def _is_plain(value: Any) -> bool:
+    """Whether it has no identity, order or class of its own that would show in its bytes."""
+    kind = value.__class__
+    return kind in _PLAIN or ((kind is tuple or kind is list) and all(map(_is_plain, value)))
 
 
 def _feed(update: Callable[[bytes], None], value: Any) -> None:
     kind = value.__class__
-    if kind is str:
-        data = value.encode("utf-8", "surrogatepass")
-        update(b"s%d:" % len(data))
-        update(data)
-    elif kind is int or kind is bool or kind is float or value is None:
-        update(b"%s;" % repr(value).encode())
-    elif kind is bytes:
-        update(b"b%d:" % len(value))
-        update(value)
-    elif kind is tuple or kind is list:
+    if kind is tuple or kind is list:
         update(b"%s%d:" % (b"t" if kind is tuple else b"l", len(value)))
         for item in value:
-            _feed(update, item)
+            update(digest(item).encode())
     elif kind is dict or kind is set or kind is frozenset:
-        items = sorted(digest(item) for item in (value.items() if kind is dict else value))
-        update(b"d%d:%s" % (len(items), "".join(items).encode()))
+        update(kind.__name__.encode())
+        items = list(value.items() if kind is dict else value)
+        try:
+            in_order = sorted(items, key=None if _is_plain(items) else digest)
+        except TypeError:
+            in_order = sorted(items, key=digest)
+        update(digest(in_order).encode())
     else:
-        # Other objects by what pickle makes of them. Where that is not the same each time, the runs without faults
-        # differ from each other, and the checker asks for less.
-        data = pickle.dumps(value, 4)
-        update(b"p%d:" % len(data))
-        update(data)
+        update(_opaque(value))

@@ -155,7 +155,11 @@ class Proof:
         path = Path(tempfile.mkdtemp(prefix=f"seed-{seed}-", dir=self._directory))
         tapping = Tapping(str(path), self._subject.sinks, expected.rates or None)
         outcome = run(self._subject, tapping, drawn, self._for_secs, expected.finite, self._should_stop)
-        verdict = judge(read_run(path), expected.laws, expected.all_of)
+        seen = read_run(path)
+        verdict = judge(seen, expected.laws, expected.all_of)
+        first_ns = min((one.began_secs for one in outcome.injected if not one.missed), default=float("inf")) * 1e9
+        if all(message.acked_ns is not None and message.acked_ns < first_ns for message in seen.messages.values()):
+            verdict.not_shown.append(f"seed {seed}: every message was acked before the first fault")
         result = SeedResult(seed, faults, outcome, verdict)
         result.problems = problems_of(outcome, verdict)
         if result.good:

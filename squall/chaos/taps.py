@@ -38,7 +38,7 @@ STEMS_FROM = "squall_stems_from"
 Keys = str | tuple[str, ...]
 _NAME_CHARACTERS = 80
 _LET_GO, _LOOK_SECS = "let-go", 0.05
-"""A file in the taps' directory, and how often a paced spout looks for it."""
+"""A file in the taps' directory, and how often a spout looks for it."""
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ def tap(topology: Topology, tapping: Tapping) -> Topology:
 
 
 def let_go(tapping: Tapping) -> None:
-    """Have paced spouts emit as fast as they can from now on."""
+    """From now on spouts emit as fast as they can, and nothing fails on purpose."""
     (Path(tapping.directory) / _LET_GO).touch()
 
 
@@ -99,6 +99,8 @@ def _new_log(tapping: Tapping, kind: str) -> LineLog:
 
 def _with_keys(values: Any, keys: Keys) -> Any:
     """A row for the engine. What is no row is left to the engine to refuse."""
+    if values.__class__ is tuple:
+        return (*values, keys)
     if isinstance(values, tuple | list) or (isinstance(values, Iterable) and not isinstance(values, str | bytes)):
         return (*values, keys)
     return values
@@ -137,22 +139,21 @@ class TappedSpout(Spout):
         self._rate = None if rates is None else rates.get(self._component)
         self._began = self._look_secs = time.monotonic()
         self._failed: set[str] = set()
+        self._let_go = False
         self._inner.open(conf, context, self._out)
 
     def next_tuple(self) -> None:
-        if self._rate is not None:
+        if self._rate is not None and not self._let_go:
             now = time.monotonic()
             if self._out.emitted >= (now - self._began) * self._rate and not self._is_let_go(now):
                 return
         self._inner.next_tuple()
 
     def _is_let_go(self, now: float) -> bool:
-        if now < self._look_secs:
-            return False
-        self._look_secs = now + _LOOK_SECS
-        if os.path.exists(os.path.join(self._tapping.directory, _LET_GO)):
-            self._rate = None
-        return self._rate is None
+        if not self._let_go and now >= self._look_secs:
+            self._look_secs = now + _LOOK_SECS
+            self._let_go = os.path.exists(os.path.join(self._tapping.directory, _LET_GO))
+        return self._let_go
 
     @property
     def exhausted(self) -> bool:  # type: ignore[override]
@@ -173,7 +174,7 @@ class TappedSpout(Spout):
 
     def _fails_this(self, key: str) -> bool:
         every = self._tapping.fail_every
-        if not every or int(key, 16) % every or key in self._failed:
+        if not every or int(key, 16) % every or key in self._failed or self._is_let_go(time.monotonic()):
             return False
         self._failed.add(key)
         return True
@@ -238,14 +239,17 @@ class _TappedSpoutCollector:
 # ---- bolts ----
 
 
+_UNKNOWN = Source("", 0, "", Stream())
+
+
 class _Inlet:
     """Takes the taps' field off what a bolt receives; writes it down where the bolt is a sink."""
 
     def __init__(self, component: str, tapping: Tapping) -> None:
         self._component = component
         self._sources: dict[Source, Source | None] = {}
-        """What the engine says of a tuple's source, and the same without the taps' field: None for ticks."""
-        self._plain: set[Source] = set()
+        """What a tuple says of its source, and the same without the taps' field: itself where that is off already (a
+        basic bolt's next tuple is the same object), None for ticks."""
         self._labels: dict[Source, str] = {}
         self._log: LineLog | None = None
         if component in tapping.sinks:
@@ -254,26 +258,24 @@ class _Inlet:
     def take(self, tup: Tuple) -> Keys:
         """The keys of a tuple, which has them no more."""
         source = tup._source
-        if source in self._plain:  # a basic bolt's next tuple is the same object, changed here before
-            plain: Source | None = source
-        elif source in self._sources:
-            plain = self._sources[source]
-        else:
+        plain = self._sources.get(source, _UNKNOWN)
+        if plain is _UNKNOWN:
             plain = self._know(source)
         if plain is None:
             return ()
-        *values, keys = tup.values
-        tup.values, tup._source = tuple(values), plain
+        values = tup.values
+        keys: Keys = values[-1]
+        tup.values, tup._source = values[:-1], plain
         if self._log is not None:
             several = (keys,) if isinstance(keys, str) else keys
             self._log.append("in", self._labels[plain], several, digest(tup.values), time.monotonic_ns())
-        return keys  # type: ignore[no-any-return]
+        return keys
 
     def _know(self, source: Source) -> Source | None:
         plain = None
         if source.fields[-1:] == (STEMS_FROM,):
             plain = Source(source.component, source.task, source.stream, Stream(*source.fields[:-1]))
-            self._plain.add(plain)
+            self._sources[plain] = plain
             self._labels[plain] = f"{self._component} from {source.component}/{source.stream}"
         self._sources[source] = plain
         return plain

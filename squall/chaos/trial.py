@@ -15,6 +15,7 @@ from typing import Any
 
 from squall.chaos.injector import Injected, Injector
 from squall.chaos.mix import Places
+from squall.chaos.open_messages import OpenMessages
 from squall.chaos.taps import Tapping, let_go, tap
 from squall.engine.api.config import Config
 from squall.engine.api.topology import Topology
@@ -31,8 +32,6 @@ SETTINGS: dict[str, Any] = {"workers": 2, "message_timeout_secs": 5}
 READY_SECS = 60.0
 _LOOK_SECS = 0.02
 _SAMPLE_SECS = 0.2
-_QUIET_SECS = 1.0
-"""Without faults, before the spouts of an endless source are stopped: what failed is emitted again by then."""
 
 
 class Stopped(Exception):
@@ -127,9 +126,9 @@ def run(
         faults = draw(Places([str(worker) for worker in view.assignment.workers], list(subject.topology.components)))
         injector = Injector(cluster, faults, outcome.started_secs)
         outcome.injected = injector.injected
-        watch = _Watch(cluster, job, outcome, injector, should_stop)
+        watch = _Watch(cluster, job, outcome, injector, OpenMessages(tapping.directory), should_stop)
         try:
-            watch.until(for_secs, lambda: not faults and job.is_drained())
+            outcome.exhausted = watch.until(for_secs, lambda: not faults and job.is_drained())
         finally:
             injector.heal()
         let_go(tapping)
@@ -184,12 +183,14 @@ class _Watch:
     """Waits, and takes samples meanwhile."""
 
     def __init__(
-        self, cluster: LocalCluster, job: Job, outcome: Outcome, injector: Injector, should_stop: Callable[[], bool]
+        self, cluster: LocalCluster, job: Job, outcome: Outcome, injector: Injector, open_messages: OpenMessages,
+        should_stop: Callable[[], bool],
     ) -> None:
         self._cluster = cluster
         self._job = job
         self._outcome = outcome
         self._injector = injector
+        self._open = open_messages
         self._should_stop = should_stop
         self._sampled_secs = -_SAMPLE_SECS
 
@@ -214,12 +215,16 @@ class _Watch:
         """The faults are over: everything that was emitted is to be answered."""
         job, outcome = self._job, self._outcome
         end_secs = outcome.now() + secs
-        self.until(end_secs if to_its_end else min(end_secs, outcome.now() + _QUIET_SECS), job.is_drained)
-        outcome.drained = outcome.exhausted = job.is_drained()
-        if not outcome.exhausted and not to_its_end:
-            self.until(end_secs, lambda: not job.stats().waiting)
+        if to_its_end:
+            outcome.exhausted = outcome.exhausted or self.until(end_secs, job.is_drained)
+        elif not outcome.exhausted:
+            # A spout that begins anew comes to them again in its own time: only then it is stopped.
+            emitted = set(self._open.read())
+            self.until(end_secs, lambda: emitted.isdisjoint(self._open.read()))
             job.deactivate()
             outcome.drained = self.until(end_secs, self._at_rest)
+        # Seen once is enough: a worker that takes a turn just now, for a tick, is not quiet.
+        outcome.drained = outcome.drained or outcome.exhausted
         if not outcome.drained:
             stats, view = job.stats(), job.view()
             why = "" if view is None else view.undrained()

@@ -23,6 +23,9 @@ def test_two_seeds_at_a_time(tmp_path: Path) -> None:
     assert [row["seed"] for row in document["seeds"]] == [7, 8]
     assert all(row["verdict"]["ok"] == row["verdict"]["messages"] == 300 for row in document["seeds"])
     assert all(row["run"]["injected"] for row in document["seeds"])
+    assert document["expected"]["finite"]
+    assert all(row["run"]["secs"] > 0.8 for row in document["seeds"]), "it was paced"
+    assert not any(row["verdict"]["not_shown"] for row in document["seeds"])
     assert document["expected"]["asked"] == {"end from halves/default": "values"}
     said = done.stderr.splitlines()
     assert said[0] == said[-1]
@@ -33,7 +36,7 @@ def test_two_seeds_at_a_time(tmp_path: Path) -> None:
 
 def test_a_seed_that_fails_is_shrunk_and_can_be_done_again(tmp_path: Path) -> None:
     """A position that is wrong: any kill of the spout's worker loses messages, and no stop does."""
-    done = squall("chaos", f"{HERE}:highest", "--seed", "25", "--for", "0.8s", "--mix", "kill")
+    done = squall("chaos", f"{HERE}:highest", "--seed", "25", "--for", "0.8s", "--mix", "kill", TMPDIR=str(tmp_path))
     assert done.returncode == 1
     assert "seed 25: FAILED" in done.stdout
     assert "lost: numbers[0] message" in done.stdout

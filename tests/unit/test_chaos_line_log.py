@@ -1,0 +1,86 @@
+"""Digests of values, and files of whole lines."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tempfile
+import threading
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from squall.chaos.checker import Run, read_lines
+from squall.chaos.line_log import LineLog, digest
+
+
+@dataclass
+class Point:
+    x: int
+    y: int
+
+
+A = "a" * 3
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ((A, A), ("aaa", "".join(["a", "aa"]))),
+        ({"a": 1, "b": (2,)}, {"b": (2,), "a": 1}),
+        ({"x", "y", "z"}, {"z", "y", "x"}),
+        (({"a": {1, 2}},), ({"a": {2, 1}},)),
+        (Point(1, 2), Point(1, 2)),
+    ],
+)
+def test_equal_values_have_one_digest(one: Any, other: Any) -> None:
+    assert digest(one) == digest(other)
+
+
+def test_other_values_have_others() -> None:
+    values: list[Any] = [
+        (), [], "", b"", None, 0, False, 0.0, "0", ("a", "b"), ("ab",), ("a", ("b",)), {"a": 1}, {"a"}, ("a", 1),
+        frozenset({"a"}), {1: "a"}, Point(1, 2), Point(2, 1), (Point(1, 2),), 2**70, float("nan"), "\udc80", [{}],
+        ({},),
+    ]  # fmt: skip
+    assert len({digest(value) for value in values}) == len(values)
+
+
+def test_odd_values_have_one_too() -> None:
+    itself: list[Any] = []
+    itself.append(itself)
+
+    class Refuses:
+        def __reduce__(self) -> Any:
+            raise ValueError("not me")
+
+    for value in (itself, threading.Lock(), lambda: 1, Refuses(), (Refuses(), {"a": threading.Lock()})):
+        assert len(digest(value)) == 16
+
+
+def test_another_process_says_the_same() -> None:
+    text = "from squall.chaos.line_log import digest; print(digest(('a', 1, {'b': {3, 'c', None}})))"
+    said = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, check=True)
+    assert said.stdout.strip() == digest(("a", 1, {"b": {3, "c", None}}))
+
+
+def test_lines_of_several_writers_do_not_mix() -> None:
+    with tempfile.TemporaryDirectory() as name:
+        path = Path(name) / "log"
+
+        def write(number: int) -> None:
+            log = LineLog(path)
+            for count in range(200):
+                log.append("in", str(number) * 500, [], "\n\udc80\x00", count)
+            log.close()
+
+        threads = [threading.Thread(target=write, args=(number,)) for number in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        run = Run()
+        assert len(list(read_lines(path, run))) == 800
+        assert (run.torn, run.damaged) == (0, [])
