@@ -295,13 +295,13 @@ class DataPlane:
 
     def _take_missed(self, header: Header, body: Body) -> None:
         """A peer has missed frames of this worker: what they held is the caller's again."""
+        numbers = array("Q")
+        if len(body) != 1 or not len(body[0]) or len(body[0]) % (2 * numbers.itemsize):
+            raise ProtocolError(f"lost frame with a body of {sum(map(len, body))} bytes; allowed are pairs of 8 bytes")
+        numbers.frombytes(body[0])
         link = self._outbound.get(header.sender)
         if link is None or link[2] != header.sender_incarnation:
             return
-        numbers = array("Q")
-        if len(body) != 1 or not len(body[0]) or len(body[0]) % (2 * numbers.itemsize):
-            raise ProtocolError(f"lost frame with a body of {sum(map(len, body))} bytes; pairs of 8 bytes are allowed")
-        numbers.frombytes(body[0])
         held = link[1].lost(zip(numbers[::2], numbers[1::2], strict=True))
         self._lost += ((header.sender, parcel) for parcel in held)
         self._to_confirm[header.sender] = max(numbers[-1], self._to_confirm.get(header.sender, 0))

@@ -13,7 +13,7 @@ import msgspec
 import pytest
 
 from squall.ipc import codec
-from squall.ipc.frame import CREDIT, HELLO
+from squall.ipc.frame import CREDIT, HELLO, KNOWN, LOST
 from tests.process.planes import Make, Marker, attack, endpoints, frame, pair, parcel, settled, turn_until
 
 
@@ -44,6 +44,12 @@ BAD_FRAMES: dict[str, tuple[list[bytes], str]] = {
     "hello with content": (frame([b"x"], kind=HELLO), "hello frame with a body"),
     "credit with content": (frame([b"x"], kind=CREDIT), "credit frame with a body"),
     "credit in parts": (frame([b"", b""], kind=CREDIT), "credit frame with a body"),
+    "lost without numbers": (frame([b""], kind=LOST), "lost frame with a body of 0 bytes; allowed are pairs of 8"),
+    "lost with half a pair": (frame([bytes(24)], kind=LOST), "lost frame with a body of 24 bytes"),
+    "lost in parts": (frame([bytes(16), bytes(16)], kind=LOST), "lost frame with a body of 32 bytes"),
+    "lost, never sent": (frame([b"\1".ljust(16, b"\xff")], kind=LOST), "only 0 were sent"),
+    "known with content": (frame([b"x"], kind=KNOWN), "known frame with a body"),
+    "known 2**63": (frame([], kind=KNOWN, sequence=1 << 63), "word on lost frames up to 9223372036854775808"),
     "credit too far": (frame([], kind=CREDIT, processed=1 << 63), "credit for frame 9223372036854775808"),
     "data with credit too far": (frame([GOOD], processed=1 << 63), "credit for frame 9223372036854775808"),
     "no content": (frame([]), "frame 1 of worker 0 cannot be decoded: EOFError"),

@@ -250,6 +250,45 @@ def test_lost_tail_and_lost_credit_are_found_by_probing(make: Make) -> None:
     assert one.frames_in_arena == 0
 
 
+def test_what_a_lost_frame_held_comes_back_without_its_tuples(make: Make) -> None:
+    shim = LinkShim([LinkRule("drop", 1.0, kind="data")], seed=1)
+    one, other = make(0, shim=shim), make(1)
+    one.connect(other)
+    other.connect(one)
+    lost = parcel("a", "b")
+    [batch] = lost.batches
+    batch.roots = [7] * len(batch.roots)
+    lost.acks, lost.inits, lost.answers = {5: 55}, [(9, 99, 1, 0)], [(1, 3, None)]
+    one.plane.send(1, lost)
+    shim.rules = []
+    one.plane.send(1, parcel("c"))
+    turn_until(lambda: settled(one), [one, other])
+    [(worker, held)] = one.plane.take_lost()
+    assert (worker, held.lost_trees(), list(held.batches)) == (1, {7}, [])
+    assert (held.acks, held.inits, held.answers) == ({5: 55}, [(9, 99, 1, 0)], [(1, 3, None)])
+    assert (other.values, other.plane.lost, one.plane.take_lost()) == (["c"], 1, [])
+
+
+def test_one_way_partition_is_made_good_when_it_ends(make: Make) -> None:
+    """Nothing comes back, word of what was lost among it; both ends ask for as long as it takes."""
+    drops = [LinkShim([LinkRule("drop", 1.0)], seed=1) for _ in range(2)]
+    one, other = make(0, shim=drops[0]), make(1, shim=drops[1])
+    one.connect(other)
+    other.connect(one)
+    drops[0].rules = []
+    one.plane.send(1, parcel("a"))
+    drops[0].rules = [LinkRule("drop", 1.0, kind="data")]
+    one.plane.send(1, parcel("b"))
+    for _ in range(5):
+        one.probe()
+        other.probe()
+        turn_until(lambda: other.turn() == 0 and one.turn() == 0, [one, other])
+    assert not settled(one)
+    drops[0].rules = drops[1].rules = []
+    turn_until(lambda: settled(one) or (one.probe(), other.probe()) == 0, [one, other])
+    assert (len(one.plane.take_lost()), other.plane.lost, other.values) == (1, 1, ["a"])
+
+
 def test_probing_a_healthy_link_changes_nothing(make: Make) -> None:
     one, other = pair(make)
     other.works = False

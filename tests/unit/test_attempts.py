@@ -5,11 +5,12 @@ from __future__ import annotations
 import pytest
 
 import squall.engine.tracking.attempts
-from squall.engine.api.failure import ANOTHER_TUPLE, EXCEPTION, FAILED, HUNG, TIMEOUT, WORKER_DIED, Failure
+from squall.engine.api.failure import ANOTHER_TUPLE, EXCEPTION, FAILED, FRAME_LOST, HUNG, TIMEOUT, WORKER_DIED, Failure
 from squall.engine.tracking.attempts import Attempts, Limits, Remembered, Tries, Verdict
 
 REFUSED, RAISED, DIED, LATE = Failure(FAILED), Failure(EXCEPTION), Failure(WORKER_DIED), Failure(TIMEOUT)
 STUCK = Failure(HUNG, "bolt", 2)
+LOST = Failure(FRAME_LOST)
 BYSTANDER = Failure(WORKER_DIED, error=ANOTHER_TUPLE)
 
 
@@ -33,6 +34,8 @@ def test_attempts_count_every_kind_of_failure() -> None:
     ((DIED, DIED), True),
     ((DIED, REFUSED, DIED), False),
     ((DIED, BYSTANDER, DIED), True),
+    ((DIED, LOST, DIED), True),
+    ((LOST, LOST), False),
     ((BYSTANDER, BYSTANDER, BYSTANDER), False),
     ((DIED, DIED, REFUSED), False),
     ((RAISED, RAISED), False),
@@ -71,6 +74,7 @@ def test_who_kills_on_trial_is_condemned_with_all_deaths_before(limit: int) -> N
     (Limits(max_attempts=3, max_crashes=2), RAISED, 2),
     (Limits(max_crashes=5), REFUSED, None),
     (Limits(max_crashes=5), LATE, None),
+    (Limits(max_attempts=1, max_crashes=1), LOST, None),
     (Limits(), RAISED, None),
 ])
 def test_limits(limits: Limits, failure: Failure, condemned_after: int | None) -> None:
