@@ -23,6 +23,7 @@ _MOST_CORE_SEEDS = 600
 
 _LINKS = "repeat repeat_init drop"
 _LATE = "drop overtake wait wait"
+_ASKED = "drop overtake ask"
 _DEATH = "kill repeat"
 _LOSS_AND_DEATH = "kill drop"
 _AGE = "wait wait rotate repeat_init"
@@ -31,9 +32,9 @@ _TWO_WORKERS = (
     "failing bolt", "resetting bolt",
 )
 SEARCHES = (
-    *((shape, faults) for shape in _TWO_WORKERS for faults in (_LINKS, _LATE, _DEATH)),
+    *((shape, faults) for shape in _TWO_WORKERS for faults in (_LINKS, _LATE, _ASKED, _DEATH)),
     *((shape, _LOSS_AND_DEATH) for shape in ("edge", "chain, acker apart", "sent on")),
-    ("edge", _AGE),
+    ("edge", _AGE), ("edge", "drop spoil wait wait ask"), ("chain", "drop drop ask ask"),
     *((shape, faults) for shape in ("join", "the last first") for faults in ("repeat", "drop", "overtake")),
     *(("acker in a third worker", faults) for faults in ("repeat", "drop", "repeat_init")),
     ("branches apart", ""),
@@ -43,7 +44,7 @@ SHORT_SEARCHES = (
     *((shape, "repeat drop") for shape in _TWO_WORKERS if shape != "failing bolt"), ("failing bolt", "repeat"),
     ("edge", "kill"), ("chain, acker apart", "kill"), ("edge", "overtake wait wait"), ("join", ""),
     ("the last first", ""),
-    ("acker in a third worker", ""),
+    ("acker in a third worker", ""), ("edge", "drop ask ask"), ("chain", _ASKED),
 )
 """Those that a test run has time for."""
 
