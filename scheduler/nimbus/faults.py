@@ -26,7 +26,7 @@ from msgspec.structs import replace
 from squall.engine.errors import ClusterError, UsageError
 from squall.ipc.board import HEADER_FAULTS
 from squall.ipc.rundir import RunDir
-from squall.scheduler.breaking.fault_record import BEGIN, note_begin, note_end, read_record
+from squall.scheduler.breaking.fault_record import BEGIN, END, note_begin, note_end, read_record
 from squall.scheduler.breaking.faults_file import KEPT_SECS, read_faults, write_faults
 from squall.scheduler.breaking.process_faults import LIMITS, ProcessFaults, limit_of
 from squall.scheduler.common import process
@@ -66,8 +66,10 @@ class NimbusFaults:
         self._victims = Victims(run_dir, files, nimbus.assigned)
         self._mine = ProcessFaults(NIMBUS)
         self._faults = self._found()
-        self._ended = set[int]()
-        self._next_id = 1 + max((event["id"] for event in read_record(run_dir) if event["event"] == BEGIN), default=0)
+        record = read_record(run_dir)
+        self._ended = {event["id"] for event in record if event["event"] == END}
+        """Whose ends are on record."""
+        self._next_id = 1 + max((event["id"] for event in record if event["event"] == BEGIN), default=0)
         self._own_end_at: float | None = None
         self._mine.take(self._faults, 0.0)
 

@@ -142,6 +142,9 @@ def test_the_next_nimbus_goes_on_with_what_is_there(run_dir: RunDir, topology: T
         [other] = inject(second, "slow", "numbers")
         assert other["id"] == told["id"] + 1
         assert len(second.call("heal", HealFaults()).faults) == 2
+    with nimbus_in(run_dir.path) as third:
+        third.faults.tick(time.monotonic())
+    assert events(run_dir) == [("begin", 1, "slow"), ("begin", 2, "slow"), ("end", 1, "slow"), ("end", 2, "slow")]
 
 
 @pytest.mark.parametrize("text", [b"", b"{", b"[1]", b'[{"id": "x"}]', b"\xff"])

@@ -1,0 +1,136 @@
+"""`squall inject`, `heal` and what `status` says of it, in a standing cluster; the page's commands; wrong use."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import signal
+from collections.abc import Iterator
+
+import psutil
+import pytest
+
+from squall.scheduler.breaking.fault_record import read_record
+from squall.scheduler.common.mark import processes_of, runs
+from squall.scheduler.common.process import is_stopped
+from tests.process.cli import ROOT
+from tests.process.standing_tools import Standing, directory
+from tests.process.waiting import wait_for
+
+PAGE = (ROOT / "docs" / "faults.md").read_text()
+LIVE = re.findall(r"^```\n(.*?)^```$", PAGE.partition("\n## Live\n")[2], re.DOTALL | re.MULTILINE)[0].splitlines()
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Standing]:
+    with directory() as made:
+        made.ok("up", "--nodes", "2", "--slots", "2", "--detach")
+        made.ok("submit", "examples/word_count.py", "--name", "words", "--workers", "4", "--", "README.md")
+        wait_for("acks", lambda: made.described("words")["acked"] > 0)
+        yield made
+        made.ok("heal")
+
+
+def in_force(cluster: Standing) -> list[str]:
+    return [fault["kind"] for fault in cluster.json("status")["faults"]]
+
+
+def begun(cluster: Standing) -> list[int]:
+    return [event["id"] for event in read_record(cluster.run_dir) if event["event"] == "begin"]
+
+
+def supervisors(cluster: Standing, node: str) -> list[psutil.Process]:
+    module = "squall.scheduler.supervisor.main"
+    return [each for each in processes_of(cluster.run_dir) if runs(each, module) and runs(each, node)]
+
+
+def test_status_shows_what_is_in_force_and_heal_ends_it(cluster: Standing) -> None:
+    said = cluster.ok("inject", "slow", "split", "ms=5")
+    default = r"\(its default: --for says another time\)"
+    assert re.fullmatch(rf"slow: \d tasks? of split, for 10 s {default}; squall heal ends it\n", said)
+    assert "broken on purpose: slow " in cluster.ok("status", "words", "--over", "0.05")
+    assert "broken on purpose: slow " in cluster.ok("status")
+    [fault] = cluster.json("status", "words", "--over", "0.05")["faults"]
+    assert (fault["kind"], fault["targets"], fault["params"]) == ("slow", ["split"], {"ms": 5})
+    assert 0 < fault["left_secs"] <= 10
+    assert cluster.ok("heal", "count") == "nothing was broken on purpose\n"
+    assert cluster.json("heal", "split")["faults"][0]["kind"] == "slow"
+    assert in_force(cluster) == []
+    assert "broken" not in cluster.ok("status")
+
+
+def test_a_worker_goes_on_though_its_supervisor_was_killed(cluster: Standing) -> None:
+    [told] = cluster.json("inject", "stop", "node-1:6700", "--for", "1500ms")["faults"]
+    pid = told["victims"][0]["pid"]
+    wait_for("the stop", lambda: is_stopped(pid))
+    [killed] = supervisors(cluster, "node-1")
+    killed.send_signal(signal.SIGKILL)
+    wait_for("another supervisor", lambda: [each for each in supervisors(cluster, "node-1") if each != killed])
+    wait_for("the worker to go on", lambda: not is_stopped(pid))
+    assert psutil.pid_exists(pid)
+
+
+def test_it_goes_on_though_nimbus_was_killed(cluster: Standing) -> None:
+    [told] = cluster.json("inject", "stop", "node-2:6700", "--for", "1s")["faults"]
+    pid = told["victims"][0]["pid"]
+    wait_for("the stop", lambda: is_stopped(pid))
+    cluster.ok("inject", "kill", "nimbus")
+    wait_for("the worker to go on", lambda: not is_stopped(pid))
+    wait_for("its end on record", lambda: [
+        event["event"] for event in read_record(cluster.run_dir) if event["id"] == told["id"]
+    ] == ["begin", "end"])
+
+
+def test_a_killed_keeper_is_on_record(cluster: Standing) -> None:
+    keeper = cluster.keeper()
+    [told] = cluster.json("inject", "kill", "keeper")["faults"]
+    assert told["victims"][0]["pid"] == keeper.pid
+    wait_for("its end", lambda: not keeper.is_running())
+    wait_for("another", lambda: any(
+        runs(each, "squall.scheduler.cluster.keeper_main") for each in processes_of(cluster.run_dir)
+    ))
+
+
+def test_every_command_of_the_page(cluster: Standing) -> None:
+    assert "squall inject kill nimbus" in LIVE
+    killed = cluster.nimbus().pid
+    for line in LIVE:
+        _, *arguments = shlex.split(line)
+        wait_for(line, lambda arguments=arguments: cluster.run(*arguments).returncode == 0)
+    wait_for("another Nimbus", lambda: cluster.nimbus().pid != killed and cluster.run("status").returncode == 0)
+    assert in_force(cluster) == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "says"),
+    [
+        (["burn", "node-1:6700"], 2, "fault 'burn' is unknown"),
+        (["kill"], 2, "kill needs a target"),
+        (["kill", "node-9:6700"], 2, "there is no worker, node or component 'node-9:6700'"),
+        (["slow", "nosuch"], 2, "there is no worker, node or component 'nosuch'"),
+        (["slow", "split", "ms=soon"], 2, "ms is 'soon'"),
+        (["stop", "node-1:6700", "--for", "3"], 2, "has no unit"),
+        (["stop", "node-1:6700", "--for", "3 parsecs"], 2, "parsecs"),
+        (["stop", "node-1:6700", "--for", "0s"], 2, "0s"),
+        (["kill", "node-1:6700", "at", "3s"], 2, "for later and again there are fault plans"),
+        (["drop", "200%"], 2, "200%"),
+        (["kill", "\x1b[2J"], 2, "\\x1b[2J"),
+        (["bad-code"], 2, "cannot be injected into a cluster that runs"),
+    ],
+)
+def test_wrong_use_is_one_line(cluster: Standing, arguments: list[str], code: int, says: str) -> None:
+    before = begun(cluster)
+    assert says in cluster.refused(code, "inject", *arguments)
+    assert begun(cluster) == before
+
+
+def test_a_cluster_may_refuse() -> None:
+    with directory() as other:
+        other.ok("up", "--slots", "1", "--detach", "--no-faults")
+        assert "--no-faults" in other.refused(2, "inject", "kill", "nimbus")
+
+
+def test_without_a_cluster_there_is_nothing_to_break() -> None:
+    with directory() as other:
+        assert "there is no cluster at" in other.refused(2, "inject", "kill", "nimbus")
+        assert "there is no cluster at" in other.refused(2, "heal")
