@@ -29,6 +29,8 @@ class Payloads:
         self._arena_bytes = arena_bytes
         self._counts = counts
         self._arena: Arena | None = None
+        self.exhausted = False
+        """On purpose: the arena takes nothing, as if it had no room."""
         self._reader = ArenaReader()
         self._pids: dict[int, int] = {}
         """Worker -> pid of the process whose arena is mapped for it."""
@@ -60,7 +62,7 @@ class Payloads:
         return parts, release
 
     def _store(self, raw: memoryview) -> BlockRef | None:
-        if not self._arena_bytes:
+        if not self._arena_bytes or self.exhausted:
             return None
         if self._arena is None:
             self._arena = Arena.create(self._arena_bytes)

@@ -119,8 +119,8 @@ _LINKS = (
 
 _REST = (
     Kind(
-        "store-locked", "store", "another process holds the lock of Nimbus's database", ActsOn.CLUSTER, Carrier.OWNER,
-        "the lock is given back", "store-locked for 2s", lasts_secs=LASTING_SECS,
+        "store-locked", "store", "another process holds the lock of Nimbus's database", ActsOn.CLUSTER,
+        Carrier.SUPERVISOR, "the lock is given back", "store-locked for 2s", lasts_secs=LASTING_SECS,
     ),
     Kind(
         "store-full", "store", "Nimbus's database may not grow (max_page_count)", ActsOn.CLUSTER, Carrier.NIMBUS,
@@ -135,7 +135,7 @@ _REST = (
         Carrier.SUPERVISOR, "writes succeed again", "disk-full node-1 for 5s", lasts_secs=LASTING_SECS,
     ),
     Kind(
-        "clock-jump", "machine", "the wall clock of the worker says another time", ActsOn.WORKERS, Carrier.WORKER,
+        "clock-jump", "machine", "time.time and time_ns of the worker say another time", ActsOn.WORKERS, Carrier.WORKER,
         "it says the right time", "clock-jump all workers secs=-3600 for 10s",
         (Parameter("secs", "number", "later; earlier if below 0", 3600.0, -(10**9), 10**9),),
         lasts_secs=LASTING_SECS,

@@ -40,8 +40,10 @@ from squall.scheduler.faults.target import Sort, Target, parse_target
 from squall.scheduler.nimbus.decisions import Nimbus
 from squall.scheduler.nimbus.fault_view import view_of
 from squall.scheduler.nimbus.files import NimbusFiles
+from squall.scheduler.nimbus.store import Store
 from squall.scheduler.nimbus.victims import Victims
 
+STORE_FULL, TORN_WRITE = "store-full", "torn-write"
 ON_ITSELF_SECS = 2.0
 """How long a worker has to find what it is to do to itself: longer than any turn of a loop should take."""
 LAST_REPLY_SECS = 0.1
@@ -54,13 +56,15 @@ class NimbusFaults:
     """Those of one run directory."""
 
     def __init__(
-        self, run_dir: RunDir, nimbus: Nimbus, files: NimbusFiles, tell: Callable[[str, msgspec.Struct], bool],
-        *, allowed: bool,
+        self, run_dir: RunDir, nimbus: Nimbus, files: NimbusFiles, store: Store,
+        tell: Callable[[str, msgspec.Struct], bool], *, allowed: bool,
     ) -> None:
         """`tell(node, event)`: to its supervisor; False if that is not connected."""
         self._run_dir = run_dir
         self._nimbus = nimbus
         self._files = files
+        self._store = store
+        self._store_is_full = False
         self._tell = tell
         self._allowed = allowed
         self._victims = Victims(run_dir, files, nimbus.assigned)
@@ -115,9 +119,9 @@ class NimbusFaults:
     def tick(self, now: float) -> None:
         """End what is over, and forget what has been over for long."""
         if self._own_end_at is not None and now >= self._own_end_at:
-            me = self._victims.nimbus()
-            process.send_signal_proven(me.pid, me.started_ticks, signal.SIGKILL)
+            process.kill_myself()
         self._mine.tick(now)
+        self._limit_store(now)
         for fault in self._faults:
             if now >= fault.ends_secs:
                 self._note_end(fault, fault.ends_secs, healed=False)
@@ -160,6 +164,9 @@ class NimbusFaults:
                 for place in found.tasks:
                     tasks.setdefault(ids[place.topology], []).append(place.task)
                 several = [replace(begun, topology_id=key, tasks=numbers) for key, numbers in tasks.items()]
+            case ActsOn.CLUSTER:
+                carrier = self._anybody() if kind.carrier is Carrier.SUPERVISOR else NIMBUS
+                several = [replace(begun, carrier=carrier, victims=[self._victims.nimbus()])]
             case ActsOn.FORKING_PARENTS:
                 several = [replace(begun, carrier=each.name) for each in found.processes]
             case _:
@@ -248,6 +255,9 @@ class NimbusFaults:
 
     def _strike(self, fault: FaultInForce, now: float) -> None:
         """Kill the victims of a fault that is over at once."""
+        if fault.kind == TORN_WRITE:
+            self._store.tear()
+            return
         for victim in fault.victims:
             if victim.pid == os.getpid():
                 self._own_end_at = now + LAST_REPLY_SECS
@@ -259,6 +269,7 @@ class NimbusFaults:
         write_faults(self._run_dir, faults)
         self._faults = faults
         self._mine.take(faults, now)
+        self._limit_store(now)
         for record, assignment in self._nimbus.assigned():
             if assignment is None:
                 continue
@@ -269,6 +280,12 @@ class NimbusFaults:
                 log.warning("%s does not hear of a fault: %s", record.name, error)
         for node in self._nimbus.cluster().supervisors:
             self._tell(node, FaultsChanged())
+
+    def _limit_store(self, now: float) -> None:
+        is_full = any(fault.kind == STORE_FULL and fault.is_in_force(now) for fault in self._faults)
+        if is_full != self._store_is_full:
+            self._store_is_full = is_full
+            self._store.limit_growth(is_full)
 
     def _note_end(self, fault: FaultInForce, now: float, *, healed: bool) -> None:
         if fault.id in self._ended:
@@ -297,6 +314,6 @@ def _checked(fault: Fault) -> Kind:
     if mistakes:
         raise UsageError("; ".join(mistakes))
     kind = kind_of(fault)
-    if kind.carrier is Carrier.OWNER or kind.acts_on is ActsOn.CLUSTER:
+    if kind.carrier is Carrier.OWNER:
         raise UsageError(f"{kind.name} cannot be injected into a cluster that runs: it is for fault plans")
     return kind

@@ -109,7 +109,7 @@ class NimbusService:
         self._sweep = CodeSweep(self.nimbus, self._files)
         self._discard_unused_code()
         self.faults = NimbusFaults(
-            run_dir, self.nimbus, self._files,
+            run_dir, self.nimbus, self._files, store,
             lambda node, event: server.send_event(f"supervisor:{node}", event), allowed=faults_allowed,
         )
         self._requests: dict[str, Callable[[Incoming, float], msgspec.Struct]] = {

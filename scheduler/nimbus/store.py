@@ -27,12 +27,15 @@ from typing import Any, NamedTuple, TypeVar
 import msgspec
 
 from squall.engine.errors import ClusterError
+from squall.scheduler.common import process
 from squall.scheduler.common.messages import Assignment, RestartRecord, TopologyRecord
 from squall.scheduler.nimbus.store_seal import Seal, SealDamaged, SealFile, read_seal
 
 SCHEMA_VERSION = 2
 BUSY_TIMEOUT_SECS = 5.0
 """How long a write waits for a foreign lock (somebody's sqlite3 shell), before Nimbus gives up and dies."""
+MOST_PAGES = 4294967294
+"""SQLite's own limit."""
 RESTARTS_KEPT = 1000
 """Deaths kept per topology. More tell an operator nothing new, fewer hide how a crash loop began."""
 DELETED_KEPT = 1000
@@ -96,6 +99,7 @@ class Store:
         self._seal_file = SealFile(self._seal_path)
         if not os.path.exists(self.path):
             self._create()
+        self._tears = False
         self._db = self._connect(self.path)
         try:
             self._open()
@@ -123,6 +127,14 @@ class Store:
         """Close the file. May be called again."""
         self._db.close()
 
+    def tear(self) -> None:
+        """On purpose: this process is to die in the middle of its next transaction."""
+        self._tears = True
+
+    def limit_growth(self, limited: bool) -> None:
+        """On purpose: the store may not grow, as if the disk were full."""
+        self._run(f"PRAGMA max_page_count = {1 if limited else MOST_PAGES}")
+
     @contextmanager
     def transaction(self) -> Iterator[None]:
         """What is done inside happens together, or not at all if an error leaves the block. An inner one joins in."""
@@ -133,6 +145,8 @@ class Store:
         try:
             yield
             self._seal_file.prepare(self._advance())
+            if self._tears:
+                process.kill_myself()
             self._run("COMMIT")
         except BaseException as error:
             # A full disk may have ended the transaction already.

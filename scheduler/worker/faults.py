@@ -33,6 +33,7 @@ from squall.scheduler.breaking.fault_record import note_hit
 from squall.scheduler.breaking.faults_file import read_faults
 from squall.scheduler.common.messages import WorkerBoot
 from squall.scheduler.faults.in_force import FaultInForce
+from squall.scheduler.worker.wall_clock import shift_wall_clock
 
 _HANG_LOOK_SECS = 0.005
 _ALL_FRAMES = "all"
@@ -108,6 +109,10 @@ class WorkerFaults:
         if changed:
             self._break_links()
             self._tamper()
+            kinds = {fault.kind for fault in active.values()}
+            self._plane.exhaust_arena("shared-memory-exhausted" in kinds)
+            jumps = [float(fault.params["secs"]) for fault in active.values() if fault.kind == "clock-jump"]
+            shift_wall_clock(sum(jumps))
         for fault in began:
             if fault.victims:
                 self._strike(fault)

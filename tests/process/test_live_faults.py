@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import sqlite3
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -212,6 +214,30 @@ def test_forks_are_refused(live: Live) -> None:
     before = len(live.deaths())
     live.cluster.inject("kill", live.other)
     wait_for("the refusal", lambda: any("refuses forks" in death for death in live.deaths()[before:]))
+
+
+def test_a_worker_lives_with_another_time_and_without_shared_memory(live: Live) -> None:
+    for kind in ("clock-jump", "shared-memory-exhausted"):
+        live.cluster.inject(kind, "all workers", for_secs=60)
+    live.flows()
+    assert sorted(fault.kind for fault in live.in_force()) == ["clock-jump", "shared-memory-exhausted"]
+
+
+def test_a_locked_store_is_waited_for(live: Live) -> None:
+    live.cluster.inject("store-locked", for_secs=0.5)
+    wait_for("the lock", lambda: _is_locked(live))
+    live.job.deactivate()
+    assert live.in_force() == [], "the change waited for the end"
+    live.job.activate()
+
+
+def _is_locked(live: Live) -> bool:
+    with contextlib.closing(sqlite3.connect(live.cluster.run_dir.nimbus_db, timeout=0, isolation_level=None)) as other:
+        try:
+            other.execute("BEGIN IMMEDIATE")
+        except sqlite3.OperationalError:
+            return True
+    return False
 
 
 def test_daemons_stand_still_and_go_on(live: Live) -> None:

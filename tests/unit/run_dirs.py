@@ -65,6 +65,7 @@ class NimbusHere:
 
     def __init__(self, run_dir: RunDir, store: Store, *, faults_allowed: bool = True) -> None:
         self.desk = Desk()
+        self.store = store
         self._service = NimbusService(
             run_dir, store, self.desk, lambda _: None, faults_allowed=faults_allowed  # type: ignore[arg-type]
         )

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import os
+import signal
+import sqlite3
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
 from typing import Any
 
+import msgspec
 import pytest
 
 from squall.engine.errors import ClusterError, UsageError
@@ -16,10 +19,19 @@ from squall.ipc.board import HEADER_FAULTS, READY, Board
 from squall.ipc.rundir import RunDir
 from squall.scheduler.breaking.fault_record import read_record
 from squall.scheduler.breaking.faults_file import KEPT_SECS, faults_now, read_faults, write_faults
+from squall.scheduler.breaking.store_lock import RETRY_SECS
 from squall.scheduler.common import process
-from squall.scheduler.common.messages import FaultsChanged, HealFaults, InjectFault, RegisterSupervisor, TopologyRecord
+from squall.scheduler.common.messages import (
+    FaultsChanged,
+    HealFaults,
+    InjectFault,
+    NamedTopology,
+    RegisterSupervisor,
+    TopologyRecord,
+)
 from squall.scheduler.faults.in_force import WORKERS, FaultInForce, Victim
-from squall.scheduler.nimbus.store import Store
+from squall.scheduler.nimbus.store import Store, StoreError
+from squall.scheduler.supervisor.faults import NodeFaults
 from tests.unit.run_dirs import NimbusHere, add_topology, nimbus_in
 
 
@@ -208,12 +220,13 @@ def test_what_cannot_be_put_on_record_is_not_begun(
 
 
 def test_nimbus_is_killed_after_it_has_answered(nimbus: NimbusHere, monkeypatch: pytest.MonkeyPatch) -> None:
-    signalled: list[int] = []
-    monkeypatch.setattr(process, "send_signal_proven", lambda pid, ticks, signum: signalled.append(pid) or True)
+    dies: list[bool] = []
+    monkeypatch.setattr(process, "kill_myself", lambda: dies.append(True))
     [told] = inject(nimbus, "kill", "nimbus")
-    assert signalled == []
+    assert [victim["pid"] for victim in told["victims"]] == [os.getpid()]
+    assert dies == []
     nimbus.faults.tick(told["began_secs"] + 0.2)
-    assert signalled == [os.getpid()]
+    assert dies == [True]
 
 
 def test_a_supervisor_that_is_not_there_stops_nobody(
@@ -233,3 +246,58 @@ def test_a_victim_is_a_worker_by_name_pid_and_start(nimbus: NimbusHere, child: s
         {"name": "node-1:6700", "pid": child.pid, "started_ticks": started, "incarnation": 2, "limit_before": None}
     ]
     assert Victim("node-1:6700", child.pid, started, 2) == Victim(**told["victims"][0])
+
+
+def test_a_store_that_may_not_grow_refuses_and_then_takes_again(run_dir: RunDir, topology: TopologyRecord) -> None:
+    with nimbus_in(run_dir.path) as nimbus:
+        [told] = inject(nimbus, "store-full", for_secs=5.0)
+        assert told["carrier"] == "nimbus"
+        big = msgspec.structs.replace(topology, id="big-9", name="big", sys_path=["x" * 100_000])
+        with pytest.raises(StoreError, match="full"), nimbus.store.transaction():
+            nimbus.store.put_topology(big)
+        nimbus.faults.tick(told["ends_secs"])
+        nimbus.store.put_topology(big)
+
+
+def test_a_torn_write_leaves_the_store_as_it_was(run_dir: RunDir, topology: TopologyRecord) -> None:
+    """The process dies between the change and its end."""
+    child = os.fork()
+    if child == 0:
+        with Store(run_dir.nimbus_db) as store:
+            store.tear()
+            store.delete_topology(topology.id)
+        os._exit(0)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL
+    with Store(run_dir.nimbus_db) as store:
+        assert [record.id for record, *_ in store.topologies()] == [topology.id]
+
+
+def test_nimbus_tears_its_next_write(nimbus: NimbusHere, monkeypatch: pytest.MonkeyPatch) -> None:
+    dies: list[bool] = []
+    monkeypatch.setattr(process, "kill_myself", lambda: dies.append(True))
+    [told] = inject(nimbus, "torn-write")
+    assert [victim["pid"] for victim in told["victims"]] == [os.getpid()]
+    assert dies == []
+    nimbus.call("deactivate", NamedTopology("one"))
+    assert dies == [True]
+
+
+def test_a_locked_store_is_the_supervisors(nimbus: NimbusHere, run_dir: RunDir) -> None:
+    [told] = inject(nimbus, "store-locked", for_secs=5.0)
+    assert told["carrier"] == "node-1"
+    faults = NodeFaults(run_dir, "node-1")
+    faults.look(told["began_secs"])
+    other = sqlite3.connect(run_dir.nimbus_db, timeout=0)
+    with pytest.raises(sqlite3.OperationalError, match="locked"):
+        other.execute("BEGIN IMMEDIATE")
+    assert faults.next_deadline(told["began_secs"]) == told["ends_secs"]
+    faults.tick(told["ends_secs"])
+    other.execute("BEGIN IMMEDIATE")
+    # Held by somebody else, it is asked for again and again.
+    faults.tick(told["began_secs"])
+    assert faults.next_deadline(told["began_secs"]) == told["began_secs"] + RETRY_SECS
+    other.close()
+    faults.tick(told["began_secs"])
+    assert faults.next_deadline(told["began_secs"]) == told["ends_secs"]
+    faults.end(told["began_secs"])
+    assert faults.next_deadline(told["began_secs"]) is None
