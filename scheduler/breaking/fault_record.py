@@ -45,8 +45,17 @@ def note_end(run_dir: RunDir, fault: FaultInForce, now: float, *, healed: bool) 
 
 
 def read_record(run_dir: RunDir) -> list[dict[str, Any]]:
-    """Every event, oldest first."""
-    return [json.loads(line) for line in read_lines(run_dir.fault_record)]
+    """Every event, oldest first; lines that somebody has damaged are left out. OSError if it cannot be read."""
+    return [event for line in read_lines(run_dir.fault_record) if (event := _event(line)) is not None]
+
+
+def _event(line: bytes) -> dict[str, Any] | None:
+    try:
+        event = json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+    is_one = isinstance(event, dict) and event.get("event") in (BEGIN, HIT, END) and type(event.get("id")) is int
+    return event if is_one else None
 
 
 def _append(run_dir: RunDir, document: dict[str, Any]) -> None:

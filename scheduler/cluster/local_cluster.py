@@ -88,6 +88,10 @@ class LocalCluster:
 
     def close(self, grace_secs: float = _STOP_GRACE_SECS) -> None:
         """Stop every worker (politely, then by force after `grace_secs`), every daemon, and remove what they made."""
+        if self._client is not None and self.run_dir.faults_in_force.exists():
+            # A worker that stands still would be waited for.
+            with contextlib.suppress(ClusterError):
+                heal(self._client)
         for job in self._jobs:
             if self._client is not None and grace_secs > 0:
                 # Apart from the shutdown, so that what tasks print when they close can be read before the logs go.

@@ -19,6 +19,7 @@ import os
 import random
 import signal
 from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
 import msgspec
 from msgspec.structs import replace
@@ -70,7 +71,7 @@ class NimbusFaults:
         self._victims = Victims(run_dir, files, nimbus.assigned)
         self._mine = ProcessFaults(NIMBUS)
         self._faults = self._found()
-        record = read_record(run_dir)
+        record = self._recorded()
         self._ended = {event["id"] for event in record if event["event"] == END}
         """Whose ends are on record."""
         self._next_id = 1 + max((event["id"] for event in record if event["event"] == BEGIN), default=0)
@@ -83,6 +84,14 @@ class NimbusFaults:
             return read_faults(self._run_dir)
         except ClusterError as error:
             log.error("%s: what is broken on purpose goes on until its time is over", error)
+            return []
+
+    def _recorded(self) -> list[dict[str, Any]]:
+        try:
+            return read_record(self._run_dir)
+        except OSError as error:
+            # Nothing will be begun that cannot be put on record.
+            log.error("%s cannot be read: %s", self._run_dir.fault_record, error.strerror)
             return []
 
     # ---- requests ----
@@ -102,8 +111,8 @@ class NimbusFaults:
         """End what is in force; with `targets` only what was begun with just these. What was ended."""
         wanted = list(targets)
         ended = [fault for fault in self._faults if now < fault.ends_secs and wanted in ([], fault.targets)]
-        for fault in ended:
-            self._note_end(fault, now, healed=True)
+        if not ended:
+            return []
         over = {fault.id for fault in ended}
         self._keep(
             [
@@ -112,6 +121,8 @@ class NimbusFaults:
             ],
             now,
         )
+        for fault in ended:
+            self._note_end(fault, now, healed=True)
         return ended
 
     # ---- time ----
@@ -127,7 +138,12 @@ class NimbusFaults:
                 self._note_end(fault, fault.ends_secs, healed=False)
         kept = [fault for fault in self._faults if now < fault.ends_secs + KEPT_SECS]
         if len(kept) < len(self._faults):
-            self._keep(kept, now)
+            try:
+                self._keep(kept, now)
+            except ClusterError as error:
+                # The file then holds more than it need; what has ended has ended.
+                log.warning("%s", error)
+                self._faults = kept
 
     def next_deadline(self, now: float) -> float | None:
         ends = [fault.ends_secs for fault in self._faults if fault.id not in self._ended]
@@ -136,8 +152,12 @@ class NimbusFaults:
         return min([*ends, *forgets, *others], default=None)
 
     def end(self, now: float) -> None:
-        """The cluster is about to stop: who was stopped goes on, and nothing is begun any more."""
+        """The cluster is about to stop: everything is mended, so that it can, and nothing is begun any more."""
         self._allowed = False
+        try:
+            self.heal((), now)
+        except ClusterError as error:
+            log.warning("%s", error)
         self._mine.end(now)
 
     # ---- parts ----
@@ -251,7 +271,11 @@ class NimbusFaults:
         if fault.carrier not in (NIMBUS, WORKERS) and not self._tell(fault.carrier, FaultsChanged()):
             self._note_end(fault, now, healed=True)
             raise ClusterError(f"the supervisor of {fault.carrier} is not connected: nobody can carry out {fault.kind}")
-        self._keep([*self._faults, fault], now)
+        try:
+            self._keep([*self._faults, fault], now)
+        except ClusterError:
+            self._note_end(fault, now, healed=True)
+            raise
 
     def _strike(self, fault: FaultInForce, now: float) -> None:
         """Kill the victims of a fault that is over at once."""

@@ -175,9 +175,8 @@ class NimbusService:
 
     def begin_shutdown(self, grace_secs: float) -> None:
         """Tell every supervisor to leave. Requests are refused from now on. May be said again, with less grace."""
-        if not self._closing:
-            # Who stands still does not hear that it is to leave.
-            self.faults.end(time.monotonic())
+        # Who stands still does not hear that it is to leave.
+        self.faults.end(time.monotonic())
         self._closing = True
         for node in self.nimbus.supervisor_pids:
             if not self._server.send_event(f"supervisor:{node}", Shutdown(grace_secs)):
@@ -293,6 +292,8 @@ class NimbusService:
             if not (math.isfinite(secs) and secs >= 0):
                 raise UsageError(f"{name} is {secs}, allowed is a number of seconds from 0 up")
         log.info("%s asks for shutdown, after a drain of at most %g s", incoming.peer, request.drain_secs)
+        # What is broken would keep it from draining.
+        self.faults.end(now)
         if not request.drain_secs:
             self._on_shutdown(request.grace_secs)
             return request

@@ -66,6 +66,8 @@ class WorkerFaults:
         """Of the file, what concerns this worker."""
         self._active: dict[int, FaultInForce] = {}
         self._tampered: set[int] = set()
+        self._noted: set[int] = set()
+        """Faults that this worker may die of, and is on record for."""
         self._next_secs: float | None = None
         """When one begins or ends."""
 
@@ -218,6 +220,10 @@ class WorkerFaults:
         ctypes.string_at(0)
 
     def _note_hit(self, fault: FaultInForce) -> None:
+        """Once for each fault: it may raise for every tuple."""
+        if fault.id in self._noted:
+            return
+        self._noted.add(fault.id)
         try:
             note_hit(self._run_dir, fault, self._me, os.getpid(), self._boot.incarnation, time.monotonic())
         except OSError as error:

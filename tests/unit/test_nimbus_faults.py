@@ -27,9 +27,11 @@ from squall.scheduler.common.messages import (
     InjectFault,
     NamedTopology,
     RegisterSupervisor,
+    Shutdown,
     TopologyRecord,
 )
 from squall.scheduler.faults.in_force import WORKERS, FaultInForce, Victim
+from squall.scheduler.nimbus import faults as nimbus_faults
 from squall.scheduler.nimbus.store import Store, StoreError
 from squall.scheduler.supervisor.faults import NodeFaults
 from tests.unit.run_dirs import NimbusHere, add_topology, nimbus_in
@@ -217,6 +219,51 @@ def test_what_cannot_be_put_on_record_is_not_begun(
     with pytest.raises(ClusterError, match="kill is not begun"):
         inject(nimbus, "kill", "node-1:6700")
     assert child.poll() is None
+
+
+def no_room(*_: object) -> None:
+    raise ClusterError("no room")
+
+
+def test_a_full_disk_begins_nothing_ends_nothing_and_ends_nobody(
+    nimbus: NimbusHere, run_dir: RunDir, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    [told] = inject(nimbus, "slow", "numbers")
+    with monkeypatch.context() as full:
+        full.setattr(nimbus_faults, "write_faults", no_room)
+        with pytest.raises(ClusterError, match="no room"):
+            inject(nimbus, "drop", probability=0.5)
+        with pytest.raises(ClusterError, match="no room"):
+            nimbus.call("heal", HealFaults())
+        assert [fault.id for fault in faults_now(run_dir, time.monotonic())] == [told["id"]]
+        nimbus.faults.tick(told["ends_secs"] + KEPT_SECS)
+        assert nimbus.faults.next_deadline(told["ends_secs"] + KEPT_SECS) is None
+    told_twice = [(event, number, kind) for event in ("begin", "end") for number, kind in ((1, "slow"), (2, "drop"))]
+    assert sorted(events(run_dir)) == told_twice
+
+
+def test_a_record_that_was_damaged_keeps_nobody_from_starting(run_dir: RunDir, topology: TopologyRecord) -> None:
+    lines = ["{", "[]", "7", '{"event": "begin"}', '{"event": "begin", "id": "x"}', "[" * 100_000]
+    lines.append('{"event": "end", "id": 4}')
+    run_dir.fault_record.write_text("\n".join([*lines, '{"event": "begin", "id": 4, "kind": "slow"}', "cut"]))
+    assert [event["id"] for event in read_record(run_dir)] == [4, 4]
+    with nimbus_in(run_dir.path) as nimbus:
+        nimbus.call("register_supervisor", RegisterSupervisor("node-1", [6700], 1, {6700: topology.id}))
+        assert inject(nimbus, "slow", "numbers")[0]["id"] == 5
+    run_dir.fault_record.unlink()
+    run_dir.fault_record.mkdir()
+    with nimbus_in(run_dir.path) as nimbus:
+        nimbus.call("register_supervisor", RegisterSupervisor("node-1", [6700], 1, {6700: topology.id}))
+        with pytest.raises(ClusterError, match="slow is not begun"):
+            inject(nimbus, "slow", "numbers")
+
+
+def test_a_cluster_that_stops_is_mended_first(nimbus: NimbusHere, run_dir: RunDir) -> None:
+    inject(nimbus, "slow", "numbers")
+    nimbus.call("shutdown", Shutdown(1.0, 5.0))
+    assert faults_now(run_dir, time.monotonic()) == []
+    with pytest.raises(UsageError):
+        inject(nimbus, "slow", "numbers")
 
 
 def test_nimbus_is_killed_after_it_has_answered(nimbus: NimbusHere, monkeypatch: pytest.MonkeyPatch) -> None:
