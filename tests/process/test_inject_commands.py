@@ -10,15 +10,18 @@ from collections.abc import Iterator
 import psutil
 import pytest
 
+from squall import Config, LocalCluster, TopologyBuilder
 from squall.scheduler.breaking.fault_record import read_record
 from squall.scheduler.common.mark import processes_of, runs
 from squall.scheduler.common.process import is_stopped
+from squall.testing import FixedSpout
 from tests.process.cli import ROOT
 from tests.process.standing_tools import Standing, directory
+from tests.process.standing_topologies import Nothing
 from tests.process.waiting import wait_for
 
-PAGE = (ROOT / "docs" / "faults.md").read_text()
-LIVE = re.findall(r"^```\n(.*?)^```$", PAGE.partition("\n## Live\n")[2], re.DOTALL | re.MULTILINE)[0].splitlines()
+SECTION = (ROOT / "docs" / "faults.md").read_text().partition("\n## Live\n")[2]
+LIVE = re.findall(r"^```\n(.*?)^```$", SECTION, re.DOTALL | re.MULTILINE)[0].splitlines()
 
 
 @pytest.fixture(scope="module")
@@ -99,6 +102,14 @@ def test_every_command_of_the_page(cluster: Standing) -> None:
         wait_for(line, lambda arguments=arguments: cluster.run(*arguments).returncode == 0)
     wait_for("another Nimbus", lambda: cluster.nimbus().pid != killed and cluster.run("status").returncode == 0)
     assert in_force(cluster) == []
+
+
+def test_the_python_of_the_page() -> None:
+    builder = TopologyBuilder()
+    builder.set_spout("lines", FixedSpout(("n",), [[n] for n in range(10)]))
+    builder.set_bolt("split", Nothing(0.0)).shuffle_grouping("lines")
+    [snippet] = re.findall(r"^```python\n(.*?)^```$", SECTION, re.DOTALL | re.MULTILINE)
+    exec(snippet, {"LocalCluster": LocalCluster, "Config": Config, "topology": builder.build()})
 
 
 @pytest.mark.parametrize(
