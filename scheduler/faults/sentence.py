@@ -240,7 +240,9 @@ def text_of(fault: Fault) -> str:
         case AfterAcked(tuples):
             parts.append(f"after {tuples} acked")
         case AtPoint(name, nth_pass):
-            parts.append(f"at point {name}" if nth_pass == 1 else f"at point {name} {nth_pass}")
+            # `at point X 3 times` would say which pass, and then something that is no clause.
+            says_pass = nth_pass != 1 or fault.times is not None
+            parts.append(f"at point {name} {nth_pass}" if says_pass else f"at point {name}")
     if fault.for_secs is not None:
         parts.append(f"for {_number(fault.for_secs)}s")
     if fault.every_secs is not None:

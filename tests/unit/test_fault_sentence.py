@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from squall.engine.errors import UsageError
@@ -30,6 +30,7 @@ faults = st.builds(
 
 
 @given(faults)
+@example(Fault("kill", (), AtPoint("worker.send", 1), times=2))
 def test_what_is_written_is_read(fault: Fault) -> None:
     assert parse(text_of(fault)) == fault
 
