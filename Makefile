@@ -7,6 +7,7 @@
 VENV := $(or $(VENV),.venv)
 WORKERS ?= 2
 ROUNDS ?= 200
+SEEDS ?= 10000
 JOBS ?= 2
 export VENV PYTHON
 MAKEFLAGS += --no-print-directory
@@ -19,7 +20,7 @@ SUITES := $(wildcard $(addprefix tests/,unit sim process spark chaos))
 quoted = '$(subst ','\'',$(1))'
 
 .DEFAULT_GOAL := help
-.PHONY: help install run test prove chaos lint type package bench clean
+.PHONY: help install run test prove sim chaos lint type package bench clean
 
 help: ## This list
 	@awk 'BEGIN { FS = ":.*## " } /^[a-z]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' Makefile
@@ -50,6 +51,11 @@ prove: EXTRAS ?= test
 prove: ## Model check of the tracking: every schedule of small trees, a million random ones, negative controls [ARGS="--help"]
 	$(BOOTSTRAP) install $(EXTRAS)
 	$(BIN)/python -m tests.sim $(ARGS)
+
+sim: EXTRAS ?= test
+sim: ## Whole clusters in simulated time, from seeds: daemons and workers die, everything must come to rest [SEEDS=10000]
+	$(BOOTSTRAP) install $(EXTRAS)
+	$(BIN)/python -m tests.sim.lives --seeds $(SEEDS) $(ARGS)
 
 chaos: EXTRAS ?= test
 chaos: ## Slow tests, then who dies, what happens, on real clusters until a row breaks [ROUNDS=200] [JOBS=2] [SEED=N] [ROW="supervisor+nimbus", no slow tests]

@@ -19,6 +19,12 @@ EXECUTED_UNWRITTEN = "executed unwritten"
 SLEPT_ON_NEWS = "slept on news"
 STATE_LEFT = "state left behind"
 ID_REPEATED = "id repeated"
+TWO_LIVE = "two live in one slot"
+TWO_VERSIONS = "two versions live"
+NAME_TWICE = "a worker's name repeated"
+FORGOTTEN = "forgotten"
+NOT_RUNNING = "not running"
+STRAY = "stray worker"
 
 MEANING = {
     ACKED_EARLY: "no attempt is acked before every bolt of its tree has executed it",
@@ -34,6 +40,12 @@ MEANING = {
     EXECUTED_UNWRITTEN: "no bolt gets a tuple that its spout's journal does not have",
     SLEPT_ON_NEWS: "no worker sleeps while it has been told acks that it has not taken in",
     STATE_LEFT: "at the end, after four timeouts, no table, queue or window holds anything",
+    TWO_LIVE: "a slot has at most one living worker, of whatever topology",
+    TWO_VERSIONS: "workers of two versions of one assignment never live at the same time",
+    NAME_TWICE: "no worker of a topology has the slot and the incarnation of an earlier one",
+    FORGOTTEN: "what Nimbus has answered is so, whoever dies afterwards",
+    NOT_RUNNING: "once nothing is broken any more, each topology that was not killed runs if there are slots for it",
+    STRAY: "once nothing is broken any more, no worker lives that nobody wants",
     ID_REPEATED: "no root and no edge id is drawn twice, in any worker and incarnation",
 }
 

@@ -1,0 +1,323 @@
+"""A cluster's life in the simulation: clients ask, daemons and workers die, everything is mended and must come to rest.
+
+What must hold, at every moment: a slot has one living worker, a topology has workers of one version of its assignment,
+no worker's name is used twice. What was answered is not lost. At the end: every topology that was not killed runs, on
+as many workers as there are slots for, and nothing else does.
+"""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from squall.engine.errors import SquallError, UsageError
+from squall.scheduler.common.messages import ComponentSummary, KillTopology, RebalanceTopology, SubmitTopology
+from squall.scheduler.nimbus.decisions import Nimbus
+from tests.sim.daemons import NimbusDaemon, SupervisorDaemon
+from tests.sim.invariants import (
+    FORGOTTEN,
+    NAME_TWICE,
+    NOT_RUNNING,
+    STRAY,
+    TWO_LIVE,
+    TWO_VERSIONS,
+    InvariantBrokenError,
+)
+from tests.sim.machine import LEASE_SECS, Machine, Process
+
+NAMES = ("one", "two", "three")
+LIFE_SECS, HEAL_SECS = 20.0, 90.0
+COMPONENTS = [ComponentSummary("lines", "spout", 2, 2), ComponentSummary("count", "bolt", 4, 4)]
+
+
+@dataclass(frozen=True)
+class LifeParts:
+    """What a cluster is made of; controls put something wrong in."""
+
+    decisions: type[Nimbus] = Nimbus
+    nimbus: type[NimbusDaemon] = NimbusDaemon
+    supervisor: type[SupervisorDaemon] = SupervisorDaemon
+    process: type[Process] = Process
+
+
+THE_PRODUCT = LifeParts()
+
+
+class Broken(NamedTuple):
+    """A life in which an invariant broke."""
+
+    error: InvariantBrokenError
+    steps: int
+    lines: list[str]
+    """All that happened until then."""
+
+
+def broken_by(seed: int, parts: LifeParts = THE_PRODUCT, without: Collection[int] = ()) -> Broken | None:
+    """What is wrong with one life; None if nothing is."""
+    life = ClusterLife(seed, parts, without)
+    try:
+        life.run()
+    except InvariantBrokenError as error:
+        return Broken(error, life.steps, life.machine.lines)
+    return None
+
+
+def shortest(seed: int, parts: LifeParts = THE_PRODUCT) -> Broken | None:
+    """The same invariant broken by as few requests and faults as leaving out one after the other leads to."""
+    found = broken_by(seed, parts)
+    if found is None:
+        return None
+    without: set[int] = set()
+    size = found.steps
+    while size:
+        for first in range(1, found.steps + 1, size):
+            some = set(range(first, first + size)) - without
+            again = broken_by(seed, parts, without | some) if some else None
+            if again is not None and again.error.invariant == found.error.invariant:
+                without |= some
+                found = again
+        size //= 2
+    return found
+
+
+def first_broken(seeds: Iterable[int], parts: LifeParts = THE_PRODUCT) -> tuple[int, InvariantBrokenError] | None:
+    """The first of these seeds whose life breaks an invariant."""
+    for seed in seeds:
+        broken = broken_by(seed, parts)
+        if broken is not None:
+            return seed, broken.error
+    return None
+
+
+class ClusterLife:
+    """One seeded life."""
+
+    def __init__(self, seed: int, parts: LifeParts = THE_PRODUCT, without: Collection[int] = ()) -> None:
+        """`without`: numbers of requests and faults, as the trace has them, that are left out."""
+        self._without = without
+        self.steps = 0
+        """Requests and faults so far, those that were left out as well."""
+        self.machine = machine = Machine(seed, parts.process)
+        self.rng = machine.rng
+        self.nimbus = parts.nimbus(machine, parts.decisions)
+        ports = [6700 + n for n in range(self.rng.choice((1, 2, 3)))]
+        count = self.rng.choice((1, 2, 3))
+        self.nodes = [parts.supervisor(machine, self.nimbus, f"node-{n + 1}", ports) for n in range(count)]
+        self.told: dict[str, str | None] = {}
+        """Name -> status that clients were told; None: nobody knows, the answer did not come."""
+        self._names: set[str] = set()
+        self._seen: set[int] = set()
+        self._fenced_at: dict[int, float] = {}
+        self._rate = self.rng.choice((0.3, 1.0, 3.0))
+
+    def run(self) -> str:
+        """The hash of all that happened. Raises InvariantBrokenError."""
+        machine = self.machine
+        self.nimbus.start()
+        for node in self.nodes:
+            node.start()
+        self._ask_again(machine.now + LIFE_SECS)
+        self._break_again(machine.now + LIFE_SECS)
+        machine.run_until(machine.now + LIFE_SECS, self._check)
+        self._heal()
+        machine.run_until(machine.now + HEAL_SECS, self._check)
+        self._check_end()
+        return machine.digest
+
+    def _takes_step(self) -> bool:
+        self.steps += 1
+        return self.steps not in self._without
+
+    # ---- what clients do ----
+
+    def _ask_again(self, until: float) -> None:
+        def ask() -> None:
+            if self.machine.now < until:
+                if self._takes_step():
+                    self._ask()
+                self.machine.after(self.rng.expovariate(1.5), ask)
+
+        self.machine.after(self.rng.uniform(0.0, 2.0), ask)
+
+    def _ask(self) -> None:
+        nimbus, rng, name = self.nimbus, self.rng, self.rng.choice(NAMES)
+        if not nimbus.up or nimbus.stopped_until > self.machine.now:
+            return
+        now, workers = self.machine.now, rng.choice((1, 2, 4))
+        conf = {"workers": workers, "message_timeout_secs": 5.0}
+        submit = SubmitTopology(name, conf, COMPONENTS, "ab" * 32, [])
+        wait_secs = rng.choice((0.0, 1.0, 5.0))
+        token = f"{rng.getrandbits(32):08x}"
+        requests: dict[str, Callable[[Nimbus], tuple[Any, Any]]] = {
+            "ACTIVE": lambda decisions: decisions.submit(submit, now, 0.0, token),
+            "KILLED": lambda decisions: decisions.kill(KillTopology(name, wait_secs), now),
+            "rebalance": lambda decisions: decisions.rebalance(RebalanceTopology(name, workers, {}, wait_secs), now),
+            "activate": lambda decisions: decisions.activate(name),
+            "INACTIVE": lambda decisions: decisions.deactivate(name),
+            "reset": lambda decisions: decisions.reset(name, now),
+        }
+        what = rng.choice(("ACTIVE", *requests))
+        before = self.told.get(name, "")
+        try:
+            done = nimbus.do(lambda: requests[what](nimbus.nimbus)[1])
+        except UsageError:
+            return
+        except SquallError as error:
+            raise InvariantBrokenError(FORGOTTEN, str(error)) from error
+        self.machine.note(f"({self.steps}) {what} {name}: {'answered' if done else 'no answer'}")
+        if not done:
+            self.told[name] = None
+        elif what in ("ACTIVE", "KILLED"):
+            self.told[name] = what
+        elif before == "KILLED":
+            # It was gone by then, and is there again only if somebody has submitted it without hearing so.
+            self.told[name] = None
+
+    # ---- what breaks ----
+
+    def _break_again(self, until: float) -> None:
+        def break_something() -> None:
+            if self.machine.now < until:
+                if self._takes_step():
+                    self._break()
+                self.machine.after(self.rng.expovariate(self._rate), break_something)
+
+        self.machine.after(self.rng.uniform(0.5, 3.0), break_something)
+
+    def _break(self) -> None:
+        machine, rng = self.machine, self.rng
+        node = rng.choice(self.nodes)
+        workers = list(machine.processes.values())
+        fault = rng.choice(("worker", "worker", "nimbus", "supervisor", "node", "stop", "hang", "refuse"))
+        machine.note(f"({self.steps}) fault: {fault}, {node.node}")
+        if fault == "worker" and workers:
+            rng.choice(workers).end(signal.SIGKILL)
+        elif fault == "hang" and workers:
+            rng.choice(workers).hangs = True
+        elif fault == "nimbus" and self.nimbus.up:
+            self.nimbus.kill()
+            self._later(self.nimbus)
+        elif fault in ("supervisor", "node") and node.up:
+            node.kill()
+            if fault == "node":
+                for process in [each for each in workers if each.boot.node == node.node]:
+                    process.end(signal.SIGKILL)
+            self._later(node)
+        elif fault == "stop":
+            victim = rng.choice((node, self.nimbus))
+            victim.stopped_until = machine.now + rng.choice((0.5, 3.0, 8.0))
+            machine.note(f"stop {type(victim).__name__}")
+        elif fault == "refuse":
+            node.refuses = rng.choice((0.0, 0.5))
+        if not self.nimbus.up:
+            # It may have died of what it carried out.
+            self._later(self.nimbus)
+
+    def _later(self, daemon: NimbusDaemon | SupervisorDaemon) -> None:
+        epoch = daemon.epoch
+        self.machine.after(self.rng.choice((0.05, 0.3, 2.0, 7.0)), lambda: self._start(daemon, epoch))
+
+    def _start(self, daemon: NimbusDaemon | SupervisorDaemon, epoch: int) -> None:
+        lost = isinstance(daemon, SupervisorDaemon) and daemon not in self.nodes
+        if not daemon.up and daemon.epoch == epoch and not lost:
+            daemon.start()
+
+    def _heal(self) -> None:
+        """Break nothing any more; who hangs is found out, as by its heartbeat, and who is stopped goes on."""
+        self.nimbus.tears = False
+        if len(self.nodes) > 1 and self.rng.random() < 0.3:
+            self._lose(self.rng.choice(self.nodes))
+        for daemon in (self.nimbus, *self.nodes):
+            if not daemon.up:
+                daemon.start()
+        for node in self.nodes:
+            node.refuses = 0.0
+        for process in [process for process in self.machine.processes.values() if process.hangs]:
+            process.end(signal.SIGKILL)
+        # What was given up under all this is tried again, as an operator would have it.
+        for name in NAMES:
+            self.nimbus.do(lambda name=name: self._reset(name))  # type: ignore[misc]
+
+    def _lose(self, node: SupervisorDaemon) -> None:
+        """A node dies for good; the others have to do without it."""
+        self.nodes.remove(node)
+        if node.up:
+            node.kill()
+        for process in [each for each in self.machine.processes.values() if each.boot.node == node.node]:
+            process.end(signal.SIGKILL)
+
+    def _reset(self, name: str) -> Any:
+        try:
+            return self.nimbus.nimbus.reset(name, self.machine.now)[1]
+        except UsageError:
+            return []
+
+    # ---- what must hold ----
+
+    def _check(self) -> None:
+        slots: dict[tuple[str, int], int] = {}
+        versions: dict[str, int] = {}
+        for process in self.machine.processes.values():
+            if not process.is_ready:
+                continue
+            self._check_name(process)
+            if self._is_fenced(process):
+                continue
+            boot = process.boot
+            where = boot.node, boot.port
+            if slots.setdefault(where, process.pid) != process.pid:
+                self._broken(TWO_LIVE, f"{process}, beside {slots[where]}")
+            if versions.setdefault(boot.topology.id, boot.assignment.version) != boot.assignment.version:
+                self._broken(TWO_VERSIONS, f"{process}, beside version {versions[boot.topology.id]}")
+
+    def _check_name(self, process: Process) -> None:
+        if process.pid in self._seen:
+            return
+        self._seen.add(process.pid)
+        boot = process.boot
+        name = boot.sender
+        if name in self._names:
+            self._broken(NAME_TWICE, str(process))
+        self._names.add(name)
+
+    def _is_fenced(self, process: Process) -> bool:
+        """Nobody listens to it, by the board, and it ends when it looks at its lease."""
+        if process.may_live:
+            self._fenced_at.pop(process.pid, None)
+            return False
+        since = self._fenced_at.setdefault(process.pid, self.machine.now)
+        if self.machine.now > since + LEASE_SECS and not process.hangs:
+            self._broken(STRAY, f"{process} has had no lease for more than {LEASE_SECS:g} s")
+        return True
+
+    def _check_end(self) -> None:
+        nimbus = self.nimbus.nimbus
+        there = {record.name: record for record in nimbus.cluster().topologies}
+        for name, status in self.told.items():
+            if status == "ACTIVE" and name not in there:
+                self._broken(FORGOTTEN, f"{name} was accepted and is not there")
+            if status == "KILLED" and name in there:
+                self._broken(FORGOTTEN, f"{name} was killed and is {there[name].status}")
+        wanted: set[int] = set()
+        for name, record in there.items():
+            assignment = nimbus.topology(name).assignment
+            if assignment is None or record.status not in ("ACTIVE", "INACTIVE"):
+                if nimbus.cluster().free_slots or record.status == "KILLED":
+                    self._broken(NOT_RUNNING, f"{name} is {record.status}, assignment {assignment}")
+                continue
+            cells = self.machine.boards[record.id, assignment.version]
+            for cell, slot in zip(cells, assignment.workers, strict=True):
+                process = self.machine.processes.get(cell.pid)
+                if process is None or not process.is_ready:
+                    self._broken(NOT_RUNNING, f"{name} has no worker in {slot}: {cell}")
+                elif process.status != record.status:
+                    self._broken(NOT_RUNNING, f"{process} is {process.status}, {name} is {record.status}")
+                wanted.add(cell.pid)
+        for process in self.machine.processes.values():
+            if process.pid not in wanted:
+                self._broken(STRAY, str(process))
+
+    def _broken(self, invariant: str, what: str) -> None:
+        raise InvariantBrokenError(invariant, what)
