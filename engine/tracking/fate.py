@@ -97,7 +97,8 @@ class Fate:
         """An attempt has failed."""
         key = key_of(message_id, values)
         failure, letter, steps = self._count(root, key, failure, now_ns)
-        yield from steps
+        for step in steps:  # noqa: UP028 (a tuple's iterator takes no answers)
+            yield step
         yield Note(message_id, failure)
         if self.attempts.condemned(key):
             shown = self.attempts.last_failure(key) if failure.error == ANOTHER_TUPLE else failure

@@ -6,10 +6,15 @@ import random
 import re
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from squall.engine.api.failure import FAILED, WORKER_DIED, Failure
 from squall.engine.errors import UsageError
+from squall.engine.tracking.attempts import Limits, Remembered
+from squall.engine.tracking.fate import Fate
+from squall.engine.tracking.instruction import Letter, LookRound, Release, Steps
 from squall.scheduler.common.messages import SlotRef
 from squall.scheduler.common.restart_policy import GiveUp, Restart, RestartPolicy, RestartPolicyOptions
 from squall.scheduler.supervisor.slot import Slot
@@ -242,7 +247,98 @@ def test_restart_policy() -> None:
     same("Restart policy", found)
 
 
-@pytest.mark.parametrize("heading", ["Slot", "Topology", "Restart policy"])
+# ---- a message's fate ----
+
+REFUSED, DIED = Failure(FAILED), Failure(WORKER_DIED)
+GUILTY_TWICE = Limits(max_attempts=3, max_crashes=4)
+
+
+class FateBench:
+    """One message, and what is said of it. A permit is to be had; every message that is released has root 9."""
+
+    def __init__(self, *deaths: Failure, letter: bool = False) -> None:
+        self.fate = Fate(GUILTY_TWICE)
+        self.told: list[str] = []
+        self.root = 0
+        if letter:
+            self.fate.given_back(Letter("m", (1,), lambda: None))
+        for failure in deaths:
+            self.emit()
+            self.fail(failure)
+
+    def emit(self) -> FateBench:
+        if "m" in self.fate.attempts.held_back:
+            self.fate.hold("m", (1,))
+        else:
+            self.root += 1
+        return self
+
+    def release(self) -> FateBench:
+        self.run(self.fate.time(1))
+        return self
+
+    def fail(self, failure: Failure) -> None:
+        if self.fate.quarantine.held:
+            self.release()
+        self.run(self.fate.failed(self.root, "m", (1,), failure, 1))
+
+    def run(self, steps: Steps) -> None:
+        answer: Any = None
+        while True:
+            try:
+                step = steps.send(answer)
+            except StopIteration:
+                return
+            self.told.append(type(step).__name__)
+            answer = False if isinstance(step, LookRound) else 9
+            if isinstance(step, Release):
+                self.root = 9
+
+    def after(self, event: Callable[[FateBench], object]) -> str:
+        self.told.clear()
+        event(self)
+        return ", ".join(name for name in self.told if name != "Note") or NOTHING
+
+    def ack(self) -> None:
+        self.told += [type(step).__name__ for step in self.fate.acked(self.root, "m", (1,), 1)]
+
+
+def read_again() -> FateBench:
+    """A dead letter that the next incarnation of its source reads once more."""
+    before = FateBench(REFUSED, REFUSED, REFUSED)
+    bench = FateBench()
+    bench.fate.attempts.resume(Remembered(dict(before.fate.attempts.tries)))
+    return bench.emit()
+
+
+UNDER_WAY: dict[str, Callable[[FateBench], object]] = {
+    "acked": lambda bench: bench.ack(),
+    "refused": lambda bench: bench.fail(REFUSED),
+    "timed out": lambda bench: bench.run(bench.fate.expired(bench.root, "m", (1,), 1, 1)),
+    "worker died": lambda bench: bench.fail(DIED),
+}
+MESSAGES: dict[str, tuple[Callable[[], FateBench], bool]] = {
+    "under way": (lambda: FateBench().emit(), True),
+    "under way for the last time": (lambda: FateBench(REFUSED, REFUSED).emit(), True),
+    "held, a suspect": (lambda: FateBench(DIED, DIED).emit(), False),
+    "on trial": (lambda: FateBench(DIED, DIED).emit().release(), True),
+    "on trial, has killed alone": (lambda: FateBench(DIED, DIED, DIED).emit().release(), True),
+    "a letter, given back": (lambda: FateBench(letter=True), False),
+    "a letter, under way": (lambda: FateBench(letter=True).release(), True),
+    "in the ledger, emitted again": (read_again, False),
+}
+
+
+def test_message() -> None:
+    found = {}
+    for name, (make, is_under_way) in MESSAGES.items():
+        for event, happens in UNDER_WAY.items():
+            found[name, event] = make().after(happens) if is_under_way else ""
+        found[name, "time"] = make().after(FateBench.release)
+    same("Message", found)
+
+
+@pytest.mark.parametrize("heading", ["Slot", "Topology", "Restart policy", "Message"])
 def test_no_row_is_written_twice(heading: str) -> None:
     text = PAGE.read_text(encoding="utf-8").split(f"\n## {heading}\n", 1)[1].split("\n## ", 1)[0]
     rows = [line.split("|")[1].strip() for line in text.splitlines() if line.startswith("|")]
