@@ -3,7 +3,7 @@
 Guarantees: a task without hooks pays nothing for them; with hooks, each is called in the order they were added, on the
 task's own thread, right after the thing has happened. What a hook raises counts as raised by the component.
 
-Relies on: `engine.core.watching`, which lets them see.
+Relies on: `engine.core.emit_paths` and `engine.core.watching`, which let them see.
 """
 
 from __future__ import annotations

@@ -22,11 +22,12 @@ from squall.engine.api.topology import ComponentSpec, Topology
 from squall.engine.core.backpressure import SPOUT_TURNS_PER_LIMIT
 from squall.engine.core.blocking import BlockingExecutor
 from squall.engine.core.blocking_spout import BlockingSpoutExecutor
+from squall.engine.core.emit_paths import basic_paths, bolt_paths, spout_paths
 from squall.engine.core.executor import BoltExecutor, BoltTask, TaskCrashed
 from squall.engine.core.spout_executor import TURN_NS, SpoutExecutor, SpoutTask
-from squall.engine.core.spout_gate import BlockingSpoutCollector, BlockingSpoutTask, Emits, Gate
+from squall.engine.core.spout_gate import BlockingSpoutTask, Emits, Gate
 from squall.engine.core.surroundings import Surroundings
-from squall.engine.core.watching import watch_bolt, watch_spout
+from squall.engine.core.watching import watch_answers, watched_basic_execute, watched_execute
 from squall.engine.core.worker_core import WorkerCore
 from squall.engine.errors import ComponentError, SquallError
 from squall.engine.flow.collectors import BasicCollector, BoltCollector, SpoutCollector
@@ -58,6 +59,7 @@ class Assembler:
         self._turn_bytes = config.link_window_bytes // SPOUT_TURNS_PER_LIMIT
         self._rng = random.Random(None if config.seed is None else config.seed * 1009 + me)
         self._conf = config.for_components()
+        self._fast = around.parts.fast_emit
         mine = sorted(self.core.ackers)
         everyones = range(len(plan.ackers))
         # D7b: a spout's trees are tracked by an acker of its own worker where there is one.
@@ -91,9 +93,10 @@ class Assembler:
             collector = SpoutCollector(
                 self._emitter(spec, task, self.core.outbox, context), pending, roots(), self._report(spec, task)
             )
+            collector.use(spout_paths(collector, self._fast))
             _guard(spec, task, "open", partial(user.open, self._conf_of(spec), context, collector))
             if hooks := self._hooks(spec, context):
-                watch_spout(hooks, collector, pending)
+                collector.use(spout_paths(collector, self._fast, None, hooks, watch_answers(hooks, pending)))
             tasks.append(
                 SpoutTask(
                     spec.id, task, user, collector, pending, stats, self._max_pending(spec), self.around.said_quiet
@@ -127,12 +130,13 @@ class Assembler:
             )
             made.returned = Returned(spec.id, task, "next_tuple", self._warn(spec, task, "returned"))
             emits = Emits(pending)
-            own = BlockingSpoutCollector(self._emitter(spec, task, outbox, context), emits, roots(), report)
+            own = SpoutCollector(self._emitter(spec, task, outbox, context), emits, roots(), report)
             made.join(gate, own, emits)
+            own.use(spout_paths(own, self._fast, made))
             tasks.append(made)
             _guard(spec, task, "open", partial(user.open, self._conf_of(spec), context, own))
             if hooks := self._hooks(spec, context):
-                watch_spout(hooks, own, emits)
+                own.use(spout_paths(own, self._fast, made, hooks, watch_answers(hooks, emits)))
         name = f"{spec.id}[{executor.first_task}]"
         runner = BlockingSpoutExecutor(tasks, gate, outbox, name, self.core.absorb, self._turn_bytes)
         self._blocking_spouts.append(runner)
@@ -183,17 +187,7 @@ class Assembler:
             made_task = BoltTask(spec.id, task, user, self._stats(task), tick_secs)
             tasks.append(made_task)
             report = self._report(spec, task)
-            collectors[task] = collector = (
-                BasicCollector(emitter, report)
-                if isinstance(user, BasicBolt)
-                else BoltCollector(emitter, self.around.worker, report, self.core.stats[task])
-            )
-            arguments = (self._conf_of(spec), context) + (() if isinstance(user, BasicBolt) else (collector,))
-            _guard(spec, task, "prepare", partial(user.prepare, *arguments))
-            made_task.execute = user.execute  # what `prepare` may have put there
-            made_task.returned = Returned(spec.id, task, "execute", self._warn(spec, task, "returned"))
-            if hooks := self._hooks(spec, context):
-                made_task.execute = watch_bolt(hooks, collector, checked(user.execute, made_task.returned))
+            collectors[task] = self._prepared(spec, made_task, emitter, context, report)
         made = BoltExecutor(
             tasks, collectors, outbox, self.around.now_ns, self.core.source, self.around.worker,
             crash=self.config.on_error == "crash", at_hand=None if own_thread else self.around.at_hand,
@@ -207,6 +201,31 @@ class Assembler:
                 self._post_resets, self.core.pressure.limit_bytes,
             )
         self.core.add_bolt_executor(made, runner)
+
+    def _prepared(
+        self, spec: ComponentSpec, task: BoltTask, emitter: Emitter, context: TopologyContext,
+        report: Callable[[BaseException], None],
+    ) -> BasicCollector | BoltCollector:
+        """Prepare the user's object of a task; the collector that it has been given."""
+        user: Any = task.user
+        prepare = partial(user.prepare, self._conf_of(spec), context)
+        collector: BasicCollector | BoltCollector
+        choose: Callable[[Hooks | None], None]
+        if isinstance(user, BasicBolt):
+            collector = basic = BasicCollector(emitter, report)
+            watched, choose = watched_basic_execute, lambda hooks: basic.use(basic_paths(basic, self._fast, hooks))
+        else:
+            collector = bolt = BoltCollector(emitter, self.around.worker, report, task.stats)
+            watched, choose = watched_execute, lambda hooks: bolt.use(bolt_paths(bolt, self._fast, hooks))
+            prepare = partial(prepare, collector)
+        choose(None)
+        _guard(spec, task.task, "prepare", prepare)
+        task.execute = user.execute  # what `prepare` may have put there
+        task.returned = Returned(spec.id, task.task, "execute", self._warn(spec, task.task, "returned"))
+        if hooks := self._hooks(spec, context):
+            choose(hooks)
+            task.execute = watched(hooks, checked(user.execute, task.returned))
+        return collector
 
     def _copy(self, spec: ComponentSpec, task: int) -> Any:
         try:

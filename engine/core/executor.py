@@ -240,7 +240,6 @@ class BoltExecutor:
         for root, edge, begin, end in runs:
             # One Run serves all: a basic bolt cannot ack or anchor by itself, so none outlives its turn.
             collector.key = run.root = root
-            run.edge = edge
             run.children = run.mask = 0
             if others is not None:
                 index += 1
@@ -264,6 +263,7 @@ class BoltExecutor:
                 if batch.stream != TICK_STREAM:
                     task.stats.untracked_executed += end - begin
             elif run.failed or others is not None:
+                run.edge = edge
                 self.outbox.ack_run(run)
                 run.failed = False
             else:

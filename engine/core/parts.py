@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
+from squall.engine.core.emit_paths import FastEmit, fast_emit
 from squall.engine.flow.batch import OpenBatch
 from squall.engine.flow.ids import EdgeIds, root_ids
 from squall.engine.flow.outbox import Outbox
@@ -26,6 +27,8 @@ class Parts:
     root_ids: Callable[[int], Iterator[int]] = root_ids
     outbox: Callable[[EdgeIds], Outbox] = Outbox
     open_batch: Callable[..., OpenBatch] = OpenBatch
+    fast_emit: FastEmit = fast_emit
+    """What a component calls instead of its collector's `plain_emit`, if anything."""
     acker: Callable[[], Acker] = Acker
     tracking: Callable[..., Tracking] = Tracking
     pending: Callable[..., OpenMessages] = OpenMessages

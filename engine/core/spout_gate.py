@@ -18,7 +18,6 @@ from typing import Any, NamedTuple
 
 from squall.engine.api.component import Spout
 from squall.engine.api.failure import Failure
-from squall.engine.api.stream import DEFAULT_STREAM
 from squall.engine.core.spout_executor import SpoutTask
 from squall.engine.flow.collectors import SpoutCollector
 from squall.engine.tracking.open_messages import OpenMessages
@@ -54,6 +53,11 @@ class Emits:
     def answer_untracked(self, message_id: Any) -> None:
         self.untracked.append(message_id)
 
+    def ack_untracked(self) -> None:
+        """Tell the spout of what is acked as it is emitted. The thread, without the lock."""
+        while self.untracked:
+            self.spout.ack(self.untracked.pop(0))
+
     def enter(self) -> None:
         """Enter what was emitted. The loop, with the lock."""
         for tree in self.added:
@@ -76,9 +80,10 @@ class Letter(NamedTuple):
 class BlockingSpoutTask(SpoutTask):
     """One task. Its `collector` is the loop's, which emits again what was held back; `own` is the user's."""
 
-    __slots__ = ("emits", "own", "taken", "taken_untracked", "waiting")
+    __slots__ = ("emits", "gate", "own", "taken", "taken_untracked", "waiting")
 
-    own: BlockingSpoutCollector
+    gate: Gate
+    own: SpoutCollector
     emits: Emits
     taken: int
     """Emits that the loop has taken."""
@@ -87,10 +92,9 @@ class BlockingSpoutTask(SpoutTask):
     waiting: int
     """What the spout said, when its thread asked it last, that it holds for a retry."""
 
-    def join(self, gate: Gate, own: BlockingSpoutCollector, emits: Emits) -> None:
+    def join(self, gate: Gate, own: SpoutCollector, emits: Emits) -> None:
         """Set-up: connect the two sides."""
-        self.own, self.emits, self.taken, self.taken_untracked, self.waiting = own, emits, 0, 0, 0
-        own.gate, own.task, own.emits = gate, self, emits
+        self.gate, self.own, self.emits, self.taken, self.taken_untracked, self.waiting = gate, own, emits, 0, 0, 0
         self.pending.spout = Answers(gate, self)
 
     def take(self) -> None:
@@ -240,36 +244,6 @@ class Gate:
             if self.crash or self.delivering or (self.letters and not self.asking):
                 return True
             return any(task.taken != task.own.emitted for task in self.tasks)
-
-
-class BlockingSpoutCollector(SpoutCollector):
-    """What a spout with a thread of its own emits through. That thread's."""
-
-    task: BlockingSpoutTask
-    gate: Gate
-    emits: Emits
-
-    def emit(self, values: Any, message_id: Any = None, stream: str = DEFAULT_STREAM) -> list[int]:
-        with self.gate:
-            self.gate.wait_for_turn(self.task)
-            tasks = super().emit(values, message_id, stream)
-            self.gate.emitted(self.task)
-        self._ack_untracked()
-        return tasks
-
-    def emit_direct(
-        self, task: int, values: Any, message_id: Any = None, stream: str = DEFAULT_STREAM
-    ) -> list[int]:
-        with self.gate:
-            self.gate.wait_for_turn(self.task)
-            tasks = super().emit_direct(task, values, message_id, stream)
-            self.gate.emitted(self.task)
-        self._ack_untracked()
-        return tasks
-
-    def _ack_untracked(self) -> None:
-        while self.emits.untracked:
-            self.emits.spout.ack(self.emits.untracked.pop(0))
 
 
 class Answers(Spout):

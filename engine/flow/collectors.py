@@ -3,19 +3,22 @@
 Guarantees: wrong use is a `ComponentError` at once, naming component, stream and fields; see `engine.flow.emitter` and
 `engine.api.tuple`. Every tracked tuple that is emitted is part of its tree before the emit returns.
 
+The methods that begin with `plain_` say what an emit, an ack and a failure mean, for every stream and grouping. Which
+functions a component really calls is chosen when its task is set up: see `engine.core.emit_paths`.
+
 A collector belongs to one task and is used by that task's thread.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from squall.engine.api.failure import EXCEPTION, FAILED, Failure
 from squall.engine.api.stream import DEFAULT_STREAM
 from squall.engine.api.tuple import Anchors, Run, Tuple
 from squall.engine.errors import ComponentError
-from squall.engine.flow.emitter import Emitter, PlaceOne, StreamOut
+from squall.engine.flow.emitter import UNNAMED, Emitter, StreamOut
 from squall.engine.flow.routed import Routed
 from squall.engine.foreign.identity import key_of
 from squall.engine.foreign.text import repr_of, text_of_error
@@ -25,6 +28,23 @@ UNTRACKED = Run(0, 0, 0)
 """The anchor of everything that is not tracked. Shared: a run with root 0 is never written to."""
 
 Report = Callable[[BaseException], None]
+Emit = Callable[..., list[int]]
+
+
+class EmitPaths(NamedTuple):
+    """What a component calls to emit. Each takes the arguments of the plain method of its collector."""
+
+    emit: Emit
+    emit_direct: Emit
+
+
+class BoltPaths(NamedTuple):
+    """The same for bolts that ack themselves."""
+
+    emit: Emit
+    emit_direct: Emit
+    ack: Callable[[Tuple], None]
+    fail: Callable[[Tuple], None]
 
 
 class HeldBack(Protocol):
@@ -49,116 +69,61 @@ class OpenTrees(Protocol):
 class SpoutCollector:
     """For spouts."""
 
+    emit: Emit
+    """`emit(values, message_id=None, stream="default") -> list[int]`: emit one tuple; with a message id, its tree is
+    tracked and answered by `ack` or `fail`. The ids of the tasks it goes to; none where it waits because workers died
+    over this message before."""
+    emit_direct: Emit
+    """`emit_direct(task, values, message_id=None, stream="default") -> list[int]`: emit to the one task the caller
+    names, on a stream declared direct."""
+
     def __init__(self, emitter: Emitter, pending: OpenTrees, roots: Iterator[int] | None, report: Report) -> None:
-        self._emitter = emitter
-        self._pending = pending
-        self._roots = roots
-        self._report = report
-        self._start_run = emitter.outbox.start_run
-        self._held_back = pending.attempts.held_back
-        # The anchor of the tree being emitted; one object serves all, its fields are read before the next emit.
-        self._run = Run(0, 0, 0)
+        self.emitter = emitter
+        self.pending = pending
+        self.roots = roots
+        """Where roots come from; None without ackers."""
+        self.held_back = pending.attempts.held_back
+        self.run = Run(0, 0, 0)
+        """The anchor of the tree being emitted; one object serves all, its fields are read before the next emit."""
         self.emitted = 0
         self.untracked = 0
         """Those of them that no tree was begun for."""
-        default = emitter.streams.get(DEFAULT_STREAM)
-        self._fast: PlaceOne | None = None
-        """Where emits to the default stream go, if it has one subscriber and that one task for each."""
-        if default is not None and roots is not None:
-            self._fast, self._check, self._width = default.fast_place(), default.check, len(default.shape.fields)
+        self._report = report
+        self.use(EmitPaths(self.plain_emit, self.plain_emit_direct))
 
-    def emit(self, values: Any, message_id: Any = None, stream: str = DEFAULT_STREAM) -> list[int]:
-        """Emit one tuple; with a message id, its tree is tracked and answered by `ack` or `fail`.
+    def use(self, paths: EmitPaths) -> None:
+        """Set-up: what the component is to call."""
+        self.emit, self.emit_direct = paths
 
-        Returns the ids of the tasks it goes to; none where it waits because workers died over this message before.
-        """
-        place = self._fast
-        if place is None or message_id is None or self._held_back or stream != DEFAULT_STREAM:
-            return self._emit(values, message_id, stream)
-        # What `_emit` and `StreamOut.place` do is written out here: a call costs as much as the work it does.
-        if values.__class__ is not tuple or len(values) != self._width:
-            values = self._check(values)
-        self.emitted += 1
-        run = self._run
-        run.root = root = next(self._roots)  # type: ignore[arg-type]
-        run.children = run.mask = 0
-        try:
-            batch = place(values)
-        except BaseException as error:
-            self._refused(root, message_id, values, error)
-            raise
-        self._start_run(batch, root, run, values)
-        batch.rows.append(values)
-        self._pending.add(root, message_id, values, run.children, run.mask)
-        return [batch.target]
+    def plain_emit(self, values: Any, message_id: Any = None, stream: str = DEFAULT_STREAM) -> list[int]:
+        """See `emit`."""
+        return self._emit_to(UNNAMED, values, message_id, stream)
 
-    def _emit(self, values: Any, message_id: Any, stream: str) -> list[int]:
-        out = self._emitter.streams.get(stream) or self._emitter.stream(stream)
-        values = out.check(values)
-        self.emitted += 1
-        roots = self._roots
-        if message_id is None or roots is None:
-            self.untracked += 1
-            tasks = out.place(values, 0, UNTRACKED)
-            if message_id is not None:
-                self._pending.answer_untracked(message_id)
-            return tasks
-        if self._held_back and key_of(message_id, values) in self._held_back:
-            self._pending.hold(message_id, values if stream == DEFAULT_STREAM else Routed.on(stream, None, values))
-            return []
-        run = self._run
-        run.root = root = next(roots)
-        run.children = run.mask = 0
-        routed = values if stream == DEFAULT_STREAM else Routed.on(stream, None, values)
-        try:
-            tasks = out.place(values, root, run)
-        except BaseException as error:
-            if out.shape.direct:
-                self.emitted -= 1  # the component is wrong, whatever it emits: nothing was begun
-            else:
-                self._refused(root, message_id, routed, error)
-            raise
-        self._pending.add(root, message_id, routed, run.children, run.mask)
-        return tasks
-
-    def _refused(self, root: int, message_id: Any, values: Any, error: BaseException) -> None:
-        """A key's own code, or a grouping, raised: that is this message's failure, and counts against it."""
-        emitter, run = self._emitter, self._run
-        # With an edge that nobody has: a tree of which nothing was sent would be as good as processed.
-        xor = run.children ^ emitter.outbox.edges.next()
-        self._pending.add(root, message_id, values, xor, run.mask)
-        failure = Failure(EXCEPTION, emitter.component, emitter.task, error=text_of_error(error))
-        emitter.outbox.fail_root(root, failure)
-
-    def emit_direct(
+    def plain_emit_direct(
         self, task: int, values: Any, message_id: Any = None, stream: str = DEFAULT_STREAM
     ) -> list[int]:
-        """Emit to the one task the caller names, on a stream declared direct."""
-        out = self._emitter.stream(stream)
-        values = out.check(values)
+        """See `emit_direct`."""
+        return self._emit_to(task, values, message_id, stream)
+
+    def _emit_to(self, task: Any, values: Any, message_id: Any, stream: str) -> list[int]:
+        out = self.emitter.stream(stream)
+        values = out.check(values, task)
         self.emitted += 1
-        if message_id is None or self._roots is None:
+        if message_id is None or self.roots is None:
             self.untracked += 1
-            tasks = out.place_direct(task, values, [UNTRACKED])
+            tasks = out.place(values, 0, UNTRACKED, task)
             if message_id is not None:
-                self._pending.answer_untracked(message_id)
+                self.pending.answer_untracked(message_id)
             return tasks
-        routed = Routed.on(stream, task, values)
-        if self._held_back and key_of(message_id, values) in self._held_back:
-            self._pending.hold(message_id, routed)
+        routed = values
+        if task is not UNNAMED or stream != DEFAULT_STREAM:
+            routed = Routed.on(stream, None if task is UNNAMED else task, values)
+        if self.held_back and key_of(message_id, values) in self.held_back:
+            self.pending.hold(message_id, routed)
             return []
-        run = self._run
-        run.root = root = next(self._roots)
-        run.children = run.mask = 0
-        try:
-            tasks = out.place_direct(task, values, [run])
-        except BaseException as error:
-            if out.takes(task):
-                self._refused(root, message_id, routed, error)
-            else:
-                self.emitted -= 1
-            raise
-        self._pending.add(root, message_id, routed, run.children, run.mask)
+        tasks, error = self._begin_tree(next(self.roots), out, values, message_id, routed, task)
+        if error is not None:
+            raise error
         return tasks
 
     def send(self, message_id: Any, values: Any) -> int:
@@ -167,29 +132,44 @@ class SpoutCollector:
         What a key's own code raises fails the message, and ends nothing: no code of the spout's waits for this emit.
         Raises ComponentError if the stream, its fields or the task are not there.
         """
-        if self._roots is None:
+        if self.roots is None:
             raise ComponentError(
-                f"{self._emitter.component}[{self._emitter.task}] cannot emit message {repr_of(message_id)} again: the "
+                f"{self.emitter.component}[{self.emitter.task}] cannot emit message {repr_of(message_id)} again: the "
                 "topology has no ackers"
             )
-        stream, direct = (values.stream, values.direct) if isinstance(values, Routed) else (DEFAULT_STREAM, None)
-        out = self._emitter.stream(stream)
-        row = out.check(tuple(values))
-        run = self._run
-        run.root = root = next(self._roots)
+        stream, task = (values.stream, values.direct) if isinstance(values, Routed) else (DEFAULT_STREAM, None)
+        if task is None:
+            task = UNNAMED
+        out = self.emitter.stream(stream)
+        row = out.check(tuple(values), task)
+        root = next(self.roots)
+        self._begin_tree(root, out, row, message_id, values, task)
+        return root
+
+    def _begin_tree(
+        self, root: int, out: StreamOut, values: tuple[Any, ...], message_id: Any, routed: Any, task: Any
+    ) -> tuple[list[int], BaseException | None]:
+        """The tasks that the first tuple of a new tree goes to; and the error, if it goes to none by one."""
+        run = self.run
+        run.root = root
         run.children = run.mask = 0
         try:
-            if direct is None:
-                out.place(row, root, run)
-            else:
-                out.place_direct(direct, row, [run])
+            tasks = out.place(values, root, run, task)
         except BaseException as error:
-            if out.shape.direct if direct is None else not out.takes(direct):
-                raise
-            self._refused(root, message_id, values, error)
-            return root
-        self._pending.add(root, message_id, values, run.children, run.mask)
-        return root
+            self.refuse(message_id, routed, error)
+            return [], error
+        self.pending.add(root, message_id, routed, run.children, run.mask)
+        return tasks, None
+
+    def refuse(self, message_id: Any, values: Any, error: BaseException) -> None:
+        """A key's own code, or a grouping, raised while the tree at hand was begun: that is this message's failure, and
+        counts against it."""
+        emitter, run = self.emitter, self.run
+        # With an edge that nobody has: a tree of which nothing was sent would be as good as processed.
+        xor = run.children ^ emitter.outbox.edges.next()
+        self.pending.add(run.root, message_id, values, xor, run.mask)
+        failure = Failure(EXCEPTION, emitter.component, emitter.task, error=text_of_error(error))
+        emitter.outbox.fail_root(run.root, failure)
 
     def report_error(self, error: BaseException) -> None:
         """Tell the operator; nothing else happens."""
@@ -197,50 +177,61 @@ class SpoutCollector:
 
     def newest_row_bytes(self) -> int:
         """See `Emitter.newest_row_bytes`."""
-        return self._emitter.newest_row_bytes()
+        return self.emitter.newest_row_bytes()
 
     @property
     def pending_count(self) -> int:
         """Trees of this task that are not answered yet."""
-        return len(self._pending)
+        return len(self.pending)
 
 
 class BoltCollector:
     """For bolts that ack themselves."""
 
+    emit: Emit
+    """`emit(values, anchors=(), stream="default") -> list[int]`: emit one tuple. `anchors` is one input tuple or
+    several; without any it is not tracked. The ids of the tasks it goes to."""
+    emit_direct: Emit
+    """`emit_direct(task, values, anchors=(), stream="default") -> list[int]`: emit to the one task the caller names, on
+    a stream declared direct."""
+    ack: Callable[[Tuple], None]
+    """`ack(tup)`: this tuple is processed; everything emitted with it as an anchor is now on its own."""
+    fail: Callable[[Tuple], None]
+    """`fail(tup)`: fail every tree this tuple belongs to, at once."""
+
     def __init__(self, emitter: Emitter, worker: str, report: Report, stats: TaskStats) -> None:
-        self._emitter = emitter
+        self.emitter = emitter
         self._outbox = emitter.outbox
         self._worker = worker
         self._report = report
         self._stats = stats
+        self.use(BoltPaths(self.plain_emit, self.plain_emit_direct, self.plain_ack, self.plain_fail))
 
-    def emit(self, values: Any, anchors: Anchors = (), stream: str = DEFAULT_STREAM) -> list[int]:
-        """Emit one tuple. `anchors` is one input tuple or several; without any it is not tracked.
+    def use(self, paths: BoltPaths) -> None:
+        """Set-up: what the component is to call."""
+        self.emit, self.emit_direct, self.ack, self.fail = paths
 
-        Returns the ids of the tasks it goes to.
-        """
-        out = self._emitter.streams.get(stream) or self._emitter.stream(stream)
-        values = out.check(values)
-        if anchors.__class__ is Tuple:
-            run = anchors._run
-            if anchors._done:
-                raise self._anchored_to_done(anchors)
-            return out.place(values, run if run.others else run.root, run)
-        if not anchors:
-            return out.place(values, 0, UNTRACKED)
-        return out.place_joined(values, self._runs(anchors))
+    def plain_emit(self, values: Any, anchors: Anchors = (), stream: str = DEFAULT_STREAM) -> list[int]:
+        """See `emit`."""
+        return self._emit_to(UNNAMED, values, anchors, stream)
 
-    def emit_direct(
+    def plain_emit_direct(
         self, task: int, values: Any, anchors: Anchors = (), stream: str = DEFAULT_STREAM
     ) -> list[int]:
-        """Emit to the one task the caller names, on a stream declared direct."""
-        out = self._emitter.stream(stream)
-        values = out.check(values)
-        return out.place_direct(task, values, self._runs(anchors))
+        """See `emit_direct`."""
+        return self._emit_to(task, values, anchors, stream)
 
-    def ack(self, tup: Tuple) -> None:
-        """This tuple is processed; everything emitted with it as an anchor is now on its own."""
+    def _emit_to(self, task: Any, values: Any, anchors: Any, stream: str) -> list[int]:
+        out = self.emitter.stream(stream)
+        values = out.check(values, task)
+        runs = [anchors._run] if anchors.__class__ is Tuple and not anchors._done else self._runs(anchors)
+        if len(runs) > 1:
+            return out.place(values, runs, runs, task)
+        [run] = runs
+        return out.place(values, run if run.others else run.root, run, task)
+
+    def plain_ack(self, tup: Tuple) -> None:
+        """See `ack`."""
         if tup._done:
             raise self._done_twice(tup, "acked")
         tup._done = True
@@ -252,15 +243,15 @@ class BoltCollector:
                 self._stats.acked -= 1  # Ticks are in no count; they come alone in their run.
             self._outbox.ack_run(run)
 
-    def fail(self, tup: Tuple) -> None:
-        """Fail every tree this tuple belongs to, at once."""
+    def plain_fail(self, tup: Tuple) -> None:
+        """See `fail`."""
         if tup._done:
             raise self._done_twice(tup, "failed")
         tup._done = True
         self._stats.failed += not tup.is_tick
         run = tup._run
         run.remaining -= 1
-        emitter = self._emitter
+        emitter = self.emitter
         self._outbox.fail_run(run, Failure(FAILED, emitter.component, emitter.task, self._worker))
 
     def reset_timeout(self, tup: Tuple) -> None:
@@ -281,7 +272,7 @@ class BoltCollector:
         for anchor in anchors:
             if not isinstance(anchor, Tuple):
                 raise ComponentError(
-                    f"{self._emitter.component}[{self._emitter.task}] gave {repr_of(anchor)} as an anchor; allowed: an "
+                    f"{self.emitter.component}[{self.emitter.task}] gave {repr_of(anchor)} as an anchor; allowed: an "
                     "input tuple, or several"
                 )
             if anchor._done:
@@ -291,13 +282,13 @@ class BoltCollector:
 
     def _done_twice(self, tup: Tuple, what: str) -> ComponentError:
         return ComponentError(
-            f"{self._emitter.component}[{self._emitter.task}] {what} {tup!r}, which it had acked or failed before; "
+            f"{self.emitter.component}[{self.emitter.task}] {what} {tup!r}, which it had acked or failed before; "
             "each tuple is acked or failed once"
         )
 
     def _anchored_to_done(self, tup: Tuple) -> ComponentError:
         return ComponentError(
-            f"{self._emitter.component}[{self._emitter.task}] anchored an emit to {tup!r}, which it had acked or "
+            f"{self.emitter.component}[{self.emitter.task}] anchored an emit to {tup!r}, which it had acked or "
             "failed before; emit first, ack afterwards"
         )
 
@@ -305,76 +296,37 @@ class BoltCollector:
 class BasicCollector:
     """For basic bolts: anchors every emit to the tuple at hand."""
 
-    emit: Callable[..., list[int]]
+    emit: Emit
     """`emit(values, stream="default") -> list[int]`: emit one tuple; the ids of the tasks it goes to."""
+    emit_direct: Emit
+    """`emit_direct(task, values, stream="default") -> list[int]`: emit to the one task the caller names, on a stream
+    declared direct."""
 
     def __init__(self, emitter: Emitter, report: Report) -> None:
-        self._emitter = emitter
-        self._outbox = emitter.outbox
+        self.emitter = emitter
         self._report = report
         self.run = Run(0, 0, 0)
         """The run at hand, and the key that marks what is anchored to it. Set by the executor before each run."""
         self.key: object = 0
-        default = emitter.streams.get(DEFAULT_STREAM)
-        self.emit = (default and self._fast_emit(default)) or self._emit
+        self.use(EmitPaths(self.plain_emit, self.plain_emit_direct))
 
-    def _emit(self, values: Any, stream: str = DEFAULT_STREAM) -> list[int]:
-        out = self._emitter.streams.get(stream) or self._emitter.stream(stream)
+    def use(self, paths: EmitPaths) -> None:
+        """Set-up: what the component is to call."""
+        self.emit, self.emit_direct = paths
+
+    def plain_emit(self, values: Any, stream: str = DEFAULT_STREAM) -> list[int]:
+        """See `emit`."""
+        out = self.emitter.stream(stream)
         return out.place(out.check(values), self.key, self.run)
 
-    def _fast_emit(self, default: StreamOut) -> Callable[..., list[int]] | None:
-        """`_emit` for the default stream when it has one subscriber, one task each: most of the tuples there are.
-
-        What `place` does is written out here: on this path a call costs as much as the work it does.
-        """
-        width = len(default.shape.fields)
-        emit_any, check, start_run = self._emit, default.check, self._outbox.start_run
-        memo_and_position = default.fast_memo()
-        place = default.fast_place()
-
-        def emit_by_field(values: Any, stream: str = DEFAULT_STREAM) -> list[int]:
-            if stream is not DEFAULT_STREAM and stream != DEFAULT_STREAM:
-                return emit_any(values, stream)
-            if values.__class__ is not tuple or len(values) != width:
-                values = check(values)
-            try:
-                batch = memo[values[at]]
-            except TypeError:
-                batch = memo.of(values[at])
-            key = self.key
-            if batch.last is not key:
-                start_run(batch, key, self.run, values)
-            batch.rows.append(values)
-            return [batch.target]
-
-        def emit(values: Any, stream: str = DEFAULT_STREAM) -> list[int]:
-            if stream is not DEFAULT_STREAM and stream != DEFAULT_STREAM:
-                return emit_any(values, stream)
-            if values.__class__ is not tuple or len(values) != width:
-                values = check(values)
-            batch = place(values)  # type: ignore[misc]
-            key = self.key
-            if batch.last is not key:
-                start_run(batch, key, self.run, values)
-            batch.rows.append(values)
-            return [batch.target]
-
-        if place is None:
-            return None
-        default.counted_by_batch = True
-        if memo_and_position is None:
-            return emit
-        memo, at = memo_and_position
-        return emit_by_field
-
-    def emit_direct(self, task: int, values: Any, stream: str = DEFAULT_STREAM) -> list[int]:
-        """Emit to the one task the caller names, on a stream declared direct."""
-        out = self._emitter.stream(stream)
-        return out.place_direct(task, out.check(values), [self.run])
+    def plain_emit_direct(self, task: int, values: Any, stream: str = DEFAULT_STREAM) -> list[int]:
+        """See `emit_direct`."""
+        out = self.emitter.stream(stream)
+        return out.place(out.check(values, task), self.key, self.run, task)
 
     def reset_timeout(self, tup: Tuple) -> None:
         """Start the message timeout of this tuple's trees afresh."""
-        self._outbox.reset_run(tup._run)
+        self.emitter.outbox.reset_run(tup._run)
 
     def report_error(self, error: BaseException) -> None:
         """Tell the operator; nothing else happens."""

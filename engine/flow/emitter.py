@@ -29,6 +29,8 @@ from squall.engine.foreign.sizes import row_bytes
 from squall.engine.foreign.text import repr_of
 from squall.engine.plural import plural
 
+UNNAMED: Any = object()
+"""In place of a task: the grouping chooses."""
 PlaceOne = ChooseOne[OpenBatch]
 Choosers = Callable[[Sequence[OpenBatch]], tuple[PlaceOne | None, ChooseMany[OpenBatch] | None]]
 """What chooses among the open batches of a route, for one target or any number."""
@@ -37,34 +39,40 @@ Choosers = Callable[[Sequence[OpenBatch]], tuple[PlaceOne | None, ChooseMany[Ope
 class Route:
     """One subscription seen from one sending task: its target tasks, and the batch open to each."""
 
-    __slots__ = ("batches", "many", "one", "outbox", "subscription", "targets")
+    __slots__ = ("batches", "many", "one", "subscription", "targets")
 
     def __init__(
-        self, source: int, stream: str, subscription: Subscription, targets: Sequence[int], outbox: Outbox,
-        bits: dict[int, int], choosers: Choosers, check: PickleCheck, open_batch: Callable[..., OpenBatch] = OpenBatch,
+        self, source: int, stream: str, subscription: Subscription, targets: Sequence[int], bits: dict[int, int],
+        choosers: Choosers, check: PickleCheck, open_batch: Callable[..., OpenBatch] = OpenBatch,
     ) -> None:
         self.subscription = subscription
         self.targets = list(targets)
         self.batches = [open_batch(source, stream, target, bits, check) for target in targets]
-        self.outbox = outbox
         self.one, self.many = choosers(self.batches)
+
+    def choose(self, values: Values, task: Any) -> Sequence[OpenBatch]:
+        """The batches of the tasks that a tuple goes to, or of the one that its sender named."""
+        if task is not UNNAMED:
+            return (self.batches[self.targets.index(task)],)
+        return (self.one(values),) if self.one is not None else self.many(values)  # type: ignore[misc]
 
 
 class StreamOut:
     """One output stream of one task."""
 
-    __slots__ = ("counted_by_batch", "emitted", "routes", "shape", "who")
+    __slots__ = ("counted_by_batch", "emitted", "outbox", "routes", "shape", "who")
 
-    def __init__(self, who: str, shape: Stream, routes: list[Route]) -> None:
+    def __init__(self, who: str, shape: Stream, routes: list[Route], outbox: Outbox) -> None:
+        self.outbox = outbox
         self.who = who
         self.shape = shape
         self.routes = routes
         self.emitted = 0
         self.counted_by_batch = False
-        """Set when `BasicCollector` takes its short cut, which leaves the counting to `Emitter.count_batch`."""
+        """Emits are counted by `Emitter.count_batch`: each is one row of one batch."""
 
-    def check(self, values: Any) -> Values:
-        """`values` as a tuple of the right length, or ComponentError."""
+    def check(self, values: Any, task: Any = UNNAMED) -> Values:
+        """`values` as a tuple of the right length; or ComponentError, as for a task that the stream does not go to."""
         if values.__class__ is not tuple:
             if not isinstance(values, tuple | list):
                 raise ComponentError(
@@ -77,71 +85,56 @@ class StreamOut:
                 f"{self.who} emitted {plural(len(values), 'value')} {repr_of(values)}, but its fields are "
                 f"({', '.join(self.shape.fields)})"
             )
+        if task is not UNNAMED or self.shape.direct:
+            self._check_task(task)
         return values  # type: ignore[no-any-return]
 
-    def place(self, values: Values, key: object, run: Run) -> list[int]:
-        """Append checked values to the batches of every route; the task ids they go to."""
-        if self.shape.direct:
-            raise self._needs_task()
-        self.emitted += 1
-        tasks: list[int] = []
-        for route in self.routes:
-            batches = (route.one(values),) if route.one is not None else route.many(values)  # type: ignore[misc]
-            for batch in batches:
-                _append(batch, values, key, run, route.outbox)
-                tasks.append(batch.target)
-        return tasks
-
-    def place_joined(self, values: Values, runs: list[Run]) -> list[int]:
-        """As `place`, anchored to several inputs."""
-        if self.shape.direct:
-            raise self._needs_task()
-        self.emitted += 1
-        tasks: list[int] = []
-        for route in self.routes:
-            batches = (route.one(values),) if route.one is not None else route.many(values)  # type: ignore[misc]
-            for batch in batches:
-                route.outbox.start_joined_run(batch, runs, values)
-                batch.rows.append(values)
-                tasks.append(batch.target)
-        return tasks
-
-    def _needs_task(self) -> ComponentError:
-        return ComponentError(f"{self.who} is a direct stream; use emit_direct(task, values)")
-
-    def place_direct(self, task: int, values: Values, runs: list[Run]) -> list[int]:
-        """Append to the batch of one task the sender named."""
+    def _check_task(self, task: Any) -> None:
+        if task is UNNAMED:
+            raise ComponentError(f"{self.who} is a direct stream; use emit_direct(task, values)")
         if not self.shape.direct:
             raise ComponentError(f"{self.who} is not a direct stream; use emit, or declare it with direct=True")
-        self.emitted += 1
-        for route in self.routes:
-            if task in route.targets:
-                batch = route.batches[route.targets.index(task)]
-                route.outbox.start_joined_run(batch, runs, values)
+        if self.routes and not self._routes_to(task):
+            known = sorted(task for route in self.routes for task in route.targets)
+            raise ComponentError(
+                f"{self.who} cannot send to task {repr_of(task)}; its subscribers' tasks are {known}"
+            )
+
+    def _routes_to(self, task: Any) -> list[Route]:
+        """The way to a task that the sender named."""
+        return [route for route in self.routes if task in route.targets][:1]
+
+    def place(self, values: Values, key: object, anchor: Run | list[Run], task: Any = UNNAMED) -> list[int]:
+        """Append what was checked to the batches that it goes to; the ids of their tasks. `anchor`: the run that it
+        belongs to, or several; `key` marks what has the same anchor."""
+        outbox = self.outbox
+        tasks: list[int] = []
+        for route in self.routes if task is UNNAMED else self._routes_to(task):
+            for batch in route.choose(values, task):
+                if batch.last is not key:
+                    if anchor.__class__ is list:
+                        outbox.start_joined_run(batch, anchor, values)
+                    else:
+                        outbox.start_run(batch, key, anchor, values)  # type: ignore[arg-type]
                 batch.rows.append(values)
-                return [task]
-        known = sorted(task for route in self.routes for task in route.targets)
-        if known:
-            raise ComponentError(f"{self.who} cannot send to task {repr_of(task)}; its subscribers' tasks are {known}")
-        return []
+                tasks.append(batch.target)
+        if not self.counted_by_batch:
+            self.emitted += 1
+        return tasks
 
-    def takes(self, task: int) -> bool:
-        """Whether a direct emit may name this task: if it fails all the same, that is its values' doing."""
-        return self.shape.direct and (not self.routes or any(task in route.targets for route in self.routes))
-
-    def fast_place(self) -> PlaceOne | None:
-        """For a stream with one subscription that picks one task: the batch for given values."""
-        return self.routes[0].one if len(self.routes) == 1 else None
-
-    def fast_memo(self) -> tuple[KeyMemo[OpenBatch], int] | None:
-        """As `fast_place` for a fields grouping by one field: a dict of key -> batch, and where the key stands."""
-        if len(self.routes) != 1:
+    def only_route(self) -> Route | None:
+        """Where every tuple goes to one task of one bolt: the way there. An emit may then go it without `place`."""
+        if len(self.routes) != 1 or self.routes[0].one is None or self.shape.direct:
             return None
-        subscription = self.routes[0].subscription
+        return self.routes[0]
+
+    def by_one_field(self, route: Route) -> tuple[KeyMemo[OpenBatch], int] | None:
+        """Of a fields grouping by one field: key -> batch, and where in a tuple the key stands."""
+        subscription = route.subscription
         if subscription.grouping != FIELDS or len(subscription.fields) != 1:
             return None
         hash_of = KeyHash(self.who, subscription.fields)
-        return KeyMemo(self.routes[0].batches, hash_of), self.shape.index[subscription.fields[0]]
+        return KeyMemo(route.batches, hash_of), self.shape.index[subscription.fields[0]]
 
 
 class PickledStreamOut(StreamOut):
@@ -149,24 +142,18 @@ class PickledStreamOut(StreamOut):
 
     __slots__ = ("_pickles",)
 
-    def __init__(self, who: str, shape: Stream, routes: list[Route]) -> None:
-        super().__init__(who, shape, routes)
+    def __init__(self, who: str, shape: Stream, routes: list[Route], outbox: Outbox) -> None:
+        super().__init__(who, shape, routes, outbox)
         self._pickles = PickleCheck(who, shape.fields)
 
-    def check(self, values: Any) -> Values:
-        checked = super().check(values)
+    def check(self, values: Any, task: Any = UNNAMED) -> Values:
+        checked = super().check(values, task)
         self._pickles.test(checked)
         return checked
 
-    def fast_place(self) -> PlaceOne | None:
-        """The short cuts check nothing."""
+    def only_route(self) -> Route | None:
+        """None: who goes past `place` checks nothing."""
         return None
-
-
-def _append(batch: OpenBatch, values: Values, key: object, run: Run, outbox: Outbox) -> None:
-    if batch.last is not key:
-        outbox.start_run(batch, key, run, values)
-    batch.rows.append(values)
 
 
 class Emitter:
@@ -198,8 +185,8 @@ class Emitter:
                     random.Random(rng.random()),
                     hash_of=KeyHash(who, subscription.fields),
                 )
-                routes.append(Route(task, name, subscription, targets, outbox, bits, choosers, check, open_batch))
-            self.streams[name] = (PickledStreamOut if debug else StreamOut)(who, shape, routes)
+                routes.append(Route(task, name, subscription, targets, bits, choosers, check, open_batch))
+            self.streams[name] = (PickledStreamOut if debug else StreamOut)(who, shape, routes, outbox)
         self._routed = [route.batches for stream in self.streams.values() for route in stream.routes]
 
     def stream(self, name: str) -> StreamOut:
@@ -213,7 +200,7 @@ class Emitter:
             ) from None
 
     def count_batch(self, stream: str, rows: int) -> None:
-        """A batch was closed. Where each emit is one row (see `fast_place`), this is how emits are counted."""
+        """A batch was closed. Where each emit is one row of one batch, this is how emits are counted."""
         out = self.streams[stream]
         if out.counted_by_batch:
             out.emitted += rows

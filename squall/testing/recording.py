@@ -3,7 +3,7 @@
 Guarantees: every tuple that an emit accepted is written down once, in the order of the emits, whoever subscribes (also
 nobody), on direct streams too. Task ids, groupings and what `emit` returns stay as they are.
 
-Relies on: collectors place their tuples through `StreamOut` where it offers no short cut.
+Relies on: collectors place their tuples through `StreamOut` where it shows no way past it.
 """
 
 from __future__ import annotations
@@ -14,9 +14,8 @@ from typing import Any
 from squall.engine.api.stream import DEFAULT_STREAM
 from squall.engine.api.topology import Topology
 from squall.engine.api.tuple import Run
-from squall.engine.flow.batch import OpenBatch
-from squall.engine.flow.emitter import Emitter, PlaceOne, StreamOut
-from squall.engine.flow.groupings import KeyMemo, Values
+from squall.engine.flow.emitter import UNNAMED, Emitter, Route, StreamOut
+from squall.engine.flow.groupings import Values
 
 
 def stream_key(component: str, stream: str) -> str:
@@ -50,30 +49,16 @@ class _RecordedStream(StreamOut):
     __slots__ = ("_record",)
 
     def __init__(self, stream: StreamOut, record: Callable[[Values], None]) -> None:
-        super().__init__(stream.who, stream.shape, stream.routes)
+        super().__init__(stream.who, stream.shape, stream.routes, stream.outbox)
         self._record = record
 
-    def place(self, values: Values, key: object, run: Run) -> list[int]:
-        tasks = super().place(values, key, run)
+    def place(self, values: Values, key: object, anchor: Run | list[Run], task: Any = UNNAMED) -> list[int]:
+        tasks = super().place(values, key, anchor, task)
         self._record(values)
         return tasks
 
-    def place_joined(self, values: Values, runs: list[Run]) -> list[int]:
-        tasks = super().place_joined(values, runs)
-        self._record(values)
-        return tasks
-
-    def place_direct(self, task: int, values: Values, runs: list[Run]) -> list[int]:
-        tasks = super().place_direct(task, values, runs)
-        self._record(values)
-        return tasks
-
-    # The short cuts go past `place`.
-
-    def fast_place(self) -> PlaceOne | None:
-        return None
-
-    def fast_memo(self) -> tuple[KeyMemo[OpenBatch], int] | None:
+    def only_route(self) -> Route | None:
+        """None: who goes past `place` is not recorded."""
         return None
 
 

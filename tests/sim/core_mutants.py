@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
+from squall.engine.core.emit_paths import AnyCollector, fast_emit
 from squall.engine.core.parts import Parts as CoreParts
 from squall.engine.flow.batch import Batch, OpenBatch
+from squall.engine.flow.collectors import UNTRACKED, BasicCollector, Emit
 from squall.engine.flow.ids import EdgeIds, root_ids
 from tests.sim import invariants
 from tests.sim.cores import Cluster
@@ -73,6 +76,23 @@ class UnevenOpenBatch(OpenBatch):
     closed = UnevenBatch
 
 
+def careless_emit(collector: AnyCollector) -> Emit | None:
+    """What a basic bolt emits is anchored to nothing: nobody waits for it."""
+    emit = fast_emit(collector)
+    if not isinstance(collector, BasicCollector) or emit is None:
+        return emit
+
+    def emits(*given: Any, **named: Any) -> list[int]:
+        key, run = collector.key, collector.run
+        collector.key, collector.run = 0, UNTRACKED
+        try:
+            return emit(*given, **named)
+        finally:
+            collector.key, collector.run = key, run
+
+    return emits
+
+
 def same_bytes(count: int) -> bytes:
     """A generator that every worker seeds alike, as a `random.Random` that was inherited through fork would be."""
     return bytes(1 + index % 251 for index in range(count))
@@ -81,12 +101,15 @@ def same_bytes(count: int) -> bytes:
 SAME_IDS = CoreParts(edge_ids=partial(EdgeIds, same_bytes), root_ids=partial(root_ids, draw=same_bytes))
 LITERAL = Parts(core=CoreParts(acker=LiteralStormAcker))
 NO_DEDUPE = Parts(receiver=CredulousReceiver)
+PLAIN_EMITS = Parts(core=CoreParts(fast_emit=lambda collector: None))
+"""No mutant: every emit goes the plain way."""
 NEITHER = Parts(core=LITERAL.core, receiver=CredulousReceiver)
 
 CORE_MUTANTS = (
     CoreMutant(
         "edges of both parts of a run", Parts(core=CoreParts(open_batch=UnevenOpenBatch)), invariants.ACKED_EARLY
     ),
+    CoreMutant("anchors of fast emits", Parts(core=CoreParts(fast_emit=careless_emit)), invariants.ACKED_EARLY),
     CoreMutant("ids of each worker's own", Parts(core=SAME_IDS), invariants.ID_REPEATED),
     CoreMutant("link dedupe", NO_DEDUPE, invariants.WAITED_FOR_TIMEOUT, ("duplicate",), deaths=False),
     CoreMutant("link dedupe and INIT guard", NEITHER, invariants.ACKED_EARLY, ("duplicate",), False),

@@ -1,0 +1,232 @@
+"""What a component calls to emit, ack and fail: chosen here, once, when its task is set up.
+
+The plain methods of the collectors (`engine.flow.collectors`) say what an emit means. Where each tuple of the default
+stream goes to one task of one bolt, as most tuples there are do, `fast_emit` has a function that does the same without
+calls in between: a call costs as much as the work it does. What else may stand before an emit is put around either: the
+gate of a spout with a thread of its own, and the hooks of the task.
+
+Guarantees: a component cannot tell a fast path from the plain one: same batches, rows, edges, masks, counts, answers
+and errors (`tests/unit/test_emit_paths.py`). Without hooks nothing is put around anything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from squall.engine.api.hooks import BoltAckInfo, BoltFailInfo, Hooks
+from squall.engine.api.stream import DEFAULT_STREAM
+from squall.engine.api.tuple import Anchors, Tuple
+from squall.engine.core.spout_gate import BlockingSpoutTask
+from squall.engine.flow.batch import OpenBatch
+from squall.engine.flow.collectors import (
+    BasicCollector,
+    BoltCollector,
+    BoltPaths,
+    Emit,
+    EmitPaths,
+    SpoutCollector,
+)
+from squall.engine.flow.emitter import PlaceOne, StreamOut
+from squall.engine.flow.groupings import KeyMemo
+from squall.engine.foreign.identity import key_of
+
+AnyCollector = SpoutCollector | BoltCollector | BasicCollector
+FastEmit = Callable[[AnyCollector], Emit | None]
+
+
+# ---- what a task calls ----
+
+
+def spout_paths(
+    collector: SpoutCollector, fast: FastEmit, task: BlockingSpoutTask | None = None, hooks: Hooks | None = None,
+    began_ns: dict[Any, int] | None = None,
+) -> EmitPaths:
+    """`task`: of a spout with a thread of its own. `began_ns`: where hooks find when a message was emitted, by key."""
+    paths = EmitPaths(fast(collector) or collector.plain_emit, collector.plain_emit_direct)
+    if task is not None:
+        paths = EmitPaths(*(_through_gate(task, emit) for emit in paths))
+    if hooks is not None and began_ns is not None:
+        paths = _watched_spout(paths, hooks, began_ns)
+    return paths
+
+
+def bolt_paths(collector: BoltCollector, fast: FastEmit, hooks: Hooks | None = None) -> BoltPaths:
+    emit = fast(collector) or collector.plain_emit
+    paths = BoltPaths(emit, collector.plain_emit_direct, collector.plain_ack, collector.plain_fail)
+    return paths if hooks is None else _watched_bolt(paths, hooks)
+
+
+def basic_paths(collector: BasicCollector, fast: FastEmit, hooks: Hooks | None = None) -> EmitPaths:
+    paths = EmitPaths(fast(collector) or collector.plain_emit, collector.plain_emit_direct)
+    return paths if hooks is None else _watched_basic(paths, hooks)
+
+
+# ---- the fast paths ----
+
+
+def fast_emit(collector: AnyCollector) -> Emit | None:
+    """`plain_emit` of a collector, written out for its default stream; None where that may go several ways."""
+    out = collector.emitter.streams.get(DEFAULT_STREAM)
+    route = None if out is None else out.only_route()
+    if out is None or route is None or route.one is None:
+        return None
+    if isinstance(collector, SpoutCollector):
+        return None if collector.roots is None else _fast_spout(collector, out, route.one)
+    out.counted_by_batch = True
+    if isinstance(collector, BoltCollector):
+        return _fast_bolt(collector, out, route.one)
+    keyed = out.by_one_field(route)
+    return _fast_basic(collector, out, route.one) if keyed is None else _fast_basic_by_field(collector, out, *keyed)
+
+
+def _fast_spout(collector: SpoutCollector, out: StreamOut, place: PlaceOne) -> Emit:
+    plain, refuse, run, roots = collector.plain_emit, collector.refuse, collector.run, collector.roots
+    check, width, start_run = out.check, len(out.shape.fields), out.outbox.start_run
+    held_back, add = collector.held_back, collector.pending.add
+
+    def emit(values: Any, message_id: Any = None, stream: str = DEFAULT_STREAM) -> list[int]:
+        if message_id is None or held_back or (stream is not DEFAULT_STREAM and stream != DEFAULT_STREAM):
+            return plain(values, message_id, stream)
+        if values.__class__ is not tuple or len(values) != width:
+            values = check(values)
+        collector.emitted += 1
+        run.root = root = next(roots)  # type: ignore[arg-type]
+        run.children = run.mask = 0
+        try:
+            batch = place(values)
+            start_run(batch, root, run, values)
+        except BaseException as error:
+            refuse(message_id, values, error)
+            raise
+        batch.rows.append(values)
+        add(root, message_id, values, run.children, run.mask)
+        return [batch.target]
+
+    return emit
+
+
+def _fast_bolt(collector: BoltCollector, out: StreamOut, place: PlaceOne) -> Emit:
+    plain, check, width, start_run = collector.plain_emit, out.check, len(out.shape.fields), out.outbox.start_run
+
+    def emit(values: Any, anchors: Anchors = (), stream: str = DEFAULT_STREAM) -> list[int]:
+        if (
+            anchors.__class__ is not Tuple or anchors._done
+            or (stream is not DEFAULT_STREAM and stream != DEFAULT_STREAM)
+        ):
+            return plain(values, anchors, stream)
+        if values.__class__ is not tuple or len(values) != width:
+            values = check(values)
+        run = anchors._run
+        key = run if run.others else run.root
+        batch = place(values)
+        if batch.last is not key:
+            start_run(batch, key, run, values)
+        batch.rows.append(values)
+        return [batch.target]
+
+    return emit
+
+
+def _fast_basic(collector: BasicCollector, out: StreamOut, place: PlaceOne) -> Emit:
+    plain, check, width, start_run = collector.plain_emit, out.check, len(out.shape.fields), out.outbox.start_run
+
+    def emit(values: Any, stream: str = DEFAULT_STREAM) -> list[int]:
+        if stream is not DEFAULT_STREAM and stream != DEFAULT_STREAM:
+            return plain(values, stream)
+        if values.__class__ is not tuple or len(values) != width:
+            values = check(values)
+        batch = place(values)
+        key = collector.key
+        if batch.last is not key:
+            start_run(batch, key, collector.run, values)
+        batch.rows.append(values)
+        return [batch.target]
+
+    return emit
+
+
+def _fast_basic_by_field(collector: BasicCollector, out: StreamOut, memo: KeyMemo[OpenBatch], at: int) -> Emit:
+    plain, check, width, start_run = collector.plain_emit, out.check, len(out.shape.fields), out.outbox.start_run
+
+    def emit(values: Any, stream: str = DEFAULT_STREAM) -> list[int]:
+        if stream is not DEFAULT_STREAM and stream != DEFAULT_STREAM:
+            return plain(values, stream)
+        if values.__class__ is not tuple or len(values) != width:
+            values = check(values)
+        try:
+            batch = memo[values[at]]
+        except TypeError:
+            batch = memo.of(values[at])
+        key = collector.key
+        if batch.last is not key:
+            start_run(batch, key, collector.run, values)
+        batch.rows.append(values)
+        return [batch.target]
+
+    return emit
+
+
+# ---- what is put around them ----
+
+
+def _through_gate(task: BlockingSpoutTask, emit: Emit) -> Emit:
+    """The spout's thread emits when the loop lets it."""
+    gate, emits = task.gate, task.emits
+
+    def emit_in_turn(*arguments: Any, **named: Any) -> list[int]:
+        with gate:
+            gate.wait_for_turn(task)
+            tasks = emit(*arguments, **named)
+            gate.emitted(task)
+        emits.ack_untracked()
+        return tasks
+
+    return emit_in_turn
+
+
+def _watched_spout(paths: EmitPaths, hooks: Hooks, began_ns: dict[Any, int]) -> EmitPaths:
+    def note(message_id: Any) -> None:
+        # Before the emit: without ackers it is answered before the emit returns.
+        if message_id is not None:
+            began_ns[key_of(message_id)] = hooks.now_ns()
+
+    def emit(values: Any, message_id: Any = None, stream: str = DEFAULT_STREAM) -> list[int]:
+        note(message_id)
+        return hooks.emitted(stream, values, paths.emit(values, message_id, stream))
+
+    def emit_direct(task: int, values: Any, message_id: Any = None, stream: str = DEFAULT_STREAM) -> list[int]:
+        note(message_id)
+        return hooks.emitted(stream, values, paths.emit_direct(task, values, message_id, stream))
+
+    return EmitPaths(emit, emit_direct)
+
+
+def _watched_bolt(paths: BoltPaths, hooks: Hooks) -> BoltPaths:
+    def emit(values: Any, anchors: Anchors = (), stream: str = DEFAULT_STREAM) -> list[int]:
+        return hooks.emitted(stream, values, paths.emit(values, anchors, stream))
+
+    def emit_direct(task: int, values: Any, anchors: Anchors = (), stream: str = DEFAULT_STREAM) -> list[int]:
+        return hooks.emitted(stream, values, paths.emit_direct(task, values, anchors, stream))
+
+    def ack(tup: Tuple) -> None:
+        paths.ack(tup)
+        if not tup.is_tick:
+            hooks.tell("bolt_ack", BoltAckInfo(hooks.task, tup))
+
+    def fail(tup: Tuple) -> None:
+        paths.fail(tup)
+        if not tup.is_tick:
+            hooks.tell("bolt_fail", BoltFailInfo(hooks.task, tup))
+
+    return BoltPaths(emit, emit_direct, ack, fail)
+
+
+def _watched_basic(paths: EmitPaths, hooks: Hooks) -> EmitPaths:
+    def emit(values: Any, stream: str = DEFAULT_STREAM) -> list[int]:
+        return hooks.emitted(stream, values, paths.emit(values, stream))
+
+    def emit_direct(task: int, values: Any, stream: str = DEFAULT_STREAM) -> list[int]:
+        return hooks.emitted(stream, values, paths.emit_direct(task, values, stream))
+
+    return EmitPaths(emit, emit_direct)

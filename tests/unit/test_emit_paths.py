@@ -1,0 +1,424 @@
+"""Every fast path does what the plain path does, to the last edge; and which path a task is given."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+from threading import Lock
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from squall.engine.api.builder import TopologyBuilder
+from squall.engine.api.component import CustomGrouping
+from squall.engine.api.config import Config
+from squall.engine.api.hooks import TaskHook
+from squall.engine.api.plan import ExecutorPlan, Plan
+from squall.engine.api.stream import ACKER_COMPONENT
+from squall.engine.clock import ManualClock
+from squall.engine.core.assemble import Assembler
+from squall.engine.core.emit_paths import AnyCollector, fast_emit
+from squall.engine.core.parts import PRODUCT, Parts
+from squall.engine.core.surroundings import Surroundings
+from squall.engine.core.worker_core import WorkerCore
+from squall.engine.errors import FailedTuple
+from squall.engine.flow.batch import Batch
+from squall.engine.flow.collectors import Emit, SpoutCollector
+from squall.engine.flow.ids import EdgeIds, root_ids
+from squall.engine.foreign.identity import key_of
+from squall.engine.tracking.peers import Peers
+from tests.unit.lab import batch_of
+from tests.unit.rig import Does, DoesBasic, Feeder, copy_component, keeps
+
+STREAMS = {"default": ("key", "value"), "other": ("key",)}
+KINDS = ("spout", "basic", "plain")
+HERE, THERE = 0, 1
+
+
+class RaisesWhenHashed:
+    def __hash__(self) -> int:
+        raise ValueError("no hash today")
+
+
+class Half(CustomGrouping):
+    """To every other of the targets."""
+
+    def prepare(self, context: Any, component: str, stream: str, targets: Any) -> None:
+        self.targets = targets
+
+    def choose_tasks(self, task: int, values: Any) -> list[int]:
+        return list(self.targets[::2])
+
+
+GROUPINGS: dict[str, Callable[[Any, str], Any]] = {
+    "fields": lambda bolt, source: bolt.fields_grouping(source, "key"),
+    "two fields": lambda bolt, source: bolt.fields_grouping(source, "key", "value"),
+    "shuffle": lambda bolt, source: bolt.shuffle_grouping(source),
+    "local or shuffle": lambda bolt, source: bolt.local_or_shuffle_grouping(source),
+    "partial key": lambda bolt, source: bolt.partial_key_grouping(source, "key"),
+    "global": lambda bolt, source: bolt.global_grouping(source),
+    "none": lambda bolt, source: bolt.none_grouping(source),
+    "all": lambda bolt, source: bolt.all_grouping(source),
+    "custom": lambda bolt, source: bolt.custom_grouping(source, Half()),
+}
+ONE_TARGET = tuple(name for name in GROUPINGS if name not in ("all", "custom"))
+
+
+@dataclass(frozen=True, eq=False)
+class Call:
+    """One emit, of a spout under `message_id`, of a bolt anchored as `anchors` says."""
+
+    values: Any
+    stream: str = "default"
+    message_id: Any = None
+    anchors: str = "this"
+    by_name: bool = False
+    """The stream is given by its name where it is the default one."""
+
+
+@dataclass(frozen=True, eq=False)
+class Row:
+    """What a bolt does with one tuple."""
+
+    calls: list[Call]
+    ends: str = "ack"
+
+
+@dataclass(frozen=True, eq=False)
+class Case:
+    kind: str
+    grouping: str
+    targets: int
+    calls: list[Call]
+    """Of a spout."""
+    runs: list[tuple[int, bool, list[Row]]]
+    """Of a bolt: (number of the root, 0 = untracked; whether it belongs to another tree too; its tuples)."""
+    hooks: bool = False
+    ackers: int = 1
+    debug: bool = False
+    seconds: bool = False
+    """Another bolt has subscribed to the stream as well."""
+    held_back_after: int | None = None
+    """After so many emits of the spout, some messages are not to go out at once."""
+
+
+class Seen(TaskHook):
+    """Writes down what it is told."""
+
+    def __init__(self) -> None:
+        self.log: list[Any] = []
+
+    def emit(self, info: Any) -> None:
+        self.log.append(tuple(info))
+
+    def bolt_ack(self, info: Any) -> None:
+        self.log.append(("ack", info.tup.values))
+
+    def bolt_fail(self, info: Any) -> None:
+        self.log.append(("fail", info.tup.values))
+
+
+class Script:
+    """Does what a case says, and writes down what came of it."""
+
+    def __init__(self, case: Case) -> None:
+        self.rows = [row for _, _, rows in case.runs for row in rows]
+        self.came: list[Any] = []
+        self.kept: list[Any] = []
+        self.done: list[Any] = []
+
+    def call(self, emit: Callable[[], Any]) -> None:
+        try:
+            self.came.append(emit())
+        except BaseException as error:  # whatever a value's own code raises
+            self.came.append((type(error), str(error)))
+
+    def emits(self, call: Call, emit: Any, *middle: Any) -> None:
+        named = {} if call.stream == "default" and not call.by_name else {"stream": "".join(call.stream)}
+        self.call(lambda: emit(call.values, *middle, **named))
+
+    def basic(self, bolt: Any, tup: Any, collector: Any) -> None:
+        row = self.rows.pop(0)
+        for call in row.calls:
+            self.emits(call, collector.emit)
+        if row.ends in ("fail", "raise"):
+            raise FailedTuple("as told") if row.ends == "fail" else KeyError("as told")
+
+    def plain(self, bolt: Any, tup: Any) -> None:
+        row, collector = self.rows.pop(0), bolt.collector
+        for call in row.calls:
+            anchors = {
+                "this": tup, "no": (), "one of a list": [tup], "all that is kept": [*self.kept, tup],
+                "done": self.done[-1] if self.done else None, "wrong": 5,
+            }[call.anchors]
+            self.emits(call, collector.emit, anchors)
+        if row.ends == "keep":
+            self.kept.append(tup)
+        elif row.ends == "raise":
+            raise KeyError("as told")
+        else:
+            self.call(lambda: (collector.ack if row.ends == "ack" else collector.fail)(tup))
+            self.done.append(tup)
+            for kept in self.kept if len(self.kept) > 2 else ():
+                self.call(partial(collector.ack, kept))
+                self.done.append(kept)
+                self.kept = []
+
+
+class HookedFeeder(Feeder):
+    hook: Any = None
+
+    def open(self, conf: Mapping[str, Any], context: Any, collector: Any) -> None:
+        super().open(conf, context, collector)
+        if self.hook:
+            context.add_hook(self.hook)
+
+
+class HookedBasic(DoesBasic):
+    hook: Any = None
+
+    def prepare(self, conf: Mapping[str, Any], context: Any) -> None:
+        super().prepare(conf, context)
+        if self.hook:
+            context.add_hook(self.hook)
+
+
+class HookedPlain(Does):
+    hook: Any = None
+
+    def prepare(self, conf: Mapping[str, Any], context: Any, collector: Any) -> None:
+        super().prepare(conf, context, collector)
+        if self.hook:
+            context.add_hook(self.hook)
+
+
+def core_of(case: Case, parts: Parts, script: Script, hook: Any = None) -> WorkerCore:
+    """The worker of the component whose emits are looked at; of its targets, every other one is elsewhere."""
+    builder = TopologyBuilder()
+    spout = HookedFeeder(STREAMS)
+    user: Any = spout
+    builder.set_spout("spout", spout)
+    if case.kind != "spout":
+        user = HookedBasic(script.basic, STREAMS) if case.kind == "basic" else HookedPlain(script.plain, STREAMS)
+        builder.set_bolt("bolt", user).shuffle_grouping("spout")
+    user.hook = hook
+    source = "spout" if case.kind == "spout" else "bolt"
+    GROUPINGS[case.grouping](builder.set_bolt("sink", Does(keeps), case.targets, case.targets), source)
+    if case.seconds:
+        builder.set_bolt("second", Does(keeps)).global_grouping(source)
+    builder.set_bolt("side", Does(keeps)).all_grouping(source, "other")
+    topology = builder.build()
+    executors: list[list[ExecutorPlan]] = [[], []]
+    task = 1
+    for component, _, tasks, _ in sorted(topology.layout(case.ackers)):
+        for index in range(tasks):
+            there = component != ACKER_COMPONENT and component not in ("spout", "bolt") and index % 2
+            executors[THERE if there else HERE].append(ExecutorPlan(component, task, task))
+            task += 1
+    peers = Peers(2, HERE)
+    for worker in (HERE, THERE):
+        peers.update(worker, 1, True)
+    clock = ManualClock()
+    parts = replace(
+        parts, edge_ids=partial(EdgeIds, random.Random(1).randbytes),
+        root_ids=partial(root_ids, draw=random.Random(2).randbytes),
+    )
+    around = Surroundings(
+        "test", "node-1:6700", 1, clock.now_ns, None, lambda *error: script.came.append(error), lambda *letter: None,
+        copy=copy_component, deterministic=True, parts=parts,
+    )
+    config = Config(seed=1, ackers=case.ackers, debug=case.debug, on_error="fail")
+    return Assembler(topology, Plan(executors, ["node-1:6700", "node-1:6701"]), config, HERE, peers, around).build()
+
+
+def shown(batch: Batch) -> tuple[Any, ...]:
+    return (
+        batch.source, batch.stream, batch.target, batch.rows, batch.starts, batch.roots, batch.edges, batch.others,
+        batch.loose,
+    )
+
+
+def outcome(case: Case, parts: Parts) -> list[Any]:
+    """Everything that can be seen of a case from outside the collector."""
+    script, hook = Script(case), Seen() if case.hooks else None
+    core = core_of(case, parts, script, hook)
+    seen: list[Any] = [script.came, hook and hook.log]
+    if case.kind == "spout":
+        [(_, spout)] = core.spout_tasks.values()
+        for call in case.calls:
+            if len(script.came) == case.held_back_after:
+                spout.pending.attempts.held_back.update(key_of(number) for number in (1, 2))
+            script.emits(call, spout.user.collector.emit, call.message_id)
+        seen += [spout.collector.emitted, spout.collector.untracked, spout.pending.trees, len(spout.pending)]
+        seen += [spout.user.acked, spout.user.failures, list(spout.stats.account)]
+    elif script.rows:
+        [executor] = [bolt for bolt in core.bolts if bolt.tasks[0].component == "bolt"]
+        [task] = executor.tasks
+        runs = [(number << 16, number and 1000 + index, len(rows)) for index, (number, _, rows) in enumerate(case.runs)]
+        batch = batch_of([(0, 0)] * len(script.rows), runs, task.task, core.plan.tasks_of("spout")[0])
+        more = {index: ((9 << 16, 77),) for index, (number, other, _) in enumerate(case.runs) if number and other}
+        batch.others = more or None
+        while executor.process(task, batch):
+            pass
+        seen += [task.stats.acked, task.stats.failed, task.stats.executed, task.stats.untracked_executed]
+    outbox = core.outbox
+    here, there = outbox.take_here(), outbox.take_there()
+    for taken in here + there:
+        core._count(taken)
+    core.refresh_gauges()
+    seen += [[shown(batch) for batch in here], [shown(batch) for batch in there]]
+    seen += [outbox.take_acks(), outbox.take_fails(), {task: stats.emitted for task, stats in core.stats.items()}]
+    seen += [[acker._live for acker in core.ackers.values()], outbox.edges.next()]
+    return seen
+
+
+ODD_KEYS = [[1], {}, {"a"}, RaisesWhenHashed(), object(), lambda: None, float("nan"), Lock()]
+KEYS = st.sampled_from(["a", "b", "c", "\u00e4", 1, 1.0, True, None, -0.0, b"a", ("a", 1)]) | st.sampled_from(
+    range(len(ODD_KEYS))
+).map(lambda index: ODD_KEYS[index])
+OTHERS = st.integers(0, 2) | st.integers(0, 2) | KEYS
+ROWS = st.tuples(KEYS, OTHERS) | st.tuples(KEYS, OTHERS).map(list)
+WRONG = st.sampled_from(["ab", 5, None, (), ("a",), ("a", 1, 2), {"a": 1}, {"a", "b"}])
+ANCHORS = st.sampled_from(["this"] * 4 + ["no", "one of a list", "all that is kept", "done", "wrong"])
+
+
+def calls(values: Any) -> Any:
+    return st.builds(
+        Call, values, message_id=st.none() | st.integers(0, 9) | st.just([1]), anchors=ANCHORS, by_name=st.booleans(),
+        stream=st.just("default"),
+    )
+
+
+EMITS = (
+    calls(ROWS) | calls(ROWS) | calls(WRONG)
+    | st.builds(Call, KEYS.map(lambda key: (key,)), st.sampled_from(["other", "nowhere"]), st.integers(0, 9), ANCHORS)
+)
+RUNS = st.lists(
+    st.tuples(
+        st.integers(0, 3), st.booleans(),
+        st.lists(
+            st.builds(
+                Row, st.lists(EMITS, max_size=4), st.sampled_from(["ack"] * 4 + ["fail", "keep", "keep", "raise"])
+            ),
+            min_size=1, max_size=3,
+        ),
+    ),
+    max_size=4,
+)
+CASES = st.builds(
+    Case, st.sampled_from(KINDS), st.sampled_from(list(GROUPINGS)), st.integers(1, 3), st.lists(EMITS, max_size=8),
+    RUNS, hooks=st.booleans(), ackers=st.sampled_from([1, 1, 1, 0]), debug=st.sampled_from([False] * 4 + [True]),
+    seconds=st.sampled_from([False] * 3 + [True]), held_back_after=st.none() | st.integers(0, 3),
+)
+PLAIN = replace(PRODUCT, fast_emit=lambda collector: None)
+QUICK = [HealthCheck.too_slow, HealthCheck.data_too_large]
+
+
+@settings(max_examples=250, deadline=None, suppress_health_check=QUICK)
+@given(CASES)
+def test_a_fast_path_does_what_the_plain_one_does(case: Case) -> None:
+    assert outcome(case, PRODUCT) == outcome(case, PLAIN)
+
+
+@pytest.mark.parametrize("grouping", ONE_TARGET)
+@pytest.mark.parametrize("kind", KINDS)
+def test_whatever_is_wrong_with_a_value(kind: str, grouping: str) -> None:
+    for odd in ODD_KEYS:
+        for values in ((odd, 1), ("a", odd), [odd, odd]):
+            calls = [Call(values, message_id=5), Call(("a", 1), message_id=6), Call(values, message_id=7)]
+            case = Case(kind, grouping, 2, calls, [(1, False, [Row(calls)])])
+            assert outcome(case, PRODUCT) == outcome(case, PLAIN), values
+
+
+# ---- that the comparison can fail ----
+
+Mutate = Callable[[AnyCollector, Emit], Emit]
+
+
+def deaf_to_streams(collector: AnyCollector, emit: Emit) -> Emit:
+    def emits(values: Any, *more: Any, stream: str = "default") -> list[int]:
+        return emit(values, *more)
+
+    return emits
+
+
+def a_run_for_each(collector: AnyCollector, emit: Emit) -> Emit:
+    def emits(values: Any, *more: Any, **named: Any) -> list[int]:
+        for batch in collector.emitter.streams["default"].routes[0].batches:
+            if batch.starts:
+                batch.last = None
+        return emit(values, *more, **named)
+
+    return emits
+
+
+def forgets_masks(collector: AnyCollector, emit: Emit) -> Emit:
+    collector.emitter.streams["default"].routes[0].batches[-1].bits = dict.fromkeys(range(99), 0)
+    return emit
+
+
+def forgets_to_count(collector: AnyCollector, emit: Emit) -> Emit:
+    collector.emitter.streams["default"].counted_by_batch = False
+    return emit
+
+
+CALLS = [Call((key, 1), message_id=5 + number) for number, key in enumerate("abab")]
+ELSEWHERE = Call(("a",), "other", 9)
+MUTATED = [
+    Case(kind, grouping, 2, [*CALLS, ELSEWHERE], [(1, False, [Row([*CALLS, ELSEWHERE])] * 2)])
+    for kind in KINDS for grouping in ONE_TARGET
+]
+
+
+@pytest.mark.parametrize("mutate", [deaf_to_streams, a_run_for_each, forgets_masks, forgets_to_count])
+def test_a_path_that_is_wrong_in_one_place_is_found(mutate: Mutate) -> None:
+    def mutated(collector: AnyCollector) -> Emit | None:
+        emit = fast_emit(collector)
+        return None if emit is None else mutate(collector, emit)
+
+    parts = replace(PRODUCT, fast_emit=mutated)
+    assert any(outcome(case, parts) != outcome(case, PLAIN) for case in MUTATED)
+    assert all(outcome(case, PRODUCT) == outcome(case, PLAIN) for case in MUTATED)
+
+
+# ---- which path is taken ----
+
+
+def collector_of(case: Case) -> Any:
+    core = core_of(case, PRODUCT, Script(case))
+    return next(user for component, _, user in core.users() if component == "spout").collector if (
+        case.kind == "spout"
+    ) else next(bolt for bolt in core.bolts if bolt.tasks[0].component == "bolt").collectors.popitem()[1]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("grouping", ONE_TARGET)
+def test_what_goes_to_one_task_goes_fast(kind: str, grouping: str) -> None:
+    collector = collector_of(Case(kind, grouping, 2, [], []))
+    assert collector.emit != collector.plain_emit
+    assert collector.emit_direct == collector.plain_emit_direct
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        *(Case(kind, grouping, 2, [], []) for kind in KINDS for grouping in ("all", "custom")),
+        *(Case(kind, "fields", 2, [], [], seconds=True) for kind in KINDS),
+        *(Case(kind, "fields", 2, [], [], debug=True) for kind in KINDS),
+        Case("spout", "fields", 2, [], [], ackers=0),
+    ],
+)
+def test_everything_else_goes_the_plain_way(case: Case) -> None:
+    collector = collector_of(case)
+    assert collector.emit == collector.plain_emit
+
+
+def test_a_collector_without_a_path_goes_the_plain_way() -> None:
+    case = Case("spout", "fields", 2, [], [])
+    [(_, spout)] = core_of(case, PLAIN, Script(case)).spout_tasks.values()
+    assert isinstance(spout.collector, SpoutCollector)
+    assert spout.collector.emit == spout.collector.plain_emit
