@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Sequence
+from functools import partial
 from itertools import cycle
 from operator import itemgetter
 from typing import Any, TypeVar
@@ -120,12 +121,8 @@ def shuffle_chooser(choices: Sequence[T], rng: random.Random) -> ChooseOne[T]:
     """Every target once in each round, in an order shuffled at the start (as Storm's)."""
     order = list(choices)
     rng.shuffle(order)
-    turns = cycle(order)
-
-    def choose(values: Values) -> T:
-        return next(turns)
-
-    return choose
+    # The values are given to `next` as its default, which a cycle never comes to: no call of a function of ours.
+    return partial(next, cycle(order))
 
 
 def partial_key_chooser(
