@@ -23,7 +23,7 @@ from squall.engine.core.backpressure import SPOUT_TURNS_PER_LIMIT
 from squall.engine.core.blocking import BlockingExecutor
 from squall.engine.core.blocking_spout import BlockingSpoutExecutor
 from squall.engine.core.emit_paths import basic_paths, bolt_paths, spout_paths
-from squall.engine.core.executor import BoltExecutor, BoltTask, TaskCrashed
+from squall.engine.core.executor import SLICE_NS, BoltExecutor, BoltTask, TaskCrashed
 from squall.engine.core.spout_executor import TURN_NS, SpoutExecutor, SpoutTask
 from squall.engine.core.spout_gate import BlockingSpoutTask, Emits, Gate
 from squall.engine.core.surroundings import Surroundings
@@ -60,6 +60,7 @@ class Assembler:
         self._rng = random.Random(None if config.seed is None else config.seed * 1009 + me)
         self._conf = config.for_components()
         self._fast = around.parts.fast_emit
+        self._slice_ns = SLICE_NS if around.slice_ns is None and not around.deterministic else around.slice_ns
         mine = sorted(self.core.ackers)
         everyones = range(len(plan.ackers))
         # D7b: a spout's trees are tracked by an acker of its own worker where there is one.
@@ -191,8 +192,8 @@ class Assembler:
         made = BoltExecutor(
             tasks, collectors, outbox, self.around.now_ns, self.core.source, self.around.worker,
             crash=self.config.on_error == "crash", at_hand=None if own_thread else self.around.at_hand,
-            slices=not self.around.deterministic, interrupts=self.around.interrupts,
-            emitted_bytes=self._emitted_bytes if self.around.deterministic else None, most_bytes=self._turn_bytes,
+            slice_ns=self._slice_ns, interrupts=self.around.interrupts,
+            emitted_bytes=self._emitted_bytes if self._slice_ns is None else None, most_bytes=self._turn_bytes,
         )
         runner = None
         if own_thread:

@@ -108,7 +108,7 @@ class BoltTask:
         self.processed_bytes = 0
         """About how much memory these held, counted likewise."""
         self.slice_rows = 1
-        """So many it is expected to execute in SLICE_NS; one at first, nobody knows how long it takes."""
+        """So many it is expected to execute in a slice; one at first, nobody knows how long it takes."""
         self.tick_ns = round(tick_secs * 1e9) if tick_secs else 0
         self.ticks_at_ns = 0
         self.ticks_put = self.ticks_done = 0
@@ -130,11 +130,12 @@ class BoltExecutor:
 
     def __init__(
         self, tasks: list[BoltTask], collectors: dict[int, Any], outbox: Outbox, now_ns: Callable[[], int],
-        source_of: SourceOf, worker: str, crash: bool, at_hand: AtHand | None = None, slices: bool = True,
-        interrupts: bool = False, emitted_bytes: Callable[[int], int] | None = None, most_bytes: int = 0,
+        source_of: SourceOf, worker: str, crash: bool, at_hand: AtHand | None = None,
+        slice_ns: int | None = SLICE_NS, interrupts: bool = False,
+        emitted_bytes: Callable[[int], int] | None = None, most_bytes: int = 0,
     ) -> None:
-        """`slices`: whether a long batch may be interrupted by time; False where order must not depend on it. Then it
-        is interrupted when what a task has emitted, `emitted_bytes(task)`, comes to `most_bytes`, if that is given.
+        """`slice_ns`: when a long batch is interrupted; None where order must not depend on time. Then it is
+        interrupted when what a task has emitted, `emitted_bytes(task)`, comes to `most_bytes`, if that is given.
         `interrupts`: whether a KeyboardInterrupt may be the operator's, which ends the run whatever `crash` says."""
         self.tasks = tasks
         self.outbox = outbox
@@ -145,10 +146,11 @@ class BoltExecutor:
         self._interrupts = interrupts
         self._at_hand: AtHand = [0] if at_hand is None else at_hand
         self.collectors = collectors
-        self._slices = slices
+        self._slices = slice_ns is not None
+        self._slice_ns = slice_ns or 0
         self._emitted_bytes = emitted_bytes
         self._most_bytes = most_bytes
-        self._splits = slices or emitted_bytes is not None
+        self._splits = self._slices or emitted_bytes is not None
         if emitted_bytes is not None:
             for task in tasks:
                 task.slice_rows = _FIRST_SLICE_ROWS
@@ -174,7 +176,7 @@ class BoltExecutor:
                 continue
             worked = True
             stats = task.stats
-            until_ns = stats.execute_ns + SLICE_NS
+            until_ns = stats.execute_ns + self._slice_ns
             while left:
                 batch, done = inbox.popleft()
                 if self.process(task, batch):
@@ -214,7 +216,7 @@ class BoltExecutor:
             else:
                 stats.executed += count
                 if self._slices:
-                    task.slice_rows = count * SLICE_NS // (spent_ns or 1) or 1
+                    task.slice_rows = count * self._slice_ns // (spent_ns or 1) or 1
                 else:
                     grown = self._emitted(number) - before_bytes
                     task.slice_rows = max(1, count * self._most_bytes // max(1, grown))

@@ -38,6 +38,9 @@ class Surroundings:
     """What the components measure themselves."""
     deterministic: bool = False
     """No threads for blocking bolts, and nothing that depends on how long things take."""
+    slice_ns: int | None = None
+    """How long a task executes before others get their turn; None: `SLICE_NS`, or, where all is deterministic, until it
+    has emitted its share of bytes."""
     interrupts: bool = False
     """A KeyboardInterrupt in a component may be the operator's."""
     note_failure: Callable[[str, int, Any, Failure], None] = lambda component, task, message_id, failure: None

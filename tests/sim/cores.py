@@ -21,6 +21,7 @@ from squall.engine.api.plan import ExecutorPlan, Plan
 from squall.engine.api.topology import ACKER_COMPONENT, Topology
 from squall.engine.clock import NS_PER_MS, ManualClock
 from squall.engine.core.assemble import Assembler
+from squall.engine.core.executor import SLICE_NS
 from squall.engine.core.peer_board import PeerChange
 from squall.engine.core.surroundings import Surroundings
 from squall.engine.core.transport import Deliver
@@ -196,13 +197,12 @@ class Worker:
         around = Surroundings(
             "sim", cluster.plan.worker_names[me], incarnation, cluster.now_ns, None, cluster.report,
             cluster.give_up, copy=copy_component, deterministic=True,
-            journal=lambda component, index: Journal(cluster.ledger), parts=cluster.core_parts,
+            slice_ns=cluster.slice_ns, journal=lambda component, index: Journal(cluster.ledger),
+            parts=cluster.core_parts,
         )
         self.core = Assembler(cluster.topology, cluster.plan, cluster.config, me, peers, around).build()
         self.core.pressure.limit_bytes = cluster.limit_bytes
         cluster.full[me] = frozenset()
-        for bolt in self.core.bolts:
-            bolt._slices = True
         self._turn = cluster.parts.turn(
             self.core, self.plane, Board(cluster, me), cluster.config, cluster.now_ns, sending=cluster.parts.sending
         )
@@ -263,7 +263,7 @@ class Cluster:
     def __init__(
         self, seed: int, actions: tuple[str, ...] = (), deaths: bool = True, chained: bool = False,
         faulty_turns: int = _FAULTY_TURNS, made: tuple[Topology, Plan] | None = None,
-        parts: Parts = PARTS, new_plane: Callable[..., Plane] = Plane,
+        parts: Parts = PARTS, new_plane: Callable[..., Plane] = Plane, slice_ns: int = SLICE_NS,
     ) -> None:
         """`actions` are the link faults to draw from; with none, links are whole. `chained`: no worker executes what
         the one before has emitted, and all acks go to the first. `made`: a topology of one's own, and where it runs,
@@ -276,6 +276,7 @@ class Cluster:
             root_ids=lambda acker: map(self.new_root, parts.core.root_ids(acker)),
         )
         self.new_plane = new_plane
+        self.slice_ns = slice_ns
         self.faulty_turns = faulty_turns
         self.ledger = TellingLedger(MESSAGES, rng, failing=rng.choice((0, 0.1)))
         self.topology = topology_of(self.ledger)

@@ -7,11 +7,9 @@ without it a link that is full of what the first bolt must wait with keeps the t
 from __future__ import annotations
 
 import random
-from unittest.mock import patch
 
 import pytest
 
-import squall.engine.core.executor
 from squall.engine.api.builder import TopologyBuilder
 from squall.engine.api.plan import ExecutorPlan, Plan
 from squall.engine.api.stream import ACKER_COMPONENT
@@ -56,18 +54,17 @@ def drains(seed: int, new_plane: type[Plane] = Plane) -> tuple[bool, int]:
         spout.feed(bytes(rng.randrange(100, 400)), id=n)
     most = 0
     # One slice at a time: bolts take their time, so that queues fill.
-    with patch.object(squall.engine.core.executor, "SLICE_NS", 0):
-        cluster = Cluster(seed, deaths=False, made=(topology, plan), new_plane=new_plane)
-        cluster.limit_bytes = LIMIT_BYTES
-        for node in cluster.living:
-            node.core.pressure.limit_bytes = LIMIT_BYTES
-        for _ in range(TURNS):
-            cluster.turn()
-            most = max(most, *(node.core.pressure.held_bytes for node in cluster.living))
-            if len(spout.acked) == MESSAGES and cluster.quiet:
-                assert len(last.seen) == MESSAGES * COPIES * COPIES
-                assert all(node.core.pressure.held_bytes == 0 for node in cluster.living)
-                return True, most
+    cluster = Cluster(seed, deaths=False, made=(topology, plan), new_plane=new_plane, slice_ns=0)
+    cluster.limit_bytes = LIMIT_BYTES
+    for node in cluster.living:
+        node.core.pressure.limit_bytes = LIMIT_BYTES
+    for _ in range(TURNS):
+        cluster.turn()
+        most = max(most, *(node.core.pressure.held_bytes for node in cluster.living))
+        if len(spout.acked) == MESSAGES and cluster.quiet:
+            assert len(last.seen) == MESSAGES * COPIES * COPIES
+            assert all(node.core.pressure.held_bytes == 0 for node in cluster.living)
+            return True, most
     return False, most
 
 
