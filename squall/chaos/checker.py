@@ -191,7 +191,8 @@ def _learn_one(label: str, references: Sequence[Run]) -> Law:
     if compared and _agree(whole, Counter.total):
         return Law(label, COUNT, expected, fewest)
     some = Counter({"": 1})
-    present = {key: some for key, counters in whole.items() if all(counter.total() for counter in counters)}
+    seen = {key: whole.get(key, []) + again.get(key, []) for key in whole.keys() | again.keys()}
+    present = {key: some for key, counters in seen.items() if all(counter.total() for counter in counters)}
     return Law(label, PRESENCE if present else NOTHING, present, min(1, fewest))
 
 

@@ -11,8 +11,9 @@ from html import escape
 from itertools import pairwise
 from typing import Any
 
-from squall.chaos.text import fault_text
+from squall.chaos.text import bound_text, fault_text
 from squall.engine.foreign.plain_text import plain
+from squall.engine.plural import plural
 
 _WIDTH, _LEFT, _RIGHT = 1000, 130, 20
 _ROW, _GRAPH = 26, 110
@@ -65,7 +66,7 @@ def _headline(document: Mapping[str, Any]) -> str:
     bad = sum(not result["good"] for result in document["seeds"])
     if bad:
         return f"{bad} of {count} seeds failed"
-    return f"{count} seeds, nothing lost: less than {document['bound']:.1%} of such runs fail (95 %)"
+    return f"{plural(count, 'seed')}, nothing lost{bound_text(document)}"
 
 
 def _table(head: Sequence[str], rows: Any) -> str:

@@ -89,6 +89,12 @@ def when_text(fault: Mapping[str, Any]) -> str:
     return plain(f"at {fault['when']['after_secs']:g} s {fault_text(fault)}")
 
 
+def bound_text(document: Mapping[str, Any]) -> str:
+    """What so many seeds without a failure say of others; nothing where they are few."""
+    bound = document["bound"]
+    return f"; so less than {bound:.1%} of such runs fail (95 %)" if bound < 1 else ""
+
+
 def verdict_text(document: Mapping[str, Any]) -> str:
     """What all seeds say together, and what they do not."""
     seeds = document["seeds"]
@@ -98,8 +104,6 @@ def verdict_text(document: Mapping[str, Any]) -> str:
     if bad:
         lines.append(f"FAILED: {len(bad)} of {plural(len(seeds), 'seed')}: {', '.join(bad[:50])}")
     else:
-        lines.append(
-            f"{plural(len(seeds), 'seed')}, nothing lost or invented, every death explained, nothing left behind; so "
-            f"less than {document['bound']:.1%} of such runs fail (95 %)"
-        )
+        said = f"{plural(len(seeds), 'seed')}, nothing lost or invented, every death explained, nothing left behind"
+        lines.append(said + bound_text(document))
     return "\n".join(lines)

@@ -214,6 +214,22 @@ def test_a_message_that_arrives_in_every_run_without_faults_has_to_arrive(tmp_pa
     assert kinds(judge(planted("bad", 7, 3).read(), laws)) == [("lost", "lines[0] message 7")]
 
 
+def test_messages_that_always_fail_at_first_have_to_arrive(tmp_path: Path) -> None:
+    def planted(name: str, arrives: bool) -> Run:
+        run = Planted(tmp_path, name, 0)
+        run.emit(1)
+        run.fail(1)
+        run.emit(1)
+        if arrives:
+            run.receive(1, "a")
+        run.ack(1)
+        return run.read()
+
+    laws = learn([planted("first", True), planted("second", True)])
+    assert [law.asks for law in laws] == ["presence"]
+    assert kinds(judge(planted("bad", False), laws)) == [("lost", "lines[0] message 1")]
+
+
 def test_values_that_depend_on_replays_are_only_counted(tmp_path: Path) -> None:
     second = Planted(tmp_path, "second", COUNT - 1)
     second.emit(COUNT - 1)

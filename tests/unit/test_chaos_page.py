@@ -85,6 +85,13 @@ def test_the_picture_is_whole() -> None:
         assert kind in kinds, kind
 
 
+def test_few_seeds_say_nothing_of_others() -> None:
+    few, many = document("node-1:6700", good=True), document("node-1:6700", good=True)
+    many["bound"] = 0.01
+    assert "of such runs fail" not in page(few)
+    assert "less than 1.0% of such runs fail (95 %)" in page(many)
+
+
 def test_it_says_what_failed() -> None:
     text = page(document("node-1:6700", good=False))
     assert "1 of 1 seeds failed" in text
