@@ -1,10 +1,10 @@
-"""A worker's side of the status board: what it publishes of itself, and what it reads of the others.
+"""A worker's side of the status board: publishes the worker's state and reads the others'.
 
-Guarantees: counters go on from where the worker's former incarnation left them. The spouts' accounts, and what was sent
-outside of any tree, lie on the board itself and are exact whenever the worker dies (`engine.report.account`). The rest
-is published every few milliseconds: a death loses so much of it (never a tuple: those are the ackers').
+Guarantees: counters continue from where the worker's former incarnation left them. The spouts' accounts, and the counts
+of tuples outside of any tree, lie on the board itself and are exact whenever the worker dies (`engine.report.account`).
+Other figures are published every few milliseconds: a death loses that much of them (never a tuple: ackers track those).
 
-The worker's loop thread.
+Thread: the worker's loop.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class WorkerBoard:
             counters = board.task_counters(task)
             grown = [counters[name] for name in TASK_COUNTERS[:FIRST_GAUGE]]
             if isinstance(stats, SpoutStats):
-                # Its account is on the board, and what it says is the total.
+                # Its account is on the board and is a total already.
                 grown[: len(ACCOUNT_COLUMNS)] = [0] * len(ACCOUNT_COLUMNS)
             self._base[task] = grown + [0] * (_COUNTERS - FIRST_GAUGE)
             stats.histogram = board.task_histogram(task)
@@ -83,14 +83,14 @@ class WorkerBoard:
         self._words[self._at + SLOT_AT_HAND] = 0
         self._is_working = False
         self.has_taken_turns = True
-        """Whether any turn since the last `publish` did something; the caller says so."""
+        """Whether any turn since the last `publish` did something; set by the caller."""
         self._link_base = list(board.link_counts(me).values())
         self._met: set[int] = set()
         self._reconnects = 0
         self._lost_before = self._lost = 0
 
     def changed_peers(self) -> list[PeerChange]:
-        """Every other worker that is not as it was at the last call."""
+        """Every other worker that has changed since the last call."""
         before, self._seen = self._seen, self._identities.tolist()
         if before == self._seen:
             return []
@@ -101,20 +101,20 @@ class WorkerBoard:
         ]
 
     def connecting(self, worker: int, incarnation: int) -> Path:
-        """A link to a peer is being opened; where it listens."""
+        """Note that a link to a peer is being opened; returns the peer's socket."""
         self._reconnects += worker in self._met
         self._met.add(worker)
         slot = self._boot.assignment.workers[worker]
         return socket_path(self._run_dir, self._boot, slot.node, slot.port, incarnation)
 
     def last_words(self, worker: int, incarnation: int) -> dict[int, Failure] | None:
-        """What another worker, dead by now, says that it ended by; None if it ended without a word."""
+        """The failures that a dead worker wrote as its last words; None if it wrote none."""
         if not self._board.explained(worker, incarnation):
             return None
         return read_last_words(self._run_dir, self._boot.topology.id, worker, incarnation)
 
     def explain(self, charged: bool) -> None:
-        """This incarnation is about to end by an exception; `charged`: to a tuple that has a limit."""
+        """Announce that this incarnation ends by an exception; `charged`: to a tuple that has a limit."""
         self._words[self._at + SLOT_EXPLAINED] = self._incarnation << 1 | charged
 
     def others_congested(self) -> bool:
@@ -124,11 +124,11 @@ class WorkerBoard:
         return any(congested)
 
     def full_elsewhere(self) -> frozenset[int]:
-        """Tasks of other workers whose queues are full, as their workers say. None, unless `others_congested`."""
+        """Tasks of other workers whose queues are full, as their workers publish. Empty unless `others_congested`."""
         return frozenset(task for task, full in enumerate(self._full.tolist(), 1) if full) - self._mine
 
     def publish_full(self) -> None:
-        """Say at once which queues here are full, and which are no longer: others keep sending until they know."""
+        """Publish at once which queues here became full or ceased to be: others keep sending until they know."""
         full = self._core.pressure.full
         if full == self._said_full:
             return
@@ -144,7 +144,7 @@ class WorkerBoard:
         core = self._core
         quiet = not worked and core.quiet
         if worked or self.has_taken_turns:
-            # The turns before may have gone unpublished: what was said then is not one moment with what is said now.
+            # Earlier turns may be unpublished: clear "quiet", so that nobody pairs an old one with new counters.
             self.has_taken_turns = False
             self._progress += 1
             words[at + SLOT_QUIET] = 0
@@ -158,13 +158,13 @@ class WorkerBoard:
         if not self._is_working and core.has_worked:
             self._is_working = True
             words[at + SLOT_WORKING_NS] = time.monotonic_ns()
-        # Last, so that who sees "quiet" sees the counters and link positions that belong to it.
+        # Last, so that a reader that sees "quiet" sees the counters and link positions that belong to it.
         words[at + SLOT_QUIET] = quiet
         self._plane.confirm()
         words[at + SLOT_HEARTBEAT_NS] = time.monotonic_ns()
 
     def publish_memory(self, rss_bytes: int) -> None:
-        """For whoever asks, after a death, whether it was memory."""
+        """Publish the memory in use: after a death it tells whether memory was the reason."""
         self._words[self._at + SLOT_RSS_BYTES] = rss_bytes
 
     def _publish_tasks(self) -> None:
@@ -189,7 +189,7 @@ class WorkerBoard:
             words[board.link_at(peer, me) + 1] = link_word(incarnation, self._incarnation, processed)
         lost = self._plane.lost
         if lost < self._lost:
-            # A peer was replaced, and what its link had counted went with it.
+            # A peer was replaced, and the counts of its link are gone.
             self._lost_before += self._lost - lost
         self._lost = lost
         plane = self._plane
@@ -199,10 +199,10 @@ class WorkerBoard:
 
 
 def socket_path(run_dir: RunDir, boot: WorkerBoot, node: str, port: int, incarnation: int) -> Path:
-    """Where an incarnation of a worker of this assignment listens."""
+    """The socket at which an incarnation of a worker of this assignment listens."""
     return run_dir.worker_socket(boot.topology.id, boot.assignment.version, node, port, incarnation)
 
 
 def link_word(sender_incarnation: int, receiver_incarnation: int, position: int) -> int:
-    """A position on a link, marked with the two incarnations it is between: equal words mean nothing is under way."""
+    """A position on a link, marked with the incarnations at its ends: if both ends' words are equal, it is empty."""
     return (sender_incarnation & 0xFFFF) << 48 | (receiver_incarnation & 0xFFFF) << 32 | position & 0xFFFF_FFFF

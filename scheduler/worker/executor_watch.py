@@ -1,12 +1,12 @@
-"""Watches the executors of a worker that have a thread of their own: one that does not get on ends the worker.
+"""Watches the executors of a worker that have a thread of their own: one that hangs ends the worker.
 
-The supervisor watches the loop, the loop watches these threads: it is in the same process, so it can tell which tuple
-is at hand, fail exactly its trees and show where the thread is. Where code holds the interpreter's lock, the loop
-stands still too, and that is the supervisor's business.
+The supervisor watches the loop; the loop watches these threads: being in the same process, it knows the tuple at hand,
+can fail exactly its trees and show where the thread is. Code that holds the interpreter's lock stops the loop too; then
+the supervisor acts.
 
-Guarantees: only time in which the loop turned counts, so a worker that was stopped and goes on blames nobody.
+Guarantees: only time in which the loop turned counts, so a worker that was stopped and continued blames no tuple.
 
-The worker's loop thread.
+Thread: the worker's loop.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from squall.engine.core.worker_core import WorkerCore
 from squall.scheduler.common.progress_watch import ProgressWatch
 
 LONGEST_GAP_SECS = 1.0
-"""A loop that turns ever is back sooner: an idle one looks five times a second."""
+"""Longest time between two looks of a loop that is not stopped: an idle one looks five times a second."""
 
 
 class ExecutorWatch:
-    """Looked at with every publication; two comparisons for each blocking executor that has a limit."""
+    """Looks with every publication: two comparisons for each blocking executor that has a limit."""
 
     def __init__(self, core: WorkerCore) -> None:
         self._outbox = core.outbox
@@ -31,7 +31,7 @@ class ExecutorWatch:
         self._progress = ProgressWatch(LONGEST_GAP_SECS)
 
     def look(self, now: float) -> None:
-        """Raises TaskHung if a tuple is at hand for longer than its component allows; its trees have been failed."""
+        """Raise TaskHung, after failing its trees, if a tuple takes longer than its component allows."""
         for number, runner, limit_secs in self._runners:
             at_hand = runner.at_hand
             if not at_hand:

@@ -1,13 +1,13 @@
-"""What a worker breaks on purpose: its links, its tasks, itself.
+"""Injects faults into a worker: its links, its tasks, itself.
 
 Guarantees
     * Without faults this costs one comparison of two integers in a look that is made every few milliseconds.
-    * Each fault ends at its time, whether or not anybody lives who would say so.
-    * What a worker may die of is on record before it happens.
+    * Each fault ends at its time, even if every daemon is dead.
+    * A fault that may kill the worker is on record before it happens.
 
 Relies on: Nimbus counting on the board how often it has written the file (`ipc.board.HEADER_FAULTS`).
 
-Thread: the worker's loop. What stands before a task is called by the task's own, where it has one.
+Thread: the worker's loop. A `Before` is called by the task's own thread, if it has one.
 """
 
 from __future__ import annotations
@@ -40,17 +40,17 @@ _ALL_FRAMES = "all"
 
 
 class InjectedFault(Exception):
-    """What a task raises because somebody wanted to see what happens then."""
+    """The error that a task raises because of a fault."""
 
 
 class WorkerFaults:
-    """Those of one worker."""
+    """The faults of one worker."""
 
     def __init__(
         self, run_dir: RunDir, boot: WorkerBoot, board: Board, plane: DataPlane, core: WorkerCore,
         rules: list[LinkRule], tell: Callable[[str], None],
     ) -> None:
-        """`rules`: how its links are broken from the start to the end; `tell` writes a line to the worker's log."""
+        """`rules`: faults of its links for the worker's whole life; `tell` writes a line to the worker's log."""
         self._tell = tell
         self._run_dir = run_dir
         self._boot = boot
@@ -63,16 +63,16 @@ class WorkerFaults:
         self._loop = threading.get_ident()
         self._seen = -1
         self._known: list[FaultInForce] = []
-        """Of the file, what concerns this worker."""
+        """The faults in the file that concern this worker."""
         self._active: dict[int, FaultInForce] = {}
         self._tampered: set[int] = set()
         self._noted: set[int] = set()
-        """Faults that this worker may die of, and is on record for."""
+        """Ids of the faults that are on record as able to kill this worker."""
         self._next_secs: float | None = None
-        """When one begins or ends."""
+        """When the next fault ends, in seconds of the monotonic clock; None if none is active."""
 
     def look(self) -> None:
-        """Follow what has changed, in the file or by the clock."""
+        """Begin and end faults, as the file or the clock says."""
         if self._words[HEADER_FAULTS] != self._seen:
             self._read()
         elif self._next_secs is not None:
@@ -82,7 +82,7 @@ class WorkerFaults:
             self._plane.send_due()
 
     def _read(self) -> None:
-        # The word first: a file that is written meanwhile is read again.
+        # Read the word first: if the file is written meanwhile, it is read again.
         seen = self._words[HEADER_FAULTS]
         try:
             faults = read_faults(self._run_dir)
@@ -102,7 +102,7 @@ class WorkerFaults:
         return not fault.carrier and any((victim.name, victim.incarnation) == me for victim in fault.victims)
 
     def _follow(self, now: float) -> None:
-        """Have exactly those carried out that are in force."""
+        """Carry out exactly the faults that are in force."""
         active = {fault.id: fault for fault in self._known if fault.is_in_force(now)}
         began = [fault for fault in active.values() if fault.id not in self._active]
         changed = active.keys() != self._active.keys()
@@ -154,7 +154,7 @@ class WorkerFaults:
         return before
 
     def _harm(self, fault: FaultInForce, rng: random.Random) -> Before:
-        """What a fault does before a tuple."""
+        """The harm that a fault does before a tuple."""
         does = self._deed(fault)
         if fault.kind == "poison":
             is_poison = _poison(fault)
@@ -187,7 +187,7 @@ class WorkerFaults:
                 return lambda: time.sleep(secs)
 
     def _is_on(self, fault: FaultInForce) -> bool:
-        """Whether it still is: one slice of a batch may outlast it."""
+        """Whether the fault is still in force: one slice of a batch may outlast it."""
         return fault.id in self._active and time.monotonic() < fault.ends_secs
 
     def _raise(self, fault: FaultInForce) -> None:
@@ -199,7 +199,7 @@ class WorkerFaults:
         while self._is_on(fault):
             time.sleep(_HANG_LOOK_SECS)
             if threading.get_ident() == self._loop:
-                # Nobody else would see that it is healed.
+                # The loop itself hangs here, so nothing else would notice that the fault is healed.
                 self.look()
 
     # ---- the worker itself ----
@@ -220,19 +220,19 @@ class WorkerFaults:
         ctypes.string_at(0)
 
     def _note_hit(self, fault: FaultInForce) -> None:
-        """Once for each fault: it may raise for every tuple."""
+        """Put a fault on record, once: it may raise for every tuple."""
         if fault.id in self._noted:
             return
         self._noted.add(fault.id)
         try:
             note_hit(self._run_dir, fault, self._me, os.getpid(), self._boot.incarnation, time.monotonic())
         except OSError as error:
-            # Somebody will wonder what it died of.
+            # Say so in the log: otherwise the death would have no explanation.
             self._tell(f"{self._me}: fault {fault.id} is not on record: {plain(error)}")
 
 
 def _rule(fault: FaultInForce, receiver: int) -> LinkRule:
-    """What a fault makes of the frames to one peer."""
+    """The rule by which a fault breaks the frames to one peer."""
     frames = fault.params.get("frames", _ALL_FRAMES)
     kind = None if frames == _ALL_FRAMES else str(frames)
     chance = 1.0 if fault.probability is None else fault.probability
@@ -248,7 +248,7 @@ def _rule(fault: FaultInForce, receiver: int) -> LinkRule:
 
 
 def _poison(fault: FaultInForce) -> Callable[[Tuple], bool]:
-    """Whether a tuple is what the fault means."""
+    """A test for the tuples that the fault poisons."""
     name, params = str(fault.params["field"]), fault.params
     pattern = re.compile(str(params["matches"])) if "matches" in params else None
 
@@ -258,7 +258,7 @@ def _poison(fault: FaultInForce) -> Callable[[Tuple], bool]:
         value = tup[name]
         if pattern is not None:
             return isinstance(value, str) and pattern.search(value) is not None
-        # Users' objects are not asked whether they are equal to anything.
+        # Compare plain values only: `__eq__` of users' objects could do anything.
         return type(value) in (int, float, str, bool) and bool(value == params["equals"])
 
     return is_poison

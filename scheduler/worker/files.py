@@ -1,9 +1,9 @@
-"""What a worker keeps on disk for its spouts: attempts, failures, dead letters.
+"""Keeps a worker's files for its spouts: attempts, failures, dead letters.
 
-Guarantees: see the three modules it brings together. Whatever the spouts do not use costs nothing: no file is made
-before there is something in it, but for one journal per spout task.
+Guarantees: those of the three modules that it brings together. Unused files cost nothing: none is made before it has
+content, but for one journal per spout task.
 
-The worker's loop thread.
+Thread: the worker's loop.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from squall.scheduler.records.dead_letters import DeadLetters, taker
 from squall.scheduler.records.failure_file import FailureFile
 
 _REQUESTS_PAUSE_NS = 500_000_000
-"""Between two looks for dead letters that were asked back."""
+"""Between two looks for dead letters to retry: an operator asks for them, and does not notice half a second."""
 
 
 class WorkerFiles:
@@ -56,21 +56,21 @@ class WorkerFiles:
         return self._plan.tasks_of(component).index(task)
 
     def journal(self, component: str, index: int) -> AttemptJournal:
-        """Where the attempts of one spout task outlive the worker."""
+        """The file in which the attempts of one spout task outlive the worker."""
         path = self._run_dir.attempts(self._topology_name, component, index)
         task = self._plan.tasks_of(component)[index]
         return AttemptJournal(path, self._topology_id, lambda text: self._report(component, task, text))
 
     def note_failure(self, component: str, task: int, message_id: Any, failure: Failure) -> None:
-        """A tree of a spout here has failed."""
+        """Note that a tree of a spout here has failed."""
         self._failures.log.note(component, task, message_id, failure)
 
     def dead_letter(self, component: str, task: int, message_id: Any, values: Any, failure: Failure) -> None:
-        """A message of a spout here is given up."""
+        """Write down a message that a spout here has given up."""
         self._letters.add(component, self._index(component, task), message_id, values, failure)
 
     def tick(self, core: WorkerCore) -> None:
-        """Write what failed, and now and then look for dead letters that were asked back."""
+        """Write new failures, and now and then look for dead letters to retry."""
         now_ns = time.monotonic_ns()
         self._publish(now_ns)
         if now_ns >= self._requests_at_ns:
@@ -78,7 +78,7 @@ class WorkerFiles:
             self.take_requests(core)
 
     def take_requests(self, core: WorkerCore) -> None:
-        """Hand dead letters that were asked back to their spouts."""
+        """Give dead letters that an operator retries back to their spouts."""
         for task, (executor, spout) in core.spout_tasks.items():
             if task == self._first_spout_task:
                 self._letters.refuse_strangers(self._takers, partial(self._report, spout.component, task))
@@ -89,13 +89,13 @@ class WorkerFiles:
                 executor.give_back(spout, letter)
 
     def flush(self) -> None:
-        """Write what has not been written yet."""
+        """Write all unwritten failures."""
         self._publish(time.monotonic_ns(), at_once=True)
 
     def _publish(self, now_ns: int, at_once: bool = False) -> None:
         try:
             self._failures.publish(now_ns, at_once)
         except OSError as error:
-            # A full disk is no reason to end a worker.
+            # A full disk must not end a worker.
             sys.stderr.write(f"the list of failures cannot be written: {plain(error)}\n")
 

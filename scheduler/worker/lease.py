@@ -1,15 +1,15 @@
 """A worker's right to live: its topology, this version of its assignment, and this incarnation of its slot.
 
-Guarantees: a worker whose topology is no more, or has moved, or whose slot has been given to a later incarnation, or
-whose run directory was removed, finds out within a second of its loop's turning, without anybody to tell it. It then
-ends without `close` or `cleanup`: what they would write belongs to somebody else by now.
+Guarantees: a worker whose topology was removed or has moved, whose slot has a later incarnation, or whose run directory
+was removed finds out within a second of its loop's turning, without being told. It then ends without `close` or
+`cleanup`: the files that they would write may belong to a successor by now.
 
 A worker whose daemons are all dead keeps its right: it runs on, and the next supervisor adopts it.
 
-Relies on: Nimbus removing an assignment's board when it is over, and not before; the supervisor writing on the board
-who lives in a slot before it starts anybody.
+Relies on: Nimbus removing an assignment's board when the assignment ends, and not before; the supervisor writing a
+slot's incarnation on the board before it starts that incarnation.
 
-The worker's loop thread.
+Thread: the worker's loop.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from squall.ipc.board import DEAD, STOPPED, Board
 
 
 class LeaseEnded(ClusterError):
-    """Nobody wants this worker any more."""
+    """The worker has lost its right to live."""
 
 
 class Lease:
-    """That of one incarnation of one worker."""
+    """The lease of one incarnation of one worker."""
 
     def __init__(self, board: Board, slot_index: int, incarnation: int) -> None:
         self._board = board
@@ -31,7 +31,7 @@ class Lease:
         self._incarnation = incarnation
 
     def check(self) -> None:
-        """Raises LeaseEnded. A microsecond and a half: called once a second."""
+        """Raise LeaseEnded if the worker has lost its right. Takes 1.5 µs; called once a second."""
         board = self._board
         if not board.is_there:
             raise LeaseEnded(f"the topology, or this version of it, is no more (its board {board.path} is gone)")

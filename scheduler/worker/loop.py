@@ -1,5 +1,4 @@
-"""A worker process: gives a turn (`engine.core.turn`) its links, its board and its time, and has it run again and
-again.
+"""A worker process: gives a turn (`engine.core.turn`) its links, its board and its clock, and runs it in a loop.
 
 ::
 
@@ -7,9 +6,9 @@ again.
 
 Guarantees
     * A worker serves one topology, as one incarnation of one slot. It ends with code 0 only when told to stop.
-    * What user code raised is told to the supervisor, and its trees are failed, before the process ends.
-    * A worker whose topology is no more, or has moved without it, ends by itself (`scheduler.worker.lease`).
-    * A peer's death is acted upon within one turn, or one idle wait of at most 30 ms.
+    * If user code raises, the supervisor is told and the trees at hand are failed before the process ends.
+    * A worker whose topology was removed, or has moved without it, ends by itself (`scheduler.worker.lease`).
+    * A worker reacts to a peer's death within one turn, or one idle wait of at most 30 ms.
 
 Relies on: being forked by `scheduler.forking.parent` from a process that never had a ZeroMQ context or a second thread.
 """
@@ -63,13 +62,14 @@ from squall.scheduler.worker.trial_permit import BoardTrialPermit
 EXIT_OK, EXIT_CRASHED = 0, 1
 
 _SAMPLES_NS = 1_000_000_000
-"""How often users' gauges and the worker's memory are read, and its lease is looked at."""
+"""Between two readings of users' gauges, the worker's memory and its lease: a second is fresh enough for reports."""
 _GC_THRESHOLD = 50_000
-"""Tuples come and go by reference count; the cycle collector only costs the tuple path (4 % at its default of 700)."""
+"""Allocations between two runs of the cycle collector: reference counts free tuples, and the default of 700 costs the
+tuple path 4 %."""
 
 
 def plan_of(assignment: Assignment) -> Plan:
-    """The engine's view of an assignment."""
+    """Turn an assignment into the engine's plan."""
     executors = [
         [ExecutorPlan(e.component, e.first_task, e.last_task) for e in worker] for worker in assignment.executors
     ]
@@ -98,7 +98,7 @@ class Worker:
             self._context, opening_of(key, boot.topology.id, boot.assignment.version), boot.slot_index,
             boot.incarnation, socket_path(self._run_dir, boot, boot.node, boot.port, boot.incarnation),
             self._config.link_window_bytes, self._config.arena_bytes, shim,
-            # Who breaks links on purpose wants to see what becomes of the acks.
+            # With broken links, acks go over the links too, so that the faults hit them.
             rings if shim is None else None, self._config.max_frame_bytes,
         )
         self._control = ControlClient(
@@ -117,7 +117,7 @@ class Worker:
         self._active = boot.topology.status == "ACTIVE"
         self._samples_at_ns = 0
         self._rests = False
-        """Nothing was done since users' gauges were read."""
+        """Whether the worker has been idle since it read users' gauges."""
         self._metric_file = MetricFile(self._run_dir.metrics(boot.topology.id), boot.slot_index, boot.incarnation)
         self._metrics = UserMetrics(self._metric_file.allocate)
         self._core: WorkerCore
@@ -168,7 +168,7 @@ class Worker:
         self._shared.publish_memory(process.rss_bytes(os.getpid()))
         self._files.take_requests(self._core)
         self._shared.publish(worked=True, congested=False)
-        # What exists now lives as long as the worker: the collector need not look at it again.
+        # Objects that exist now live as long as the worker: exempt them from the collector.
         gc.collect()
         gc.freeze()
         gc.set_threshold(_GC_THRESHOLD, 20, 50)
@@ -179,7 +179,7 @@ class Worker:
     # ---- the loop ----
 
     def run(self) -> None:
-        """Turn until told to stop. Raises TaskCrashed and LeaseEnded."""
+        """Run turns until told to stop. Raises TaskCrashed and LeaseEnded."""
         turn, shared = self._turn, self._shared
         turn.get_up()
         while not self._stopping:
@@ -204,7 +204,7 @@ class Worker:
             self._faults.hit(f"worker.{point}")
 
     def _sample(self, worked: bool, now_ns: int) -> None:
-        """Read users' gauges now and then, and before the worker says that it rests: drained, it shows the last."""
+        """Read users' gauges once a second, and before the worker publishes that it is idle: reports show the last."""
         due = now_ns >= self._samples_at_ns
         if due:
             self._lease.check()
@@ -234,7 +234,7 @@ class Worker:
                 self._plane.answer_door()
 
     def _follow_supervisor(self) -> None:
-        """A new supervisor can only answer whom it has heard of."""
+        """Introduce the worker to a new supervisor, which can only send to workers that it has heard of."""
         for connected in self._supervisor.changes():
             if connected and self._supervisor_gone:
                 self._say_ready()
@@ -247,13 +247,13 @@ class Worker:
         while (event := self._control.recv_event()) is not None:
             if event.method == "SetStatus":
                 self._core.set_active(event.decode(SetStatus).status == "ACTIVE")
-                # Who waits for the spouts to rest hears of it at once.
+                # Publish at once: a client may be waiting until the spouts are at rest.
                 self._turn.stir()
             elif event.method == "StopWorker":
                 self._stopping = True
 
     def _wake(self) -> None:
-        """Any thread."""
+        """Wake the loop. Thread: any."""
         os.eventfd_write(self._wake_fd, 1)
 
     # ---- telling ----
@@ -272,26 +272,26 @@ class Worker:
         self._files.dead_letter(component, task, message_id, values, failure)
 
     def fail(self, component: str, task: int, error: str, text: str) -> None:
-        """Last words: to the log, to the supervisor, and to the trees' ackers."""
+        """Say why the worker ends: to the log and to the supervisor."""
         _log(f"{self._name}: {error}\n{text}")
         boot = self._boot
         self._control.send_event(WorkerFailed(boot.port, boot.incarnation, component, task, error, text))
 
     def send_last(self) -> None:
-        """Send what the crash left behind: the failures of the trees at hand, so that they are replayed at once."""
+        """Send the failures of the trees at hand, so that their messages are replayed at once."""
         boot = self._boot
         fails = dict(self._core.outbox.fails)
         try:
             write_last_words(self._run_dir, boot.topology.id, boot.slot_index, boot.incarnation, fails)
             explained = True
         except OSError as error:
-            # The trees fail all the same: by the frames that leave now, or as those of a worker that died.
+            # The trees fail all the same: by the frames sent below, or because the worker died.
             _log(f"{self._name}: no last words: {plain(error)}")
             explained = False
         self._core.tracking.charge()
         self._turn.settle()
         self._core.end_attempts()
-        # Before the death is on the board: others then know that it was none of their tuples' doing.
+        # Before the death is on the board: peers then know that none of their tuples caused it.
         if explained:
             self._shared.explain(bool(fails) and self._bounded)
         self._turn.send_last()
@@ -312,7 +312,7 @@ class Worker:
         return code
 
     def close(self) -> None:
-        """Close sockets; waits briefly for what was sent."""
+        """Close sockets, after a short wait for messages that are being sent."""
         self._supervisor.close()
         self._control.close()
         self._plane.close()

@@ -1,6 +1,6 @@
-"""The entry point of a worker process: opens a worker, lets it turn, and has it say what it died of.
+"""The entry point of a worker process: opens a worker, runs its loop, and reports why it ends.
 
-Guarantees: whatever ends it, the supervisor is told first, and the exit code says whether it was told to stop.
+Guarantees: an error that ends it is told to the supervisor first; the exit code says whether it was told to stop.
 
 Relies on: being called in the only thread of a process that was just forked.
 """
@@ -16,7 +16,7 @@ from squall.scheduler.worker.loop import EXIT_CRASHED, Worker
 
 
 def _internal(error: BaseException) -> str:
-    """What to say of an error that is not the user code's: Squall's own errors speak for themselves."""
+    """The text of an error that user code did not raise; Squall's own errors need no introduction."""
     if isinstance(error, SquallError):
         return str(error)
     if isinstance(error, MemoryError):
@@ -45,7 +45,7 @@ def worker_main(boot: WorkerBoot) -> int:
         worker.send_last()
         code = EXIT_CRASHED
     except LeaseEnded as end:
-        # Nobody waits for what it has, and its name may be another's: it closes no task and writes nothing more.
+        # Its results are of no use any more, and its files may be a successor's: close no task, write nothing.
         worker.fail("", 0, str(end), "")
         code = EXIT_CRASHED
     except BaseException as error:

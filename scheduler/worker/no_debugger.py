@@ -1,9 +1,9 @@
-"""`breakpoint()` in a worker: nobody is there to type. It says where it was and what to do instead, and goes on.
+"""Replaces `breakpoint()` in a worker, which has no terminal: logs where it was and what to do instead, and goes on.
 
-A worker's stdin is /dev/null, so a debugger would end at once, by an exception in the user's code that says nothing.
-Each line is told once: a `breakpoint()` for each tuple would fill the log.
+A worker's stdin is /dev/null, so a debugger would end at once, by an unhelpful exception in the user's code. Each line
+of code is reported once: a `breakpoint()` for each tuple would fill the log.
 
-Any thread.
+Thread: any.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from collections.abc import Callable
 
 
 def refuse_breakpoints(doing: Callable[[], str], tell: Callable[[str], None]) -> None:
-    """From now on, in this process. `doing()` names the component that the worker's loop is in, `tell(text)` tells the
-    operator."""
+    """Install the replacement in this process. `doing()` names the component that the worker's loop is in, `tell(text)`
+    tells the operator."""
     told: set[tuple[str, int]] = set()
     loop = threading.current_thread()
 

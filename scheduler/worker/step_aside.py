@@ -1,12 +1,12 @@
-"""Letting another thread have the processor for a moment: ZeroMQ's, that has just been given something to send.
+"""Yields the processor for a moment to ZeroMQ's thread, which has just been given a frame to send.
 
-Linux may have a thread that was woken wait until the running one has used up its slice of time, some milliseconds; a
-frame that waits for that doubles the latency of its trees at half load (measured, see benchmarks/NOTES.md). Who steps
-aside (`sched_yield`) forfeits the rest of its slice, though: beside somebody who wants the processor for himself it
-would come out with a fraction of its share.
+Linux may let a woken thread wait until the running one has used up its time slice, some milliseconds; a frame that
+waits so long doubles the latency of its trees at half load (measured, see benchmarks/NOTES.md). But a thread that
+yields (`sched_yield`) forfeits the rest of its slice: beside a process that computes without pause it would get only a
+fraction of its share.
 
-Guarantees: what stepping aside costs in that case is a twentieth of the time, because whoever stayed away for long does
-not do it again for twenty times as long.
+Guarantees: in that case yielding costs at most a twentieth of the time, because after a long absence the thread does
+not yield again for twenty times as long.
 """
 
 from __future__ import annotations
@@ -16,12 +16,13 @@ import time
 from collections.abc import Callable
 
 _LONG_NS = 300_000
-"""ZeroMQ's thread needs a tenth of this, another worker until it steps aside itself about half."""
+"""An absence is long beyond this: ZeroMQ's thread needs a tenth of it, another worker that yields itself about half."""
 _PAUSE = 20
+"""The pause after a long absence, in multiples of that absence: bounds the cost to a twentieth of the time."""
 
 
 class StepAside:
-    """Called by one thread, after it has given another something to do."""
+    """Called by a thread right after it has given another thread something to do."""
 
     def __init__(
         self, step: Callable[[], None] = os.sched_yield, now_ns: Callable[[], int] = time.monotonic_ns

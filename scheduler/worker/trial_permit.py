@@ -1,8 +1,8 @@
 """The permit to try suspects, which the workers of a topology pass on over the status board.
 
-A worker asks by writing the time into its word of the board. The earliest of those that ask has the permit, if every
-worker is ready: a suspect that waits in a queue for a worker's replacement could be blamed for that one's death too. No
-other worker's suspect is under way then, so a death has one group of suspects.
+A worker asks by writing the time into its word of the board. The earliest to ask has the permit once every worker is
+ready: a suspect that waits in a queue for a worker's replacement could be blamed for its death too. No other worker's
+suspects are under way then, so each death has one group of suspects.
 
 The words need no lock: a worker takes the permit a millisecond after it has asked, when every earlier request is
 visible.
@@ -17,11 +17,11 @@ import time
 from squall.ipc.board import READY, SLOT_HEARTBEAT_NS, SLOT_TRIAL, Board
 
 _VISIBLE_AFTER_NS = 1_000_000
-"""Far longer than a word takes to become visible to other processors."""
+"""1 ms: far longer than a word takes to become visible to other processors."""
 
 
 class BoardTrialPermit:
-    """One worker's share of it. `bounded`: trials end in the dead-letter ledger, so a death on trial is progress."""
+    """One worker's side of the permit. `bounded`: trials end with a dead letter, so a death on trial is progress."""
 
     def __init__(self, board: Board, me: int, bounded: bool) -> None:
         self._board = board
@@ -38,7 +38,7 @@ class BoardTrialPermit:
         return [request for request in every if request[0]]
 
     def begin(self) -> bool:
-        """Take the permit; whether this worker has it now. Asks for it if not."""
+        """Take the permit, or ask for it; whether this worker has it now."""
         if self._busy:
             return False
         words, board, now = self._board.words, self._board, time.monotonic_ns()
@@ -69,6 +69,6 @@ class BoardTrialPermit:
             self._board.words[self._at] = 0
 
     def leave(self) -> None:
-        """Ask no longer: nothing is left to try here."""
+        """Withdraw the request: nothing is left to try here."""
         if not self._busy:
             self._board.words[self._at] = 0

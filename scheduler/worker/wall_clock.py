@@ -1,8 +1,7 @@
-"""Has this process's Python take another time for the present one.
+"""Shifts the wall clock as this process's Python code sees it.
 
-Guarantees: `time.time` and `time.time_ns` are moved, for whoever calls them by these names; monotonic clocks, other
-processes, and C code (`datetime.now`) are not. Nothing of ours decides by the wall clock: what moves is what users'
-components see.
+Guarantees: `time.time` and `time.time_ns` are shifted for code that calls them by these names; monotonic clocks, other
+processes, and C code (`datetime.now`) are not. Squall decides nothing by the wall clock: only users' components notice.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ _TIME, _TIME_NS = time.time, time.time_ns
 
 
 def shift_wall_clock(secs: float) -> None:
-    """From now on it is so many seconds later (earlier if below 0); 0: the right time again."""
+    """Put the clock ahead by `secs` (back if below 0) from now on; 0 restores it."""
     if not secs:
         time.time, time.time_ns = _TIME, _TIME_NS
         return
