@@ -4,14 +4,18 @@ Guarantees: off (the default), a point costs one `if`; on, the worker kills itse
 named point, so nothing after that point happens.
 
 A plan is text: `point:n`, several separated by commas, in the environment variable SQUALL_FAULT_POINTS of the cluster's
-processes. Link faults (see `ipc.shim`) are armed likewise: SQUALL_LINK_FAULTS=drop:0.01,duplicate:0.05:data and
-SQUALL_LINK_SEED. A point fires in the first incarnation of a worker only, unless it is written `point:n:always`.
+processes. `point:n@count[0]` is for those workers only that have this name: their own, their node's, or that of a
+component or task that they run, escaped as in an address (`my%20bolt`). A point fires in the first incarnation of a
+worker only, unless it is written `point:n:always`. Link faults (see `ipc.shim`) are armed likewise:
+SQUALL_LINK_FAULTS=drop:0.01,duplicate:0.05:data and SQUALL_LINK_SEED.
 """
 
 from __future__ import annotations
 
 import os
 import signal
+from collections.abc import Callable, Container
+from urllib.parse import quote, unquote
 
 from squall.engine.errors import UsageError
 from squall.ipc.shim import LinkShim, parse_rules
@@ -34,18 +38,20 @@ LINK_ENVIRONMENT, LINK_SEED_ENVIRONMENT = "SQUALL_LINK_FAULTS", "SQUALL_LINK_SEE
 class FaultPoints:
     """The armed points of one worker."""
 
-    def __init__(self, plan: str, incarnation: int) -> None:
+    def __init__(self, plan: str, incarnation: int, names: Callable[[], Container[str]] = tuple) -> None:
+        """`names`: by which this worker may be meant; asked only if the plan means some workers only."""
         self._left: dict[str, int] = {}
         for entry in filter(None, plan.split(",")):
-            point, _, rest = entry.partition(":")
+            when, at, name = entry.partition("@")
+            point, _, rest = when.partition(":")
             count, _, always = rest.partition(":")
             if point not in POINTS or not count.isdecimal() or int(count) < 1 or always not in ("", "always"):
                 raise UsageError(
                     f"fault point {entry!r} is not understood; write point:n or point:n:always, point being one of "
                     f"{', '.join(POINTS)}"
                 )
-            if always or incarnation == 1:
-                self._left[point] = int(count)
+            if (always or incarnation == 1) and (not at or unquote(name) in names()):
+                self._left[point] = min(int(count), self._left.get(point, int(count)))
 
     @property
     def armed(self) -> bool:
@@ -68,7 +74,12 @@ def link_shim_from_environment(worker: int) -> LinkShim | None:
     return LinkShim(rules, seed * 1009 + worker) if rules else None
 
 
-def from_environment(incarnation: int) -> FaultPoints | None:
+def entry_of(point: str, nth_pass: int, name: str) -> str:
+    """What a plan says to kill the workers of this name at the n-th pass of a point."""
+    return f"{point}:{nth_pass}@{quote(name, safe='')}"
+
+
+def from_environment(incarnation: int, names: Callable[[], Container[str]] = tuple) -> FaultPoints | None:
     """The plan of this process's environment; None if there is none."""
-    points = FaultPoints(os.environ.get(ENVIRONMENT, ""), incarnation)
+    points = FaultPoints(os.environ.get(ENVIRONMENT, ""), incarnation, names)
     return points if points.armed else None

@@ -145,19 +145,6 @@ _REST = (
         ActsOn.WORKERS, Carrier.WORKER, "it has room", "shared-memory-exhausted all workers for 10s",
         lasts_secs=LASTING_SECS,
     ),
-    Kind(
-        "bad-code", "clients", "a topology is submitted whose code cannot be used", ActsOn.CLUSTER, Carrier.OWNER,
-        "nothing to undo: it is refused", "bad-code every 5s, 3 times",
-    ),
-    Kind(
-        "bad-config", "clients", "a topology is submitted whose settings are out of range", ActsOn.CLUSTER,
-        Carrier.OWNER, "nothing to undo: it is refused", "bad-config at 1s",
-    ),
-    Kind(
-        "hostile-bytes", "clients", "connections with the wrong password, noise and forged frames come in",
-        ActsOn.PROCESSES, Carrier.OWNER, "they are closed", "hostile-bytes nimbus connections=20",
-        (Parameter("connections", "integer", "one after the other", 10, 1, 10_000),),
-    ),
 )  # fmt: skip
 
 CATALOGUE: dict[str, Kind] = {kind.name: kind for kind in (*_PROCESSES, *_EXECUTORS, *_LINKS, *_REST)}

@@ -15,8 +15,11 @@ from squall.scheduler.faults.catalogue import CATALOGUE
 from squall.scheduler.faults.fault import AtPoint, Fault, shown
 from squall.scheduler.faults.kind import Kind
 from squall.scheduler.faults.resolution import locate
-from squall.scheduler.faults.target import parse_target
+from squall.scheduler.faults.target import DAEMONS, AnyTarget, LinkTarget, Sort, Target, parse_target
 from squall.scheduler.faults.view import View
+
+_KEPT = (Sort.NIMBUS, Sort.SUPERVISOR)
+"""Daemons that the keeper starts again; a forking parent is its supervisor's."""
 
 
 def kind_of(fault: Fault) -> Kind:
@@ -40,18 +43,14 @@ def mistakes_of(fault: Fault, view: View | None = None, *, has_end: bool = False
         found.append(f"{kind.name} takes no probability; faults that do are {', '.join(_drawn())}")
     try:
         targets = [parse_target(target) for target in fault.targets]
+        if isinstance(fault.when, AtPoint):
+            found += _point_mistakes(kind, fault, fault.when, targets)
         if view is not None:
             locate(kind, targets, view)
+            found += _end_mistakes(kind, targets, view)
     except UsageError as error:
         found.append(str(error))
     return found
-
-
-def check(faults: Iterable[Fault], view: View | None = None, *, has_end: bool = False) -> None:
-    """UsageError that lists every mistake of all of them."""
-    mistakes = [mistake for fault in faults for mistake in mistakes_of(fault, view, has_end=has_end)]
-    if mistakes:
-        raise UsageError("; ".join(dict.fromkeys(mistakes)))
 
 
 def _drawn() -> list[str]:
@@ -75,15 +74,25 @@ def _when_mistakes(kind: Kind, fault: Fault, has_end: bool) -> Iterator[str]:
                 f"{kind.name} for {lasts_secs:g}s every {fault.every_secs:g}s is never healed; allowed: a `for` that "
                 f"is shorter than the `every`"
             )
-    if isinstance(fault.when, AtPoint):
-        yield from _point_mistakes(kind, fault, fault.when)
 
 
-def _point_mistakes(kind: Kind, fault: Fault, when: AtPoint) -> Iterator[str]:
+def _point_mistakes(kind: Kind, fault: Fault, when: AtPoint, targets: Iterable[AnyTarget]) -> Iterator[str]:
     if when.name not in POINTS:
         yield f"point {shown(when.name)} is unknown; points are {', '.join(POINTS)}"
     if not kind.takes_points:
         able = ", ".join(kind.name for kind in CATALOGUE.values() if kind.takes_points)
         yield f"{kind.name} cannot begin at a point; what can is {able}"
+    for target in targets:
+        if isinstance(target, LinkTarget) or target.which or target.sort in DAEMONS:
+            yield f"{target} comes by no point; who does is a worker, by its own name, or its component, task or node"
     if fault.every_secs is not None:
-        yield f"{kind.name} at a point takes no `every`; point {when.name} comes by again by itself"
+        yield f"{kind.name} at a point takes no `every`; it happens once"
+
+
+def _end_mistakes(kind: Kind, targets: Iterable[AnyTarget], view: View) -> Iterator[str]:
+    """Of daemons that nobody would start again."""
+    if kind.name == "torn-write" and not view.has_keeper:
+        yield "torn-write ends Nimbus: nobody would start it again; a cluster of `squall up` has a keeper that does"
+    for target in targets:
+        if kind.name == "kill" and not view.has_keeper and isinstance(target, Target) and target.sort in _KEPT:
+            yield f"kill {target}: nobody would start it again; a cluster of `squall up` has a keeper that does"

@@ -77,17 +77,17 @@ class Where(NamedTuple):
 class Draft:
     """What was read, with its mistakes."""
 
-    faults: list[tuple[Where, Fault]] = field(default_factory=list)
-    mistakes: list[tuple[Where, str]] = field(default_factory=list)
+    found: list[tuple[Where, Fault | str]] = field(default_factory=list)
+    """Faults and mistakes, as they stand there."""
     seed: int = DEFAULT_SEED
     for_secs: float | None = None
 
     def add_line(self, line: str, source: str) -> None:
         """A fault of the command line."""
         try:
-            self.faults.append((Where(source), parse(line)))
+            self.found.append((Where(source), parse(line)))
         except UsageError as error:
-            self.mistakes.append((Where(source), str(error)))
+            self.found.append((Where(source), str(error)))
 
     def add_file(self, path: Path) -> None:
         """All faults of a file."""
@@ -95,18 +95,19 @@ class Draft:
             self._add_nodes(read_nodes(read_bytes(path)), str(path))
         except UsageError as error:
             line = error.line if isinstance(error, PlanError) else 0
-            self.mistakes.append((Where(str(path), line), str(error)))
+            self.found.append((Where(str(path), line), str(error)))
 
     def checked(self, view: View | None = None, for_secs: float | None = None) -> Plan:
         """The plan. `for_secs`: when what it is for ends. PlanMistakes names all that is wrong."""
         ends_secs = self.for_secs if for_secs is None else min(for_secs, self.for_secs or for_secs)
-        for where, fault in self.faults:
-            found = mistakes_of(fault, view, has_end=ends_secs is not None)
-            self.mistakes += [(where, mistake) for mistake in found]
-        if self.mistakes:
-            self.mistakes.sort(key=lambda mistake: mistake[0].line)
-            raise PlanMistakes(f"{where}: {text}" for where, text in self.mistakes)
-        return Plan(tuple(fault for _, fault in self.faults), self.seed, ends_secs)
+        mistakes: list[tuple[Where, str]] = []
+        for where, found in self.found:
+            several = mistakes_of(found, view, has_end=ends_secs is not None) if isinstance(found, Fault) else [found]
+            mistakes += [(where, mistake) for mistake in several]
+        if mistakes:
+            mistakes.sort(key=lambda mistake: mistake[0].line)
+            raise PlanMistakes(f"{where}: {text}" for where, text in mistakes)
+        return Plan(tuple(fault for _, fault in self.found if isinstance(fault, Fault)), self.seed, ends_secs)
 
     def _add_nodes(self, node: Node | None, path: str) -> None:
         if not isinstance(node, Mapping):
@@ -143,10 +144,10 @@ class Draft:
         except UsageError as error:
             self._note(path, [(node.line, str(error))])
         else:
-            self.faults.append((Where(path, line), fault))
+            self.found.append((Where(path, line), fault))
 
     def _note(self, path: str, mistakes: Iterable[tuple[int, str]]) -> None:
-        self.mistakes += [(Where(path, line), mistake) for line, mistake in mistakes]
+        self.found += [(Where(path, line), mistake) for line, mistake in mistakes]
 
 
 def _unknown(node: Mapping, known: tuple[str, ...]) -> Iterator[tuple[int, str]]:

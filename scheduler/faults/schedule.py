@@ -113,6 +113,10 @@ class Schedule:
         """Nothing begins any more, and nothing is in force."""
         return self._healed or (not self._in_force and all(course.is_over for course in self._courses))
 
+    def not_begun(self) -> list[tuple[int, Fault]]:
+        """With their numbers, those that never began, for want of their time, their acks or their point."""
+        return [(number, course.fault) for number, course in enumerate(self._courses) if not course.begun]
+
     def turn(self, now_secs: float, acked: int, view: View) -> list[Instruction]:
         """What is to be done, in this order."""
         found: list[Instruction] = list(self._ends(now_secs))

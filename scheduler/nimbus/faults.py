@@ -198,7 +198,7 @@ class NimbusFaults:
         workers = self._workers_living([each.name for each in processes if each.sort is Sort.WORKER])
         if kind.carrier is Carrier.WORKER:
             # One that does something to itself ends by it, or looks at the file first.
-            ends_secs = max(begun.ends_secs, begun.began_secs + ON_ITSELF_SECS)
+            ends_secs = begun.began_secs + ON_ITSELF_SECS if kind.lasts_secs is None else begun.ends_secs
             return [replace(begun, victims=workers, ends_secs=ends_secs)]
         by_carrier: dict[str, list[Victim]] = {}
         for victim in workers:

@@ -55,6 +55,7 @@ from squall.scheduler.worker.executor_watch import ExecutorWatch
 from squall.scheduler.worker.faults import WorkerFaults
 from squall.scheduler.worker.files import WorkerFiles
 from squall.scheduler.worker.lease import Lease
+from squall.scheduler.worker.names import names_of
 from squall.scheduler.worker.no_debugger import refuse_breakpoints
 from squall.scheduler.worker.step_aside import StepAside
 from squall.scheduler.worker.trial_permit import BoardTrialPermit
@@ -84,8 +85,10 @@ class Worker:
         self._name = f"{boot.node}:{boot.port}"
         self._run_dir = RunDir(boot.run_dir)
         self._config = Config(**boot.topology.conf)
-        self._faults = from_environment(boot.incarnation)
         self._plan = plan_of(boot.assignment)
+        self._faults = from_environment(
+            boot.incarnation, lambda: names_of(boot.node, boot.port, boot.slot_index, self._plan)
+        )
         self._peers = Peers(self._plan.n_workers, boot.slot_index)
         self._board = Board.attach(str(self._run_dir.board(boot.topology.id, boot.assignment.version)))
         self._lease = Lease(self._board, boot.slot_index, boot.incarnation)

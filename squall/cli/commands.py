@@ -21,6 +21,7 @@ from squall.cli.config import config_command
 from squall.cli.daemons import nimbus_command, supervisor_command
 from squall.cli.dead_letters import dead_letters
 from squall.cli.down import down_command
+from squall.cli.faults import faults_command
 from squall.cli.inject import heal_command, inject_command
 from squall.cli.kill import kill_command
 from squall.cli.logs import logs_command
@@ -54,7 +55,7 @@ STANDING = (
     activate_command, deactivate_command, rebalance_command, reset_command, kill_command,
     logs_command, repair_command, inject_command, heal_command,
 )
-for command in (run_command, chaos_command, *STANDING, dead_letters, config_command, prepare, verify):
+for command in (run_command, chaos_command, *STANDING, faults_command, dead_letters, config_command, prepare, verify):
     cli.add_command(command)
 
 

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 import click
 
+from squall.cli.fault_options import read_faults
 from squall.cli.interrupts import Interrupts
 from squall.cli.loader import load_topology
 from squall.cli.output import note, reserve_stdout, say_json
@@ -23,10 +26,12 @@ from squall.engine.foreign.plain_text import plain
 from squall.engine.report.run_report import RunReport
 from squall.scheduler.client.job import Job
 from squall.scheduler.client.log_tail import log_line
+from squall.scheduler.cluster.fault_driver import FaultDriver, points_text, view_before
 from squall.scheduler.cluster.local_cluster import LocalCluster
 from squall.scheduler.cluster.size import check_workers, this_machine
 from squall.scheduler.common.blob import copy_component
 from squall.scheduler.common.duration import parse_duration_secs
+from squall.scheduler.common.fault_points import ENVIRONMENT
 from squall.scheduler.nimbus.submission import check_topology_name
 
 EXIT_OK, EXIT_FAILURE, EXIT_DEAD_LETTERS, EXIT_UNPROCESSED = 0, 1, 3, 4
@@ -42,14 +47,16 @@ EXIT_OK, EXIT_FAILURE, EXIT_DEAD_LETTERS, EXIT_UNPROCESSED = 0, 1, 3, 4
 @click.option("--drain-secs", type=float, default=30.0, show_default=True, help="Longest wait for pending messages.")
 @click.option("--interval", type=float, default=1.0, show_default=True, help="Seconds between progress reports.")
 @click.option("--dir", "directory", type=click.Path(), help="Run directory to use and keep (default: temporary).")
+@click.option("--fault", "faults", multiple=True, metavar="LINE", help="Break something; see squall faults.")
+@click.option("--faults", "fault_plan", metavar="PLAN.yaml", help="Break what this plan says; see docs/faults.md.")
 @click.option("--local", is_flag=True, help="Everything in this one process, deterministic: for a debugger.")
 @click.option("--quiet", is_flag=True, help="No progress.")
 @click.option("--json", "as_json", is_flag=True, help="The report as one JSON document on stdout; prints go to stderr.")
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED, metavar="[-- ARGS]")
 def run_command(
     target: str, workers: int | None, nodes: int, name: str | None, settings: tuple[str, ...], duration: str | None,
-    drain_secs: float, interval: float, directory: str | None, local: bool, quiet: bool, as_json: bool,
-    arguments: tuple[str, ...],
+    drain_secs: float, interval: float, directory: str | None, faults: tuple[str, ...], fault_plan: str | None,
+    local: bool, quiet: bool, as_json: bool, arguments: tuple[str, ...],
 ) -> None:
     """Run the topology in FILE until its spouts are exhausted and everything is acked.
 
@@ -67,6 +74,8 @@ def run_command(
     config = Config(**given)
     if nodes < 1:
         raise UsageError(f"--nodes is {nodes}; allowed: an integer from 1 up")
+    if local and (faults or fault_plan):
+        raise UsageError("--fault and --faults break processes and links; with --local there are none")
     if not local:
         check_workers(config.workers, nodes, this_machine())
     for_secs = parse_duration_secs(duration) if duration is not None else None
@@ -77,11 +86,19 @@ def run_command(
         if local:
             report = _run_local(topology, config, name, for_secs, drain_secs, interrupts)
         else:
-            with LocalCluster(nodes, -(-config.workers // nodes), directory) as cluster:
+            slots = -(-config.workers // nodes)
+            names = [f"node-{number}" for number in range(1, nodes + 1)]
+            plan = read_faults(faults, fault_plan, view_before(name, topology, names, slots), for_secs)
+            if plan is not None and (points := points_text(plan)):
+                # The daemons that are started next inherit it, and their workers.
+                os.environ[ENVIRONMENT] = points
+            with LocalCluster(nodes, slots, directory) as cluster:
                 progress = Progress(name, interval, quiet or as_json)
                 try:
-                    job = cluster.submit(name, topology, config, module)
-                    report = _follow(cluster, job, progress, interrupts, for_secs, drain_secs)
+                    # With a plan the driver activates it, so that what begins at once does so before the first tuple.
+                    job = cluster.submit(name, topology, config, module, active=plan is None)
+                    driver = FaultDriver(plan, cluster.client, job, names, _fault_line(progress)) if plan else None
+                    report = _follow(cluster, job, progress, interrupts, for_secs, drain_secs, driver)
                 finally:
                     progress.close()
     for error in report.close_errors:
@@ -115,7 +132,7 @@ def _run_local(
 
 def _follow(
     cluster: LocalCluster, job: Job, progress: Progress, interrupts: Interrupts, for_secs: float | None,
-    drain_secs: float,
+    drain_secs: float, driver: FaultDriver | None,
 ) -> RunReport:
     """Show progress until drained, interrupted or out of time; then drain and remove the topology."""
     deadline = None if for_secs is None else time.monotonic() + for_secs
@@ -129,6 +146,8 @@ def _follow(
 
     def stop_waiting() -> bool:
         turn()
+        if driver is not None:
+            driver.turn()
         return bool(interrupts.count) or (deadline is not None and time.monotonic() >= deadline)
 
     def stop_draining() -> bool:
@@ -136,6 +155,8 @@ def _follow(
         return interrupts.count > 1
 
     drained = job.wait_until_drained(on_wait=stop_waiting).drained
+    if driver is not None:
+        driver.end()
     if interrupts.count:
         progress.print(f"draining for up to {drain_secs:g} s; interrupt again to stop at once")
     job.drain(drain_secs if interrupts.count < 2 else 0.0, on_wait=stop_draining)
@@ -148,6 +169,10 @@ def _follow(
     report = job.stats()
     # Seen once is enough: a worker that takes one more turn before it is stopped does not make it untrue.
     return dataclasses.replace(report, drained=report.drained or drained)
+
+
+def _fault_line(progress: Progress) -> Callable[[str], None]:
+    return lambda text: progress.print(f"fault: {plain(text)}")
 
 
 def _unfinished_text(report: RunReport) -> str:

@@ -79,7 +79,7 @@ def test_what_a_plan_may_hold(tmp_path: Path) -> None:
     draft = Draft()
     draft.add_file(path)
     assert draft.checked(VIEW) == Plan(FAULTS, 7, 60)
-    assert str(draft.faults[2][0]) == f"{path}:7"
+    assert str(draft.found[2][0]) == f"{path}:7"
 
 
 def test_lines_of_the_command_line_join_it(tmp_path: Path) -> None:
@@ -94,7 +94,7 @@ def test_lines_of_the_command_line_join_it(tmp_path: Path) -> None:
     with pytest.raises(PlanMistakes) as caught:
         draft.checked(VIEW, 5)
     assert [mistake[:30] for mistake in caught.value.mistakes] == [
-        "--fault 3: 'kill at' is not un", "--fault 2: fault 'kil' is unkn",
+        "--fault 2: fault 'kil' is unkn", "--fault 3: 'kill at' is not un",
     ]  # fmt: skip
 
 

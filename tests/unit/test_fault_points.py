@@ -7,10 +7,16 @@ import signal
 
 import pytest
 
+from squall.engine.api.plan import ExecutorPlan, Plan
 from squall.engine.errors import UsageError
-from squall.scheduler.common.fault_points import ENVIRONMENT, POINTS, FaultPoints, from_environment
+from squall.scheduler.common.fault_points import ENVIRONMENT, POINTS, FaultPoints, entry_of, from_environment
+from squall.scheduler.worker.names import names_of
 
 DEADLINE_SECS = 40.0
+PLAN_OF_TWO = Plan(
+    [[ExecutorPlan("count", 3, 3), ExecutorPlan("my bolt@,", 1, 1)], [ExecutorPlan("count", 4, 5)]],
+    ["node-1:6700", "node-1:6701"],
+)
 
 
 def passes_survived(plan: str, incarnation: int, *points: str) -> tuple[int, int | None]:
@@ -89,6 +95,22 @@ def test_entry_that_is_not_understood_is_quoted(entry: str) -> None:
         "worker.open, worker.ready, worker.receive, worker.acks, worker.step, worker.send, worker.credit, "
         "worker.publish, worker.stop"
     )
+
+
+def test_point_is_for_workers_of_a_name() -> None:
+    plan = PLAN_OF_TWO
+    here, there = (names_of("node-1", 6700 + slot, slot, plan) for slot in (0, 1))
+    assert here == {"node-1", "node-1:6700", "count", "count[0]", "my bolt@,", "my bolt@,[0]"}
+    assert there == {"node-1", "node-1:6701", "count", "count[1]", "count[2]"}
+    for name in here | there:
+        entry = entry_of("worker.send", 2, name)
+        for names in (here, there):
+            assert FaultPoints(f"{entry},{entry_of('worker.step', 1, 'x')}", 1, lambda names=names: names).armed == (
+                name in names
+            )
+    assert not FaultPoints(entry_of("worker.send", 2, "count"), 2, lambda: here).armed
+    both = f"{entry_of('worker.send', 3, 'count')},{entry_of('worker.send', 2, 'node-1')}"
+    assert FaultPoints(both, 1, lambda: here)._left == {"worker.send": 2}
 
 
 def test_wrong_plan_is_refused_in_every_incarnation() -> None:

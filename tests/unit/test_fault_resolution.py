@@ -131,7 +131,6 @@ def test_who_is_drawn_is_among_those_meant_and_by_seed(targets: str, among: set[
         ("drop", f"{A} -> {A}", "is the way from a worker to itself, which is no link"),
         ("drop", "x -> y", "component 'y'"),
         ("fork-refused", "count", "fork-refused takes no component count; it takes a node, or its forking parent"),
-        ("store-full", "nimbus", "store-full takes no target"),
         ("kill", "random worker of x", "component 'x'"),
         ("kill", "random worker of count[7]", "there is no task count[7]"),
         ("kill", "hello/count", "component 'hello/count'"),

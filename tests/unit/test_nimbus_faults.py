@@ -192,7 +192,7 @@ def test_an_entry_from_before_a_restart_of_the_machine_is_not_in_force(run_dir: 
         ({"kind": "kill", "targets": ["numbers"], "when": {"after_secs": 3}}, "for later and again there are"),
         ({"kind": "kill", "targets": ["numbers"], "for_secs": 3}, "for"),
         ({"kind": "stop", "targets": ["numbers"], "probability": 0.5}, "probability"),
-        ({"kind": "bad-code"}, "cannot be injected into a cluster that runs"),
+        ({"kind": "bad-code"}, "is unknown"),
         ({"nokind": 1}, "no kind"),
     ],
 )

@@ -1,0 +1,32 @@
+"""`--fault` and `--faults`: what is to be broken in a run, checked before anything is started."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import click
+
+from squall.cli.output import note
+from squall.engine.foreign.plain_text import plain
+from squall.scheduler.faults.plan import Draft, Plan, PlanMistakes
+from squall.scheduler.faults.view import View
+
+EXIT_USAGE = 2
+
+
+def read_faults(lines: Sequence[str], path: str | None, view: View, for_secs: float | None) -> Plan | None:
+    """The plan of a run; None: nothing is to be broken. Says every mistake on a line of its own, and exits."""
+    if not lines and path is None:
+        return None
+    draft = Draft()
+    if path is not None:
+        draft.add_file(Path(path))
+    for number, line in enumerate(lines, 1):
+        draft.add_line(line, "--fault" if len(lines) == 1 else f"--fault {number}")
+    try:
+        return draft.checked(view, for_secs)
+    except PlanMistakes as error:
+        for mistake in error.mistakes:
+            note(f"squall: {plain(mistake)}")
+        raise click.exceptions.Exit(EXIT_USAGE) from None

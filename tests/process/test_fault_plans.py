@@ -1,0 +1,136 @@
+"""Faults that `squall run` is told to inject: the commands of docs/faults.md, what they do, and what is refused."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from tests.process.cli import ROOT, squall
+
+pytest.importorskip("yaml", reason="the environment is older than the dependency")
+
+PAGE = (ROOT / "docs" / "faults.md").read_text().partition("## Fault plans\n")[2].partition("\n## ")[0]
+COMMANDS = re.search(r"^```\n(.*?)^```$", PAGE, re.DOTALL | re.MULTILINE)
+PLAN = re.search(r"^```yaml\n(.*?)^```$", PAGE, re.DOTALL | re.MULTILINE)
+assert COMMANDS is not None
+assert PLAN is not None
+RUNS = [line for line in COMMANDS[1].splitlines() if line.startswith("squall run ")]
+
+
+@pytest.fixture
+def plan(tmp_path: Path) -> Path:
+    path = tmp_path / "plan.yaml"
+    path.write_text(PLAN[1])
+    return path
+
+
+def test_every_command_of_the_page(plan: Path) -> None:
+    assert len(RUNS) == len(COMMANDS[1].splitlines()) - 1 == 2
+    for line in RUNS:
+        _, *arguments = shlex.split(line.replace("plan.yaml", str(plan)))
+        done = squall(arguments[0], "--json", *arguments[1:])
+        assert done.returncode == 0, (line, done.stderr)
+        report = json.loads(done.stdout)
+        assert report["pending"] == 0
+        assert report["drained"]
+        begun = [said.partition(" s: ")[2] for said in done.stderr.splitlines() if said.startswith("fault: ")]
+        assert [said for said in begun if said.startswith("kill worker count[0]")], done.stderr
+        assert [restart["reason"] for restart in report["restarts"]] == ["killed by SIGKILL"], done.stderr
+
+
+def test_point_kills_who_comes_by() -> None:
+    done = squall(
+        "run", "examples/word_count.py", "--workers", "2", "--json", "--fault", "kill count[1] at point worker.step 2",
+        "--", "README.md",
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    restarts = json.loads(done.stdout)["restarts"]
+    assert [(restart["slot"], restart["reason"]) for restart in restarts] == [("node-1:6701", "killed by SIGKILL")]
+
+
+UNTIL_THE_CLOCK_JUMPS = """
+import time
+from squall import Bolt, Spout, TopologyBuilder
+
+class Asks(Spout):
+    outputs = ("n",)
+    def open(self, conf, context, collector):
+        self.collector, self.n, self.exhausted = collector, 0, False
+    def next_tuple(self):
+        self.exhausted = self.exhausted or time.time() < 1e9
+        if not self.exhausted:
+            self.n += 1
+            self.collector.emit((self.n,), self.n)
+
+class Takes(Bolt):
+    def prepare(self, conf, context, collector):
+        self.collector = collector
+    def execute(self, tup):
+        self.collector.ack(tup)
+
+builder = TopologyBuilder()
+builder.set_spout("asks", Asks())
+builder.set_bolt("takes", Takes()).shuffle_grouping("asks")
+topology = builder.build()
+"""
+
+
+def test_clock_jumps_and_no_deadline_of_ours_with_it(tmp_path: Path) -> None:
+    path = tmp_path / "clock.py"
+    path.write_text(UNTIL_THE_CLOCK_JUMPS)
+    line = "clock-jump all workers secs=-1000000000 for 60s"
+    done = squall("run", path, "--workers", "2", "--json", "--for", "20s", "--fault", line)
+    assert done.returncode == 0, done.stderr
+    report = json.loads(done.stdout)
+    assert (report["failed"], report["restarts"], report["drained"]) == (0, [], True)
+    assert report["duration_secs"] < 20
+
+
+def test_every_mistake_is_named_and_nothing_is_started(plan: Path) -> None:
+    plan.write_text("faults:\n  - kil count\n  - kill cuont\n  - stop count for 3 weeks\n  - kill count every 1s\n")
+    with tempfile.TemporaryDirectory() as there:
+        done = squall(
+            "run", "examples/word_count.py", "--faults", plan, "--fault", "kill node-2:6700", "--fault", "kill nimbus",
+            "--dir", f"{there}/run", "--", "README.md",
+        )  # fmt: skip
+        assert not Path(there, "run").exists()
+    assert done.returncode == 2
+    assert done.stdout == ""
+    said = done.stderr.splitlines()
+    expected = [
+        "squall: --fault 1: there is no worker, node or component 'node-2:6700'",
+        "squall: --fault 2: kill nimbus: nobody would start it again",
+        f"squall: {plan}:2: fault 'kil' is unknown; did you mean kill?",
+        f"squall: {plan}:3: there is no worker, node or component 'cuont'; components are",
+        f"squall: {plan}:4: 'stop count for 3 weeks' is not understood",
+        f"squall: {plan}:5: kill every 1s never ends",
+    ]
+    assert len(said) == len(expected)
+    assert all(any(line.startswith(one) for line in said) for one in expected), said
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--faults", "no-such.yaml"], "squall: no-such.yaml: cannot read it: No such file or directory"),
+        (["--local", "--fault", "kill count"], "squall: --fault and --faults break processes and links"),
+    ],
+)
+def test_wrong_use(arguments: list[str], message: str) -> None:
+    done = squall("run", "examples/names.py", *arguments)
+    assert done.returncode == 2
+    assert done.stderr.startswith(message)
+    assert len(done.stderr.splitlines()) == 1
+
+
+def test_list_as_a_document() -> None:
+    done = squall("faults", "--json")
+    assert done.returncode == 0
+    kinds = {kind["name"]: kind for kind in json.loads(done.stdout)["faults"]}
+    assert kinds["stop"]["lasts_secs"] == 3
+    assert {"kill", "partition", "poison", "exception"} <= kinds.keys()

@@ -1,0 +1,73 @@
+"""What docs/faults.md says of faults is what there is: the catalogue, and a plan that can be read.
+
+`python -m tests.unit.test_fault_docs` writes the catalogue into the page.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from squall.cli.faults import parameter_text
+from squall.scheduler.faults.catalogue import CATALOGUE
+from squall.scheduler.faults.kind import Kind
+from squall.scheduler.faults.plan import Draft
+from squall.scheduler.faults.sentence import parse
+from squall.scheduler.faults.view import Place, View
+
+PAGE = Path(__file__).parents[2] / "docs" / "faults.md"
+BEGIN = "<!-- The catalogue, written by `python -m tests.unit.test_fault_docs`. -->\n"
+END = "<!-- The catalogue ends here. -->\n"
+
+
+def catalogue() -> str:
+    """Tables of every kind, a group each."""
+    groups: dict[str, list[Kind]] = {}
+    for kind in CATALOGUE.values():
+        groups.setdefault(kind.group, []).append(kind)
+    parts = []
+    for group, kinds in groups.items():
+        rows = [
+            f"| **{group}** | what it does | example, parameters | lasts, unless `for` says otherwise; then |",
+            "| --- | --- | --- | --- |",
+            *(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells(kind))} |" for kind in kinds),
+        ]
+        takes = dict.fromkeys(kind.targets for kind in kinds)
+        parts.append("\n".join([*rows, "", f"Takes: {'; or '.join(takes)}.", ""]))
+    return "\n" + "\n".join(parts) + "\n"
+
+
+def cells(kind: Kind) -> Iterator[str]:
+    yield f"`{kind.name}`"
+    yield f"{kind.meaning}{' (takes a probability)' if kind.is_drawn else ''}"
+    yield "<br>".join([f"`{kind.example}`", *(f"`{parameter_text(each)}`" for each in kind.parameters)])
+    yield f"{'over at once' if kind.lasts_secs is None else f'{kind.lasts_secs:g} s'}; {kind.undo}"
+
+
+def test_the_page_lists_the_catalogue() -> None:
+    shown = PAGE.read_text().partition(BEGIN)[2].partition(END)[0]
+    assert shown == catalogue(), "write it anew: python -m tests.unit.test_fault_docs"
+
+
+def test_the_plan_of_the_page_can_be_carried_out(tmp_path: Path) -> None:
+    pytest.importorskip("yaml", reason="the environment is older than the dependency")
+    (text,) = re.findall(r"^```yaml\n(.*?)^```$", PAGE.read_text(), re.DOTALL | re.MULTILINE)
+    (tmp_path / "plan.yaml").write_text(text)
+    draft = Draft()
+    draft.add_file(tmp_path / "plan.yaml")
+    components = {id_: (Place("words", id_, 1),) for id_ in ("lines", "split", "count", "sink")}
+    assert len(draft.checked(View(("node-1", "node-2"), (), {"words": components})).faults) == 4
+
+
+def test_the_lines_of_the_page_are_lines() -> None:
+    lines = re.findall(r'--fault "([^"]+)"', PAGE.read_text())
+    assert len(lines) >= 2
+    assert all(parse(line).kind in CATALOGUE for line in lines)
+
+
+if __name__ == "__main__":
+    page = PAGE.read_text()
+    PAGE.write_text(page.partition(BEGIN)[0] + BEGIN + catalogue() + END + page.partition(END)[2])
