@@ -35,7 +35,7 @@ from squall.engine.foreign.text import message_of, repr_of
 
 
 class Declarer:
-    """What `set_spout` returns: settings of one component."""
+    """Declares one spout's settings; returned by `set_spout`."""
 
     def __init__(self, id_: Any, component: Any, parallelism: Any, tasks: Any) -> None:
         self._id = id_
@@ -46,13 +46,13 @@ class Declarer:
         self._subscriptions: list[Subscription] = []
 
     def set_config(self, **settings: Any) -> Any:
-        """Override settings for this component: those of `config.COMPONENT_SETTINGS`."""
+        """Override settings for this component; `config.COMPONENT_SETTINGS` lists the allowed ones."""
         self._config.update(settings)
         return self
 
 
 class BoltDeclarer(Declarer):
-    """What `set_bolt` returns: the bolt's inputs. Each call adds one subscription and returns the declarer."""
+    """Declares one bolt's inputs; returned by `set_bolt`. Each call adds one subscription and returns the declarer."""
 
     def _add(self, source: str, stream: str, grouping: str, fields: tuple[str, ...] = (),
              custom: CustomGrouping | None = None) -> BoltDeclarer:
@@ -60,39 +60,39 @@ class BoltDeclarer(Declarer):
         return self
 
     def shuffle_grouping(self, component: str, stream: str = DEFAULT_STREAM) -> BoltDeclarer:
-        """Evenly over the tasks, in turn."""
+        """Spread tuples evenly over the tasks, in turn."""
         return self._add(component, stream, SHUFFLE)
 
     def local_or_shuffle_grouping(self, component: str, stream: str = DEFAULT_STREAM) -> BoltDeclarer:
-        """Over the tasks in the sender's worker, if it has any; else as shuffle."""
+        """Shuffle over the tasks in the sender's worker if it has any, else over all tasks."""
         return self._add(component, stream, LOCAL_OR_SHUFFLE)
 
     def fields_grouping(self, component: str, *fields: str, stream: str = DEFAULT_STREAM) -> BoltDeclarer:
-        """Equal values of `fields` go to the same task, in every process and after every restart."""
+        """Send equal values of `fields` to the same task, from every process and after every restart."""
         return self._add(component, stream, FIELDS, fields)
 
     def partial_key_grouping(self, component: str, *fields: str, stream: str = DEFAULT_STREAM) -> BoltDeclarer:
-        """Each key has two tasks; a tuple goes to the one this sender has sent fewer tuples to."""
+        """Give each key two tasks; a tuple goes to the one to which this sender has sent fewer tuples."""
         return self._add(component, stream, PARTIAL_KEY, fields)
 
     def all_grouping(self, component: str, stream: str = DEFAULT_STREAM) -> BoltDeclarer:
-        """Every task receives every tuple."""
+        """Send every tuple to every task."""
         return self._add(component, stream, ALL)
 
     def global_grouping(self, component: str, stream: str = DEFAULT_STREAM) -> BoltDeclarer:
-        """Everything goes to the task with the lowest id."""
+        """Send every tuple to the task with the lowest id."""
         return self._add(component, stream, GLOBAL)
 
     def none_grouping(self, component: str, stream: str = DEFAULT_STREAM) -> BoltDeclarer:
-        """Any task; a random one for each tuple."""
+        """Send each tuple to a random task: for bolts to which the choice does not matter."""
         return self._add(component, stream, NONE)
 
     def direct_grouping(self, component: str, stream: str = DEFAULT_STREAM) -> BoltDeclarer:
-        """The sender names the task with `emit_direct`; the stream must be declared direct."""
+        """Let the sender name the task with `emit_direct`; the stream must be declared direct."""
         return self._add(component, stream, DIRECT)
 
     def custom_grouping(self, component: str, grouping: CustomGrouping, stream: str = DEFAULT_STREAM) -> BoltDeclarer:
-        """A `CustomGrouping` of the user's own chooses the tasks."""
+        """Let a `CustomGrouping` of the user's choose the tasks."""
         return self._add(component, stream, CUSTOM, (), grouping)
 
 
@@ -117,7 +117,7 @@ class TopologyBuilder:
         return declarer
 
     def build(self) -> Topology:
-        """The topology. Raises TopologyError with every mistake found."""
+        """Check all components and make the topology. Raises TopologyError with every mistake found."""
         mistakes: list[str] = []
         specs: dict[str, ComponentSpec] = {}
         for declarer in self._declared:
@@ -159,7 +159,7 @@ def _check_component(declarer: Declarer, mistakes: list[str]) -> ComponentSpec:
     if isinstance(component, Component):
         try:
             outputs = parse_outputs(component.outputs)
-        except Exception as error:  # a property's own, too
+        except Exception as error:  # `outputs` may be a property and raise anything
             mistakes.append(f"component {id_!r} declares bad outputs: {message_of(error)}")
     mistakes.extend(
         f"component {id_!r} declares a stream {name!r}; names that begin with {SYSTEM_PREFIX!r} are the system's"
@@ -180,7 +180,7 @@ def _check_id(id_: Any, mistakes: list[str]) -> None:
 
 
 def _check_methods(who: str, found: Any, methods: Iterable[str], mistakes: list[str]) -> None:
-    """Methods that would do nothing when they are called."""
+    """Refuse methods that would do nothing when called: coroutines and generators."""
     for method in methods:
         kind = deferred_kind(getattr(found, method, None))
         if kind is not None:
@@ -189,7 +189,7 @@ def _check_methods(who: str, found: Any, methods: Iterable[str], mistakes: list[
                 "a plain def (and blocking = True for what waits in it)"
             )
     if isinstance(found, ReplayingSpout):
-        # `read` is a generator by rights.
+        # `read` is meant to be a generator.
         kinds = {"start": deferred_kind(found.start), "read": deferred_kind(found.read)}
         mistakes.extend(
             f"{who} ({type(found).__name__}) defines {method} as {kind}; allowed is a plain def, for read with yield"
@@ -199,7 +199,7 @@ def _check_methods(who: str, found: Any, methods: Iterable[str], mistakes: list[
 
 
 def _check_call(who: str, found: Any, method: str, arguments: int, mistakes: list[str]) -> None:
-    """The method that every tuple needs."""
+    """Check the signature of the method that handles every tuple."""
     if mistake := call_mistake(getattr(found, method, None), arguments):
         mistakes.append(f"{who} ({type(found).__name__}) defines {method} {mistake}")
 

@@ -1,7 +1,7 @@
-"""What components emit, ack and fail through: the collectors, as users know them.
+"""The collectors, as users see them: components emit, ack and fail tuples through these.
 
-Wrong use is a `ComponentError` at once, naming component, stream and fields. A collector belongs to one task and is
-used by that task's thread. Those that the engine hands out are in `engine.flow.collectors`.
+Wrong use raises a `ComponentError` at once, naming component, stream and fields. A collector belongs to one task. The
+engine's implementations are in `engine.flow.collectors`. Thread: the task's.
 """
 
 from __future__ import annotations
@@ -14,67 +14,67 @@ from squall.engine.api.tuple import Anchors, Tuple
 
 @runtime_checkable
 class SpoutCollector(Protocol):
-    """For spouts."""
+    """Emits a spout's tuples."""
 
     def emit(self, values: Any, message_id: Any = None, stream: str = DEFAULT_STREAM) -> list[int]:
         """Emit one tuple; with a message id, its tree is tracked and answered by `ack` or `fail`.
 
-        Returns the ids of the tasks it goes to; none where it waits because workers died over this message before.
+        Returns the ids of the receiving tasks; none if the message waits in quarantine.
         """
 
     def emit_direct(
         self, task: int, values: Any, message_id: Any = None, stream: str = DEFAULT_STREAM
     ) -> list[int]:
-        """Emit to the one task the caller names, on a stream declared direct."""
+        """Emit to one task, named by the caller, on a stream declared direct."""
 
     def report_error(self, error: BaseException) -> None:
-        """Tell the operator; nothing else happens."""
+        """Show an error to the operator; nothing else happens."""
 
     @property
     def pending_count(self) -> int:
-        """Trees of this task that are not answered yet."""
+        """Number of this task's trees that are not acked or failed yet."""
 
 
 @runtime_checkable
 class BoltCollector(Protocol):
-    """For bolts that ack themselves."""
+    """Emits a bolt's tuples, and acks or fails its input."""
 
     def emit(self, values: Any, anchors: Anchors = (), stream: str = DEFAULT_STREAM) -> list[int]:
-        """Emit one tuple. `anchors` is one input tuple or several; without any it is not tracked.
+        """Emit one tuple. `anchors` is one input tuple or several; without anchors it is not tracked.
 
-        Returns the ids of the tasks it goes to.
+        Returns the ids of the receiving tasks.
         """
 
     def emit_direct(
         self, task: int, values: Any, anchors: Anchors = (), stream: str = DEFAULT_STREAM
     ) -> list[int]:
-        """Emit to the one task the caller names, on a stream declared direct."""
+        """Emit to one task, named by the caller, on a stream declared direct."""
 
     def ack(self, tup: Tuple) -> None:
-        """This tuple is processed; everything emitted with it as an anchor is now on its own."""
+        """Mark a tuple as processed; tuples anchored to it must now be acked on their own."""
 
     def fail(self, tup: Tuple) -> None:
-        """Fail every tree this tuple belongs to, at once."""
+        """Fail every tree to which this tuple belongs, at once."""
 
     def reset_timeout(self, tup: Tuple) -> None:
-        """Start the message timeout of this tuple's trees afresh."""
+        """Restart the message timeout of this tuple's trees."""
 
     def report_error(self, error: BaseException) -> None:
-        """Tell the operator; nothing else happens."""
+        """Show an error to the operator; nothing else happens."""
 
 
 @runtime_checkable
 class BasicCollector(Protocol):
-    """For basic bolts: anchors every emit to the tuple at hand."""
+    """Emits a basic bolt's tuples, each anchored to the input tuple."""
 
     def emit(self, values: Any, stream: str = DEFAULT_STREAM) -> list[int]:
-        """Emit one tuple; the ids of the tasks it goes to."""
+        """Emit one tuple. Returns the ids of the receiving tasks."""
 
     def emit_direct(self, task: int, values: Any, stream: str = DEFAULT_STREAM) -> list[int]:
-        """Emit to the one task the caller names, on a stream declared direct."""
+        """Emit to one task, named by the caller, on a stream declared direct."""
 
     def reset_timeout(self, tup: Tuple) -> None:
-        """Start the message timeout of this tuple's trees afresh."""
+        """Restart the message timeout of this tuple's trees."""
 
     def report_error(self, error: BaseException) -> None:
-        """Tell the operator; nothing else happens."""
+        """Show an error to the operator; nothing else happens."""

@@ -1,7 +1,8 @@
-"""What users write: spouts and bolts.
+"""The base classes of users' components: spouts, bolts and custom groupings.
 
-Every method of a task is called by one thread, one call at a time: the worker's loop, or the task's own thread when the
-component says `blocking = True`.
+Guarantees: one thread calls all methods of a task, one call at a time.
+
+Thread: the worker's loop; the executor's own if the component has `blocking = True`.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class Component:
-    """What spouts and bolts have in common."""
+    """The common base of spouts and bolts."""
 
     outputs: Outputs = ()
     """Field names of the default stream, or a dict of stream name -> field names or `Stream`."""
@@ -29,60 +30,59 @@ class Spout(Component):
     """A source of tuples."""
 
     exhausted: bool = False
-    """True = a finite source has nothing more to emit, now or later on its own account. Failed records may still be
-    replayed: while a spout holds some back for later it must say False. May be a property."""
+    """True: a finite source has no new tuples to emit, now or later. Failed messages may still be replayed: while the
+    spout holds one back for a retry, this must be False. May be a property."""
 
     blocking: bool = False
-    """True: this spout's executors get a thread of their own, and `next_tuple` may wait for as long as it likes.
-    Answers, `activate` and `deactivate` are told between two calls of it."""
+    """True: each of this spout's executors gets its own thread, and `next_tuple` may block for any time. The other
+    methods, such as `ack` and `fail`, are called between two calls of `next_tuple`."""
 
     @property
     def waiting_count(self) -> int:
-        """How many failed messages this spout holds to emit them again later. The account shows them as waiting: a
-        spout that holds some and says 0 is shown with that many failed. An integer from 0 to 2**63 - 1. The thread
-        that calls `next_tuple` asks."""
+        """Number of failed messages that this spout holds for a retry, from 0 to 2**63 - 1. The account shows them as
+        waiting; a message that is held but not counted here is shown as failed. Thread: that of `next_tuple`."""
         return 0
 
     def open(self, conf: Mapping[str, Any], context: TopologyContext, collector: SpoutCollector) -> None:
         """Called once before anything else, in the worker."""
 
     def next_tuple(self) -> None:
-        """Emit nothing, one or several tuples. Unless `blocking` is True it must not wait: the worker's other executors
-        wait meanwhile."""
+        """Emit zero, one or several tuples. Must not block unless `blocking` is True: that would hold up the worker's
+        other executors."""
         raise TypeError(f"{type(self).__name__} must define next_tuple")
 
     def ack(self, message_id: Any) -> None:
-        """The tree of this message is processed completely."""
+        """Called when the tree of this message is fully processed."""
 
     def fail(self, message_id: Any) -> None:
-        """The tree of this message failed; a reliable spout emits it again, under the same message id."""
+        """Called when the tree of this message failed; a reliable spout emits it again, with the same message id."""
 
     def on_failure(self, message_id: Any, failure: Failure) -> None:
-        """What the engine calls on a failure; override it to see why. The default calls `fail`."""
+        """Called by the engine on a failure; override it to see the reason. The default calls `fail`."""
         self.fail(message_id)
 
     def on_dead_letter(self, message_id: Any, failure: Failure) -> None:
-        """The message failed `max_attempts` times and is now in the dead-letter ledger, which answers for it. The
-        default treats it as done, so that the source can move on."""
+        """Called when the message failed `max_attempts` times and is stored as a dead letter. The default calls `ack`,
+        so that the source can move on."""
         self.ack(message_id)
 
     def activate(self) -> None:
-        """The topology has been activated; `next_tuple` will be called."""
+        """Called when the topology has been activated, before `next_tuple` is."""
 
     def deactivate(self) -> None:
-        """The topology has been deactivated; `next_tuple` will not be called until it is activated again."""
+        """Called when the topology has been deactivated; `next_tuple` is not called until it is activated again."""
 
     def close(self) -> None:
-        """Called at an orderly end. Not called when the worker is killed. A spout with `blocking = True` that still
-        sits in `next_tuple` a second later is closed all the same: close what it waits for."""
+        """Called at an orderly end, not when the worker is killed. For a spout with `blocking = True` that is still in
+        `next_tuple` after one second, called meanwhile: close the resource on which it waits."""
 
 
 class Bolt(Component):
-    """A consumer of tuples that acks each itself."""
+    """A consumer of tuples that acks each one itself."""
 
     blocking: bool = False
-    """True: this component's executors get a thread of their own, so that waiting in `execute` holds up nobody else.
-    How long one tuple may take is limited by the setting `execute_timeout_secs`."""
+    """True: each of this bolt's executors gets its own thread, so that blocking in `execute` holds up no other
+    executor. The setting `execute_timeout_secs` limits the time for one tuple."""
 
     def prepare(self, conf: Mapping[str, Any], context: TopologyContext, collector: BoltCollector) -> None:
         """Called once before anything else, in the worker."""
@@ -92,12 +92,12 @@ class Bolt(Component):
         raise TypeError(f"{type(self).__name__} must define execute")
 
     def cleanup(self) -> None:
-        """Called at an orderly end. Not called when the worker is killed."""
+        """Called at an orderly end, not when the worker is killed."""
 
 
 class BasicBolt(Component):
-    """A bolt whose every emit is anchored to its input, which is acked when `execute` returns and failed when it
-    raises `FailedTuple`."""
+    """A bolt that anchors and acks by itself: every emit is anchored to the input tuple, which is acked when `execute`
+    returns and failed when `execute` raises `FailedTuple`."""
 
     blocking: bool = False
 
@@ -109,15 +109,15 @@ class BasicBolt(Component):
         raise TypeError(f"{type(self).__name__} must define execute")
 
     def cleanup(self) -> None:
-        """Called at an orderly end. Not called when the worker is killed."""
+        """Called at an orderly end, not when the worker is killed."""
 
 
 class CustomGrouping:
-    """A grouping of the user's own."""
+    """A grouping that a user writes."""
 
     def prepare(self, context: TopologyContext, source: str, stream: str, target_tasks: Sequence[int]) -> None:
         """Called once per source task before the first tuple."""
 
     def choose_tasks(self, source_task: int, values: Sequence[Any]) -> list[int]:
-        """The tasks, out of `target_tasks`, that this tuple goes to."""
+        """Choose the tasks, out of `target_tasks`, that receive this tuple."""
         raise TypeError(f"{type(self).__name__} must define choose_tasks")

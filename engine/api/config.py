@@ -18,11 +18,11 @@ from squall.engine.errors import ConfigError
 
 @dataclass(frozen=True)
 class Setting:
-    """What is known about one setting."""
+    """One setting: its key in Storm, its check and its help text."""
 
     storm_key: str
     check: Callable[[Any], Any]
-    """Returns the value as kept; raises ValueError saying what is allowed."""
+    """Returns the value as stored; raises ValueError naming the allowed values."""
     help: str
 
 
@@ -46,7 +46,7 @@ def _number(kind: type, low: float, high: float | None, allowed: str, none: str)
                 return None
             raise ValueError(allowed)
         if isinstance(value, bool) or not isinstance(value, int | float) or (kind is int and value % 1):
-            # Infinity and nan land here too: their remainder is nan, which is true.
+            # Also refuses infinity and NaN: their remainder is NaN, which is true.
             raise ValueError(allowed)
         if value != value or value < low or (high is not None and value > high):
             raise ValueError(allowed)
@@ -206,16 +206,16 @@ class Config:
 
     @property
     def acker_count(self) -> int:
-        """Acker executors in effect."""
+        """Number of acker executors in effect."""
         return self.workers if self.ackers is None else self.ackers
 
     def execute_timeout_of(self, component: Mapping[str, Any]) -> float | None:
-        """The limit for one tuple in `execute` of a blocking bolt with these settings of its own; None = none."""
+        """The time limit in seconds of `execute` in a blocking bolt with these own settings; None: unlimited."""
         limit = component.get("execute_timeout_secs", self.execute_timeout_secs)
         return self.message_timeout_secs if limit == AS_MESSAGE_TIMEOUT else limit
 
     def replace(self, **changes: Any) -> Config:
-        """A copy with some settings changed."""
+        """Copy with some settings changed."""
         return Config(**{**self.settings(), **self.extra, **changes})
 
     def settings(self) -> dict[str, Any]:
@@ -223,11 +223,11 @@ class Config:
         return {name: getattr(self, name) for name in SETTINGS}
 
     def to_dict(self) -> dict[str, Any]:
-        """Everything, as plain values that `Config(**...)` accepts."""
+        """All settings and extra keys, as plain values that `Config(**...)` accepts."""
         return {**self.settings(), **self.extra}
 
     def for_components(self) -> dict[str, Any]:
-        """What `open` and `prepare` receive as conf: both spellings of every setting, and the extra keys."""
+        """The conf that `open` and `prepare` receive: every setting under both names, and the extra keys."""
         both = {SETTINGS[name].storm_key: value for name, value in self.settings().items()}
         return {**both, **self.to_dict()}
 
@@ -253,7 +253,7 @@ def canonical_name(key: str) -> str | None:
 
 
 def check_setting(key: str, value: Any) -> tuple[str, Any]:
-    """(name, value as kept) of one setting; ConfigError if it is unknown or out of range."""
+    """(name, value as stored) of one setting; ConfigError if it is unknown or out of range."""
     name = canonical_name(key)
     if name is None:
         raise ConfigError(_unknown(key))

@@ -1,4 +1,4 @@
-"""TopologyContext: what a task may know of where it runs."""
+"""TopologyContext: tells a task where it runs, and gives it metrics, hooks and a directory."""
 
 from __future__ import annotations
 
@@ -14,26 +14,26 @@ from squall.engine.api.user_metrics import Counter, Histogram, UserMetrics
 
 
 class Hook(Protocol):
-    """A `TaskHook`, as far as a context knows it."""
+    """A `TaskHook`, as a context sees it."""
 
     def prepare(self, conf: Mapping[str, Any], context: TopologyContext) -> None: ...
 
 
 class HookList(Protocol):
-    """Where the hooks of a task are kept: `engine.api.hooks`."""
+    """The hooks of one task: see `engine.api.hooks`."""
 
     def add(self, hook: Hook) -> None: ...
 
 
 @dataclass(frozen=True)
 class TopologyContext:
-    """Handed to `open` and `prepare`."""
+    """Tells a task about its topology and place; the argument of `open` and `prepare`."""
 
     topology_name: str
     component_id: str
     task_id: int
     task_index: int
-    """Position of this task among its component's: 0, 1, 2 ..."""
+    """Position of this task among its component's tasks: 0, 1, 2 ..."""
     worker: str
     """"node:port"."""
     attempt: int
@@ -41,9 +41,9 @@ class TopologyContext:
     plan: Plan
     state_root: str | None = None
     now_ns: Callable[[], int] = time.monotonic_ns
-    """The clock of everything in this topology; in simulation it moves only when it is told to."""
+    """The topology's clock, in nanoseconds; in simulation it moves only when the test moves it."""
     random: random.Random = field(default_factory=random.Random, compare=False)
-    """Chance for this task, repeatable where the topology has a `seed`."""
+    """Random numbers for this task; repeatable if the topology has a `seed`."""
     metrics: UserMetrics = field(default_factory=UserMetrics, repr=False, compare=False, kw_only=True)
     hooks: HookList | None = field(default=None, repr=False, compare=False, kw_only=True)
 
@@ -53,7 +53,7 @@ class TopologyContext:
 
     @property
     def state_dir(self) -> str:
-        """A directory of this task's own that outlives its worker's death. Made on first use."""
+        """This task's own directory, which survives the worker's death. Created on first use."""
         if self.state_root is None:
             raise RuntimeError(f"{self.component_id}[{self.task_id}] has no state directory in this mode")
         path = os.path.join(self.state_root, f"{self.component_id}-{self.task_index}")
@@ -61,19 +61,19 @@ class TopologyContext:
         return path
 
     def counter(self, name: str) -> Counter:
-        """A counter of this task's, shown in the report summed over tasks; the same object for the same name."""
+        """This task's counter of that name; the report shows the sum over tasks."""
         return self.metrics.counter(self.component_id, self.task_id, name)
 
     def gauge(self, name: str, fn: Callable[[], float]) -> None:
-        """Show what `fn` returns, per task. It is called about once a second, by the worker's loop."""
+        """Show the result of `fn`, per task. Called about once a second. Thread: the worker's loop."""
         self.metrics.gauge(self.component_id, self.task_id, name, fn)
 
     def histogram(self, name: str) -> Histogram:
-        """A distribution of numbers: count, mean, p50, p90, p99 and max in the report, over all tasks."""
+        """This task's histogram; the report shows count, mean, p50, p90, p99 and max over all tasks."""
         return self.metrics.histogram(self.component_id, self.task_id, name)
 
     def add_hook(self, hook: Hook) -> None:
-        """Let a `TaskHook` see what this task emits, executes, acks and fails. In `open` and `prepare` only."""
+        """Tell a `TaskHook` of this task's emits, executes, acks and fails. Call it in `open` or `prepare` only."""
         if self.hooks is None:
             raise RuntimeError(f"{self.component_id}[{self.task_id}] has no hooks in this mode")
         self.hooks.add(hook)

@@ -1,4 +1,4 @@
-"""Why a tuple tree failed: what the spout and the operator are told."""
+"""The reason why a tuple tree failed, as shown to the spout and the operator."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ EXCEPTION = "exception"
 TIMEOUT = "timeout"
 WORKER_DIED = "worker died"
 FRAME_LOST = "frame lost"
-"""Between two workers. It says nothing of the message."""
+"""Lost between two workers: not the message's fault."""
 HUNG = "hung"
-"""`execute`, on a thread of its own, did not come back; the worker was ended for it."""
+"""`execute` of a blocking bolt did not return in time, so the worker was ended."""
 ANOTHER_TUPLE = "the worker ended by an exception in another tuple"
-"""Error text of a "worker died" that is known not to be this message's doing."""
+"""Error text of a "worker died" that another message is known to have caused."""
 
 
 @dataclass(frozen=True)
@@ -23,14 +23,14 @@ class Failure:
     reason: str
     """"failed" (a bolt said so), "exception", "timeout", "hung", "worker died" or "frame lost"."""
     component: str = ""
-    """Component it failed in; empty where nobody can know (a timeout)."""
+    """The component in which it failed; empty if unknown (a timeout)."""
     task: int = 0
     worker: str = ""
-    """"node:port" it failed in, or was on its way to."""
+    """"node:port" of the worker in which it failed, or to which it was being sent."""
     error: str = ""
-    """Text of the error, where there was one."""
+    """Text of the error; empty if there was none."""
     attempt: int = 1
-    """How many times this message has been tried so far."""
+    """Number of attempts of this message so far."""
 
     def as_attempt(self, attempt: int) -> Failure:
         return replace(self, attempt=attempt)

@@ -1,9 +1,9 @@
-"""Task hooks: a look at what a task does, for those who measure or log (Storm's `ITaskHook`).
+"""Task hooks: callbacks on a task's emits, executes, acks and fails, to measure or log them (Storm's `ITaskHook`).
 
-Guarantees: a task without hooks pays nothing for them; with hooks, each is called in the order they were added, on the
-task's own thread, right after the thing has happened. What a hook raises counts as raised by the component.
+Guarantees: a task without hooks pays nothing for them; with hooks, they are called in the order of their addition,
+right after the event. An error in a hook counts as raised by the component.
 
-Relies on: `engine.core.emit_paths` and `engine.core.watching`, which let them see.
+Relies on: `engine.core.emit_paths` and `engine.core.watching`, which call them. Thread: the task's.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class SpoutAckInfo(NamedTuple):
     task_id: int
     message_id: Any
     complete_latency_ms: float | None
-    """Since it was emitted; None where that was before the hook was added."""
+    """Time since its emit; None if the hook was added after that."""
 
 
 class SpoutFailInfo(NamedTuple):
@@ -68,10 +68,10 @@ class BoltFailInfo(NamedTuple):
 
 
 class TaskHook:
-    """Override what you want to see. Added in `open` or `prepare` with `context.add_hook(hook)`."""
+    """Base class of hooks: override the methods you need, and call `context.add_hook(hook)` in `open` or `prepare`."""
 
     def prepare(self, conf: Mapping[str, Any], context: TopologyContext) -> None:
-        """Called once, when the component has been opened."""
+        """Called once, after the component's `open` or `prepare`."""
 
     def emit(self, info: EmitInfo) -> None: ...
     def spout_ack(self, info: SpoutAckInfo) -> None: ...
@@ -85,7 +85,7 @@ class TaskHook:
 
 
 class Hooks:
-    """The hooks of one task. Empty until the component adds one; nothing is wrapped while it is."""
+    """The hooks of one task. Nothing is wrapped until the component adds one."""
 
     def __init__(self, component: str, task: int, now_ns: Callable[[], int]) -> None:
         self.task = task
@@ -95,7 +95,7 @@ class Hooks:
         self._opened = False
 
     def add(self, hook: Hook) -> None:
-        """ComponentError for what is no hook, or when the component is open already."""
+        """Add a hook. ComponentError if it is no hook, or the component is open already."""
         if not isinstance(hook, TaskHook):
             raise ComponentError(
                 f"{self._component}[{self.task}] adds {repr_of(hook)} as a hook; allowed: a TaskHook"
@@ -105,7 +105,7 @@ class Hooks:
         self._hooks.append(hook)
 
     def open(self, conf: Mapping[str, Any], context: TopologyContext) -> bool:
-        """The component has been opened: prepare the hooks; whether there are any."""
+        """Prepare the hooks, once the component is open. Returns whether there are any."""
         self._opened = True
         for hook in self._hooks:
             hook.prepare(conf, context)
@@ -116,7 +116,7 @@ class Hooks:
             hook.cleanup()
 
     def emitted(self, stream: str, values: Any, tasks: list[int]) -> list[int]:
-        """Tell of an emit; the tasks."""
+        """Tell the hooks of an emit. Returns `tasks`."""
         self.tell("emit", EmitInfo(self.task, stream, values, tasks))
         return tasks
 

@@ -1,4 +1,4 @@
-"""The physical plan: which task belongs to which component, and in which worker it lives. Plain data."""
+"""The physical plan: the component and the worker of each task. Plain data."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from squall.engine.api.stream import ACKER_COMPONENT
 
 @dataclass(frozen=True)
 class ExecutorPlan:
-    """Tasks `first_task..last_task` of one component, run by one executor."""
+    """One executor: it runs tasks `first_task..last_task` of one component."""
 
     component: str
     first_task: int
@@ -23,7 +23,7 @@ class ExecutorPlan:
 
 @dataclass(frozen=True)
 class Plan:
-    """Executors per worker; a worker is known by its index here: 0, 1, 2 ..."""
+    """Executors per worker; a worker's index is its position here: 0, 1, 2 ..."""
 
     executors: Sequence[Sequence[ExecutorPlan]]
     worker_names: Sequence[str]
@@ -54,7 +54,7 @@ class Plan:
 
     @property
     def ackers(self) -> list[int]:
-        """Acker tasks; a root names its acker by the index in this list."""
+        """Task ids of the ackers; a root names its acker by its position in this list."""
         return self.component_tasks.get(ACKER_COMPONENT, [])
 
     @property
@@ -62,6 +62,6 @@ class Plan:
         return max(self.task_component, default=0)
 
     def tasks_of(self, component: str, worker: int | None = None) -> list[int]:
-        """Task ids of a component, sorted; only those in one worker if given."""
+        """Task ids of a component, sorted; only those in `worker` if given."""
         tasks = self.component_tasks.get(component, [])
         return tasks if worker is None else [task for task in tasks if self.task_worker[task] == worker]

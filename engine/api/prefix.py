@@ -1,7 +1,7 @@
-"""The contiguous acked prefix of a source: how far it may be committed.
+"""The contiguous acked prefix of a source: the position up to which it may be committed.
 
-Acks come out of order. Committing the highest acked offset would lose every earlier one that is still pending when the
-worker dies; only the prefix without holes may be committed (hazard H32; Storm's Kafka spout does the same).
+Acks arrive out of order. If the highest acked offset were committed, the earlier ones still pending would be lost when
+the worker dies; so only the prefix without holes may be (hazard H32; Storm's Kafka spout does the same).
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Iterable
 
 
 class AckedPrefix:
-    """Offsets 0, 1, 2 ... of one partition. Pure; one thread."""
+    """Tracks acks of offsets 0, 1, 2 ... of one partition. Pure. Thread: the caller's, one per object."""
 
     __slots__ = ("_beyond", "committable")
 
@@ -20,7 +20,7 @@ class AckedPrefix:
         self._beyond: set[int] = set(beyond)
 
     def ack(self, offset: int) -> bool:
-        """Offset is acked; whether `committable` rose. Acking an offset again changes nothing."""
+        """Note an ack. Returns whether `committable` rose. Acking an offset again changes nothing."""
         if offset < self.committable:
             return False
         self._beyond.add(offset)
@@ -37,5 +37,5 @@ class AckedPrefix:
 
     @property
     def beyond(self) -> list[int]:
-        """Offsets acked past a hole. A source that keeps them too reads again only what was pending."""
+        """Offsets acked past a hole. A source that stores them too re-reads only the pending ones."""
         return sorted(self._beyond)

@@ -1,11 +1,11 @@
-"""ReplayingSpout: a spout that emits what failed again, with growing delays; subclasses only read.
+"""ReplayingSpout: emits failed records again, with growing delays; subclasses only read.
 
-Guarantees: a record is kept until it is acked (or dead), and emitted again after each failure, under the same message
-id. The delay grows by two with each attempt of that record, with jitter, so that a downstream that is down is not
-hammered by everything at once.
+Guarantees: a record is held until it is acked or a dead letter, and emitted again after each failure, with the same
+message id. The delay doubles with each attempt of that record, with jitter, so that a system that is down does not get
+all retries at once.
 
-Not promised: anything across the death of this spout's worker. A source that can be read again from a position should
-keep that position in `context.state_dir`; see `AckedPrefix` and examples/word_count.py.
+Not guaranteed: replay after the death of this spout's worker. A source that can be re-read from a position should store
+that position in `context.state_dir`; see `AckedPrefix` and examples/word_count.py.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ class ReplayingSpout(Spout):
     """Subclasses define `outputs` and `read()`, and may define `start(conf, context)`."""
 
     first_delay_secs: float = 0.01
-    """Before the first replay of a record. A failure is mostly a worker that died, and that is back within 50 ms."""
+    """Delay before a record's first replay: short, as most failures are dead workers, and those are back in 50 ms."""
     max_delay_secs: float = 5.0
     max_waiting: int = 1_000_000
-    """While so many records wait to be emitted again, none are read: each is kept in memory."""
+    """Records that may wait for a replay, in memory; while there are this many, `read` is paused."""
 
     def read(self) -> Iterator[Record | None]:
-        """Yield (message id, values) of each record, None when there is nothing at the moment; return at the end."""
+        """Yield (message id, values) of each record, None if there is none at the moment; return at the end."""
         raise TypeError(f"{type(self).__name__} must define read")
 
     def start(self, conf: Mapping[str, Any], context: TopologyContext) -> None:
@@ -79,7 +79,7 @@ class ReplayingSpout(Spout):
 
     @property
     def exhausted(self) -> bool:  # type: ignore[override]
-        """All was read, and nothing waits to be emitted again."""
+        """True if `read` has ended and no record waits for a replay."""
         return self._at_end and not self._kept
 
     @property

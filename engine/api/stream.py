@@ -16,9 +16,9 @@ TICK_FIELDS = ("rate_secs",)
 
 
 class Stream:
-    """One output stream: its field names, and whether the producer picks the receiving task (`direct`).
+    """One output stream: its field names, and whether the sender chooses the receiving task (`direct`).
 
-    Raises ValueError for a repeated field name and what is none (see `engine.foreign.names`).
+    Raises ValueError for a repeated or an invalid field name (see `engine.foreign.names`).
     """
 
     __slots__ = ("direct", "fields", "index")
@@ -51,11 +51,11 @@ def _restore(fields: tuple[str, ...], direct: bool) -> Stream:
 
 
 Outputs = Sequence[str] | Mapping[str, Sequence[str] | Stream]
-"""What a component may write as its `outputs`: field names, or stream name -> field names or Stream."""
+"""The forms of a component's `outputs`: field names, or stream name -> field names or Stream."""
 
 
 def parse_outputs(outputs: Outputs) -> dict[str, Stream]:
-    """Normalise a component's `outputs`. Raises ValueError saying what is wrong."""
+    """Normalise a component's `outputs`. Raises ValueError naming the mistake."""
     if isinstance(outputs, str):
         raise ValueError(f"outputs must be a tuple of field names, not the string {outputs!r}; write ({outputs!r},)")
     if outputs is not None and not isinstance(outputs, Iterable):

@@ -1,4 +1,4 @@
-"""A topology: the graph of components that a builder made and a cluster runs. Plain data, picklable, immutable."""
+"""A topology: the graph of components that a builder makes and a cluster runs. Plain data, picklable, immutable."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ CUSTOM = "custom"
 
 @dataclass(frozen=True)
 class Subscription:
-    """One input of a bolt: which stream, and how its tuples are spread over the bolt's tasks."""
+    """One input of a bolt: a stream, and the grouping that spreads its tuples over the bolt's tasks."""
 
     source: str
     stream: str
@@ -33,7 +33,7 @@ class Subscription:
 
 @dataclass(frozen=True)
 class ComponentSpec:
-    """A component as placed in a topology."""
+    """A component and its settings in a topology."""
 
     id: str
     component: Spout | Bolt | BasicBolt
@@ -42,7 +42,7 @@ class ComponentSpec:
     outputs: Mapping[str, Stream]
     subscriptions: tuple[Subscription, ...] = ()
     config: Mapping[str, Any] = field(default_factory=dict)
-    """Settings of this component alone, by Squall's name."""
+    """This component's own settings, by Squall's name."""
 
     @property
     def is_spout(self) -> bool:
@@ -55,7 +55,7 @@ class ComponentSpec:
 
 @dataclass(frozen=True)
 class Topology:
-    """All components, by id, in the order they were declared."""
+    """All components, by id, in the order of declaration."""
 
     components: Mapping[str, ComponentSpec]
 
@@ -67,7 +67,7 @@ class Topology:
         return [spec for spec in self.components.values() if spec.is_spout]
 
     def subscribers(self, source: str, stream: str) -> list[tuple[ComponentSpec, Subscription]]:
-        """Who reads a stream, in the order they were declared."""
+        """The bolts that read a stream, in the order of declaration."""
         return [
             (spec, subscription)
             for spec in self.components.values()
@@ -76,7 +76,7 @@ class Topology:
         ]
 
     def downstream(self) -> list[str]:
-        """Ids of all components, those with fewer hops from a spout first; those that no spout reaches last."""
+        """Ids of all components, by hops from the nearest spout; those that no spout reaches come last."""
         order = [spec.id for spec in self.spouts]
         for component in order:
             for spec in self.components.values():
@@ -85,7 +85,7 @@ class Topology:
         return order + [name for name in self.components if name not in order]
 
     def layout(self, ackers: int) -> list[tuple[str, str, int, int]]:
-        """(id, kind, tasks, executors) of every component, the ackers included: what a scheduler needs to know."""
+        """(id, kind, tasks, executors) of every component, ackers included: all that Nimbus needs to place them."""
         rows = [(spec.id, spec.kind, spec.tasks, spec.executors) for spec in self.components.values()]
         if ackers:
             rows.append((ACKER_COMPONENT, "acker", ackers, ackers))

@@ -1,10 +1,10 @@
-"""The tuple a bolt receives, and the run of tuples it is tracked with.
+"""The tuple that a bolt receives, and the run in which it is tracked.
 
-A *run* is a series of consecutive tuples of one tree to one task. It has one edge id, whatever its length; the receiver
-acks the edge when the last tuple of the run is done. Each tuple can be acked and failed on its own all the same.
+A *run* is a series of consecutive tuples of one tree to one task. It has one edge, whatever its length; the receiver
+acks the edge when the last tuple of the run is done. Each tuple is still acked or failed on its own.
 
-Guarantees: a tuple is acked or failed once; a second time is an error, as is anchoring to a tuple that is done, because
-either would corrupt the XOR of its tree.
+Guarantees: a tuple is acked or failed once; a second time is an error, and so is anchoring to a tuple that is done,
+because either would corrupt the XOR of its tree.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from squall.engine.foreign.text import repr_of
 
 
 class Source:
-    """Where tuples come from: shared by all tuples of a batch."""
+    """The origin of tuples: their component, task and stream; shared by all tuples of a batch."""
 
     __slots__ = ("component", "fields", "index", "stream", "task")
 
@@ -31,7 +31,7 @@ class Source:
 
 
 class Run:
-    """A run at its receiver: what is needed to ack its edge. `root` 0 means untracked.
+    """A run at its receiver: all that is needed to ack its edge. `root` 0 means untracked.
 
     `others` holds the (root, edge) pairs beyond the first of a tuple that was anchored to several trees.
     """
@@ -44,16 +44,16 @@ class Run:
         self.remaining = remaining
         self.others = others
         self.children = 0
-        """XOR of the edges of everything emitted with an anchor in this run."""
+        """XOR of the edges of all tuples anchored in this run."""
         self.mask = 0
-        """Workers that those were sent to, one bit per incarnation."""
+        """Workers to which those tuples were sent, one bit per incarnation."""
         self.failed = False
 
 
 class Tuple:
-    """One tuple. Read values by position (`tup[0]`), by field (`tup["word"]`), by iteration, or `values`.
+    """One tuple. Read its values by position (`tup[0]`), by field (`tup["word"]`), by iteration, or as `values`.
 
-    Belongs to the executor that received it; a bolt may keep it until it acks it.
+    Belongs to the executor that received it; a bolt may hold it until it acks or fails it.
     """
 
     __slots__ = ("_done", "_run", "_source", "values")
@@ -88,7 +88,7 @@ class Tuple:
         return iter(self.values)
 
     def __contains__(self, field: object) -> bool:
-        """Whether there is a *field* of that name."""
+        """Whether the tuple has a *field* of that name."""
         return field in self._source.index
 
     @property
@@ -109,11 +109,11 @@ class Tuple:
 
     @property
     def is_tick(self) -> bool:
-        """Whether this is a tick of the system and no data."""
+        """Whether this is a tick tuple of the system, not data."""
         return self._source.stream == TICK_STREAM and self._source.component == SYSTEM_COMPONENT
 
     def select(self, *fields: str) -> tuple[Any, ...]:
-        """The values of some fields, in the order asked for."""
+        """Values of some fields, in the given order."""
         return tuple(self[name] for name in fields)
 
     def __repr__(self) -> str:

@@ -1,10 +1,10 @@
-"""Metrics of users' components: counters, gauges and histograms that a task keeps under names of its own.
+"""Metrics of users' components: counters, gauges and histograms, named by each task.
 
-Guarantees: a name means one metric per task, of one kind, however often it is asked for; counting is exact, and a
-histogram's percentile within 1/8 of the true value; metrics of several tasks and lives of a worker add up.
+Guarantees: a task has one metric per name, of one kind, however often it asks for it; counting is exact, and a
+histogram's percentile within 1/8 of the true value; metrics of several tasks and incarnations add up.
 
-Relies on: being handed the memory (`Allocate`), so that in a worker it can be shared memory, which outlives the worker.
-One thread per metric: that of the task it belongs to. Gauges are read by the worker's loop.
+Relies on: its caller for memory (`Allocate`); a worker gives shared memory, which outlives the worker. Thread: the
+task's, for its metrics; the worker's loop reads gauges.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from squall.engine.foreign.text import repr_of
 COUNTER, GAUGE, HISTOGRAM = "counter", "gauge", "histogram"
 MAX_NAME_CHARS = 200
 
-# Log-linear buckets over the powers of two that 2**-32 to 2**32 lie between, 8 in each; the first is for 0 and below.
+# Log-linear buckets: 8 in each power of two from 2**-32 to 2**32; the first bucket is for values of 0 and below.
 _STEPS, _LOWEST, _OCTAVES = 8, -32, 64
 _BUCKETS = 1 + _STEPS * _OCTAVES
 _WORD = 8
@@ -33,7 +33,7 @@ ReportError = Callable[[str, int, BaseException], None]
 
 @dataclass(frozen=True)
 class MetricReading:
-    """One metric of one task, read at one moment."""
+    """Values of one metric of one task at one moment."""
 
     component: str
     task: int
@@ -41,11 +41,11 @@ class MetricReading:
     name: str
     memory: memoryview
     born: int = 0
-    """Greater for a later life of the task."""
+    """Greater for a later incarnation of the task's worker."""
 
 
 class Counter:
-    """Counts; `inc` by anything that is an integer, up to 2**63 - 1 in all."""
+    """Counts by integers, up to a total of 2**63 - 1."""
 
     __slots__ = ("_cell", "_who")
 
@@ -54,7 +54,7 @@ class Counter:
         self._who = who
 
     def inc(self, by: int = 1) -> None:
-        """Count one more, or `by` more. ComponentError if it cannot hold that."""
+        """Count one more, or `by` more. ComponentError if `by` is no integer or the total is out of range."""
         try:
             self._cell[0] += by
         except (ValueError, TypeError) as error:
@@ -69,7 +69,7 @@ class Counter:
 
 
 class Histogram:
-    """Distribution of the numbers it was updated with."""
+    """Counts numbers in buckets, for their distribution."""
 
     __slots__ = ("_counts", "_sums")
 
@@ -78,7 +78,7 @@ class Histogram:
         self._sums = memory[_WORD * _BUCKETS :].cast("d")
 
     def update(self, value: float) -> None:
-        """Count one value. Values of 0 and below share a bucket. ComponentError for what is no finite number."""
+        """Count one value. Values of 0 and below share a bucket. ComponentError if it is no finite number."""
         self._counts[bucket_of(value)] += 1
         sums = self._sums
         sums[0] += value
@@ -98,7 +98,7 @@ class Histogram:
 
     @property
     def largest(self) -> float:
-        """0.0 where nothing above it was seen."""
+        """Largest value; 0.0 if none was above 0."""
         return self._sums[1]
 
 
@@ -118,7 +118,7 @@ def bucket_of(value: float) -> int:
 
 
 def bucket_bounds(index: int) -> tuple[float, float]:
-    """Smallest value counted in bucket `index`, and the first one past it."""
+    """Smallest value counted in bucket `index`, and the smallest one past it."""
     if index == 0:
         return 0.0, 0.0
     octave, step = divmod(index - 1, _STEPS)
@@ -127,7 +127,7 @@ def bucket_bounds(index: int) -> tuple[float, float]:
 
 
 def percentile(buckets: list[int], fraction: float) -> float:
-    """The value that `fraction` (0..1] of what was counted does not exceed; 0.0 where nothing was."""
+    """The value that `fraction` (0..1] of the counted values do not exceed; 0.0 if there are none."""
     rank = max(1.0, fraction * sum(buckets))
     seen = 0
     for index, count in enumerate(buckets):
@@ -185,7 +185,7 @@ class UserMetrics:
         return known[2]
 
     def sample(self, report: ReportError) -> None:
-        """Read every gauge. One that raises is reported and not read again. The worker's loop thread."""
+        """Read every gauge. One that raises is reported and not read again. Thread: the worker's loop."""
         for key, read in list(self._gauges.items()):
             try:
                 self._metrics[key][2][0] = float(read())
@@ -201,12 +201,12 @@ class UserMetrics:
 
 
 Metrics = dict[str, dict[str, object]]
-"""Component -> metric -> its value: a number for a counter, a number per task for a gauge, count, mean, p50, p90, p99
-and max for a histogram."""
+"""Component -> metric -> value: a number for a counter; a number per task for a gauge; count, mean, p50, p90, p99 and
+max for a histogram."""
 
 
 def summarise(readings: Iterable[MetricReading]) -> Metrics:
-    """All tasks and lives together. Of a gauge the newest life of each task counts."""
+    """Merge the readings of all tasks and incarnations. For a gauge, the newest incarnation of each task counts."""
     groups: dict[tuple[str, str, str], list[MetricReading]] = {}
     for reading in readings:
         groups.setdefault((reading.component, reading.name, reading.kind), []).append(reading)
