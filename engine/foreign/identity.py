@@ -1,14 +1,14 @@
-"""What a message is recognised by, whatever object its id is, and what its values are recognised by.
+"""Keys that recognise a message, whatever object its id is, and digests that recognise its values.
 
 Guarantees
-    * A key can be hashed, compared and, if its message can be recognised after a death, pickled: none of it raises.
-    * A key is the id itself where that is plain: text, numbers, bytes, dates, and tuples of these. An id with an
-      equality of its own is asked for it, under guard. What cannot be hashed, or misbehaves, is recognised by what is
-      in it.
+    * Hashing and comparing a key never raises; nor does pickling it, if its message can be recognised after a death.
+    * A key is the id itself if that is plain: text, numbers, bytes, dates, and tuples of these. If the id's class
+      defines equality, the key calls it, under guard. An id that cannot be hashed, or misbehaves, is recognised by
+      its content.
     * A digest calls no method that users wrote. It is the same in every process for a message that a source reads
-      again: no address, no order of a set and no sharing of parts goes into it.
+      again: it does not depend on addresses, the order of a set or shared parts.
 
-Relies on: an id not being changed while its message is open, where what is in it counts.
+Relies on: an id recognised by its content not being changed while its message is open.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from squall.engine.foreign.text import type_name
 _MARK = "squall: by content"
 _DEPTH = 40
 _OBJECTS = 1000
-"""So many objects are looked into; those behind them are known by their types."""
+"""Most objects that one digest looks into: bounds its time. Later ones count by their type alone."""
 _ATOMS = frozenset({
     int, str, bytes, bool, type(None), uuid.UUID, decimal.Decimal, datetime.date, datetime.timedelta,
 })
@@ -36,8 +36,8 @@ _CONTAINERS = frozenset({tuple, list, dict, set, frozenset, bytearray})
 
 
 def key_of(message_id: Any, values: Any = None) -> Hashable:
-    """What the message is recognised by. With its `values` it is recognised in another process, too; without, an object
-    that has no equality of its own is just that object."""
+    """The key of a message. With its `values`, other processes recognise it too; without, an id whose class defines no
+    equality equals only itself."""
     if type(message_id) in _ATOMS:
         return message_id  # type: ignore[no-any-return]
     return _key_of_rarer(message_id, values)
@@ -53,7 +53,7 @@ def _key_of_rarer(message_id: Any, values: Any) -> Hashable:
             own = Equal(message_id)
             if hash(message_id) == own.hash and message_id == message_id and (values is None or own.pickled()):
                 return own
-        except BaseException:  # it misbehaves, so it is not asked again
+        except BaseException:  # it misbehaves, so do not call it again
             return _by_content(message_id, values)
     return _by_content(message_id, values)
 
@@ -67,7 +67,7 @@ def _has_hash_of_its_own(kind: type) -> bool:
 
 
 def id_of(key: Any) -> Any:
-    """The id that a key stands for, as far as the key has it: for people."""
+    """The id of a key, to show to people; the key itself if it does not hold the id."""
     return key.id if type(key) is Equal or type(key) is Same else key
 
 
@@ -76,7 +76,7 @@ def _by_content(message_id: Any, values: Any) -> Hashable:
 
 
 def _is_plain(value: Any, only_hashable: bool, depth: int = 0) -> bool:
-    """Whether it consists of types that behave."""
+    """Whether it consists of builtin types only, whose methods never misbehave."""
     kind = type(value)
     if kind in _ATOMS:
         return True
@@ -93,7 +93,7 @@ def _is_plain(value: Any, only_hashable: bool, depth: int = 0) -> bool:
 
 
 class Equal:
-    """An id with an equality of its own, which may raise."""
+    """The key of an id whose class defines equality, which may raise."""
 
     __slots__ = ("hash", "id")
 
@@ -108,7 +108,7 @@ class Equal:
         wanted = other.id if type(other) is Equal else other
         try:
             return wanted is self.id or bool(self.id == wanted)
-        except BaseException:  # it does not say, so it is another one
+        except BaseException:  # no answer counts as different
             return False
 
     def pickled(self) -> bytes:
@@ -117,19 +117,19 @@ class Equal:
     def __reduce__(self) -> tuple[Any, ...]:
         try:
             return _restored, (self.pickled(),)
-        except BaseException:  # it could be when the key was made
+        except BaseException:  # pickling worked when the key was made, and fails now
             return _restored, (b"",)
 
 
 def _restored(data: bytes) -> Hashable:
     try:
         return Equal(pickle.loads(data))
-    except BaseException:  # its class has gone, or refuses: nothing will be equal to it, and nothing else is lost
+    except BaseException:  # its class has gone, or refuses: only this key is lost, it equals no other
         return _MARK, hashlib.blake2b(data, digest_size=16).digest()
 
 
 class Same:
-    """An id that is nothing but the object it is."""
+    """The key of an id that equals only itself."""
 
     __slots__ = ("id",)
 
@@ -144,7 +144,7 @@ class Same:
 
 
 def digest_of(values: Any) -> bytes:
-    """Equal for a message that a source reads again."""
+    """A digest that is equal when a source reads the same message again."""
     state = hashlib.blake2b(digest_size=16)
     _feed(state, tuple(values), 0, [_OBJECTS])
     return state.digest()
@@ -204,15 +204,15 @@ def _feed_object(state: Any, value: Any, depth: int, left: list[int]) -> None:
     try:
         data = pickle.dumps(value, 5)
         _feed_bytes(state, b"p", data if data == pickle.dumps(value, 5) else b"")
-    except BaseException:  # it is known by its type, as what cannot be looked into
+    except BaseException:  # it counts by its type alone
         state.update(b"?")
 
 
 def _fields(value: Any) -> list[tuple[Any, ...]]:
-    """(name, value) of an object of a class made in Python: what is in its `__dict__` and its slots."""
+    """(name, value) pairs in the `__dict__` and the slots of an object whose class was made in Python."""
     try:
         found = list(dict.items(object.__getattribute__(value, "__dict__")))
-    except BaseException:  # it has none
+    except BaseException:  # it has no `__dict__`
         found = []
     for base in type.__dict__["__mro__"].__get__(type(value)):
         if type.__dict__["__flags__"].__get__(base) & _MADE_IN_PYTHON:
@@ -223,12 +223,12 @@ def _fields(value: Any) -> list[tuple[Any, ...]]:
 
 
 _MADE_IN_PYTHON = 1 << 9
-"""Py_TPFLAGS_HEAPTYPE: its way to be pickled may be users' code."""
+"""Flag Py_TPFLAGS_HEAPTYPE of a class: pickling its objects may run users' code."""
 
 
 def _is_set(member: types.MemberDescriptorType, value: Any) -> bool:
     try:
         member.__get__(value)
-    except BaseException:  # a slot that nothing was put into
+    except BaseException:  # the slot is empty
         return False
     return True

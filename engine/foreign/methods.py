@@ -1,7 +1,7 @@
-"""Whether a method does something when it is called, or only makes an object that would (a coroutine, a generator).
+"""Detects methods that only make a coroutine or a generator when called, and do nothing.
 
-The engine calls methods and goes on when they come back. A call that only makes such an object passes for success
-although nothing was done, so it is refused: in `build()` where the definition shows it, else when it happens.
+The engine calls a method and goes on when it returns. A call that only makes such an object would pass for success, so
+it is refused: in `build()` if the definition shows it, else when it happens.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ GROUPING_METHODS = ("prepare", "choose_tasks")
 
 
 def call_mistake(function: Any, arguments: int) -> str | None:
-    """Why it cannot be called with so many arguments, as far as can be seen; None if it can."""
+    """Why it cannot be called with so many arguments, as far as its signature shows; None if it can."""
     if not callable(function):
         return f"as {repr_of(function)}, which cannot be called"
     try:
         signature = inspect.signature(function)
-    except Exception:  # of the C kind, or with an odd __signature__: the call itself will tell
+    except Exception:  # written in C, or with an odd __signature__: the call itself will show
         return None
     try:
         signature.bind(*[None] * arguments)
@@ -38,7 +38,7 @@ def call_mistake(function: Any, arguments: int) -> str | None:
 
 
 def deferred_kind(function: Any) -> str | None:
-    """What kind of function that does nothing when it is called, as far as can be seen; None for any other."""
+    """The kind of a function that does nothing when called, as far as its definition shows; None for any other."""
     while isinstance(function, functools.partial | MethodType):
         function = function.func if isinstance(function, functools.partial) else function.__func__
     for candidate in (function, type(function).__call__ if callable(function) else None):
@@ -52,18 +52,18 @@ def deferred_kind(function: Any) -> str | None:
 
 
 class Returned:
-    """What becomes of a value that one method of one task returned, where None is expected."""
+    """Checks the values that one method of one task returns, where None is expected."""
 
     def __init__(self, component: str, task: int, method: str, warn: Callable[[str], None] | None = None) -> None:
         """`warn(text)` tells the operator, once per component."""
         self._who, self._method, self._warn = f"{component}[{task}]", method, warn
 
     def __call__(self, value: Any) -> None:
-        """Raises ComponentError for what would do something if somebody ran it."""
+        """Check one value. ComponentError for a coroutine, an iterator or the like, which nobody would run."""
         kind = type(value).__qualname__
         if isinstance(value, Awaitable | AsyncIterator | Iterator):
             if isinstance(value, CoroutineType):
-                value.close()  # or Python says that it was never awaited
+                value.close()  # or Python warns that it was never awaited
             raise ComponentError(
                 f"{self._who} returned a {kind} from {self._method}, and nothing runs it; allowed is a plain "
                 f"{self._method} that returns None when its work is done (and blocking = True for what waits in it)"
@@ -77,7 +77,7 @@ class Returned:
 
 
 def checked(function: Callable[..., Any], returned: Callable[[Any], None]) -> Callable[..., None]:
-    """`function`, which looks at what it returns before anybody is told that it has returned."""
+    """Wrap `function` so that `returned` checks each result before the caller sees the call return."""
 
     def call(*arguments: Any) -> None:
         value = function(*arguments)

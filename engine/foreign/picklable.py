@@ -1,11 +1,11 @@
-"""Whether what is emitted could go to another worker, looked at where it is emitted.
+"""Checks in `emit` whether a tuple could be sent to another worker.
 
-Guarantees: the first tuple of each batch is looked at: its values are pickled once for each combination of types that
-a stream has not shown before, and one that cannot be is an error in that `emit`, wherever the receiver is. With `debug`
-every value of every tuple is.
+Guarantees: the first tuple of each batch is checked: its values are pickled once for each new combination of types in
+a stream, and a value that cannot be pickled is an error in that `emit`, wherever the receiver is. With `debug`, every
+value of every tuple is checked.
 
-Not seen: a value in the middle of a batch, or in a list or an object of a type that could be pickled before. If its
-receiver is in another worker it is an error when it is sent, in the same words (`WorkerCore.not_sent`).
+Missed: a bad value in the middle of a batch, or inside a list or an object of a type that was picklable before. It is
+an error when it is sent, in  the same words (`WorkerCore.not_sent`).
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ _PLAIN = frozenset({
     datetime.timedelta, decimal.Decimal, uuid.UUID,
 })
 _REMEMBERED = 1024
-"""Combinations of types per stream. More than a few come from code that makes classes as it runs."""
+"""Most combinations of types remembered per stream. Only code that makes classes as it runs has many."""
 
 
 class _Nowhere:
-    """A file that keeps nothing: a test of 1 GiB needs no second GiB."""
+    """A file that discards its data, so that checking 1 GiB takes no second GiB."""
 
     def write(self, data: Any) -> int:
         return len(data)
 
 
 def _leave_out(buffer: pickle.PickleBuffer) -> bool:
-    """Arrays and the like travel beside the stream."""
+    """Keep buffers, such as arrays, out of the pickle: they travel beside it."""
     return False
 
 
@@ -52,7 +52,7 @@ def why_unpicklable(value: Any) -> str | None:
 
 
 class PickleCheck:
-    """Of one output stream of one task. The sending task's thread."""
+    """The check for one output stream of one task. Thread: the task's."""
 
     __slots__ = ("_fields", "_seen", "_who")
 
@@ -62,7 +62,7 @@ class PickleCheck:
         self._seen: set[tuple[type, ...]] = set()
 
     def look(self, values: tuple[Any, ...]) -> None:
-        """The first tuple of a batch. ComponentError names stream and field of a value that cannot be pickled."""
+        """Check the first tuple of a batch. ComponentError names stream and field of a value that cannot be pickled."""
         kinds = tuple(map(type, values))
         if kinds not in self._seen:
             self.test(values)

@@ -1,15 +1,15 @@
-"""Text that is not ours, made harmless for a terminal and for a log of lines.
+"""Makes foreign text harmless for a terminal and for a log of lines.
 
-Exception texts, values, ids, paths, names and what users print may hold anything: escape sequences that set a
-terminal's title or colours, line breaks that forge a line, marks that turn the direction of what follows, characters
-that are not seen. All of it goes through here before it is shown to people.
+Exception texts, values, ids, paths, names and users' output may hold anything: escape sequences that set a terminal's
+title or colours, line breaks that forge a line, marks that reverse the direction of text, invisible characters. All of
+it goes through here before people see it.
 
-Guarantees: what comes out has no control character (C0, DEL, C1), no line or paragraph separator, no format character
+Guarantees: the result has no control character (C0, DEL, C1), no line or paragraph separator, no format character
 (direction marks, zero-width ones, tags), no surrogate and no unassigned code point: each of these is written as Python
-writes it in a string ("\\x1b", "\\u202e"). All other text is left as it is. What comes out has at most `limit`
-characters, and says so if that is less than there was.
+writes it in a string ("\\x1b", "\\u202e"). All other text is left as it is. The result has at most `limit` characters,
+and says so if it was cut.
 
-Relies on: whoever shows the result not reading markup in it (see `squall.cli.plain_console`).
+Relies on: its callers not reading markup in the result (see `squall.cli.plain_console`).
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from collections.abc import Mapping
 from typing import Any
 
 LIMIT = 10_000
-"""Characters: more than a line that is meant to be read."""
+"""Longest text shown, in characters: more than any line that people read."""
 _HARMLESS = frozenset({"Zs", "Co"})
-"""Categories that Python would escape, and that show as blanks or glyphs: other blanks, private use (icons)."""
+"""Categories that Python would escape although they show as blanks or glyphs: other blanks, private use (icons)."""
 _UNSEEN = frozenset("\u034f\u115f\u1160\u17b4\u17b5\u3164\uffa0")
-"""Those that nobody sees, of categories that are seen."""
+"""Invisible characters of categories that are otherwise visible."""
 
 
 def plain(text: object, limit: int = LIMIT, *, keep: str = "") -> str:
-    """`str(text)` on one line. `keep` names what is left as it is in spite of all, such as tabs in a log."""
+    """Write `str(text)` on one line. `keep` holds characters to leave as they are, such as tabs in a log."""
     full = str(text)
     shown = full[:limit]
     if not shown.isprintable() or not _UNSEEN.isdisjoint(shown):
@@ -37,12 +37,12 @@ def plain(text: object, limit: int = LIMIT, *, keep: str = "") -> str:
 
 
 def plain_lines(text: str, limit: int = LIMIT) -> str:
-    """Text whose line feeds and tabs are meant, such as a traceback: each line as by `plain`."""
+    """Make each line plain, but keep line feeds and tabs: for texts such as a traceback."""
     return "\n".join(plain(line, limit, keep="\t") for line in text.split("\n"))
 
 
 def plain_values(document: Any) -> Any:
-    """A document, as it would go into JSON, with every text in it made plain, keys too."""
+    """Copy a JSON-like document with every text in it made plain, keys too."""
     if isinstance(document, str):
         return plain(document)
     if isinstance(document, Mapping):

@@ -1,10 +1,10 @@
-"""About how many bytes a tuple holds in memory: exactly enough to bound queues by, and cheap.
+"""Estimates the bytes that a tuple holds in memory: cheap, and exact enough to bound queues.
 
-Guarantees: never raises, whatever user objects do when asked; looks at a bounded number of objects per value (the rest
-of a long list is taken to be like those looked at). What several tuples share is counted once for each: an estimate
-that is too high makes a queue stop early, and it flows again when it is shorter.
+Guarantees: never raises, whatever user objects do; looks at a bounded number of objects per value (the rest of a long
+list is assumed to be alike). An object shared by several tuples counts once for each: an estimate that is too high only
+holds a queue early, until it is shorter.
 
-Pure. Any thread.
+Pure. Thread: any.
 """
 
 from __future__ import annotations
@@ -18,27 +18,27 @@ _FLAT = frozenset((str, bytes, int, float, bool, type(None), complex, bytearray)
 _ITEMS_LOOKED_AT = 8
 _MAX_DEPTH = 4
 _ROW_BYTES = 64
-"""A tuple object and its row in a batch."""
+"""Size of a tuple object and its row in a batch."""
 _RUN_BYTES = 128
-"""Root, edge and start of a run."""
+"""Size of a run: its root, edge and start."""
 _UNKNOWN_BYTES = 64
-"""An object that will not say."""
+"""Size assumed for an object that does not tell its own."""
 
 
 def value_bytes(value: Any, depth: int = _MAX_DEPTH) -> int:
-    """About how much memory a value holds, with what it is made of."""
+    """Estimate the bytes that a value holds, with its parts."""
     kind = type(value)
     if kind in _FLAT:
         return getsizeof(value)
     try:
         return _deep(value, kind, depth)
-    except Exception:  # a user's object that raises when it is asked: taken for a small one
+    except Exception:  # a user's object that raises: assumed to be small
         return _UNKNOWN_BYTES
 
 
 def _deep(value: Any, kind: type, depth: int) -> int:
     if hasattr(kind, "nbytes"):
-        # Arrays and buffers: one that is a view of another has no memory of its own, yet keeps and sends this much.
+        # Arrays and buffers: a view has no memory of its own, but keeps this much alive and sends it.
         return int(value.nbytes) + _UNKNOWN_BYTES
     own = getsizeof(value)
     if depth == 0:
@@ -63,7 +63,7 @@ def _extrapolate(looked_at: list[int], count: int) -> int:
 
 
 def row_bytes(row: tuple[Any, ...]) -> int:
-    """About how much memory one tuple holds."""
+    """Estimate the bytes that one tuple holds."""
     size = _ROW_BYTES
     for value in row:
         size += getsizeof(value) if type(value) in _FLAT else value_bytes(value)
@@ -71,14 +71,14 @@ def row_bytes(row: tuple[Any, ...]) -> int:
 
 
 def rows_bytes(rows: list[tuple[Any, ...]], runs: int) -> int:
-    """As `estimate`, of every row."""
+    """Estimate as `estimate` does, but from every row."""
     return sum(map(row_bytes, rows)) + _RUN_BYTES * runs
 
 
 def estimate(rows: list[tuple[Any, ...]], runs: int) -> int:
-    """About how much the rows of a batch with so many runs hold, after a look at two of them."""
+    """Estimate the bytes that the rows of a batch with so many runs hold, from two of them."""
     count, size = len(rows), 0
-    # One in the middle, and one that is not always in the same row: `runs` moves it from batch to batch.
+    # One row in the middle, and one whose place varies: `runs` moves it from batch to batch.
     for value in chain.from_iterable(rows) if count < 3 else (*rows[count >> 1], *rows[runs % count]):
         size += getsizeof(value) if type(value) in _FLAT else value_bytes(value)
     if count > 2:

@@ -1,4 +1,4 @@
-"""A hash of values that is the same in every process, interpreter and run, and agrees with `==`.
+"""Hashes values: the same in every process, interpreter and run, in agreement with `==`.
 
 Guarantees: `a == b` implies `stable_hash(a) == stable_hash(b)` for the types below, across numeric types too
 (1, 1.0, True and Decimal(1) are one key). Python's own `hash` gives neither: it salts text per process.
@@ -6,9 +6,9 @@ Guarantees: `a == b` implies `stable_hash(a) == stable_hash(b)` for the types be
 Relies on: CPython's numeric hash, which is specified (modulus 2**61 - 1) and not salted.
 
 Types: None, bool, numbers, text, bytes-like, tuples and lists, sets and frozensets, dicts, dates and times, UUIDs, enum
-members, dataclasses with the equality that `@dataclass` makes, and arrays (`array.array`, numpy) by content. Anything
-else is refused by name: hashing it by identity would send equal values to different tasks. So is a class that says
-itself what it is equal to (`__eq__`), whatever it is derived from: nobody can tell a hash that agrees with that.
+members, dataclasses with the equality that `@dataclass` makes, and arrays (`array.array`, numpy) by content. Any other
+type is refused by name: hashing it by identity would send equal values to different tasks. So is a class that defines
+`__eq__`, whatever its base: no hash is known to agree with that.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def _of_time(value: datetime.datetime | datetime.time) -> int:
     offset = value.utcoffset()
     if offset is None:
         return _of_bytes(value.replace(tzinfo=None).isoformat().encode(), 8)
-    # 12:00 in UTC equals 13:00 an hour east of it. Not by `astimezone`, which fails at the ends of the calendar.
+    # 12:00 UTC equals 13:00 at UTC+1. Avoid `astimezone`: it fails at the ends of the calendar.
     days = value.toordinal() if isinstance(value, datetime.datetime) else 0
     since = datetime.timedelta(days, value.second, value.microsecond, 0, value.minute, value.hour)
     return _mix(14, stable_hash(since - offset))
@@ -75,23 +75,23 @@ _EXACT = frozenset({
     datetime.datetime, datetime.date, datetime.time, datetime.timedelta, uuid.UUID, decimal.Decimal, fractions.Fraction,
     OrderedDict,
 })
-"""Classes whose equality is known to agree with what is hashed here, as it is with what they define in C."""
+"""Classes whose equality is known to agree with the hash here, as for those that define it in C."""
 
 
 @dataclasses.dataclass
 class _Sample:
-    """To see what an equality that `@dataclass` made looks like."""
+    """Shows how an equality made by `@dataclass` looks."""
 
     field: int
 
 
 def _equality_owner(kind: type) -> type:
-    """The class that says what `kind` is equal to."""
+    """The class that defines the equality of `kind`."""
     return next(base for base in kind.__mro__ if "__eq__" in vars(base))
 
 
 def _is_generated(equality: Any) -> bool:
-    """Whether `@dataclass` made it: such a function has no file of its own."""
+    """Whether `@dataclass` made this function: such a function has no source file."""
     made = _Sample.__eq__
     return (
         isinstance(equality, types.FunctionType)
@@ -101,7 +101,7 @@ def _is_generated(equality: Any) -> bool:
 
 
 def _check_equality(kind: type) -> None:
-    """ComponentError for a class that says by code of its own what it is equal to."""
+    """ComponentError for a class that defines equality in its own code."""
     owner = _equality_owner(kind)
     equality = vars(owner)["__eq__"]
     if owner in _EXACT or owner is enum.Enum or not isinstance(equality, types.FunctionType):
@@ -116,9 +116,9 @@ def _check_equality(kind: type) -> None:
 
 
 def stable_hash(value: Any) -> int:
-    """A 64-bit hash of `value`; ComponentError names a type that has none."""
+    """Hash `value` to 64 bits; ComponentError names a type that has no hash."""
     kind = type(value)
-    if kind is str:  # most keys are text, and each new one comes here
+    if kind is str:  # first, because most keys are text
         return _of_bytes(value.encode("utf-8", "surrogatepass"), 1)
     if kind not in _EXACT:
         _check_equality(kind)
@@ -126,7 +126,7 @@ def stable_hash(value: Any) -> int:
         return _of_bytes(value.encode("utf-8", "surrogatepass"), 1)
     if isinstance(value, numbers.Number):
         if value != value:
-            return _NAN  # NaN never equals itself; any constant will do, but it must be the same everywhere
+            return _NAN  # NaN never equals itself: any constant will do, if it is the same everywhere
         return _mix(2, hash(value) & _MASK)
     if isinstance(value, bytes | bytearray | memoryview):
         return _of_bytes(bytes(value), 3)
@@ -154,7 +154,7 @@ def _of_rarer(value: Any) -> int:
         return _mix(12, stable_hash((type(value).__qualname__, value.name)))
     owner = _equality_owner(type(value))
     if dataclasses.is_dataclass(owner) and not isinstance(value, type):
-        # Equal are objects of one class, in the fields of the class that the equality was made for.
+        # Two objects are equal if their class is the same and the fields of the class that owns the equality are.
         fields = [getattr(value, f.name) for f in dataclasses.fields(owner) if f.compare]
         return _mix(13, stable_hash((type(value).__qualname__, fields)))
     to_list = getattr(value, "tolist", None)
@@ -167,5 +167,5 @@ def _of_rarer(value: Any) -> int:
 
 
 def bucket(value: Any, count: int) -> int:
-    """The task index out of `count` that a fields grouping gives to `value`."""
+    """The index, below `count`, of the task to which a fields grouping sends `value`."""
     return stable_hash(value) % count

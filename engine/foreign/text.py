@@ -1,14 +1,14 @@
-"""The one place where the failure path meets users' objects: texts of errors, values and types.
+"""Turns users' errors, values and types into text: the only code on the failure path that touches users' objects.
 
 Guarantees
     * No function here raises, whatever the object does: `__str__`, `__repr__`, `__class__`, a metaclass, `sys.exit`.
-    * What comes back is plain text of at most `limit` characters that every encoding of ours can take. A value of
-      20 MiB is not turned into text first.
-    * Users' `__repr__` is not called at all: an object of a user's class is shown by its fields, if it is a dataclass
-      or a named tuple, or as `<module.Class object>`. Of users' code only an exception's `__str__` is called.
+    * The result is plain text of at most `limit` characters, which all our encodings can carry. A value of 20 MiB is
+      not turned into text first.
+    * The only users' code called is an exception's `__str__`, never `__repr__`: an object of a user's class is shown by
+      its fields if it is a dataclass or a named tuple, else as `<module.Class object>`.
 
-Relies on: the caller still being watched (`at_hand`) while it asks for an error's text: a `__str__` that hangs cannot
-be ended from here.
+Relies on: the caller being watched (`at_hand`) while it asks for an error's text, as a `__str__` that hangs cannot be
+ended from here.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ from typing import Any
 
 ERROR_CHARACTERS = 500
 VALUE_CHARACTERS = 80
-"""Of a value in the message of an error."""
+"""Most characters of a value shown in an error message."""
 TRACEBACK_CHARACTERS = 16_000
 _NAME_CHARACTERS = 100
 _FRAMES = 40
 _CHAIN = 8
-"""Errors shown of a chain of causes, and of a group."""
+"""Most errors shown of a chain of causes, and of a group: more are not read."""
 _DEPTH = 6
 _INT_BITS = 4096
 
 _NO_INPUT = "EOF when reading a line"
-"""What `input()` says where there is none."""
+"""Message of the error that `input()` raises in a worker, which has no input."""
 
 _mro_of = type.__dict__["__mro__"].__get__
 _name_of = type.__dict__["__qualname__"].__get__
@@ -53,35 +53,35 @@ def _name_of_class(kind: type) -> str:
         name, module = _name_of(kind), _module_of(kind)
         shown = name if module == "builtins" or type(module) is not str else f"{module}.{name}"
         return _plain(shown, _NAME_CHARACTERS)
-    except BaseException:  # a class can break its own name; there is nothing to tell but that
+    except BaseException:  # a class can break its own name; say so
         return "object"
 
 
 def repr_of(value: object, limit: int = VALUE_CHARACTERS) -> str:
-    """What a person is shown of a value."""
+    """Describe a value for a person, in at most `limit` characters."""
     try:
         return _plain(_Shown(limit).text(value), limit)
-    except BaseException:  # the guard itself: the caller is telling of another error, which must not be lost
+    except BaseException:  # the caller is reporting another error, which must not be lost
         return _plain(f"<{type_name(value)} object>", limit)
 
 
 def message_of(error: BaseException, limit: int = ERROR_CHARACTERS) -> str:
-    """What the error says: its `str`, as far as that can be had."""
+    """The error's message: its `str`, if that works."""
     try:
         if type(error).__str__ is BaseException.__str__:
-            # As `str` would, but without turning what it was raised with into text as a whole.
+            # As `str` does, but without turning long arguments into text as a whole.
             args = BaseException.__dict__["args"].__get__(error)
             if len(args) != 1:
                 return _plain(repr_of(args, limit), limit) if args else ""
             only = args[0]
             return _plain(only, limit) if isinstance_of(only, str) else repr_of(only, limit)
         return _plain(str(error), limit)
-    except BaseException as worse:  # told in its place: what was raised is known by its type at least
+    except BaseException as worse:  # report this one instead: the type of the first is known at least
         return f"(its text cannot be had: {type_name(worse)})"
 
 
 def text_of_error(error: BaseException, limit: int = ERROR_CHARACTERS) -> str:
-    """One line: type and message."""
+    """The error's type and message."""
     name = type_name(error)
     kind = name.rpartition(".")[2]
     text = next(iter(message_of(error, limit).strip().splitlines()), "").rstrip()
@@ -92,12 +92,12 @@ def text_of_error(error: BaseException, limit: int = ERROR_CHARACTERS) -> str:
 
 
 def line_of_error(error: BaseException) -> str:
-    """All it says, on one line: for an error of which nobody prints more."""
+    """The whole message on one line, for an error of which no more is printed."""
     return " | ".join(filter(None, map(str.strip, message_of(error).splitlines())))
 
 
 def traceback_of(error: BaseException) -> str:
-    """The error as Python would print it, its causes and what a group holds too, cut where it gets long."""
+    """The traceback as Python prints it, with causes and members of a group, cut if it is long."""
     text = "".join(_traceback(error, set()))
     if len(text) <= TRACEBACK_CHARACTERS:
         return text
@@ -106,12 +106,12 @@ def traceback_of(error: BaseException) -> str:
 
 
 def isinstance_of(value: object, kinds: type | tuple[type, ...]) -> bool:
-    """As `isinstance`, by the object's true class: one that lies about `__class__` may raise in `isinstance`."""
+    """As `isinstance`, but by the true class: an object with its own `__class__` may raise in `isinstance`."""
     return issubclass(type(value), kinds)
 
 
 def _plain(text: str, limit: int) -> str:
-    """At most `limit` characters of a text, also of a subclass of `str`, without lone surrogates."""
+    """At most `limit` characters of a text, which may be of a subclass of `str`, without lone surrogates."""
     whole = str.__len__(text)
     cut = str.__getitem__(text, slice(limit if whole <= limit else max(0, limit - 3)))
     if whole > limit:
@@ -148,7 +148,7 @@ def _field(error: BaseException, name: str) -> Any:
 
 
 class _Shown:
-    """Makes one text, and stops when there is enough of it."""
+    """Builds one text, and stops when it is long enough."""
 
     def __init__(self, limit: int) -> None:
         self._left = limit
@@ -176,7 +176,7 @@ class _Shown:
         return f"<{_name_of_class(kind)} object>"
 
     def inside(self, opens: str, parts: Iterable[str], closes: str) -> str:
-        """Parts between commas, as long as there is room."""
+        """Join parts by commas, as long as there is room."""
         self._depth += 1
         texts = []
         for part in parts:
@@ -241,7 +241,7 @@ class _Shown:
 
 
 def _head(values: Iterable[Any], count: int) -> list[Any]:
-    """The first so many; taken out at once, because a set may change while it is shown."""
+    """The first `count` values, copied at once, because a set may change while it is shown."""
     head = []
     for value in values:
         head.append(value)
@@ -251,7 +251,7 @@ def _head(values: Iterable[Any], count: int) -> list[Any]:
 
 
 def _own(kind: type, name: str) -> Any:
-    """An attribute of a class, without its metaclass having a say."""
+    """Read an attribute of a class without calling its metaclass."""
     for base in _mro_of(kind):
         found = type.__dict__["__dict__"].__get__(base).get(name)
         if found is not None:
@@ -278,7 +278,7 @@ _SHOWN_BY: dict[type, Callable[[_Shown, Any], str]] = {
     type: _Shown.of_class,
     types.FunctionType: _Shown.of_function,
 }
-"""How builtin types are shown, and what is derived from them: by the base class, not by what a user made of it."""
+"""How to show builtin types and classes derived from them: by the base class, never by users' code."""
 _SHOWN_BY |= {
     kind: _by_its_own(kind)
     for kind in (
