@@ -27,7 +27,7 @@ from squall.engine.flow.collectors import (
     EmitPaths,
     SpoutCollector,
 )
-from squall.engine.flow.emitter import PlaceOne, StreamOut
+from squall.engine.flow.emitter import BatchFor, StreamOut
 from squall.engine.flow.groupings import KeyMemo
 from squall.engine.foreign.identity import key_of
 
@@ -80,7 +80,7 @@ def fast_emit(collector: AnyCollector) -> Emit | None:
     return _fast_basic(collector, out, route.one) if keyed is None else _fast_basic_by_field(collector, out, *keyed)
 
 
-def _fast_spout(collector: SpoutCollector, out: StreamOut, place: PlaceOne) -> Emit:
+def _fast_spout(collector: SpoutCollector, out: StreamOut, batch_for: BatchFor) -> Emit:
     plain, refuse, run, roots = collector.plain_emit, collector.refuse, collector.run, collector.roots
     check, width, start_run = out.check, len(out.shape.fields), out.outbox.start_run
     held_back, add = collector.held_back, collector.pending.add
@@ -94,7 +94,7 @@ def _fast_spout(collector: SpoutCollector, out: StreamOut, place: PlaceOne) -> E
         run.root = root = next(roots)  # type: ignore[arg-type]
         run.children = run.mask = 0
         try:
-            batch = place(values)
+            batch = batch_for(values)
             start_run(batch, root, run, values)
         except BaseException as error:
             refuse(message_id, values, error)
@@ -106,7 +106,7 @@ def _fast_spout(collector: SpoutCollector, out: StreamOut, place: PlaceOne) -> E
     return emit
 
 
-def _fast_bolt(collector: BoltCollector, out: StreamOut, place: PlaceOne) -> Emit:
+def _fast_bolt(collector: BoltCollector, out: StreamOut, batch_for: BatchFor) -> Emit:
     plain, check, width, start_run = collector.plain_emit, out.check, len(out.shape.fields), out.outbox.start_run
 
     def emit(values: Any, anchors: Anchors = (), stream: str = DEFAULT_STREAM) -> list[int]:
@@ -119,7 +119,7 @@ def _fast_bolt(collector: BoltCollector, out: StreamOut, place: PlaceOne) -> Emi
             values = check(values)
         run = anchors._run
         key = run if run.others else run.root
-        batch = place(values)
+        batch = batch_for(values)
         if batch.last is not key:
             start_run(batch, key, run, values)
         batch.rows.append(values)
@@ -128,7 +128,7 @@ def _fast_bolt(collector: BoltCollector, out: StreamOut, place: PlaceOne) -> Emi
     return emit
 
 
-def _fast_basic(collector: BasicCollector, out: StreamOut, place: PlaceOne) -> Emit:
+def _fast_basic(collector: BasicCollector, out: StreamOut, batch_for: BatchFor) -> Emit:
     plain, check, width, start_run = collector.plain_emit, out.check, len(out.shape.fields), out.outbox.start_run
 
     def emit(values: Any, stream: str = DEFAULT_STREAM) -> list[int]:
@@ -136,7 +136,7 @@ def _fast_basic(collector: BasicCollector, out: StreamOut, place: PlaceOne) -> E
             return plain(values, stream)
         if values.__class__ is not tuple or len(values) != width:
             values = check(values)
-        batch = place(values)
+        batch = batch_for(values)
         key = collector.key
         if batch.last is not key:
             start_run(batch, key, collector.run, values)

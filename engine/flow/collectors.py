@@ -111,7 +111,7 @@ class SpoutCollector:
         self.emitted += 1
         if message_id is None or self.roots is None:
             self.untracked += 1
-            tasks = out.place(values, 0, UNTRACKED, task)
+            tasks = out.append(values, 0, UNTRACKED, task)
             if message_id is not None:
                 self.pending.answer_untracked(message_id)
             return tasks
@@ -154,7 +154,7 @@ class SpoutCollector:
         run.root = root
         run.children = run.mask = 0
         try:
-            tasks = out.place(values, root, run, task)
+            tasks = out.append(values, root, run, task)
         except BaseException as error:
             self.refuse(message_id, routed, error)
             return [], error
@@ -226,9 +226,9 @@ class BoltCollector:
         values = out.check(values, task)
         runs = [anchors._run] if anchors.__class__ is Tuple and not anchors._done else self._runs(anchors)
         if len(runs) > 1:
-            return out.place(values, runs, runs, task)
+            return out.append(values, runs, runs, task)
         [run] = runs
-        return out.place(values, run if run.others else run.root, run, task)
+        return out.append(values, run if run.others else run.root, run, task)
 
     def plain_ack(self, tup: Tuple) -> None:
         """See `ack`."""
@@ -317,12 +317,12 @@ class BasicCollector:
     def plain_emit(self, values: Any, stream: str = DEFAULT_STREAM) -> list[int]:
         """See `emit`."""
         out = self.emitter.stream(stream)
-        return out.place(out.check(values), self.key, self.run)
+        return out.append(out.check(values), self.key, self.run)
 
     def plain_emit_direct(self, task: int, values: Any, stream: str = DEFAULT_STREAM) -> list[int]:
         """See `emit_direct`."""
         out = self.emitter.stream(stream)
-        return out.place(out.check(values, task), self.key, self.run, task)
+        return out.append(out.check(values, task), self.key, self.run, task)
 
     def reset_timeout(self, tup: Tuple) -> None:
         """Start the message timeout of this tuple's trees afresh."""

@@ -31,8 +31,8 @@ from squall.engine.plural import plural
 
 UNNAMED: Any = object()
 """In place of a task: the grouping chooses."""
-PlaceOne = ChooseOne[OpenBatch]
-Choosers = Callable[[Sequence[OpenBatch]], tuple[PlaceOne | None, ChooseMany[OpenBatch] | None]]
+BatchFor = ChooseOne[OpenBatch]
+Choosers = Callable[[Sequence[OpenBatch]], tuple[BatchFor | None, ChooseMany[OpenBatch] | None]]
 """What chooses among the open batches of a route, for one target or any number."""
 
 
@@ -104,7 +104,7 @@ class StreamOut:
         """The way to a task that the sender named."""
         return [route for route in self.routes if task in route.targets][:1]
 
-    def place(self, values: Values, key: object, anchor: Run | list[Run], task: Any = UNNAMED) -> list[int]:
+    def append(self, values: Values, key: object, anchor: Run | list[Run], task: Any = UNNAMED) -> list[int]:
         """Append what was checked to the batches that it goes to; the ids of their tasks. `anchor`: the run that it
         belongs to, or several; `key` marks what has the same anchor."""
         outbox = self.outbox
@@ -123,7 +123,7 @@ class StreamOut:
         return tasks
 
     def only_route(self) -> Route | None:
-        """Where every tuple goes to one task of one bolt: the way there. An emit may then go it without `place`."""
+        """Where every tuple goes to one task of one bolt: the way there. An emit may then go it without `append`."""
         if len(self.routes) != 1 or self.routes[0].one is None or self.shape.direct:
             return None
         return self.routes[0]
@@ -152,7 +152,7 @@ class PickledStreamOut(StreamOut):
         return checked
 
     def only_route(self) -> Route | None:
-        """None: who goes past `place` checks nothing."""
+        """None: who goes past `append` checks nothing."""
         return None
 
 

@@ -52,13 +52,13 @@ class _RecordedStream(StreamOut):
         super().__init__(stream.who, stream.shape, stream.routes, stream.outbox)
         self._record = record
 
-    def place(self, values: Values, key: object, anchor: Run | list[Run], task: Any = UNNAMED) -> list[int]:
-        tasks = super().place(values, key, anchor, task)
+    def append(self, values: Values, key: object, anchor: Run | list[Run], task: Any = UNNAMED) -> list[int]:
+        tasks = super().append(values, key, anchor, task)
         self._record(values)
         return tasks
 
     def only_route(self) -> Route | None:
-        """None: who goes past `place` is not recorded."""
+        """None: who goes past `append` is not recorded."""
         return None
 
 
