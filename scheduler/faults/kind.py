@@ -29,7 +29,6 @@ class Carrier(StrEnum):
     """Who carries a fault out."""
 
     SUPERVISOR = "the supervisor of its node"
-    OWNER = "whoever injects it"
     WORKER = "the worker, on itself"
     EXECUTOR = "the executor of the task"
     LINK = "the link shim of the sending worker"

@@ -126,7 +126,7 @@ def test_the_python_of_the_page() -> None:
         (["kill", "node-1:6700", "at", "3s"], 2, "for later and again there are fault plans"),
         (["drop", "200%"], 2, "200%"),
         (["kill", "\x1b[2J"], 2, "\\x1b[2J"),
-        (["bad-code"], 2, "cannot be injected into a cluster that runs"),
+        (["bad-code"], 2, "fault 'bad-code' is unknown"),
     ],
 )
 def test_wrong_use_is_one_line(cluster: Standing, arguments: list[str], code: int, says: str) -> None:
