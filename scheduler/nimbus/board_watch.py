@@ -1,9 +1,10 @@
-"""Nimbus's eyes on status boards and processes: who is at rest, who has lost workers, which slots are empty.
+"""Watches status boards and processes for Nimbus: which topologies are at rest or lost workers, which slots are empty.
 
-Guarantees: nothing is said of a topology whose board cannot be read; the error is logged, and the limits of
+Guarantees: if a topology's board cannot be read, nothing is reported of it; the error is logged, and the limits of
 `scheduler.nimbus.decisions` end the wait.
 
-Relies on: `scheduler.nimbus.decisions` to say whom to look at, and to decide what follows. Owner: Nimbus's loop.
+Relies on: `scheduler.nimbus.decisions` to name the topologies to watch, and to decide what follows. Thread: Nimbus's
+loop.
 """
 
 from __future__ import annotations
@@ -20,20 +21,21 @@ from squall.scheduler.nimbus.living_workers import LivingWorkers
 from squall.scheduler.records.topology_view import TopologyView
 
 DRAIN_LOOK_SECS = 0.01
-"""How often the boards of topologies that are to stop are looked at. A look costs some 50 us."""
+"""Between two looks at the boards of topologies that shall stop: short, as a look costs some 50 us."""
 EMPTY_LOOK_SECS = 0.02
-"""How often processes are looked for in slots that are to be empty and have no supervisor that says so."""
+"""Between two searches for processes in slots that shall be empty and have no supervisor to report it: a search reads
+a few files per slot."""
 MISSING_LOOK_SECS = 1.0
-"""How often slots are looked for whose nodes are gone."""
+"""Between two searches for slots whose nodes are gone: a node is gone only after seconds of silence."""
 ORPHAN_LEASE_SECS = 60.0
-"""How long a worker without a supervisor may be silent before others get its work, though its process is there. One
-that is busy in a long `execute`, or on a machine that is busy with something else, publishes nothing meanwhile."""
+"""Longest silence of a living worker without a supervisor before others get its work: a worker publishes nothing
+during a long `execute`, or while the machine is overloaded."""
 
 log = logging.getLogger(__name__)
 
 
 class BoardWatch:
-    """Looks when it is due."""
+    """Looks whenever a look is due."""
 
     def __init__(self, nimbus: Nimbus, files: NimbusFiles, workers: LivingWorkers) -> None:
         self._nimbus = nimbus
@@ -44,7 +46,7 @@ class BoardWatch:
         self._missing_look_at = 0.0
 
     def next_deadline(self) -> float | None:
-        """When the next look is due; None if there is nobody to look at."""
+        """When the next look is due; None if there is nothing to watch."""
         deadlines = [self._drain_look_at] if self._nimbus.draining() else []
         if self._nimbus.is_emptying:
             deadlines.append(self._empty_look_at)
@@ -53,15 +55,15 @@ class BoardWatch:
         return min(deadlines, default=None)
 
     def at_rest(self, now: float) -> list[str] | None:
-        """Ids of the topologies that are to stop and may; None if no look is due."""
+        """Ids of the topologies that shall stop and are at rest; None if no look is due."""
         if now < self._drain_look_at:
             return None
-        # Never in step with bolts' ticks, which keep their workers from being quiet for a moment each.
+        # Random, so as not to fall in step with bolts' ticks: during each, a worker is not quiet for a moment.
         self._drain_look_at = now + DRAIN_LOOK_SECS * random.uniform(0.5, 1.0)
         return [record.id for record, assignment in self._nimbus.draining() if self._is_at_rest(record, assignment)]
 
     def emptied(self, now: float) -> list[tuple[str, list[SlotRef], list[SlotRef]]]:
-        """(topology id, slots that are to be empty and whose supervisors do not say so, those of them that are not)."""
+        """(topology id, slots that shall be empty but are not reported so, those of them that are not empty)."""
         if now < self._empty_look_at:
             return []
         self._empty_look_at = now + EMPTY_LOOK_SECS
@@ -71,7 +73,7 @@ class BoardWatch:
         ]
 
     def lost(self, now: float) -> list[str]:
-        """Ids of the topologies some of whose workers are gone with their nodes."""
+        """Ids of the topologies that have lost workers with their nodes."""
         if now < self._missing_look_at:
             return []
         self._missing_look_at = now + MISSING_LOOK_SECS
@@ -90,7 +92,7 @@ class BoardWatch:
             return False
 
     def _has_dead(self, record: TopologyRecord, assignment: Assignment, slots: list[int], now: float) -> bool:
-        """A supervisor's death alone moves nothing: its workers run on."""
+        """Whether a worker is dead. The death of a supervisor alone moves nothing: its workers run on."""
         try:
             with self._files.view(record, assignment) as view:
                 return not all(_lives(view, slot, now) for slot in slots)
@@ -100,6 +102,6 @@ class BoardWatch:
 
 
 def _lives(view: TopologyView, slot: int, now: float) -> bool:
-    """Whether the worker of a slot is there and does something."""
+    """Whether the worker of a slot lives and has published lately."""
     cell = view.board.slot(slot)
     return lives(cell.pid, cell.started_ticks) and view.is_heard_of(slot, now, ORPHAN_LEASE_SECS)

@@ -1,9 +1,9 @@
-"""Removes code that no topology runs, at a moment when no submission under way can need it.
+"""Removes code that no topology runs, when no submission under way can need it.
 
 Guarantees: nothing is removed while a client holds the code store for a submission (`CodeStore.held`), nor while there
-are topologies that Nimbus does not know. What was to be removed meanwhile is removed soon after.
+are topologies that Nimbus does not know. Unused code is removed soon after.
 
-Owner: Nimbus's loop.
+Thread: Nimbus's loop.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from squall.scheduler.nimbus.decisions import Nimbus
 from squall.scheduler.nimbus.files import NimbusFiles
 
 RETRY_SECS = 0.1
-"""A submission takes some milliseconds from its first file to Nimbus's answer."""
+"""Between two tries: a submission takes some milliseconds from its first file to Nimbus's answer."""
 
 
 class CodeSweep:
-    """Due or not."""
+    """A sweep that is due or not."""
 
     def __init__(self, nimbus: Nimbus, files: NimbusFiles) -> None:
         self._nimbus = nimbus
@@ -24,12 +24,12 @@ class CodeSweep:
         self._due_at: float | None = None
 
     def ask(self, now: float) -> None:
-        """Code may have become unused."""
+        """Ask for a sweep: code may have become unused."""
         self._due_at = now
         self.tick(now)
 
     def tick(self, now: float) -> None:
-        """Try, if it is time to."""
+        """Sweep if it is due."""
         if self._due_at is None or now < self._due_at or self._nimbus.unknown:
             return
         done = self._files.keep_code(self._nimbus.cluster().topologies)

@@ -1,16 +1,15 @@
-"""Nimbus's decisions: what is accepted, where it runs, when it ends.
+"""Nimbus's decisions: which topologies are accepted, where they run, when they end.
 
 Guarantees
-    * Pure: no I/O, no clock, no randomness. Each method is an event at time `now` (monotonic seconds) and returns what
-      to do about it; an event that is refused raises and changes nothing.
-    * A slot belongs to one topology at a time: one that is killed or moves keeps its slots, and its name, until each of
-      them is empty. Its supervisor says so; where there is none, or it does not in time, the processes are looked for
-      (`looked`). Workers that outlive its patience are ended by Nimbus itself.
-    * Slots are offered only by nodes that were heard from within NODE_TIMEOUT_SECS. Topologies that found no slot wait
-      and are placed in the order of their submission.
-
-    * Work of a topology that the store does not know is neither stopped nor its slot given away without an operator's
-      word (`forget_unknown`).
+    * Pure: no I/O, no clock, no randomness. Each method is an event at time `now` (monotonic seconds) and returns
+      instructions; an event that is refused raises and changes nothing.
+    * A slot belongs to one topology at a time: a topology that is killed or moves keeps its slots, and its name, until
+      each slot is empty. The supervisor reports that; without a supervisor, or without a report in time, the processes
+      are looked for (`looked`). Nimbus itself ends workers that take too long.
+    * Only nodes that were heard from within NODE_TIMEOUT_SECS offer slots. Topologies that found no slot wait and are
+      placed in the order of their submission.
+    * The work of a topology that the store does not know is not stopped, and its slots are not given away, unless an
+      operator asks for it (`forget_unknown`).
     * A slot that gave a topology up gets none of its work again while there is another one, until an operator's reset.
 
 Relies on: `scheduler.nimbus.main` to carry out the instructions in order.
@@ -62,15 +61,15 @@ from squall.scheduler.nimbus.topology_life import TopologyLife
 from squall.scheduler.nimbus.unknown import Unknown
 
 STOP_PATIENCE_SECS = 10.0
-"""Twice the grace that supervisors give a worker: who lives longer will not be ended by its supervisor."""
+"""Twice the grace that supervisors give a worker: after it, Nimbus no longer counts on the supervisor to end it."""
 ORPHAN_PATIENCE_SECS = 5.0
-"""How long a worker without a supervisor may stay: one that comes back by then ends it as it should be ended."""
+"""Longest that a worker without a supervisor may stay: a supervisor that returns by then ends it with grace."""
 
 Instructions = list[NimbusInstruction]
 
 
 class Nimbus:
-    """The cluster's state. Owner: Nimbus's loop."""
+    """The cluster's state. Thread: Nimbus's loop."""
 
     def __init__(
         self,
@@ -80,16 +79,16 @@ class Nimbus:
         deleted: Iterable[str] = (),
         unknown: Iterable[str] = (),
     ) -> None:
-        """`deleted`: ids of topologies that have gone; `unknown`: of those that have files and are in no store."""
+        """`deleted`: ids of deleted topologies; `unknown`: ids of those that have files but are not in the store."""
         self._topologies = Topologies(topologies)
         self.unknown = Unknown(deleted, unknown)
         self._nodes = Nodes()
         self._next_number = next_number
         self._spouts_stopped = False
         self._judges_at = now + NODE_TIMEOUT_SECS
-        """From when on a node that was not heard from is missing, and not just about to register."""
+        """Until then, a silent node may be about to register; from then on, it is missing."""
         for life in self._topologies:
-            # Their clocks start again: how much had passed went with the Nimbus before us.
+            # Restart their clocks: the Nimbus before this one did not store how much time had passed.
             if life.record.status == "KILLED":
                 life.stop_at = now + life.kill_wait_secs
             elif life.record.rebalance is not None:
@@ -98,7 +97,7 @@ class Nimbus:
     # ---- supervisors ----
 
     def register_supervisor(self, request: RegisterSupervisor, now: float) -> Instructions:
-        """A node is there, for the first time or again. Answer it with `assign_node` after the instructions."""
+        """A node registers, for the first time or again. Answer it with `assign_node` after the instructions."""
         self._nodes.register(request, now)
         known = (life.record.id for life in self._topologies)
         strange = self.unknown.registered(request.node, request.holds, known)
@@ -107,13 +106,13 @@ class Nimbus:
         return [note, *notes, *(step for step in self._use_free_slots(now) if step != SendAssignNode(request.node))]
 
     def heartbeat(self, event: SupervisorHeartbeat, now: float) -> Instructions:
-        """A node lives. One that was given up is offered again."""
+        """A node lives. If it was given up, its slots are offered again."""
         if not self._nodes.heard(event.node, now):
             return []
         return [Note(f"{event.node} is back"), SendAssignNode(event.node), *self._use_free_slots(now)]
 
     def slot_changed(self, event: SlotChanged, now: float) -> Instructions:
-        """A worker started, got ready, died, was given up or stopped."""
+        """A worker has started, got ready, died, been given up or stopped."""
         life = self._topologies.by_id(event.topology_id)
         if life is None:
             return []
@@ -123,16 +122,16 @@ class Nimbus:
             where = f"{event.node}:{event.port} incarnation {event.incarnation} of {life.record.name}"
             out.append(Note(f"{where} {event.event}: {event.reason}"))
         if event.event == "failed" and event.incarnation > 0:
-            # Incarnation 0: the supervisor refused the work, its workers have not failed.
+            # Incarnation 0: the supervisor refused the work; no worker has failed.
             out += self._given_up(life, slot, now)
         if event.event == "started" and slot in life.slots and slot in life.record.given_up:
-            # A report from before a reset may have come after it.
+            # A "failed" from before a reset may have arrived after it.
             life.record = with_tried(life.record, slot)
             out.append(StoreTopology(life.record))
         return out + self._finish_if_empty(life, now)
 
     def _given_up(self, life: TopologyLife, slot: SlotRef, now: float) -> Instructions:
-        """A slot has given its work up: remember, and move it to another one if there is any."""
+        """A slot has given its work up: store that, and move the work to another slot if there is one."""
         before, life.record = life.record, with_given_up(life.record, slot)
         stored: Instructions = [StoreTopology(life.record)] if life.record is not before else []
         return stored + self._leave_failed(life, now)
@@ -206,7 +205,7 @@ class Nimbus:
         return life.record, steps
 
     def reset(self, name: str, now: float) -> tuple[TopologyRecord, Instructions]:
-        """An operator says, try again: slots that were given up start anew and may be used again."""
+        """An operator asks to try again: slots that were given up start anew and may be used again."""
         life = self._topologies.named(name)
         if life.record.status == "KILLED":
             raise UsageError(f"topology {name!r} is KILLED: there is nothing to try again")
@@ -235,14 +234,14 @@ class Nimbus:
         return found
 
     def lost(self, topology_id: str, now: float) -> Instructions:
-        """The workers of slots that are missing do not live either: what they ran goes elsewhere, and only that."""
+        """The workers of missing slots are dead too: move their work elsewhere, and only theirs."""
         life = self._topologies.by_id(topology_id)
         if life is None or life.stop_at is not None:
             return []
         return [Note(f"{topology_id} has lost workers with their nodes"), *self._move_off(life, now)]
 
     def _move_off(self, life: TopologyLife, now: float) -> Instructions:
-        """Work whose slots are of no use goes elsewhere, at once; the rest stays where it is."""
+        """Move work off useless slots at once; all other work stays."""
         move = Rebalance(life.record.conf["workers"], {}, 0.0, life.record.status, keep=True)
         return self._begin_move(life, move, now)
 
@@ -251,7 +250,7 @@ class Nimbus:
         return bool(self._topologies)
 
     def draining(self) -> list[tuple[TopologyRecord, Assignment]]:
-        """The topologies that are to be watched until nothing of them is pending; see `drained`."""
+        """The topologies to watch until nothing of them is pending; see `drained`."""
         return [
             (life.record, life.assignment)
             for life in self._topologies
@@ -259,7 +258,7 @@ class Nimbus:
         ]
 
     def drained(self, topology_id: str, now: float) -> Instructions:
-        """Nothing of a topology that is being killed or rebalanced is pending any more: go on at once."""
+        """A topology that is being killed or rebalanced has nothing pending any more: go on at once."""
         life = self._topologies.by_id(topology_id)
         if life is None or not life.is_draining:
             return []
@@ -268,11 +267,11 @@ class Nimbus:
 
     @property
     def is_emptying(self) -> bool:
-        """Whether there are slots that a topology is to leave and has not left yet."""
+        """Whether there are slots that a topology must leave and has not left yet."""
         return any(life.left_at is not None and not life.needs_place for life in self._topologies)
 
     def unaccounted(self, now: float) -> list[tuple[TopologyRecord, Assignment, list[int]]]:
-        """Topologies with the indices of slots that are to be empty, of which nobody will say so: see `looked`."""
+        """Topologies with the indices of slots that shall be empty, but will not be reported so: see `looked`."""
         alive, found = self._nodes.alive, []
         for life in self._topologies:
             if life.assignment is None or life.left_at is None or life.needs_place:
@@ -290,7 +289,7 @@ class Nimbus:
     def looked(
         self, topology_id: str, slots: Iterable[SlotRef], living: Collection[SlotRef], now: float
     ) -> Instructions:
-        """Of these slots, which `unaccounted` named, these hold a living worker and the others no process."""
+        """Of `slots`, which `unaccounted` named, those in `living` hold a living worker and the others no process."""
         life = self._topologies.by_id(topology_id)
         if life is None or life.assignment is None or life.left_at is None:
             return []
@@ -307,22 +306,22 @@ class Nimbus:
         return [*out, *self._finish_if_empty(life, now)]
 
     def stop_spouts(self) -> Instructions:
-        """Stop all spouts for as long as this Nimbus lives: the cluster is about to be stopped."""
+        """Stop all spouts for the life of this Nimbus: the cluster is about to stop."""
         self._spouts_stopped = True
         return [SendAssignNode(node) for node in self._nodes.alive]
 
     def withdraw(self, name: str) -> None:
-        """A submission that was accepted could not be carried out: forget it. Called before anybody heard of it."""
+        """Forget a submission that was accepted and could not be carried out. Called before any process heard of it."""
         self._topologies.remove(name)
 
     def unplace(self, topology_id: str) -> None:
-        """An assignment could not be carried out: the topology waits again. Called before anybody heard of it."""
+        """Take back an assignment that failed: the topology waits again. Called before any process heard of it."""
         life = self._topologies.by_id(topology_id)
         if life is not None:
             life.unplace()
 
     def forget_unknown(self, now: float) -> tuple[list[str], Instructions]:
-        """An operator says that what is not known may be stopped and removed. What that is."""
+        """An operator asks to stop and remove unknown topologies; returns their ids."""
         ids, nodes = self.unknown.forget()
         steps: Instructions = []
         for topology_id in ids:
@@ -332,7 +331,7 @@ class Nimbus:
     # ---- time ----
 
     def tick(self, now: float) -> Instructions:
-        """Do what is due. To be called after all events that had come by `now`, or waiting ones would look missing."""
+        """Do all that is due. Call it after all events that arrived by `now`: unread heartbeats would seem missing."""
         out: Instructions = []
         for name in self._nodes.give_up_silent(now):
             out.append(Note(f"{name} was not heard from for {NODE_TIMEOUT_SECS:g} s: its slots are not offered"))
@@ -342,7 +341,7 @@ class Nimbus:
         return out
 
     def next_deadline(self) -> float | None:
-        """When `tick` will have something to do, if nothing else happens before."""
+        """When `tick` is due next, unless an event comes first."""
         waiting = [life for life in self._topologies if not life.needs_place]
         deadlines = [life.stop_at for life in waiting if life.left_at is None]
         return min((at for at in (self._nodes.next_deadline(), *deadlines) if at is not None), default=None)
@@ -350,7 +349,7 @@ class Nimbus:
     # ---- answers ----
 
     def assign_node(self, node: str) -> AssignNode:
-        """What the node must run, all of it."""
+        """All work of a node."""
         slots: dict[int, SlotAssignment] = {}
         for life in self._topologies:
             slots |= life.work_on(node, self._spouts_stopped)
@@ -377,7 +376,7 @@ class Nimbus:
 
     @property
     def supervisor_pids(self) -> dict[str, int]:
-        """Process of every node's supervisor, also of nodes that are gone."""
+        """Pid of every node's supervisor, also of nodes that are gone."""
         return self._nodes.pids
 
     # ---- parts ----
@@ -403,7 +402,7 @@ class Nimbus:
         return out
 
     def _use_free_slots(self, now: float) -> Instructions:
-        """For topologies that wait for a slot; then for those with FAILED slots, or fewer workers than they want."""
+        """Give free slots to waiting topologies; then to those with FAILED slots or with too few workers."""
         out = self._place_waiting(now)
         for life in self._topologies:
             out += self._leave_failed(life, now)
@@ -416,7 +415,7 @@ class Nimbus:
         return out
 
     def _place(self, life: TopologyLife, now: float) -> Instructions:
-        """Give a topology slots, for the first time or after it left those it had; nothing if there are none."""
+        """Give a topology slots, for the first time or after it has left its own; no instructions if there are none."""
         record, former = life.moved_record(), life.version
         kinds = {component.id: component.kind for component in record.components}
         executors = task_layout(record.components)
@@ -444,14 +443,14 @@ class Nimbus:
         ]
 
     def _leave_if_due(self, life: TopologyLife, now: float) -> Instructions:
-        """Empty the slots of a topology whose time on them is up."""
+        """Empty the slots of a topology when it has to leave them."""
         if not life.is_draining or life.stop_at is None or (now < life.stop_at and not life.is_given_up):
             return []
         life.left_at = now
         return [*(SendAssignNode(node) for node in life.nodes), *self._finish_if_empty(life, now)]
 
     def _finish_if_empty(self, life: TopologyLife, now: float) -> Instructions:
-        """A topology's slots are empty: forget it if it was killed, else give it others."""
+        """If a topology's slots are empty, forget it if it was killed, else give it others."""
         record = life.record
         if life.left_at is None or life.occupied:
             return []
@@ -470,5 +469,5 @@ class Nimbus:
         if not steps:
             life.needs_place = True
             return [Note(f"{life.record.id} waits for a free slot to move to")]
-        # Slots that it gave up may be what others wait for.
+        # Other topologies may be waiting for the slots that it left.
         return [*steps, *(SendAssignNode(node) for node in sorted(left - set(life.nodes))), *self._use_free_slots(now)]

@@ -1,4 +1,4 @@
-"""The cluster as targets of faults are looked up in it. Pure. Owner: Nimbus's loop."""
+"""Makes the view of the cluster in which the targets of faults are looked up. Pure. Thread: Nimbus's loop."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from squall.scheduler.faults.view import Place, View
 def view_of(
     nodes: Sequence[str], assigned: Iterable[tuple[TopologyRecord, Assignment | None]], *, has_keeper: bool
 ) -> View:
-    """`assigned`: topologies and where they run; None: nowhere yet."""
+    """`assigned`: topologies and their assignments; None: not placed yet."""
     workers: dict[str, None] = {}
     topologies: dict[str, dict[str, tuple[Place, ...]]] = {}
     for record, assignment in assigned:

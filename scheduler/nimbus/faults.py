@@ -1,15 +1,15 @@
-"""Faults on purpose, as Nimbus has them begun and ended.
+"""Begins and ends injected faults, on request and on time.
 
 Guarantees
-    * A fault is refused whole, by one line, or it is on record and in the file of faults in force before it is carried
-      out. Its end is a time, which whoever carries it out keeps by itself.
-    * A cluster that was started with `--no-faults` refuses every one.
-    * Ids rise for as long as the run directory is there.
+    * A fault is either refused whole, by one line, or on record and in the file of faults in force before it is carried
+      out. It ends at a set time, which its carrier watches by itself.
+    * A cluster that was started with `--no-faults` refuses every fault.
+    * Ids rise for the life of the run directory.
 
-Who carries it out: Nimbus kills, and stops supervisors, forking parents and keeper; a supervisor stops its workers, and
+The carriers: Nimbus kills, and stops supervisors, forking parents and keeper; a supervisor stops its workers, and
 Nimbus; workers break their own links and tasks.
 
-Owner: Nimbus's loop.
+Thread: Nimbus's loop.
 """
 
 from __future__ import annotations
@@ -46,21 +46,21 @@ from squall.scheduler.nimbus.victims import Victims
 
 STORE_FULL, TORN_WRITE = "store-full", "torn-write"
 ON_ITSELF_SECS = 2.0
-"""How long a worker has to find what it is to do to itself: longer than any turn of a loop should take."""
+"""Time for a worker to find a fault that it carries out on itself: longer than any turn of its loop should take."""
 LAST_REPLY_SECS = 0.1
-"""How long Nimbus goes on when it is to be killed, or stopped: its reply leaves meanwhile."""
+"""Delay before Nimbus is killed or stopped: long enough for its reply to leave."""
 
 log = logging.getLogger(__name__)
 
 
 class NimbusFaults:
-    """Those of one run directory."""
+    """The faults of one run directory."""
 
     def __init__(
         self, run_dir: RunDir, nimbus: Nimbus, files: NimbusFiles, store: Store,
         tell: Callable[[str, msgspec.Struct], bool], *, allowed: bool,
     ) -> None:
-        """`tell(node, event)`: to its supervisor; False if that is not connected."""
+        """`tell(node, event)` sends to the node's supervisor; False if it is not connected."""
         self._run_dir = run_dir
         self._nimbus = nimbus
         self._files = files
@@ -73,13 +73,13 @@ class NimbusFaults:
         self._faults = self._found()
         record = self._recorded()
         self._ended = {event["id"] for event in record if event["event"] == END}
-        """Whose ends are on record."""
+        """Ids of the faults whose end is on record."""
         self._next_id = 1 + max((event["id"] for event in record if event["event"] == BEGIN), default=0)
         self._own_end_at: float | None = None
         self._mine.take(self._faults, 0.0)
 
     def _found(self) -> list[FaultInForce]:
-        """What the Nimbus before has begun."""
+        """The faults that an earlier Nimbus has begun."""
         try:
             return read_faults(self._run_dir)
         except ClusterError as error:
@@ -90,14 +90,14 @@ class NimbusFaults:
         try:
             return read_record(self._run_dir)
         except OSError as error:
-            # Nothing will be begun that cannot be put on record.
+            # No fault will begin either: none can be put on record.
             log.error("%s cannot be read: %s", self._run_dir.fault_record, error.strerror)
             return []
 
     # ---- requests ----
 
     def inject(self, fault: Fault, now: float) -> list[FaultInForce]:
-        """Begin a fault. UsageError or ClusterError says why not."""
+        """Begin a fault; UsageError or ClusterError if it is refused."""
         if not self._allowed:
             raise UsageError("this cluster was started with --no-faults: nothing is broken in it on purpose")
         kind = _checked(fault)
@@ -108,7 +108,7 @@ class NimbusFaults:
         return begun
 
     def heal(self, targets: Iterable[str], now: float) -> list[FaultInForce]:
-        """End what is in force; with `targets` only what was begun with just these. What was ended."""
+        """End all faults in force; with `targets`, only those begun with exactly these. Returns them."""
         wanted = list(targets)
         ended = [fault for fault in self._faults if now < fault.ends_secs and wanted in ([], fault.targets)]
         if not ended:
@@ -128,7 +128,7 @@ class NimbusFaults:
     # ---- time ----
 
     def tick(self, now: float) -> None:
-        """End what is over, and forget what has been over for long."""
+        """End faults that are over, and forget those that have been over for long."""
         if self._own_end_at is not None and now >= self._own_end_at:
             process.kill_myself()
         self._mine.tick(now)
@@ -141,7 +141,7 @@ class NimbusFaults:
             try:
                 self._keep(kept, now)
             except ClusterError as error:
-                # The file then holds more than it need; what has ended has ended.
+                # Harmless: the file keeps faults that have ended.
                 log.warning("%s", error)
                 self._faults = kept
 
@@ -152,7 +152,7 @@ class NimbusFaults:
         return min([*ends, *forgets, *others], default=None)
 
     def end(self, now: float) -> None:
-        """The cluster is about to stop: everything is mended, so that it can, and nothing is begun any more."""
+        """The cluster is about to stop: end every fault, so that it can, and begin no other."""
         self._allowed = False
         try:
             self.heal((), now)
@@ -163,10 +163,10 @@ class NimbusFaults:
     # ---- parts ----
 
     def _resolved(self, fault: Fault, kind: Kind, seed: int, now: float) -> list[FaultInForce]:
-        """The fault as it is to be carried out: once per carrier, or topology."""
+        """The fault as it is carried out: one for each carrier or topology."""
         assigned = self._nimbus.assigned()
         targets = [parse_target(text) for text in fault.targets]
-        # Looked for only where it matters: it takes a look at every process of the machine.
+        # Only if asked for: finding the keeper takes a look at every process of the machine.
         asks_keeper = any(isinstance(target, Target) and target.sort is Sort.KEEPER for target in targets)
         has_keeper = asks_keeper and self._victims.has_keeper()
         view = view_of(list(self._nimbus.cluster().supervisors), assigned, has_keeper=has_keeper)
@@ -194,10 +194,10 @@ class NimbusFaults:
         return [replace(one, id=self._next_id + number) for number, one in enumerate(several)]
 
     def _on_processes(self, begun: FaultInForce, kind: Kind, processes: Sequence[Process]) -> list[FaultInForce]:
-        """One for each carrier."""
+        """One fault for each carrier."""
         workers = self._workers_living([each.name for each in processes if each.sort is Sort.WORKER])
         if kind.carrier is Carrier.WORKER:
-            # One that does something to itself ends by it, or looks at the file first.
+            # A worker that carries a fault out on itself must have the time to find it in the file.
             ends_secs = begun.began_secs + ON_ITSELF_SECS if kind.lasts_secs is None else begun.ends_secs
             return [replace(begun, victims=workers, ends_secs=ends_secs)]
         by_carrier: dict[str, list[Victim]] = {}
@@ -208,7 +208,7 @@ class NimbusFaults:
                 carrier = self._anybody() if daemon.sort is Sort.NIMBUS else NIMBUS
                 by_carrier.setdefault(carrier, []).append(self._daemon(daemon))
         if begun.ends_secs == begun.began_secs:
-            # Over at once, and Nimbus's to do.
+            # Faults that are over at once are carried out by Nimbus.
             by_carrier = {NIMBUS: [victim for several in by_carrier.values() for victim in several]}
         if kind.name in LIMITS:
             by_carrier = {
@@ -219,7 +219,7 @@ class NimbusFaults:
         return [_after_the_reply(fault) if fault.began_secs < fault.ends_secs else fault for fault in found]
 
     def _workers_living(self, workers: list[str]) -> list[Victim]:
-        """Of several, those that live; the one that was asked for must."""
+        """The workers that live; ClusterError if none does."""
         found, refusals = [], []
         for worker in workers:
             try:
@@ -231,7 +231,7 @@ class NimbusFaults:
         return found
 
     def _anybody(self) -> str:
-        """A node whose supervisor can do what Nimbus cannot do to itself."""
+        """A node whose supervisor can do to Nimbus what Nimbus cannot do to itself."""
         nodes = sorted(self._nimbus.cluster().supervisors)
         if not nodes:
             raise ClusterError("no supervisor is there that could let Nimbus go on")
@@ -249,7 +249,7 @@ class NimbusFaults:
                 return self._victims.forking_parent(daemon.name)
 
     def _with_limit(self, victim: Victim, kind: str) -> Victim:
-        """With the limit that it had before anybody lowered it."""
+        """The victim with the limit that it had before any fault lowered it."""
         for fault in self._faults:
             for former in fault.victims:
                 same = (former.pid, former.started_ticks) == (victim.pid, victim.started_ticks)
@@ -289,7 +289,7 @@ class NimbusFaults:
                 log.info("%s has ended by itself meanwhile", victim.name)
 
     def _keep(self, faults: list[FaultInForce], now: float) -> None:
-        """Have these in the file, and everybody look at it."""
+        """Write these to the file, and have all carriers read it."""
         write_faults(self._run_dir, faults)
         self._faults = faults
         self._mine.take(faults, now)
@@ -318,12 +318,12 @@ class NimbusFaults:
         try:
             note_end(self._run_dir, fault, now, healed=healed)
         except OSError as error:
-            # It has ended all the same.
+            # The fault has ended all the same.
             log.warning("the end of fault %d is not on record: %s", fault.id, error.strerror)
 
 
 def _after_the_reply(fault: FaultInForce) -> FaultInForce:
-    """What stops Nimbus begins when it has said so."""
+    """Delay a fault that stops Nimbus until its reply has left."""
     if all(victim.pid != os.getpid() for victim in fault.victims):
         return fault
     began_secs, ends_secs = (at + LAST_REPLY_SECS for at in (fault.began_secs, fault.ends_secs))
@@ -331,7 +331,7 @@ def _after_the_reply(fault: FaultInForce) -> FaultInForce:
 
 
 def _checked(fault: Fault) -> Kind:
-    """UsageError unless the fault can be injected as it is."""
+    """The kind of a fault; UsageError unless the fault can be injected as it is."""
     mistakes = mistakes_of(fault)
     if fault.when != AT_ONCE or fault.every_secs is not None or fault.times is not None:
         mistakes.append("inject begins a fault now, and once: for later and again there are fault plans")

@@ -1,9 +1,9 @@
-"""What Nimbus has in files: status boards, code, tasks' state to be removed. Its rows are in `scheduler.nimbus.store`.
+"""Makes and removes Nimbus's files: status boards, code, tasks' state. Its rows are in `scheduler.nimbus.store`.
 
-Guarantees: what no topology uses is removed, also what a Nimbus that was killed in the middle of something left behind
-(see `scheduler.nimbus.leftovers`), but never what a topology has left that is not known to have been deleted.
+Guarantees: files that no topology uses are removed, also those of a Nimbus that was killed in the middle
+(see `scheduler.nimbus.leftovers`), but never the files of a topology that is not known to have been deleted.
 
-Owner: Nimbus's loop.
+Thread: Nimbus's loop.
 """
 
 from __future__ import annotations
@@ -28,21 +28,21 @@ log = logging.getLogger(__name__)
 
 
 class NimbusFiles:
-    """Those of one run directory."""
+    """The files of one run directory."""
 
     def __init__(self, run_dir: RunDir) -> None:
         self._run_dir = run_dir
         self._codes = CodeStore(run_dir.code)
 
     def check_code(self, request: SubmitTopology) -> None:
-        """UsageError or ClusterError unless all code of a submission is there, and whole."""
+        """UsageError or ClusterError unless all code of a submission is there and whole."""
         for digest in (request.blob, *self._names(request.sys_path)):
             if digest not in self._codes:
                 raise UsageError(f"code {digest} of topology {request.name!r:.80} is not in the code store")
             self._codes.get(digest)
 
     def make_board(self, step: CreateBoard) -> None:
-        """ClusterError if it cannot be made."""
+        """Make a status board. ClusterError if it cannot be made."""
         former = self._run_dir.board(step.topology_id, step.version - 1)
         board = Board.create(str(self._run_dir.board(step.topology_id, step.version)), step.n_slots, step.n_tasks)
         try:
@@ -55,18 +55,18 @@ class NimbusFiles:
         self._run_dir.board(topology_id, version).unlink(missing_ok=True)
 
     def remove_unknown(self, topology_id: str) -> None:
-        """All that a topology has left which no store knows; its dead letters and its tasks' state stay."""
+        """Remove the files of a topology that is not in the store, but for its dead letters and its tasks' state."""
         for path in self._run_dir.boards.glob(f"{glob.escape(self._run_dir.board(topology_id).name)}*"):
             path.unlink(missing_ok=True)
         self.remove_accounts(topology_id)
 
     def remove_accounts(self, topology_id: str) -> None:
-        """What its workers wrote down for the report: metrics, the last failures. Its dead letters stay."""
+        """Remove its workers' files for the report: metrics, the last failures. Its dead letters stay."""
         for path in (self._run_dir.metrics(topology_id), self._run_dir.failures(topology_id)):
             shutil.rmtree(path, ignore_errors=True)
 
     def set_state_aside(self, record: TopologyRecord) -> None:
-        """ClusterError if it cannot be. To be followed by one of the next two."""
+        """Set earlier tasks' state aside; ClusterError if it cannot be. Follow it by one of the next two."""
         task_state.set_aside(self._run_dir, record)
 
     def put_state_back(self, record: TopologyRecord) -> None:
@@ -76,12 +76,12 @@ class NimbusFiles:
         task_state.discard(self._run_dir.set_aside(record.name, record.id))
 
     def tidy_state(self, records: Iterable[TopologyRecord], unknown: Collection[str]) -> None:
-        """What an earlier Nimbus had set aside when it ended; for a topology that is unknown it stays aside."""
+        """Finish with state that an earlier Nimbus had set aside; for an unknown topology it stays aside."""
         task_state.tidy(self._run_dir, records, unknown)
 
     @contextlib.contextmanager
     def view(self, record: TopologyRecord, assignment: Assignment) -> Iterator[TopologyView]:
-        """A look at a topology's board. ClusterError if it is not there."""
+        """Open a topology's board for a look. ClusterError if there is none."""
         board = Board.attach(str(self._run_dir.board(record.id, assignment.version)))
         try:
             yield TopologyView(board, assignment, record)
@@ -89,19 +89,19 @@ class NimbusFiles:
             board.close()
 
     def keep_code(self, records: Iterable[TopologyRecord]) -> bool:
-        """Remove the code that none of these runs. False, and nothing removed, while a submission is under way."""
+        """Remove code that none of these runs. False, and nothing is removed, while a submission is under way."""
         used = set()
         for record in records:
             used |= {record.blob, *self._names(record.sys_path)}
         return self._codes.keep_only(used)
 
     def _names(self, sys_path: Iterable[str]) -> list[str]:
-        """Of the import path, what is in the code store."""
+        """The entries of an import path that are in the code store."""
         return [Path(entry).name for entry in sys_path if self._codes.owns(entry)]
 
 
 def _take_over(board: Board, former: Path) -> None:
-    """Totals and incarnations of the board before; if that one is damaged, they begin anew."""
+    """Copy totals and incarnations from the former board; if it is damaged, they begin anew."""
     try:
         before = Board.attach(str(former))
     except ClusterError as error:

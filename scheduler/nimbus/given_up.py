@@ -1,7 +1,7 @@
-"""Which slots a topology may use when some have given it up. Pure functions for `scheduler.nimbus.decisions`.
+"""Chooses the slots that a topology may use when some have given it up. Pure, for `scheduler.nimbus.decisions`.
 
 Guarantees: a slot that gave a topology up gets none of its work again while there is another one, until an operator
-resets it. Where there is no other it keeps what it has, and stays FAILED.
+resets it. If there is no other, it keeps its work and stays FAILED.
 """
 
 from __future__ import annotations
@@ -14,32 +14,33 @@ from squall.scheduler.common.messages import SlotRef, TopologyRecord
 
 
 def with_given_up(record: TopologyRecord, slot: SlotRef) -> TopologyRecord:
-    """The record of a topology that one more slot has given up."""
+    """The record after one more slot has given the topology up."""
     return record if slot in record.given_up else replace(record, given_up=[*record.given_up, slot])
 
 
 def with_tried(record: TopologyRecord, slot: SlotRef) -> TopologyRecord:
-    """The record of a topology that a slot runs again, whatever was heard of it before."""
+    """The record after a slot runs the topology again, even if it had given it up before."""
     if slot not in record.given_up:
         return record
     return replace(record, given_up=[other for other in record.given_up if other != slot])
 
 
 def with_reset(record: TopologyRecord) -> TopologyRecord:
-    """The record after the operator said: try again."""
+    """The record after an operator's reset."""
     return replace(record, given_up=[], resets=record.resets + 1)
 
 
 def untried(record: TopologyRecord, free: Iterable[SlotRef]) -> list[SlotRef]:
-    """Of the free slots those that have not given the topology up."""
+    """The free slots that have not given the topology up."""
     return [slot for slot in free if slot not in record.given_up]
 
 
 def usable(record: TopologyRecord, own: set[SlotRef], free: Iterable[SlotRef], keep: bool) -> set[SlotRef]:
-    """The slots that a placement may take. `own`: those it has and that are offered; `keep`: it stays where it can."""
+    """The slots that a placement may take. `own`: those that the topology has and that are offered; `keep`: it stays
+    where it can."""
     new = set(untried(record, free))
     good = new | set(untried(record, own))
     if keep and not new:
-        # Its work would fall to the workers that are well, and they would die of it next.
+        # Otherwise its work would move to healthy workers, which would die of it next.
         return own
     return good or own

@@ -1,7 +1,7 @@
-"""What Nimbus's decisions tell its daemon to do. Values only; `scheduler.nimbus.service` carries them out.
+"""The instructions that Nimbus's decisions return. Values only; `scheduler.nimbus.service` carries them out.
 
-Always in this order: boards are made, everything to be kept is stored in one transaction, then supervisors hear of it.
-So a supervisor never hears of what a restarted Nimbus would not know, nor of an assignment without a board.
+The order is always: make boards, store all changes in one transaction, then tell supervisors. So a supervisor never
+hears of anything that a restarted Nimbus would not know, nor of an assignment without a board.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ class CreateBoard:
     n_slots: int
     n_tasks: int
     version: int = 1
-    """Above 1, the board goes on from that of the version before it, if there is one."""
+    """If above 1, the board continues from that of the version before it, if there is one."""
 
 
 @dataclass(frozen=True)
@@ -32,14 +32,14 @@ class RemoveBoard:
 
 @dataclass(frozen=True)
 class StoreTopology:
-    """Keep a new topology, or a known one's new record."""
+    """Store a new topology, or a known one's new record."""
 
     record: TopologyRecord
 
 
 @dataclass(frozen=True)
 class StoreStatus:
-    """Keep a topology's new status and, if it is "KILLED", how long it may still run."""
+    """Store a topology's new status and, if it is "KILLED", how long it may still run."""
 
     topology_id: str
     status: str
@@ -48,14 +48,14 @@ class StoreStatus:
 
 @dataclass(frozen=True)
 class StoreAssignment:
-    """Keep where a topology runs."""
+    """Store a topology's assignment."""
 
     assignment: Assignment
 
 
 @dataclass(frozen=True)
 class StoreRestart:
-    """Keep a death, or what is now known of it."""
+    """Store a death, or news of it."""
 
     topology_id: str
     restart: RestartRecord
@@ -70,21 +70,21 @@ class DeleteTopology:
 
 @dataclass(frozen=True)
 class RemoveUnknown:
-    """Remove what is left of a topology that the store does not know; an operator has said so."""
+    """Remove the remains of a topology that the store does not know, as an operator has asked."""
 
     topology_id: str
 
 
 @dataclass(frozen=True)
 class SendAssignNode:
-    """Send the node's supervisor what `Nimbus.assign_node` says by then."""
+    """Send the node's supervisor the `Nimbus.assign_node` of that moment."""
 
     node: str
 
 
 @dataclass(frozen=True)
 class EndWorker:
-    """Kill the worker of this assignment in a slot: nobody else does."""
+    """Kill the worker of this assignment in a slot: no supervisor does."""
 
     assignment: Assignment
     slot: SlotRef
@@ -98,7 +98,7 @@ class Note:
 
 
 StoreChange = StoreTopology | StoreStatus | StoreAssignment | StoreRestart | DeleteTopology | RemoveUnknown
-"""What is to be kept."""
+"""The instructions that change the store."""
 NimbusInstruction = (
     StoreChange
     | CreateBoard

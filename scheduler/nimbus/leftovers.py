@@ -1,13 +1,13 @@
-"""What an earlier Nimbus has left in the run directory: what may go, what is damaged, and what nobody knows.
+"""Sorts the files that an earlier Nimbus has left in the run directory: useless, damaged, or unknown.
 
 Guarantees
-    * A missing store beside anything that only a cluster with topologies has is refused: it is damage, not a beginning.
+    * A missing store is refused if the directory shows traces of topologies: it is damage, not a beginning.
     * A board is removed only if its topology is known and has another one, if it is known to have been deleted, or if
-      no worker was ever begun on it (its submission was never stored). Every other one is left alone.
-    * A known topology whose board is missing gets a new one, also one whose board is damaged if none of its workers
-      lives: its totals begin at nothing, which the log says.
+      no worker ever started on it (its submission was never stored). Every other board is left alone.
+    * A known topology whose board is missing gets a new one, as does one whose board is damaged if none of its workers
+      lives: its totals begin at 0, as the log says.
 
-Relies on: being called by Nimbus before it serves anybody, with the run directory's lock held.
+Relies on: being called by Nimbus before it serves requests, with the run directory's lock held.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ log = logging.getLogger(__name__)
 
 
 def check_store_is_there(run_dir: RunDir) -> None:
-    """StoreError if the store is missing and the directory is not new. Called before the store is opened."""
+    """StoreError if the store is missing and the directory is not new. Call it before the store is opened."""
     if run_dir.nimbus_db.exists():
         return
     for directory, pattern in ((run_dir.boards, "*"), (run_dir.code, "[0-9a-f]*"), (run_dir.path / "n", "*.worker")):
@@ -46,7 +46,7 @@ def check_store_is_there(run_dir: RunDir) -> None:
 
 
 def tidy_boards(run_dir: RunDir, lives: Iterable[TopologyLife], deleted: Collection[str]) -> set[str]:
-    """Remove the boards that nobody can need. Ids of the topologies that are not known and have one, or a worker."""
+    """Remove useless boards; returns the ids of unknown topologies that have a board or a worker."""
     present = {life.record.id: run_dir.board(life.record.id, life.version).name for life in lives}
     unknown = {topology_id for topology_id in living(run_dir) if topology_id not in present}
     for path in sorted(run_dir.boards.iterdir()):
@@ -64,7 +64,7 @@ def tidy_boards(run_dir: RunDir, lives: Iterable[TopologyLife], deleted: Collect
 
 
 def mend_boards(run_dir: RunDir, lives: Iterable[TopologyLife]) -> None:
-    """See that each topology that was placed has a board."""
+    """Make the missing boards of topologies that were placed."""
     alive = living(run_dir)
     for life in lives:
         if life.assignment is None or life.needs_place:
@@ -73,7 +73,7 @@ def mend_boards(run_dir: RunDir, lives: Iterable[TopologyLife]) -> None:
         try:
             Board.attach(str(path)).close()
         except ClusterError as error:
-            # Without a board workers end by themselves (`scheduler.worker.lease`); with a damaged one they run on.
+            # Without a board, workers end by themselves (`scheduler.worker.lease`); with a damaged one they run on.
             if life.record.id in alive and not isinstance(error, BoardMissing):
                 log.error("%s: its workers run on, but nobody can look at them: rebalance or kill it", error)
                 continue
@@ -84,7 +84,7 @@ def mend_boards(run_dir: RunDir, lives: Iterable[TopologyLife]) -> None:
 
 
 def living(run_dir: RunDir) -> dict[str, int]:
-    """Ids of the topologies that supervisors have noted workers of which live, and the latest incarnation of them."""
+    """Topologies with living workers in the supervisors' ledgers: id -> latest incarnation."""
     found: dict[str, int] = {}
     for path in (run_dir.path / "n").glob("*.worker"):
         try:
@@ -98,7 +98,7 @@ def living(run_dir: RunDir) -> dict[str, int]:
 
 
 def _make_anew(path: Path, record: TopologyRecord, assignment: Assignment, latest: int) -> None:
-    """Incarnations go on rising from `latest`."""
+    """Make a board on which incarnations go on rising from `latest`."""
     n_tasks = max(executor.last_task for worker in assignment.executors for executor in worker)
     try:
         board = Board.create(str(path), len(assignment.workers), n_tasks)
@@ -111,7 +111,7 @@ def _make_anew(path: Path, record: TopologyRecord, assignment: Assignment, lates
 
 
 def _is_unused(path: Path) -> bool:
-    """Whether no worker was ever begun on a board."""
+    """Whether no worker ever started on a board."""
     try:
         board = Board.attach(os.fspath(path))
     except ClusterError as error:

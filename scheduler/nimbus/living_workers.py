@@ -1,13 +1,13 @@
-"""Which workers of an assignment live, whoever forked them, and ending those that nobody else can end.
+"""Finds the living workers of an assignment, and ends those that no supervisor can end.
 
-Guarantees: a worker is known by pid and start time together, so another process with its number is neither taken for it
-nor signalled. One that has ended and was not reaped does not live.
+Guarantees: a worker is known by pid and start time together, so another process with its pid is neither taken for it
+nor signalled. A worker that has ended and was not reaped does not live.
 
 Relies on: supervisors noting each worker on the status board and in their ledger (`scheduler.records.worker_ledger`);
-either will do. A worker whose supervisor was killed between the fork and the first of the two is in neither: it ends by
+either will do. A worker whose supervisor was killed between the fork and the first note is in neither: it ends by
 itself when its board is removed (`scheduler.worker.lease`).
 
-Owner: Nimbus's loop.
+Thread: Nimbus's loop.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from squall.scheduler.records.worker_ledger import WorkerLedger
 
 
 class LivingWorkers:
-    """Those of one run directory."""
+    """The workers of one run directory."""
 
     def __init__(self, run_dir: RunDir) -> None:
         self._run_dir = run_dir
 
     def among(self, assignment: Assignment, slots: list[int]) -> list[SlotRef]:
-        """Those of these slots (by index) whose worker of this assignment lives."""
+        """The slots among these (by index) whose worker of this assignment lives."""
         return [
             assignment.workers[index]
             for index in slots
@@ -40,7 +40,7 @@ class LivingWorkers:
         ]
 
     def end(self, assignment: Assignment, slot: SlotRef) -> None:
-        """SIGKILL to the worker of a slot and its process group. ClusterError if it cannot be signalled."""
+        """Send SIGKILL to the worker of a slot and its process group. ClusterError if it cannot be signalled."""
         for pid, started in self._known(assignment, assignment.workers.index(slot)):
             with contextlib.suppress(ClusterError):  # it has ended by now
                 pidfd = process.open_proven(pid, started)
@@ -51,7 +51,7 @@ class LivingWorkers:
                     os.close(pidfd)
 
     def _known(self, assignment: Assignment, index: int) -> Iterator[tuple[int, int]]:
-        """Pid and start time of the slot's worker, as the board says and as its supervisor noted."""
+        """Pid and start time of the slot's worker, from the board and from its supervisor's ledger."""
         with contextlib.suppress(ClusterError):  # without a board there is still the ledger
             board = Board.attach(str(self._run_dir.board(assignment.topology_id, assignment.version)))
             try:

@@ -2,14 +2,14 @@
 
 Guarantees
     * One Nimbus per run directory: a second one is refused with the pid of the first.
-    * On a shutdown request, on SIGTERM and when the lifeline's other end closes (the launcher died, however), every
-      supervisor is told to leave and waited for, then Nimbus ends, and removes the run directory if it was told to.
-    * So it is within some seconds after the run directory was removed.
-    * One that fails or refuses to serve says why on its stderr, and where waiting commands look (`nimbus_words`).
-    * If Nimbus fails or is killed, nothing else is stopped and nothing removed: workers go on, and the next Nimbus
-      takes up what is on disk. So it is with SIGTERM and SIGINT if it was started with `--alone`.
+    * On a shutdown request, on SIGTERM, when the lifeline's other end closes (the launcher died, in whatever way), and
+      within seconds after the run directory was removed, Nimbus tells every supervisor to leave, waits for it, and
+      ends; it removes the run directory if told to.
+    * If it fails or refuses to serve, it says why on its stderr, and where waiting commands look (`nimbus_words`).
+    * If Nimbus fails or is killed, nothing else is stopped or removed: workers go on, and the next Nimbus continues
+      from the files on disk. The same holds for SIGTERM and SIGINT if it was started with `--alone`.
 
-Relies on: somebody having made the run directory. Everything runs on the main thread.
+Relies on: the run directory being there. Thread: main.
 """
 
 from __future__ import annotations
@@ -43,21 +43,21 @@ from squall.scheduler.nimbus.store import Store
 from squall.scheduler.records.nimbus_words import forget_words, leaving_words
 
 DEFAULT_GRACE_SECS = 5.0
-"""What workers get to stop when nobody said otherwise: long enough for `cleanup`, short enough to wait for."""
+"""Time for workers to stop unless the request gives one: long enough for `cleanup`, short enough to wait for."""
 LEAVE_PATIENCE_SECS = 2.0
-"""On top of the workers' grace: what supervisors get to kill, reap and end."""
+"""On top of the workers' grace, time for supervisors to kill, reap and end."""
 REPLY_LINGER_SECS = 0.5
-"""How long the last replies may take to leave. A client that reads takes less than a millisecond."""
+"""Longest wait for the last replies to leave. A client that reads takes less than a millisecond."""
 DIRECTORY_LOOK_SECS = 2.0
-"""How often it is seen whether the run directory is still there."""
+"""Between two looks whether the run directory is still there: rarely removed, and a cluster may outlive it briefly."""
 REFUSALS_LOG_SECS = 10.0
-"""Refused frames are logged this often at most: a flood of them must not fill the disk."""
+"""Shortest time between two log lines on refused frames: a flood of them must not fill the disk."""
 
 log = logging.getLogger("squall.scheduler.nimbus")
 
 
 class NimbusProcess:
-    """Everything of Nimbus, put together. Main thread."""
+    """Makes and connects the parts of Nimbus. Thread: main."""
 
     def __init__(self, run_dir: RunDir, lock: RunLock, options: argparse.Namespace) -> None:
         self._run_dir = run_dir
@@ -67,7 +67,7 @@ class NimbusProcess:
         self._look_at = 0.0
         self._leave_at: float | None = None
         self._awaited: dict[int, str] = {}
-        """pidfd of each supervisor that has yet to end, and its node."""
+        """pidfd -> node, of each supervisor that has yet to end."""
         self._refused = 0
         self._refused_log_at = 0.0
         self._poller = zmq.Poller()
@@ -88,7 +88,7 @@ class NimbusProcess:
             _tell_ready(options.ready_fd)
 
     def run(self) -> None:
-        """Until told to leave."""
+        """Run until told to leave."""
         log.info("Nimbus serves %s, pid %d", self._run_dir.path, os.getpid())
         try:
             while not self._has_left():
@@ -113,7 +113,7 @@ class NimbusProcess:
         if self._inbox.lifeline_cut():
             log.info("lifeline cut: leaving")
             self._leave(DEFAULT_GRACE_SECS)
-        # Time passes only after everything that has come: heartbeats may have waited while this process was stopped.
+        # Tick only after all frames were read: heartbeats may have waited while this process was stopped.
         if self._service.serve():
             self._service.tick(time.monotonic())
         self._look_for_directory()
@@ -175,7 +175,7 @@ class NimbusProcess:
     # ---- parts ----
 
     def _look_for_directory(self) -> None:
-        """Without it nobody can reach this cluster, and nothing it does is kept."""
+        """Leave if the run directory is gone: no client can reach this cluster then, and nothing is stored."""
         now = time.monotonic()
         if now < self._look_at:
             return
@@ -193,7 +193,7 @@ class NimbusProcess:
 
 
 def _tell_ready(fd: int) -> None:
-    # A launcher that has gone is the lifeline's business.
+    # If the launcher has gone, the lifeline tells.
     with contextlib.suppress(BrokenPipeError):
         os.write(fd, b"+")
     os.close(fd)
@@ -218,7 +218,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         raise_descriptor_limit()
         run_dir = RunDir.open(options.dir)
         lock = run_dir.lock()
-        # Removed with the run directory, at the end of one that is to.
+        # It goes with the run directory, if that is removed at the end.
         record = run_dir.daemon_record("nimbus")
         note_begin(record)
         with ending(record), leaving_words(run_dir):

@@ -1,8 +1,8 @@
-"""The nodes that Nimbus knows: which of them were heard from lately, and the slots they offer.
+"""The nodes that Nimbus knows: when it last heard from them, and the slots that they offer.
 
 Guarantees: slots are offered only by nodes that were heard from within NODE_TIMEOUT_SECS.
 
-Pure: no I/O, no clock. Owner: `scheduler.nimbus.decisions`.
+Pure: no I/O, no clock. Thread: Nimbus's loop.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from squall.scheduler.common.messages import RegisterSupervisor, SlotRef
 from squall.scheduler.common.node_name import check_node_name
 
 NODE_TIMEOUT_SECS = 5.0
-"""A node that missed this many seconds of heartbeats (one a second) is gone. Less would blame a busy machine."""
+"""Silence after which a node is gone, five heartbeats. Less would blame an overloaded machine."""
 
 
 @dataclass
@@ -25,18 +25,18 @@ class _Node:
 
 
 class Nodes:
-    """By name."""
+    """Nodes by name."""
 
     def __init__(self) -> None:
         self._nodes: dict[str, _Node] = {}
 
     def register(self, request: RegisterSupervisor, now: float) -> None:
-        """A node is there, for the first time or again. UsageError if its name cannot be one."""
+        """Add a node, or learn that it is back. UsageError if the name is not allowed."""
         check_node_name(request.node)
         self._nodes[request.node] = _Node(sorted(set(request.ports)), request.pid, heard_at=now)
 
     def heard(self, name: str, now: float) -> bool:
-        """A node lives; whether it had been given up."""
+        """Note that a node lives; returns whether it had been given up."""
         node = self._nodes.get(name)
         if node is None:
             return False
@@ -45,7 +45,7 @@ class Nodes:
         return was_gone
 
     def give_up_silent(self, now: float) -> list[str]:
-        """The nodes that have been silent for too long since just now."""
+        """Give up the nodes that have been silent for too long; returns those that just became so."""
         silent = [
             name for name, node in self._nodes.items() if node.alive and now - node.heard_at >= NODE_TIMEOUT_SECS
         ]
@@ -54,7 +54,7 @@ class Nodes:
         return silent
 
     def next_deadline(self) -> float | None:
-        """When `give_up_silent` may find one."""
+        """When `give_up_silent` may find a node next."""
         return min((node.heard_at + NODE_TIMEOUT_SECS for node in self._nodes.values() if node.alive), default=None)
 
     @property
@@ -68,7 +68,7 @@ class Nodes:
 
     @property
     def pids(self) -> dict[str, int]:
-        """Process of every node's supervisor, also of nodes that are gone."""
+        """Pid of every node's supervisor, also of nodes that are gone."""
         return {name: node.pid for name, node in self._nodes.items()}
 
     def offered(self) -> list[SlotRef]:

@@ -1,15 +1,15 @@
-"""Which tasks an executor runs and which worker an executor runs in. Pure functions, the same answer every time.
+"""Deals tasks to executors, and executors to workers. Pure functions: the same input gives the same answer.
 
 Guarantees of `task_layout` (Storm's arithmetic): task ids are 1, 2, 3 … over components sorted by id, system ones
 included; a component's tasks are cut into min(executors, tasks) contiguous ranges whose sizes differ by at most 1.
 
 Guarantees of `place` (Storm's EvenScheduler)
     * No more workers than asked for, than free slots, or than executors; every worker has work.
-    * The executors of one component are spread evenly: two workers differ by at most 1. Where that leaves a choice, the
+    * The executors of one component are spread evenly: two workers differ by at most 1. If that leaves a choice, the
       worker with less work gets the executor, so that totals are even as well.
-    * One exception, because a tree's acker is best in its spout's own worker: where a choice is left for an acker, a
-      worker that hosts a spout gets it, unless another would stay empty. The bolts that follow even the totals out as
-      far as they can.
+    * One exception, because a tree's acker is best in its spout's worker: if there is a choice for an acker, a worker
+      that hosts a spout gets it, unless another would stay empty. The bolts, which follow, even the totals out as far
+      as they can.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from itertools import zip_longest
 from squall.scheduler.common.messages import ComponentSummary, ExecutorRef, SlotRef
 
 _ORDER_OF_KINDS = {"spout": 0, "acker": 1}
-"""Spouts first, then the ackers that follow them, then bolts, which fill up what is uneven."""
+"""Spouts first, then the ackers, which follow spouts, then bolts, which even the totals out."""
 
 
 def task_layout(components: Iterable[ComponentSummary]) -> list[ExecutorRef]:
@@ -43,7 +43,7 @@ def place(
     free_slots: Iterable[SlotRef],
     kinds: Mapping[str, str] | None = None,
 ) -> tuple[list[SlotRef], list[list[ExecutorRef]]] | None:
-    """The workers' slots and each one's executors; None if there is no free slot (or nothing to place).
+    """The workers' slots, and the executors of each; None if there is no free slot or no executor.
 
     `kinds` says what each component is ("spout", "bolt" or "acker"); one that is not in it counts as a bolt.
     """
@@ -60,10 +60,10 @@ def replace_lost(
     usable_slots: Iterable[SlotRef],
     kinds: Mapping[str, str] | None = None,
 ) -> tuple[list[SlotRef], list[list[ExecutorRef]]] | None:
-    """Where a placement goes whose slots are usable only in part; None if no slot is usable.
+    """Repair a placement of which some slots are unusable; None if no slot is usable.
 
-    What lies on usable slots stays there. The rest goes to free slots, as many as the topology is still to have, and
-    what these cannot balance to the workers that stayed.
+    Executors on usable slots stay. The others go to free slots, as many as the topology still asks for, and to the
+    workers that stayed as far as that balances better.
     """
     usable = set(usable_slots)
     kept = {slot: list(mine) for slot, mine in zip(workers, work, strict=True) if slot in usable}
@@ -78,7 +78,7 @@ def replace_lost(
 def _deal(
     executors: Sequence[ExecutorRef], work: list[list[ExecutorRef]], kinds: Mapping[str, str]
 ) -> list[list[ExecutorRef]]:
-    """Hand out executors to workers that may have some already."""
+    """Deal executors to workers that may have some already."""
     placed = [Counter(executor.component for executor in mine) for mine in work]
     hosts_spout = [any(kinds.get(executor.component) == "spout" for executor in mine) for mine in work]
 
@@ -86,7 +86,7 @@ def _deal(
         return _ORDER_OF_KINDS.get(kinds.get(executor.component, "bolt"), 2), executor.component, executor.first_task
 
     for number, executor in enumerate(sorted(executors, key=order), 1):
-        # Not at the price of a worker without work: each executor still to come can fill one empty worker.
+        # Never leave a worker without work for it: each executor still to come can fill one empty worker.
         follow_spout = kinds.get(executor.component) == "acker" and len(executors) - number >= work.count([])
         chosen = min(
             range(len(work)),
@@ -99,7 +99,7 @@ def _deal(
 
 
 def interleave(slots: Iterable[SlotRef]) -> list[SlotRef]:
-    """Slots so ordered that any first few of them lie on as many nodes as possible."""
+    """Order slots so that any first few lie on as many nodes as possible."""
     ports: dict[str, list[int]] = {}
     for slot in slots:
         ports.setdefault(slot.node, []).append(slot.port)

@@ -1,15 +1,15 @@
-"""Nimbus at work: frames become events for the decisions, instructions become boards, stored rows and frames.
+"""Turns frames into events for Nimbus's decisions, and their instructions into boards, stored rows and frames.
 
 Guarantees
     * A request is answered after its consequences are on disk, and once. A submission is carried out whole or refused.
-    * What belongs to a topology that the store does not know is neither stopped nor removed without an operator's word.
-    * Tasks' state of an earlier topology is removed only when the topology that begins anew is stored, and is out of
+    * Workers and files of a topology that the store does not know are stopped or removed only if an operator asks.
+    * Tasks' state of an earlier topology is removed only after the topology that begins anew is stored, and is out of
       the way before any worker starts.
-    * A frame that makes no sense, from whomever, is answered with an error or dropped, and changes nothing.
-    * If the store fails, the client at hand is told, and the error leaves `serve`: Nimbus ends, and its next life
-      begins from what is on disk.
+    * A malformed frame, from any sender, is answered with an error or dropped, and changes nothing.
+    * If the store fails, the client is told, and the error leaves `serve`: Nimbus ends, and the next one starts from
+      the files on disk.
 
-Relies on: `scheduler.nimbus.decisions` for every decision. Owner: Nimbus's loop.
+Relies on: `scheduler.nimbus.decisions` for every decision. Thread: Nimbus's loop.
 """
 
 from __future__ import annotations
@@ -71,16 +71,16 @@ from squall.scheduler.nimbus.store import Store, StoreError
 from squall.scheduler.nimbus.topology_life import TopologyLife
 
 FRAMES_PER_TURN = 1000
-"""Frames handled before the loop looks after signals and deadlines again."""
+"""Frames handled between two looks at signals and deadlines, which a flood must not delay."""
 
 _CHANGES = frozenset({"submit_topology", "activate", "deactivate", "rebalance", "reset", "forget_unknown"})
-"""Requests that make no sense once the cluster is about to stop."""
+"""Requests that are refused once the cluster is about to stop."""
 
 log = logging.getLogger(__name__)
 
 
 class NimbusService:
-    """Decisions, store, boards and socket, put together."""
+    """Connects decisions, store, boards and socket."""
 
     def __init__(
         self, run_dir: RunDir, store: Store, server: ControlServer, on_shutdown: Callable[[float], None],
@@ -129,12 +129,12 @@ class NimbusService:
         }
 
     def serve(self) -> bool:
-        """Handle the frames that have come. False if there may be more."""
+        """Handle the frames that have arrived. False if there may be more."""
         for _ in range(FRAMES_PER_TURN):
             incoming = self._server.recv()
             if incoming is None:
                 return True
-            # Of each frame its own: one that came while its forerunners were handled must not seem older than it is.
+            # Read the clock for each frame: one that arrived while others were handled must not seem older than it is.
             now = time.monotonic()
             if incoming.kind == "event":
                 self._take_event(incoming, now)
@@ -143,7 +143,7 @@ class NimbusService:
         return False
 
     def tick(self, now: float) -> None:
-        """Do what is due."""
+        """Do all that is due."""
         at_rest = self._watch.at_rest(now)
         if at_rest is not None:
             for topology_id in at_rest:
@@ -158,7 +158,7 @@ class NimbusService:
         self.faults.tick(now)
 
     def next_deadline(self) -> float | None:
-        """When `tick` will have something to do, if nothing else happens before."""
+        """When `tick` is due next, unless a frame comes first."""
         deadlines = (
             self.nimbus.next_deadline(), self._watch.next_deadline(), self._sweep.next_deadline(), self._stops_at,
             self.faults.next_deadline(time.monotonic()),
@@ -166,7 +166,7 @@ class NimbusService:
         return min((at for at in deadlines if at is not None), default=None)
 
     def _stop_when_at_rest(self, at_rest: set[str], now: float) -> None:
-        """The cluster is to stop: now, if all are at rest or the limit has passed."""
+        """Stop the cluster, if it shall stop and all topologies are at rest or the limit has passed."""
         if self._stops_at is None:
             return
         if now >= self._stops_at or all(record.id in at_rest for record, _ in self.nimbus.draining()):
@@ -174,8 +174,8 @@ class NimbusService:
             self._on_shutdown(self._grace_secs)
 
     def begin_shutdown(self, grace_secs: float) -> None:
-        """Tell every supervisor to leave. Requests are refused from now on. May be said again, with less grace."""
-        # Who stands still does not hear that it is to leave.
+        """Tell every supervisor to leave. Requests are refused from now on. May be called again, with less grace."""
+        # First end faults: a process that is stopped does not hear that it shall leave.
         self.faults.end(time.monotonic())
         self._closing = True
         for node in self.nimbus.supervisor_pids:
@@ -233,7 +233,7 @@ class NimbusService:
             self._files.put_state_back(record)
             self.nimbus.withdraw(record.name)
             raise
-        # If the store fails, Nimbus ends, and the next one sees there whether the state is to be put back.
+        # If the store fails, Nimbus ends, and the next one sees in the store whether to put the state back.
         self._carry_out(step for step in steps if step not in boards)
         if request.fresh:
             self._files.discard_state(record)
@@ -292,7 +292,7 @@ class NimbusService:
             if not (math.isfinite(secs) and secs >= 0):
                 raise UsageError(f"{name} is {secs}, allowed is a number of seconds from 0 up")
         log.info("%s asks for shutdown, after a drain of at most %g s", incoming.peer, request.drain_secs)
-        # What is broken would keep it from draining.
+        # Faults would keep it from draining.
         self.faults.end(now)
         if not request.drain_secs:
             self._on_shutdown(request.grace_secs)
@@ -312,7 +312,7 @@ class NimbusService:
     # ---- instructions ----
 
     def _carry_out(self, instructions: Iterable[NimbusInstruction]) -> None:
-        """Boards, then the store in one transaction, then everybody who is to hear of it."""
+        """Make boards, then store changes in one transaction, then tell the processes concerned."""
         steps = list(instructions)
         unplaced = set()
         for step in steps:
@@ -334,7 +334,7 @@ class NimbusService:
                 self._tell(step)
 
     def _store_changes(self, changes: Iterable[StoreChange]) -> None:
-        """Nothing is written for none: a full disk must not end a Nimbus that has nothing to keep."""
+        """Store changes, if any: a full disk must not end a Nimbus that has nothing to store."""
         changes = list(changes)
         if not changes:
             return
@@ -379,7 +379,7 @@ class NimbusService:
             if not self._server.send_event(f"supervisor:{node}", self.nimbus.assign_node(node)):
                 log.warning("%s is not connected: it hears of its assignment when it registers again", node)
         except UsageError as error:
-            # Submissions are limited, but not how many large ones one node may be given.
+            # Submissions have a size limit, but a node may get many large ones.
             log.error("%s cannot be told its assignment: %s", node, error)
 
     def _discard_unused_code(self) -> None:

@@ -1,17 +1,17 @@
-"""What Nimbus must not forget: topologies, assignments and deaths, in one SQLite file.
+"""Nimbus's durable memory: topologies, assignments and deaths, in one SQLite file.
 
 Guarantees
-    * A method that returned has its change on disk; what is inside one `transaction` happens together or not at all.
-    * A damaged, missing or older file, or one of another version, is refused at open with what to do, and nothing is
-      changed; never an empty or an older store in silence. Each change is counted (generation), and a digest over all
-      rows is kept in the store and beside it (see `scheduler.nimbus.store_seal`); of deaths, each row has its own.
-    * The ids of topologies that were deleted are kept (the newest DELETED_KEPT): what is left of one may be removed,
-      what is left of a topology that nobody knows must not.
+    * When a method returns, its change is on disk; all changes inside one `transaction` happen, or none.
+    * A file that is damaged, missing, older, or of another version is refused at open with advice, and not changed;
+      an empty or older store is never taken silently. Each change is counted (generation), and a digest over all rows
+      is kept in the store and beside it (see `scheduler.nimbus.store_seal`); each death's row has a digest of its own.
+    * The ids of deleted topologies are kept (the newest DELETED_KEPT): the remains of a deleted topology may be
+      removed, those of an unknown one must not.
     * Of a topology's deaths the newest RESTARTS_KEPT are kept, and all are counted.
     * A full disk or a lock held longer than BUSY_TIMEOUT_SECS is a StoreError that names the file.
 
-Relies on: one writing process (Nimbus holds the run directory's lock). One owner thread. A change costs two to four
-waits for the disk; changes are rare: submissions, commands, deaths.
+Relies on: one writing process (Nimbus holds the run directory's lock). A change costs two to four waits for the disk;
+changes are rare: submissions, commands, deaths. Thread: Nimbus's loop.
 """
 
 from __future__ import annotations
@@ -33,15 +33,15 @@ from squall.scheduler.nimbus.store_seal import Seal, SealDamaged, SealFile, read
 
 SCHEMA_VERSION = 2
 BUSY_TIMEOUT_SECS = 5.0
-"""How long a write waits for a foreign lock (somebody's sqlite3 shell), before Nimbus gives up and dies."""
+"""Longest that a write waits for a foreign lock (an operator's sqlite3 shell) before Nimbus gives up and ends."""
 MOST_PAGES = 4294967294
-"""SQLite's own limit."""
+"""SQLite's own limit on a file's pages."""
 RESTARTS_KEPT = 1000
-"""Deaths kept per topology. More tell an operator nothing new, fewer hide how a crash loop began."""
+"""Deaths kept per topology: more tell an operator nothing new, fewer hide how a crash loop began."""
 DELETED_KEPT = 1000
-"""Ids of deleted topologies kept. What one leaves behind is removed within seconds, or at Nimbus's next start."""
+"""Ids of deleted topologies kept: plenty, since their remains go within seconds, or at Nimbus's next start."""
 STORE_FILES = ("nimbus.db", "nimbus.db-journal", "nimbus.db-wal", "nimbus.db-shm", "nimbus.seal", "nimbus.seal.new")
-"""All that a store may have on disk, in the run directory."""
+"""All files that a store may have in the run directory."""
 _DIGEST_BYTES = 16
 
 _SCHEMA = """
@@ -71,17 +71,17 @@ _SEALED = (
     "SELECT name, value FROM counter ORDER BY name",
     "SELECT number, id FROM deleted ORDER BY number",
 )
-"""What the digest covers. Deaths have digests of their own: there may be thousands."""
+"""The rows that the digest covers. Deaths have digests of their own: there may be thousands."""
 
 S = TypeVar("S", bound=msgspec.Struct)
 
 
 class StoreError(ClusterError):
-    """The store could not be read or written. Nimbus ends rather than go on with a memory that is not on disk."""
+    """The store cannot be read or written. Nimbus ends rather than go on with state that is not on disk."""
 
 
 class StoredTopology(NamedTuple):
-    """What is kept of one topology, apart from its deaths."""
+    """The row of one topology, without its deaths."""
 
     record: TopologyRecord
     assignment: Assignment | None
@@ -93,7 +93,7 @@ class Store:
     """An open store. Close it, or use it as a context manager."""
 
     def __init__(self, path: str | os.PathLike[str], believe: bool = False) -> None:
-        """`believe`: an operator says that the file's rows are right, whatever the seal says; they are sealed anew."""
+        """`believe`: an operator vouches for the file's rows, whatever the seal says; they are sealed anew."""
         self.path = os.fspath(path)
         self._seal_path = f"{os.path.splitext(self.path)[0]}.seal"
         self._seal_file = SealFile(self._seal_path)
@@ -110,7 +110,7 @@ class Store:
             else:
                 self._check_seal()
         except (sqlite3.Error, ValueError, TypeError) as error:
-            # Rows whose columns are not what was written: fetching or reading them fails.
+            # Fetching or reading altered columns fails in these ways.
             self._db.close()
             raise self._damaged(error) from error
         except BaseException:
@@ -128,16 +128,16 @@ class Store:
         self._db.close()
 
     def tear(self) -> None:
-        """On purpose: this process is to die in the middle of its next transaction."""
+        """Inject a fault: this process dies in the middle of its next transaction."""
         self._tears = True
 
     def limit_growth(self, limited: bool) -> None:
-        """On purpose: the store may not grow, as if the disk were full."""
+        """Inject a fault: the store may not grow, as if the disk were full."""
         self._run(f"PRAGMA max_page_count = {1 if limited else MOST_PAGES}")
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
-        """What is done inside happens together, or not at all if an error leaves the block. An inner one joins in."""
+        """Commit all changes of the block, or none if an error leaves it. An inner transaction joins the outer."""
         if self._db.in_transaction:
             yield
             return
@@ -159,25 +159,25 @@ class Store:
         try:
             self._seal_file.put()
         except OSError as error:
-            # Done, but not sealed: the next life of Nimbus takes a store that is one change ahead.
+            # Committed, but not sealed: the next Nimbus accepts a store that is one change ahead.
             raise self._unsealed(error) from error
 
     def _unsealed(self, error: OSError) -> StoreError:
         return StoreError(f"store {self.path}: cannot write {self._seal_path}: {error.strerror}")
 
     def _advance(self) -> Seal:
-        """Count the change that is about to be committed; what its seal is."""
+        """Count the change that is about to be committed; returns its seal."""
         generation, before = self._one("SELECT generation, digest FROM seal")
         seal = Seal(generation + 1, self._digest())
         self._run("UPDATE seal SET generation = ?, digest = ?, before = ?", *seal, before)
         return seal
 
     def _digest(self) -> str:
-        """Over all rows but deaths."""
+        """The digest over all rows but deaths."""
         total = hashlib.blake2b(digest_size=_DIGEST_BYTES)
         for query in _SEALED:
             for row in self._run(query):
-                # The lengths keep what belongs to one column from passing for a part of the next.
+                # Lengths keep bytes of one column from passing for a part of the next.
                 for value in row:
                     data = value if isinstance(value, bytes) else repr(value).encode()
                     total.update(b"%d:" % len(data))
@@ -188,7 +188,7 @@ class Store:
     # ---- topologies ----
 
     def next_number(self) -> int:
-        """The number the next submitted topology will get. Rises with every `put_topology` of a new id, never falls."""
+        """The number of the next submitted topology. Rises with every `put_topology` of a new id, never falls."""
         return int(self._one("SELECT value FROM counter WHERE name = 'submitted'")[0]) + 1
 
     def put_topology(self, record: TopologyRecord) -> None:
@@ -203,7 +203,7 @@ class Store:
             self._run("UPDATE counter SET value = ? WHERE name = 'submitted'", number)
 
     def set_status(self, topology_id: str, status: str, kill_wait_secs: float = 0.0) -> None:
-        """Change a topology's status; with "KILLED", how long it may still run."""
+        """Change a topology's status; with "KILLED", also how long it may still run."""
         (body,) = self._one("SELECT record FROM topology WHERE id = ?", topology_id)
         record = msgspec.structs.replace(self._decode(body, TopologyRecord), status=status)
         with self.transaction():
@@ -215,19 +215,19 @@ class Store:
             )
 
     def delete_topology(self, topology_id: str) -> None:
-        """Forget a topology, its assignment and its deaths, but for its id: what is left of it is nobody's."""
+        """Forget a topology, its assignment and its deaths; its id is kept as deleted."""
         with self.transaction():
             self._run("DELETE FROM topology WHERE id = ?", topology_id)
             self.put_deleted(topology_id)
 
     def put_deleted(self, topology_id: str) -> None:
-        """What is left of a topology of this id may be removed."""
+        """Note that the remains of this topology may be removed."""
         with self.transaction():
             self._run("INSERT OR IGNORE INTO deleted (id) VALUES (?)", topology_id)
             self._run("DELETE FROM deleted WHERE number <= (SELECT MAX(number) FROM deleted) - ?", DELETED_KEPT)
 
     def deleted(self) -> set[str]:
-        """Ids of the topologies that were deleted, as far as they are kept."""
+        """Ids of deleted topologies, as far as they are kept."""
         return {topology_id for (topology_id,) in self._run("SELECT id FROM deleted")}
 
     def topologies(self) -> list[StoredTopology]:
@@ -252,14 +252,14 @@ class Store:
             self._run("INSERT OR REPLACE INTO assignment VALUES (?, ?)", assignment.topology_id, body)
 
     def assignment(self, topology_id: str) -> Assignment | None:
-        """Where a topology runs; None while it waits for a slot."""
+        """A topology's assignment; None while it waits for a slot."""
         rows = self._run("SELECT body FROM assignment WHERE topology_id = ?", topology_id).fetchall()
         return self._decode(rows[0][0], Assignment) if rows else None
 
     # ---- deaths ----
 
     def add_restart(self, topology_id: str, restart: RestartRecord) -> None:
-        """Add a death; the same slot and incarnation again replaces it (when its replacement got ready)."""
+        """Add a death, or replace the one of the same slot and incarnation (when its replacement got ready)."""
         key = (topology_id, restart.slot, restart.incarnation)
         body = _with_digest(key, msgspec.msgpack.encode(restart))
         with self.transaction():
@@ -293,7 +293,7 @@ class Store:
     # ---- parts ----
 
     def _open(self) -> None:
-        # Says what is wrong inside, indexes too: a row that an index lost would be there for some questions only.
+        # Checks indexes too: a row missing from an index would be found by some queries only.
         (found,) = self._one("PRAGMA integrity_check(1)")
         if found != "ok":
             raise self._damaged(found)
@@ -305,12 +305,12 @@ class Store:
                 f"store {self.path} has version {version}, this Squall reads {SCHEMA_VERSION}: "
                 f"use the Squall that wrote it, or another run directory"
             )
-        # No write-ahead log: one that was cut or altered is dropped by SQLite in silence, with all that is in it.
+        # No write-ahead log: SQLite silently drops one that was cut or altered, with all its changes.
         for pragma in ("journal_mode = TRUNCATE", "synchronous = FULL", "foreign_keys = ON"):
             self._run(f"PRAGMA {pragma}")
 
     def _check_seal(self) -> None:
-        """Refuse a store that is not the one that was written last."""
+        """Refuse a store that is not in the state last written."""
         try:
             sealed = read_seal(self._seal_path)
         except SealDamaged as error:
@@ -318,7 +318,7 @@ class Store:
         except OSError as error:
             raise StoreError(f"store {self.path}: cannot read {self._seal_path}: {error.strerror}") from error
         generation, digest, before = self._one("SELECT generation, digest, before FROM seal")
-        # A store that was just made has no seal, and may be one change ahead of it like any other.
+        # A new store has no seal, and may be one change ahead of it like any other.
         if sealed is None and generation > 1:
             raise self._damaged(f"its seal {self._seal_path} is missing")
         if digest != (self._digest() if generation else ""):
@@ -328,14 +328,14 @@ class Store:
         self._check_rows()
 
     def _check_rows(self) -> None:
-        """Refuse rows that do not decode, or are not all there."""
+        """Refuse rows that do not decode, or are missing."""
         for record, _, _, total in self.topologies():
             found = len(self.restarts(record.id))
             if found != min(total, RESTARTS_KEPT):
                 raise self._damaged(f"{record.id} has {found} deaths on record, of {total}")
 
     def _create(self) -> None:
-        """Make an empty store appear complete or not at all, so that one found empty is known to be damaged."""
+        """Make an empty store, complete or not at all, so that an empty file is known to be damage."""
         for name in (f"{self.path}-wal", f"{self.path}-journal", self._seal_path):
             if os.path.exists(name):
                 raise self._damaged("the file itself is missing")
@@ -386,13 +386,13 @@ class Store:
 
 
 def _said(error: sqlite3.Error) -> str:
-    """SQLite has words of its own for what every other program calls ENOSPC."""
+    """SQLite's text for an error; adds the system's for a full disk, which SQLite words differently."""
     full = getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_FULL
     return f"{error}: {os.strerror(errno.ENOSPC)}" if full else str(error)
 
 
 def _with_digest(key: tuple[str, str, int], content: bytes) -> bytes:
-    """A death's row: it may have been altered, or belong to another one."""
+    """A death's row behind a digest of key and content, so that one that was altered or swapped is noticed."""
     found = hashlib.blake2b(repr(key).encode(), digest_size=_DIGEST_BYTES)
     found.update(content)
     return found.digest() + content

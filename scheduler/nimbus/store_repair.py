@@ -1,7 +1,7 @@
-"""What an operator can do about a store that Nimbus refuses: believe what can be read, or begin with an empty one.
+"""Repairs a store that Nimbus refuses: believes its readable rows, or begins with an empty store.
 
-Guarantees: nothing is deleted. What is replaced is moved to a directory `set-aside-<time>` in the run directory first.
-Topologies that the new store does not know are left alone by Nimbus until `squall kill --unknown`.
+Guarantees: nothing is deleted. Files that are replaced are first moved to a directory `set-aside-<time>` in the run
+directory. Nimbus leaves topologies that the new store does not know alone until `squall kill --unknown`.
 
 Relies on: no Nimbus running in the directory; its lock is held meanwhile.
 """
@@ -18,7 +18,7 @@ from squall.scheduler.nimbus.store import STORE_FILES, Store, StoreError
 
 
 def examine(run_dir: RunDir) -> list[str]:
-    """Names of the topologies in a store that is whole; StoreError if it is not. Changes nothing."""
+    """Names of the topologies in an undamaged store; StoreError if it is damaged. Changes nothing."""
     lock = run_dir.lock()
     try:
         check_store_is_there(run_dir)
@@ -31,8 +31,8 @@ def examine(run_dir: RunDir) -> list[str]:
 
 
 def believe(run_dir: RunDir) -> tuple[list[str], Path]:
-    """Seal the store as it is: what can be read of it is right. Names of its topologies, and where a copy is of what
-    was there. StoreError if it cannot be read."""
+    """Seal the store with the rows as they are; returns the names of its topologies, and the directory of a copy.
+    StoreError if it cannot be read."""
     lock = run_dir.lock()
     try:
         if not run_dir.nimbus_db.exists():
@@ -48,7 +48,7 @@ def believe(run_dir: RunDir) -> tuple[list[str], Path]:
 
 
 def begin_empty(run_dir: RunDir) -> Path:
-    """Make an empty store. Where the files of the old one are now."""
+    """Make an empty store; returns the directory that has the old one's files."""
     lock = run_dir.lock()
     try:
         aside = _aside(run_dir)

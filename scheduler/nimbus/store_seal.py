@@ -1,14 +1,14 @@
-"""The seal of a store: one small file beside it that says which generation of it is the present one, and what is in it.
+"""The seal of a store: a small file beside it with the generation of its last change and a digest of its rows.
 
 Guarantees
-    * A seal is on disk completely or not at all, and one that was altered is refused.
+    * A seal is on disk completely or not at all, and an altered one is refused.
     * `Seal.fits` tells a store that is whole and up to date from one that is older, other, or altered. A store may be
       one change ahead of its seal: its writer died in between.
 
-Why: SQLite takes what it finds. A write-ahead log or a journal that was cut or altered is dropped without a word, and
-an older state of the file, or none, is what remains.
+Why: SQLite silently drops a write-ahead log or a journal that was cut or altered, and opens the older state of the
+file, or an empty one.
 
-Relies on: one writing process. Owner: `scheduler.nimbus.store`.
+Relies on: one writing process. Thread: Nimbus's loop.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ _WORD = "squall-seal-1"
 
 
 class SealDamaged(Exception):
-    """There is a seal, and it is not what was written."""
+    """The seal is not as it was written."""
 
 
 class Seal(NamedTuple):
-    """Which state of a store is meant."""
+    """Names one state of a store."""
 
     generation: int
     digest: str
     """Hex digest over the store's rows."""
 
     def fits(self, generation: int, digest: str, before: str) -> bool:
-        """Whether a store of this generation, with these digests of now and of one change before, is the sealed one."""
+        """Whether a store of this generation, with these digests now and one change before, is the sealed one."""
         if generation == self.generation:
             return digest == self.digest
         return generation == self.generation + 1 and before == self.digest
@@ -44,7 +44,7 @@ class Seal(NamedTuple):
 
 
 def read_seal(path: str) -> Seal | None:
-    """None if there is no file. SealDamaged if it is not as it was written."""
+    """Read a seal; None if there is no file. SealDamaged if it is not as it was written."""
     try:
         with open(path, "rb") as file:
             data = file.read(1000)
@@ -68,7 +68,7 @@ class SealFile:
         self._temporary = f"{path}.new"
 
     def prepare(self, seal: Seal) -> None:
-        """Before the commit: whatever room it takes is taken now."""
+        """Write the new seal beside the old, before the commit, so that a full disk is noticed in time."""
         fd = os.open(self._temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
         try:
             os.write(fd, seal.encode())
@@ -77,7 +77,7 @@ class SealFile:
             os.close(fd)
 
     def put(self) -> None:
-        """After the commit: what was prepared is the seal."""
+        """Put the prepared seal in place, after the commit."""
         os.rename(self._temporary, self._path)
         fd = os.open(os.path.dirname(self._path) or ".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
@@ -86,7 +86,7 @@ class SealFile:
             os.close(fd)
 
     def withdraw(self) -> None:
-        """The commit did not come about."""
+        """Drop the prepared seal: the commit failed."""
         with contextlib.suppress(OSError):
             os.unlink(self._temporary)
 

@@ -1,4 +1,4 @@
-"""Whether what is asked of Nimbus makes sense, as far as can be told without looking at user code. Pure."""
+"""Checks requests to Nimbus, as far as possible without user code. Pure."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from squall.scheduler.common.messages import ComponentSummary, RebalanceTopology
 
 NAME_MAX_CHARS = 64
 NAME_MAX_BYTES = 200
-"""The name is part of file names, which end at 255 bytes."""
+"""Bytes of a name in UTF-8: it is part of file names, which may have 255 bytes."""
 TASKS_MAX = 4096
-"""Far fewer already keep a machine busy. Bounds what a wrong number costs in placement and in assignments."""
+"""Tasks of a topology: far fewer keep a machine busy; bounds the cost of a wrong number in placement."""
 SUBMISSION_MAX_BYTES = 256 * 1024
-"""Configuration and component list. A supervisor is told them once per slot, all in one control frame."""
+"""Configuration and component list: a supervisor gets them once per slot, all in one control frame."""
 WORKERS_MAX = 1024
 KINDS = ("spout", "bolt", "acker")
 
@@ -25,7 +25,7 @@ _NAME = re.compile(r"[^/.:\\]+")
 
 
 def check_submission(request: SubmitTopology) -> None:
-    """TopologyError listing every mistake."""
+    """TopologyError that lists every mistake."""
     mistakes = [*_name_mistakes(request.name), *_component_mistakes(request)]
     mistakes += _workers_mistakes(request.conf.get("workers"))
     if request.status not in ("ACTIVE", "INACTIVE"):
@@ -38,13 +38,13 @@ def check_submission(request: SubmitTopology) -> None:
 
 
 def check_topology_name(name: str) -> None:
-    """UsageError unless a topology may be called that."""
+    """UsageError unless a topology may have this name."""
     if mistakes := _name_mistakes(name):
         raise UsageError("; ".join(mistakes))
 
 
 def check_rebalance(request: RebalanceTopology, components: list[ComponentSummary]) -> None:
-    """UsageError listing every mistake."""
+    """UsageError that lists every mistake."""
     check_wait(request.wait_secs)
     mistakes = [] if request.workers is None else _workers_mistakes(request.workers)
     if request.workers is None and not request.executors:
@@ -61,7 +61,7 @@ def check_rebalance(request: RebalanceTopology, components: list[ComponentSummar
 
 
 def check_wait(wait_secs: float) -> None:
-    """UsageError unless it is a time one can wait."""
+    """UsageError unless it is a finite number of seconds from 0 up."""
     if not 0 <= wait_secs < float("inf"):
         raise UsageError(f"wait_secs is {wait_secs}, allowed is a number of seconds from 0 up")
 

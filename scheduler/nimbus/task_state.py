@@ -1,12 +1,12 @@
-"""What the tasks of earlier topologies have kept under a name, and taking it from the next topology of that name.
+"""Sets the state that tasks of earlier topologies kept under a name aside, for a topology that begins anew.
 
 Guarantees
-    * Until a topology that begins anew is stored, the state is aside, and not gone: whoever dies in between leaves it
-      to `tidy`, which removes what a stored topology has cast off and puts everything else back.
-    * Dead letters, and the requests for them, are no state of tasks: they stay where they are.
+    * Until the topology that begins anew is stored, the state is only set aside: if Nimbus dies in between, `tidy`
+      removes the state that a stored topology has cast off and puts all other state back.
+    * Dead letters, and the requests for them, are not tasks' state: they stay in place.
 
-Relies on: no worker of that name running meanwhile. `left_by_earlier`: any process of the
-owner. Everything else: Nimbus's loop.
+Relies on: no worker of that name running meanwhile. Thread: Nimbus's loop; `left_by_earlier`: any process of the
+owner's.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ log = logging.getLogger(__name__)
 
 
 def left_by_earlier(run_dir: RunDir, name: str) -> list[Path]:
-    """The directories that tasks of earlier topologies of that name have left."""
+    """The directories left by tasks of earlier topologies of that name."""
     state = run_dir.topology_state(name)
     if not state.is_dir():
         return []
@@ -32,7 +32,7 @@ def left_by_earlier(run_dir: RunDir, name: str) -> list[Path]:
 
 
 def set_aside(run_dir: RunDir, record: TopologyRecord) -> None:
-    """Out of the way of a topology that is about to be stored. ClusterError, and nothing moved, if that cannot be."""
+    """Set state aside for a topology that will be stored next. ClusterError, and nothing is moved, if it cannot be."""
     paths = left_by_earlier(run_dir, record.name)
     if not paths:
         return
@@ -47,7 +47,7 @@ def set_aside(run_dir: RunDir, record: TopologyRecord) -> None:
 
 
 def put_back(aside: Path) -> None:
-    """The topology was refused. What cannot be put back stays aside, and the log says where."""
+    """Put state back: the topology was refused. State that cannot be moved stays aside, and the log says where."""
     if not aside.is_dir():
         return
     try:
@@ -59,7 +59,7 @@ def put_back(aside: Path) -> None:
 
 
 def discard(aside: Path) -> None:
-    """The topology is stored and needs nothing of it. What cannot be removed is tried again by the next Nimbus."""
+    """Remove state that was set aside: the topology is stored. The next Nimbus tries again if it fails."""
     if not aside.is_dir():
         return
     try:
@@ -69,9 +69,9 @@ def discard(aside: Path) -> None:
 
 
 def tidy(run_dir: RunDir, stored: Iterable[TopologyRecord], unknown: Collection[str] = ()) -> None:
-    """What an earlier Nimbus had set aside when it ended. Called before anything is served.
+    """Finish with state that an earlier Nimbus had set aside. Call it before any request is served.
 
-    What topologies with an id in `unknown` have set aside stays: they may be running.
+    State set aside for topologies with an id in `unknown` stays: they may be running.
     """
     cast_off = {run_dir.set_aside(record.name, record.id) for record in stored}
     for aside in sorted(run_dir.states.glob(f"*/{SET_ASIDE}*")):

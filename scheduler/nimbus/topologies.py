@@ -1,8 +1,8 @@
-"""The topologies that Nimbus knows, by name: finding them, and saying why not.
+"""Finds the topologies that Nimbus knows by name.
 
-Guarantees: a name stands for one topology at a time; whoever asks for one that is not there hears what is.
+Guarantees: a name stands for one topology at a time; the error for a wrong name lists the right ones.
 
-Pure. Owner: `scheduler.nimbus.decisions`.
+Pure. Thread: Nimbus's loop.
 """
 
 from __future__ import annotations
@@ -16,20 +16,20 @@ from squall.scheduler.nimbus.topology_life import TopologyLife
 
 
 def with_near_name(name: str, known: Iterable[str], rest: str) -> str:
-    """`rest`, and before it which of `known` may have been meant, big and small letters being the same."""
+    """`rest`, behind a suggestion of one of `known` if it resembles `name`, whatever the case of letters."""
     by_letters = {other.casefold(): other for other in known}
     near = difflib.get_close_matches(name.casefold(), by_letters, n=1)
     return f"did you mean {by_letters[near[0]]!r}? {rest[:1].upper()}{rest[1:]}" if near else rest
 
 
 class Topologies:
-    """In the order of their submission."""
+    """Topologies in the order of their submission."""
 
     def __init__(self, lives: Iterable[TopologyLife]) -> None:
         self._lives = {life.record.name: life for life in lives}
 
     def __iter__(self) -> Iterator[TopologyLife]:
-        """A snapshot: what comes or goes meanwhile does not disturb it."""
+        """Iterate over a snapshot: topologies may be added and removed meanwhile."""
         return iter(list(self._lives.values()))
 
     def __bool__(self) -> bool:
@@ -39,14 +39,14 @@ class Topologies:
         self._lives[life.record.name] = life
 
     def remove(self, name: str) -> bool:
-        """Whether it was there."""
+        """Remove a topology; returns whether it was there."""
         return self._lives.pop(name, None) is not None
 
     def by_id(self, topology_id: str) -> TopologyLife | None:
         return next((life for life in self._lives.values() if life.record.id == topology_id), None)
 
     def named(self, name: str) -> TopologyLife:
-        """UsageError if there is none of that name."""
+        """The topology of that name. UsageError if there is none."""
         life = self._lives.get(name)
         if life is None:
             running = ", ".join(repr(other) for other in self._lives) or "none"
@@ -55,7 +55,7 @@ class Topologies:
         return life
 
     def changeable(self, name: str) -> TopologyLife:
-        """UsageError if it is on its way to somewhere already."""
+        """The topology of that name. UsageError if it is being killed or moved already."""
         life = self.named(name)
         if life.record.status not in ("ACTIVE", "INACTIVE"):
             status = life.record.status

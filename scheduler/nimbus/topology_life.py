@@ -1,9 +1,9 @@
-"""One topology as Nimbus sees it: where it runs, how its workers fare, what they died of, and how far its end has come.
+"""One topology as Nimbus sees it: its assignment, its workers' states and deaths, and the stage of its end.
 
-Guarantees: of a slot, news of an older incarnation never hides news of a newer one; a death is recorded once, however
+Guarantees: news of an older incarnation of a slot never hides news of a newer one; a death is recorded once, however
 often it is reported; memory is bounded (the newest RESTARTS_KEPT deaths, error texts of ERROR_MAX_CHARS).
 
-Pure: no I/O, no clock. Owner: `scheduler.nimbus.decisions`.
+Pure: no I/O, no clock. Thread: Nimbus's loop.
 
 Stages of its end, and of a move::
 
@@ -30,9 +30,9 @@ from squall.scheduler.common.messages import (
 )
 
 RESTARTS_KEPT = 1000
-"""As in `scheduler.nimbus.store`: more deaths tell an operator nothing new, fewer hide how a crash loop began."""
+"""Deaths kept, as in `scheduler.nimbus.store`: more tell an operator nothing new, fewer hide how a crash loop began."""
 ERROR_MAX_CHARS = 4000
-"""A long traceback keeps its first line and its end. A thousand of them still fit into one control frame."""
+"""Characters kept of an error, its first line and its end: a thousand such still fit into one control frame."""
 
 _STATE_OF_EVENT = {"started": "starting", "ready": "ready", "died": "died", "failed": "failed", "stopped": "stopped"}
 
@@ -53,29 +53,29 @@ class TopologyLife:
         self.restarts_total = restarts_total
         self.kill_wait_secs = kill_wait_secs
         self.version = 0 if assignment is None else assignment.version
-        """Of the newest assignment, also while there is none."""
+        """Version of the newest assignment, even after it was left."""
         self.stop_at: float | None = None
-        """When the slots of a killed or rebalanced topology are emptied at the latest."""
+        """Latest time at which the slots of a killed or rebalanced topology are emptied."""
         self.left_at: float | None = None
-        """Since when its slots are to be empty. None: they have not been told to stop."""
+        """When its workers were told to stop, to empty its slots; None if they were not."""
         self.overdue: set[SlotRef] = set()
-        """Slots whose workers it has begun to end."""
+        """Slots whose workers Nimbus itself has begun to end."""
         self.needs_place = False
-        """Its slots are empty and it waits for others: the end of a move that found no slot."""
+        """Whether it waits for slots at the end of a move; its old ones are empty."""
         self._restarts: OrderedDict[tuple[str, int], RestartRecord] = OrderedDict(
             ((restart.slot, restart.incarnation), restart) for restart in restarts
         )
         self._forgotten: dict[str, int] = {}
-        """Per slot, the latest incarnation whose death was counted, and is not kept any more: it may be told again."""
+        """Slot -> latest incarnation whose death was counted and is no longer kept: it may be reported again."""
         if restarts_total > len(self._restarts):
             for slot, incarnation in self._restarts:
                 self._forgotten[slot] = min(incarnation - 1, self._forgotten.get(slot, incarnation))
         self._slots: dict[SlotRef, tuple[int, str]] = {}
-        """Newest incarnation heard of, and its state."""
+        """Slot -> newest incarnation heard of, and its state."""
 
     @property
     def slots(self) -> list[SlotRef]:
-        """The slots it occupies."""
+        """The slots that it occupies."""
         return [] if self.assignment is None else self.assignment.workers
 
     @property
@@ -85,7 +85,7 @@ class TopologyLife:
 
     @property
     def present_assignment(self) -> Assignment:
-        """Where it runs. Called when it has just been placed."""
+        """Its assignment. Call it only when it has just been placed."""
         if self.assignment is None:
             raise ClusterError(f"topology {self.record.id} has no assignment")
         return self.assignment
@@ -97,11 +97,11 @@ class TopologyLife:
 
     @property
     def nodes(self) -> list[str]:
-        """The nodes it occupies slots of, sorted."""
+        """The nodes on which it occupies slots, sorted."""
         return sorted({slot.node for slot in self.slots})
 
     def state(self) -> TopologyState:
-        """Everything a client may know."""
+        """All that a client may know of it."""
         return TopologyState(
             topology=self.record,
             assignment=self.assignment,
@@ -111,7 +111,7 @@ class TopologyLife:
         )
 
     def work_on(self, node: str, spouts_stopped: bool = False) -> dict[int, SlotAssignment]:
-        """What the node's slots must run for this topology, by port; `spouts_stopped`: with its spouts stopped."""
+        """The work of the node's slots for this topology, by port; `spouts_stopped`: with its spouts stopped."""
         if self.assignment is None or self.left_at is not None:
             return {}
         stopped = spouts_stopped and self.record.status == "ACTIVE"
@@ -132,11 +132,11 @@ class TopologyLife:
 
     @property
     def is_given_up(self) -> bool:
-        """Whether no worker of it will ever run again by itself: there is nothing to wait for."""
+        """Whether all its slots have FAILED: no worker of it will start again by itself."""
         return bool(self.slots) and all(self._state_of(slot) == "failed" for slot in self.slots)
 
     def moved_record(self) -> TopologyRecord:
-        """The record as the move under way leaves it."""
+        """The record after the move under way."""
         move = self.record.rebalance
         if move is None:
             return self.record
@@ -148,8 +148,8 @@ class TopologyLife:
         return replace(self.record, status=move.status, conf=conf, components=components, rebalance=None)
 
     def assign(self, record: TopologyRecord, assignment: Assignment, now: float = 0.0) -> list[RestartRecord]:
-        """It runs on other slots from now on. News of the incarnations before them are old. Returns deaths that nobody
-        was left to report: those of a node that is gone."""
+        """Note that it runs on other slots from now on, with newer incarnations. Returns the deaths that no supervisor
+        is left to report: those of a node that is gone."""
         ends = [
             SlotChanged(slot.node, slot.port, record.id, incarnation, "died", 0, now, reason="died with its node")
             for slot, (incarnation, state) in self._slots.items() if state == "ready"
@@ -165,20 +165,20 @@ class TopologyLife:
 
     @property
     def occupied(self) -> list[int]:
-        """Indices of the slots that may hold a process: nobody has said that they are empty."""
+        """Indices of the slots that may hold a process: they were not reported empty."""
         return [index for index, slot in enumerate(self.slots) if self._state_of(slot) not in ("stopped", "failed")]
 
     def vacated(self, slot: SlotRef) -> None:
-        """A slot holds no process any more, though its supervisor did not say so."""
+        """Note that a slot holds no process any more, though its supervisor did not report it."""
         self._slots[slot] = (self._slots.get(slot, (0, ""))[0], "stopped")
 
     def unplace(self) -> None:
-        """Take back `assign`: nobody has heard of the assignment."""
+        """Take back `assign`: no process has heard of the assignment."""
         self.assignment = None
         self.version -= 1
 
     def slot_changed(self, event: SlotChanged) -> list[RestartRecord]:
-        """Take note; returns the deaths that are new or now better known, to be stored."""
+        """Note a change; returns new and updated deaths, to be stored."""
         slot = SlotRef(event.node, event.port)
         if slot not in self.slots:
             return []
@@ -192,7 +192,7 @@ class TopologyLife:
         return []
 
     def _worked(self, slot: str, event: SlotChanged) -> list[RestartRecord]:
-        """A replacement that has ended: when it had first worked, counted from the death before it."""
+        """A replacement has ended: note when it first worked, counted from the death before it."""
         death = self._restarts.get((slot, event.incarnation - 1))
         if death is None or not event.working_secs or death.working_after_secs is not None:
             return []

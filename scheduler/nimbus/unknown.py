@@ -1,13 +1,13 @@
-"""Topologies that have left traces, workers or files, and that Nimbus does not know.
+"""Topologies that have workers or files, but that Nimbus does not know.
 
 Guarantees
-    * What a topology has left that Nimbus knows to have been deleted is not among them: it may be removed.
-    * Slots in which a supervisor runs work of an unknown topology are neither offered nor emptied before an operator
-      says so (`forget`).
+    * Topologies that Nimbus knows to have been deleted are not among them: their remains may be removed.
+    * Slots that run work of an unknown topology are neither offered nor emptied until an operator asks for it
+      (`forget`).
 
-Why: a store that was lost, or put back from an older copy, must not cost what runs.
+Why: running work must survive a store that was lost, or restored from an older copy.
 
-Pure: no I/O. Owner: `scheduler.nimbus.decisions`.
+Pure: no I/O. Thread: Nimbus's loop.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from squall.scheduler.nimbus.store import DELETED_KEPT
 
 
 class Unknown:
-    """By id, and by slot."""
+    """Unknown topologies, by id and by slot."""
 
     def __init__(self, deleted: Iterable[str], traces: Iterable[str]) -> None:
-        """`deleted`: ids whose traces are nobody's; `traces`: ids of topologies that have files and are not known."""
+        """`deleted`: ids of deleted topologies; `traces`: ids of topologies that have files and are not known."""
         self._deleted = dict.fromkeys(deleted)
         self._traces = set(traces)
         self._held: dict[SlotRef, str] = {}
@@ -36,20 +36,20 @@ class Unknown:
 
     @property
     def slots(self) -> dict[SlotRef, str]:
-        """Those that run such work, and whose."""
+        """The slots that run work of unknown topologies -> id of the topology."""
         return dict(self._held)
 
     def ports(self, node: str) -> list[int]:
         return sorted(slot.port for slot in self._held if slot.node == node)
 
     def deleted(self, topology_id: str) -> None:
-        """A topology has gone as it should: what is left of it is nobody's."""
+        """Note that a topology was deleted: its remains may be removed."""
         self._deleted[topology_id] = None
         while len(self._deleted) > DELETED_KEPT:
             del self._deleted[next(iter(self._deleted))]
 
     def registered(self, node: str, holds: Mapping[int, str], known: Iterable[str]) -> list[SlotRef]:
-        """A supervisor says whose work its slots do, by port; which of them are unknown."""
+        """Take a supervisor's list of its slots' topologies, by port; returns the slots of unknown ones."""
         known_ids = {*known, *self._deleted}
         self._held = {slot: topology_id for slot, topology_id in self._held.items() if slot.node != node}
         found = {SlotRef(node, port): held for port, held in sorted(holds.items()) if held not in known_ids}
@@ -57,7 +57,7 @@ class Unknown:
         return list(found)
 
     def forget(self) -> tuple[list[str], list[str]]:
-        """An operator's word: what they were is nobody's from now on. Their ids, and the nodes to be told."""
+        """Treat them all as deleted, as an operator asks; returns their ids, and the nodes to tell."""
         ids, nodes = self.ids, sorted({slot.node for slot in self._held})
         for topology_id in ids:
             self.deleted(topology_id)

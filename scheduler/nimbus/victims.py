@@ -1,9 +1,9 @@
-"""Finding the processes of a cluster that a fault is to hit.
+"""Finds the processes of a cluster that a fault shall hit.
 
-Guarantees: a worker is the process of which the status board says that it lives in the slot, a daemon one that carries
-the mark of the run directory; each with the start time that proves it. Who is not there now is an error that says why.
+Guarantees: a worker is the process that the status board names for the slot, a daemon one that carries the mark of the
+run directory; each with the start time that proves it. A process that is not there now is an error that says why.
 
-Owner: Nimbus's loop.
+Thread: Nimbus's loop.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ _MODULES = {
     SUPERVISOR: "squall.scheduler.supervisor.main",
     FORKING_PARENT: "squall.scheduler.forking.parent",
 }
-"""What is in the command line of each; workers have that of the forking parent."""
+"""The module in the command line of each; workers have that of the forking parent."""
 
 Topologies = Iterable[tuple[TopologyRecord, Assignment | None]]
 
 
 class Victims:
-    """Those of one run directory."""
+    """Finds victims in one run directory."""
 
     def __init__(self, run_dir: RunDir, files: NimbusFiles, topologies: Callable[[], Topologies]) -> None:
         self._run_dir = run_dir
@@ -42,7 +42,7 @@ class Victims:
         self._topologies = topologies
 
     def worker(self, name: str) -> Victim:
-        """The worker that lives in a slot now. ClusterError if none does, UsageError if no topology has the slot."""
+        """The worker that lives in a slot now; ClusterError if none does, UsageError if no topology has the slot."""
         known, unplaced = [], []
         for record, assignment in self._topologies():
             if assignment is None:
@@ -64,25 +64,25 @@ class Victims:
         return _victim(NIMBUS, os.getpid())
 
     def has_keeper(self) -> bool:
-        """Whether there is one now."""
+        """Whether there is a keeper now."""
         return any(runs(process, _MODULES[KEEPER]) for process in processes_of(self._run_dir))
 
     def keeper(self) -> Victim:
-        """ClusterError if there is none now."""
+        """The keeper. ClusterError if there is none now."""
         for process in processes_of(self._run_dir):
             if runs(process, _MODULES[KEEPER]):
                 return _victim(KEEPER, process.pid)
         raise ClusterError("the keeper is dead")
 
     def supervisor(self, node: str) -> Victim:
-        """ClusterError if there is none now."""
+        """A node's supervisor. ClusterError if there is none now."""
         for process in processes_of(self._run_dir):
             if runs(process, _MODULES[SUPERVISOR]) and runs(process, node):
                 return _victim(f"{SUPERVISOR} {node}", process.pid)
         raise ClusterError(f"the supervisor of {node} is dead, its replacement is not there yet")
 
     def forking_parent(self, node: str) -> Victim:
-        """ClusterError if there is none now."""
+        """A node's forking parent. ClusterError if there is none now."""
         supervisor, workers = self.supervisor(node), self._worker_pids()
         for process in processes_of(self._run_dir):
             is_one = runs(process, _MODULES[FORKING_PARENT]) and process.pid not in workers
@@ -100,7 +100,7 @@ class Victims:
 
 
 def living(worker: str, cell: SlotCell) -> Victim:
-    """The worker of a slot, as its status board has it. ClusterError if none lives there now."""
+    """The worker of a slot, as its status board names it. ClusterError if none lives there now."""
     if cell.state == STOPPED and cell.pid:
         raise ClusterError(f"worker {worker} has been stopped")
     if cell.state != DEAD and not cell.pid:
@@ -115,7 +115,7 @@ def _victim(name: str, pid: int) -> Victim:
 
 
 def _parent(process: psutil.Process) -> int:
-    """0 if it has ended."""
+    """Pid of the parent; 0 if the process has ended."""
     try:
         return process.ppid()
     except psutil.Error:
