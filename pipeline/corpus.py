@@ -1,6 +1,6 @@
-"""Finds the text files of an input and cuts them into lines, byte-wise: what a line is, is decided here alone.
+"""Finds the text files of an input and splits them into lines, by bytes: the only code that decides where a line ends.
 
-Guarantees that every line of every file found comes out once, either as text or as a quarantined line with the reason,
+Guarantees that every line of every file found is given once, either as text or as a quarantined line with the reason,
 and that the same files give the same lines in the same order. A line ends at \\n (or \\r\\n) only: U+2028, U+0085,
 \\x1c and a lone \\r are ordinary characters of a line. Memory is bounded by `MAX_LINE_BYTES`, whatever the file. Relies
 on nothing of Spark: it runs on the driver (find_files, balance) and in Spark's Python workers (read_file).
@@ -20,11 +20,11 @@ from typing import BinaryIO, NamedTuple
 
 from squall.engine.errors import UsageError
 
-#: Longer lines are quarantined: a tuple of more than this is a blob, not a line, and would hold up a whole batch.
+#: Bytes of a line; longer ones are quarantined: such a tuple is a blob, not a line, and would hold up a whole batch.
 MAX_LINE_BYTES = 1 << 20
-#: As much of a quarantined line as is kept: enough to see what it is, small enough for a table of them.
+#: Bytes stored of a quarantined line: enough to recognise it, few enough for a table of them.
 MAX_RAW_BYTES = 64 << 10
-#: How far into a file to look for a NUL before calling it text; the same distance as git's and grep's.
+#: Bytes of a file searched for a NUL before it counts as text; as many as git and grep search.
 BINARY_PROBE_BYTES = 8 << 10
 
 REASON_NUL = "NUL byte"
@@ -37,9 +37,9 @@ _SKIPPED_DIRECTORIES = frozenset({"__pycache__", "site-packages"})
 
 @dataclass(frozen=True)
 class InputFile:
-    """One file to read: `name` is relative to the input and always valid Unicode, `location` is what open() takes.
+    """One file to read: `name` is relative to the input and always valid Unicode, `location` is the path for open().
 
-    A file or directory that could not even be looked at carries the `problem`, and is quarantined by that.
+    A file or directory that could not be examined has a `problem`, for which it is quarantined.
     """
 
     name: str
@@ -50,7 +50,7 @@ class InputFile:
 
 @dataclass(frozen=True)
 class Corpus:
-    """What an input holds: the files to read and the names of those skipped as binary, both in order of name."""
+    """The content of an input: the files to read and the names of those skipped as binary, both in order of name."""
 
     root: str
     files: tuple[InputFile, ...]
@@ -58,7 +58,7 @@ class Corpus:
 
 
 class Line(NamedTuple):
-    """One line of a file: `text` without its terminator, or `reason` and the first `raw` bytes of what was refused.
+    """One line of a file: `text` without its terminator, or `reason` and the first bytes, `raw`, if it was refused.
 
     line_no counts from 1; 0 stands for the file as a whole.
     """
@@ -70,12 +70,12 @@ class Line(NamedTuple):
 
 
 def default_input() -> tuple[Path, str]:
-    """The input and pattern used when none is named: the source of this interpreter's standard library."""
+    """The default input and pattern: the source of this interpreter's standard library."""
     return Path(sysconfig.get_path("stdlib")), "*.py"
 
 
 def find_files(source: Path, pattern: str | None = None, exclude: Iterable[Path] = ()) -> Corpus:
-    """Every regular file of `source`, a directory or one file. Reads the first bytes of each; driver only.
+    """Find every regular file of `source`, a directory or one file. Reads the first bytes of each; driver only.
 
     In a directory, hidden files and folders, __pycache__, site-packages, everything under `exclude` and files with a
     NUL in their first 8 KiB are left out. `pattern` is a shell pattern on the file name, or on the relative path if it
@@ -115,7 +115,7 @@ def balance(files: Sequence[InputFile], partitions: int) -> list[list[InputFile]
     for file in sorted(files, key=lambda file: (-file.size_bytes, file.name)):
         load_bytes, index = loads[0]
         dealt[index].append(file)
-        # Empty and vanished files still cost a little, so they are spread and not heaped on one partition.
+        # Empty and vanished files still cost a little, so spread them too.
         heapq.heapreplace(loads, (load_bytes + max(file.size_bytes, 1), index))
     for chosen in dealt:
         chosen.sort(key=lambda file: file.name)
@@ -123,7 +123,7 @@ def balance(files: Sequence[InputFile], partitions: int) -> list[list[InputFile]
 
 
 def read_file(file: InputFile) -> Iterator[Line]:
-    """All lines of one file in order. A file that cannot be read gives a line 0 with the reason, not an exception."""
+    """Read all lines of one file in order. An unreadable file gives a line 0 with the reason, not an exception."""
     if file.problem:
         yield Line(0, None, file.problem, b"")
         return
@@ -151,7 +151,7 @@ def _judge(line_no: int, raw: bytes, complete: bool) -> Line:
 
 
 def _raw_lines(stream: BinaryIO) -> Iterator[tuple[bytes, bool]]:
-    """(line without terminator, True), or for an endless line (its beginning, False): the rest is passed over."""
+    """(line without terminator, True), or for a line that is too long (its beginning, False); the rest is skipped."""
     if stream.read(len(_BOM)) != _BOM:
         stream.seek(0)
     limit = MAX_LINE_BYTES + 2
@@ -221,7 +221,7 @@ def _looks_binary(location: str) -> bool:
         with open(location, "rb") as stream:
             return b"\0" in stream.read(BINARY_PROBE_BYTES)
     except OSError:
-        # Not a verdict on its content: read_file meets the same error and quarantines the file with the reason.
+        # Its content is unknown: read_file meets the same error and quarantines the file with the reason.
         return False
 
 

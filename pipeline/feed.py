@@ -1,4 +1,4 @@
-"""A feed on disk, read back without Spark: what `squall prepare` made, in the form a spout consumes.
+"""A feed on disk: `squall prepare` writes it with Spark, a spout reads it without.
 
 ::
 
@@ -8,8 +8,7 @@
 
 Guarantees that `read` gives every row of a partition from an offset on, once, in order of offset, or raises. Relies on
 a feed never changing in place: prepare replaces the whole directory. A Feed holds no file open and can be pickled, so
-it may be opened before a fork and read after it; every `read` belongs to the thread that iterates it and starts no
-thread of its own.
+it may be opened before a fork and read after it. Thread: of each `read`, the one that iterates it.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ FORMAT = 1
 MANIFEST_NAME = "_feed.json"
 LINES_NAME = "lines"
 QUARANTINE_NAME = "quarantine"
-#: Rows per chunk of `read`: so many that the cost is the conversion (0.4 us per row), so few that they are soon there.
+#: Rows per chunk of `read`: enough that conversion (0.4 us per row) is the main cost, few enough to arrive soon.
 CHUNK_ROWS = 4096
 
 #: (offset, path, line_no, text)
@@ -37,7 +36,7 @@ _COLUMNS = ["offset", "path", "line_no", "text"]
 
 @dataclass(frozen=True)
 class PartFile:
-    """One Parquet file of a partition: its name relative to the feed and how many rows it holds."""
+    """One Parquet file of a partition: its name relative to the feed and its number of rows."""
 
     name: str
     rows: int
@@ -54,7 +53,7 @@ class Partition:
 
 @dataclass(frozen=True)
 class Manifest:
-    """What a feed holds. words = sum of len(text.split()), bytes = UTF-8 bytes of the texts, both over all rows."""
+    """The content of a feed. words = sum of len(text.split()), bytes = UTF-8 bytes of the texts, both over all rows."""
 
     input: str
     partitions: tuple[Partition, ...]
@@ -70,7 +69,7 @@ class Manifest:
         return sum(partition.rows for partition in self.partitions)
 
     def to_dict(self) -> dict[str, Any]:
-        """The manifest as it stands in the file."""
+        """The manifest in the form of the file."""
         return {
             "format": FORMAT,
             "input": self.input,
@@ -93,7 +92,7 @@ class Manifest:
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> Manifest:
-        """Inverse of to_dict; KeyError, TypeError or ValueError if it is something else."""
+        """Inverse of to_dict; KeyError, TypeError or ValueError if `data` is no manifest."""
         partitions = tuple(
             Partition(
                 int(entry["partition"]),
@@ -127,7 +126,7 @@ class Feed:
 
     @classmethod
     def open(cls, path: str | Path) -> Feed:
-        """Open a feed; UsageError if there is none, it is incomplete, or what reads it is not installed."""
+        """Open a feed; UsageError if there is none, it is incomplete, or pyarrow is not installed."""
         # Relative paths must not change their meaning when the feed is read in another process.
         directory = Path(path).absolute()
         manifest = load_manifest(directory)
@@ -148,11 +147,11 @@ class Feed:
         return self.manifest.rows
 
     def partition_rows(self, partition: int) -> int:
-        """How many rows a partition holds: its offsets are 0 up to this, exclusive."""
+        """Number of rows in a partition: its offsets are 0 up to this, exclusive."""
         return self._partition(partition).rows
 
     def read(self, partition: int, start_offset: int = 0) -> Iterator[list[Row]]:
-        """Chunks of (offset, path, line_no, text) from `start_offset` on; nothing if that is the partition's end."""
+        """Read chunks of (offset, path, line_no, text) from `start_offset` on; none if that is the partition's end."""
         rows = self.partition_rows(partition)
         if not 0 <= start_offset <= rows:
             where = f"partition {partition} of feed {self.path}"
@@ -178,7 +177,7 @@ class Feed:
 
         try:
             with parquet.ParquetFile(self.path / file.name) as source:
-                # One row group at a time: a row group is the unit that can be skipped unread, and it bounds the memory.
+                # One row group at a time: this bounds the memory, and a group can be skipped unread.
                 for group in range(source.num_row_groups):
                     group_rows = source.metadata.row_group(group).num_rows
                     if skip_rows >= group_rows:
@@ -204,7 +203,7 @@ class Feed:
 
 
 def load_manifest(path: Path) -> Manifest:
-    """The manifest of the feed at `path`; UsageError if there is no complete feed of a format this version reads."""
+    """Read the manifest at `path`; UsageError if there is no complete feed of a format that this version reads."""
     try:
         text = (path / MANIFEST_NAME).read_text(encoding="utf-8")
     except (FileNotFoundError, NotADirectoryError) as error:

@@ -1,4 +1,4 @@
-"""Tells whether the Java that Spark would start is there and new enough, before Spark fails in its own words.
+"""Checks that the Java that Spark would start exists and is new enough, before Spark fails in its own words.
 
 Guarantees that `check_java` returns a runnable Java of at least `MIN_JAVA_VERSION` or raises a UsageError that names
 what to install. Relies on the same rule as Spark's own launcher: `$JAVA_HOME/bin/java` if JAVA_HOME is set, else `java`
@@ -19,7 +19,7 @@ from squall.engine.errors import UsageError
 #: Class files of Spark 4 are Java 17's; an older JVM answers with UnsupportedClassVersionError.
 MIN_JAVA_VERSION = 17
 DEBIAN_PACKAGE = "openjdk-17-jre-headless"
-#: `java -version` takes 0.1 s; a JVM that needs longer than this is not one to run Spark on.
+#: Longest wait for `java -version`: it takes 0.1 s, and Spark is no use on a JVM that is slower than this.
 VERSION_TIMEOUT_SECS = 20.0
 
 _INSTALL = f"install Java {MIN_JAVA_VERSION} or newer (Debian: apt-get install {DEBIAN_PACKAGE}) or set JAVA_HOME"
@@ -28,14 +28,14 @@ _VERSION = re.compile(r'version "(?:1\.)?(\d+)')
 
 @dataclass(frozen=True)
 class Java:
-    """One Java runtime: where it is and its feature version (8, 17, 21, ...)."""
+    """One Java runtime: its path and its feature version (8, 17, 21, ...)."""
 
     path: Path
     version: int
 
 
 def check_java() -> Java:
-    """The Java that Spark would use; UsageError if there is none or it is too old. Starts a process."""
+    """Find the Java that Spark would use; UsageError if there is none or it is too old. Starts a process."""
     path = _find_java()
     version = _read_version(path)
     if version < MIN_JAVA_VERSION:

@@ -2,9 +2,9 @@
 
 Guarantees that FEED is either what it was before or a complete new feed, whenever this process is killed: everything is
 written to FEED.tmp-... beside it, the manifest last, and the directory is renamed when it is complete. The same input
-and number of partitions give the same rows. Nothing is left out silently: what is no text is in the quarantine table
-with the reason. Relies on FEED's parent being one file system that knows rename and flock. One run at a time writes a
-FEED; a second one is refused.
+and number of partitions give the same rows. No line is left out silently: one that is not text is in the quarantine
+table with the reason. Relies on FEED's parent being one file system that knows rename and flock. One run at a time
+writes a FEED; a second one is refused.
 
 ::
 
@@ -31,33 +31,33 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row, SparkSession
 
 DEFAULT_PARTITIONS = 4
-#: Every partition is a task and a file of its own; more than this is a mistake on one machine.
+#: Most partitions: each is a task and a file, so more are a mistake on one machine.
 MAX_PARTITIONS = 1024
-#: Rows and bytes that a Python worker hands to Spark at a time: they bound its memory, whatever the input.
+#: Most rows and bytes that a Python worker hands to Spark at a time: they bound its memory, whatever the input.
 BATCH_ROWS = 8192
 BATCH_BYTES = 4 << 20
-#: Bytes of a row group, the unit that a spout which starts in the middle can skip. Parquet's default is 128 MiB.
+#: Bytes of a row group, the unit that a spout starting in the middle can skip; Parquet's default of 128 MiB is coarse.
 ROW_GROUP_BYTES = 4 << 20
 _PARQUET_OPTIONS = {
     "parquet.block.size": ROW_GROUP_BYTES,
-    # How soon the size is looked at; Parquet's default of 100 rows would be 100 MiB of the longest lines.
+    # Rows until the size is checked; Parquet's default of 100 could be 100 MiB of the longest lines.
     "parquet.block.size.row.check.min": 4,
     "parquet.page.size.row.check.min": 4,
 }
-#: How many quarantined lines and skipped files are shown by name.
+#: Quarantined lines and skipped files shown by name: enough for an example of each reason.
 SHOWN = 10
 
 _RECORD_SCHEMA = (
     "partition int, `offset` bigint, path string, line_no int, text string, words int, reason string, raw binary"
 )
 
-#: Called with one line about what happens now.
+#: Called with one line about the present step.
 Progress = Callable[[str], None]
 
 
 @dataclass(frozen=True)
 class Prepared:
-    """What a run of prepare made: the manifest, and the first few lines and files that are not in the feed, by name."""
+    """The outcome of prepare: the manifest, and the first few lines and files that are not in the feed, by name."""
 
     feed: Path
     manifest: Manifest
@@ -74,7 +74,7 @@ def prepare(
     overwrite: bool = False,
     progress: Progress = lambda line: None,
 ) -> Prepared:
-    """Make `feed` from the text files in `source`. All that can be refused is refused before the JVM starts."""
+    """Make `feed` from the text files in `source`. Wrong use is refused before the JVM starts."""
     if not 1 <= partitions <= MAX_PARTITIONS:
         raise UsageError(f"partitions is {partitions}; allowed are 1 to {MAX_PARTITIONS}")
     target = feed.resolve()
@@ -105,7 +105,7 @@ def _write(
 
     plan = balance(corpus.files, partitions)
     progress(f"reading {len(corpus.files):,} files in {partitions} partitions")
-    # Not recomputed for each of the tables made from them: a file might change meanwhile.
+    # Cached, not recomputed for each table: a file might change meanwhile.
     records = spark.range(0, partitions, 1, partitions).mapInArrow(_reader(plan), _RECORD_SCHEMA)
     records = records.persist(StorageLevel.MEMORY_AND_DISK)
     try:
@@ -145,7 +145,7 @@ def _summarise(records: DataFrame, refused: DataFrame, corpus: Corpus, files: li
 
 
 def _part_files(staging: Path, partitions: int) -> list[tuple[PartFile, ...]]:
-    """The files of each partition in order of offset, as their footers tell."""
+    """The files of each partition, in the order of offset that their footers give."""
     import pyarrow.parquet as parquet
 
     found: list[list[tuple[int, PartFile]]] = [[] for _ in range(partitions)]
@@ -174,7 +174,7 @@ def _reader(plan: list[list[InputFile]]) -> Callable[[Iterator[pyarrow.RecordBat
 
 
 def record_batches(partition: int, files: list[InputFile]) -> Iterator[pyarrow.RecordBatch]:
-    """All records of one partition, its offsets counted up from 0. Runs in Spark's Python workers."""
+    """Make all records of one partition, with offsets from 0. Runs in Spark's Python workers."""
     rows: list[tuple[Any, ...]] = []
     rows_bytes = offset = 0
     for file in files:

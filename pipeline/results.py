@@ -1,8 +1,8 @@
-"""Finds and parses what a word count wrote: RESULT/ledger/*.jsonl and RESULT/counts/*.jsonl.
+"""Finds and parses the result of a word count: RESULT/ledger/*.jsonl and RESULT/counts/*.jsonl.
 
-Guarantees that every row is either given out typed or named with its file and line; a row is never guessed or skipped.
-Only the end of a file without a newline may be unparsable: a worker that was killed in the middle of a write leaves
-that, and writes the row again elsewhere. Relies on nothing of Spark: files are listed on the driver and parsed in
+Guarantees that every row is either returned with its type or named with its file and line; a row is never guessed or
+skipped. Only a last line without a newline may be unparsable: a worker killed in the middle of a write leaves one, and
+its successor writes that row elsewhere. Relies on nothing of Spark: files are listed on the driver and parsed in
 Spark's Python workers.
 """
 
@@ -20,16 +20,16 @@ from squall.pipeline.corpus import InputFile
 if TYPE_CHECKING:
     import pyarrow
 
-#: Rows that a Python worker hands to Spark at a time.
+#: Rows that a Python worker hands to Spark at a time: bounds its memory.
 BATCH_ROWS = 8192
-#: As much of an unparsable line as its message shows.
+#: Bytes of an unparsable line shown in the message: enough to recognise it.
 SHOWN_BYTES = 60
 
 _Int64 = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
 
 
 class LedgerRow(msgspec.Struct, gc=False):
-    """One line of the feed was processed, and had so many words."""
+    """A row of the ledger: a processed line of the feed and its number of words."""
 
     partition: _Int64
     offset: _Int64
@@ -37,13 +37,13 @@ class LedgerRow(msgspec.Struct, gc=False):
 
 
 class CountRow(msgspec.Struct, gc=False):
-    """The total of a word at some moment; the largest is its count."""
+    """A row of the counts: a word's total at some moment; the largest total is its count."""
 
     word: str
     count: _Int64
 
 
-#: Per kind of result: the folder it is in is its name. `problem` and `torn` stand alone in a row of their own.
+#: Row type by kind of result, which is the folder's name. `problem` and `torn` are alone in their row.
 ROW_TYPES: dict[str, type[LedgerRow | CountRow]] = {"ledger": LedgerRow, "counts": CountRow}
 SCHEMAS = {
     "ledger": "partition bigint, `offset` bigint, words bigint, problem string, torn string",
@@ -52,7 +52,7 @@ SCHEMAS = {
 
 
 def find_results(result: Path, kind: str) -> list[InputFile]:
-    """The files of one kind in order of name; none is no error here, a topology may have died before it wrote one."""
+    """The files of one kind in order of name; none is no error: a topology may have died before it wrote one."""
     folder = result / kind
     if not folder.is_dir():
         what = "does not exist" if not result.exists() else f"has no folder {kind}"
@@ -67,7 +67,7 @@ def find_results(result: Path, kind: str) -> list[InputFile]:
 
 
 def row_batches(kind: str, files: list[InputFile]) -> Iterator[pyarrow.RecordBatch]:
-    """All rows of the files, in the columns of SCHEMAS[kind]. Runs in Spark's Python workers."""
+    """Read all rows of the files, in the columns of SCHEMAS[kind]. Runs in Spark's Python workers."""
     row_type = ROW_TYPES[kind]
     names = row_type.__struct_fields__
     nothing = (None,) * len(names)
@@ -84,7 +84,7 @@ def row_batches(kind: str, files: list[InputFile]) -> Iterator[pyarrow.RecordBat
 
 
 def _read(file: InputFile, decoder: msgspec.json.Decoder[Any]) -> Iterator[tuple[Any, str | None, str | None]]:
-    """(row, None, None) for each row; after the first problem the rest of a file means nothing, and is not read."""
+    """Give (row, None, None) for each row; after the first problem, the rest of the file is not read."""
     line_no = 0
     try:
         with open(file.location, "rb") as stream:

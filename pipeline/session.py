@@ -1,7 +1,7 @@
 """One Spark session on this machine, quiet and tidy: the only place that starts or stops a JVM.
 
-Guarantees that the terminal sees nothing of the JVM (its output goes to a log in the session's own directory), that
-errors come out as one line, and that the JVM, its Python workers and every temporary file are gone when the `with`
+Guarantees that the terminal shows nothing of the JVM (its output goes to a log in the session's own directory), that
+an error is one line, and that the JVM, its Python workers and every temporary file are gone when the `with`
 block ends, by an error, SIGINT or SIGTERM too. Relies on one session per process, which is Spark's rule too: where one
 is active already (a notebook, a test run) it is used as it is and left running.
 
@@ -33,21 +33,21 @@ if TYPE_CHECKING:
     from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
-#: More tasks at once than this only fight for memory: a feed has 4 partitions unless told otherwise.
+#: Most tasks at once: more only compete for memory, as a feed has 4 partitions by default.
 MAX_LOCAL_CORES = 8
-#: Spark's default of 200 is for clusters; each one costs milliseconds even when empty.
+#: Most partitions of a shuffle: Spark's default of 200 is for clusters, and each costs milliseconds even when empty.
 MAX_SHUFFLE_PARTITIONS = 4
-#: Our jobs are over before the optimising compiler pays: without it they take a quarter less processor time.
+#: No optimising compiler: our jobs end before it pays off, and take a quarter less processor time without it.
 JVM_OPTIONS = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -XX:-UsePerfData"
-#: How long a JVM that was told to stop may take (deleting its files, mostly) before it is killed.
+#: Longest time from telling a JVM to stop to killing it: it mostly deletes its files.
 STOP_TIMEOUT_SECS = 20.0
 
 
 @contextmanager
 def spark_session(app_name: str) -> Iterator[SparkSession]:
-    """A session for the length of the block. Main thread for choice: only there Ctrl-C cancels Spark's jobs.
+    """Run a session for the length of the block. Thread: any, but Ctrl-C cancels Spark's jobs on the main one only.
 
-    UsageError if PySpark or Java is missing, ClusterError (one line) for whatever Spark raises inside the block.
+    UsageError if PySpark or Java is missing, ClusterError (one line) for any error of Spark inside the block.
     """
     session_class = _import_session_class()
     active = session_class.getActiveSession()
@@ -69,7 +69,7 @@ def spark_session(app_name: str) -> Iterator[SparkSession]:
 
 
 def usable_cores() -> int:
-    """Cores this process may run on, as the number of Spark's tasks at once."""
+    """Number of Spark's tasks at once: the cores on which this process may run, within the limit."""
     return max(1, min(len(os.sched_getaffinity(0)), MAX_LOCAL_CORES))
 
 
@@ -83,7 +83,7 @@ def _import_session_class() -> type[SparkSession]:
 
 def _settings(app_name: str, scratch: Path) -> Mapping[str, str]:
     cores = usable_cores()
-    # In quotes, because the launcher splits them at spaces, and TMPDIR may have some.
+    # In quotes, because the launcher splits options at spaces, and TMPDIR may contain some.
     java_options = f'"-Djava.io.tmpdir={scratch}" "-Dderby.system.home={scratch}" {JVM_OPTIONS}'
     return {
         "spark.app.name": app_name,
@@ -104,7 +104,7 @@ def _settings(app_name: str, scratch: Path) -> Mapping[str, str]:
 
 
 def _start(app_name: str, scratch: Path, log: Path) -> tuple[SparkContext, subprocess.Popen[bytes] | None]:
-    """The context, and the JVM's process if it is ours to end: a JVM that an earlier session left behind is not."""
+    """Start a context. Returns it, and the JVM's process if we must end it: not if an earlier session left that JVM."""
     from pyspark import SparkConf, SparkContext
     from pyspark.java_gateway import launch_gateway
 
@@ -138,7 +138,7 @@ def _stop(context: SparkContext, process: subprocess.Popen[bytes] | None) -> Non
         if process.poll() is None:
             context.stop()
     finally:
-        # What SparkSession.stop() would do, without asking the JVM: it may be dead, and it ends here anyway.
+        # Do as SparkSession.stop() does, but without the JVM: it may be dead, and it ends here anyway.
         Context._active_spark_context = None
         SparkSession._instantiatedSession = None
         SparkSession._activeSession = None
@@ -146,7 +146,7 @@ def _stop(context: SparkContext, process: subprocess.Popen[bytes] | None) -> Non
 
 
 def _end_gateway(gateway: Any, process: subprocess.Popen[bytes] | None) -> None:
-    """Wait for the JVM's end: its files must not be deleted while it still writes some."""
+    """Wait for the JVM's end: its files must not be deleted while it still writes them."""
     from pyspark import SparkContext
 
     SparkContext._gateway = None
@@ -154,7 +154,7 @@ def _end_gateway(gateway: Any, process: subprocess.Popen[bytes] | None) -> None:
     gateway.shutdown()
     if process is None:
         return
-    # The JVM takes the end of its standard input as its caller's death.
+    # The JVM reads the end of its standard input as its caller's death.
     if process.stdin is not None:
         process.stdin.close()
     try:
@@ -166,12 +166,12 @@ def _end_gateway(gateway: Any, process: subprocess.Popen[bytes] | None) -> None:
 
 @contextmanager
 def _environment() -> Iterator[None]:
-    """The variables that Spark's launcher and its Python side read, set for the block and put back after it."""
+    """Set the variables that Spark's launcher and its Python side read, and restore them after the block."""
     wanted: dict[str, str | None] = {
         "PYSPARK_PYTHON": sys.executable,
         "PYSPARK_DRIVER_PYTHON": sys.executable,
         "SPARK_LOCAL_IP": "127.0.0.1",
-        # A session on this machine was asked for, whatever Spark Connect server the shell points to.
+        # The session must be on this machine, even if the shell names a Spark Connect server.
         "SPARK_REMOTE": None,
     }
     before = {name: os.environ.get(name) for name in wanted}
@@ -192,7 +192,7 @@ def _set_environment(values: Mapping[str, str | None]) -> None:
 
 @contextmanager
 def _signals() -> Iterator[None]:
-    """Ends the block on SIGTERM, which by default ends the process at once, and gives the caller SIGINT back after it.
+    """End the block on SIGTERM, which by default ends the process at once, and restore the caller's SIGINT after it.
 
     SparkContext takes SIGINT over for good: it cancels the jobs and raises KeyboardInterrupt.
     """
@@ -206,12 +206,12 @@ def _signals() -> Iterator[None]:
         yield
     finally:
         for signum, handler in before.items():
-            # None: set by something else than Python, which could not be called from here.
+            # None: the handler was not set by Python, and cannot be restored from here.
             signal.signal(signum, signal.SIG_DFL if handler is None else handler)
 
 
 def _terminate(signum: int, frame: FrameType | None) -> None:
-    """As Spark does on SIGINT."""
+    """Cancel the jobs and interrupt the block, as Spark does on SIGINT."""
     from pyspark import SparkContext
 
     try:
@@ -223,7 +223,7 @@ def _terminate(signum: int, frame: FrameType | None) -> None:
 
 @contextmanager
 def _quiet_py4j() -> Iterator[None]:
-    """py4j reports a lost JVM to logging's root logger, which prints a traceback if it has no handler yet."""
+    """Silence py4j: it logs a lost JVM to the root logger, which prints a traceback if it has no handler yet."""
     root = logging.getLogger()
     handler = logging.NullHandler()
     if root.handlers:

@@ -1,7 +1,7 @@
-"""Says in one line what went wrong in Spark, out of the pages that it writes.
+"""Reduces Spark's pages of error text to one line.
 
-Guarantees a ClusterError with the Python exception of a task, Java's last cause, or the fate and last words of a JVM
-that is gone. Relies on the shape of the texts of Spark 4: where it has changed, the first line is taken, never nothing.
+Guarantees a ClusterError with the Python exception of a task, Java's last cause, or the fate and last words of a dead
+JVM. Relies on the form of Spark 4's texts: if it has changed, the first line is shown, never nothing.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from pathlib import Path
 
 from squall.engine.errors import ClusterError
 
-#: An error line is for reading: the rest of a longer one is in the traceback.
+#: Most characters of an error line, short enough to read: the traceback has the rest.
 MAX_ERROR_CHARS = 400
-#: How long to wait for the exit status of a JVM that has hung up.
+#: Longest wait for the exit status of a JVM that closed its connection.
 FATE_TIMEOUT_SECS = 20.0
 
 _EXCEPTION_LINE = re.compile(r"^(?:[\w.]+\.)?[A-Z]\w*(?::\s.*|\s*)$")
@@ -26,7 +26,7 @@ _TROUBLE = re.compile(r"\bError\b|ERROR|Exception|OutOfMemory|No such file|not f
 
 @contextmanager
 def one_line_errors(log: Path | None) -> Iterator[None]:
-    """Must end before the JVM does: Spark's exceptions ask it for their own text."""
+    """Raise errors of the block as one line. End it before the JVM: Spark's exceptions ask the JVM for their text."""
     from py4j.protocol import Py4JError, Py4JJavaError
     from pyspark.errors import PySparkException
 
@@ -36,7 +36,7 @@ def one_line_errors(log: Path | None) -> Iterator[None]:
         text = str(error)
         if "JAVA_GATEWAY_EXITED" in text:
             raise ClusterError(f"Spark did not start: {_last_words(log) or text}") from error
-        # The cause is a copy: the original cannot be printed any more once its JVM is gone.
+        # The cause is a copy: the original cannot be printed once its JVM is dead.
         raise ClusterError(f"Spark failed: {_one_line(text)}") from RuntimeError(text)
     except (Py4JError, ConnectionError) as error:
         raise ClusterError(f"Spark's JVM {_fate()}: {_last_words(log) or 'it left no message'}") from error
@@ -59,7 +59,7 @@ def _fate() -> str:
 
 
 def _last_words(log: Path | None) -> str:
-    """The last line of the JVM's log that tells of an error, or nothing."""
+    """The last line of the JVM's log that names an error; empty if there is none."""
     if log is None or not log.exists():
         return ""
     lines = log.read_text(encoding="utf-8", errors="replace").splitlines()
@@ -84,7 +84,7 @@ def _python_cause(lines: list[str]) -> str | None:
 
 def _java_cause(lines: list[str]) -> str | None:
     if any("Python worker exited unexpectedly" in line for line in lines):
-        # The causes below it are about the connection that broke when it died.
+        # The causes below are about the connection that broke at the worker's death.
         return "a Python worker died without a message (killed, or out of memory?)"
     causes = [line.removeprefix("Caused by: ") for line in lines if line.startswith("Caused by: ")]
     return causes[-1] if causes else None

@@ -1,8 +1,8 @@
 """Puts a complete directory in another's place, or leaves everything as it was.
 
-Guarantees that the target is never a half-written feed, whenever this process is killed: what is written goes to
-TARGET.tmp-prepare-<pid> beside it, which is renamed when complete. What a killed run left is found and cleared by the
-next one; a directory that is no feed is never touched. Relies on the target's parent being one file system that knows
+Guarantees that the target is never a half-written feed, whenever this process is killed: all is written to
+TARGET.tmp-prepare-<pid> beside it, which is renamed when complete. The next run clears what a killed run left; a
+directory that is no feed is never touched. Relies on the target's parent being one file system that knows
 rename and flock.
 """
 
@@ -19,13 +19,13 @@ from pathlib import Path
 from squall.engine.errors import UsageError
 from squall.pipeline.feed import LINES_NAME, MANIFEST_NAME, QUARANTINE_NAME, load_manifest
 
-#: Of directories beside a target, only those with such a name and nothing else inside are taken for a dead run's.
+#: Names in a feed: a directory beside the target counts as a dead run's only if it holds nothing else.
 _OURS = frozenset({LINES_NAME, QUARANTINE_NAME, MANIFEST_NAME, f"{MANIFEST_NAME}.tmp"})
 
 
 @contextmanager
 def staged(target: Path, overwrite: bool) -> Iterator[Path]:
-    """A directory beside `target` that takes its place when the block ends well, and is removed when it does not."""
+    """Make a directory beside `target` that replaces it if the block succeeds, and is removed otherwise."""
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         staging, lock = _claim(target, overwrite)
@@ -35,13 +35,13 @@ def staged(target: Path, overwrite: bool) -> Iterator[Path]:
         yield staging
         _publish(staging, target, overwrite)
     finally:
-        # After a publication there is nothing of this name any more.
+        # After a publication, nothing has this name.
         shutil.rmtree(staging, ignore_errors=True)
         os.close(lock)
 
 
 def siblings(target: Path) -> list[Path]:
-    """What runs of prepare keep beside `target`: new feeds that are not complete yet, old ones not removed yet."""
+    """Directories that runs of prepare hold beside `target`: incomplete new feeds, and old ones not removed yet."""
     name = re.compile(re.escape(target.name) + r"\.(tmp|old)-prepare-\d+")
     if not target.parent.is_dir():
         return []
@@ -72,7 +72,7 @@ def _check_target(target: Path, overwrite: bool) -> None:
 
 @contextmanager
 def _neighbourhood(target: Path) -> Iterator[None]:
-    """One process at a time looks at what lies beside `target`, or changes it."""
+    """Lock the neighbourhood of `target`: one process at a time reads or changes it."""
     parent = os.open(target.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         fcntl.flock(parent, fcntl.LOCK_EX)
@@ -82,7 +82,7 @@ def _neighbourhood(target: Path) -> Iterator[None]:
 
 
 def _claim(target: Path, overwrite: bool) -> tuple[Path, int]:
-    """A fresh staging directory and its lock's descriptor: the lock tells a run at work from what a dead one left."""
+    """Make a staging directory. Returns it and its lock's descriptor: a dead run's directory is not locked."""
     with _neighbourhood(target):
         for leftover in siblings(target):
             _clear(leftover, target)
@@ -99,7 +99,7 @@ def _clear(leftover: Path, target: Path) -> None:
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         if leftover.name.startswith(f"{target.name}.old-") and not target.exists():
-            # Its run was killed between the two renames of a publication: this is the last complete feed.
+            # A run was killed between the two renames of its publication: this is the last complete feed.
             leftover.rename(target)
         else:
             shutil.rmtree(leftover)
@@ -112,7 +112,7 @@ def _clear(leftover: Path, target: Path) -> None:
 def _publish(staging: Path, target: Path, overwrite: bool) -> None:
     old = target.with_name(f"{target.name}.old-prepare-{os.getpid()}")
     with _neighbourhood(target):
-        # Minutes may have passed since the first look.
+        # Minutes may have passed since the first check.
         _check_target(target, overwrite)
         try:
             if target.exists():

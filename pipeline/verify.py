@@ -1,8 +1,8 @@
 """Checks with Spark that a topology's result follows from its feed: `squall verify`.
 
 Guarantees that every line of the feed and every word in it is compared with the result, and that every difference is
-counted, the first ones named. Relies on nothing of the engine: the feed is counted again from its Parquet files, so an
-error in the engine cannot hide itself.
+counted and the first ones are named. Relies on nothing of the engine: the feed is counted again from its Parquet files,
+so an error  in the engine cannot hide itself.
 
 ::
 
@@ -30,23 +30,23 @@ if TYPE_CHECKING:
     import pyarrow
     from pyspark.sql import Column, DataFrame, Row, SparkSession
 
-#: How many differences of each kind are named; the rest are counted.
+#: Differences of each kind that are named; the rest are only counted.
 SHOWN = 10
-#: Distinct words that a task counts before it hands the totals on: bounds its memory, whatever the feed.
+#: Distinct words that a task counts before it passes the totals on: bounds its memory, whatever the feed.
 HELD_WORDS = 1_000_000
-#: Longer words are cut in messages.
+#: Most characters of a word in messages; longer ones are cut.
 SHOWN_WORD_CHARS = 60
 
 KINDS = ("missing", "invented", "different")
 
-#: Called with one line about what happens now.
+#: Called with one line about the present step.
 Progress = Callable[[str], None]
 _Batches = Iterator["pyarrow.RecordBatch"]
 
 
 @dataclass(frozen=True)
 class Check:
-    """One comparison: `checked` things in the feed, how many are right, how many wrong in which way.
+    """One comparison: the number `checked` in the feed, the number right, and the numbers wrong by kind.
 
     `repeated` counts ledger rows beyond the first of a line: replays, which at-least-once allows. `offenders` names the
     first differences of each kind.
@@ -67,7 +67,7 @@ class Check:
 
 @dataclass(frozen=True)
 class Verdict:
-    """Both comparisons, and the places where a last line was torn by a worker's death and therefore ignored."""
+    """Both comparisons, and the places of last lines that were ignored because a worker's death tore them."""
 
     lines: Check
     words: Check
@@ -79,7 +79,7 @@ class Verdict:
 
 
 def verify(feed: Path, result: Path, *, progress: Progress = lambda line: None) -> Verdict:
-    """Compare `result` with `feed`. UsageError if one of them cannot be read or the result holds rows that are none."""
+    """Compare `result` with `feed`. UsageError if one cannot be read or the result holds invalid rows."""
     opened = Feed.open(feed)
     results = {kind: find_results(result, kind) for kind in ("ledger", "counts")}
     files = sum(len(found) for found in results.values())
@@ -128,7 +128,7 @@ def _result_table(spark: SparkSession, kind: str, files: list[InputFile]) -> Dat
 
 
 def _check_readable(rows: DataFrame) -> tuple[str, ...]:
-    """The places of torn lines; UsageError for the first row that is none."""
+    """The places of torn lines; UsageError for the first invalid row."""
     found = rows.where("problem is not null or torn is not null").select("problem", "torn").collect()
     problems = sorted(row.problem for row in found if row.problem)
     if problems:
@@ -147,7 +147,7 @@ def _join_lines(lines: DataFrame, ledger: DataFrame) -> DataFrame:
     )
     joined = feed.join(told, ["partition", "offset"], "full_outer")
     right = (f.col("least") == f.col("words")) & (f.col("most") == f.col("words"))
-    # Told more than once with different numbers, it is the wrong one that is shown.
+    # If a line was counted several times with different numbers, show a wrong one.
     wrong = f.when(f.col("least") != f.col("words"), f.col("least")).otherwise(f.col("most"))
     return joined.withColumns(
         {
@@ -228,7 +228,7 @@ def _word_offender(kind: str, row: Row) -> str:
 
 
 def _count_words_of_lines(batches: _Batches) -> _Batches:
-    """Runs in Spark's Python workers: only Python's str.split agrees with a topology's about what separates words."""
+    """Count words in Spark's Python workers: only Python's str.split separates words exactly as a topology does."""
     import pyarrow
 
     for batch in batches:

@@ -5,7 +5,7 @@ a stream, and a value that cannot be pickled is an error in that `emit`, whereve
 value of every tuple is checked.
 
 Missed: a bad value in the middle of a batch, or inside a list or an object of a type that was picklable before. It is
-an error when it is sent, in  the same words (`WorkerCore.not_sent`).
+an error when it is sent, in the same words (`WorkerCore.not_sent`).
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""What failed lately, and how often, for the operator: the last failures of each component and counts by reason.
+"""The failure log for the operator: the last failures of each component, and counts by reason.
 
-A failure is filed under the component it happened in, or, where nobody can know (a timeout, a worker that died without
-a word), under the spout that was told.
+A failure is filed under the component in which it happened, or, if that is unknown (a timeout, a worker that died
+without a word), under the spout that was told.
 
-Pure. One thread.
+Pure. Thread: the worker's loop.
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ from squall.engine.api.failure import Failure
 from squall.engine.foreign.text import repr_of
 
 LAST = 20
-"""Failures kept per component."""
+"""Failures listed per component: enough to see a pattern, few enough to read."""
 _ID_CHARACTERS = 200
 
 
 @dataclass(frozen=True)
 class FailureRecord:
-    """One failure as the operator sees it."""
+    """One failure, as shown to the operator."""
 
     at_secs: float
-    """Monotonic in a `FailureLog`; in a report, seconds after the run began."""
+    """Seconds: of the monotonic clock in a `FailureLog`, after the start of the run in a report."""
     spout: str
     message_id: str
-    """Its `repr`."""
+    """The `repr` of the id."""
     reason: str
     component: str
     task: int
@@ -40,16 +40,16 @@ class FailureRecord:
 
 @dataclass(frozen=True)
 class ComponentFailures:
-    """Of one component."""
+    """The failures of one component."""
 
     counts: Mapping[str, int] = field(default_factory=dict)
-    """By reason."""
+    """Number of failures by reason."""
     last: list[FailureRecord] = field(default_factory=list)
-    """The newest last."""
+    """The last failures, oldest first."""
 
 
 Failures = dict[str, ComponentFailures]
-"""By component."""
+"""Failures by component."""
 
 
 class FailureLog:
@@ -60,10 +60,10 @@ class FailureLog:
         self._counts: dict[str, Counter[str]] = {}
         self._last: dict[str, deque[FailureRecord]] = {}
         self.changed = False
-        """Whether anything was noted since the caller last set this to False."""
+        """Whether a failure was noted since the caller last set this to False."""
 
     def note(self, spout: str, task: int, message_id: Any, failure: Failure) -> None:
-        """A message of `spout`'s task has failed."""
+        """Note that a message of `spout`'s task has failed."""
         filed_under = failure.component or spout
         record = FailureRecord(
             self._now_ns() / 1e9, spout, repr_of(message_id, _ID_CHARACTERS), failure.reason, failure.component,
@@ -74,7 +74,7 @@ class FailureLog:
         self.changed = True
 
     def load(self, failures: Mapping[str, ComponentFailures]) -> None:
-        """Go on from what an earlier incarnation noted."""
+        """Continue from the notes of an earlier incarnation."""
         for component, known in failures.items():
             self._counts[component] = Counter(known.counts)
             self._last[component] = deque(known.last, maxlen=LAST)
@@ -84,7 +84,7 @@ class FailureLog:
 
 
 def merge_failures(several: Iterable[Mapping[str, ComponentFailures]], since_secs: float = 0.0) -> Failures:
-    """All together, times counted from `since_secs`."""
+    """Merge several logs; times are then relative to `since_secs`."""
     counts: dict[str, Counter[str]] = {}
     last: dict[str, list[FailureRecord]] = {}
     for failures in several:

@@ -3,7 +3,7 @@
 Guarantees: counts are exact (nothing is sampled); a histogram's percentile is within 1/16 of the true value, from one
 microsecond to about 19 hours; two histograms merge by adding their buckets.
 
-Relies on: one writer per `TaskStats` (the thread that runs the task).
+Relies on: one writer per `TaskStats`. Thread: the task's.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from typing import Any
 from squall.engine.report.account import ACCOUNT_COLUMNS, Words, abandon
 
 WAITS = ("pending_limit", "credit", "retry", "input", "inactive")
-"""What a spout task waits for: answers, because `max_spout_pending` are open; room downstream; the time of a retry; its
-source; its activation."""
+"""Reasons for a spout task to wait: `max_spout_pending` messages are open; no room downstream; the time of a retry; no
+input from its source; not activated."""
 WAIT_COUNTERS = tuple(f"wait_{reason}_ns" for reason in WAITS)
 
 # One word each on the status board, in this order. Gauges (written, not added to) come last.
@@ -60,7 +60,7 @@ def bucket_of(micros: int) -> int:
 
 
 def bucket_bounds(index: int) -> tuple[int, int]:
-    """Smallest latency counted in bucket `index`, and the first one past it, in microseconds."""
+    """Smallest latency counted in bucket `index`, and the smallest one past it, in microseconds."""
     if index < _STEPS:
         return index, index + 1
     octave, step = divmod(index, _STEPS)
@@ -69,7 +69,7 @@ def bucket_bounds(index: int) -> tuple[int, int]:
 
 
 def merge(histograms: Iterable[Sequence[int]]) -> list[int]:
-    """The histogram of all observations together."""
+    """Merge histograms into one of all observations."""
     total = [0] * HISTOGRAM_BUCKETS
     for histogram in histograms:
         for index, count in enumerate(histogram):
@@ -79,7 +79,7 @@ def merge(histograms: Iterable[Sequence[int]]) -> list[int]:
 
 
 def percentile_ms(histogram: Sequence[int], fraction: float) -> float:
-    """The latency in milliseconds that `fraction` (0..1] of the observations do not exceed; 0.0 if there are none."""
+    """The latency in ms that `fraction` (0..1] of the observations do not exceed; 0.0 if there are none."""
     total = sum(histogram)
     if total == 0:
         return 0.0
@@ -94,7 +94,7 @@ def percentile_ms(histogram: Sequence[int], fraction: float) -> float:
 
 
 class TaskStats:
-    """Counters of one task, kept by the thread that runs it and published to the board between batches."""
+    """Counters of one task, published to the board between batches. Thread: the task's."""
 
     __slots__ = ("histogram", "touched", *TASK_COUNTERS)
 
@@ -112,7 +112,7 @@ class TaskStats:
     crashes: int
     errors: int
     untracked_executed: int
-    """Tuples that belong to no tree, ticks aside."""
+    """Executed tuples that belong to no tree, without ticks."""
     wait_pending_limit_ns: int
     wait_credit_ns: int
     wait_retry_ns: int
@@ -124,7 +124,7 @@ class TaskStats:
     waiting: int
     """Failed messages that the spout holds for a retry."""
     unreplayed: int
-    """Messages that failed, and that the spout neither emitted again nor holds for it. Known while nothing is open."""
+    """Failed messages that the spout neither emitted again nor holds for a retry. Known only while nothing is open."""
 
     def __init__(self) -> None:
         for name in TASK_COUNTERS:
@@ -155,8 +155,8 @@ def _column(index: int) -> Any:
 
 
 class SpoutStats(TaskStats):
-    """Counters of a spout task. Those of the account lie in words of their own, which are written as they change and go
-    on from those of the incarnation before."""
+    """Counters of a spout task. The account has its own words: they are written at each change, and continue those of
+    the previous incarnation."""
 
     __slots__ = ("account",)
 

@@ -1,4 +1,4 @@
-"""The run report: what a topology did, exact counts, readable by people and machines."""
+"""The run report: exact counts of a topology's work, readable by people and machines."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from squall.engine.report.metrics import WAIT_COUNTERS, WAITS, merge, percentile
 from squall.engine.report.strict_json import strict_json
 
 FLOW_COUNTERS = ("untracked_sent", "untracked_dropped")
-"""What a reading of a bolt's task has besides its own counters: tuples without a tree that others sent to it, and those
-of them that never left their worker."""
+"""Extra counters in the reading of a bolt's task: tuples without a tree that others sent to it, and those of them that
+never left their worker."""
 
 
 @dataclass(frozen=True)
 class TaskReading:
-    """Counters and latency histogram of one task, read at one moment."""
+    """Counters and latency histogram of one task at one moment."""
 
     task: int
     component: str
@@ -30,7 +30,7 @@ class TaskReading:
     counters: Mapping[str, int]
     histogram: list[int]
     alive: bool = True
-    """Its worker lives, or has ended in order."""
+    """Whether its worker lives, or has ended in order."""
 
 
 @dataclass(frozen=True)
@@ -40,33 +40,33 @@ class Restart:
     slot: str
     reason: str
     at_secs: float
-    """Seconds after the run began."""
+    """Seconds after the start of the run."""
     ready_after_secs: float | None
-    """Seconds from the death to the replacement being ready; None if it was not yet."""
+    """Seconds from the death until the replacement was ready; None if it is not yet."""
     error: str = ""
-    """What it said before, or its Python stacks where it crashed or hung."""
+    """The worker's last words, or its Python stacks if it crashed or hung."""
     rss_bytes: int = 0
-    """Memory it occupied shortly before; 0 if unknown."""
+    """Memory of the worker shortly before; 0 if unknown."""
     working_after_secs: float | None = None
-    """Seconds from the death to the replacement being seen to emit or execute tuples (it looks once in a millisecond);
-    None if it was not yet."""
+    """Seconds from the death until the replacement was seen to emit or execute tuples (checked each millisecond); None
+    if it was not yet."""
 
 
 class Untracked(NamedTuple):
-    """Tuples that belong to no tree: nobody emits them again, so each is in one of the other columns.
+    """Tuples that belong to no tree: they are never emitted again, so each is in exactly one of the other columns.
 
     `sent = delivered + dropped + unprocessed + unknown`."""
 
     sent: int = 0
     delivered: int = 0
-    """Executed."""
+    """Executed tuples."""
     dropped: int = 0
-    """For a worker that had died before they left theirs, or one that could not be sent or read."""
+    """Tuples for a worker that died before they were sent, or that could not be sent or read."""
     unprocessed: int = 0
-    """In queues or on the way when the report was made."""
+    """Tuples in queues or on the way when the report was made."""
     unknown: int = 0
-    """Nothing is under way any more, and nobody says that they were executed: they were with a worker that died, which
-    may have executed some."""
+    """Tuples not known to be executed although the topology is drained: they were in a worker that died, which may have
+    executed some."""
 
     def plus(self, other: Untracked) -> Untracked:
         return Untracked(*map(add, self, other))
@@ -83,28 +83,28 @@ class ComponentReport:
     executed: int
     acked: int
     failed: int
-    """Of a spout: as in `Account`, and so are the next four."""
+    """For a spout: as in `Account`, and so are the next four."""
     dead_letters: int
     waiting: int
     pending: int
     abandoned: int
     tracked: int
-    """Of a spout: attempts, which `Account` calls emitted; `emitted` counts all its emits."""
+    """For a spout: attempts, which `Account` calls emitted; `emitted` counts all its emits."""
     errors: int
     in_queue: int
     execute_latency_ms: float | None
     """Mean time in `execute` per tuple; None if there was none."""
     capacity: float
-    """Share of the run its tasks spent in `execute`: near 1.0 it is the bottleneck."""
+    """Share of the run that its tasks spent in `execute`: near 1.0, it is the bottleneck."""
     waits: Mapping[str, float] = field(default_factory=dict)
-    """Of a spout: the share of the run that its tasks waited for each of `engine.report.metrics.WAITS`. What is missing
-    to 1.0 it emitted."""
+    """For a spout: the share of the run that its tasks waited, for each of `engine.report.metrics.WAITS`. In the rest,
+    they emitted."""
     untracked: Untracked = field(default_factory=Untracked)
-    """Of a bolt: the tuples for it that belong to no tree."""
+    """For a bolt: the tuples for it that belong to no tree."""
 
 
 class Latency(dict[str, float | None]):
-    """Percentiles in milliseconds, by key (`latency["p99"]`) or attribute (`latency.p99`); None: nothing was acked."""
+    """Percentiles in ms, by key (`latency["p99"]`) or attribute (`latency.p99`); None if nothing was acked."""
 
     @property
     def p50(self) -> float | None:
@@ -125,37 +125,38 @@ class Latency(dict[str, float | None]):
 
 @dataclass(frozen=True)
 class RunReport(Account):
-    """Everything about a run. Its account is that of the spouts: attempts (emits with a message id), not tuples.
+    """Everything about a run. Its account is the spouts': it counts attempts (emits with a message id), not tuples.
 
     At rest and at the end, `emitted = acked + failed + dead_letters + waiting + pending + abandoned`: see
-    docs/guarantees.md."""
+    docs/guarantees.md.
+    """
 
     topology: str
     duration_secs: float
     orphaned: int
-    """Those of `abandoned` whose spout's worker died and has no successor (yet)."""
+    """Abandoned attempts of spouts whose worker died and has no successor (yet); included in `abandoned`."""
     timed_out: int
     replayed: int
     unreplayed: int
-    """Messages that failed and were not emitted again, known when nothing is pending."""
+    """Messages that failed and were not emitted again; known only when nothing is pending."""
     untracked_emitted: int
-    """Emits of spouts without a message id, or without ackers: nobody answers them."""
+    """Emits of spouts without a message id, or without ackers: they get no answer."""
     untracked: Untracked
-    """What became of tuples that belong to no tree, also of those that bolts emitted."""
+    """The fates of tuples that belong to no tree, including those that bolts emitted."""
     latency_ms: Latency
-    """p50, p90, p99, max: from emit to ack of a message."""
+    """p50, p90, p99 and max of the time from emit to ack of a message."""
     restarts: list[Restart]
     components: Mapping[str, ComponentReport]
     workers: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
-    """Per worker: emitted, executed and in_queue of the tasks that live there now."""
+    """Per worker: emitted, executed and in_queue of the tasks that now run there."""
     metrics: Metrics = field(default_factory=dict)
-    """What the components measured themselves: see `engine.api.user_metrics`."""
+    """The components' own metrics: see `engine.api.user_metrics`."""
     drained: bool = False
-    """All spouts were exhausted and nothing was pending when the report was made."""
+    """Whether all spouts were exhausted and nothing was pending when the report was made."""
     failures: Mapping[str, ComponentFailures] = field(default_factory=dict)
-    """By component: how many messages failed for which reason, and the last of them."""
+    """By component: number of failed messages by reason, and the last failures."""
     close_errors: list[str] = field(default_factory=list)
-    """What tasks raised in `close` and `cleanup`: one line each, with component, task and method."""
+    """Errors that tasks raised in `close` and `cleanup`: one line each, with component, task and method."""
     links: Mapping[str, int] = field(default_factory=dict)
     """Frames between workers: lost, repeated, refused (damaged or of a dead sender); and reconnects to replaced
     workers."""
@@ -168,7 +169,7 @@ class RunReport(Account):
         return document
 
     def to_json(self) -> str:
-        """One JSON document; what is no number in JSON (NaN, infinity) is null in it."""
+        """The report as one JSON document; NaN and infinity, which JSON lacks, become null."""
         return strict_json(self.to_dict(), sort_keys=True)
 
 
@@ -218,13 +219,13 @@ _EMPTY = Account(0, 0, 0, 0, 0, 0, 0)
 
 
 def total_account(spouts: Sequence[TaskReading]) -> Account:
-    """What became of the attempts of several spout tasks."""
+    """The account of several spout tasks together."""
     columns = zip(*(dataclasses.astuple(account_of(spout.counters, spout.alive)) for spout in spouts), strict=True)
     return Account(*map(sum, columns)) if spouts else _EMPTY
 
 
 def unfinished(readings: Iterable[TaskReading]) -> Unfinished:
-    """What is not done; what spouts whose worker died left open counts as pending."""
+    """Count unfinished messages and tuples; attempts left open by spouts whose worker died count as pending."""
     readings = list(readings)
     spouts = [reading for reading in readings if reading.kind == "spout"]
     account = total_account(spouts)
@@ -233,7 +234,7 @@ def unfinished(readings: Iterable[TaskReading]) -> Unfinished:
 
 
 def latency_of(histogram: list[int]) -> Latency:
-    """p50, p90, p99 and max of what was observed; None for each if nothing was."""
+    """p50, p90, p99 and max of a histogram; None for each if it is empty."""
     fractions = {"p50": 0.5, "p90": 0.9, "p99": 0.99, "max": 1.0}
     seen = any(histogram)
     return Latency({
@@ -252,7 +253,7 @@ def _untracked(tasks: Iterable[TaskReading], idle: bool) -> Untracked:
 
 
 def _waits(tasks: list[TaskReading], duration_secs: float) -> dict[str, float]:
-    """Shares of the run; none of a run that took no time."""
+    """Shares of the run spent waiting, by reason; empty for a run that took no time."""
     if tasks[0].kind != "spout" or not duration_secs:
         return {}
     whole_ns = duration_secs * 1e9 * len(tasks)

@@ -1,7 +1,7 @@
-"""Documents as JSON that every parser takes.
+"""Writes documents as JSON that every parser accepts.
 
-Guarantees: what comes out is one document as RFC 8259 has it, in ASCII. JSON has no number for NaN and the infinities,
-which gauges and histograms of users may hold: they become null.
+Guarantees: the result is one document by RFC 8259, in ASCII. JSON has no number for NaN and the infinities, which
+users' gauges and histograms may hold: they become null.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 
 
 def strict_json(document: Any, *, sort_keys: bool = False) -> str:
-    """The text, indented."""
+    """The document as indented JSON."""
     return json.dumps(_finite(document), indent=2, sort_keys=sort_keys, allow_nan=False)
 
 
