@@ -1,7 +1,7 @@
-"""Ending the faults in force, also where Nimbus is the one that stands still.
+"""Ends the faults in force, even if a fault has stopped Nimbus.
 
-Guarantees: a daemon that a fault has stopped goes on before Nimbus is asked to end the rest. Nobody else is continued:
-a process is one that the file of faults in force names, by pid and start time.
+Guarantees: a Nimbus that a fault has stopped is continued before it is asked to end the other faults. No other process
+is: the file of faults in force names it by pid and start time.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from squall.scheduler.faults.in_force import NIMBUS, FaultInForce
 
 
 def heal(client: NimbusClient, targets: Sequence[str] = ()) -> list[FaultInForce]:
-    """End every fault, or those that were begun with just these targets. What was ended."""
+    """End every fault, or those that were begun with exactly these targets; returns them."""
     for fault in faults_now(client.run_dir, time.monotonic()):
         if not targets or list(targets) == fault.targets:
             for victim in fault.victims:

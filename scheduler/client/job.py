@@ -2,9 +2,9 @@
 
 Guarantees: counts are read from the shared status board, so asking costs the workers nothing. `wait_until_drained`
 returns only when every spout is exhausted, nothing is pending, and no tuple is under way in or between workers; it
-raises with the workers' own error when the topology cannot make progress.
+raises with the workers' own error if the topology cannot make progress.
 
-Any process of the cluster's owner; one thread per Job.
+Process: any of the owner's. Thread: one per Job.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ if TYPE_CHECKING:
     from squall.scheduler.client.nimbus_client import NimbusClient
 
 _POLL_SECS, _POLL_MAX_SECS = 0.002, 0.02
-"""How often the board is looked at: a look with the logs costs some 0.2 ms. Short runs are seen to end at once, long
-ones a fiftieth of a second late."""
+"""Pause between two looks at the board, first and longest: a look with the logs costs some 0.2 ms, and the end of a
+long run may be noticed a fiftieth of a second late."""
 _POLL_GROWTH = 1.05
 _NIMBUS_POLL_SECS = 0.25
 _STOP_GRACE_SECS = 15.0
-"""How long a worker may take to close its tasks: the supervisor kills it long before."""
+"""Longest wait for a worker to close its tasks: the supervisor kills it long before."""
 _NIMBUS_PAUSE_SECS = 0.01
 
 
@@ -49,7 +49,7 @@ class Job:
     def __init__(
         self, client: NimbusClient, record: TopologyRecord, run_dir: RunDir, started_secs: float | None = None
     ) -> None:
-        """`started_secs`: since when (monotonic) the figures are counted; None: now."""
+        """`started_secs`: start of the counted time (monotonic); None: now."""
         self._client = client
         self.name = record.name
         self.id = record.id
@@ -64,12 +64,12 @@ class Job:
         self.ended: float | None = None
         self.removed = False
         self._drained = self._idle = False
-        """When it was last looked at before it was stopped for good."""
+        """At the last look before the topology was removed."""
 
     # ---- state ----
 
     def state(self) -> TopologyState:
-        """What Nimbus knows, or knew when the topology was removed. Raises ClusterError if Nimbus does not answer."""
+        """Nimbus's view, or its last one before the removal. Raises ClusterError if Nimbus does not answer."""
         if self.removed and self._last_state is not None:
             return self._last_state
         state = self._ask()
@@ -78,7 +78,7 @@ class Job:
                 self._refresh(state.assignment)
                 return state
             except BoardMissing:
-                # It may have moved after Nimbus answered: Nimbus makes the next board, then removes this one.
+                # The topology may have moved after the answer: Nimbus makes the next board, then removes this one.
                 newer = self._ask()
                 if newer.assignment == state.assignment:
                     raise
@@ -95,7 +95,7 @@ class Job:
         return state
 
     def _refresh(self, assignment: Assignment | None) -> None:
-        """Look at the board of the present assignment: the topology may have moved since."""
+        """Open the board of the present assignment: the topology may have moved."""
         if self._view is not None and (assignment is None or assignment.version != self._view.assignment.version):
             self._view.board.close()
             self._view = None
@@ -134,19 +134,19 @@ class Job:
         )
 
     def _metrics(self) -> list[MetricReading]:
-        """What the components measured; their files go with the topology."""
+        """The components' metrics; their files go with the topology."""
         metrics = list(read_metrics(self._run_dir.metrics(self.id)))
         self._last_metrics = metrics or self._last_metrics
         return self._last_metrics
 
     def _failures(self) -> dict[str, ComponentFailures]:
-        """What failed since this job began; the files go with the topology."""
+        """The failures since this job began; their files go with the topology."""
         failures = read_failures(self._run_dir, self.id, self._started)
         self._last_failures = failures or self._last_failures
         return self._last_failures
 
     def _close_errors(self) -> list[str]:
-        """What its tasks raised at their end; known when the topology was removed."""
+        """The errors that its tasks raised at their end; complete once the topology is removed."""
         paths = sorted(self._run_dir.worker_logs(self.id).glob("*.close-errors"))
         return [str(json.loads(line)) for path in paths for line in read_lines(path)]
 
@@ -171,12 +171,12 @@ class Job:
     # ---- draining ----
 
     def is_drained(self) -> bool:
-        """Nothing is left to do: see `wait_until_drained`."""
+        """Whether nothing is left to do: see `wait_until_drained`."""
         view = self.view()
         return view is not None and view.is_drained()
 
     def is_idle(self) -> bool:
-        """Nothing is under way in or between workers now; spouts may have more to emit, messages may be pending."""
+        """Whether nothing is under way in or between workers; spouts may have more to emit, messages may be pending."""
         view = self.view()
         return view is not None and view.is_idle()
 
@@ -201,15 +201,15 @@ class Job:
                     f"topology {self.name!r} was not drained within {timeout:g} s: {stats.pending} messages pending, "
                     f"{stats.waiting} waiting for a retry, {stats.acked} acked of {stats.emitted} emitted; {why}"
                 )
-            # Never in step with ticks, or with anything else that keeps a worker from being quiet again and again.
+            # Random, so as not to fall in step with ticks, or anything else that often keeps a worker busy.
             time.sleep(pause_secs * random.uniform(0.5, 1.0))
             pause_secs = min(_POLL_MAX_SECS, pause_secs * _POLL_GROWTH)
         self.ended = time.monotonic()
-        # Not asked again: a worker that takes a turn just now, for a tick or a late word of a peer, is not quiet.
+        # Do not ask again: a worker that takes a turn just now, for a tick or a late frame of a peer, is not quiet.
         return dataclasses.replace(self.stats(), drained=True)
 
     def _give_up_if_hopeless(self) -> None:
-        """ClusterError if the supervisors say that waiting leads nowhere."""
+        """ClusterError if the supervisors have judged the topology hopeless."""
         now = time.monotonic()
         if now - self._nimbus_asked < _NIMBUS_POLL_SECS:
             return
@@ -233,7 +233,7 @@ class Job:
         self._client.activate(self.name)
 
     def deactivate(self) -> None:
-        """Stop the spouts; what is under way is processed."""
+        """Stop the spouts; tuples under way are processed."""
         self._client.deactivate(self.name)
 
     def kill(self, wait_secs: float = 30.0, on_wait: Callable[[], bool | None] | None = None) -> Unfinished:
@@ -267,7 +267,7 @@ class Job:
         self._client.rebalance(self.name, workers, dict(parallelism or {}), wait_secs)
         deadline = time.monotonic() + wait_secs + _STOP_GRACE_SECS
         while True:
-            # Not `self.state()`: what was pending is read off the board of the workers that have stopped.
+            # Not `self.state()`, which opens the new board: pending messages are read off that of the stopped workers.
             state = self._client.get_topology(self.name)
             if state.topology.status == "KILLED":
                 raise ClusterError(f"topology {self.name!r} was killed before it had moved")
@@ -278,11 +278,11 @@ class Job:
             time.sleep(_NIMBUS_PAUSE_SECS)
         unfinished = Unfinished(0) if before is None else before.unfinished()
         self.record = state.topology
-        self._refresh(None)  # The next look finds where it is by then.
+        self._refresh(None)  # The next look finds the new board.
         return unfinished
 
     def drain(self, wait_secs: float, on_wait: Callable[[], bool | None] | None = None) -> Unfinished:
-        """Stop the spouts and wait until nothing is pending, or `wait_secs` have passed; how much still was."""
+        """Stop the spouts and wait until nothing is pending, or `wait_secs` have passed; returns the messages left."""
         if self.is_drained():
             return Unfinished(0)
         self.deactivate()
@@ -303,7 +303,7 @@ class Job:
         self.removed = True
 
     def _remember(self) -> None:
-        """Keep what can no longer be asked once the topology is gone."""
+        """Keep state that can no longer be read once the topology is removed."""
         self._last_state = self.state()
         self._drained, self._idle = self.is_drained(), self.is_idle()
         self._metrics()
@@ -316,19 +316,19 @@ class Job:
         return Unfinished(0) if view is None else view.unfinished()
 
     def close(self) -> None:
-        """Let go of the board."""
+        """Close the board."""
         if self._view is not None:
             self._view.board.close()
             self._view = None
 
 
 def moved(state: TopologyState, version: int) -> bool:
-    """Whether the topology runs on another assignment than the one of that version."""
+    """Whether the topology runs on a newer assignment than that version."""
     return state.assignment is not None and state.assignment.version > version
 
 
 def _working_after(death: RestartRecord, view: TopologyView | None) -> float | None:
-    """Seconds until the replacement worked: from Nimbus, or, while it lives, from the board."""
+    """Seconds from a death until the replacement worked: from Nimbus, or from the board while it lives."""
     if death.working_after_secs is not None or view is None:
         return death.working_after_secs
     working_secs = view.working_secs(death.slot, death.incarnation + 1)

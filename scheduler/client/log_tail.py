@@ -1,7 +1,9 @@
-"""Follows the workers' log files, so that what user code prints is seen by who started it.
+"""Follows the workers' log files, to show the output of user code in the terminal that started it.
 
-Guarantees: every line comes once, whole and in order; one call takes all there is, so the last call loses nothing but a
-line without an end. Relies on: logs only growing (a log that was cut is read again from its start).
+Guarantees: every line comes once, whole and in order; one call reads to the end, so the last call loses nothing but a
+line without an end.
+
+Relies on: logs only growing (a log that was cut is read again from its start).
 """
 
 from __future__ import annotations
@@ -15,21 +17,21 @@ TAB = "\t"
 
 
 class LogTail:
-    """Lines that workers have written since this was made, or since the last call. One reader, any process."""
+    """Lines that workers have written since this was made, or since the last call. Process: any; one thread."""
 
     def __init__(self, directory: Path, from_start: bool = False) -> None:
-        """`directory` holds logs, or directories of logs; `from_start`: what is there already is new as well."""
+        """`directory` holds logs, or directories of logs; `from_start`: lines that are there already count as new."""
         self._directory = directory
         self._rests: dict[str, bytes] = {}
         self._offsets = {} if from_start else {name: os.path.getsize(directory / name) for name, _ in self._logs()}
 
     def poll(self) -> list[tuple[str, str]]:
-        """(worker, line) of every complete line that is new, per worker in order."""
+        """(worker, line) of every new complete line, per worker in order."""
         return [(worker, line) for name, worker in self._logs() for line in self._read(name)]
 
     @property
     def workers(self) -> list[str]:
-        """Whose logs there are."""
+        """The workers that have logs."""
         return [worker for _, worker in self._logs()]
 
     def _logs(self) -> list[tuple[str, str]]:
@@ -79,5 +81,5 @@ def _names(directory: Path) -> list[str]:
 
 
 def log_line(worker: str, line: str) -> str:
-    """A line of a worker's log, for people: whatever the worker printed, it stays one line and does nothing."""
+    """A line of a worker's log for a terminal: one line without control characters, whatever the worker printed."""
     return f"[{worker}] {plain(line, keep=TAB)}"

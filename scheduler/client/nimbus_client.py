@@ -1,14 +1,15 @@
-"""How programs talk to Nimbus: one typed method per request.
+"""A program's connection to Nimbus: one typed method per request.
 
 Guarantees
     * UsageError and ClusterError arrive as Nimbus raised them. No call waits for an answer longer than `timeout_secs`.
-    * A Nimbus that holds its directory and does not answer is named by a NoAnswer, with the time that was waited.
+    * If Nimbus holds its directory and does not answer, NoAnswer names its pid and the time waited. It may have another
+      key.
     * Without a Nimbus, ClusterError says so: at once, or after `patience_secs` if other processes of the cluster run,
-      because then somebody may be starting it again. A Nimbus that lives and does not answer may have another key.
-    * Requests that change something are not repeated: after a timeout it is not known whether one was carried out.
-      Questions are, so that they survive a Nimbus which dies before it has answered.
+      because a keeper may be starting it again.
+    * Requests that change something are not repeated: after a timeout they may have been carried out. Questions are
+      repeated, so that they survive a Nimbus that dies before it answers.
 
-Relies on: the run directory's key, which only the cluster's owner can read. One owner thread.
+Relies on: the run directory's key, which only the cluster's owner can read. Thread: the one that made the client.
 """
 
 from __future__ import annotations
@@ -47,26 +48,26 @@ from squall.scheduler.faults.fault import Fault
 from squall.scheduler.faults.in_force import FaultInForce
 
 TIMEOUT_SECS = 10.0
-"""Nimbus answers in milliseconds; this is for a machine that is busy with something else."""
+"""Longest wait for an answer: Nimbus takes milliseconds, more only on an overloaded machine."""
 POLL_SECS = 0.01
 AWAY_PATIENCE_SECS = 5.0
-"""How long a command waits for a Nimbus that is being started again: longer than its keeper waits between two tries."""
+"""Longest wait of a command for a Nimbus that is being restarted: more than its keeper pauses between two tries."""
 _QUESTION_SECS = 1.0
-"""After so long a question is asked again: Nimbus may have died before it had answered."""
+"""Between two tries of a question: Nimbus may have died before it answered."""
 
 W = TypeVar("W", bound=Wire)
 
 
 class Interrupted(ClusterError):
-    """The caller did not want to wait any longer."""
+    """The caller ended the wait."""
 
 
 class NoCluster(ClusterError):
-    """Nothing of the cluster runs."""
+    """No process of the cluster runs."""
 
 
 class NotEnded(ClusterError):
-    """Nimbus was told to end and has not."""
+    """Nimbus was told to end and has not ended in time."""
 
 
 class NimbusClient:
@@ -79,7 +80,7 @@ class NimbusClient:
         patience_secs: float = 0.0,
         on_away: Callable[[], None] = lambda: None,
     ) -> None:
-        """`on_away` is called when Nimbus is not there and is waited for."""
+        """`on_away` is called before a wait for a Nimbus that is away."""
         self.run_dir = run_dir
         self._timeout_secs = timeout_secs
         self._patience_secs = patience_secs
@@ -111,7 +112,7 @@ class NimbusClient:
         status: str = "ACTIVE",
         fresh: bool = False,
     ) -> TopologyRecord:
-        """Start a topology whose code is in the code store under `blob`; `fresh`: without an earlier one's state."""
+        """Start a topology whose code is in the code store under `blob`; `fresh`: drop the state of an earlier one."""
         request = SubmitTopology(name, conf, components, blob, sys_path, status, fresh)
         return self._call("submit_topology", request, TopologyRecord)
 
@@ -128,11 +129,11 @@ class NimbusClient:
         return self._call("deactivate", NamedTopology(name), TopologyRecord)
 
     def kill_topology(self, name: str, wait_secs: float = 0.0) -> TopologyRecord:
-        """Stop the spouts, and the workers once drained, at most `wait_secs` later. Returns at once."""
+        """Stop the spouts, and the workers once drained, or after `wait_secs`. Returns at once."""
         return self._call("kill_topology", KillTopology(name, wait_secs), TopologyRecord)
 
     def rebalance(self, name: str, workers: int | None, executors: dict[str, int], wait_secs: float) -> TopologyRecord:
-        """Stop the spouts, and move once drained, at most `wait_secs` later. Returns at once."""
+        """Stop the spouts, and move once drained, or after `wait_secs`. Returns at once."""
         return self._call("rebalance", RebalanceTopology(name, workers, executors, wait_secs), TopologyRecord)
 
     def reset(self, name: str) -> TopologyRecord:
@@ -152,7 +153,7 @@ class NimbusClient:
                 try:
                     living = self._still_living(there[0].name)
                 except UsageError:
-                    return  # It has gone since we looked.
+                    return  # It was removed since the look.
                 raise ClusterError(f"topology {topology_id} is still there after {timeout_secs:g} s{living}")
             if on_wait is not None and on_wait():
                 raise Interrupted(f"nobody waits for the end of {topology_id} any more")
@@ -164,18 +165,18 @@ class NimbusClient:
         return f": workers that have not ended are {found}" if found else ""
 
     def forget_unknown(self) -> list[str]:
-        """Have stopped and removed what Nimbus does not know. Ids of the topologies that it was of."""
+        """Stop and remove topologies that Nimbus does not know; returns their ids."""
         return self._call("forget_unknown", ForgetUnknown(), ForgetUnknown).ids
 
     # ---- faults on purpose ----
 
     def inject(self, fault: Fault) -> list[FaultInForce]:
-        """Break something now. What was begun: one for each that carries it out."""
+        """Begin a fault now; returns one FaultInForce per carrier."""
         told = self._call("inject", InjectFault(fault.to_json()), FaultsTold)
         return [msgspec.convert(begun, FaultInForce) for begun in told.faults]
 
     def heal(self, targets: Sequence[str] = ()) -> list[FaultInForce]:
-        """End what is in force; with `targets` only what was begun with just these. What was ended."""
+        """End all faults in force; with `targets`, only those begun with exactly these. Returns them."""
         told = self._call("heal", HealFaults(list(targets)), FaultsTold)
         return [msgspec.convert(ended, FaultInForce) for ended in told.faults]
 
@@ -186,9 +187,9 @@ class NimbusClient:
         return self._ask("get_cluster", GetCluster(), ClusterState)
 
     def shutdown(self, grace_secs: float, drain_secs: float = 0.0) -> None:
-        """Stop all: spouts, workers once drained (at most `drain_secs` later) within `grace_secs`, then the daemons.
+        """Stop spouts, then, once drained or after `drain_secs`, workers within `grace_secs`, then the daemons.
 
-        Returns at once; see `await_end`. May be asked for again, with less patience.
+        Returns at once; see `await_end`. May be called again, with less patience.
         """
         self._call("shutdown", Shutdown(grace_secs, drain_secs), Shutdown)
 
@@ -222,7 +223,7 @@ class NimbusClient:
             time.sleep(POLL_SECS)
 
     def _ask(self, method: str, body: Wire, reply_type: type[W]) -> W:
-        """A question: it changes nothing, so it may be repeated."""
+        """Ask a question, again and again until the timeout: it changes nothing."""
         began = time.monotonic()
         while True:
             self._require_nimbus()
@@ -242,7 +243,7 @@ class NimbusClient:
             raise self._silent(time.monotonic() - began, f"; {method} may still be carried out") from None
 
     def _silent(self, waited_secs: float, besides: str = "") -> NoAnswer:
-        """A Nimbus that lives answers, unless it is stopped or hangs, or has another key."""
+        """The error for a missing answer: Nimbus has gone, is stopped, hangs, or has another key."""
         holder, path = self.run_dir.lock_holder(), self.run_dir.path
         if holder is None:
             why = why_away(self.run_dir)

@@ -1,11 +1,11 @@
-"""A topology as it travels to a cluster: its pickled objects, its layout, and where its modules are found.
+"""A topology as it travels to a cluster: its pickled objects, its layout, and its modules.
 
 Guarantees
-    * The modules that lie beside the topology file, and that it had imported when it was packed, travel along: workers
-      that are started later run the code that was submitted, whatever becomes of the files.
-    * Nothing of a submission that was refused stays in the code store, and nothing of one under way is swept from it.
+    * Modules that lie beside the topology file and were imported when it was packed travel along: workers that start
+      later run the submitted code, even if the files change.
+    * The code of a refused submission does not stay in the code store, and that of one under way is not swept from it.
 
-Relies on: `scheduler.common.blob` for what is pickled by value and what by name.
+Relies on: `scheduler.common.blob` to choose what is pickled by value and what by name.
 """
 
 from __future__ import annotations
@@ -27,25 +27,26 @@ from squall.scheduler.common.code_store import CodeStore
 from squall.scheduler.common.messages import ComponentSummary, TopologyRecord, Wire
 
 _ZIP_TIME = (1980, 1, 1, 0, 0, 0)
-"""Of every file in an archive: the same modules make the same archive."""
+"""Time stamp of every file in an archive, the earliest of the format: the same modules make the same archive."""
 _INSTALLED = frozenset({"site-packages", "dist-packages"})
 
 
 class TopologyCode(Wire, frozen=True):
-    """Everything of a topology that a cluster needs to run it."""
+    """Everything that a cluster needs to run a topology."""
 
     blob: bytes
     components: list[ComponentSummary]
     sys_path: list[str]
     archive: bytes = b""
-    """A zip of modules, to come first on the workers' import path; empty if there are none."""
+    """A zip of modules, put first on the workers' import path; empty if there are none."""
 
 
 def pack(
     topology: Topology, config: Config, by_value: ModuleType | None = None, beside: Path | None = None
 ) -> TopologyCode:
-    """In the process that made the topology. `by_value`: a module that workers cannot import (see
-    `scheduler.common.blob`).
+    """Pack a topology, in the process that made it.
+
+    `by_value`: a module that workers cannot import (see `scheduler.common.blob`).
 
     `beside`: the directory whose imported modules travel along; None for none.
     """
@@ -61,7 +62,7 @@ def submit(
     client: NimbusClient, run_dir: RunDir, name: str, config: Config, code: TopologyCode, active: bool = True,
     fresh: bool = False,
 ) -> TopologyRecord:
-    """Hand a topology to Nimbus; `fresh`: without the state of an earlier one."""
+    """Hand a topology to Nimbus; `fresh`: drop the state of an earlier one."""
     store = CodeStore(run_dir.code)
     with store.held():
         digest = store.put(code.blob)
@@ -85,13 +86,13 @@ def _archive(directory: Path, by_value: ModuleType | None) -> bytes:
 
 
 def _modules_under(directory: Path, by_value: ModuleType | None) -> Iterator[tuple[str, Path]]:
-    """(name in the archive, source file) of each imported module under `directory`, but installed ones and ours."""
+    """(name in the archive, source file) of each imported module under `directory`, but installed and Squall's ones."""
     for name, module in list(sys.modules.items()):
         file = getattr(module, "__file__", None)
         if module is by_value or file is None or not file.endswith(".py") or name.partition(".")[0] == "squall":
             continue
         path = Path(file).resolve()
         if path.is_relative_to(directory) and not _INSTALLED & set(path.relative_to(directory).parts):
-            # As the import system would look for it, whatever directory the import path led to.
+            # The name under which the import system looks for it, whatever directory of the import path it is in.
             parts = name.replace(".", "/")
             yield f"{parts}/__init__.py" if path.name == "__init__.py" else f"{parts}.py", path

@@ -1,6 +1,6 @@
-"""Why a cluster's Nimbus is away, as far as files tell: for commands that waited for it in vain.
+"""Tells why a cluster's Nimbus is away, as far as files show: for commands that waited for it in vain.
 
-Guarantees: one line, "" if nothing is known. Nothing of what it looks at is changed.
+Guarantees: one line, "" if nothing is known. Changes no file that it reads.
 """
 
 from __future__ import annotations
@@ -13,20 +13,20 @@ from squall.ipc.rundir import RunDir
 from squall.scheduler.records.nimbus_words import words_of
 
 _PROBE_BYTES = 65536
-"""More than the store needs for a change."""
+"""Size of the trial write: more than the store needs for a change."""
 
 
 def why_away(run_dir: RunDir) -> str:
-    """A disk that takes nothing keeps Nimbus away, and cannot take its last words either: it is tried first."""
+    """The reason. Try the disk first: a full one keeps Nimbus away, and cannot take its last words either."""
     return room_error(run_dir) or words_of(run_dir)
 
 
 def room_error(run_dir: RunDir) -> str:
-    """What the system says, with the directory, if nothing can be written where the store is; "" if it can."""
+    """The system's error, with the directory, if the store's file system takes no write; "" if it does."""
     probe = run_dir.durable / f".room-{os.getpid()}"
     try:
-        # As the store does it: some file systems take a wish for room (fallocate) for no more than a length, others
-        # find out that there is none only when it is to be on disk.
+        # Write and sync as the store does: for some file systems reserving room (fallocate) just sets a length, others
+        # notice only at the sync that there is none.
         with open(probe, "xb", opener=opener) as file:
             file.write(bytes(range(256)) * (_PROBE_BYTES // 256))
             file.flush()
