@@ -1,5 +1,5 @@
-"""Carrying out what is broken on purpose: what all who do it have in common.
+"""Carries out injected faults: the common parts of all carriers.
 
-`scheduler.faults` knows what can be broken; here are the file that says what is, the record of what was, and the
-signals. Workers break their own links and tasks (`scheduler.worker.faults`).
+`scheduler.faults` has the catalogue and the plans; here are the file of faults in force, the record of past faults, and
+the signals. Workers break their own links and tasks (`scheduler.worker.faults`).
 """

@@ -1,7 +1,7 @@
-"""What was broken on purpose, and when: `faults.jsonl` of a run directory.
+"""The record of injected faults, with their times: `faults.jsonl` of a run directory.
 
 Guarantees: append-only; a line is there whole or not at all. A fault is on record before it is carried out, with pid
-and incarnation of the processes that are signalled, so a death can be told from one that nobody asked for.
+and incarnation of the processes that it signals, so an injected death can be told from others.
 
 ::
 
@@ -10,7 +10,7 @@ and incarnation of the processes that are signalled, so a death can be told from
     {"event": "hit", "at_secs": 815.0, "id": 4, "kind": "exit", "name": "node-1:6701", "pid": 4712, "incarnation": 1}
     {"event": "end", "at_secs": 822.4, "id": 4, "kind": "exit", "healed": false}
 
-A `hit` is something that a worker did to itself, and may die of. Times are of the monotonic clock.
+A `hit` is a fault that a worker carried out on itself, and may die of. Times are of the monotonic clock.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def note_end(run_dir: RunDir, fault: FaultInForce, now: float, *, healed: bool) 
 
 
 def read_record(run_dir: RunDir) -> list[dict[str, Any]]:
-    """Every event, oldest first; lines that somebody has damaged are left out. OSError if it cannot be read."""
+    """All events, oldest first, without damaged lines. OSError if the record cannot be read."""
     return [event for line in read_lines(run_dir.fault_record) if (event := _event(line)) is not None]
 
 

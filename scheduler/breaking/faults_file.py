@@ -1,11 +1,11 @@
 """The file of the faults in force, `faults.json` of a run directory.
 
 Guarantees
-    * It is there whole or not at all, and Nimbus alone writes it. There is none when nothing is broken.
-    * What has ended stays in it for KEPT_SECS: whoever was away meanwhile (a supervisor that was killed while its
-      worker was stopped) still finds what it has to undo.
+    * It is there whole or not at all, and only Nimbus writes it. Without faults there is no file.
+    * A fault that has ended stays in it for KEPT_SECS, for carriers that were away meanwhile: a supervisor that was
+      killed while its worker was stopped still finds that it has to continue it.
 
-Any process of the cluster's owner reads it.
+Process: any of the owner's may read it.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from squall.ipc.rundir import RunDir
 from squall.scheduler.faults.in_force import FaultInForce
 
 KEPT_SECS = 30.0
-"""Longer than a keeper leaves a daemon dead that it starts again, and than a supervisor lets a stopped worker live."""
+"""Longer than a keeper's pause before it restarts a daemon, and than a supervisor lets a stopped worker live."""
 
 _DECODER = msgspec.json.Decoder(list[FaultInForce])
 
 
 def read_faults(run_dir: RunDir) -> list[FaultInForce]:
-    """All that are in the file, also those that have ended. ClusterError if it cannot be read."""
+    """All faults in the file, also those that have ended. ClusterError if it cannot be read."""
     path = run_dir.faults_in_force
     try:
         return _DECODER.decode(path.read_bytes())
@@ -39,12 +39,12 @@ def read_faults(run_dir: RunDir) -> list[FaultInForce]:
 
 
 def faults_now(run_dir: RunDir, now: float) -> list[FaultInForce]:
-    """Those that have not ended."""
+    """The faults in force."""
     return [fault for fault in read_faults(run_dir) if fault.is_in_force(now)]
 
 
 def write_faults(run_dir: RunDir, faults: Sequence[FaultInForce]) -> None:
-    """Have the file hold these; no file for none. ClusterError if there is no room: it is as it was then."""
+    """Replace the file's faults; no file for none. ClusterError, and no change, if there is no room."""
     path = run_dir.faults_in_force
     temporary = path.with_name(f"{path.name}.new")
     try:

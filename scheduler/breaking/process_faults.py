@@ -1,11 +1,11 @@
-"""Stopping processes for a while, having them run for a share of the time only, and lowering their limits.
+"""Stops processes for a while, throttles them to a share of the time, and lowers their limits.
 
 Guarantees
-    * A signal goes to the process that the fault names, by pid and start time, or to nobody.
-    * Every victim goes on, and has its limits back, when its fault ends, also if whoever began it has died: the next
-      one to carry the fault out finds it in the file, and finds out how the process is.
+    * A signal goes to the process that the fault names, by pid and start time, or to none.
+    * When its fault ends, every victim is continued and gets its limits back, even if the carrier has died: its
+      successor finds the fault in the file, and looks at the process.
 
-Relies on: `tick` being called when `next_deadline` has come. Owner: the loop of the daemon that carries it out.
+Relies on: `tick` being called at `next_deadline`. Thread: the loop of the daemon that carries the fault out.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ log = logging.getLogger(__name__)
 
 
 class _Limit:
-    """A limit of the system, and what a fault makes of it."""
+    """A limit of the system, and the way that a fault lowers it."""
 
     def __init__(self, number: int, parameter: str, used: Callable[[int], int], unit: int) -> None:
         self.number = number
@@ -37,7 +37,7 @@ class _Limit:
         self.unit = unit
 
     def lowered(self, fault: FaultInForce, victim: Victim) -> int:
-        """What the victim is to have: so much more than it uses now."""
+        """The lowered limit: somewhat more than the victim uses now."""
         more = int(fault.params[self.parameter]) if self.parameter else 0
         return self.used(victim.pid) + more * self.unit
 
@@ -48,7 +48,7 @@ def _address_space_bytes(pid: int) -> int:
 
 
 def _descriptors(pid: int) -> int:
-    """The lowest limit under which it has all it has."""
+    """The lowest limit under which the process keeps its open descriptors."""
     return 1 + max((int(name) for name in os.listdir(f"/proc/{pid}/fd")), default=0)
 
 
@@ -57,11 +57,11 @@ LIMITS = {
     "descriptor-limit": _Limit(resource.RLIMIT_NOFILE, "descriptors", _descriptors, 1),
     "disk-full": _Limit(resource.RLIMIT_FSIZE, "", lambda pid: 0, 1),
 }
-"""By kind of fault."""
+"""Kind of fault -> limit."""
 
 
 def limit_of(victim: Victim, kind: str) -> tuple[int, int]:
-    """Soft and hard, as they are now. ClusterError if it has ended."""
+    """The present soft and hard limit of a process. ClusterError if it has ended."""
     pidfd = process.open_proven(victim.pid, victim.started_ticks)
     try:
         return resource.prlimit(victim.pid, LIMITS[kind].number)
@@ -72,18 +72,18 @@ def limit_of(victim: Victim, kind: str) -> tuple[int, int]:
 
 
 class ProcessFaults:
-    """Those that one daemon carries out."""
+    """The faults that one daemon carries out."""
 
     def __init__(self, carrier: str) -> None:
         self._carrier = carrier
         self._faults: list[FaultInForce] = []
         self._stopped: dict[Victim, bool] = {}
-        """Victim -> whether it is stopped. One that is not in it has not been looked at."""
+        """Victim -> whether it is stopped; missing if it has not been looked at yet."""
         self._lowered: dict[int, bool] = {}
-        """Fault -> whether its limits are in force. One that is not in it has not been looked at."""
+        """Id of a fault -> whether its limits are in force; missing if it has not been looked at yet."""
 
     def take(self, faults: Iterable[FaultInForce], now: float) -> None:
-        """These are in the file now."""
+        """Take over the faults that are in the file now."""
         self._faults = [
             fault for fault in faults
             if fault.carrier == self._carrier and (fault.kind in _STOPPING or fault.kind in LIMITS)
@@ -95,7 +95,7 @@ class ProcessFaults:
         self.tick(now)
 
     def tick(self, now: float) -> None:
-        """Stop whom it is time to stop, have go on whom it is not; the same with limits."""
+        """Stop and continue victims as is due, lower and restore limits."""
         wanted: dict[Victim, bool] = {}
         for fault in self._faults:
             if fault.kind in LIMITS:
@@ -111,7 +111,7 @@ class ProcessFaults:
                 self._stopped[victim] = stop
 
     def next_deadline(self, now: float) -> float | None:
-        """When `tick` may have something to do."""
+        """When `tick` is due next."""
         changes = (
             fault.changes_at(now) if fault.kind in _STOPPING else fault.ends_secs
             for fault in self._faults
@@ -120,7 +120,7 @@ class ProcessFaults:
         return min((at for at in changes if at is not None), default=None)
 
     def end(self, now: float) -> None:
-        """Have everybody go on: who carries this out is about to leave."""
+        """Continue all victims and restore their limits: the carrier is about to end."""
         for fault in self._faults:
             if self._lowered.get(fault.id):
                 self._lift(fault, now)
@@ -129,7 +129,7 @@ class ProcessFaults:
     def _limit(self, fault: FaultInForce, now: float) -> None:
         lowered, wanted = self._lowered.get(fault.id, True), fault.is_in_force(now)
         if fault.id not in self._lowered and wanted:
-            # A successor's first look: lowered anew, by what is in use now.
+            # A successor's first look: lower it anew, by the present use.
             lowered = False
         self._lowered[fault.id] = wanted
         if wanted and not lowered:
@@ -139,7 +139,7 @@ class ProcessFaults:
             self._lift(fault, now)
 
     def _lift(self, fault: FaultInForce, now: float) -> None:
-        """Give the limits back, unless another fault still holds the same."""
+        """Restore limits, unless another fault still lowers the same."""
         others = [other for other in self._faults if other.kind == fault.kind and other.is_in_force(now)]
         for victim in fault.victims:
             if not any(victim in other.victims for other in others if other.id != fault.id):

@@ -1,7 +1,8 @@
-"""Holding the lock of Nimbus's store, as a foreign process would (somebody's sqlite3 shell).
+"""Holds the lock of Nimbus's store, as a foreign process would (an operator's sqlite3 shell).
 
-Guarantees: nothing is written; the lock is given back at the end, or with this process. Owner: the loop of the
-supervisor that carries it out.
+Guarantees: nothing is written; the lock is released at the end of the fault, or of this process.
+
+Thread: the supervisor's loop.
 """
 
 from __future__ import annotations
@@ -11,11 +12,11 @@ import sqlite3
 from pathlib import Path
 
 RETRY_SECS = 0.05
-"""How soon it is tried again while Nimbus itself holds the lock."""
+"""Between two tries while Nimbus itself holds the lock: its transactions take milliseconds."""
 
 
 class StoreLock:
-    """Held or not."""
+    """The lock, held or not."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -26,7 +27,7 @@ class StoreLock:
         return self._db is not None
 
     def hold(self) -> None:
-        """Unless somebody else has it at the moment."""
+        """Take the lock, unless another process has it now."""
         if self._db is not None or not self._path.exists():
             return
         db = sqlite3.connect(self._path, timeout=0, isolation_level=None)

@@ -1,9 +1,9 @@
-"""A daemon or keeper that is not this process's child, held by a pidfd, with what `Popen` has of a child.
+"""A daemon or keeper that is not this process's child, held by a pidfd, with the interface of `Popen`.
 
-Guarantees: a signal reaches this process or nobody. Its end is known at once; its exit code if it has said so in its
-record, else it is UNSEEN.
+Guarantees: a signal reaches this process or none. Its end is seen at once; its exit code is the one in its record, or
+UNSEEN if it wrote none.
 
-Relies on: `scheduler.common.process_record`. One thread.
+Relies on: `scheduler.common.process_record`. Thread: the one that made it.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from squall.scheduler.common.process import open_pidfd, send_signal
 from squall.scheduler.common.process_record import read_record
 
 UNSEEN = 256
-"""Exit code of a process that said nothing at its end and had no parent of ours: it was killed, most likely."""
+"""Exit code of a process that wrote none at its end; above all real ones. Most likely it was killed."""
 
 
 class AdoptedProcess:
     """One process; a ChildProcess."""
 
     def __init__(self, pid: int, record: Path) -> None:
-        """`pid` 0: it has ended before anybody looked."""
+        """`pid` 0: the process ended before it was found."""
         self.pid = pid
         self._record = record
         self._pidfd = -1
@@ -37,14 +37,14 @@ class AdoptedProcess:
             self._code = self._said()
 
     def poll(self) -> int | None:
-        """Its exit code; None while it runs."""
+        """The exit code; None while the process runs."""
         if self._code is None and select.select([self._pidfd], [], [], 0)[0]:
             os.close(self._pidfd)
             self._code = self._said()
         return self._code
 
     def wait(self, timeout: float | None = None) -> int:
-        """Wait for its end. TimeoutExpired if it does not come in time."""
+        """Wait for the end; returns the exit code. TimeoutExpired if the process does not end in time."""
         if self._code is None:
             select.select([self._pidfd], [], [], timeout)
         code = self.poll()

@@ -1,18 +1,17 @@
-"""Starting a cluster's daemons, each a process of its own, and finding those that run.
+"""Starts a cluster's daemons, each a process of its own, and finds running ones.
 
-A daemon is executed, or forked from a process for which that is safe.
+A daemon is executed, or forked from a process that may fork safely.
 
 Guarantees
     * `start` returns when Nimbus takes requests and every supervisor has registered; otherwise it raises with the last
       words of the daemon that failed.
-    * Daemons started with a lifeline stop when the process at its other end ends, however it ends; those started
+    * Daemons started with a lifeline stop when the process at its other end ends, in whatever way; those started
       without one stay.
-    * One that has died can be started again, with the arguments and the lifeline that it had.
-    * Those of another process that is dead can be adopted, and are watched and started again as its own.
+    * A daemon that has died can be started again, with the arguments and the lifeline that it had.
+    * The daemons of a dead process can be adopted, and are then watched and restarted like children.
 
-Relies on: every process of a cluster carrying the name of its run directory in its environment.
-
-The launcher's main thread.
+Relies on: every process of a cluster carrying the name of its run directory in its environment. Thread: the launcher's
+main one.
 """
 
 from __future__ import annotations
@@ -43,7 +42,7 @@ FIRST_PORT = 6700
 NIMBUS = "squall.scheduler.nimbus.main"
 SUPERVISOR = "squall.scheduler.supervisor.main"
 WORKER = "squall.scheduler.forking.parent"
-"""So its command line says, as that of the forking parent."""
+"""The module in a worker's command line, which is that of the forking parent."""
 _START_TIMEOUT_SECS = 20.0
 
 
@@ -52,30 +51,30 @@ def daemon_command(module: str, run_dir: RunDir, *arguments: str) -> list[str]:
 
 
 def daemon_environment(run_dir: RunDir) -> dict[str, str]:
-    """What a daemon finds in its environment: ours, and the mark."""
+    """A daemon's environment: that of this process, and the mark."""
     return {**os.environ, RUN_DIR_MARK: str(run_dir.path)}
 
 
 def ports_of(slots: int) -> str:
-    """The ports of a node with so many slots, as the supervisor's command line takes them."""
+    """The ports of a node with so many slots, for the supervisor's command line."""
     return ",".join(str(FIRST_PORT + slot) for slot in range(slots))
 
 
 def supervisor_arguments(node: str, slots: int) -> tuple[str, ...]:
-    """Of one that a cluster is started with, but for directory and descriptors."""
+    """The arguments of a cluster's supervisor, without directory and descriptors."""
     return "--node", node, "--ports", ports_of(slots)
 
 
 class Launch(NamedTuple):
-    """What is started, and how."""
+    """A daemon to start."""
 
     run_dir: RunDir
     module: str
     arguments: tuple[str, ...]
-    """Those of the module's `main`."""
+    """For the module's `main`."""
     log_path: Path
     pass_fds: tuple[int, ...]
-    """Descriptors that it is to have, by the numbers they have here."""
+    """Descriptors that it inherits, under the same numbers."""
 
     @property
     def command(self) -> list[str]:
@@ -83,7 +82,7 @@ class Launch(NamedTuple):
 
 
 def execute(launch: Launch) -> subprocess.Popen[bytes]:
-    """Start a daemon as a new interpreter; whatever this process has: threads, a ZeroMQ context."""
+    """Start a daemon as a new interpreter; safe even if this process has threads or a ZeroMQ context."""
     with open(launch.log_path, "ab", opener=opener) as log:
         return subprocess.Popen(
             launch.command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, pass_fds=launch.pass_fds,
@@ -102,9 +101,9 @@ class Ended(NamedTuple):
     name: str
     """ "nimbus", "supervisor-node-1"."""
     code: int
-    """As of `Popen.returncode`; 0: it was told to."""
+    """As `Popen.returncode`; 0: it was told to end."""
     words: str
-    """How it ended, and its last words."""
+    """The way it ended, and its last words."""
 
 
 class Daemons:
@@ -115,20 +114,20 @@ class Daemons:
         self._start_one = start_one
         self._processes: dict[str, ChildProcess] = {}
         self._commands: dict[str, tuple[str, tuple[str, ...]]] = {}
-        """Module and arguments of each daemon, to start it again."""
+        """Daemon -> module and arguments, to start it again."""
         self._logged: dict[str, int] = {}
-        """Size of each daemon's log when it was started: what it says comes after that."""
+        """Daemon -> size in bytes of its log when it was started: its words come after that."""
         self._lifeline, self._lifeline_read = -1, -1
 
     def bind(self, lifeline: int | None = None) -> None:
-        """Bind them to the life of this process, or of whoever holds the other end of `lifeline`. Before `start`."""
+        """Bind the daemons to the life of this process, or of the holder of `lifeline`'s other end. Before `start`."""
         if lifeline is None:
             self._lifeline_read, self._lifeline = os.pipe2(os.O_CLOEXEC)
         else:
             self._lifeline_read = lifeline
 
     def start(self, nodes: int, slots: int, *, remove_dir: bool = False, faults: bool = True) -> None:
-        """Start Nimbus and the supervisors. `faults`: whether things may be broken on purpose."""
+        """Start Nimbus and the supervisors. `faults`: whether Nimbus lets faults be injected."""
         ready_read, ready_write = os.pipe2(os.O_CLOEXEC)
         fds = [ready_read, ready_write]
         try:
@@ -143,8 +142,7 @@ class Daemons:
                 os.close(fd)
 
     def adopt(self, nodes: int, slots: int, *, faults: bool = True) -> None:
-        """Take over those that another process has started, whose keeper is dead; `ended` tells of those that have
-        ended meanwhile."""
+        """Take over the daemons of a dead keeper; `ended` reports those that have ended meanwhile."""
         self._name(nodes, slots, remove_dir=False, faults=faults)
         found = processes_of(self._run_dir)
         for name, (module, arguments) in self._commands.items():
@@ -165,7 +163,7 @@ class Daemons:
                 raise ClusterError(self._ending(name, code))
 
     def ended(self) -> list[Ended]:
-        """Those that have ended; they are forgotten."""
+        """Forget the daemons that have ended; returns them."""
         found = []
         for name, process in list(self._processes.items()):
             code = process.poll()
@@ -175,21 +173,21 @@ class Daemons:
         return found
 
     def start_again(self, name: str) -> None:
-        """Start one that has ended. ClusterError if the machine refuses."""
+        """Start a daemon that has ended. ClusterError if the machine refuses."""
         self._spawn(name)
 
     def is_stopped(self, name: str) -> bool:
-        """Whether one of them is stopped by a signal, as SIGSTOP."""
+        """Whether a daemon is stopped by a signal, such as SIGSTOP."""
         process = self._processes.get(name)
-        # Nobody else reaps our children, so the number is still its own. Of one that was adopted, it is very likely.
+        # Only this process reaps its children, so the pid is still the daemon's. That of an adopted one very likely is.
         return process is not None and process.poll() is None and is_stopped(process.pid)
 
     def kill(self, name: str) -> None:
-        """End one by force; `ended` will tell."""
+        """Kill a daemon; `ended` will report it."""
         self._processes[name].kill()
 
     def await_end(self, timeout_secs: float | None) -> None:
-        """Return as soon as one of them ends, at the latest after `timeout_secs`."""
+        """Return as soon as a daemon ends, at the latest after `timeout_secs`."""
         poll = select.poll()
         pidfds = []
         try:
@@ -197,7 +195,7 @@ class Daemons:
                 try:
                     pidfds.append(os.pidfd_open(process.pid))
                 except ProcessLookupError:
-                    # Not a child of ours, which would wait for us to reap it.
+                    # An adopted one: a child would remain until this process reaps it.
                     return
                 poll.register(pidfds[-1], select.POLLIN)
             poll.poll(None if timeout_secs is None else math.ceil(timeout_secs * 1000))
@@ -207,7 +205,7 @@ class Daemons:
 
     @property
     def count(self) -> int:
-        """Those that have not been seen to end."""
+        """The number of daemons that have not been seen to end."""
         return len(self._processes)
 
     def terminate(self) -> None:
@@ -223,7 +221,7 @@ class Daemons:
         self._lifeline, self._lifeline_read = -1, -1
 
     def reap(self, deadline: float) -> None:
-        """Wait until all have ended, by force after `deadline`; what a killed one left running is killed as well."""
+        """Wait until all have ended, and kill the others after `deadline`, with the processes that they left."""
         self.release()
         strays = False
         for process in self._processes.values():
@@ -234,13 +232,13 @@ class Daemons:
                 process.wait()
                 strays = True
         self._processes.clear()
-        # A Nimbus that still runs is none of ours, and what runs is its: somebody started it by hand when we did.
+        # If a Nimbus still runs, it was started by hand at the same time, and the processes are its own.
         if strays and self._run_dir.lock_holder() is None:
             for stray in processes_of(self._run_dir):
                 signal_marked(stray, self._run_dir, signal.SIGKILL)
 
     def _ending(self, name: str, code: int) -> str:
-        # A full disk takes no last words.
+        # On a full disk, there are no last words.
         words = last_line(self._run_dir.daemon_log(name), self._logged.get(name, 0)) or room_error(self._run_dir)
         how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"exited with code {code}"
         if code == UNSEEN:
@@ -280,12 +278,12 @@ class Daemons:
 
 
 def take_directory(path: str | Path) -> RunDir:
-    """A run directory in which a cluster may be started. UsageError if one runs whose directory was lost."""
+    """Make or take a run directory for a new cluster. UsageError if a cluster runs whose directory was lost."""
     run_dir = RunDir(path)
     if not run_dir.key_file.exists():
         left = processes_of(run_dir)
-        # A process is marked only once there is a key: who finds one of another program, that is starting a cluster
-        # here at the same time, finds its key now.
+        # Look again: a process is marked only once there is a key, so if these belong to another program that is
+        # starting a cluster here just now, the key is there.
         if left and not run_dir.key_file.exists():
             still = plural(len(left), "process of a cluster still runs", "processes of a cluster still run")
             raise UsageError(
@@ -297,7 +295,7 @@ def take_directory(path: str | Path) -> RunDir:
 
 
 def last_line(path: Path, since_bytes: int = 0) -> str:
-    """Of a log, of what was written after its first `since_bytes`; "" if there is none."""
+    """The last line of a log after its first `since_bytes`; "" if there is none."""
     try:
         data = path.read_bytes()[since_bytes:]
     except FileNotFoundError:

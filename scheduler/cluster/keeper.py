@@ -1,12 +1,12 @@
 """Starts a cluster's daemons again when they die.
 
 Guarantees
-    * A daemon that was killed or failed is started again: the first times at once, then after a growing delay, and not
-      any more when it keeps dying. One that ended with code 0 was told to, and stays away.
-    * A Nimbus that was stopped by a signal, and does not go on for some STOPPED_SECS, is killed, and so replaced.
-    * Workers are none of its business: a new supervisor adopts them.
+    * A daemon that was killed or failed is started again: at once the first times, then after a growing delay, and no
+      more if it keeps dying. One that ended with code 0 was told to, and is not.
+    * A Nimbus that was stopped by a signal, and is not continued for STOPPED_SECS, is killed and so replaced.
+    * Workers are left alone: a new supervisor adopts them.
 
-Relies on: being in the process that is the daemons' parent, so that it learns how they ended. One thread.
+Relies on: running in the daemons' parent process, which learns their exit codes. Thread: main.
 """
 
 from __future__ import annotations
@@ -20,36 +20,36 @@ from squall.scheduler.cluster.daemons import Daemons, Ended
 from squall.scheduler.common.restart_policy import GiveUp, RestartPolicy, RestartPolicyOptions
 
 OPTIONS = RestartPolicyOptions(max_delay_secs=2.0, max_deaths=60, period_secs=300.0)
-"""A disk that is full, or a descriptor limit, may take a person a while to mend: some two minutes of trying. No delay
-is longer than half of what commands wait for a Nimbus (`client.AWAY_PATIENCE_SECS`): they find one once it can run."""
+"""Some two minutes of trying: time for an operator to mend a full disk or a descriptor limit. No delay is longer than
+half of the time that commands wait for Nimbus (`client.AWAY_PATIENCE_SECS`), so they find it once it can run."""
 STOPPED_SECS = 10.0
 LOOK_SECS = 1.0
-"""How often it is seen whether Nimbus is stopped. Counted in looks: this process may have been stopped too."""
+"""Between two looks whether Nimbus is stopped. STOPPED_SECS are counted in looks: this process may be stopped too."""
 _EXIT_WRONG_USE = 2
 
 
 class Keeper:
-    """Keeps what `daemons` has started."""
+    """Keeps the daemons of `daemons` running."""
 
     def __init__(self, daemons: Daemons, rng: random.Random, tell: Callable[[str], None]) -> None:
-        """`tell` gets a line for whoever looks after the cluster."""
+        """`tell` writes a line for the operator."""
         self._daemons = daemons
         self._rng = rng
         self._tell = tell
         self._policies: dict[str, RestartPolicy] = {}
         self._started_at: dict[str, float] = {}
         self._due: dict[str, float] = {}
-        """Daemon -> when it is started again."""
+        """Daemon -> when it is started again, in seconds of the monotonic clock."""
         self._look_at = 0.0
         self._seen_stopped = 0
 
     @property
     def is_done(self) -> bool:
-        """No daemon is left, and none will be started."""
+        """Whether no daemon is left, and none will be started."""
         return not self._daemons.count and not self._due
 
     def tick(self, now: float) -> None:
-        """Take note of who has ended, start who is due."""
+        """Note daemons that have ended, and start those that are due."""
         for ended in self._daemons.ended():
             self._take_end(ended, now)
         for name, at_secs in list(self._due.items()):
@@ -68,7 +68,7 @@ class Keeper:
             self._daemons.kill("nimbus")
 
     def run(self) -> None:
-        """Until `is_done`."""
+        """Keep the daemons until `is_done`."""
         while not self.is_done:
             self.tick(time.monotonic())
             if not self.is_done:

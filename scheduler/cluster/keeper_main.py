@@ -1,14 +1,14 @@
-"""The process that keeps a standing cluster: parent of the cluster's daemons, it starts those again that die.
+"""The keeper's process: the parent of a standing cluster's daemons, which restarts those that die.
 
 Guarantees
-    * It reports the start, good or bad, once, on `--report-fd`, and ends when no daemon is left. When it is killed,
-      nothing else ends, and a daemon starts the next one (`scheduler.common.keeper_watch`), which adopts them all.
-    * There is one in a run directory at any time: it holds the keeper's lock.
-    * Daemons are forked from it, with all they need imported already: what an interpreter takes to start, and to import
-      it, is most of what a daemon that died would be away. So they run the code that was on disk when it was started.
+    * It reports the start, good or bad, once, on `--report-fd`, and ends when no daemon is left. If it is killed,
+      nothing else ends, and a daemon starts the next keeper (`scheduler.common.keeper_watch`), which adopts them all.
+    * A run directory has at most one at any time: it holds the keeper's lock.
+    * Daemons are forked from it with their imports done: interpreter start and imports dominate a daemon's restart
+      time. So they run the code that was on disk when the keeper was started.
 
 Relies on: being a session of its own, having one thread and never a ZeroMQ context (daemons make theirs after the
-fork), and `scheduler.cluster.standing.stop_cluster` to end it where it would be in the way.
+fork), and `scheduler.cluster.standing.stop_cluster` to end it before the daemons.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from squall.scheduler.nimbus import main as nimbus_main
 from squall.scheduler.supervisor import main as supervisor_main
 
 PRELOADED = (nimbus_main, supervisor_main)
-"""Imported for the daemons."""
+"""Modules imported here for the daemons."""
 
 
 def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
@@ -83,23 +83,23 @@ def _start(options: argparse.Namespace) -> int:
                 raise
     except (SquallError, OSError) as error:
         _report(options.report_fd, Began(str(error), isinstance(error, UsageError)))
-        # The right to start ends with this process: the next to have it must not find it still there.
+        # Keep the right to start until this process ends: its next holder must not find this process.
         return 1
     os.close(options.starting_fd)
     _report(options.report_fd, Began())
-    # Only now, when nobody waits: daemons that are forked later have in it what their workers need as well.
+    # Only now, when no command waits: daemons that are forked later have their workers' imports done as well.
     preload()
     return _keep(run_dir, daemons)
 
 
 def _adopt(options: argparse.Namespace) -> int:
-    """Be the successor of a keeper that died."""
+    """Succeed a keeper that died."""
     try:
         with naming(options.dir):
             run_dir = RunDir.open(options.dir)
             record = read_record(run_dir.keeper_record)
             if record is None or record.end_code is not None:
-                # Told to end meanwhile.
+                # The cluster was told to end meanwhile.
                 return 0
             _say_who(run_dir, options)
             daemons = adopt_cluster(
@@ -110,7 +110,7 @@ def _adopt(options: argparse.Namespace) -> int:
         return 1
     _log("the keeper had died; this one has adopted what runs")
     keeper = Keeper(daemons, random.Random(), _log)
-    # Who died meanwhile comes first.
+    # First restart daemons that died meanwhile.
     keeper.tick(time.monotonic())
     preload()
     return _keep(run_dir, daemons, keeper)
@@ -139,7 +139,7 @@ def _report(fd: int, began: Began) -> None:
 
 
 def _log(line: str) -> None:
-    # A full disk takes no line, and must not end the keeper: commands find out by themselves why a daemon is away.
+    # A full disk must not end the keeper: commands find out by themselves why a daemon is away.
     with contextlib.suppress(OSError):
         sys.stderr.write(f"{time.strftime('%Y-%m-%d %H:%M:%S')} {plain(line)}\n")
         sys.stderr.flush()

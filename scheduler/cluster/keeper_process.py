@@ -1,12 +1,11 @@
-"""Starting a cluster with a keeper (`scheduler.cluster.keeper_main`), a process of its own that keeps its daemons.
+"""Starts a cluster with a keeper (`scheduler.cluster.keeper_main`), a process of its own that keeps its daemons.
 
 Guarantees
-    * Both ways of starting return when the cluster answers; otherwise they raise what the keeper says, and nothing is
-      left.
-    * The cluster of a BoundKeeper stops when this process ends, however it ends; the other one stays.
+    * Both ways of starting return when the cluster answers; otherwise they raise the keeper's error, and leave no
+      process behind.
+    * The cluster of a BoundKeeper stops when this process ends, in whatever way; that of `start_with_keeper` stays.
 
-The command's main thread. What else this process has, threads or a ZeroMQ context, does not matter: it is the keeper
-that forks.
+Thread: the command's main one. Other threads or a ZeroMQ context of this process do no harm: the keeper forks, not it.
 """
 
 from __future__ import annotations
@@ -40,33 +39,33 @@ from squall.scheduler.forking.module import ChildProcess
 from squall.scheduler.forking.process_title import size_bytes
 
 END_PATIENCE_SECS = 10.0
-"""What a keeper gets to end when its cluster is told to: twice the workers' grace."""
+"""Longest wait for a keeper to end when its cluster was told to: twice the workers' grace."""
 SUCCESSOR_PATIENCE_SECS = 5.0
-"""What the next keeper gets to say who it is: some times what an interpreter takes to start on a busy machine."""
+"""Longest wait for the next keeper's record: several times an interpreter's start on a busy machine."""
 _POLL_SECS = 0.05
 _DESCRIPTORS = ("--ready-fd", "1000000", "--lifeline", "1000000")
-"""The longest that a daemon may be passed."""
+"""The longest descriptor arguments of a daemon."""
 
 
 class Began(msgspec.Struct):
-    """What a keeper says of the start: "" or an error, and whose fault it was."""
+    """A keeper's report of the start: "" or an error, and whether the command was wrong."""
 
     error: str = ""
     wrong_use: bool = False
 
 
 def start_with_keeper(path: str | Path, nodes: int, slots: int, *, faults: bool = True) -> RunDir:
-    """Start a cluster that stays, with its keeper, which writes to `keeper.log`."""
+    """Start a cluster that outlives this process, with a keeper, which writes to `keeper.log`."""
     run_dir = _make(path, nodes, slots)
     with open(run_dir.daemon_log("keeper"), "ab", opener=opener) as log:
         keeper = _start(run_dir, nodes, slots, log.fileno(), -1, faults)
-    # It stays: its destructor would complain of a child that still runs.
+    # Mark it as ended: Popen's destructor would warn of a child that still runs.
     keeper.returncode = 0
     return run_dir
 
 
 class BoundKeeper:
-    """A cluster that lives as long as this process, and its keeper, which writes to this process's stderr."""
+    """A cluster bound to the life of this process, and its keeper, which writes to this process's stderr."""
 
     def __init__(self, path: str | Path, nodes: int, slots: int, *, faults: bool = True) -> None:
         self.run_dir = _make(path, nodes, slots)
@@ -80,16 +79,14 @@ class BoundKeeper:
             os.close(lifeline_read)
 
     def await_end(self, timeout_secs: float) -> int | None:
-        """The exit code of the keeper that there is now, 0 if no daemon was left; None if it still runs after
-        `timeout_secs`."""
+        """The exit code of the present keeper, 0 if no daemon was left; None if it still runs after `timeout_secs`."""
         try:
             return self._keeper.wait(timeout_secs)
         except subprocess.TimeoutExpired:
             return None
 
     def find_successor(self) -> bool:
-        """After the keeper was killed: whether another one keeps the cluster. Waits for it while a daemon is there to
-        start it."""
+        """After the keeper was killed, wait for its successor while a daemon is there to start it; whether it came."""
         deadline = time.monotonic() + SUCCESSOR_PATIENCE_SECS
         while time.monotonic() < deadline:
             record = read_record(self.run_dir.keeper_record)
@@ -104,7 +101,7 @@ class BoundKeeper:
         return False
 
     def close(self) -> None:
-        """Have stop what has not stopped yet, and see the keeper end."""
+        """Stop the cluster unless it has stopped, and wait for the keeper's end."""
         os.close(self._lifeline)
         try:
             self._keeper.wait(END_PATIENCE_SECS)
@@ -121,8 +118,8 @@ def _make(path: str | Path, nodes: int, slots: int) -> RunDir:
 def _start(
     run_dir: RunDir, nodes: int, slots: int, stderr: int | None, lifeline: int, faults: bool
 ) -> subprocess.Popen[bytes]:
-    """A keeper whose cluster answers."""
-    # Before there is a keeper: another command would take it for a cluster's, and be taken for one by it.
+    """Start a keeper; returns when its cluster answers."""
+    # Take the right before starting the keeper: two commands would take each other's keepers for an older cluster's.
     starting = Starting.take(run_dir, adopts=True)
     try:
         return _start_keeper(run_dir, nodes, slots, starting.fd, stderr, lifeline, faults)
@@ -169,7 +166,7 @@ def _command(
 
 
 def kept_command(run_dir: RunDir, nodes: int, slots: int, faults: bool) -> list[str]:
-    """The command line of a keeper, without its descriptors. A successor's is the same."""
+    """The command line of a keeper, without its descriptors; the same for a successor."""
     command = daemon_command(KEEPER, run_dir, "--nodes", str(nodes), "--slots", str(slots))
     command += [] if faults else ["--no-faults"]
     daemon = daemon_command(SUPERVISOR, run_dir, *supervisor_arguments(f"node-{nodes}", slots), *_DESCRIPTORS)

@@ -1,11 +1,11 @@
-"""LocalCluster: a cluster of real processes for the life of one program, and `run`, which runs one topology on one.
+"""LocalCluster, a cluster of real processes for the life of one program, and `run`, which runs one topology on one.
 
 Guarantees
     * When `close` returns, or when the program dies in any way (also by SIGKILL), every process of the cluster ends and
       its run directory is removed: the daemons hold a pipe to this process and stop at its end of file.
     * A daemon that cannot start or dies is reported with its own last words.
 
-The program's main thread, or any one thread.
+Thread: any one of the program's.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from squall.scheduler.faults.in_force import FaultInForce
 from squall.scheduler.records.kept_state import keep_dead_letters
 
 _STOP_GRACE_SECS = 5.0
-"""How long workers may take for `close` and `cleanup` before they are killed."""
+"""Longest time for workers' `close` and `cleanup` before they are killed."""
 
 
 class LocalCluster:
@@ -56,7 +56,7 @@ class LocalCluster:
         self._client: NimbusClient | None = None
         self._jobs: list[Job] = []
         self._tail = LogTail(self.run_dir.logs) if logs else None
-        # An anonymous directory is nobody else's.
+        # No other program starts a cluster in an anonymous directory.
         starting = None if self._anonymous else self._take_start()
         try:
             with naming(self.run_dir.path):
@@ -77,7 +77,7 @@ class LocalCluster:
             raise UsageError(f"run directory {self.run_dir.path} is in use by pid {error.pid}") from None
 
     def _start(self, nodes: int, slots_per_node: int) -> None:
-        # Executed, not forked: a program may have threads, or a ZeroMQ context.
+        # Execute, do not fork: the program may have threads or a ZeroMQ context.
         self._daemons.bind()
         self._daemons.start(nodes, slots_per_node, remove_dir=self._anonymous)
         self._client = NimbusClient(self.run_dir)
@@ -87,14 +87,14 @@ class LocalCluster:
         self._daemons.check()
 
     def close(self, grace_secs: float = _STOP_GRACE_SECS) -> None:
-        """Stop every worker (politely, then by force after `grace_secs`), every daemon, and remove what they made."""
+        """Stop every worker (by force after `grace_secs`) and every daemon, and remove their files."""
         if self._client is not None and self.run_dir.faults_in_force.exists():
-            # A worker that stands still would be waited for.
+            # Otherwise a worker that a fault has stopped would be waited for.
             with contextlib.suppress(ClusterError):
                 heal(self._client)
         for job in self._jobs:
             if self._client is not None and grace_secs > 0:
-                # Apart from the shutdown, so that what tasks print when they close can be read before the logs go.
+                # Before the shutdown, so that the output of closing tasks can be read before the logs go.
                 with contextlib.suppress(ClusterError):
                     job.remove(grace_secs)
             job.close()
@@ -106,7 +106,7 @@ class LocalCluster:
                 self._client.shutdown(grace_secs)
             self._client.close()
             self._client = None
-        # End of file on their lifeline tells them too, where the request above did not arrive.
+        # If the request above did not arrive, end of file on their lifeline tells them.
         self._daemons.reap(time.monotonic() + grace_secs + 3.0)
         if self._anonymous:
             self.run_dir.remove()
@@ -114,7 +114,7 @@ class LocalCluster:
             self.run_dir.close()
 
     def _keep_dead_letters(self) -> None:
-        """An anonymous run directory goes with the run; what it answers for must not. Says where it is."""
+        """Copy dead letters out of an anonymous run directory, which is removed, and say where they are."""
         for job in self._jobs:
             try:
                 kept = keep_dead_letters(self.run_dir, job.name, copy=self._anonymous)
@@ -140,7 +140,7 @@ class LocalCluster:
 
     @property
     def client(self) -> NimbusClient:
-        """Nimbus, for what this class has no method for."""
+        """The connection to Nimbus, for requests for which this class has no method."""
         if self._client is None:
             raise ClusterError("this cluster is closed")
         return self._client
@@ -149,7 +149,7 @@ class LocalCluster:
         self, name: str, topology: Topology, config: Config | None = None, by_value: ModuleType | None = None,
         active: bool = True,
     ) -> Job:
-        """Start a topology; with `active=False` its spouts wait for `Job.activate`.
+        """Submit a topology; with `active=False` its spouts wait for `Job.activate`.
 
         `by_value` is a module that workers cannot import (see `scheduler.common.blob`).
         """
@@ -167,22 +167,21 @@ class LocalCluster:
         self, fault: str, *targets: str, for_secs: float | None = None, probability: float | None = None,
         seed: int | None = None, **params: Value,
     ) -> list[FaultInForce]:
-        """Break something on purpose, now: a fault of the catalogue (`squall faults`), and whom it is meant for.
+        """Inject a fault of the catalogue (`squall faults`) now, into these targets.
 
-        A fault that lasts does so for `for_secs`, or as long as the catalogue says, or until `heal`. UsageError if it
-        makes no sense; ClusterError if whom it is meant for is not there now: not started yet, or dead and not replaced
-        yet.
+        A lasting fault ends after `for_secs`, by default the catalogue's time, or by `heal`. UsageError if it is not
+        allowed; ClusterError if a target is not there now: not started yet, or dead and not replaced yet.
         """
         return self.client.inject(
             Fault(fault, targets, for_secs=for_secs, probability=probability, params=params, seed=seed)
         )
 
     def heal(self, *targets: str) -> list[FaultInForce]:
-        """End every fault in force; with `targets`, those that were begun with just these. What was ended."""
+        """End every fault in force; with `targets`, only those begun with exactly these. Returns them."""
         return heal(self.client, targets)
 
     def new_log_lines(self) -> list[tuple[str, str]]:
-        """(worker, line) of what workers printed since the last call."""
+        """(worker, line) of workers' output since the last call."""
         return [] if self._tail is None else self._tail.poll()
 
 
@@ -194,10 +193,10 @@ def run(
     on_wait: Callable[[LocalCluster, Job], bool | None] | None = None,
     by_value: ModuleType | None = None,
 ) -> RunReport:
-    """Run a topology on a cluster of its own until it is drained; the report.
+    """Run a topology on a cluster of its own until it is drained; returns the report.
 
-    What its components print appears on stderr, marked with the worker. `on_wait` is called every few milliseconds;
-    when it returns True the run ends early.
+    The components' output appears on stderr, marked with the worker. `on_wait` is called every few milliseconds; when
+    it returns True the run ends early.
     """
     config = config or Config()
     slots = -(-config.workers // max(1, nodes))
@@ -218,6 +217,6 @@ def run(
 
 
 def echo(lines: list[tuple[str, str]]) -> None:
-    """Show what workers printed."""
+    """Show workers' output on stderr."""
     for worker, line in lines:
         sys.stderr.write(log_line(worker, line) + "\n")

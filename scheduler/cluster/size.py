@@ -1,12 +1,12 @@
-"""How many nodes, slots and workers this machine has room for, so that a slip of the finger does not exhaust it.
+"""Limits the nodes, slots and workers of a cluster to the machine's room, so that a typing error does not exhaust it.
 
 Guarantees
-    * A size that is let pass needs no more memory, threads and descriptors than the machine had to give just now, as
-      far as Squall's own processes go; what components load is not known before they run.
-    * The default cluster, one node with `SMALLEST_SLOTS` slots, is never refused for want of memory or threads:
-      some may be found when they are needed. No descriptor will be, and a daemon that has none left ends.
+    * A size that passes needs no more memory, threads and descriptors than the machine has free, for Squall's own
+      processes; the needs of components are not known before they run.
+    * The default cluster, one node with `SMALLEST_SLOTS` slots, is never refused for lack of memory or threads: both
+      may become free in time. Descriptors do not, and a daemon that runs out of them ends.
 
-Relies on: Linux. The limits are pure functions of a `Machine`; `this_machine` alone looks.
+Relies on: Linux. The limits are pure functions of a `Machine`; only `this_machine` reads the system.
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ from squall.scheduler.cluster.daemons import FIRST_PORT
 SMALLEST_SLOTS = 4
 LAST_PORT = 65535
 NODE_BYTES, WORKER_BYTES = 64 << 20, 32 << 20
-"""A supervisor with its forking parent occupies 30 to 60 MB, a worker without components 10 to 30, depending on how
-much of it is shared."""
+"""A supervisor with its forking parent occupies 30 to 60 MB, a worker without components 10 to 30, depending on the
+part that is shared."""
 NODE_THREADS, WORKER_THREADS = 4, 4
 FIRST_THREADS = 8
-"""Of Nimbus, the keeper and the command itself."""
+"""Threads of Nimbus, the keeper and the command itself."""
 NODE_DESCRIPTORS, WORKER_DESCRIPTORS = 4, 4
-"""What one more node costs Nimbus, and one more worker its supervisor: connection, pidfd, sockets under way."""
+"""Cost of one more node for Nimbus, and of one more worker for its supervisor: connection, pidfd, new sockets."""
 FIRST_DESCRIPTORS = 32
 _NO_LIMIT = 1 << 62
 
 
 class Machine(NamedTuple):
-    """What there is to give."""
+    """The free resources of a machine."""
 
     memory_bytes: int
     threads: int
@@ -45,14 +45,14 @@ class Machine(NamedTuple):
 
 
 class Limit(NamedTuple):
-    """The largest number that is allowed, and why no larger one is."""
+    """The largest allowed number, and the reason."""
 
     most: int
     reason: str
 
 
 def node_limit(machine: Machine) -> Limit:
-    """Nodes with one slot each."""
+    """The limit of nodes with one slot each."""
     room = min(
         _by_memory(machine.memory_bytes, NODE_BYTES + WORKER_BYTES, "a node with one worker"),
         _by_threads(machine.threads - FIRST_THREADS, NODE_THREADS + WORKER_THREADS, "a node with one worker"),
@@ -62,7 +62,7 @@ def node_limit(machine: Machine) -> Limit:
 
 
 def slot_limit(machine: Machine, nodes: int) -> Limit:
-    """Slots of each of so many nodes."""
+    """The limit of slots on each of so many nodes."""
     memory = machine.memory_bytes - nodes * NODE_BYTES
     threads = machine.threads - FIRST_THREADS - nodes * NODE_THREADS
     every = "" if nodes == 1 else f" on each of {nodes} nodes"
@@ -78,7 +78,7 @@ def slot_limit(machine: Machine, nodes: int) -> Limit:
 
 
 def check_cluster(nodes: int, slots: int, machine: Machine) -> None:
-    """UsageError unless there can be so many nodes with so many slots each. Called before anything is started."""
+    """UsageError unless the machine has room for so many nodes with so many slots each. Call it before any start."""
     if nodes < 1 or slots < 1:
         raise UsageError(f"a cluster needs nodes and slots from 1 up, not {nodes} and {slots}")
     _check("nodes", nodes, node_limit(machine))
@@ -86,16 +86,16 @@ def check_cluster(nodes: int, slots: int, machine: Machine) -> None:
 
 
 def check_workers(workers: int, nodes: int, machine: Machine) -> None:
-    """UsageError unless so many workers can run, on so many nodes."""
+    """UsageError unless the machine has room for so many workers on so many nodes."""
     _check("nodes", nodes, node_limit(machine))
     limit = slot_limit(machine, nodes)
     _check("workers", workers, limit._replace(most=limit.most * nodes))
 
 
 def this_machine() -> Machine:
-    """What is there for this process and its children now, by the limits of system, control group and user."""
+    """Read the resources free for this process and its children, by the limits of system, control group and user."""
     _, descriptors = resource.getrlimit(resource.RLIMIT_NOFILE)
-    # Root is above this one.
+    # RLIMIT_NPROC does not hold for root.
     processes = resource.RLIM_INFINITY if os.geteuid() == 0 else resource.getrlimit(resource.RLIMIT_NPROC)[0]
     group = _control_group()
     return Machine(
@@ -130,7 +130,7 @@ def _by_descriptors(there: int, each: int, who: str, unit: str) -> Limit:
 
 
 def _control_group() -> Path:
-    """The directory of our control group (version 2); one without limits where there is none."""
+    """The directory of this process's control group (version 2); if there is none, a directory without limits."""
     try:
         lines = Path("/proc/self/cgroup").read_text().splitlines()
     except FileNotFoundError:
@@ -140,7 +140,7 @@ def _control_group() -> Path:
 
 
 def _number_in(path: Path) -> int:
-    """No limit where the file is missing or says "max"."""
+    """The number in a file; no limit if the file is missing or says "max"."""
     try:
         text = path.read_text().strip()
     except (FileNotFoundError, PermissionError):

@@ -1,14 +1,14 @@
-"""A cluster that outlives the program that starts it: starting it in a directory, and stopping it.
+"""Starts and stops a cluster that outlives the program that starts it.
 
 Guarantees
     * A start that fails leaves no process behind.
-    * A stop drains first: spouts rest, then it waits until nothing is pending, or the limit. Topologies are kept, and
-      go on when a cluster is started in the directory again.
-    * A cluster whose Nimbus is gone, is stopped or hangs can be stopped as well; nobody drains it then. One whose
-      Nimbus is about to be started again is waited for.
+    * A stop drains first: it stops the spouts and waits until nothing is pending, or for the limit. Topologies are
+      kept, and go on when a cluster is started in the directory again.
+    * A cluster whose Nimbus is gone, is stopped or hangs can be stopped as well, without a drain. A Nimbus that is
+      being restarted is waited for.
 
-Relies on: `scheduler.cluster.starting` for one cluster per directory; `ipc.rundir` for the lock that Nimbus holds. One
-thread.
+Relies on: `scheduler.cluster.starting` for one cluster per directory; `ipc.rundir` for the lock that Nimbus holds.
+Thread: the caller's.
 """
 
 from __future__ import annotations
@@ -36,33 +36,33 @@ from squall.scheduler.records.topology_view import TopologyView
 
 KEEPER = "squall.scheduler.cluster.keeper_main"
 ANSWER_SECS = TIMEOUT_SECS
-"""How long a stop waits for an answer of Nimbus before it takes it for hung."""
+"""Longest wait of a stop for Nimbus's answer before it takes Nimbus for hung."""
 STOPPED_SECS = 2.0
-"""How long it waits for one that is stopped by SIGSTOP: it cannot answer before somebody lets it go on."""
+"""Longest wait for a Nimbus that is stopped by SIGSTOP: it cannot answer until it is continued."""
 STOP_GRACE_SECS = 5.0
-"""How long workers may take for `close` and `cleanup` before they are killed."""
+"""Longest time for workers' `close` and `cleanup` before they are killed."""
 _STOP_MARGIN_SECS = 5.0
 _POLL_SECS = 0.05
 
 
 @dataclass(frozen=True)
 class Stopped:
-    """What a stop found."""
+    """The outcome of a stop."""
 
     pending: dict[str, Unfinished] = field(default_factory=dict)
     """Per topology: messages that were neither acked nor failed when its workers ended, those held for a retry, and
     untracked tuples that were not executed."""
     killed: int = 0
-    """Processes that had to be ended without Nimbus."""
+    """The number of processes that had to be ended without Nimbus."""
     is_silent: bool = False
-    """Because Nimbus was there, and did not answer or not end."""
+    """Whether that was because Nimbus was there, but did not answer or end."""
 
 
 def start_cluster(
     run_dir: RunDir, nodes: int, slots: int, lifeline: int | None, *, faults: bool = True
 ) -> Daemons:
-    """Fork Nimbus and supervisors, bound to whoever holds the other end of `lifeline`, or to nobody. Called by the
-    keeper, which has the right to (`scheduler.cluster.starting`)."""
+    """Fork Nimbus and supervisors, bound to the holder of `lifeline`'s other end, if given. Called by the keeper, which
+    has the right to start (`scheduler.cluster.starting`)."""
     daemons = Daemons(run_dir, fork)
     if lifeline is not None:
         daemons.bind(lifeline)
@@ -85,7 +85,7 @@ def adopt_cluster(run_dir: RunDir, nodes: int, slots: int, lifeline: int | None,
 
 
 def stop_cluster(run_dir: RunDir, drain_secs: float, on_wait: Callable[[], bool | None] | None = None) -> Stopped:
-    """Drain for at most `drain_secs`, then end everything. `on_wait`: True means, do not drain any longer."""
+    """Drain for at most `drain_secs`, then end the cluster. When `on_wait` returns True, the drain ends early."""
     if not (math.isfinite(drain_secs) and drain_secs >= 0):
         raise UsageError(f"the wait is {drain_secs}, allowed is a number of seconds from 0 up")
     if not _await_kept_nimbus(run_dir):
@@ -94,7 +94,7 @@ def stop_cluster(run_dir: RunDir, drain_secs: float, on_wait: Callable[[], bool 
         _await_going_nimbus(run_dir)
         pending = _stop_by_nimbus(run_dir, drain_secs, on_wait)
     except (NoAnswer, NotEnded):
-        # It holds its directory, but is stopped, or hangs.
+        # Nimbus holds its directory, but is stopped or hangs.
         return Stopped(killed=_end_processes(run_dir), is_silent=True)
     # A forking parent ends a moment after its supervisor.
     _await_none(run_dir, _STOP_MARGIN_SECS)
@@ -104,7 +104,7 @@ def stop_cluster(run_dir: RunDir, drain_secs: float, on_wait: Callable[[], bool 
 def _stop_by_nimbus(
     run_dir: RunDir, drain_secs: float, on_wait: Callable[[], bool | None] | None
 ) -> dict[str, Unfinished]:
-    """As `Stopped.pending`. NoAnswer or NotEnded if Nimbus does nothing."""
+    """Stop the cluster through Nimbus; returns `Stopped.pending`. NoAnswer or NotEnded if Nimbus does nothing."""
     with NimbusClient(run_dir, timeout_secs=ANSWER_SECS, patience_secs=AWAY_PATIENCE_SECS) as client:
         jobs = [Job(client, record, run_dir) for record in client.get_cluster().topologies]
         try:
@@ -123,7 +123,7 @@ def _stop_by_nimbus(
 
 
 def _views(jobs: list[Job]) -> list[tuple[Job, TopologyView]]:
-    """The boards of what runs; a topology that has gone meanwhile has none."""
+    """The boards of running topologies; one that was removed meanwhile has none."""
     views = []
     for job in jobs:
         with contextlib.suppress(UsageError, ClusterError):
@@ -134,7 +134,7 @@ def _views(jobs: list[Job]) -> list[tuple[Job, TopologyView]]:
 
 
 def _await_kept_nimbus(run_dir: RunDir) -> bool:
-    """Whether there is a Nimbus, or a keeper brings it back while we wait."""
+    """Whether there is a Nimbus; waits for a keeper to restart it."""
     deadline = time.monotonic() + AWAY_PATIENCE_SECS
     while run_dir.lock_holder() is None:
         kept = any(runs(process, KEEPER) for process in processes_of(run_dir))
@@ -145,7 +145,7 @@ def _await_kept_nimbus(run_dir: RunDir) -> bool:
 
 
 def _await_going_nimbus(run_dir: RunDir) -> None:
-    """NoAnswer if Nimbus is stopped, by its process's state, and stays so."""
+    """Wait while Nimbus's process is stopped by a signal. NoAnswer if it stays so."""
     deadline = time.monotonic() + STOPPED_SECS
     while any(is_stopped(process.pid) for process in processes_of(run_dir) if runs(process, NIMBUS)):
         if time.monotonic() >= deadline:
@@ -154,15 +154,15 @@ def _await_going_nimbus(run_dir: RunDir) -> None:
 
 
 def _end_processes(run_dir: RunDir) -> int:
-    """End what runs without a Nimbus: politely, because supervisors stop their workers, then by force. How many."""
+    """End processes without Nimbus: by SIGTERM (supervisors stop workers), then by force; returns their number."""
     _end_keeper(run_dir)
     found = processes_of(run_dir)
-    # Nimbus too: one whose directory is gone, or whose key, may still run, and would be waited for in vain.
+    # Nimbus too: if its directory or its key is gone, it may still run, and would be waited for in vain.
     daemons = [process for process in found if runs(process, SUPERVISOR) or runs(process, NIMBUS)]
     for process in daemons:
         signal_marked(process, run_dir, signal.SIGTERM)
     for process in found:
-        # One that was stopped hears nothing until it goes on.
+        # A stopped process takes no other signal until it is continued.
         signal_marked(process, run_dir, signal.SIGCONT)
     if daemons:
         _await_none(run_dir, STOP_GRACE_SECS + _STOP_MARGIN_SECS)
@@ -176,8 +176,8 @@ def _end_processes(run_dir: RunDir) -> int:
 
 
 def _end_keeper(run_dir: RunDir) -> None:
-    """First, or it would start again what is being ended. One that is killed is there for a moment yet."""
-    # Before it is killed: a daemon that sees its end would start the next.
+    """Kill the keeper and wait for its end. Call it first: the keeper restarts daemons."""
+    # Before the kill: a daemon that sees the keeper end would start the next.
     end_record(run_dir.keeper_record, 0)
     deadline = time.monotonic() + _STOP_MARGIN_SECS
     while keepers := [process for process in processes_of(run_dir) if runs(process, KEEPER)]:
@@ -189,12 +189,12 @@ def _end_keeper(run_dir: RunDir) -> None:
 
 
 def end_lost(run_dir: RunDir) -> int:
-    """End the processes of a cluster whose run directory was removed, or cannot be used. How many there were."""
+    """End the processes of a cluster whose run directory was removed or is unusable; returns their number."""
     return _end_processes(run_dir)
 
 
 def _await_none(run_dir: RunDir, secs: float) -> list[psutil.Process]:
-    """Wait until no process of the cluster is left; those that are after `secs`."""
+    """Wait until no process of the cluster is left; returns those that are left after `secs`."""
     deadline = time.monotonic() + secs
     while (left := processes_of(run_dir)) and time.monotonic() < deadline:
         time.sleep(_POLL_SECS)

@@ -1,11 +1,11 @@
-"""The right to start a cluster in a run directory: one command at a time has it.
+"""The right to start a cluster in a run directory, which one command at a time has.
 
 Guarantees
-    * Of several commands that start a cluster in one directory at the same instant, one gets it, before it has started
-      a process, and holds it until its Nimbus holds the directory or nothing of its start is left. The others start
-      nothing, touch nothing and learn who was first.
-    * It ends with the last process that holds it, however it dies.
-    * No daemon of an earlier cluster runs there then, and no worker but those that the one who starts will adopt.
+    * Of several commands that start a cluster in one directory at once, one gets the right, before it starts a
+      process, and holds it until its Nimbus holds the directory or its processes are gone. The others start and touch
+      nothing, and their error names the first.
+    * The right ends with the last process that holds it, in whatever way that dies.
+    * When it is taken, no daemon of an earlier cluster runs there, and no worker but those that will be adopted.
 
 Relies on: flock, which a child that inherits the descriptor holds too.
 """
@@ -24,7 +24,7 @@ from squall.scheduler.cluster.daemons import WORKER
 from squall.scheduler.common.mark import processes_of, runs
 
 _ENDING_SECS = 1.0
-"""What processes of a cluster that ends get: some outlive their Nimbus by a moment."""
+"""Longest wait for the processes of a cluster that is ending: some outlive their Nimbus by a moment."""
 _POLL_SECS = 0.02
 _PID_MAX_BYTES = 32
 
@@ -35,20 +35,19 @@ class InUse(UsageError):
     def __init__(self, message: str, pid: str) -> None:
         super().__init__(message)
         self.pid = pid
-        """Of its Nimbus, or of the command that starts it; "unknown" if it has not said so yet."""
+        """Of its Nimbus, or of the command that starts it; "unknown" if it is not written yet."""
 
 
 class Starting:
-    """The right, held. Ends with `release` in every process that has the descriptor, or with those processes."""
+    """The right, held. It ends when every process that has the descriptor has called `release` or ended."""
 
     def __init__(self, fd: int) -> None:
         self.fd = fd
 
     @classmethod
     def take(cls, run_dir: RunDir, adopts: bool = False) -> Starting:
-        """InUse if somebody else is first; UsageError if processes of an earlier cluster run there. With `adopts`,
-        workers that have outlived all of its daemons may: they are left to the next ones. Called before anything is
-        started."""
+        """Take the right, before any process is started. InUse if another command is first; UsageError if processes of
+        an earlier cluster run there; with `adopts`, workers that have outlived all daemons may run."""
         path = run_dir.durable / "starting"
         fd = try_flock(path)
         if fd is None:
@@ -67,14 +66,14 @@ class Starting:
         return starting
 
     def release(self) -> None:
-        """Give it up, as far as this process goes. May be called again."""
+        """Give the right up in this process. May be called again."""
         if self.fd >= 0:
             os.close(self.fd)
             self.fd = -1
 
 
 def _said(path: os.PathLike[str]) -> str:
-    """For show only. Whoever is first has not written it yet, or has just removed the directory: "unknown"."""
+    """The pid that the first command wrote, for messages only; "unknown" if it is not written yet or was removed."""
     try:
         with open(path, "rb") as file:
             text = file.read(_PID_MAX_BYTES).strip()
@@ -84,10 +83,10 @@ def _said(path: os.PathLike[str]) -> str:
 
 
 def _check_what_runs(run_dir: RunDir, adopts: bool) -> bool:
-    """Whether workers are left that may be."""
+    """Whether workers are left to adopt. InUse or UsageError if other processes are."""
     deadline = time.monotonic() + _ENDING_SECS
     while True:
-        # Nimbus last: what it has started is seen with it, or after it has gone.
+        # Look for Nimbus last: its processes are then seen with it, or after it has gone.
         left = processes_of(run_dir)
         holder = run_dir.lock_holder()
         if holder is not None:
@@ -100,7 +99,7 @@ def _check_what_runs(run_dir: RunDir, adopts: bool) -> bool:
         if time.monotonic() >= deadline:
             break
         time.sleep(_POLL_SECS)
-    # By now forking parents have ended with their supervisors. One that is stopped ends when it goes on.
+    # By now forking parents have ended with their supervisors; a stopped one ends when it is continued.
     if adopts and all(runs(process, WORKER) for process in left):
         return True
     many = len(left) != 1
