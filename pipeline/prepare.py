@@ -44,7 +44,7 @@ _PARQUET_OPTIONS = {
     "parquet.block.size.row.check.min": 4,
     "parquet.page.size.row.check.min": 4,
 }
-#: Quarantined lines and skipped files shown by name: enough for an example of each reason.
+#: Quarantined lines and skipped files shown by name: enough for examples.
 SHOWN = 10
 
 _RECORD_SCHEMA = (

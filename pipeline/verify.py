@@ -2,7 +2,7 @@
 
 Guarantees that every line of the feed and every word in it is compared with the result, and that every difference is
 counted and the first ones are named. Relies on nothing of the engine: the feed is counted again from its Parquet files,
-so an error  in the engine cannot hide itself.
+so an error in the engine cannot hide itself.
 
 ::
 

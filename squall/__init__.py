@@ -3,8 +3,8 @@
 Write spouts and bolts, connect them with a `TopologyBuilder`, and `run` the topology on worker processes; every record
 is processed at least once. See README.md for a tour.
 
-What runs clusters is imported when it is asked for, with ZeroMQ behind it: topology files and the pytest plugin do
-without.
+The parts that run clusters, and ZeroMQ, are imported on first use: topology files and the pytest plugin do not need
+them.
 """
 
 from __future__ import annotations

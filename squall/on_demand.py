@@ -1,4 +1,4 @@
-"""Names of a package that are imported when they are asked for (PEP 562), for what not everyone needs."""
+"""Imports names of a package on first use (PEP 562), for parts that not every user needs."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 
 def on_demand(package: str, homes: Mapping[str, str]) -> Callable[[str], Any]:
-    """A package's `__getattr__`: `homes` says which module each name comes from."""
+    """Make a package's `__getattr__`; `homes` names the module of each name."""
 
     def load(name: str) -> Any:
         if name not in homes:

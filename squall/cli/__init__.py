@@ -1,7 +1,7 @@
 """The command line, one file for each group of commands.
 
-The group itself is imported when it is asked for: the throw-away process that imports a submitted file
-(`squall.cli.load_child`) does without, which is a third of its time.
+The group itself is imported on first use: the throw-away process that imports a submitted file
+(`squall.cli.load_child`) does not need it, and saves a third of its time.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""What a report says of attempts, failures and the components' own metrics, as lines for people.
+"""Shows a report's attempts, failures and components' own metrics as lines for people.
 
-From the report as a document (`RunReport.to_dict()`), which is what `squall run` and `squall status` both have.
+The input is the report as a document (`RunReport.to_dict()`), which both `squall run` and `squall status` have.
 """
 
 from __future__ import annotations
@@ -17,8 +17,7 @@ def emitted_text(document: Mapping[str, Any]) -> str:
 
 
 def detail_blocks(document: Mapping[str, Any]) -> tuple[list[str], list[str], list[str]]:
-    """What the totals leave out; what the components measured themselves; what failed. No lines where there is nothing
-    to say."""
+    """Three blocks of lines: details of the totals, the components' own metrics, failures. A block may be empty."""
     return (
         [*untracked_lines(document), *wait_lines(document)],
         [*metric_lines(document)],
@@ -27,7 +26,7 @@ def detail_blocks(document: Mapping[str, Any]) -> tuple[list[str], list[str], li
 
 
 def account_text(document: Mapping[str, Any]) -> str:
-    """"90 acked, 10 failed, 0 dead letters, ...": what became of what was emitted. The parts add up to it."""
+    """"90 acked, 10 failed, 0 dead letters, ...": the fates of the emits; the numbers add up to them."""
     parts = [f"{document[name]:,} {name}" for name in ("acked", "failed")]
     parts.append(plural(document["dead_letters"], "dead letter"))
     parts += [f"{document['waiting']:,} waiting for a retry", f"{document['pending']:,} pending"]
@@ -36,14 +35,14 @@ def account_text(document: Mapping[str, Any]) -> str:
 
 
 def latency_text(latency: Mapping[str, float | None], names: Iterable[str] = ("p50", "p90", "p99", "max")) -> str:
-    """"p50 1.25 ms, p90 -": a dash where nothing was acked."""
+    """"p50 1.25 ms, p90 -": a dash if nothing was acked."""
     return ", ".join(
         f"{name} -" if (millis := latency[name]) is None else f"{name} {millis:.2f} ms" for name in names
     )
 
 
 def untracked_lines(document: Mapping[str, Any]) -> Iterator[str]:
-    """Messages that nobody emitted again, and tuples outside of any tree."""
+    """Messages that were not emitted again, and tuples without a tree."""
     if document["unreplayed"]:
         count = document["unreplayed"]
         yield f"{plural(count, 'message')} failed and {'was' if count == 1 else 'were'} not emitted again"
@@ -63,7 +62,7 @@ def untracked_lines(document: Mapping[str, Any]) -> Iterator[str]:
 
 
 def wait_lines(document: Mapping[str, Any]) -> Iterator[str]:
-    """What spouts wait for, and how much of the time."""
+    """Spouts' reasons to wait, and their share of the time."""
     for name, component in document["components"].items():
         waits = sorted(component["waits"].items(), key=lambda item: -item[1])
         shown = ", ".join(f"{share:.0%} {_WAITS[reason]}" for reason, share in waits if share >= 0.005)
@@ -78,7 +77,7 @@ _WAITS = {
 
 
 def failure_lines(document: Mapping[str, Any]) -> Iterator[str]:
-    """Counts by reason of each component, and its last failure; what the links lost."""
+    """Each component's failures by reason, and its last one; frames that links lost."""
     for name, failures in document["failures"].items():
         counts = ", ".join(f"{count:,} {reason}" for reason, count in failures["counts"].items())
         last = failures["last"][-1]
@@ -94,9 +93,9 @@ def failure_lines(document: Mapping[str, Any]) -> Iterator[str]:
 
 
 def never_acked_lines(document: Mapping[str, Any]) -> Iterator[str]:
-    """Bolts that ack nothing, when trees time out."""
+    """Name bolts that ack nothing, if trees timed out."""
     for name, row in document["components"].items():
-        # A basic bolt acks by itself, and one that keeps tuples for a window has acked some in the end.
+        # A basic bolt acks by itself, and a bolt that holds tuples for a window acks some in the end.
         never = row["kind"] == "bolt" and row["executed"] and not (row["acked"] or row["failed"])
         if never and document["timed_out"]:
             yield (
@@ -107,14 +106,14 @@ def never_acked_lines(document: Mapping[str, Any]) -> Iterator[str]:
 
 
 def metric_lines(document: Mapping[str, Any]) -> Iterator[str]:
-    """What the components measured themselves."""
+    """The components' own metrics."""
     for component, metrics in document["metrics"].items():
         for name, value in metrics.items():
             yield f"{component}: {name} = {_shown(value)}"
 
 
 def _shown(value: object) -> str:
-    """A counter, a gauge per task, or a histogram."""
+    """Show a counter, a gauge per task, or a histogram."""
     if not isinstance(value, dict):
         return f"{value:,}"
     return ", ".join(f"{key if isinstance(key, str) else f'task {key}'} {number:,.6g}" for key, number in value.items())

@@ -80,7 +80,7 @@ def chaos_command(
     check_workers(config.workers, nodes, this_machine())
     if html is not None and not Path(html).absolute().parent.is_dir():
         raise UsageError(f"--html {html}: there is no directory {Path(html).parent}")
-    # From here on users' code runs in this process, and may print.
+    # From here on, users' code runs in this process and may print.
     out = reserve_stdout() if as_json else None
     topology, module = load_topology(target, list(arguments))
     subject = Subject(topology, module, config, nodes, sinks or sinks_of(topology), drain_secs)
@@ -111,7 +111,7 @@ def chaos_command(
 
 
 class _Session:
-    """Runs the seeds, tells of each, and keeps what was found."""
+    """Runs the seeds, reports each, and collects the results."""
 
     def __init__(self, asked: dict[str, Any], tell: Callable[[str], None]) -> None:
         self._tell = tell
@@ -123,7 +123,7 @@ class _Session:
         tell(parameters_text(self.document["parameters"]))
 
     def _command(self, **other: str) -> str:
-        """What to type to have it once more, but for other options."""
+        """The command that repeats this run, with some options changed."""
         words = ["squall", "chaos", self._asked["file"]]
         for name, value in {**self._asked, **other}.items():
             if name not in ("file", "arguments"):
@@ -133,7 +133,7 @@ class _Session:
         return shlex.join([*words, *(["--", *arguments] if arguments else [])])
 
     def run(self, campaign: Campaign, seeds: Sequence[int], only: Sequence[int] | None, shrink: bool) -> None:
-        """Learn, try every seed, and look for the fewest faults of the first one that failed."""
+        """Learn, try every seed, and find the fewest faults with which the first failed seed still fails."""
         expected = campaign.learn()
         self.document["expected"] = {
             "messages": expected.messages, "secs": round(expected.secs, 3), "finite": expected.finite,
@@ -151,7 +151,7 @@ class _Session:
                 failed.append(result)
         rows.sort(key=lambda row: int(row["seed"]))
         self.document |= {"good": not failed, "bound": min(1.0, 3 / len(seeds))}
-        # One is enough to look at, and takes many runs.
+        # One is enough to examine, and shrinking it takes many runs.
         if failed and failed[0].faults and shrink and only is None:
             self._find_smallest(campaign, failed[0], expected)
 
@@ -174,7 +174,7 @@ class _Session:
         self._tell(f"the fewest faults that still fail: {self.document['command_smallest']}")
 
     def end(self) -> None:
-        """The last lines."""
+        """Print the last lines."""
         self._tell(verdict_text(self.document))
         self._tell(f"to do it again: {self.document['command']}")
         self._tell(parameters_text(self.document["parameters"]))
@@ -187,7 +187,7 @@ def _number(option: str, text: str, least: int, most: int) -> int:
 
 
 def _tidy(directory: Path, document: dict[str, Any]) -> None:
-    """Keep the logs of seeds that failed, and nothing else."""
+    """Remove everything but the logs of seeds that failed."""
     kept = {row["logs"] for row in document["seeds"] if row["logs"]}
     for path in directory.iterdir():
         if str(path) not in kept:

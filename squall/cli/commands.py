@@ -1,7 +1,7 @@
 """The `squall` command.
 
 Guarantees: an error is one readable line on stderr and a non-zero exit (2 = wrong use, 1 = failure); `--debug` adds the
-traceback. Commands that need Spark import it only when they are called.
+traceback. Commands that need Spark import it when they are called.
 """
 
 from __future__ import annotations
@@ -75,11 +75,11 @@ def main(arguments: list[str] | None = None) -> None:
         _tell(error, arguments)
         code = EXIT_USAGE if isinstance(error, UsageError) else EXIT_FAILURE
     except (OSError, zmq.ZMQError) as error:
-        # The machine's refusals: no descriptor left, a full disk, a file that cannot be read.
+        # The system refused: no descriptor left, a full disk, a file that cannot be read.
         _tell(error, arguments)
         code = EXIT_FAILURE
     except Exception:
-        # A bug; its text may be anybody's.
+        # A bug in Squall; its text may hold anything.
         _note_traceback()
         code = EXIT_FAILURE
     sys.exit(code if isinstance(code, int) else 0)
@@ -92,12 +92,12 @@ def _tell(error: Exception, arguments: list[str]) -> None:
 
 
 def _note_traceback() -> None:
-    """Indented: the texts of exceptions in it may have lines, which must not be taken for ours."""
+    """Print the traceback, indented: exception texts in it may have lines that must not look like ours."""
     note(textwrap.indent(traceback.format_exc().rstrip("\n"), "  "))
 
 
 def _show(error: click.ClickException) -> int:
-    """What click says of wrong use, which quotes the arguments."""
+    """Print click's message on wrong use, made plain because it quotes the arguments."""
     said = io.StringIO()
     error.show(said)
     note(said.getvalue().rstrip("\n"))

@@ -1,4 +1,4 @@
-"""`squall dead-letters`: what was given up, and back with it into the topology."""
+"""`squall dead-letters`: lists dead letters, and gives them back to the topology."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ _EXIT_DAMAGED = 1
 _PLAIN_WIDTH = 160
 _MARGIN = 3
 _SHOWN_CHARACTERS = 32
-"""Of a message id, and of values."""
+"""Most characters shown of a message id, and of values: leaves room for the error."""
 _LEAST_ERROR = 40
-"""So much of an error is shown however narrow the window: lines wrap then."""
+"""Fewest characters shown of an error, even if the window is so narrow that lines wrap."""
 
 
 @click.command("dead-letters")
@@ -92,7 +92,7 @@ def print_letters(letters: list[DeadLetter]) -> None:
     rows = [_cells(letter) for letter in letters]
     head = ("id", "when", "spout", "message id", "values")
     before = sum(max(map(len, column)) + 2 for column in zip(head, *(cells for cells, _, _, _ in rows), strict=True))
-    # Rich makes every column narrower where one is too wide; of a letter whose id is cut nothing can be asked.
+    # Rich narrows every column if one is too wide, but an id that is cut cannot be given to a command.
     room = console.width - before - _MARGIN
     table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
     for column in (*head, "last failure"):
@@ -105,7 +105,7 @@ def print_letters(letters: list[DeadLetter]) -> None:
 
 
 def _cells(letter: DeadLetter) -> tuple[tuple[str, ...], str, str, str]:
-    """The short columns, and of the long one where, what and which attempt."""
+    """The short columns, and the parts of the long one: place, error and attempt."""
     where = f" in {letter.component}[{letter.task}]" if letter.component else ""
     on = f" on {letter.worker}" if letter.worker else ""
     spout = plain(f"{letter.spout}[{letter.task_index}]")

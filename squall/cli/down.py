@@ -55,7 +55,7 @@ def down_command(directory: str | None, drain_secs: float, as_json: bool) -> Non
 
 
 def _end_lost(run_dir: RunDir, as_json: bool) -> int:
-    """End what runs of a cluster whose directory was removed, or has lost its key; how many processes."""
+    """End a cluster whose directory was removed, or has lost its key. Returns the number of processes ended."""
     killed = end_lost(run_dir)
     if killed:
         text = (

@@ -1,10 +1,10 @@
-"""`os._exit` in a topology file: an exception there. The command would end by it in silence, perhaps with exit code 0.
+"""Turns `os._exit` in a topology file into an exception: else the command would end in silence, even with exit code 0.
 
-Guarantees: while an `EarlyExit` watch is entered, `os._exit` in its thread raises `EarlyExit`; in another thread of its
-process it says so on stderr and ends the process with the exit code of wrong use. In a forked process, and when the
-watch is left, it is `os._exit`: also for those that have taken it by name meanwhile, and after being pickled.
+Guarantees: inside an `ExitWatch` block, `os._exit` in its thread raises `EarlyExit`; in another thread of its process
+it says so on stderr and ends the process with the exit code of wrong use. In a forked process, and after the block, it
+is the true `os._exit` again, also for code that imported it by name or pickled it meanwhile.
 
-Not seen: what native code ends.
+Not caught: native code that ends the process.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from squall.engine.foreign.plain_text import plain
 _EXIT_WRONG_USE = 2
 _really_exit = os._exit
 _watches: list[ExitWatch] = []
-"""Those entered, the innermost last."""
+"""The active watches, the innermost last."""
 
 
 class EarlyExit(BaseException):
-    """The file has called `os._exit`."""
+    """Raised if the file calls `os._exit`."""
 
 
 class ExitWatch:
-    """Notes that `os._exit` was called while it is entered."""
+    """Watches for calls of `os._exit` inside its block."""
 
     def __init__(self, doing: str) -> None:
         self.doing = doing
@@ -46,7 +46,7 @@ class ExitWatch:
 
 
 def exit_watched(status: int) -> NoReturn:
-    """What `os._exit` is meanwhile."""
+    """Stands in for `os._exit` inside a watch's block."""
     watch = _watches[-1] if _watches else None
     if watch is None or watch.process != os.getpid():
         _really_exit(status)

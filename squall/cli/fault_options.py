@@ -1,4 +1,4 @@
-"""`--fault` and `--faults`: what is to be broken in a run, checked before anything is started."""
+"""Reads `--fault` and `--faults`, the faults of a run, and checks them before anything is started."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ EXIT_USAGE = 2
 
 
 def read_faults(lines: Sequence[str], path: str | None, view: View, for_secs: float | None) -> Plan | None:
-    """The plan of a run; None: nothing is to be broken. Says every mistake on a line of its own, and exits."""
+    """Make the plan of a run; None if it has no faults. Prints each mistake on its own line, and exits."""
     if not lines and path is None:
         return None
     draft = Draft()

@@ -1,4 +1,4 @@
-"""Faults in force, for people and for programs."""
+"""Shows faults in force, for people and for programs."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from squall.scheduler.faults.in_force import FaultInForce
 
 
 def who(faults: Sequence[FaultInForce]) -> str:
-    """Whom faults hit, for people."""
+    """The targets of faults, for people."""
     names = [name for fault in faults for name in _whom(fault)]
     return ", ".join(dict.fromkeys(names)) or "nobody"
 
@@ -36,7 +36,7 @@ def documents(faults: Sequence[FaultInForce]) -> list[dict[str, Any]]:
 
 
 def faults_in_force(run_dir: RunDir) -> list[dict[str, Any]]:
-    """What is broken on purpose now, in any topology or daemon: for programs, and for `fault_lines`."""
+    """The faults now in force in all topologies and daemons: for programs, and for `fault_lines`."""
     now = time.monotonic()
     return [
         {
@@ -48,7 +48,7 @@ def faults_in_force(run_dir: RunDir) -> list[dict[str, Any]]:
 
 
 def fault_lines(documents: Sequence[dict[str, Any]]) -> list[str]:
-    """For people; none if nothing is broken on purpose."""
+    """Lines for people; none if no fault is in force."""
     return [
         f"broken on purpose: {row['kind']} {row['hits']}, {row['left_secs']:g} s left (squall heal ends it)"
         for row in documents

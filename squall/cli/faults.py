@@ -1,4 +1,4 @@
-"""`squall faults`: what can be broken on purpose."""
+"""`squall faults`: lists the faults that can be injected."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def parameter_text(parameter: Parameter) -> str:
 
 
 def lasting_text(kind: Kind) -> str:
-    """When it is over, and what then."""
+    """How long a fault lasts, and what follows it."""
     when = "over at once" if kind.lasts_secs is None else f"lasts {kind.lasts_secs:g}s unless `for` says otherwise"
     return f"{when}; then {kind.undo}"
 

@@ -1,6 +1,6 @@
-"""SIGINT and SIGTERM as something to ask for, instead of an exception in the middle of anything.
+"""Makes SIGINT and SIGTERM states to check, instead of exceptions at any point of the code.
 
-And the operator's interrupt told from a KeyboardInterrupt that users' code raised itself.
+Also tells the operator's interrupt from a KeyboardInterrupt that users' code raised itself.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ EXIT_INTERRUPTED, EXIT_TERMINATED = 130, 143
 
 
 class Interrupts:
-    """Counts SIGINT and SIGTERM while it is entered: the first asks for a drain, the second for an end at once."""
+    """Counts SIGINT and SIGTERM inside its block: the first asks for a drain, the second for an immediate end."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -36,7 +36,7 @@ class Interrupts:
 
 
 class NotedInterrupt:
-    """Notes that SIGINT came while it is entered, which raises KeyboardInterrupt as ever."""
+    """Notes a SIGINT inside its block, which still raises KeyboardInterrupt."""
 
     def __init__(self) -> None:
         self.came = False
@@ -47,13 +47,13 @@ class NotedInterrupt:
         raise KeyboardInterrupt
 
     def __enter__(self) -> NotedInterrupt:
-        # Where Python's own handler is not in place, somebody else decides what SIGINT does.
+        # If Python's own handler is not in place, other code decides what SIGINT does.
         ours = threading.current_thread() is threading.main_thread()
         if ours and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
             self._before = signal.signal(signal.SIGINT, self._caught)
         return self
 
     def __exit__(self, *exc_info: object) -> None:
-        # The code inside may have set a handler of its own, which stays.
+        # The code inside may have set its own handler, which stays.
         if self._before is not None and signal.getsignal(signal.SIGINT) == self._caught:
             signal.signal(signal.SIGINT, self._before)

@@ -1,4 +1,4 @@
-"""What the throw-away process does that imports a topology file (see `load_limits`; `load_guard` forks it).
+"""The throw-away process that imports a topology file (see `load_limits`; `load_guard` forks it).
 
 Reads a LoadRequest from stdin, writes Loaded or Refusal to a descriptor, and ends.
 """
@@ -22,7 +22,7 @@ from squall.scheduler.client.topology_code import TopologyCode, pack
 
 
 def import_and_answer(answer: int) -> NoReturn:
-    """Be that process: answer by descriptor `answer`."""
+    """Run that process: import the file, and answer on descriptor `answer`."""
     request = msgspec.msgpack.decode(sys.stdin.buffer.read(), type=LoadRequest)
     limit_memory(request.memory_bytes)
     try:
@@ -30,13 +30,13 @@ def import_and_answer(answer: int) -> NoReturn:
     except MemoryError as error:
         message = f"importing {request.target} took more than {request.memory_bytes} bytes of memory"
         outcome = Refusal(message, traceback_of(error))
-    except BaseException as error:  # users' code, down to how a component is pickled
+    except BaseException as error:  # users' code may raise anything, even while a component is pickled
         outcome = Refusal(message_of(error, TRACEBACK_CHARACTERS), traceback_of(error))
     with contextlib.suppress(OSError, ValueError, AttributeError):  # the file may have closed or replaced it
         sys.stdout.flush()
     with open(answer, "wb") as pipe:
         pipe.write(msgspec.msgpack.encode(outcome))
-    # Not by the normal way: threads that the file has started must not keep this process alive.
+    # Not by a normal exit: threads that the file started must not keep this process alive.
     os._exit(0)
 
 

@@ -1,11 +1,11 @@
 """The process around the one that imports a topology file: ``python -m squall.cli.load_guard ANSWER LIFELINE``.
 
-Guarantees: when it ends, nothing that the file started is left, whatever sessions and process groups that made. It
-ends, as the importing process ended, when that has ended, or when LIFELINE's other end closes, however its holder ends.
+Guarantees: when it ends, no process that the file started is left, whatever sessions and process groups those made. It
+ends when the importing process has ended, with the same status, or when LIFELINE's other end closes, for any reason.
 
 Relies on: its descendants not killing it. It is their subreaper: a process whose parent has ended becomes its child, so
-it has a child as long as it has a descendant. Its children are its own to signal: no number comes round before it is
-reaped. One thread.
+it has a child as long as it has a descendant. It can signal its children safely: no pid is reused before it is reaped.
+Thread: main, the only one.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from squall.cli.load_child import import_and_answer
 from squall.scheduler.common import process
 
 _PAUSE_MS = 1
-"""Between two looks for children that have yet to end."""
+"""Time between two checks for children that have yet to end."""
 
 
 def main(answer: int, lifeline: int) -> None:
@@ -37,7 +37,7 @@ def main(answer: int, lifeline: int) -> None:
         os.setsid()
         os.close(lifeline)
         import_and_answer(answer)
-    # Its end is what the caller waits for, and the file's output must not block us.
+    # The caller waits for the answer's end; and the file's output must not block us.
     os.close(answer)
     status = _await(pid, lifeline)
     _end_children()
@@ -45,7 +45,7 @@ def main(answer: int, lifeline: int) -> None:
 
 
 def _await(pid: int, lifeline: int) -> int:
-    """The exit status of the importing process, killed if the lifeline is cut first."""
+    """Wait for the importing process, and kill it if the lifeline is cut first. Returns its exit status."""
     pidfd = process.open_pidfd(pid)
     poll = select.poll()
     poll.register(pidfd, select.POLLIN)
@@ -58,7 +58,7 @@ def _await(pid: int, lifeline: int) -> int:
 
 
 def _end_children() -> None:
-    """Kill and reap until there is none: the children of those that die become ours."""
+    """Kill and reap children until there are none: grandchildren become children when their parents die."""
     poll = select.poll()
     while True:
         for pid in _children():
@@ -73,7 +73,7 @@ def _end_children() -> None:
 
 
 def _children() -> Iterator[int]:
-    """Pids of our children; some may be missed while others come and go."""
+    """Pids of our children; some may be missed while others start and end."""
     listed = Path(f"/proc/self/task/{os.getpid()}/children")
     if listed.exists():
         yield from map(int, listed.read_text().split())

@@ -1,9 +1,9 @@
-"""Limits under which a topology file is imported in a throw-away process, for `squall submit`.
+"""Imports a topology file in a throw-away process under limits, for `squall submit`.
 
 Guarantees: whatever the file does (hangs, fills the memory, prints without end, ends the process, leaves processes
-behind), it is stopped, every process that it started is ended, in whatever session, and the caller gets one line that
-says which limit it met. Other children of the calling process are left alone. The limit of memory is that of each
-process. A file that means to escape can: it runs as the user who submits it.
+behind), it is stopped, every process that it started is ended, in any session, and the caller gets one line that names
+the exceeded limit. Other children of the calling process are left alone. The memory limit is per process. A hostile
+file can escape: it runs as the user who submits it.
 """
 
 from __future__ import annotations
@@ -28,18 +28,18 @@ from squall.scheduler.forking.interpreter import interpreter
 
 TIME_SECS = 60.0
 MEMORY_BYTES = 4 << 30
-"""Address space, which is what the kernel can limit: numpy and Arrow take one or two GiB of it without using them."""
+"""Address space, the size that the kernel can limit: numpy and Arrow reserve one or two GiB without using them."""
 OUTPUT_BYTES = 1 << 20
 CODE_BYTES = 256 << 20
-"""Of what comes back. A topology that holds more should read it from a file in `open` or `prepare`."""
+"""Largest pickled topology: one with more data should read it from a file in `open` or `prepare`."""
 _READ_BYTES = 1 << 16
 _END_SECS = 1.0
 _GUARD_SECS = 10.0
-"""For the kernel to end what was killed."""
+"""Longest wait for the kernel to end killed processes."""
 
 
 class LoadRequest(Wire, frozen=True):
-    """To the throw-away process, on stdin."""
+    """Request to the throw-away process, on its stdin."""
 
     target: str
     arguments: list[str]
@@ -48,14 +48,14 @@ class LoadRequest(Wire, frozen=True):
 
 
 class Refusal(Wire, frozen=True, tag=True):
-    """From it: the file is no good."""
+    """Answer: the file is refused."""
 
     message: str
     traceback: str
 
 
 class Loaded(Wire, frozen=True, tag=True):
-    """From it: what to submit."""
+    """Answer: the topology to submit."""
 
     code: TopologyCode
 
@@ -92,7 +92,7 @@ def load_apart(
 
 
 def _await_guard(child: subprocess.Popen[bytes], target: str) -> None:
-    """The guard ends when nothing is left that the file started."""
+    """Wait for the guard, which ends when no process that the file started is left."""
     try:
         child.wait(_GUARD_SECS)
     except subprocess.TimeoutExpired:
@@ -111,7 +111,7 @@ def _follow(
         child.stdin.close()
     received, printed = _Intake(answer, CODE_BYTES), _Intake(child.stdout.fileno(), OUTPUT_BYTES)
     deadline = time.monotonic() + time_secs
-    # To the answer's end, not the output's: a process that the file left behind may hold that open.
+    # Until the answer's end, not the output's: a process that the file left behind may hold the output open.
     while not received.ended:
         remaining = deadline - time.monotonic()
         if remaining <= 0:
@@ -147,7 +147,7 @@ def _ending(child: subprocess.Popen[bytes]) -> str:
 
 
 class _Intake:
-    """What comes out of a pipe, up to a limit."""
+    """Collects the data from a pipe, up to a limit."""
 
     def __init__(self, fd: int, limit_bytes: int) -> None:
         self.fd = fd
@@ -166,7 +166,7 @@ class _Intake:
 
 
 def limit_memory(memory_bytes: int) -> None:
-    """Of this process and its children."""
+    """Limit the memory of this process and of each of its children."""
     _, hard = resource.getrlimit(resource.RLIMIT_AS)
     limit = memory_bytes if hard == resource.RLIM_INFINITY else min(memory_bytes, hard)
     resource.setrlimit(resource.RLIMIT_AS, (limit, hard))

@@ -1,12 +1,11 @@
-"""Loads a topology file as the command line names it: FILE[:NAME] and ARGS.
+"""Loads a topology file named on the command line: FILE[:NAME] and ARGS.
 
-Guarantees: whatever is wrong with the file is said in one line that names file and line; nothing has been started by
-then. What the file raises is told as that, whatever it is, `sys.exit()` and `os._exit()` too: it does not decide how
-the command ends. Only the operator's own interrupt does. The file's directory is on the import path, as if it were run
-as a script.
+Guarantees: any error in the file is reported in one line that names file and line, before anything is started. That
+includes `sys.exit()` and `os._exit()`: the file does not decide how the command ends, only the operator's interrupt
+does. The file's directory is on the import path, as if the file were run as a script.
 
-Not caught: native code that ends the process, and signals. `squall submit` imports the file in a process of its own for
-that.
+Not caught: native code that ends the process, and signals. For these, `squall submit` imports the file in a throw-away
+process.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ _SYNTAX_ERRORS = frozenset({SyntaxError, IndentationError, TabError})
 
 
 def load_topology(target: str, arguments: list[str]) -> tuple[Topology, ModuleType]:
-    """The topology, and the module it came from."""
+    """Load a file. Returns the topology and its module."""
     path, name = _split(target)
     module = _import(path)
     with _told(path, f"looking for {name!r} in it"):
@@ -67,7 +66,7 @@ def _import(path: Path) -> ModuleType:
     extend_import_path([str(path.resolve().parent)])
     module_name = path.stem if path.stem.isidentifier() else "squall_topology"
     if module_name in sys.modules:
-        # A topology file may be called like a module that is in use, a test or a library: keep both.
+        # A topology file may have the name of a loaded module, such as a test or a library: keep both.
         module_name = f"squall_topology_{module_name}"
     spec = importlib.util.spec_from_file_location(module_name, path)
     if spec is None or spec.loader is None:
@@ -81,13 +80,13 @@ def _import(path: Path) -> ModuleType:
 
 @contextlib.contextmanager
 def _told(path: Path, doing: str) -> Iterator[None]:
-    """Users' code runs inside: what it raises becomes one UsageError. Raises KeyboardInterrupt for the operator's."""
+    """Turn any error of users' code inside into a UsageError, but the operator's interrupt into KeyboardInterrupt."""
     with NotedInterrupt() as interrupt, ExitWatch(_in_full(doing, path)) as exits:
         try:
             yield
         except BaseException as error:
             if interrupt.came:
-                # Whatever the file made of it.
+                # Even if the file turned it into another error.
                 raise KeyboardInterrupt from error
             raise _refusal(exits.came or error, path, doing) from error
         if exits.came is not None:
@@ -98,14 +97,14 @@ def _refusal(error: BaseException, path: Path, doing: str) -> UsageError:
     if type(error) in _SYNTAX_ERRORS and isinstance(error, SyntaxError) and error.filename is not None:
         return UsageError(f"{error.filename}:{error.lineno}: {type(error).__name__}: {error.msg}")
     if isinstance_of(error, SquallError):
-        # It speaks for itself, as a TopologyError with all its mistakes does.
+        # Its message suffices, such as a TopologyError's with all mistakes.
         return UsageError(message_of(error, TRACEBACK_CHARACTERS))
     text = message_of(error)
     said = text if isinstance_of(error, EarlyExit) else f"{_kind(error)}: {text}" if text else _kind(error)
     location = _location(error, path)
     if isinstance_of(error, Exception):
         return UsageError(f"{location}: {doing} raised {said}")
-    # Python lets these end the process, with its exit code, or with a text that nobody has looked at.
+    # Python would let these end the process, with their exit code or an unchecked text.
     return UsageError(f"{location}: {_in_full(doing, path)} ended by {said}; a topology file must come to its end")
 
 
@@ -127,7 +126,7 @@ def _call(path: Path, name: str, factory: Any, arguments: list[str]) -> Topology
         topology = factory(*given)
     if not isinstance_of(topology, Topology):
         if isinstance_of(topology, CoroutineType):
-            topology.close()  # or Python says that it was never awaited
+            topology.close()  # or Python warns that it was never awaited
         raise UsageError(
             f"{path}:{name}() returned a {_kind(topology)}; it must return a Topology (builder.build())"
         )
@@ -141,7 +140,7 @@ def _kind(value: object) -> str:
 def _location(error: BaseException, path: Path) -> str:
     """file:line of the innermost frame in the user's own file."""
     own = {str(path), str(path.resolve())}
-    # By the base class: an exception may redefine it.
+    # Read it by the base class: an exception may redefine it.
     frames = traceback.extract_tb(BaseException.__dict__["__traceback__"].__get__(error))
     lines = [frame.lineno for frame in frames if frame.filename in own]
     return f"{path}:{lines[-1]}" if lines else str(path)

@@ -56,7 +56,7 @@ def logs_command(
 
 
 def _logs_of(run_dir: RunDir, name: str) -> Path:
-    """The log directory of the newest topology of that name. Read without Nimbus: a look at logs needs none."""
+    """The log directory of the newest topology of that name. Reads the disk: logs can be shown without Nimbus."""
     numbered = re.compile(re.escape(run_dir.worker_logs(name).name) + r"-(\d+)-[0-9a-f]{8}")
     found = {int(match[1]): path for path in run_dir.logs.iterdir() if (match := numbered.fullmatch(path.name))}
     if not found:

@@ -1,6 +1,6 @@
-"""Rich, for text that is not ours.
+"""A Rich console for foreign text.
 
-Guarantees: whatever string is printed, or is a cell or a title, shows as it is, on one line: markup and emoji codes are
+Guarantees: every string printed, also as a cell or a title, is shown literally, on one line: markup and emoji codes are
 not interpreted, control characters are made visible.
 
 Relies on: Rich making a text of every string by `Console.render_str`.
@@ -17,7 +17,7 @@ from squall.engine.foreign.plain_text import plain
 
 
 class PlainConsole(Console):
-    """A console; `width` is that of a reader whose window nobody knows."""
+    """A console; `width` is used if the window's width is unknown."""
 
     def __init__(self, *, stderr: bool = False, width: int | None = None) -> None:
         super().__init__(stderr=stderr, markup=False, emoji=False, highlight=False, soft_wrap=not stderr)

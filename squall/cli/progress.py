@@ -1,4 +1,4 @@
-"""What `squall run` shows while it runs: a table on a terminal, one plain line per interval elsewhere; on stderr."""
+"""Shows progress of `squall run` on stderr: a table on a terminal, one plain line per interval elsewhere."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Progress:
         return not self._quiet and time.monotonic() - self._shown >= self._interval_secs
 
     def update(self, readings: list[TaskReading]) -> None:
-        """Show what happened since the last time."""
+        """Show the changes since the last call."""
         now = time.monotonic()
         elapsed_secs, self._shown = now - self._shown, now
         before, self._before = self._before, {reading.task: reading for reading in readings}
@@ -52,7 +52,7 @@ class Progress:
             note(plain(self._line(readings, changes, elapsed_secs)))
 
     def print(self, line: str) -> None:
-        """A line of a worker's, above the table."""
+        """Print a worker's line above the table."""
         if self._live is not None:
             self._console.print(line)
         else:

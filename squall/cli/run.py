@@ -90,12 +90,12 @@ def run_command(
             names = [f"node-{number}" for number in range(1, nodes + 1)]
             plan = read_faults(faults, fault_plan, view_before(name, topology, names, slots), for_secs)
             if plan is not None and (points := points_text(plan)):
-                # The daemons that are started next inherit it, and their workers.
+                # The daemons started next, and their workers, inherit it.
                 os.environ[ENVIRONMENT] = points
             with LocalCluster(nodes, slots, directory) as cluster:
                 progress = Progress(name, interval, quiet or as_json)
                 try:
-                    # With a plan the driver activates it, so that what begins at once does so before the first tuple.
+                    # With a plan, the driver activates it, so that faults at 0 s begin before the first tuple.
                     job = cluster.submit(name, topology, config, module, active=plan is None)
                     driver = FaultDriver(plan, cluster.client, job, names, _fault_line(progress)) if plan else None
                     report = _follow(cluster, job, progress, interrupts, for_secs, drain_secs, driver)
@@ -167,7 +167,7 @@ def _follow(
     job.remove()
     turn()
     report = job.stats()
-    # Seen once is enough: a worker that takes one more turn before it is stopped does not make it untrue.
+    # Seen once is enough: one more turn of a worker before its stop does not change it.
     return dataclasses.replace(report, drained=report.drained or drained)
 
 
@@ -176,7 +176,7 @@ def _fault_line(progress: Progress) -> Callable[[str], None]:
 
 
 def _unfinished_text(report: RunReport) -> str:
-    """What the run left undone, from the report itself; "" if nothing."""
+    """The run's unfinished work, from the report; "" if there is none."""
     kinds = (
         (report.pending, "pending"), (report.waiting, "waiting for a retry"),
         (report.orphaned, "under way in a worker that died"),
@@ -188,7 +188,7 @@ def _unfinished_text(report: RunReport) -> str:
 
 def exit_code(report: RunReport) -> int:
     """1 if messages failed and were not emitted again, or a task raised at its end; 3 with dead letters; 4 if messages
-    were left without an answer, or tuples outside of any tree not processed, as far as is known; else 0."""
+    were left unanswered, or tuples without a tree are not known to be processed; else 0."""
     if report.unreplayed or report.close_errors:
         return EXIT_FAILURE
     if report.dead_letters:

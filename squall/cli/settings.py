@@ -1,4 +1,4 @@
-"""Settings given on the command line as KEY=VALUE."""
+"""Parses settings given on the command line as KEY=VALUE."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _WORDS = {"none": None, "null": None, "true": True, "false": False}
 
 
 def parse_settings(settings: Iterable[str]) -> dict[str, Any]:
-    """KEY -> value; a value that reads as JSON (a number, true, null, a list) is taken as such, else as text."""
+    """Parse to KEY -> value; one that is valid JSON (a number, true, null, a list) is read as JSON, others as text."""
     parsed: dict[str, Any] = {}
     for setting in settings:
         key, equals, text = setting.partition("=")

@@ -1,4 +1,4 @@
-"""`squall prepare` and `squall verify`: Spark in, Spark check. PySpark is imported when one of them is called."""
+"""`squall prepare` and `squall verify`: Spark makes feeds and checks results. PySpark is imported on first use."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ EXIT_FAILURE = 1
 
 
 class Stages:
-    """One line on stderr per stage, with the seconds since the start: stdout is for the outcome."""
+    """Prints one line on stderr per stage, with the seconds since the start: stdout is for the outcome."""
 
     def __init__(self) -> None:
         self._started = time.monotonic()
@@ -144,7 +144,7 @@ def print_verdict(verdict: Verdict, elapsed_secs: float) -> None:
         table.add_column(column, justify="right" if column else "left")
     for name, check in (("lines", verdict.lines), ("words", verdict.words)):
         numbers = (check.checked, check.ok, check.missing, check.invented, check.different)
-        # Totals are told again and again by design: only the ledger's repetitions say something, namely replays.
+        # Totals are repeated by design: only repetitions in the ledger mean something, namely replays.
         repeated = f"{check.repeated:,}" if check is verdict.lines else "-"
         table.add_row(name, *(f"{number:,}" for number in numbers), repeated)
     console.print(table)

@@ -1,4 +1,4 @@
-"""What the commands for a standing cluster have in common: its directory, its Nimbus, JSON, times."""
+"""The common parts of the commands for a standing cluster: its directory, its Nimbus, JSON, times."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ DIRECTORY_VARIABLE = "SQUALL_DIR"
 
 
 def directory_option(command: C) -> C:
-    """The cluster's directory. An error of the system that names no file names this directory."""
+    """Add an option for the cluster's directory. An OS error that names no file then names this directory."""
 
     @functools.wraps(command)
     def naming_directory(*arguments: Any, directory: str | None, **options: Any) -> Any:
@@ -62,12 +62,12 @@ def wait_option(command: C) -> C:
 
 
 def cluster_path(directory: str | None) -> Path:
-    """Where the cluster lives that the user means."""
+    """The directory of the cluster that the user chose."""
     return standing_directory() if directory is None else Path(directory)
 
 
 def open_cluster(directory: str | None) -> RunDir:
-    """The run directory of a cluster that is or was there."""
+    """Open the run directory of a cluster that is or was there."""
     path = cluster_path(directory)
     if not path.exists():
         raise UsageError(f"there is no cluster at {path}: {_start_hint(directory)}")
@@ -81,7 +81,7 @@ def _start_hint(directory: str | None) -> str:
 
 @contextlib.contextmanager
 def nimbus_of(directory: str | None) -> Iterator[tuple[RunDir, NimbusClient]]:
-    """The running cluster that the user means."""
+    """Connect to the running cluster that the user chose."""
     run_dir = open_cluster(directory)
     try:
         client = patient_client(run_dir)
@@ -92,14 +92,14 @@ def nimbus_of(directory: str | None) -> Iterator[tuple[RunDir, NimbusClient]]:
 
 
 def patient_client(run_dir: RunDir) -> NimbusClient:
-    """Nimbus, waited for a moment where it is away; the user hears of it."""
+    """Connect to Nimbus; if it is away, tell the user and wait a moment."""
     text = f"Nimbus is away, waiting for it for up to {AWAY_PATIENCE_SECS:g} s"
     return NimbusClient(run_dir, patience_secs=AWAY_PATIENCE_SECS, on_away=lambda: note(text))
 
 
 @contextlib.contextmanager
 def job_of(directory: str | None, name: str) -> Iterator[Job]:
-    """A topology of the running cluster that the user means."""
+    """Connect to a topology of the running cluster that the user chose."""
     with nimbus_of(directory) as (run_dir, client):
         record = client.get_topology(name).topology
         job = Job(client, record, run_dir, time.monotonic() - uptime_secs(record))
@@ -110,17 +110,17 @@ def job_of(directory: str | None, name: str) -> Iterator[Job]:
 
 
 def uptime_secs(record: TopologyRecord) -> float:
-    """How long ago a topology was submitted; never negative, whatever the clock was set to since."""
+    """Seconds since a topology was submitted; never negative, even if the clock was set back."""
     return max(0.0, time.time() - record.created_unix_secs)
 
 
 def limit_secs(wait_secs: float | None, record: TopologyRecord) -> float:
-    """How long to wait for pending messages: Storm's default is the message timeout."""
+    """Longest wait for pending messages: by default, as in Storm, the message timeout."""
     return float(record.conf["message_timeout_secs"]) if wait_secs is None else wait_secs
 
 
 def left_pending(left: Unfinished, limit: float, waited_secs: float) -> str:
-    """What a drain left, for people. Who waited less than the limit was interrupted, or another command ended it."""
+    """The messages left by a drain, for people. A wait shorter than the limit was interrupted or ended by a command."""
     parts = []
     if left:
         short = waited_secs < limit
@@ -137,29 +137,29 @@ def left_pending(left: Unfinished, limit: float, waited_secs: float) -> str:
 
 
 def emitted_again(count: int) -> str:
-    """Who emits so many messages again that were not done."""
+    """Says which spouts emit that many unfinished messages again."""
     return f"a source that can be read again emits {'it' if count == 1 else 'them'} again, any other does not"
 
 
 def left_document(left: Unfinished) -> dict[str, int]:
-    """What a drain left, for programs."""
+    """The messages left by a drain, for programs."""
     return {"pending": left, "waiting": left.waiting, "untracked_unexecuted": left.untracked}
 
 
 def show(as_json: bool, document: Any, text: str) -> None:
-    """The outcome, on stdout. A reader that has gone (`| head`) is no error."""
+    """Print the outcome on stdout. A closed pipe (`| head`) is no error."""
     try:
         if as_json:
             say_json(document)
         else:
             say(text)
     except BrokenPipeError:
-        # The interpreter would complain once more when it flushes at its end.
+        # Otherwise the interpreter's flush at exit would fail again.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def tell_unknown(ids: list[str]) -> None:
-    """Name on stderr what Nimbus has found and does not know."""
+    """Name on stderr the topologies that Nimbus found and does not know."""
     for topology_id in ids:
         note(
             f"unknown: {plain(topology_id)} is not in the store; its workers and files are left alone, "
@@ -168,7 +168,7 @@ def tell_unknown(ids: list[str]) -> None:
 
 
 def tell_refused(run_dir: RunDir, cluster: ClusterState) -> bool:
-    """Whether no supervisor reaches Nimbus, because what it says is refused; then says so on stderr."""
+    """Whether no supervisor reaches Nimbus because its messages are refused; if so, tell it on stderr."""
     if cluster.supervisors or not cluster.refused_frames:
         return False
     refused = plural(cluster.refused_frames, "frame or connection", "frames or connections")

@@ -65,7 +65,7 @@ def _cluster(cluster: ClusterState) -> dict[str, Any]:
 
 
 def describe(job: Job, over_secs: float) -> dict[str, Any]:
-    """Everything about a topology; takes `over_secs`, between two looks at the counts."""
+    """Describe a topology completely. Takes `over_secs`, the time between two readings of the counts."""
     before, began = job.readings(), time.monotonic()
     time.sleep(over_secs)
     after, took_secs = job.readings(), time.monotonic() - began
@@ -101,7 +101,7 @@ def _rates(before: list[TaskReading], after: list[TaskReading], secs: float) -> 
     def total(readings: list[TaskReading], kind: str, counter: str) -> int:
         return sum(reading.counters[counter] for reading in readings if reading.kind == kind)
 
-    # A move in between may have put other boards in place; totals never fall.
+    # A move in between may have replaced the boards; totals never fall.
     pairs = {"emitted_per_sec": ("spout", "emitted"), "acked_per_sec": ("spout", "acked"),
              "executed_per_sec": ("bolt", "executed")}
     return {name: round(max(0, total(after, *pair) - total(before, *pair)) / secs, 1) for name, pair in pairs.items()}
@@ -136,19 +136,19 @@ def _workers(job: Job, state: TopologyState) -> list[dict[str, Any]]:
 
 
 def _state(said: str, seen: str) -> str:
-    """What the board shows; but only the supervisor knows that a slot was given up."""
+    """A slot's state: the board's, unless the supervisor has given the slot up."""
     return FAILED if said == "failed" else seen
 
 
 def _age_secs(cell: SlotCell) -> float | None:
-    """How long a worker has lived; None if it does not any more."""
+    """Age of a living worker in seconds; None if it is dead."""
     if not process.lives(cell.pid, cell.started_ticks):
         return None
     return round(process.secs_since(cell.started_ticks), 1)
 
 
 def _death(restart: RestartRecord) -> dict[str, Any]:
-    """How a worker ended, and the first line of what it said or of where it was."""
+    """Describe a worker's end, with the first line of its last words or of its stack."""
     return {
         "worker": restart.slot, "incarnation": restart.incarnation, "reason": restart.reason,
         "rss_bytes": restart.rss_bytes, "error": restart.error.partition("\n")[0],

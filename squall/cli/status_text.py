@@ -1,4 +1,4 @@
-"""What `squall status` found, for people."""
+"""Shows the result of `squall status` to people."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def cluster_text(document: dict[str, Any]) -> str:
 
 
 def topology_text(document: dict[str, Any]) -> str:
-    """A topology of `describe`."""
+    """Show a topology as described by `describe`."""
     document = plain_values(document)
     broken = fault_lines(document["faults"])
     if not document["workers"]:

@@ -46,7 +46,7 @@ def submit_command(
         given["workers"] = workers
     config = Config(**given)
     with nimbus_of(directory) as (run_dir, client):
-        # Before the import, which may take long. Nimbus has the last word.
+        # Check before the import, which may take long; Nimbus checks again.
         if any(record.name == name for record in client.get_cluster().topologies):
             raise UsageError(f"a topology named {name!r} is there already: choose another name, or kill it first")
         code = load_apart(target, list(arguments), config, load_secs)
@@ -67,7 +67,7 @@ def submit_command(
 
 
 def _words(client: NimbusClient, state: TopologyState) -> str:
-    """What happens now, and when."""
+    """Say what happens next, and when."""
     name, wanted = state.topology.name, state.topology.conf["workers"]
     if state.assignment is None:
         slots = sum(len(ports) for ports in client.get_cluster().supervisors.values())

@@ -1,4 +1,4 @@
-"""The report of a run, for people."""
+"""Prints the report of a run for people."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from squall.cli.plain_console import PlainConsole
 from squall.engine.report.run_report import RunReport
 
 _PLAIN_WIDTH = 120
-"""Columns where nobody knows how wide the reader's window is: enough for every figure in full."""
+"""Columns if the window's width is unknown: enough for every figure in full."""
 
 
 def print_summary(report: RunReport) -> None:
-    """On stdout."""
+    """Print the report on stdout."""
     console = PlainConsole(width=_PLAIN_WIDTH)
     document = report.to_dict()
     rate = report.acked / report.duration_secs if report.duration_secs else 0.0

@@ -1,6 +1,6 @@
-"""A systemd user unit that keeps a standing cluster, and what `squall up` tells systemd when it runs in one.
+"""Writes a systemd user unit for a standing cluster, and tells systemd when `squall up` is ready in one.
 
-Guarantees: what is printed is read by systemd as it is meant, whatever the names of directories hold.
+Guarantees: systemd reads the unit as meant, whatever characters directories have in their names.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from squall.engine.errors import UsageError
 from squall.scheduler.forking.interpreter import interpreter
 
 _END_MARGIN_SECS = 30
-"""On top of the drain: what workers, supervisors and Nimbus get to end, and then some."""
+"""Time beside the drain: more than workers, supervisors and Nimbus need to end."""
 _PLAIN = re.compile(r"[A-Za-z0-9_./:=,+-]+")
 _UNIT = """\
 # squall up --systemd > ~/.config/systemd/user/squall.service
@@ -44,7 +44,7 @@ WantedBy=default.target
 
 
 def unit(nodes: int, slots: int, directory: Path | None, drain_secs: float, *, faults: bool = True) -> str:
-    """The text of the unit; `directory`: None for the one of the user. UsageError for a directory that no unit can
+    """The text of the unit; `directory` None means the user's default. UsageError for a directory that a unit cannot
     name."""
     if not math.isfinite(drain_secs):
         raise UsageError(f"the wait is {drain_secs}, allowed is a number of seconds from 0 up")
@@ -60,19 +60,19 @@ def unit(nodes: int, slots: int, directory: Path | None, drain_secs: float, *, f
 
 
 def tell_ready() -> None:
-    """In a unit of Type=notify: the cluster answers. Elsewhere nobody listens."""
+    """Tell systemd, in a unit of Type=notify, that the cluster is ready. Does nothing elsewhere."""
     address = os.environ.pop("NOTIFY_SOCKET", "")
     if not address:
         return
-    # An abstract address begins with @ in the environment, and with NUL for the kernel.
+    # An abstract address begins with @ in the environment, but with NUL in the kernel.
     name = "\0" + address[1:] if address.startswith("@") else address
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as notify, contextlib.suppress(OSError):
-        # Whoever set the variable and does not listen waits for nothing.
+        # If the setter of the variable does not listen, it waits for nothing.
         notify.sendto(b"READY=1", name)
 
 
 def _quoted(word: str, index: int) -> str:
-    """A word of ExecStart, which knows C's escapes, specifiers (%) and, but in the first word, variables ($)."""
+    """Quote a word of ExecStart, which reads C's escapes, specifiers (%) and, after the first word, variables ($)."""
     if _PLAIN.fullmatch(word):
         return word
     if not word.isprintable():

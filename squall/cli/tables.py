@@ -1,4 +1,4 @@
-"""Tables for people: columns of text, numbers to the right."""
+"""Formats tables for people: columns of text, numbers to the right."""
 
 from __future__ import annotations
 
@@ -8,8 +8,7 @@ from squall.engine.foreign.plain_text import plain
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
-    """Lines of aligned columns; a column whose every cell is a number is aligned to the right. Each row
-    stays one line."""
+    """Format lines of aligned columns, columns of numbers to the right. Each row is one line."""
     heads = [plain(cell) for cell in head]
     texts = [[_text(cell) for cell in row] for row in rows]
     widths = [max(len(line[column]) for line in [heads, *texts]) for column in range(len(head))]

@@ -24,7 +24,7 @@ def list_command(directory: str | None, as_json: bool) -> None:
             try:
                 assignment = client.get_topology(record.name).assignment
             except UsageError:
-                # It has gone between the two questions.
+                # It was removed between the two requests.
                 continue
             rows.append({
                 "name": record.name, "id": record.id, "status": record.status,
@@ -43,5 +43,5 @@ def list_command(directory: str | None, as_json: bool) -> None:
     show(as_json, rows, table(head, shown) if rows else "no topologies")
     refused = tell_refused(run_dir, cluster)
     if refused or (cluster.unknown and not rows):
-        # A store that was lost: who asks whether anything runs must not read that nothing does.
+        # The store was lost: a script that asks whether anything runs must not read that nothing does.
         raise click.exceptions.Exit(1)

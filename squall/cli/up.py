@@ -28,7 +28,7 @@ from squall.scheduler.cluster.size import SMALLEST_SLOTS, check_cluster, this_ma
 from squall.scheduler.cluster.standing import Stopped, stop_cluster
 
 DEFAULT_SLOTS = SMALLEST_SLOTS
-"""As Storm's supervisor.slots.ports."""
+"""Slots per node: as many as in Storm's supervisor.slots.ports."""
 DRAIN_SECS = 30.0
 _POLL_SECS = 0.05
 
@@ -91,7 +91,7 @@ def _print_unit(
 
 
 def _follow(keeper: BoundKeeper, drain_secs: float, interrupts: Interrupts) -> None:
-    """Until interrupted, or until somebody else has stopped the cluster."""
+    """Wait until interrupted, or until another command has stopped the cluster."""
     code = None
     while not interrupts.count and code is None:
         code = keeper.await_end(_POLL_SECS)
@@ -109,7 +109,7 @@ def _follow(keeper: BoundKeeper, drain_secs: float, interrupts: Interrupts) -> N
 
 
 def tell(stopped: Stopped, drain_secs: float, waited_secs: float) -> None:
-    """What was not done, on stderr."""
+    """Print the unfinished work on stderr."""
     for name, left in stopped.pending.items():
         if left or left.waiting or left.untracked:
             note(f"{plain(name)}: {left_pending(left, drain_secs, waited_secs)}")
