@@ -1,4 +1,4 @@
-"""What can be broken on purpose, how it is written down, and when it begins and ends.
+"""Faults that can be injected: their catalogue, their language, and their schedule.
 
 Pure: no process, socket or clock of its own.
 """

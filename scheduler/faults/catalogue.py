@@ -1,6 +1,6 @@
-"""Every kind of fault that there is, as a table.
+"""The table of all kinds of faults.
 
-Relies on: whoever carries a kind out (`Kind.carrier`) knowing its name and its parameters.
+Relies on: the carrier of a kind (`Kind.carrier`) knowing its name and its parameters.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from squall.scheduler.faults.kind import ActsOn, Carrier, Kind, Parameter
 
 STOP_SECS = PARTITION_SECS = 3.0
 LASTING_SECS = 10.0
-"""How long what lasts does so, unless it is said: long enough to be seen, short enough to wait for."""
+"""How long a lasting fault lasts by default: long enough to be seen, short enough to wait for."""
 
 ALL_FRAMES = "all"
 _FRAMES = Parameter(

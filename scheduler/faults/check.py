@@ -1,6 +1,6 @@
-"""Whether faults can be meant: each against the catalogue, and against who is there.
+"""Checks faults against the catalogue, and their targets against the cluster.
 
-Guarantees: every mistake is found at once, one line each. What passes begins, ends, and ends in the end: a plan leaves
+Guarantees: all mistakes are reported at once, one line each. Every fault that passes begins and ends: a plan leaves
 nothing broken.
 """
 
@@ -23,7 +23,7 @@ _KEPT = (Sort.NIMBUS, Sort.SUPERVISOR)
 
 
 def kind_of(fault: Fault) -> Kind:
-    """Its row of the catalogue; UsageError if there is none."""
+    """A fault's row of the catalogue; UsageError if there is none."""
     kind = CATALOGUE.get(fault.kind)
     if kind is None:
         near = difflib.get_close_matches(fault.kind, CATALOGUE, n=1)
@@ -33,7 +33,7 @@ def kind_of(fault: Fault) -> Kind:
 
 
 def mistakes_of(fault: Fault, view: View | None = None, *, has_end: bool = False) -> list[str]:
-    """What is wrong with a fault; with a view, also with its targets. `has_end`: the plan that it is in has one."""
+    """The mistakes in a fault; with a view, also in its targets. `has_end`: whether its plan has an end."""
     try:
         kind = kind_of(fault)
     except UsageError as error:

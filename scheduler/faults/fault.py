@@ -1,8 +1,8 @@
-"""One fault as it was asked for: what, whom, when, how often, how long.
+"""A fault as requested: its kind, targets, time, repetitions and duration.
 
 Guarantees: a Fault is plain data that never changes. `from_json(to_json(fault)) == fault`, and `from_json` takes
-nothing else: every mistake of a document is named in one UsageError. Whether there is such a fault, and whether it
-takes these targets and parameters, the catalogue knows.
+nothing else: one UsageError names every mistake of a document. Whether the kind exists and takes these targets and
+parameters is not checked here (see `scheduler.faults.check`).
 """
 
 from __future__ import annotations
@@ -18,26 +18,26 @@ from squall.scheduler.common.duration import MAX_SECS
 Value: TypeAlias = int | float | str | bool
 
 MAX_NUMBER = 10**15
-"""Of counts and parameters: as many as anybody can mean, and still exact as a float."""
+"""Largest count or parameter: more than anyone needs, and still exact as a float."""
 
 
 @dataclass(frozen=True, slots=True)
 class AfterSecs:
-    """So many seconds after the start of the plan."""
+    """`secs` seconds after the start of the plan."""
 
     secs: float
 
 
 @dataclass(frozen=True, slots=True)
 class AfterAcked:
-    """When so many messages have been acked since the start of the plan."""
+    """When `tuples` messages have been acked since the start of the plan."""
 
     tuples: int
 
 
 @dataclass(frozen=True, slots=True)
 class AtPoint:
-    """When the target comes by a named fault point (see `scheduler.common.fault_points`) for the n-th time."""
+    """When the target passes a named fault point (see `scheduler.common.fault_points`) for the n-th time."""
 
     name: str
     nth_pass: int = 1
@@ -58,19 +58,19 @@ class Fault:
     """As typed: "node-1:6700", "count", "count[0]", "node-1", "nimbus", "supervisor node-1", "random worker"."""
     when: When = AT_ONCE
     every_secs: float | None = None
-    """Again after each so many seconds; None: once."""
+    """Seconds between two occurrences; None: once."""
     times: int | None = None
-    """How often in all, with `every_secs`; None: until the plan is ended."""
+    """Occurrences in all, with `every_secs`; None: until the plan ends."""
     for_secs: float | None = None
-    """How long it lasts; None for a fault that is over at once, and for a lasting one that ends when it is healed."""
+    """Seconds that it lasts; None: the catalogue's time, or a fault that is over at once."""
     probability: float | None = None
-    """Of each single tuple, frame or pass; None where the fault is not drawn."""
+    """Of each single tuple, frame or pass; None if the fault is not drawn."""
     params: Mapping[str, Value] = field(default_factory=dict, hash=False)
     seed: int | None = None
-    """Of what this fault draws; None: from the plan's."""
+    """Seed of this fault's draws; None: derived from the plan's."""
 
     def to_json(self) -> dict[str, Any]:
-        """What `json.dumps` takes. What is as it is by default is left out."""
+        """The fault as JSON values for `json.dumps`, without defaults."""
         document: dict[str, Any] = {"kind": self.kind}
         if self.targets:
             document["targets"] = list(self.targets)
@@ -139,7 +139,7 @@ def _targets(value: object) -> tuple[str, ...]:
 
 
 def is_number(value: object) -> TypeGuard[float]:
-    """An int or a float that somebody can mean; True and NaN are no numbers."""
+    """Whether this is an int or a float of reasonable size; True and NaN are not."""
     return isinstance(value, int | float) and not isinstance(value, bool) and -MAX_NUMBER <= value <= MAX_NUMBER
 
 
@@ -196,7 +196,7 @@ _READERS: dict[str, Callable[[Any], Any]] = {
 
 
 def shown(value: object) -> str:
-    """Of a document that anybody may have written: short, and on one line."""
+    """The text of a value from an untrusted document: short, and on one line."""
     if isinstance(value, int) and abs(value) > MAX_NUMBER:
         return "a number beyond all measure" # Python writes no integer of more than 4,300 digits.
     text = plain(repr(value))

@@ -1,8 +1,8 @@
-"""A fault that was begun: whom it hits, who carries it out, and until when.
+"""A fault that was begun: its victims, its carrier, and its end.
 
-Guarantees: a fault ends by the clock in whoever carries it out; nobody has to be told, and no daemon has to live. To
-heal is to set an end that has come early. Times are of the monotonic clock, which all processes of a machine share;
-what an earlier start of the machine has left begins in the future, and is not in force.
+Guarantees: a fault ends by its carrier's clock; no process has to be told, and no daemon has to live. Healing sets an
+earlier end. Times are of the monotonic clock, which all processes of a machine share; a fault from before a reboot
+begins in the future, and is not in force.
 """
 
 from __future__ import annotations
@@ -14,23 +14,23 @@ import msgspec
 from squall.scheduler.faults.resolution import ANYBODY, LinkEnds
 
 WORKERS, NIMBUS = "", "nimbus"
-"""As `carrier`: the workers themselves, and Nimbus; every other carrier is the supervisor of the node of that name."""
+"""Values of `carrier`: the workers themselves, and Nimbus. Every other one names a node, whose supervisor carries."""
 PERIOD_SECS = 0.05
-"""A throttled process runs for a share of each period, and is stopped for the rest. Shorter than anybody waits for a
-sign of life, longer than ten turns of a worker."""
+"""Period of a throttled process, of which it runs for a share: shorter than any wait for a sign of life, longer than
+ten turns of a worker."""
 
 
 class Victim(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A process that a fault is carried out on, named for good by pid and start time."""
+    """A process that a fault hits, identified for good by pid and start time."""
 
     name: str
     """ "node-1:6700", "supervisor node-1", "nimbus"."""
     pid: int
     started_ticks: int
     incarnation: int = 0
-    """Of a worker."""
+    """Of a worker; 0 for a daemon."""
     limit_before: tuple[int, int] | None = None
-    """Soft and hard, of a fault that lowers a limit: what the process had before."""
+    """The process's soft and hard limit before a fault lowered it."""
 
 
 
@@ -38,13 +38,13 @@ class FaultInForce(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A fault that was begun."""
 
     id: int
-    """Its own in the run directory, for good."""
+    """Unique in the run directory, for good."""
     kind: str
     targets: list[str]
-    """As asked for."""
+    """As requested."""
     began_secs: float
     ends_secs: float
-    """Of one that is over at once, when it began."""
+    """For a fault that is over at once, the time at which it began."""
     carrier: str = WORKERS
     victims: list[Victim] = []
     topology_id: str = ""
@@ -56,7 +56,7 @@ class FaultInForce(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     seed: int = 0
 
     def breaks(self, sender: str, receiver: str) -> bool:
-        """Whether the way from this worker to that one is one of its links."""
+        """Whether the link from this worker to that one is among its links."""
         return any(_is_of(sender, link.sender) and _is_of(receiver, link.receiver) for link in self.links)
 
     def is_in_force(self, now: float) -> bool:
@@ -66,13 +66,13 @@ class FaultInForce(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return max(0.0, self.ends_secs - now)
 
     def stops(self, now: float) -> bool:
-        """Whether its victims are to be stopped now."""
+        """Whether its victims must be stopped now."""
         if not self.is_in_force(now):
             return False
         return self.kind == "stop" or (now - self.began_secs) % PERIOD_SECS >= self._runs_secs
 
     def changes_at(self, now: float) -> float | None:
-        """When `stops` may say something else; None: never again."""
+        """When `stops` may change next; None: never again."""
         if now < self.began_secs:
             return self.began_secs
         if not self.is_in_force(now):
@@ -85,7 +85,7 @@ class FaultInForce(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def _runs_secs(self) -> float:
-        """Of each period of a throttled process."""
+        """Seconds of each period in which a throttled process runs."""
         return PERIOD_SECS * float(self.params["share"])
 
 

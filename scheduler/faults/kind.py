@@ -1,4 +1,4 @@
-"""A kind of fault: what it does, whom it takes, what may be set, who carries it out, and how it is undone."""
+"""A kind of fault: its meaning, targets, parameters, carrier and undoing."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ from squall.scheduler.faults.fault import Fault, Value, is_number, shown
 
 
 class ActsOn(StrEnum):
-    """What a fault is carried out on. Each target is resolved to some of these."""
+    """The things that a fault acts on. Each target is resolved to some of these."""
 
     PROCESSES = "processes"
-    """Workers, and daemons: of a component or a node, the workers that run it or belong to it."""
+    """Workers and daemons: for a component, the workers that run it; for a node, its workers."""
     WORKERS = "workers"
     TASKS = "tasks"
-    """Of a worker or a node, all that run there."""
+    """For a worker or a node, all tasks that run there."""
     LINKS = "links"
     FORKING_PARENTS = "forking parents"
-    """Of a node, its own."""
+    """For a node, its forking parent."""
     CLUSTER = "the cluster"
     """Takes no target."""
 
 
 class Carrier(StrEnum):
-    """Who carries a fault out."""
+    """The process that carries a fault out."""
 
     SUPERVISOR = "the supervisor of its node"
     WORKER = "the worker, on itself"
@@ -37,21 +37,21 @@ class Carrier(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
-    """What may be set of a fault, as NAME=VALUE."""
+    """A parameter of a fault, set as NAME=VALUE."""
 
     name: str
     type: str
     """One of TYPES."""
     meaning: str
     default: Value | None = None
-    """None: there is none."""
+    """None: it has no default."""
     least: float | None = None
     most: float | None = None
     choices: tuple[str, ...] = ()
 
     @property
     def allowed(self) -> str:
-        """For people."""
+        """The allowed values, for messages."""
         if self.choices:
             return ", ".join(self.choices)
         what = TYPES[self.type]
@@ -60,7 +60,7 @@ class Parameter:
         return what
 
     def mistake(self, value: Value) -> str | None:
-        """Why this is no value for it; None if it is one."""
+        """The reason why this is not an allowed value; None if it is."""
         if not self._takes(value):
             return f"{self.name} is {shown(value)}; allowed: {self.allowed}"
         if self.type == "pattern":
@@ -107,17 +107,17 @@ class Kind:
     """A line of the plan language."""
     parameters: tuple[Parameter, ...] = ()
     one_of: tuple[str, ...] = ()
-    """Parameters of which exactly one has to be given."""
+    """Parameters of which exactly one must be given."""
     lasts_secs: float | None = None
-    """How long it lasts unless the fault says; None: it is over at once."""
+    """Seconds that it lasts by default; None: it is over at once."""
     is_drawn: bool = False
-    """It may be given a probability: of each tuple or frame."""
+    """Whether it takes a probability, of each tuple or frame."""
     takes_points: bool = False
-    """It may begin when the worker comes by a named fault point."""
+    """Whether it may begin when the worker passes a named fault point."""
 
     @property
     def targets(self) -> str:
-        """Whom it takes, for people."""
+        """The targets that it takes, for messages."""
         return TARGETS[self.acts_on]
 
     def params_of(self, fault: Fault) -> dict[str, Value]:
@@ -126,11 +126,11 @@ class Kind:
         return {**defaults, **fault.params}
 
     def ends_after_secs(self, fault: Fault) -> float | None:
-        """How long a fault of this kind lasts; None: it is over at once."""
+        """Seconds that a fault of this kind lasts; None: it is over at once."""
         return fault.for_secs if fault.for_secs is not None else self.lasts_secs
 
     def params_mistakes(self, params: Mapping[str, Value]) -> list[str]:
-        """What is wrong with parameters that were given."""
+        """The mistakes in given parameters."""
         known = {parameter.name: parameter for parameter in self.parameters}
         found = []
         for name, value in params.items():

@@ -1,4 +1,4 @@
-"""A fault plan: faults from a file and from the command line, with where each was written.
+"""A fault plan: faults from a file and from the command line, each with its source.
 
 ::
 
@@ -15,8 +15,7 @@
 A fault is a line (see `scheduler.faults.sentence`), or keys: fault, target or targets, the clauses of a line (at,
 after, every, times, for, probability, seed), and its parameters by their names.
 
-Guarantees: a plan that was made is one that can be carried out; else PlanMistakes names every mistake, each with where
-it is.
+Guarantees: every Plan can be carried out; otherwise PlanMistakes names every mistake with its place.
 """
 
 from __future__ import annotations
@@ -42,7 +41,7 @@ _PLAN_KEYS = ("faults", "seed", "for")
 
 
 class PlanMistakes(UsageError):
-    """What is wrong with a plan, one line each."""
+    """The mistakes in a plan, one line each."""
 
     def __init__(self, mistakes: Iterable[str]) -> None:
         self.mistakes = tuple(mistakes)
@@ -59,11 +58,11 @@ class Plan:
     faults: tuple[Fault, ...]
     seed: int = DEFAULT_SEED
     for_secs: float | None = None
-    """When it ends, whatever is still to come; None: with its last fault."""
+    """Seconds after which it ends, even if faults are still to come; None: it ends with its last fault."""
 
 
 class Where(NamedTuple):
-    """Where something was written."""
+    """The place where a fault was written."""
 
     source: str
     line: int = 0
@@ -75,7 +74,7 @@ class Where(NamedTuple):
 
 @dataclass(slots=True)
 class Draft:
-    """What was read, with its mistakes."""
+    """The faults read so far, with their mistakes."""
 
     found: list[tuple[Where, Fault | str]] = field(default_factory=list)
     """Faults and mistakes, as they stand there."""
@@ -83,14 +82,14 @@ class Draft:
     for_secs: float | None = None
 
     def add_line(self, line: str, source: str) -> None:
-        """A fault of the command line."""
+        """Add a fault of the command line."""
         try:
             self.found.append((Where(source), parse(line)))
         except UsageError as error:
             self.found.append((Where(source), str(error)))
 
     def add_file(self, path: Path) -> None:
-        """All faults of a file."""
+        """Add all faults of a file."""
         try:
             self._add_nodes(read_nodes(read_bytes(path)), str(path))
         except UsageError as error:
@@ -98,7 +97,7 @@ class Draft:
             self.found.append((Where(str(path), line), str(error)))
 
     def checked(self, view: View | None = None, for_secs: float | None = None) -> Plan:
-        """The plan. `for_secs`: when what it is for ends. PlanMistakes names all that is wrong."""
+        """The plan; PlanMistakes names all mistakes. `for_secs`: the length of the run that it is for."""
         ends_secs = self.for_secs if for_secs is None else min(for_secs, self.for_secs or for_secs)
         mistakes: list[tuple[Where, str]] = []
         for where, found in self.found:
@@ -163,8 +162,8 @@ def _text(node: Node, key: str) -> str:
 
 
 def _fault_of(node: Mapping) -> tuple[Fault, list[tuple[int, str]]]:
-    """The fault that is written as keys, and the mistakes in it. With mistakes, it is as much as could be read: without
-    its clauses, which may belong together."""
+    """A fault written as keys, and its mistakes. If there are any, the fault lacks its clauses, which may belong
+    together."""
     mistakes: list[tuple[int, str]] = []
     given: dict[str, Any] = {}
     params: dict[str, Value] = {}

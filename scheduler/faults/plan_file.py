@@ -1,8 +1,8 @@
-"""A fault plan as YAML, read strictly: text with lines, and nothing of YAML that does not belong in a plan.
+"""Reads a fault plan as YAML, strictly: only the parts of YAML that belong in a plan, with line numbers.
 
-Guarantees: bounded in size, depth and time whatever the file holds. Aliases, tags, a key twice, several documents,
-control characters and text that is not UTF-8 are mistakes with a line. Values stay text: what a number or a time is,
-the plan language says, not YAML.
+Guarantees: bounded in size, depth and time for any file. Aliases, tags, duplicate keys, several documents, control
+characters and text that is not UTF-8 are mistakes with a line. Values stay text: the plan language defines numbers and
+times, not YAML.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ if TYPE_CHECKING:
     import yaml
 
 MAX_BYTES = 256 * 1024
-"""Of a plan: some thousand faults. The reader takes about a second for as much."""
+"""Size of a plan: some thousand faults, which take about a second to read."""
 MAX_DEPTH = 5
-"""Plan, list of faults, fault, list of targets, target."""
+"""Levels of nesting: plan, list of faults, fault, list of targets, target."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +55,7 @@ class PlanError(UsageError):
 
 
 def read_bytes(path: Path) -> bytes:
-    """What is in the file. UsageError if it cannot be read or is too big to be a plan."""
+    """The content of a file. UsageError if it cannot be read or is too big for a plan."""
     try:
         with path.open("rb") as file:
             data = file.read(MAX_BYTES + 1)
@@ -67,7 +67,7 @@ def read_bytes(path: Path) -> bytes:
 
 
 def read_nodes(data: bytes) -> Node | None:
-    """The one document; None for an empty one. PlanError for the first mistake."""
+    """The file's one document; None for an empty one. PlanError for the first mistake."""
     import yaml
 
     try:

@@ -1,7 +1,7 @@
-"""From what people wrote to what is there: targets resolved against a view of the cluster.
+"""Resolves targets, as users write them, against a view of the cluster.
 
-Guarantees: the same targets, view and generator give the same result. Who is not there is a UsageError that says who
-is; who is known but not there now (a topology without workers) a ClusterError.
+Guarantees: the same targets, view and generator give the same result. An unknown target is a UsageError that lists the
+known ones; a known target that is not there now (a topology without workers) is a ClusterError.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from squall.scheduler.faults.view import Place, View, listed
 _T = TypeVar("_T")
 
 ANYBODY = "*"
-"""As an end of a link."""
+"""As an end of a link: every worker."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +30,7 @@ class Process:
 
     sort: Sort
     name: str = ""
-    """Of a worker its slot, of a supervisor or forking parent its node; empty for what there is one of."""
+    """For a worker its slot, for a supervisor or forking parent its node; empty for Nimbus and the keeper."""
 
     def __str__(self) -> str:
         return self.name if self.sort is Sort.WORKER else f"{self.sort} {self.name}".rstrip()
@@ -38,7 +38,7 @@ class Process:
 
 @dataclass(frozen=True, slots=True)
 class LinkEnds:
-    """The links from one worker, node (all its workers, also those to come) or ANYBODY to another."""
+    """The links from one worker, node (all its workers, also later ones) or ANYBODY to another."""
 
     sender: str
     receiver: str
@@ -46,7 +46,7 @@ class LinkEnds:
 
 @dataclass(frozen=True, slots=True)
 class Resolved:
-    """What a fault is carried out on; which of them it is says `Kind.acts_on`."""
+    """The things that a fault acts on, of the sort that `Kind.acts_on` names."""
 
     processes: tuple[Process, ...] = ()
     tasks: tuple[Place, ...] = ()
@@ -54,7 +54,7 @@ class Resolved:
 
 
 def resolve(kind: Kind, targets: Sequence[AnyTarget], view: View, rng: random.Random) -> Resolved:
-    """Who is meant. UsageError names everyone who is not there; ClusterError if nobody is there at the moment."""
+    """Resolve targets. UsageError names all unknown ones; ClusterError if none is there at the moment."""
     found = locate(kind, draw_all(targets, view, rng), view)
     if kind.acts_on is not ActsOn.CLUSTER and not (found.processes or found.tasks or found.links):
         raise ClusterError(f"{kind.name}: nobody is there for {', '.join(map(str, targets))} now (not placed yet?)")
@@ -62,9 +62,9 @@ def resolve(kind: Kind, targets: Sequence[AnyTarget], view: View, rng: random.Ra
 
 
 def locate(kind: Kind, targets: Sequence[AnyTarget], view: View) -> Resolved:
-    """As `resolve`, of targets that need not be drawn, and with nothing found where nothing has been placed yet.
+    """Like `resolve`, but without drawing, and with an empty result if nothing has been placed yet.
 
-    Of those that are drawn: all of whom it may be one.
+    A target that is drawn gives all its candidates.
     """
     if bool(targets) == (kind.acts_on is ActsOn.CLUSTER) and kind.acts_on is not ActsOn.LINKS:
         raise UsageError(f"{kind.name} {'takes no target' if targets else f'needs a target: {kind.targets}'}")
@@ -82,7 +82,7 @@ def locate(kind: Kind, targets: Sequence[AnyTarget], view: View) -> Resolved:
 
 
 def draw_all(targets: Iterable[AnyTarget], view: View, rng: random.Random) -> list[AnyTarget]:
-    """The targets with those drawn that are random."""
+    """Draw the random targets."""
     return [
         replace(target, sender=_draw(target.sender, view, rng), receiver=_draw(target.receiver, view, rng))
         if isinstance(target, LinkTarget)
@@ -101,7 +101,7 @@ def _draw(target: Target, view: View, rng: random.Random) -> Target:
 
 
 def _candidates(target: Target, view: View) -> list[Target]:
-    """Whom "random X" or "all Xs" may mean."""
+    """The targets that "random X" or "all Xs" may mean."""
     if target.sort in OF_NODES:
         if not target.name:
             return [Target(target.sort, node) for node in view.nodes]
@@ -129,7 +129,7 @@ def _index(place: Place, view: View) -> int:
 
 
 def _each(kind: Kind, targets: Iterable[AnyTarget], find: Callable[[Target], Iterable[_T]]) -> tuple[_T, ...]:
-    """Of all targets, each thing once; every mistake in one error."""
+    """The things that all targets name, each once; one error for all mistakes."""
     found: dict[_T, None] = {}
     mistakes: list[str] = []
     for target in targets:
@@ -145,7 +145,7 @@ def _each(kind: Kind, targets: Iterable[AnyTarget], find: Callable[[Target], Ite
 
 
 def _meant(target: Target, view: View) -> Target:
-    """What a bare name is the name of."""
+    """The worker, node or component that a bare name means."""
     if target.sort is not Sort.NAME:
         return target
     name = target.name
@@ -166,7 +166,7 @@ def _all_of(target: Target, view: View, find: Callable[[Target, View], list[_T]]
 
 
 def _places(target: Target, view: View) -> list[Place]:
-    """The tasks that are meant."""
+    """The tasks that a target means."""
     if target.which in (ALL, RANDOM):
         return _all_of(target, view, _places)
     target = _meant(target, view)
@@ -183,7 +183,7 @@ def _places(target: Target, view: View) -> list[Place]:
 
 
 def _workers(target: Target, view: View) -> list[str]:
-    """The names of the workers that are meant."""
+    """The names of the workers that a target means."""
     if target.which in (ALL, RANDOM):
         return _all_of(target, view, _workers)
     target = _meant(target, view)
@@ -201,7 +201,7 @@ def _workers(target: Target, view: View) -> list[str]:
 
 
 def _tasks_of_worker(target: Target, view: View) -> tuple[Place, ...]:
-    """The tasks by which a worker is named."""
+    """The tasks by which a target names workers."""
     if target.index is not None:
         return (view.task(target.name, target.index),)
     if target.sort is Sort.COMPONENT:
@@ -274,7 +274,7 @@ def _is_to_itself(link: LinkEnds) -> bool:
 
 
 def _ends(target: Target, view: View) -> list[str]:
-    """A node stays a node: the worker that it gets tomorrow belongs to it too."""
+    """The ends of links that a target means. A node stays a node, so that later workers belong to it too."""
     target = _meant(target, view)
     if target.sort in (Sort.NIMBUS, Sort.KEEPER, Sort.SUPERVISOR, Sort.FORKING_PARENT):
         raise UsageError(f"{target} has no links; links are between workers")

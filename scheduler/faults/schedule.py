@@ -1,12 +1,12 @@
-"""When faults begin and end: a plan as a machine that is told what happened and says what to do.
+"""Schedules the faults of a plan: a state machine that takes events and returns instructions.
 
 Guarantees
     * The same faults, seed and events give the same instructions.
-    * Every Begin of a fault that lasts is followed by exactly one End of its id, at the latest by `heal`; after `heal`
-      nothing begins any more.
-    * Between two occurrences of one fault lie `every_secs` or more, however late the first was.
+    * Every Begin of a lasting fault is followed by exactly one End of its id, at the latest by `heal`; after `heal`
+      nothing begins.
+    * At least `every_secs` lie between two occurrences of one fault, even if the first was late.
 
-Seconds count from the start of the plan, on whatever clock the caller has. One thread.
+Seconds count from the start of the plan, on the caller's clock. Thread: the caller's.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from squall.scheduler.faults.target import AnyTarget, parse_target
 from squall.scheduler.faults.view import View
 
 AGAIN_SECS = 0.1
-"""After which an occurrence is tried again whose targets are not there."""
+"""Pause before an occurrence is tried again whose targets are away: replacements take a fraction of a second."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,16 +34,16 @@ class Begin:
 
     id: int
     number: int
-    """Of the fault in the plan, from 0."""
+    """Position of the fault in the plan, from 0."""
     fault: Fault
-    """As it was asked for."""
+    """As requested."""
     targets: tuple[str, ...]
-    """With those drawn that are random."""
+    """With random ones drawn."""
     at_secs: float
     ends_secs: float | None
     """None: it is over at once."""
     seed: int
-    """Of what it draws itself: which tuples, which frames."""
+    """Seed of the fault's own draws, of tuples or frames."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +59,7 @@ Instruction: TypeAlias = Begin | End
 
 @dataclass(slots=True)
 class _Course:
-    """One fault of the plan, and how far it is."""
+    """One fault of the plan and its progress."""
 
     fault: Fault
     lasts_secs: float | None
@@ -77,17 +77,17 @@ class _Course:
 
 @dataclass(slots=True)
 class Schedule:
-    """The faults of one plan. `turn` whenever time has passed or messages were acked."""
+    """The faults of one plan. Call `turn` whenever time has passed or messages were acked."""
 
     faults: Sequence[Fault]
     seed: int
     _courses: list[_Course] = field(default_factory=list)
     _due: list[tuple[float, int]] = field(default_factory=list)
-    """When, and which course: what begins by the clock."""
+    """Heap of (time, number of the course) for beginnings by the clock."""
     _waiting: list[int] = field(default_factory=list)
-    """Courses that begin by a number of acked messages."""
+    """Numbers of the courses that begin after a number of acked messages."""
     _in_force: list[tuple[float, int]] = field(default_factory=list)
-    """Until when, and which id."""
+    """Heap of (end, id)."""
     _last_id: int = 0
     _healed: bool = False
 
@@ -104,13 +104,13 @@ class Schedule:
 
     @property
     def next_secs(self) -> float | None:
-        """When the clock has something to do next; None: only events do."""
+        """The next time at which `turn` is due; None: only events count."""
         times = [entry[0][0] for entry in (self._due, self._in_force) if entry]
         return min(times, default=None)
 
     @property
     def is_over(self) -> bool:
-        """Nothing begins any more, and nothing is in force."""
+        """Whether nothing will begin any more, and nothing is in force."""
         return self._healed or (not self._in_force and all(course.is_over for course in self._courses))
 
     def not_begun(self) -> list[tuple[int, Fault]]:
@@ -118,7 +118,7 @@ class Schedule:
         return [(number, course.fault) for number, course in enumerate(self._courses) if not course.begun]
 
     def turn(self, now_secs: float, acked: int, view: View) -> list[Instruction]:
-        """What is to be done, in this order."""
+        """The instructions that are due, in order."""
         found: list[Instruction] = list(self._ends(now_secs))
         if self._healed:
             return found
@@ -133,7 +133,7 @@ class Schedule:
         return found
 
     def passed(self, point: str, now_secs: float, view: View) -> list[Instruction]:
-        """What is to be done because a fault point was passed."""
+        """The instructions after a pass of a fault point."""
         found: list[Instruction] = []
         for number, course in enumerate(self._courses):
             when = course.fault.when
@@ -154,7 +154,7 @@ class Schedule:
         return ends
 
     def postpone(self, begin: Begin) -> None:
-        """A fault could not be carried out, because its targets are away: try again soon."""
+        """Try a fault again soon that could not be carried out because its targets are away."""
         self._in_force = [entry for entry in self._in_force if entry[1] != begin.id]
         heapq.heapify(self._in_force)
         self._courses[begin.number].begun -= 1

@@ -9,12 +9,12 @@
     drop 5% of data on node-1 -> node-2 for 10s
     exception in count with probability 0.001 after 10000 acked
 
-Clauses, in any order: `at 3s`, `after 10000 acked`, `at point worker.send` (or `at point worker.send 3`: when it comes
-by for the third time), `every 10s`, `10 times`, `for 3s`, `with probability 0.01` or `1%`, `seed 7`, NAME=VALUE. Units
-of time are ms, s, m and h.
+Clauses, in any order: `at 3s`, `after 10000 acked`, `at point worker.send` (or `at point worker.send 3`: at its third
+pass), `every 10s`, `10 times`, `for 3s`, `with probability 0.01` or `1%`, `seed 7`, NAME=VALUE. Units of time are ms,
+s, m and h.
 
-Guarantees: `parse(text_of(fault)) == fault` for every fault whose targets and parameters can be written. A line that is
-not understood is refused with the word that is wrong.
+Guarantees: `parse(text_of(fault)) == fault` for every fault whose targets and parameters can be written. The error for
+a line that is not understood names the wrong word.
 """
 
 from __future__ import annotations
@@ -45,12 +45,12 @@ _WORDS: dict[str, Value] = {"true": True, "false": False}
 
 
 def parse(line: str) -> Fault:
-    """The fault that a line says. UsageError names what is wrong with it."""
+    """Read a fault from a line. UsageError names the mistake."""
     return _Parser(line).fault()
 
 
 def clause_of(name: str, text: str) -> dict[str, Any]:
-    """What one clause sets of a Fault, written as its first word (or "times") and the rest. UsageError if nothing."""
+    """The fields of a Fault that a clause sets, given as first word (or "times") and rest. UsageError if none."""
     parser = _Parser(text)
     parser.left = words_of(text)
     if name == "times":
@@ -89,7 +89,7 @@ class _Parser:
         return Fault(kind=kind, targets=targets, params=self.params, **self.given)
 
     def _clause(self) -> bool:
-        """Take a clause; False if none begins here."""
+        """Take a clause; False if none begins at this word."""
         word, second = self.left[0], self.left[1] if len(self.left) > 1 else ""
         if word == "," and (not self.target_words or self._begins_clause(1)):
             self.left.pop(0)
@@ -114,7 +114,7 @@ class _Parser:
         return True
 
     def _begins_clause(self, at: int) -> bool:
-        """Whether what stands there is no target: commas stand between targets, and before clauses."""
+        """Whether a clause begins at this word, not a target: commas stand between targets, and before clauses."""
         rest = self.left[at : at + 2]
         if not rest:
             return True
@@ -209,7 +209,7 @@ _READERS: dict[str, Callable[[_Parser], None]] = {
 
 
 def chance_of(word: str) -> float:
-    """Of "0.05" or "5%". UsageError for what is no probability."""
+    """Read a probability such as "0.05" or "5%". UsageError if it is not one."""
     number = word.removesuffix("%")
     if not _NUMBER.fullmatch(number) or not 0 <= float(number) <= (1 if number == word else 100):
         raise UsageError(f"probability is {word[:80]!r}; allowed: 0 to 1, or 0% to 100%")
@@ -217,7 +217,7 @@ def chance_of(word: str) -> float:
 
 
 def value_of(text: str) -> Value:
-    """What a parameter is set to: a number, true, false, or text, in double quotes or plain."""
+    """Read the value of a parameter: a number, true, false, or text, in double quotes or plain."""
     if text.lower() in _WORDS:
         return _WORDS[text.lower()]
     if _INTEGER.fullmatch(text):
@@ -232,7 +232,7 @@ def value_of(text: str) -> Value:
 
 
 def text_of(fault: Fault) -> str:
-    """The line that says this fault."""
+    """Write a fault as a line."""
     parts = [fault.kind, *fault.targets]
     match fault.when:
         case AfterSecs(secs) if secs:
@@ -240,7 +240,7 @@ def text_of(fault: Fault) -> str:
         case AfterAcked(tuples):
             parts.append(f"after {tuples} acked")
         case AtPoint(name, nth_pass):
-            # `at point X 3 times` would say which pass, and then something that is no clause.
+            # Write the pass before `3 times`: the 3 of `at point X 3 times` would be read as the pass.
             says_pass = nth_pass != 1 or fault.times is not None
             parts.append(f"at point {name} {nth_pass}" if says_pass else f"at point {name}")
     if fault.for_secs is not None:

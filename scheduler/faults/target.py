@@ -1,4 +1,4 @@
-"""Whom a fault is meant for, as people write it.
+"""The target of a fault, as users write it.
 
 ::
 
@@ -12,9 +12,9 @@
     all workers                                                            also nodes, supervisors, ...
     A -> B   A <-> B                                                       links, one way and both ways
 
-Guarantees: `parse_target(str(target)) == target`. What a bare name means (worker, node, component) is said where it is
-known who there is; `worker`, `node` and `component` before it say which is meant. With several topologies a component
-is `topology/component`. A name that is no plain word is written in double quotes.
+Guarantees: `parse_target(str(target)) == target`. The meaning of a bare name (worker, node, component) depends on the
+cluster, unless `worker`, `node` or `component` stands before it. With several topologies a component is
+`topology/component`. A name that is not a plain word is written in double quotes.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ from squall.scheduler.faults.words import ARROWS, RESERVED, name_of, name_text, 
 
 
 class Sort(StrEnum):
-    """What a target is."""
+    """The sort of thing that a target is."""
 
     NAME = "name"
-    """A worker, a node or a component: whichever has that name."""
+    """The worker, node or component of that name."""
     WORKER = "worker"
     COMPONENT = "component"
     TASK = "task"
@@ -44,7 +44,7 @@ class Sort(StrEnum):
 
 
 SINGLE = (Sort.NIMBUS, Sort.KEEPER)
-"""There is one of them in a cluster."""
+"""Daemons of which a cluster has one."""
 DAEMONS = (*SINGLE, Sort.SUPERVISOR, Sort.FORKING_PARENT)
 OF_NODES = (Sort.NODE, Sort.SUPERVISOR, Sort.FORKING_PARENT)
 NAMED = (Sort.WORKER, Sort.COMPONENT, Sort.TASK, *OF_NODES)
@@ -54,13 +54,13 @@ _PLURALS = {f"{sort}s": sort for sort in NAMED}
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """One worker, component, task, node or daemon, one that is drawn, or all of a sort."""
+    """One worker, component, task, node or daemon, a random one, or all of a sort."""
 
     sort: Sort
     name: str = ""
-    """With RANDOM: out of those of this component or node; empty: out of all."""
+    """With RANDOM: the component or node to draw from; empty: draw from all."""
     index: int | None = None
-    """Of a task among its component's, from 0."""
+    """Position of a task among its component's, from 0."""
     which: str = ""
     """RANDOM, ALL, or empty: the one of that name."""
 
@@ -92,7 +92,7 @@ AnyTarget: TypeAlias = Target | LinkTarget
 
 
 def parse_target(text: str) -> AnyTarget:
-    """The one target that a text says. UsageError if it is none, or more."""
+    """Read one target. UsageError if the text holds none, or more."""
     found = parse_targets(words_of(text))
     if len(found) != 1:
         raise UsageError(f"target {text[:80]!r} is {'no target' if not found else 'more than one target'}")
@@ -100,7 +100,7 @@ def parse_target(text: str) -> AnyTarget:
 
 
 def parse_targets(words: Sequence[str]) -> list[AnyTarget]:
-    """All targets that stand one after the other, with commas between them or without."""
+    """Read a row of targets, with or without commas between them."""
     reader = _Reader(words)
     found: list[AnyTarget] = []
     while reader.left:

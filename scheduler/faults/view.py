@@ -1,4 +1,4 @@
-"""Who is there to be broken: nodes, workers, and the tasks of each topology, at one moment."""
+"""The possible targets of faults at one moment: nodes, workers, and the tasks of each topology."""
 
 from __future__ import annotations
 
@@ -9,23 +9,23 @@ from squall.engine.errors import UsageError
 from squall.scheduler.faults.fault import shown
 
 _LISTED = 12
-"""As many names are told to who gave a wrong one."""
+"""Names listed at most in the error for a wrong name: more would not be read."""
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a task is."""
+    """The worker of a task."""
 
     topology: str
     component: str
     task: int
     worker: str = ""
-    """Empty: it has not been placed yet."""
+    """Empty if it has not been placed yet."""
 
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """The cluster as far as targets go."""
+    """The cluster's possible targets."""
 
     nodes: tuple[str, ...] = ()
     workers: tuple[str, ...] = ()
@@ -43,7 +43,7 @@ class View:
         return tuple(worker for worker in self.workers if worker.rpartition(":")[0] == node)
 
     def components(self) -> list[str]:
-        """As people may write them."""
+        """The components' names as users may write them."""
         several = len(self.topologies) > 1
         return [
             f"{topology}/{component}" if several else component
@@ -52,7 +52,7 @@ class View:
         ]
 
     def find_component(self, name: str) -> tuple[Place, ...] | None:
-        """Its tasks; None if there is none. UsageError if several topologies have one of this name."""
+        """The tasks of a component; None if there is none. UsageError if several topologies have one of this name."""
         topology, slash, component = name.partition("/")
         if slash:
             return self.topologies.get(topology, {}).get(component)
@@ -81,6 +81,6 @@ class View:
 
 
 def listed(names: tuple[str, ...] | list[str]) -> str:
-    """For people, and not too many."""
+    """Names for messages, with a limit."""
     more = len(names) - _LISTED
     return ", ".join([*names[:_LISTED], *([f"{more} more"] if more > 0 else [])]) or "none"

@@ -1,7 +1,6 @@
-"""The words of a line of the plan language, and names among them.
+"""Splits a line of the plan language into words, and reads and writes names.
 
-Guarantees: `name_of(name_text(name)) == name` for every name, and `name_text(name)` is one word that means nothing
-else.
+Guarantees: `name_of(name_text(name)) == name` for every name, and `name_text(name)` is one word with no other meaning.
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ from squall.engine.errors import UsageError
 
 ARROWS = ("->", "<->")
 MAX_CHARS = 4000
-"""Of a line: nobody writes a longer one by hand."""
+"""Length of a line: no one writes a longer one by hand."""
 RESERVED = frozenset(
     {
         "after", "all", "at", "component", "every", "for", "forking", "forking-parent", "in", "keeper", "nimbus",
@@ -20,7 +19,7 @@ RESERVED = frozenset(
         "worker",
     }
 )  # fmt: skip
-"""Words that mean something where a name may stand."""
+"""Words that have a meaning in place of a name."""
 
 _WORD = re.compile(r"""\s*(?:(<->|->|,)|((?:"(?:[^"\\]|\\.)*"|(?!<?->)[^\s",])+))""", re.DOTALL)
 _PLAIN = re.compile(r"[\w.:/@+-]+")
@@ -28,7 +27,7 @@ _NAME = re.compile(r"""(?:"((?:[^"\\]|\\.)*)"|([^"\[\]=]+))(?:\[([0-9]{1,9})\])?
 
 
 def words_of(text: str) -> list[str]:
-    """The words as they stand there, quotes and all. UsageError for a quote that is not closed."""
+    """The words of a line, with their quotes. UsageError for a quote that is not closed."""
     if len(text) > MAX_CHARS:
         raise UsageError(f"{text[:40]!r}... has {len(text)} characters; allowed are {MAX_CHARS}")
     words, position, end = [], 0, len(text.rstrip())
@@ -42,20 +41,20 @@ def words_of(text: str) -> list[str]:
 
 
 def name_text(name: str) -> str:
-    """A name as a word."""
+    """Write a name as a word."""
     if _PLAIN.fullmatch(name) and "->" not in name and name not in RESERVED:
         return name
     return quoted(name)
 
 
 def quoted(text: str) -> str:
-    """Any text as one word."""
+    """Write any text as one word."""
     escaped = text.replace("\\", "\\\\").replace('"', '\\"')
     return f'"{escaped}"'
 
 
 def name_of(word: str) -> tuple[str, int | None]:
-    """The name that a word is, and the number in brackets behind it. UsageError if it is no name."""
+    """Read a name, and the number in brackets behind it. UsageError if the word is not a name."""
     found = _NAME.fullmatch(word)
     if found is None or word in (",", *ARROWS):
         raise UsageError(f"{word[:80]!r} is no name; write it in double quotes if it is one")
@@ -67,5 +66,5 @@ def name_of(word: str) -> tuple[str, int | None]:
 
 
 def unescaped(text: str) -> str:
-    """What stands between two quotes."""
+    """Read the text between two quotes."""
     return re.sub(r"\\(.)", r"\1", text, flags=re.DOTALL)

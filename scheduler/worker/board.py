@@ -144,7 +144,7 @@ class WorkerBoard:
         core = self._core
         quiet = not worked and core.quiet
         if worked or self.has_taken_turns:
-            # Earlier turns may be unpublished: clear "quiet", so that nobody pairs an old one with new counters.
+            # Earlier turns may be unpublished: clear "quiet", so that no reader pairs an old one with new counters.
             self.has_taken_turns = False
             self._progress += 1
             words[at + SLOT_QUIET] = 0

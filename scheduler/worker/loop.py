@@ -78,7 +78,7 @@ def plan_of(assignment: Assignment) -> Plan:
 
 
 class Worker:
-    """One worker process. Everything runs on its main thread but executors of blocking bolts."""
+    """One worker process. Thread: main; executors of blocking bolts have their own."""
 
     def __init__(self, boot: WorkerBoot) -> None:
         self._boot = boot
