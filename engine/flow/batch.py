@@ -1,8 +1,8 @@
-"""A batch: consecutive tuples of one stream from one task to another, the unit that is queued and transported.
+"""A batch: consecutive tuples of one stream from one task to another, the unit of queueing and transport.
 
 Its tuples are grouped in runs (see `engine.api.tuple`): run i covers rows `starts[i]` up to `starts[i + 1]`, belongs to
-the tree `roots[i]` (0 = untracked) and is tracked under `edges[i]`. A run that belongs to several trees has its further
-(root, edge) pairs in `others[i]`.
+the tree `roots[i]` (0 = untracked) and is tracked under `edges[i]`. If a run belongs to several trees, `others[i]` has
+its further (root, edge) pairs.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _new_batch = object.__new__
 
 
 class Batch:
-    """A batch on its way; one thread owns it at a time."""
+    """A batch on its way. Thread: one at a time, its owner's."""
 
     __slots__ = (
         "bytes", "edges", "loose", "measured", "others", "roots", "rows", "source", "starts", "stream", "target",
@@ -31,7 +31,7 @@ class Batch:
         """Task that emitted the tuples."""
         self.stream = stream
         self.target = target
-        """Task that is to receive them."""
+        """Task that receives them."""
         self.rows: list[tuple[Any, ...]] = []
         self.starts: list[int] = []
         self.roots: list[int] = []
@@ -40,22 +40,22 @@ class Batch:
         self.loose = False
         """Some tuples belong to no tree. Known to the sender only."""
         self.bytes = 0
-        """About how much memory it holds; 0 = nobody has asked yet."""
+        """Estimated memory of its rows; 0 = not estimated yet."""
         self.measured = False
-        """`bytes` was found by a look at every row, not at a few."""
+        """Whether `bytes` was computed from every row, not from a few."""
 
     def untracked_rows(self) -> int:
-        """How many tuples belong to no tree."""
+        """Count the tuples that belong to no tree."""
         ends = [*self.starts[1:], len(self.rows)]
         return sum(end - begin for root, begin, end in zip(self.roots, self.starts, ends, strict=True) if not root)
 
     def weigh(self) -> int:
-        """Find `bytes` by a look at a few rows."""
+        """Estimate `bytes` from a few rows."""
         self.bytes = size = estimate(self.rows, len(self.starts))
         return size
 
     def measure(self) -> int:
-        """Find `bytes` by a look at every row, once; by how much it grew."""
+        """Compute `bytes` from every row, once; returns the growth."""
         if self.measured:
             return 0
         before, self.bytes, self.measured = self.bytes, rows_bytes(self.rows, len(self.starts)), True
@@ -63,7 +63,7 @@ class Batch:
 
     @classmethod
     def untracked(cls, source: int, stream: str, target: int, values: tuple[Any, ...]) -> Batch:
-        """One tuple that belongs to no tree."""
+        """Make a batch of one tuple that belongs to no tree."""
         batch = Batch(source, stream, target)
         batch.rows, batch.starts, batch.roots, batch.edges = [values], [0], [0], [0]
         return batch
@@ -71,9 +71,9 @@ class Batch:
     def split(self, count: int, new_edge: Callable[[], int]) -> Batch:
         """Take out the first `count` rows, fewer than there are; this batch keeps the rest.
 
-        A run that this cuts in two is two from then on. The first goes under an edge that `new_edge` draws, the second
-        under what is left of theirs: what the sender told of the run is the XOR of both, so its tree is open until each
-        is acked, in whatever order.
+        A run that is cut becomes two. The first gets an edge drawn by `new_edge`, the second the XOR of that edge and
+        the old one: together they are the edge that the sender reported, so the tree is open until both are acked, in
+        any order.
         """
         starts, others = self.starts, self.others
         runs = bisect_left(starts, count)
@@ -96,8 +96,8 @@ class Batch:
     def take_out(self, indices: Collection[int]) -> dict[int, Batch]:
         """Take out these rows, each as a batch of its own, by index; this batch keeps the rest.
 
-        Whoever takes them out must fail their trees: the edge of a run stays with what is left of it, and a run of
-        which nothing is left goes unacked. All rows of a run belong to the same trees, so no other tree is touched.
+        The caller must fail their trees: the edge of a run stays with its remaining rows, and a run without any goes
+        unacked. All rows of a run belong to the same trees, so no other tree is touched.
         """
         taken: dict[int, Batch] = {}
         rows, starts, roots, edges, others = self.rows, self.starts, self.roots, self.edges, self.others or {}
@@ -122,7 +122,7 @@ class Batch:
         return taken
 
     def _share_edge(self, head: Batch, cut: int, new_edge: Callable[[], int]) -> None:
-        """Run `cut` of `head` and the first of this batch were one."""
+        """Give run `cut` of `head` and the first run of this batch, which were one, an edge each."""
         if not head.roots[cut]:
             return
         edge = new_edge()
@@ -134,20 +134,20 @@ class Batch:
 
 
 class OpenBatch(Batch):
-    """What one task has emitted to another since the last flush. Lives as long as the sending task, which is the only
-    one to touch it; `take` moves the content out."""
+    """The tuples that one task has emitted to another since the last flush. Lives as long as the sending task, and only
+    that touches it; `take` moves the content out."""
 
     __slots__ = ("bits", "check", "last", "mask")
 
     closed: ClassVar[type[Batch]] = Batch
-    """What its content leaves as."""
+    """The class of the batches that `take` returns."""
 
     def __init__(
         self, source: int, stream: str, target: int, bits: dict[int, int], check: PickleCheck | None = None
     ) -> None:
         super().__init__(source, stream, target)
         self.check = check
-        """Looks at the first tuple of each batch."""
+        """Checks the first tuple of each batch."""
         self.bits = bits
         """Target task -> bit of its worker's present incarnation, 0 if it is in this worker. Shared, kept current."""
         self.mask = 0
@@ -156,8 +156,8 @@ class OpenBatch(Batch):
         """Marks the anchor of the last run: more tuples anchored to it continue the run. None while empty."""
 
     def take(self) -> Batch:
-        """The content as a batch; this one is empty afterwards."""
-        # Past `__init__`, which would make four lists to be thrown away: a batch may be of one row.
+        """Move the content to a batch; this one is empty afterwards."""
+        # Bypasses `__init__`, which would make four lists in vain: a batch may have only one row.
         batch = _new_batch(self.closed)
         batch.source, batch.stream, batch.target = self.source, self.stream, self.target
         batch.rows, batch.starts, batch.roots, batch.edges = self.rows, self.starts, self.roots, self.edges

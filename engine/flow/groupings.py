@@ -1,10 +1,10 @@
 """Groupings at run time: which of a bolt's tasks receive a tuple.
 
 A chooser is made per sending task and subscription. It picks among *choices*, one for each target task (sorted by id);
-on the tuple path that is the batch open to it. `one` choosers return one of them, and are what the tuple path is fast
-for, `many` choosers any number.
+on the tuple path a choice is the batch open to the task. `one` choosers return one of them, the case that the tuple
+path is optimised for; `many` choosers any number.
 
-Relies on: being called by the sending task's thread only.
+Thread: the sending task's.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ from squall.engine.foreign.text import repr_of
 
 Values = tuple[Any, ...]
 
-# Remembered keys per sending task: hashing text costs ten times a dictionary look-up. When full the memory starts
-# afresh, which costs the same keys one hash each; 131,072 keys are about 16 MiB.
+# Keys remembered per sending task, because hashing text costs ten times a dictionary look-up. About 16 MiB; when full,
+# the memo is cleared, at the price of one more hash for each key.
 _MEMO_KEYS = 131_072
 
 
@@ -46,16 +46,16 @@ ChooseMany = Callable[[Values], Sequence[T]]
 
 
 class KeyMemo(dict[Any, T]):
-    """key -> the one of `targets` that it belongs to, computed once per key; bounded."""
+    """key -> its one of `targets`, computed once per key; bounded."""
 
     def __init__(self, targets: Sequence[T], hash_of: Callable[[Any], int] = stable_hash) -> None:
-        """`hash_of`: `stable_hash`, or who says more of a key that has none."""
+        """`hash_of`: `stable_hash`, or a `KeyHash`, whose errors say more of a key without a hash."""
         super().__init__()
         self._targets = targets
         self._hash_of = hash_of
 
     def of(self, key: Any) -> T:
-        """As `memo[key]`, for keys that cannot be remembered (list, dict, set) but have a stable hash all the same."""
+        """Like `memo[key]`, for keys that cannot be remembered (list, dict, set) but have a stable hash."""
         try:
             hashed = stable_hash(key)
         except ComponentError:
@@ -71,7 +71,7 @@ class KeyMemo(dict[Any, T]):
 
 
 class KeyHash:
-    """`stable_hash` of the keys of one subscription, whose errors say where the key comes from."""
+    """`stable_hash` of the keys of one subscription; its errors name the key's origin."""
 
     def __init__(self, who: str, fields: Sequence[str]) -> None:
         """`who`: the sending task and its stream."""
@@ -96,14 +96,14 @@ def _has_hash(value: Any) -> bool:
 
 
 def key_of(shape: Stream, fields: tuple[str, ...]) -> Callable[[Values], Any]:
-    """Extracts the grouping key: the value of one field, or a tuple of several."""
+    """Make the function that extracts the grouping key: the value of one field, or a tuple of several."""
     return itemgetter(*(shape.index[name] for name in fields))
 
 
 def fields_chooser(
     shape: Stream, fields: tuple[str, ...], choices: Sequence[T], hash_of: Callable[[Any], int] = stable_hash
 ) -> ChooseOne[T]:
-    """Equal keys to the same task."""
+    """Send equal keys to the same task."""
     memo = KeyMemo(choices, hash_of)
     key = key_of(shape, fields)
 
@@ -118,7 +118,7 @@ def fields_chooser(
 
 
 def shuffle_chooser(choices: Sequence[T], rng: random.Random) -> ChooseOne[T]:
-    """Every target once in each round, in an order shuffled at the start (as Storm's)."""
+    """Choose every target once in each round, in an order shuffled at the start (as Storm does)."""
     order = list(choices)
     rng.shuffle(order)
     # The values are given to `next` as its default, which a cycle never comes to: no call of a function of ours.
@@ -128,7 +128,7 @@ def shuffle_chooser(choices: Sequence[T], rng: random.Random) -> ChooseOne[T]:
 def partial_key_chooser(
     shape: Stream, fields: tuple[str, ...], choices: Sequence[T], hash_of: Callable[[Any], int] = stable_hash
 ) -> ChooseOne[T]:
-    """Two candidates per key, the one sent fewer tuples so far (Nasir et al., "The Power of Both Choices", 2015)."""
+    """Choose of a key's two candidates the one with fewer tuples (Nasir et al., "The Power of Both Choices", 2015)."""
     n_targets = len(choices)
     sent = [0] * n_targets
     key = key_of(shape, fields)
@@ -156,8 +156,8 @@ def make_chooser(
     choices: Sequence[T],
     hash_of: Callable[[Any], int] = stable_hash,
 ) -> tuple[ChooseOne[T] | None, ChooseMany[T] | None]:
-    """The chooser of one subscription: (one, None) or (None, many). Direct grouping has neither. `choices`: what to
-    choose, for each of `targets`. `hash_of`: see `KeyHash`."""
+    """Make the chooser of one subscription: (one, None) or (None, many). Direct grouping has neither. `choices`: one
+    for each of `targets`. `hash_of`: see `KeyHash`."""
     grouping = subscription.grouping
     if grouping == FIELDS:
         return fields_chooser(shape, subscription.fields, choices, hash_of), None

@@ -1,9 +1,9 @@
-"""What the executors of one thread have emitted, acked and failed since the last flush.
+"""The outbox: emits, acks and failures of one thread's executors since the last flush.
 
-Guarantees: everything said about one tree between two flushes is merged into one XOR; batches leave in the order in
+Guarantees: all acks and emits of one tree between two flushes are merged into one XOR; batches leave in the order in
 which they were opened, so tuples stay in order per sending and receiving task.
 
-One thread: the worker's loop has one outbox, an executor with a thread of its own has another.
+Thread: its owner's. The worker's loop has one outbox, each executor with a thread of its own has another.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from squall.engine.flow.ids import EdgeIds
 
 
 class Outbox:
-    """Filled by emitters and executors, emptied by the worker core. Nobody else touches what it holds, but for
+    """Filled by emitters and executors, emptied by the worker core. No other code touches its content, except through
     `open_acks`."""
 
     __slots__ = ("_acks", "_fails", "_here", "_masks", "_pool", "_reset", "_resets", "_there", "edges")
@@ -32,7 +32,7 @@ class Outbox:
         self._there: list[OpenBatch] = []
         """Batches for other workers; they stay open until a parcel is made, so that they fill."""
         self._acks: dict[int, int] = {}
-        """root -> XOR to tell its acker."""
+        """root -> XOR for its acker."""
         self._masks: dict[int, int] = {}
         """root -> mask of the workers its new tuples were sent to."""
         self._fails: dict[int, Failure] = {}
@@ -48,8 +48,8 @@ class Outbox:
         (self._there if batch.mask else self._here).append(batch)
 
     def start_run(self, batch: OpenBatch, key: object, run: Run, values: tuple[Any, ...] = ()) -> None:
-        """Open a new run in `batch`, anchored to `run`; `key` is what further tuples of it are recognised by. `values`
-        are about to be appended. Raises ComponentError, and nothing is changed, if they cannot be pickled."""
+        """Open a new run in `batch`, anchored to `run`; `key` identifies further tuples of it. `values` are about to be
+        appended. Raises ComponentError, and changes nothing, if they cannot be pickled."""
         if not batch.starts:
             self._begin(batch, values)
         batch.starts.append(len(batch.rows))
@@ -99,7 +99,7 @@ class Outbox:
             batch.others[len(batch.roots) - 1] = tuple(pairs[1:])
 
     def ack_run(self, run: Run) -> None:
-        """The last tuple of a run is done: its edge goes to the acker together with its children's."""
+        """Ack a run whose last tuple is done: its edge goes to the acker together with its children's."""
         root = run.root
         if not root or run.failed:
             return
@@ -115,8 +115,9 @@ class Outbox:
                 self._masks[other] = self._masks.get(other, 0) | mask
 
     def open_acks(self) -> tuple[dict[int, int], dict[int, int]]:
-        """What `ack_run` adds to, root -> XOR and root -> mask, until somebody takes it. For the loop of basic bolts
-        alone, which writes `ack_run` out: the call, or a note of each run for later, costs 1 to 3 % of word count."""
+        """The maps that `ack_run` adds to, root -> XOR and root -> mask; valid until `take_acks`. Only for the loop of
+        basic bolts, which inlines `ack_run`: the call, or a note of each run for later, costs 1 to 3 % of word
+        count."""
         return self._acks, self._masks
 
     def fail_run(self, run: Run, failure: Failure) -> None:
@@ -128,7 +129,7 @@ class Outbox:
             self._fails.setdefault(root, failure)
 
     def fail_root(self, root: int, failure: Failure) -> None:
-        """Fail one tree. The first failure that is told of a tree is the one that counts."""
+        """Fail one tree. The first failure of a tree counts."""
         self._fails.setdefault(root, failure)
 
     def reset_run(self, run: Run) -> None:
@@ -141,14 +142,14 @@ class Outbox:
         self._resets.update(roots)
 
     def pass_resets_to(self, reset: Callable[[Iterable[int]], None]) -> None:
-        """Have resets go another way than all else: a thread hands over only when a call of `execute` has come back,
-        which may be too late for them."""
+        """Pass resets to `reset` at once: a thread hands over only when a call of `execute` has returned, which may be
+        too late for them."""
         self._reset = reset
 
-    # ---- emptied by whoever brings it on its way ----
+    # ---- emptied by the worker core ----
 
     def merge(self, acks: Mapping[int, int], masks: Mapping[int, int], fails: Mapping[int, Failure]) -> None:
-        """Add what another outbox had to tell."""
+        """Add the acks and failures of another outbox."""
         mine = self._acks
         if not mine:
             mine.update(acks)
@@ -166,18 +167,18 @@ class Outbox:
         return not (self._acks or self._fails or self._resets)
 
     def take_acks(self) -> tuple[dict[int, int], dict[int, int]]:
-        """root -> XOR, and root -> mask of the workers that its new tuples were sent to."""
+        """Take the acks: root -> XOR, and root -> mask of the workers that its new tuples were sent to."""
         acks, masks = self._acks, self._masks
         self._acks, self._masks = {}, {}
         return acks, masks
 
     def take_fails(self) -> dict[int, Failure]:
-        """root -> failure."""
+        """Take the failures: root -> failure."""
         fails, self._fails = self._fails, {}
         return fails
 
     def take_resets(self) -> list[int]:
-        """Roots of the trees whose timeout is to start afresh."""
+        """Take the roots of the trees whose timeout is to start afresh."""
         if not self._resets:
             return []
         resets = list(self._resets)
@@ -185,7 +186,7 @@ class Outbox:
         return resets
 
     def take_here(self) -> list[Batch]:
-        """The batches for tasks of this worker, in the order in which they were opened."""
+        """Take the batches for tasks of this worker, in the order in which they were opened."""
         here = self._here
         if not here:
             return []
@@ -194,7 +195,7 @@ class Outbox:
         return taken
 
     def take_there(self, wanted: Callable[[int], bool] | None = None) -> list[Batch]:
-        """The batches for tasks of other workers, or for those tasks that are wanted."""
+        """Take the batches for tasks of other workers: all, or those for wanted tasks."""
         there, taken = self._there, []
         if wanted is None:
             taken = [batch.take() for batch in there]
@@ -208,12 +209,12 @@ class Outbox:
 
     @property
     def fails(self) -> Mapping[int, Failure]:
-        """The failures that nobody has been told yet."""
+        """The failures that no acker has been told yet."""
         return MappingProxyType(self._fails)
 
     @property
     def rows_there(self) -> int:
-        """Tuples that wait for being sent to other workers."""
+        """Tuples that wait to be sent to other workers."""
         return sum(len(batch.rows) for batch in self._there)
 
     def __bool__(self) -> bool:

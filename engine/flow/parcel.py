@@ -1,4 +1,4 @@
-"""A parcel: what one worker has to say to another at one flush; the unit that a link numbers and a codec encodes."""
+"""A parcel: the batches and acks of one worker for another at one flush; a link numbers it and a codec encodes it."""
 
 from __future__ import annotations
 
@@ -23,37 +23,37 @@ class Parcel:
         self.rows = 0
         """Tuples in the batches."""
         self.bytes = 0
-        """About how much memory these hold, where somebody has asked."""
+        """Estimated memory of the batches that were weighed."""
         self.acks: dict[int, int] = {}
-        """root -> XOR, for ackers that live there."""
+        """root -> XOR, for ackers of the receiver."""
         self.masks: dict[int, int] = {}
         """root -> mask of the workers its tuples were sent to."""
         self.inits: list[tuple[int, int, int, int]] = []
-        """(root, xor, spout task, mask) of new trees whose acker lives there."""
+        """(root, xor, spout task, mask) of new trees whose acker is the receiver's."""
         self.fails: list[tuple[int, Failure]] = []
         self.resets: list[tuple[int, int]] = []
-        """(root, spout task or 0): to an acker with task 0, from an acker on to the spout with its task."""
+        """(root, 0) to an acker; (root, spout task) from an acker on to that spout."""
         self.answers: list[tuple[int, int, Failure | None]] = []
-        """(spout task, root, failure or None), from ackers to spouts that live there."""
+        """(spout task, root, failure or None), from ackers to spouts of the receiver."""
         self.unread: list[tuple[Batch, int, str]] = []
-        """At the receiver: tuples that could not be read, each a batch of its own; position of the value, and why."""
+        """At the receiver: tuples that could not be decoded, each a batch of its own; position of the value, reason."""
         self.left_roots: list[Iterable[int]] = []
-        """Roots of the trees that its tuples belonged to, when these have left."""
+        """Roots of the trees of its tuples, once these have left."""
 
     def add(self, batch: Batch) -> None:
-        """Append a batch that has been weighed."""
+        """Append a weighed batch."""
         self.batches.append(batch)
         self.rows += len(batch.rows)
         self.bytes += batch.bytes
 
     def add_first(self, other: Parcel) -> None:
-        """Put the batches of another parcel, for tasks that this one has none for, before all others."""
+        """Put the batches of another parcel before all others; this parcel has none for their tasks."""
         self.batches.extendleft(reversed(other.batches))
         self.rows += other.rows
         self.bytes += other.bytes
 
     def add_acks(self, acks: Mapping[int, int], masks: Mapping[int, int]) -> None:
-        """Merge XORs and masks, by root, for ackers that live there."""
+        """Merge XORs and masks, by root, for ackers of the receiver."""
         mine = self.acks
         if not mine:
             mine.update(acks)
@@ -64,8 +64,8 @@ class Parcel:
             self.masks[root] = self.masks.get(root, 0) | mask
 
     def cut(self, most_bytes: int, new_edge: Callable[[], int]) -> Parcel:
-        """Take out what there is of tracking, and batches of about `most_bytes`, one tuple at least; this parcel keeps
-        the rest. `new_edge`: see `Batch.split`."""
+        """Take out all tracking messages, and batches of about `most_bytes`, one tuple at least; this parcel keeps the
+        rest. `new_edge`: see `Batch.split`."""
         head, batches = Parcel(), self.batches
         head.take_tracking(self)
         while batches:
@@ -93,7 +93,7 @@ class Parcel:
         return taken
 
     def let_go(self) -> None:
-        """Its tuples have left: keep of them what their loss would be a loss to, the roots of their trees."""
+        """Drop its tuples, which have left; keep the roots of their trees, in case they do not arrive."""
         batches, self.batches = self.batches, _NO_BATCHES
         self.left_roots = [batch.roots for batch in batches]
         for batch in batches:
@@ -101,11 +101,11 @@ class Parcel:
                 self.left_roots.append([root for pairs in batch.others.values() for root, _ in pairs])
 
     def lost_trees(self) -> set[int]:
-        """Roots of the trees that lack something if what has left does not arrive."""
+        """Roots of the trees that lack tuples if the parcel does not arrive."""
         return {root for roots in self.left_roots for root in roots if root}
 
     def add_tracking(self, other: Parcel) -> None:
-        """Say what another parcel says of trees, too."""
+        """Add the tracking messages of another parcel."""
         self.add_acks(other.acks, other.masks)
         self.inits += other.inits
         self.fails += other.fails
@@ -113,7 +113,7 @@ class Parcel:
         self.answers += other.answers
 
     def take_tracking(self, other: Parcel) -> None:
-        """Move what another parcel has of tracking to this one, which has none."""
+        """Move the tracking messages of another parcel to this one, which has none."""
         self.acks, other.acks = other.acks, {}
         self.masks, other.masks = other.masks, {}
         self.inits, other.inits = other.inits, []
@@ -122,7 +122,7 @@ class Parcel:
         self.answers, other.answers = other.answers, []
 
     def put_back(self, batches: Iterable[Batch], size_bytes: int, rows: int) -> None:
-        """Put batches of so many rows in all before all others: encoded they turned out to have `size_bytes`."""
+        """Put batches with `rows` rows in all, which took `size_bytes` when encoded, before all others."""
         for batch in reversed(list(batches)):
             batch.bytes, batch.measured = max(1, size_bytes * len(batch.rows) // rows), True
             self.batches.appendleft(batch)
@@ -131,7 +131,7 @@ class Parcel:
 
     @property
     def weight(self) -> int:
-        """Tuples and messages in it: how much work it is to encode."""
+        """Tuples and messages in it, a measure for the work to encode it."""
         return self.rows + len(self.acks) + len(self.inits) + len(self.answers)
 
     def __bool__(self) -> bool:

@@ -1,4 +1,4 @@
-"""Values with the stream and the task they were emitted to, where they may have to be emitted again."""
+"""Values with the stream and the task they were emitted to, so that they can be emitted again."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 
 class Routed(tuple[Any, ...]):  # noqa: SLOT001 - a tuple's subclass cannot have any
-    """Values that were not emitted on the default stream, and where they were emitted to."""
+    """Values that were emitted on another stream than the default one, with that stream, or directly to a task."""
 
     stream: str
     direct: int | None
