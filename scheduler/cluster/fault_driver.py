@@ -1,11 +1,11 @@
-"""Carrying out a fault plan while a topology runs.
+"""Carries out a fault plan while a topology runs.
 
-Guarantees: faults begin as the plan says, counted from the moment when every worker was ready for the first time, by
-the same request as `squall inject`. A topology that was submitted inactive is activated then, after what begins at
-once. A fault whose target is away at its moment (dead and not replaced yet) is tried again until it is there. `end`
-leaves nothing broken.
+Guarantees: faults begin as the plan says, by the same request as `squall inject`; time counts from the moment when
+every worker was ready for the first time. A topology that was submitted inactive is activated then, after the faults
+that begin at once. If a fault's target is away (dead and not replaced yet), the fault is tried again until it is there.
+`end` leaves nothing broken.
 
-Relies on: `turn` being called every few milliseconds. The thread of the job.
+Relies on: `turn` being called every few milliseconds. Thread: the job's.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ from squall.scheduler.nimbus.fault_view import view_of
 from squall.scheduler.records.topology_view import TopologyView
 
 _LOOK_SECS = 0.005
-"""How often acks are counted: a fault `after 1000 acked` begins so much late."""
+"""Between two counts of acks: a fault `after 1000 acked` begins at most that late."""
 
 
 def view_before(name: str, topology: Topology, nodes: Sequence[str], slots_per_node: int) -> View:
-    """Who will be there when a topology runs on a cluster of its own; nothing has been placed."""
+    """The view of a cluster of its own on which a topology will run; nothing has been placed."""
     components = {
         id_: tuple(Place(name, id_, -index) for index in range(spec.tasks)) for id_, spec in topology.components.items()
     }
@@ -44,7 +44,7 @@ def view_before(name: str, topology: Topology, nodes: Sequence[str], slots_per_n
 
 
 def points_text(plan: Plan) -> str:
-    """What begins at a point, as the cluster's processes are to find it in their environment (see `fault_points`)."""
+    """The faults that begin at a point, as text for the environment of the cluster's processes (see `fault_points`)."""
     entries = []
     for fault in plan.faults:
         if isinstance(fault.when, AtPoint):
@@ -57,13 +57,13 @@ def points_text(plan: Plan) -> str:
 
 
 class FaultDriver:
-    """The plan of one run."""
+    """Carries out the plan of one run."""
 
     def __init__(
         self, plan: Plan, client: NimbusClient, job: Job, nodes: Sequence[str], tell: Callable[[str], None]
     ) -> None:
-        """`tell` is given a line whenever a fault begins."""
-        # Those that begin at a point, the workers carry out themselves: see `points_text`.
+        """`tell` gets a line whenever a fault begins."""
+        # Workers themselves carry out faults that begin at a point: see `points_text`.
         faults = [fault for fault in plan.faults if not isinstance(fault.when, AtPoint)]
         self._schedule = Schedule(faults, plan.seed)
         self._ends_secs = plan.for_secs
@@ -74,11 +74,11 @@ class FaultDriver:
         self._began_at: float | None = None
         self._looked_at = 0.0
         self._away: dict[int, str] = {}
-        """By number in the plan, why a fault could not be carried out yet."""
+        """Number in the plan -> reason why the fault has not begun yet."""
         self._ended = False
 
     def turn(self) -> None:
-        """Begin what is due."""
+        """Begin the faults that are due."""
         now = time.monotonic()
         if self._ended or now < self._looked_at + _LOOK_SECS:
             return
@@ -92,14 +92,14 @@ class FaultDriver:
             self.end()
             return
         for instruction in self._schedule.turn(secs, view.spout_total("acked"), self._view(view)):
-            # What lasts ends by itself, by the clock of whoever carries it out.
+            # A lasting fault ends by itself, by its carrier's clock.
             if isinstance(instruction, Begin):
                 self._begin(instruction)
         if is_first and self._job.record.status == "INACTIVE":
             self._job.activate()
 
     def end(self) -> None:
-        """Heal what is in force, and say what never began. May be called again."""
+        """Heal the faults in force, and report those that never began. May be called again."""
         if self._ended:
             return
         self._ended = True
@@ -127,5 +127,5 @@ class FaultDriver:
 
 
 def _once(begin: Begin) -> Fault:
-    """The fault as it is to be carried out now."""
+    """The fault of this occurrence alone, to be injected now."""
     return replace(begin.fault, targets=begin.targets, when=AT_ONCE, every_secs=None, times=None, seed=begin.seed)

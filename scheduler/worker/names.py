@@ -1,4 +1,4 @@
-"""What a worker may be called by a fault point that is meant for some workers only. Pure."""
+"""The names by which a fault point may mean a worker. Pure."""
 
 from __future__ import annotations
 
