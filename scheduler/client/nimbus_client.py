@@ -156,7 +156,7 @@ class NimbusClient:
                     return  # It was removed since the look.
                 raise ClusterError(f"topology {topology_id} is still there after {timeout_secs:g} s{living}")
             if on_wait is not None and on_wait():
-                raise Interrupted(f"nobody waits for the end of {topology_id} any more")
+                raise Interrupted(f"the wait for the end of {topology_id} was ended")
             time.sleep(POLL_SECS)
 
     def _still_living(self, name: str) -> str:
@@ -200,7 +200,7 @@ class NimbusClient:
             if time.monotonic() >= deadline:
                 raise NotEnded(f"Nimbus (pid {holder}) has not ended within {timeout_secs:g} s")
             if on_wait is not None and on_wait():
-                raise Interrupted("nobody waits for the end of the cluster any more")
+                raise Interrupted("the wait for the end of the cluster was ended")
             time.sleep(POLL_SECS)
 
     # ---- parts ----

@@ -81,7 +81,7 @@ class Keeper:
         if ended.code == 0:
             return
         if ended.code == _EXIT_WRONG_USE:
-            self._tell(f"{ended.words}\n{ended.name} is not started again: somebody else runs it, or it cannot run")
+            self._tell(f"{ended.words}\n{ended.name} is not started again: another process runs it, or it cannot run")
             return
         self._died(ended.name, ended.words, now)
 
@@ -90,10 +90,10 @@ class Keeper:
         verdict = policy.died(now, lived_secs=now - self._started_at.get(name, 0.0))
         if isinstance(verdict, GiveUp):
             command = "squall nimbus" if name == "nimbus" else "squall supervisor"
-            self._tell(f"{words}\n{name} is given up after {verdict}; what it looked after runs on; see `{command}`")
+            self._tell(f"{words}\n{name} is given up after {verdict}; the rest of the cluster runs on; see `{command}`")
             return
         when = f"in {verdict.delay_secs:.1f} s" if verdict.delay_secs else "at once"
-        self._tell(f"{words}; what it looked after runs on, it is started again {when}")
+        self._tell(f"{words}; it is started again {when}, the rest of the cluster runs on")
         self._due[name] = now + verdict.delay_secs
 
     def _start(self, name: str, now: float) -> None:

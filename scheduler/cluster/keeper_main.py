@@ -134,7 +134,7 @@ def _report(fd: int, began: Began) -> None:
     try:
         os.write(fd, msgspec.json.encode(began))
     except BrokenPipeError:
-        _log("whoever started this cluster has gone")
+        _log("the command that started this cluster has gone")
     os.close(fd)
 
 

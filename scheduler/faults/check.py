@@ -19,7 +19,7 @@ from squall.scheduler.faults.target import DAEMONS, AnyTarget, LinkTarget, Sort,
 from squall.scheduler.faults.view import View
 
 _KEPT = (Sort.NIMBUS, Sort.SUPERVISOR)
-"""Daemons that the keeper starts again; a forking parent is its supervisor's."""
+"""Daemons that the keeper starts again; supervisors start forking parents."""
 
 
 def kind_of(fault: Fault) -> Kind:
@@ -81,16 +81,16 @@ def _point_mistakes(kind: Kind, fault: Fault, when: AtPoint, targets: Iterable[A
         yield f"point {shown(when.name)} is unknown; points are {', '.join(POINTS)}"
     if not kind.takes_points:
         able = ", ".join(kind.name for kind in CATALOGUE.values() if kind.takes_points)
-        yield f"{kind.name} cannot begin at a point; what can is {able}"
+        yield f"{kind.name} cannot begin at a point; kinds that can: {able}"
     for target in targets:
         if isinstance(target, LinkTarget) or target.which or target.sort in DAEMONS:
-            yield f"{target} comes by no point; who does is a worker, by its own name, or its component, task or node"
+            yield f"{target} passes no point; allowed: a worker, or a component, task or node (their workers)"
     if fault.every_secs is not None:
         yield f"{kind.name} at a point takes no `every`; it happens once"
 
 
 def _end_mistakes(kind: Kind, targets: Iterable[AnyTarget], view: View) -> Iterator[str]:
-    """Of daemons that nobody would start again."""
+    """The mistake of killing daemons that no keeper would start again."""
     if kind.name == "torn-write" and not view.has_keeper:
         yield "torn-write ends Nimbus: nobody would start it again; a cluster of `squall up` has a keeper that does"
     for target in targets:

@@ -83,7 +83,7 @@ class NimbusFaults:
         try:
             return read_faults(self._run_dir)
         except ClusterError as error:
-            log.error("%s: what is broken on purpose goes on until its time is over", error)
+            log.error("%s: faults in force go on until their time is over", error)
             return []
 
     def _recorded(self) -> list[dict[str, Any]]:
@@ -99,7 +99,7 @@ class NimbusFaults:
     def inject(self, fault: Fault, now: float) -> list[FaultInForce]:
         """Begin a fault; UsageError or ClusterError if it is refused."""
         if not self._allowed:
-            raise UsageError("this cluster was started with --no-faults: nothing is broken in it on purpose")
+            raise UsageError("this cluster was started with --no-faults: it takes no faults")
         kind = _checked(fault)
         seed = random.SystemRandom().getrandbits(32) if fault.seed is None else fault.seed
         begun = self._resolved(fault, kind, seed, now)
@@ -234,7 +234,7 @@ class NimbusFaults:
         """A node whose supervisor can do to Nimbus what Nimbus cannot do to itself."""
         nodes = sorted(self._nimbus.cluster().supervisors)
         if not nodes:
-            raise ClusterError("no supervisor is there that could let Nimbus go on")
+            raise ClusterError("no supervisor is connected that could carry it out")
         return nodes[0]
 
     def _daemon(self, daemon: Process) -> Victim:

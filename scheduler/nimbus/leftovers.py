@@ -75,7 +75,7 @@ def mend_boards(run_dir: RunDir, lives: Iterable[TopologyLife]) -> None:
         except ClusterError as error:
             # Without a board, workers end by themselves (`scheduler.worker.lease`); with a damaged one they run on.
             if life.record.id in alive and not isinstance(error, BoardMissing):
-                log.error("%s: its workers run on, but nobody can look at them: rebalance or kill it", error)
+                log.error("%s: its workers run on, but cannot be watched: rebalance or kill it", error)
                 continue
             died = (incarnation for _, incarnation in life.known_incarnations)
             latest = max((alive.get(life.record.id, 0), *died))

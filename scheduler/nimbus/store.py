@@ -299,7 +299,7 @@ class Store:
             raise self._damaged(found)
         (version,) = self._one("PRAGMA user_version")
         if version == 0:
-            raise self._damaged("it is empty or somebody else's")
+            raise self._damaged("it is empty or not Squall's")
         if version != SCHEMA_VERSION:
             raise StoreError(
                 f"store {self.path} has version {version}, this Squall reads {SCHEMA_VERSION}: "
