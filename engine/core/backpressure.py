@@ -1,26 +1,26 @@
-"""Back-pressure: which bolts must wait, and whether spouts must, because a queue holds too many bytes.
+"""Back-pressure: decides which bolts must wait, and whether spouts must, because a queue holds too many bytes.
 
-A *queue* is what waits for one bolt task: in its inbox, where it is in this worker; in the worker that emitted it,
-where the task is in another. Each may hold `limit_bytes`; one that does is *full* until it is down to half of it.
+A *queue* holds the tuples that wait for one bolt task: its inbox, if the task is in this worker; else the tuples for it
+that have not left. Each may hold `limit_bytes`; at that limit it is *full*, until it is down to half of it.
 
 The rules
     * Spouts stop first: while anything is full anywhere, none emits.
     * A bolt that can send to a full task is *held*: it is not scheduled, as in Storm.
     * A bolt is never held by a task of its own cycle (its strongly connected component in the graph of components).
-      So who waits for whom follows the graph of cycles, which has none: what stands at its end always runs, and nothing
-      can wait for ever. What circulates in a cycle is bounded in another way: when its queues in this worker hold
-      `CYCLE_LIMITS` times the limit (or twice the limit for each of its tasks, or `CYCLE_VALUES` of the largest tuples
-      seen in it, if that is more), the cycle emits more than it takes, and the worker ends by `CycleOverflow`.
-    * A cycle that emits what it takes stays far below: a tuple that is executed, or under way, is in no queue, and what
-      other workers say is a turn old, so spouts emit beside what circulates, one tuple a turn where each fills a queue,
-      until some of it is queued whenever they look. About 30 of them met in one worker at worst, hence a number
-      of tuples and not of limits alone.
+      So waiting follows the graph of components with each cycle taken as one, which has no cycles: the components at
+      its end always run, and nothing waits for ever. The tuples in a cycle have another bound: when its queues in this
+      worker hold `CYCLE_LIMITS` times the limit (or twice the limit for each of its tasks, or `CYCLE_VALUES` of the
+      largest tuples seen in it, if that is more), the cycle emits more than it takes, and the worker ends by
+      `CycleOverflow`.
+    * A cycle that emits as much as it takes stays far below. Its tuples are in no queue while they are executed or
+      under way, and the board is a turn old; so spouts add tuples, one a turn if each fills a queue, until
+      something is queued at every look. At worst about 30 such tuples met in one worker: hence a bound in tuples, too.
 
-Guarantees: a queue exceeds its limit by what one turn of an executor emitted, and, where it is fed by other workers, by
-one link window for each. Counts what is *queued*: each batch is weighed once when it is put (two of its rows are
-looked at), and once more, exactly, if it is still there at the end of the turn.
+Guarantees: a queue exceeds its limit by the emits of one turn of an executor, and by one link window for each other
+worker that feeds it. Only *queued* bytes count: each batch is weighed when it is put (from two of its rows), and
+measured exactly if it is still there at the end of the turn.
 
-Pure. One thread: the worker's loop; `processed_bytes` of a task alone is written by the thread that executes it.
+Pure. Thread: the worker's loop. Only `processed_bytes` of a task is written by the thread that executes it.
 """
 
 from __future__ import annotations
@@ -36,17 +36,17 @@ from squall.engine.flow.parcel import Parcel
 from squall.engine.foreign.sizes import row_bytes
 
 CYCLE_LIMITS = 16
-"""So many times the limit of one queue the queues of one cycle may hold in one worker."""
+"""Bound of the queues of one cycle in one worker, in limits of one queue."""
 CYCLE_VALUES = 64
-"""So many of the largest tuples seen in a cycle its queues may hold in one worker, however small the limit is,"""
+"""Least bound of the queues of one cycle in one worker, in largest tuples seen: about twice the worst seen."""
 CYCLE_VALUES_PER_SPOUT = 4
-"""and so many more for each task of a spout: each may emit one before it is told to stop."""
+"""Largest tuples added to that bound for each spout task, which may emit before it hears of a full queue."""
 MOST_FOR_VALUES = 1 << 30
-"""But no more than this many bytes for that reason: tuples that grow as they go round must end too."""
+"""Bytes: cap of the bound in tuples, because tuples that grow as they go round must end too."""
 FRAMES_PER_WINDOW = 8
-"""A link window is so many frames of the largest size, so that it is not overshot by much."""
+"""Frames of the largest size in a link window: so a frame overshoots the window by little."""
 SPOUT_TURNS_PER_LIMIT = 4
-"""A spout task emits a share of what a queue may hold in one turn at most, so that queues are looked at in between."""
+"""Turns in which one spout task may fill a queue: so queues are checked in between."""
 _MIB = 1 << 20
 
 
@@ -69,11 +69,11 @@ class Feeder(Protocol):
     """An executor whose bolt can send to others."""
 
     def hold(self, step: int) -> None:
-        """One more of its targets is full (1), or one fewer (-1)."""
+        """Count one more full target (1), or one fewer (-1)."""
 
 
 class Backpressure:
-    """The queues of one worker, and what it knows of the others'."""
+    """The queues of one worker, and its knowledge of the others'."""
 
     def __init__(self, topology: Topology, plan: Plan, me: int, limit_bytes: int) -> None:
         self.limit_bytes = limit_bytes
@@ -96,7 +96,7 @@ class Backpressure:
         self.full: set[int] = set()
         """Tasks here whose queue is full."""
         self.full_elsewhere: frozenset[int] = frozenset()
-        """Tasks of other workers whose queue is, as they say."""
+        """Tasks of other workers whose queue is full, as the board says."""
         self._waiting: dict[int, int] = {}
         """Task of another worker -> bytes for it that have not left."""
         self._waiting_full: set[int] = set()
@@ -104,17 +104,17 @@ class Backpressure:
     # ---- set-up ----
 
     def add(self, component: str, tasks: Iterable[BoltTask], feeder: Feeder) -> None:
-        """An executor of this worker."""
+        """Add an executor of this worker."""
         self._tasks.update((task.task, task) for task in tasks)
         own_cycle = self._cycle_of.get(component, ())
         for target in self._graph[component]:
             if target not in own_cycle:
                 self._feeders.setdefault(target, []).append(feeder)
 
-    # ---- what is queued ----
+    # ---- the queues ----
 
     def put(self, task: BoltTask, batch: Batch) -> None:
-        """A batch is about to be put in the queue of a task of this worker."""
+        """Count a batch that is about to be put in the queue of a task of this worker."""
         task.received_bytes = received_bytes = task.received_bytes + (batch.bytes or batch.weigh())
         if self._largest:
             self._see_size(batch)
@@ -122,13 +122,13 @@ class Backpressure:
             self._see(task)
 
     def leave(self, batches: Iterable[Batch]) -> None:
-        """Batches for other workers leave. What was never left behind by a send is in no account: most never are."""
+        """Discount batches for other workers that leave. Most were never counted: only those left behind by a send."""
         for batch in batches:
             if batch.measured:
                 self.waits(batch.target, -batch.bytes)
 
     def waits(self, target: int, size_bytes: int) -> None:
-        """So many bytes more (or, if negative, fewer) wait for a task of another worker, left behind by a send."""
+        """Count bytes (negative: fewer) that wait for a task of another worker, left behind by a send."""
         waiting = self._waiting[target] = self._waiting.get(target, 0) + size_bytes
         if waiting >= self.limit_bytes:
             if target not in self._waiting_full:
@@ -139,7 +139,7 @@ class Backpressure:
             self._hold(target, -1)
 
     def measure_waiting(self, parcels: Iterable[Parcel]) -> None:
-        """Measure what is still there after everything that may leave has left."""
+        """Measure the batches that remain after a send."""
         for parcel in parcels:
             for batch in reversed(parcel.batches):
                 if batch.measured:
@@ -149,7 +149,8 @@ class Backpressure:
                 self.waits(batch.target, batch.bytes)
 
     def end_turn(self) -> None:
-        """Measure what is still in inboxes, and see what is no longer full. Raises CycleOverflow."""
+        """Measure the batches that remain in inboxes, and find the tasks that are no longer full. Raises
+        CycleOverflow."""
         for task in self._tasks.values():
             if task.inbox:
                 self._measure_inbox(task)
@@ -169,7 +170,7 @@ class Backpressure:
         self._see(task)
 
     def _see_size(self, batch: Batch) -> None:
-        """Of the tuples of a batch, the average: all it takes is what is known already."""
+        """Note the average tuple size of a batch, which needs no look at its tuples."""
         before = self._largest.get(batch.target)
         if before is not None and batch.bytes > before * len(batch.rows):
             self._largest[batch.target] = batch.bytes // len(batch.rows)
@@ -180,7 +181,7 @@ class Backpressure:
             self._hold(task.task, 1)
 
     def others_are_full(self, tasks: frozenset[int]) -> tuple[frozenset[int], frozenset[int]]:
-        """These tasks of other workers are full now; which have become so, and which are no longer."""
+        """Take the tasks of other workers that are full now; returns those newly full, and those no longer full."""
         before, self.full_elsewhere = self.full_elsewhere, tasks
         newly, no_longer = tasks - before, before - tasks
         for task in newly:
@@ -193,21 +194,21 @@ class Backpressure:
         for feeder in self._feeders.get(self._plan.task_component[target], ()):
             feeder.hold(step)
 
-    # ---- what follows ----
+    # ---- the conclusions ----
 
     @property
     def congested(self) -> bool:
-        """Spouts must wait."""
+        """Whether spouts must wait."""
         return bool(self.full or self._waiting_full)
 
     @property
     def stalled(self) -> bool:
-        """Something that came may lie here for long: a queue is full, or who would empty it may be held."""
+        """Whether received tuples may lie here for long: a queue is full, or its bolt may be held."""
         return bool(self.full or self._waiting_full or self.full_elsewhere)
 
     @property
     def held_bytes(self) -> int:
-        """What the queues of this worker hold."""
+        """Bytes in the queues of this worker."""
         return sum(task.queued_bytes for task in self._tasks.values()) + sum(self._waiting.values())
 
     def _look_for_overflow(self) -> None:
@@ -216,7 +217,7 @@ class Backpressure:
             held_bytes = sum(
                 self._tasks[task].queued_bytes if task in self._tasks else self._waiting.get(task, 0) for task in tasks
             )
-            # Not fewer than so many tasks may hold that were filled from outside.
+            # At least the bytes that so many tasks may hold when filled from outside.
             allowed_bytes = self.limit_bytes * max(CYCLE_LIMITS, 2 * len(tasks))
             if held_bytes > allowed_bytes:
                 allowed_bytes = max(allowed_bytes, self._bytes_of_values(tasks))
@@ -230,7 +231,7 @@ class Backpressure:
         return min(self._cycle_values * max(self._largest[task] for task in tasks), MOST_FOR_VALUES)
 
     def _find_largest(self, tasks: list[int]) -> None:
-        """Look at every tuple in these inboxes, before a worker ends: a large one hides among small ones."""
+        """Size every tuple in these inboxes before the worker ends: averages hide a large one among small ones."""
         for number in tasks:
             if (task := self._tasks.get(number)) is not None:
                 sizes = (row_bytes(row) for batch, _ in task.inbox for row in batch.rows)
@@ -238,8 +239,8 @@ class Backpressure:
 
 
 def find_cycles(graph: dict[str, set[str]]) -> list[list[str]]:
-    """The strongly connected components that have a cycle: each a list of components, one after the other along an edge
-    where that is possible. `graph`: who sends to whom."""
+    """Find the strongly connected components that have a cycle: each a list of components, in the order of its edges
+    where possible. `graph`: component -> its receivers."""
     reached = {component: _reach(graph, component) for component in graph}
     cycles: list[list[str]] = []
     for component in graph:
@@ -251,7 +252,7 @@ def find_cycles(graph: dict[str, set[str]]) -> list[list[str]]:
 
 
 def _reach(graph: dict[str, set[str]], start: str) -> set[str]:
-    """Everything that comes after `start`; itself only if it is in a cycle."""
+    """All components downstream of `start`; itself only if it is in a cycle."""
     reached: set[str] = set()
     to_look_at = list(graph[start])
     while to_look_at:

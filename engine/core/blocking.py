@@ -1,15 +1,17 @@
 """An executor with a thread of its own, for bolts that wait (on a database, a file, a service) in `execute`.
 
 Guarantees: the bolt's tasks still see one call at a time, in order. Everything the thread touches (outbox, emitters,
-collectors) is its own; what it produced is handed to the worker's loop as one `Handover` when a batch is done, or a
-slice of one that takes long, so that no lock is needed on the tuple path. Only `reset_timeout` does not wait for that:
-it is for the tuple that takes long.
+collectors) is its own; it hands its output to the worker's loop as one `Handover` when a batch is done, or a slice of a
+long one, so that the tuple path needs no lock. Only `reset_timeout` does not wait for that: it is meant for a tuple
+that takes long.
 
-A thread waits before its next slice while a bolt that it feeds is full, or while the loop has not yet taken in what it
-emitted before.
+The thread waits before its next slice while a bolt that it feeds is full, or while the loop has not yet taken in its
+earlier emits.
 
-Whoever turns the loop can see whether the thread is getting on (`at_hand`), and may give it up: a thread cannot be
-ended, so the worker ends in its stead, and the tuple at hand is known.
+The loop can see whether the thread makes progress (`at_hand`), and may give it up: a thread cannot be ended, so the
+worker ends in its stead, and the tuple at hand is known.
+
+Thread: one for each executor, and the worker's loop.
 """
 
 from __future__ import annotations
@@ -32,11 +34,11 @@ Work = tuple[BoltTask, Batch, Callable[[], None] | None]
 
 
 JOIN_SECS = 4.0
-"""How long to wait for a bolt that waits. Its thread dies with the process; `cleanup` should not run beside it."""
+"""Longest wait for a bolt's thread at the end, so that `cleanup` does not run beside it; it dies with the process."""
 
 
 class Handover:
-    """What the thread produced since the last one."""
+    """The output of the thread since the last handover."""
 
     __slots__ = ("acks", "bytes", "crash", "done", "fails", "here", "masks", "rows", "there")
 
@@ -51,15 +53,15 @@ class Handover:
 
 
 class BlockingExecutor:
-    """Runs a BoltExecutor on a thread. What begins with an underscore is the thread's, the rest is the loop's."""
+    """Runs a BoltExecutor on a thread. Thread: its own for names with an underscore, the worker's loop for the rest."""
 
     def __init__(
         self, executor: BoltExecutor, name: str, post: Callable[[Handover], None],
         execute_timeout_secs: float | None = None, post_resets: Callable[[Iterable[int]], None] = lambda roots: None,
         most_bytes: int = 8 << 20,
     ) -> None:
-        """`post` and `post_resets` (roots) bring something to the loop; both may be called by any thread.
-        `most_bytes`: so much it may have emitted that the loop has not taken in, before the thread waits."""
+        """`post` and `post_resets` (roots) pass output to the loop; any thread may call them. `most_bytes`: bytes of
+        emits that the loop has not taken in, at which the thread waits."""
         self.executor = executor
         self._post = post
         self._post_resets = post_resets
@@ -72,10 +74,10 @@ class BlockingExecutor:
         self._taken_bytes = 0
         self._held = 0
         self._may_go = threading.Event()
-        """Set whenever it may be that the thread need not wait any more."""
+        """Set whenever the reason to wait may be gone."""
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self.execute_timeout_secs = execute_timeout_secs
-        """How long one tuple may be in `execute` without a `reset_timeout`; None = for ever."""
+        """Longest that one tuple may be in `execute` without a `reset_timeout`; None = for ever."""
         self._calls = 0
         self._doing: tuple[BoltTask, Run] | None = None
 
@@ -88,33 +90,32 @@ class BlockingExecutor:
         self._thread.start()
 
     def _noted(self, task: BoltTask, execute: Callable[..., Any]) -> Callable[..., Any]:
-        """`execute`, which says of each tuple that it is at hand."""
+        """Wrap `execute` so that it notes the tuple at hand."""
 
         def noted(tup: Tuple, *collector: object) -> Any:
             self._calls += 1
             self._doing = task, tup._run
             value = execute(tup, *collector)
-            # What raises is at hand for longer, until the next call or the end of the slice: to ask an error for its
-            # text is to call users' code, which may hang as well.
+            # A tuple that raises stays at hand until the next call or the end of the slice: asking its error for a text
+            # calls users' code, which may hang as well.
             self._doing = None
             return value
 
         return noted
 
     def _reset(self, roots: Iterable[int]) -> None:
-        """The bolt has reset a timeout. It says that it is getting on: it is not to be taken for hung either."""
+        """Pass on a reset of a timeout. It shows progress, so the thread does not count as hung either."""
         self._calls += 1
         self._post_resets(roots)
 
     @property
     def at_hand(self) -> int:
-        """A number for what the thread is at: another for each call of `execute`, and after each `reset_timeout`; 0 =
-        it is in none."""
+        """A number for the thread's present call: a new one for each `execute` and `reset_timeout`; 0 = in no call."""
         return self._calls if self._doing is not None else 0
 
     def give_up(self, secs: float, outbox: Outbox) -> TaskHung | None:
-        """The thread is in one call for so long: fail the trees of that tuple in `outbox`, the loop's; what the worker
-        is to end by. None if the call has just come back."""
+        """Give up a thread that has been in one call for `secs`: fail the trees of that tuple in `outbox`, the loop's.
+        Returns the error for the worker to end by; None if the call has just returned."""
         doing = self._doing
         frame = sys._current_frames().get(self._thread.ident or 0)
         if doing is None or frame is None or self.execute_timeout_secs is None:
@@ -131,27 +132,27 @@ class BlockingExecutor:
         self._queue.put((task, batch, done))
 
     def hold(self, step: int) -> None:
-        """One more of the tasks it can send to is full (1), or one fewer (-1)."""
+        """Count one more full task that it can send to (1), or one fewer (-1)."""
         self._held += step
         self._may_go.set()
 
     def _took(self, size_bytes: int) -> None:
-        """The loop has taken in so much of what the thread emitted."""
+        """Count bytes of emits that the loop has taken in."""
         self._taken_bytes += size_bytes
         self._may_go.set()
 
     @property
     def must_wait(self) -> bool:
-        """Whether the thread emits nothing until there is room."""
+        """Whether the thread must wait for room before it emits."""
         return self._held > 0 or self._emitted_bytes - self._taken_bytes >= self._most_bytes
 
     @property
     def busy(self) -> bool:
-        """Something was put that has not been handed over yet."""
+        """Whether a batch was put and its output not handed over yet."""
         return self._put != self._finished
 
     def stop(self) -> None:
-        """End the thread after the slice it is at; what is queued behind belongs to trees that nobody waits for."""
+        """End the thread after its present slice; no spout waits for the tuples queued behind."""
         self._stopping = True
         self._may_go.set()
         if self._thread.is_alive():
@@ -162,7 +163,7 @@ class BlockingExecutor:
         """Wait while there is no room for more."""
         while self.must_wait and not self._stopping:
             self._may_go.clear()
-            if self.must_wait and not self._stopping:  # as it is now: what changes from here on sets it
+            if self.must_wait and not self._stopping:  # read after the clear: later changes set the event
                 self._may_go.wait()
 
     def _run(self) -> None:
@@ -179,7 +180,7 @@ class BlockingExecutor:
                 except TaskCrashed as error:
                     crash = error
                 except BaseException as error:
-                    # A fault of ours: the loop would wait for ever for a thread that just ended.
+                    # An error in the engine: the loop would wait for ever for a thread that just ended.
                     crash = TaskCrashed(task.component, task.task, "execute", error)
                     crash.__cause__ = error
                 self._doing = None

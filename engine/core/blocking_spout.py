@@ -1,15 +1,17 @@
 """An executor with a thread of its own, for spouts that wait (for a queue, a socket, a service) in `next_tuple`.
 
 Guarantees
-    * The user's object still sees one call at a time: `next_tuple`, `ack`, `fail`, `on_failure`, `on_dead_letter`,
-      `activate` and `deactivate` are all called by this one thread. Answers are therefore told between two calls of
-      `next_tuple`, however long one takes; the loop counts them at once.
-    * What the thread emits leaves at once, not when `next_tuple` comes back. Its trees are in the pending table, and in
-      the task's journal where one is kept, before any bolt sees them.
-    * A thread that sits in `next_tuple` keeps nothing from coming to rest: deactivated, what it emits waits inside
-      `emit` until the topology is active again. Is the worker ended before that, it is as if it had not been emitted.
+    * The user's object still sees one call at a time: this one thread calls `next_tuple`, `ack`, `fail`, `on_failure`,
+      `on_dead_letter`, `activate` and `deactivate`. So answers are told between two calls of `next_tuple`, however long
+      one takes; the loop counts them at once.
+    * Emits of the thread leave at once, not when `next_tuple` returns. Their trees are in the pending table, and in the
+      task's journal if it has one, before any bolt sees them.
+    * A topology comes to rest although its thread sits in `next_tuple`: while it is inactive, an emit waits inside
+      `emit`. If the worker ends before the topology is active again, that tuple counts as not emitted.
 
-The open messages, ackers and limits stay the loop's: what the two share is behind `engine.core.spout_gate`.
+Only the loop touches open messages, ackers and limits; the shared state is behind `engine.core.spout_gate`.
+
+Thread: one for each executor, and the worker's loop.
 """
 
 from __future__ import annotations
@@ -27,20 +29,20 @@ from squall.engine.foreign.methods import checked
 from squall.engine.tracking.instruction import Letter as DeadLetter
 
 _IN_CALL_JOIN_SECS = 1.0
-"""How long to wait for a spout that sits in `next_tuple`, as most do: it may wait for ever. `close` is then called
-while it does; to close what it waits for is the way to have it come back."""
+"""Longest wait for a spout that sits in `next_tuple` at the end: most do, and may for ever. `close` is then called
+meanwhile, and can make it return by closing the source."""
 _PAUSE_MIN_SECS, _PAUSE_MAX_SECS = 0.001, 0.03
-"""How long a spout that emitted nothing is left alone, as an idle worker leaves its spouts."""
+"""Pause before a spout that emitted nothing is asked again: as in an idle worker (`IDLE_WAIT_MIN_MS`)."""
 
 
 class BlockingSpoutExecutor(SpoutExecutor):
-    """Runs spout tasks on a thread. Methods that begin with `_thread` are the thread's, the rest is the loop's."""
+    """Runs spout tasks on a thread. Thread: its own for methods `_thread...`, the worker's loop for the rest."""
 
     def __init__(
         self, tasks: list[BlockingSpoutTask], gate: Gate, outbox: Outbox, name: str,
         absorb: Callable[[Handover], None], turn_bytes: int,
     ) -> None:
-        """`outbox` is the thread's; `absorb` brings what was emitted on its way."""
+        """`outbox` is the thread's; `absorb` takes its emits into the loop."""
         super().__init__(list(tasks), turn_ns=None, turn_bytes=turn_bytes)
         self._bytes_a_turn = turn_bytes
         self.gate = gate
@@ -61,7 +63,7 @@ class BlockingSpoutExecutor(SpoutExecutor):
                 self.gate.post(task, task.user, "activate" if active else "deactivate")
 
     def run(self, emits: int, may_send: bool = True) -> bool:
-        """Take what the thread has emitted, do what is due, and let it emit up to `emits` more."""
+        """Take the emits of the thread, do all that is due, and let it emit up to `emits` more."""
         taken = self._take()
         worked = super().run(0, may_send) or taken
         for task in self.gate.tasks if emits else ():
@@ -77,7 +79,7 @@ class BlockingSpoutExecutor(SpoutExecutor):
         return NOTHING if taken else RETRY if task.held_for_retry else INPUT
 
     def _take(self) -> bool:
-        """Raises TaskCrashed if the thread has."""
+        """Take the emits of the thread; whether there were any. Raises TaskCrashed if the thread has crashed."""
         gate = self.gate
         with gate:
             gate.looked()
@@ -105,7 +107,7 @@ class BlockingSpoutExecutor(SpoutExecutor):
             super().give_back(task, letter)
 
     def end(self) -> None:
-        """Have the thread tell what is to be told, and end. `stop` waits for it."""
+        """Have the thread tell the remaining answers, and end. `stop` waits for it."""
         self.gate.stop()
 
     def stop(self) -> None:
@@ -152,7 +154,7 @@ class BlockingSpoutExecutor(SpoutExecutor):
         return some
 
     def _thread_look(self, task: BlockingSpoutTask) -> None:
-        """The loop may not ask a spout that is in a call for what it holds."""
+        """Note the spout's `waiting_count`: the loop may not read it while the spout is in a call."""
         task.waiting = self._thread_call(task, "waiting_count", waiting_count, (task.user,))
 
     def _thread_call(
@@ -163,10 +165,10 @@ class BlockingSpoutExecutor(SpoutExecutor):
         except Stopped:
             raise
         except BaseException as error:
-            # `sys.exit` in a spout, too: the loop would wait for ever for a thread that just ended.
+            # Also `sys.exit` in a spout: the loop would wait for ever for a thread that just ended.
             self.gate.crashed(task, doing, error)
             raise _Crashed from error
 
 
 class _Crashed(Exception):
-    """The thread ends; the loop has been told why."""
+    """Ends the thread; the loop has been told why."""

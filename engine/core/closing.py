@@ -1,6 +1,6 @@
-"""The end of a worker's tasks: every one is told, whatever the others raise.
+"""The end of a worker's tasks: each is closed, whatever the others raise.
 
-The thread of the worker's loop, when nothing executes any more but in threads that are stopped here.
+Thread: the worker's loop, after its last turn; stops the threads that still execute.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def close_tasks(core: WorkerCore) -> list[TaskCrashed]:
-    """Call `close` and `cleanup` of every task, `deactivate` first where spouts are active; what they raised."""
+    """Call `close` and `cleanup` of every task, after `deactivate` of active spouts; returns the errors they raised."""
     crashes = []
     for spout in core.spouts:
         try:

@@ -1,4 +1,4 @@
-"""Tells when the last of several things is done."""
+"""Counts steps down and calls back after the last."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 
 class Countdown:
-    """Calls `done` when `step` has been called `count` times."""
+    """Calls `done` at the `count`-th call of `step`."""
 
     __slots__ = ("_count", "_done")
 

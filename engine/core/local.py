@@ -2,7 +2,7 @@
 
 Guarantees: the turn that a worker runs (`engine.core.turn`) meets every tuple, without processes, sockets or threads
 (components marked `blocking` run in turn like all others). With the same seed and input, executors run in the same
-order and groupings choose the same tasks. An exception in a component reaches the caller as it is.
+order and groupings choose the same tasks. An exception in a component reaches the caller unchanged.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _IDLE_SLEEP_SECS = 0.001
 
 
 def local_plan(topology: Topology, ackers: int) -> Plan:
-    """Everything in one worker, task ids as a cluster gives them: over components sorted by id."""
+    """Plan everything in one worker, with task ids as in a cluster: over components sorted by id."""
     executors, task = [], 1
     for component, _, tasks, n_executors in sorted(topology.layout(1 if ackers else 0)):
         quotient, remainder = divmod(tasks, n_executors)
@@ -53,7 +53,7 @@ def local_plan(topology: Topology, ackers: int) -> Plan:
 
 
 def readings_of(core: WorkerCore) -> list[TaskReading]:
-    """Counters and latency histogram of every task of one worker, as of now."""
+    """Read counters and latency histogram of every task of one worker."""
     core.refresh_gauges()
     readings = []
     for task, stats in core.stats.items():
@@ -68,7 +68,7 @@ def readings_of(core: WorkerCore) -> list[TaskReading]:
 
 
 def is_drained(core: WorkerCore) -> bool:
-    """The spouts of this worker are exhausted, nothing of them is pending, nothing is under way inside."""
+    """Whether the spouts of this worker are exhausted, with nothing pending and nothing under way inside."""
     return core.quiet and all(task.finished for _, task in core.spout_tasks.values())
 
 
@@ -84,8 +84,8 @@ class LocalRunner:
         copy: Callable[[ComponentSpec], Any] | None = None,
         interrupts: bool = True,
     ) -> None:
-        """`interrupts`: whether a KeyboardInterrupt in a component is the operator's. False where SIGINT does not raise
-        one: it then is the component's error, as in a worker."""
+        """`interrupts`: whether a KeyboardInterrupt in a component is the operator's. False if SIGINT does not raise
+        one: then it is the component's error, as in a worker."""
         config = config or Config()
         self.name = name
         self._interrupts = interrupts
@@ -120,17 +120,17 @@ class LocalRunner:
         sys.stderr.write(f"error reported by {plain(component)}[{task}]: {plain(text)}\n")
 
     def step(self) -> bool:
-        """One turn; whether anything was done. Raises TaskCrashed."""
+        """Run one turn; whether anything was done. Raises TaskCrashed."""
         try:
             return self._turn.run()
         except TaskCrashed as crash:
             if self._interrupts and isinstance(crash.__cause__, KeyboardInterrupt):
-                raise crash.__cause__ from None  # the operator's: this is the process that he interrupts
+                raise crash.__cause__ from None  # the operator interrupts this process
             raise
 
     @property
     def drained(self) -> bool:
-        """All spouts are exhausted, nothing is pending or under way."""
+        """Whether all spouts are exhausted, with nothing pending or under way."""
         return is_drained(self.core)
 
     def run(self, timeout_secs: float | None = None, should_stop: Callable[[], bool] | None = None) -> RunReport:
@@ -161,7 +161,7 @@ class LocalRunner:
         return self.core.quiet and not any(len(task.pending) for _, task in self.core.spout_tasks.values())
 
     def report(self) -> RunReport:
-        """What has happened so far."""
+        """Build the report of the run so far."""
         duration_secs = (self.clock.now_ns() - self._started_ns) / 1e9
         self.metrics.sample(lambda component, task, error: self._report_error(component, task, text_of_error(error)))
         return build_report(
@@ -171,7 +171,7 @@ class LocalRunner:
         )
 
     def close(self) -> list[TaskCrashed]:
-        """Close every task; what they raised."""
+        """Close every task; returns the errors they raised."""
         try:
             return close_tasks(self.core)
         finally:

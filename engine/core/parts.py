@@ -1,7 +1,7 @@
-"""What a worker core is made of: a factory for each part that might be another's.
+"""The parts of a worker core: a factory for each part that another implementation may replace.
 
-Guarantees: assembly makes these parts by this record and in no other way. So another implementation of one (compiled,
-or a mutant of the proof) takes its place wherever it is used, and what is proved of the product's can be tried on it.
+Guarantees: assembly makes these parts only by this record. So a replacement (compiled, or a mutant of the proof) is
+used everywhere, and every proof of the product's part can be run on it.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from squall.engine.tracking.routing import Tracking
 
 @dataclass(frozen=True)
 class Parts:
-    """One factory for each part; each is called with what the product's takes."""
+    """One factory for each part; each takes the arguments of the product's."""
 
     edge_ids: Callable[[], EdgeIds] = EdgeIds
     """Each outbox draws from a source of its own."""
@@ -34,7 +34,7 @@ class Parts:
     pending: Callable[..., OpenMessages] = OpenMessages
 
     def new_outbox(self) -> Outbox:
-        """An outbox with ids of its own."""
+        """Make an outbox with ids of its own."""
         return self.outbox(self.edge_ids())
 
 

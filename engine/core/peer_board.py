@@ -1,6 +1,6 @@
-"""What a turn asks of whatever says how the other workers are, and what that is where there are none.
+"""The turn's view of other workers: the protocol, and its implementation for a worker without peers.
 
-`scheduler.worker.board.WorkerBoard` reads it off the status board.
+`scheduler.worker.board.WorkerBoard` implements it on the status board.
 
 Thread: the worker's loop.
 """
@@ -18,16 +18,16 @@ PeerChange = tuple[int, int, bool, bool]
 
 
 class PeerBoard(Protocol):
-    """What the other workers of one topology say, and what this one says to them at once."""
+    """The published state of the other workers of one topology, and of this one."""
 
     def changed_peers(self) -> Sequence[PeerChange]:
-        """Every other worker that is not as it was at the last call."""
+        """The other workers that have changed since the last call."""
 
     def last_words(self, worker: int, incarnation: int) -> Mapping[int, Failure] | None:
-        """The trees that an incarnation, dead by now, says it ended by; None if it ended without a word."""
+        """The trees that a dead incarnation named as its end; None if it died without a word."""
 
     def connecting(self, worker: int, incarnation: int) -> Path | str:
-        """A link to a peer is opened now; where it listens."""
+        """Called when a link to a peer is opened; returns the path where the peer listens."""
 
     def others_congested(self) -> bool:
         """Whether any other worker asks the spouts to wait."""
@@ -36,11 +36,11 @@ class PeerBoard(Protocol):
         """Tasks of other workers whose queues are full. Asked for only while `others_congested`."""
 
     def publish_full(self) -> None:
-        """Say which queues here are full, if that has changed."""
+        """Publish which queues here are full, if that has changed."""
 
 
 class NoPeers:
-    """A worker that has no peers hears nothing of them."""
+    """The board of a worker without peers: no news."""
 
     def changed_peers(self) -> Sequence[PeerChange]:
         return ()
