@@ -23,6 +23,7 @@ from squall.scheduler.faults.in_force import FaultInForce, Victim
 
 _STOPPING = frozenset({"stop", "throttle"})
 _STATM_SIZE = 0
+"""Position of the size, in pages, in /proc/PID/statm."""
 
 log = logging.getLogger(__name__)
 

@@ -37,10 +37,13 @@ _POLL_SECS, _POLL_MAX_SECS = 0.002, 0.02
 """Pause between two looks at the board, first and longest: a look with the logs costs some 0.2 ms, and the end of a
 long run may be noticed a fiftieth of a second late."""
 _POLL_GROWTH = 1.05
+"""Factor by which the pause grows with each look."""
 _NIMBUS_POLL_SECS = 0.25
+"""Between two questions to Nimbus during a wait: a hopeless topology is noticed soon, and Nimbus is hardly burdened."""
 _STOP_GRACE_SECS = 15.0
 """Longest wait for a worker to close its tasks: the supervisor kills it long before."""
 _NIMBUS_PAUSE_SECS = 0.01
+"""Between two questions to Nimbus during a move: a user does not notice so short a delay."""
 
 
 class Job:

@@ -44,6 +44,7 @@ SUPERVISOR = "squall.scheduler.supervisor.main"
 WORKER = "squall.scheduler.forking.parent"
 """The module in a worker's command line, which is that of the forking parent."""
 _START_TIMEOUT_SECS = 20.0
+"""Longest wait for a cluster to answer: it takes a second, more only on an overloaded machine."""
 
 
 def daemon_command(module: str, run_dir: RunDir, *arguments: str) -> list[str]:

@@ -23,9 +23,11 @@ OPTIONS = RestartPolicyOptions(max_delay_secs=2.0, max_deaths=60, period_secs=30
 """Some two minutes of trying: time for an operator to mend a full disk or a descriptor limit. No delay is longer than
 half of the time that commands wait for Nimbus (`client.AWAY_PATIENCE_SECS`), so they find it once it can run."""
 STOPPED_SECS = 10.0
+"""Longest that Nimbus may stay stopped: commands wait as long for its answer (`nimbus_client.TIMEOUT_SECS`)."""
 LOOK_SECS = 1.0
 """Between two looks whether Nimbus is stopped. STOPPED_SECS are counted in looks: this process may be stopped too."""
 _EXIT_WRONG_USE = 2
+"""Exit code of a daemon that refused its arguments or its directory: it would refuse them again."""
 
 
 class Keeper:

@@ -43,6 +43,7 @@ STOP_GRACE_SECS = 5.0
 """Longest time for workers' `close` and `cleanup` before they are killed."""
 _STOP_MARGIN_SECS = 5.0
 _POLL_SECS = 0.05
+"""Between two looks at the cluster's processes: a look reads every process of the machine."""
 
 
 @dataclass(frozen=True)

@@ -27,6 +27,7 @@ _ENDING_SECS = 1.0
 """Longest wait for the processes of a cluster that is ending: some outlive their Nimbus by a moment."""
 _POLL_SECS = 0.02
 _PID_MAX_BYTES = 32
+"""Read at most: a pid has far fewer digits."""
 
 
 class InUse(UsageError):
@@ -35,7 +36,7 @@ class InUse(UsageError):
     def __init__(self, message: str, pid: str) -> None:
         super().__init__(message)
         self.pid = pid
-        """Of its Nimbus, or of the command that starts it; "unknown" if it is not written yet."""
+        """Pid of its Nimbus, or of the command that starts it; "unknown" if it is not written yet."""
 
 
 class Starting:

@@ -114,7 +114,7 @@ class Schedule:
         return self._healed or (not self._in_force and all(course.is_over for course in self._courses))
 
     def not_begun(self) -> list[tuple[int, Fault]]:
-        """With their numbers, those that never began, for want of their time, their acks or their point."""
+        """The faults that never began, with their numbers: their time, acks or point did not come."""
         return [(number, course.fault) for number, course in enumerate(self._courses) if not course.begun]
 
     def turn(self, now_secs: float, acked: int, view: View) -> list[Instruction]:

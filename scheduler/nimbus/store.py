@@ -43,6 +43,7 @@ DELETED_KEPT = 1000
 STORE_FILES = ("nimbus.db", "nimbus.db-journal", "nimbus.db-wal", "nimbus.db-shm", "nimbus.seal", "nimbus.seal.new")
 """All files that a store may have in the run directory."""
 _DIGEST_BYTES = 16
+"""Enough that altered rows do not pass by chance."""
 
 _SCHEMA = """
 CREATE TABLE topology (
