@@ -1,9 +1,9 @@
-"""Many seeds of one proof, so many at a time, each in a process of its own; and the smallest set of faults that fails.
+"""Runs many seeds of one proof, several at a time, each in its own process; finds the fewest faults that fail.
 
-Guarantees: results come in the order in which they are done, one for each seed. When the iteration ends, however it
-does, no child of it runs any more.
+Guarantees: gives one result for each seed, in the order of completion. When the iteration ends, for any reason, none of
+its children runs.
 
-Relies on: being begun in a process of one thread without sockets, because it forks.
+Relies on: its process having one thread and no sockets, because it forks.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _SAYS_NOTHING = "a process of squall chaos ended without a result, by exit code 
 
 
 class Campaign:
-    """A proof, seed after seed."""
+    """Runs one proof for many seeds."""
 
     def __init__(self, proof: Proof, jobs: int, should_stop: Callable[[], bool]) -> None:
         self._proof = proof
@@ -44,15 +44,15 @@ class Campaign:
         return expected
 
     def seeds(self, seeds: Sequence[int], expected: Expected, only: Sequence[int] | None) -> Iterator[SeedResult]:
-        """Every seed once."""
+        """Try every seed once."""
         return self._each([_Try(self._proof, seed, expected, only) for seed in seeds])
 
     def shrink(
         self, result: SeedResult, expected: Expected, tried: Callable[[Sequence[int], bool], None]
     ) -> list[int] | None:
-        """The numbers, from 1, of the fewest faults of a seed that was not good with which it still is not.
+        """Find the fewest faults with which a failed seed still fails. Returns their numbers, from 1.
 
-        None if it is good when it is run once more: it depends on the moment.
+        None if the seed succeeds when it is run again: the failure depends on timing.
         """
 
         def fails(numbers: Sequence[int]) -> bool:
@@ -90,7 +90,7 @@ class Campaign:
 
 
 class _Try:
-    """One seed, to be called."""
+    """A call that tries one seed."""
 
     def __init__(self, proof: Proof, seed: int, expected: Expected, only: Sequence[int] | None) -> None:
         self._arguments = seed, expected, only
@@ -101,7 +101,7 @@ class _Try:
 
 
 def _work(task: Callable[[], Any], path: Path) -> None:
-    """In the child."""
+    """Run a task in the child, and write its result to `path`."""
     try:
         said: tuple[str, Any] = "done", task()
     except Stopped:

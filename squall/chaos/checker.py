@@ -1,13 +1,13 @@
-"""Says what became of every message, from what stood around the topology and wrote it down.
+"""Tells the fate of every message, from the records that taps around the topology wrote.
 
 Guarantees: every message of the source log is in one class (ok, recovered, dead letter, lost, early, altered), every
-record of the sinks belongs to a message or is named; each finding names its message. Nothing of the engine decides
-here: this file imports the standard library alone and can be run by itself:
+record of the sinks belongs to a message or is named; each finding names its message. The engine has no part in this:
+the file imports the standard library alone and can be run by itself:
 
     python -I checker.py RUN --reference RUN --reference RUN
 
-Relies on: logs that were appended to before what they tell of could be seen: an emit before the engine had it, a record
-before the sink had it (so before its ack), an ack before the spout had it. Times are of one monotonic clock.
+Relies on: each event being logged before it has an effect: an emit before the engine has it, a record before the sink
+has it (so before its ack), an ack before the spout has it. Times are of one monotonic clock.
 
 A run is a directory of `source-*` and `sink-*` files of lines, JSON arrays that end in the crc32 of what precedes it::
 
@@ -16,9 +16,9 @@ A run is a directory of `source-*` and `sink-*` files of lines, JSON arrays that
     ["loose", spout, ns]              it emits without a message id
     ["in", label, [key, ...], digest, ns]   a sink receives a record that stems from these messages
 
-What a sink should receive of a message is learned from runs without faults, for each way into a sink (`label`): the
-very values, where such runs agree about them; else how many; else that there was something. One of those runs should
-hold messages that the source emitted once more: values that depend on that are no promise of anybody's.
+The records that a sink should receive for a message are learned from runs without faults, for each way into a sink
+(`label`): the exact values, if those runs agree on them; else their number; else that there were any. In one of those
+runs the source should emit some messages twice, to show which values depend on that.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ from pathlib import Path
 from typing import Any
 
 VALUES, COUNT, PRESENCE, NOTHING = "values", "count", "presence", "nothing"
-"""What is asked of a way into a sink, strictest first."""
+"""Requirements on a way into a sink, strictest first."""
 LOST, EARLY, ALTERED, INVENTED, REPEATED, DAMAGED = "lost", "early", "altered", "invented", "repeated", "damaged"
 """Kinds of findings; each is a failure."""
 SHOWN_FINDINGS = 100
 
 
 class Message:
-    """What the logs say of one message."""
+    """The logs' facts about one message."""
 
     __slots__ = ("acked_ns", "dead", "digests", "emits", "fails", "name", "received")
 
@@ -50,24 +50,24 @@ class Message:
         self.emits = 0
         self.fails = 0
         self.acked_ns: int | None = None
-        """When it was acked first."""
+        """Time of its first ack."""
         self.dead: str | None = None
         self.digests: set[str] = set()
         self.received: dict[str, list[tuple[str, int]]] = {}
-        """Way into a sink -> (digest, ns) of what came."""
+        """Way into a sink -> (digest, ns) of each record."""
 
     def digests_of(self, label: str) -> Counter[str]:
         return Counter(digest for digest, _ in self.received.get(label, ()))
 
     @property
     def undisturbed(self) -> bool:
-        """Whether its records show what one attempt yields."""
+        """Whether its records are those of exactly one attempt."""
         return self.emits == 1 and self.acked_ns is not None and not self.fails
 
 
 @dataclass
 class Run:
-    """The logs of one run, read."""
+    """The parsed logs of one run."""
 
     messages: dict[str, Message] = field(default_factory=dict)
     strangers: list[tuple[str, str]] = field(default_factory=list)
@@ -80,12 +80,12 @@ class Run:
     of_no_message: Counter[str] = field(default_factory=Counter)
     """Way into a sink -> records that stem from no message."""
     torn: int = 0
-    """Last lines of files that a death cut off."""
+    """Number of last lines that a death tore."""
     damaged: list[str] = field(default_factory=list)
 
 
 def read_lines(path: Path, run: Run) -> Iterator[list[Any]]:
-    """The records of a file. The last line may be torn; any other that is not whole is noted as damaged."""
+    """Read the records of a file. The last line may be torn; any other broken one is noted as damaged."""
     lines = path.read_bytes().split(b"\n")
     for number, line in enumerate(lines, 1):
         if not line:
@@ -100,7 +100,7 @@ def read_lines(path: Path, run: Run) -> Iterator[list[Any]]:
 
 
 def read_run(directory: str | Path) -> Run:
-    """Every log of a run. FileNotFoundError if there is no such directory."""
+    """Read every log of a run. FileNotFoundError if there is no such directory."""
     directory = Path(directory)
     run = Run()
     paths = sorted(directory.iterdir())
@@ -153,24 +153,24 @@ def _take_sink(run: Run, record: list[Any]) -> None:
 
 @dataclass
 class Law:
-    """What one way into a sink must show of each message."""
+    """The records that one way into a sink must show for each message."""
 
     label: str
     asks: str
     expected: dict[str, Counter[str]] = field(default_factory=dict)
-    """Message's key -> digests and how often, as runs without faults had them; once "" where only presence is asked."""
+    """Message's key -> digests with their number, from runs without faults; one "" if only presence is required."""
     others: int = 0
-    """At least so many records of a message that those runs did not have."""
+    """Fewest records of a message that those runs did not have."""
 
 
 def same_as_source(label: str, run: Run) -> Law:
-    """For a ledger that a sink writes itself, one record a message: the digest that the source gave it."""
+    """The law for a ledger that the sink writes itself: one record per message, with the source's digest."""
     expected = {key: Counter(message.digests) for key, message in run.messages.items()}
     return Law(label, VALUES, expected, 1)
 
 
 def learn(references: Sequence[Run]) -> list[Law]:
-    """The strictest law for each way into a sink that the runs without faults keep among themselves."""
+    """Find, for each way into a sink, the strictest law that all runs without faults keep."""
     labels = sorted(set().union(*(run.labels for run in references)))
     return [_learn_one(label, references) for label in labels]
 
@@ -183,7 +183,7 @@ def _learn_one(label: str, references: Sequence[Run]) -> Law:
             (whole if message.undisturbed else again)[key].append(message.digests_of(label))
     expected = {key: counters[0] for key, counters in whole.items()}
     fewest = min((counter.total() for counters in whole.values() for counter in counters), default=0)
-    # What is emitted once more is joined with others than before, so neither values nor numbers are the same again.
+    # A message emitted again is joined with other messages than before, so neither values nor numbers are the same.
     compared = not any(label in run.joined for run in references) and any(len(one) > 1 for one in whole.values())
     if compared and _agree(whole, lambda counter: counter):
         strange = (set(counter) - set(expected[key]) for key, some in again.items() if key in whole for counter in some)
@@ -201,13 +201,13 @@ def _agree(seen: Mapping[str, Sequence[Counter[str]]], of: Callable[[Counter[str
 
 
 def never_again(run: Run) -> list[str]:
-    """The names of messages that failed, and that their source did not emit once more."""
+    """The names of messages that failed and that their source did not emit again."""
     return [one.name for one in run.messages.values() if one.fails and one.emits <= 1 and one.dead is None]
 
 
 @dataclass
 class Finding:
-    """Something that must not be."""
+    """A violation: an event that must not happen."""
 
     kind: str
     message: str
@@ -216,23 +216,23 @@ class Finding:
 
 @dataclass
 class Verdict:
-    """What became of everything."""
+    """The result of a check: the fates of all messages."""
 
     messages: int = 0
     ok: int = 0
     recovered: int = 0
-    """Emitted more than once, and done in the end."""
+    """Messages emitted more than once, and finally processed."""
     dead_letters: int = 0
     duplicates: int = 0
-    """Records that sinks received once more because their message was emitted once more."""
+    """Records that sinks received again because their message was emitted again."""
     counts: dict[str, int] = field(default_factory=dict)
-    """Kind of finding -> how many."""
+    """Kind of finding -> number."""
     findings: list[Finding] = field(default_factory=list)
-    """The first of each kind."""
+    """The first findings of each kind."""
     asked: dict[str, str] = field(default_factory=dict)
-    """Way into a sink -> what was asked of it."""
+    """Way into a sink -> its requirement."""
     not_shown: list[str] = field(default_factory=list)
-    """What this proof says nothing of."""
+    """Facts that this proof does not cover."""
     torn_lines: int = 0
 
     @property
@@ -249,7 +249,7 @@ class Verdict:
 
 
 def judge(run: Run, laws: Sequence[Law], all_of: Mapping[str, str] | None = None) -> Verdict:
-    """`all_of`: key -> name of messages that the source must have emitted."""
+    """Judge a run by laws. `all_of`: key -> name of messages that the source must have emitted."""
     verdict = Verdict(messages=len(run.messages), torn_lines=run.torn)
     for key, message in run.messages.items():
         _judge_message(key, message, laws, verdict)
@@ -283,7 +283,7 @@ def _judge_message(key: str, message: Message, laws: Sequence[Law], verdict: Ver
 
 
 def _judge_records(key: str, message: Message, law: Law, verdict: Verdict) -> None:
-    """One message at one way into a sink."""
+    """Judge the records of one message at one way into a sink."""
     name = message.name or key
     records = message.received.get(law.label, [])
     got = Counter(digest for digest, _ in records)
@@ -334,7 +334,7 @@ def _say_limits(run: Run, laws: Sequence[Law], verdict: Verdict) -> None:
 
 
 def names_of(runs: Sequence[Run]) -> dict[str, str]:
-    """The messages that every one of these runs has."""
+    """Key -> name of the messages that all these runs have."""
     if not runs:
         return {}
     keys = set.intersection(*(set(run.messages) for run in runs))

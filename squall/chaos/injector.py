@@ -1,7 +1,7 @@
-"""Brings the faults of a mix about on a real cluster, ends them, and keeps a record of both.
+"""Injects the faults of a mix into a real cluster, ends them, and records both.
 
-Guarantees: after `heal` nothing that was begun is in force any more. A fault whose target was not there at its time
-(dead, and not replaced yet) is recorded as missed; nothing else is done for it.
+Guarantees: after `heal`, no injected fault is in force. A fault whose target is missing at its time (dead, and not yet
+replaced) is recorded as missed and skipped.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from squall.scheduler.faults.fault import AfterSecs, Fault
 
 @dataclass
 class Injected:
-    """A fault that was brought about, or should have been."""
+    """A fault that was injected or missed."""
 
     fault: Fault
     began_secs: float
     """On the monotonic clock."""
     ends_secs: float
     missed: str = ""
-    """Why nothing happened."""
+    """Why it was missed; empty if it was not."""
 
 
 class Injector:
@@ -37,12 +37,12 @@ class Injector:
         self.injected: list[Injected] = []
 
     def turn(self) -> None:
-        """Begin what is due. It ends by itself."""
+        """Begin the faults that are due. They end by themselves."""
         while self._to_come and time.monotonic() >= self._started_secs + at_secs(self._to_come[0]):
             self._begin(self._to_come.pop(0))
 
     def heal(self) -> None:
-        """End what is in force; what has not begun does not any more."""
+        """End the faults in force, and drop those not begun yet."""
         self._to_come.clear()
         self._cluster.heal()
         now = time.monotonic()
@@ -65,6 +65,6 @@ class Injector:
 
 
 def at_secs(fault: Fault) -> float:
-    """When a fault of a mix begins, after the start of its trial."""
+    """Start of a fault, in seconds after the start of its trial."""
     assert isinstance(fault.when, AfterSecs)
     return fault.when.secs

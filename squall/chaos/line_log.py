@@ -1,7 +1,7 @@
 """An append-only file of records, a line each, that tells a whole line from a torn one.
 
-Guarantees: a record is one `write` to a file opened for appending, so lines of several writers never mix, and what was
-appended survives the death of its writer by any signal. A line is a JSON array whose last item is the crc32 of the text
+Guarantees: a record is one `write` to a file opened for appending, so lines of several writers never mix, and written
+records survive the death of their writer by any signal. A line is a JSON array whose last item is the crc32 of the text
 before it.
 
 Relies on: the standard library alone. The reader is `squall.chaos.checker`, which knows the format by itself.
@@ -23,7 +23,7 @@ _PLAIN = frozenset({str, int, float, bool, bytes, type(None)})
 
 
 class LineLog:
-    """The writing end. One owner; several processes may each have one on the same file."""
+    """The writing end. It has one owner; several processes may each have one on the same file."""
 
     _fd = -1
 
@@ -31,7 +31,7 @@ class LineLog:
         self._fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
 
     def append(self, *record: Any) -> None:
-        """Write one record. OSError when the disk is full."""
+        """Write one record. OSError if the disk is full."""
         body = _encode(record)[:-1].encode()
         data = b"%s,%d]\n" % (body, zlib.crc32(body))
         while data:
@@ -43,36 +43,36 @@ class LineLog:
             self._fd = -1
 
     def __del__(self) -> None:
-        # Of a task that nobody closed: a simulated worker that was killed.
+        # The log of a task that was never closed: its simulated worker was killed.
         self.close()
 
 
 def digest(value: Any) -> str:
-    """16 hex digits; the same for equal plain values in every process of an interpreter's version. Raises nothing."""
+    """16 hex digits; the same for equal plain values in every process of one Python version. Never raises."""
     try:
         if _is_plain(value):
             return blake2b(marshal.dumps(value, 2), digest_size=8).hexdigest()
         hashed = blake2b(digest_size=8)
         _feed(hashed.update, value)
     except RecursionError:
-        # A list that holds itself.
+        # A list that contains itself.
         hashed = blake2b(_opaque(value), digest_size=8)
     return hashed.hexdigest()
 
 
 def _opaque(value: Any) -> bytes:
-    """Of other objects what pickle makes of them, or else their class.
+    """Bytes of an object that is not plain: its pickle, or else its class.
 
-    Where that is not the same each time, runs without faults differ from each other, and the checker asks for less.
+    If these vary, runs without faults differ from each other, and the checker requires less.
     """
     try:
         return pickle.dumps(value, 4)
-    except Exception as error:  # users' code, and what cannot be pickled: it need not, on its way inside a worker
+    except Exception as error:  # users' code; or it cannot be pickled, which is no error inside one worker
         return f"{type(value).__qualname__} {type(error).__qualname__}".encode()
 
 
 def _is_plain(value: Any) -> bool:
-    """Whether it has no identity, order or class of its own that would show in its bytes."""
+    """Whether equal values always have equal bytes: no identity, order or class of users shows in them."""
     kind = value.__class__
     return kind in _PLAIN or ((kind is tuple or kind is list) and all(map(_is_plain, value)))
 

@@ -1,11 +1,11 @@
-"""A seeded mix of faults: which kinds, whom, when and for how long.
+"""Draws a seeded mix of faults: their kinds, targets, times and durations.
 
 Guarantees: the same seed, kinds, places and time draw the same faults. Each seed draws its own share of the kinds and
-its own density, so that a hundred seeds are not a hundred times the same weather. A mix never kills a worker as often
-as would have its slot given up.
+its own density, so that a hundred seeds are not a hundred similar runs. A mix never kills a worker so often that its
+slot is given up.
 
-Relies on: `squall.scheduler.faults.catalogue` for what each kind is. Not drawn: what a cluster of one program cannot
-mend (the death of its daemons), and what breaks user code rather than the engine (limits of memory, descriptors, disk).
+Relies on: `squall.scheduler.faults.catalogue` for the kinds. Not drawn: faults that a cluster of one program cannot
+mend (the death of its daemons), and those that break user code, not the engine (limits of memory, descriptors, disk).
 """
 
 from __future__ import annotations
@@ -27,22 +27,22 @@ GROUPS = {
     "executor": ("exception", "hang", "slow"),
     "link": ("drop", "duplicate", "delay", "reorder", "corrupt", "truncate", "partition", "slow-link"),
 }
-"""What a mix may be called -> kinds of faults."""
+"""Name of a group -> its kinds of faults."""
 DEADLY = ("kill", "segfault", "exit", "exception")
-"""Each ends its worker, at once or within its time."""
+"""Kinds that end their worker, at once or within their duration."""
 ALL = "all"
 _GAP_SECS = (0.2, 2.0)
-"""Between two faults, on average, drawn for each seed."""
+"""Range of the mean time between two faults; each seed draws its own."""
 _LASTS_SECS = {
     "stop": (0.05, 1.5), "throttle": (0.2, 2.0), "exception": (0.02, 0.2), "hang": (0.05, 1.0), "slow": (0.2, 2.0),
     "drop": (0.2, 2.0), "duplicate": (0.2, 2.0), "delay": (0.2, 2.0), "reorder": (0.2, 2.0), "corrupt": (0.2, 2.0),
     "truncate": (0.2, 2.0), "partition": (0.1, 1.5), "slow-link": (0.2, 2.0),
 }  # fmt: skip
-"""From and to; kinds that are not here are over at once."""
+"""Range of the duration in seconds, by kind; kinds that are not here are over at once."""
 _FRAMES_HIT, _CALLS_HIT = (0.01, 0.3), (0.001, 0.05)
-"""Probabilities, from and to: of a frame, and of a call of `execute`, which may end its worker."""
+"""Ranges of the share of frames hit, and of calls of `execute` hit: fewer, as these may end their worker."""
 _DAEMONS_HIT = 0.15
-"""Of the stops, so many stop Nimbus or a supervisor."""
+"""Share of stops that hit Nimbus or a supervisor."""
 _PARAMETERS: dict[str, Callable[[random.Random], dict[str, Value]]] = {
     "throttle": lambda rng: {"share": round(rng.uniform(0.1, 0.8), 2)},
     "exit": lambda rng: {"status": rng.choice((0, 1, 7))},
@@ -51,12 +51,12 @@ _PARAMETERS: dict[str, Callable[[random.Random], dict[str, Value]]] = {
     "delay": lambda rng: {"by": rng.randint(1, 20)},
 }
 _MOST_OF_INTENSITY = 0.5
-"""Of the deaths that the restart policy forgives a slot, so many a mix uses up: others may come of other faults."""
+"""Share of the deaths allowed by the restart policy that a mix uses up: other faults may cause more."""
 
 
 @dataclass(frozen=True)
 class Places:
-    """Whom faults may hit."""
+    """The possible targets of faults."""
 
     workers: Sequence[str]
     components: Sequence[str]
@@ -68,7 +68,7 @@ class Places:
 
 
 def kinds_of(mix: str) -> tuple[str, ...]:
-    """The kinds that a mix is drawn from: groups or kinds, joined by commas. UsageError names what is unknown."""
+    """The kinds from which a mix is drawn: groups or kinds, joined by commas. UsageError names an unknown one."""
     known = {ALL: tuple(kind for kinds in GROUPS.values() for kind in kinds), **GROUPS}
     known |= {kind: (kind,) for kinds in GROUPS.values() for kind in kinds}
     found: dict[str, None] = {}
@@ -80,7 +80,7 @@ def kinds_of(mix: str) -> tuple[str, ...]:
 
 
 def draw(seed: int, kinds: Sequence[str], places: Places, for_secs: float) -> list[Fault]:
-    """The faults of a seed, in order of time; at least one. UsageError if none is possible."""
+    """Draw the faults of a seed, in order of time; at least one. UsageError if none is possible."""
     rng = random.Random(f"squall chaos {seed}")
     # One worker has no links.
     kinds = [kind for kind in kinds if len(places.workers) > 1 or CATALOGUE[kind].acts_on is not ActsOn.LINKS]
@@ -97,7 +97,7 @@ def draw(seed: int, kinds: Sequence[str], places: Places, for_secs: float) -> li
     while at_secs < for_secs:
         fault = _fault(rng, rng.choice(kinds), places, at_secs)
         (target,) = fault.targets
-        # Not while another is in force there, so that a picture of it can be read.
+        # Not while another fault hits the same target, so that the timeline stays readable.
         if at_secs >= free_secs.get(target, 0.0) and (fault.kind not in DEADLY or deaths[target] < most):
             deaths[target] += fault.kind in DEADLY
             free_secs[target] = at_secs + (fault.for_secs or 0.0)

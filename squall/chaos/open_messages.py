@@ -1,9 +1,9 @@
-"""Which messages were emitted and not answered yet, read from the taps' files while they are written.
+"""Finds the messages emitted and not answered yet, from the taps' files while they are written.
 
-Guarantees: what was appended before a call of `read` has been taken in when it returns.
+Guarantees: `read` takes in every record that was appended before its call.
 
-Relies on: a line being one write. The format is told in `squall.chaos.checker`, which decides about messages; this says
-only when there is nothing left to wait for.
+Relies on: a line being one write. The format is described in `squall.chaos.checker`, which judges messages; this module
+only tells when there is none left to await.
 """
 
 from __future__ import annotations
@@ -12,16 +12,16 @@ from pathlib import Path
 
 
 class OpenMessages:
-    """Of one run."""
+    """The open messages of one run."""
 
     def __init__(self, directory: str) -> None:
         self._directory = Path(directory)
         self._read_bytes: dict[Path, int] = {}
         self.keys: set[bytes] = set()
-        """Those that are open."""
+        """Keys of the open messages."""
 
     def read(self) -> set[bytes]:
-        """Take in what was appended; the open ones."""
+        """Take in new records. Returns the keys of the open messages."""
         answered: list[bytes] = []
         for path in self._directory.glob("source-*"):
             begin = self._read_bytes.get(path, 0)

@@ -1,7 +1,7 @@
-"""The report of `squall chaos` as one HTML page: a picture of the time, the verdict, the command to do it again.
+"""Shows the report of `squall chaos` as one HTML page: a timeline, the verdict, the command that repeats it.
 
-Guarantees: the page needs nothing else: no script, no other file, no network (its own policy forbids them). Every text
-in it is escaped, whoever wrote it.
+Guarantees: the page needs no script, no other file and no network (its own policy forbids them). Every text in it is
+escaped.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ svg text { font: 11px system-ui, sans-serif; fill: #4a5468 }
 
 
 def page(document: Mapping[str, Any]) -> str:
-    """The page. `document`: what `squall chaos --json` prints."""
+    """Make the page. `document`: the output of `squall chaos --json`."""
     seeds = document["seeds"]
     good = document["good"]
     shown = [result for result in seeds if not result["good"]][:_MAX_PICTURES] or seeds[:1]

@@ -1,10 +1,10 @@
-"""The proof for one topology: what it does without faults, then one seed after the other, each judged by that.
+"""Proves one topology: learns its behaviour without faults, then tries seeds and judges each by that.
 
 Guarantees: a seed is good only if the checker finds nothing, everything was drained after the faults, each death is
-explained by a fault, and nothing is left behind. What the proof cannot show of this topology is said, or, where it
-could show nothing at all, refused.
+explained by a fault, and nothing is left behind. The result names what the proof cannot show of this topology; if it
+could show nothing at all, the topology is refused.
 
-Relies on: `squall.chaos.checker`, which decides about messages from the taps' files alone.
+Relies on: `squall.chaos.checker`, which judges messages by the taps' files alone.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ from squall.engine.plural import plural
 from squall.scheduler.faults.fault import Fault
 
 _FAIL_EVERY = 5
-"""In the second run without faults one message in so many comes again."""
+"""In the second run without faults, one message in this many is emitted again."""
 _EARLY_SHARE = 0.9
-"""Of the time with faults that a paced source takes: replays take the rest."""
+"""Share of the time with faults that a paced source takes: replays take the rest."""
 
 
 class WrongWithoutFaults(SquallError):
-    """The topology does not do what is to be proved even when nothing is broken."""
+    """The topology does not keep its promise even without faults."""
 
 
 @dataclass(frozen=True)
 class Expected:
-    """What runs without faults showed."""
+    """The topology's behaviour in runs without faults."""
 
     laws: tuple[Law, ...]
     all_of: Mapping[str, str]
@@ -50,16 +50,16 @@ class Expected:
 
 @dataclass
 class SeedResult:
-    """One seed, judged."""
+    """The verdict on one seed."""
 
     seed: int
     faults: list[Fault]
     outcome: Outcome
     verdict: Verdict
     problems: list[str] = field(default_factory=list)
-    """Why it is not good, a line each."""
+    """Why it failed, one line per reason."""
     logs: str = ""
-    """Where the taps' files are, if it is not good."""
+    """The directory of the taps' files, if it failed."""
 
     @property
     def good(self) -> bool:
@@ -87,13 +87,13 @@ class SeedResult:
 
 
 class Proof:
-    """Runs and judges. One at a time."""
+    """Runs and judges seeds, one at a time."""
 
     def __init__(
         self, subject: Subject, kinds: Sequence[str], for_secs: float, directory: Path,
         should_stop: Callable[[], bool] = lambda: False,
     ) -> None:
-        """`directory`: for the taps' files."""
+        """`directory`: the place for the taps' files."""
         if subject.config.ackers == 0:
             raise UsageError(
                 "with ackers=0 nothing is tracked, and nothing is emitted again: the proof could not show that "
@@ -143,7 +143,7 @@ class Proof:
         return read_run(path), outcome
 
     def try_seed(self, seed: int, expected: Expected, only: Sequence[int] | None = None) -> SeedResult:
-        """One seed; `only` so many of its faults, by their numbers from 1."""
+        """Run and judge one seed; `only`: numbers, from 1, of the faults to inject."""
         faults: list[Fault] = []
 
         def drawn(places: Places) -> list[Fault]:
@@ -186,7 +186,7 @@ def _first_of(verdict: Verdict) -> str:
 
 
 def problems_of(outcome: Outcome, verdict: Verdict) -> list[str]:
-    """Why a run is not good."""
+    """The reasons why a run failed; empty if it did not."""
     found = [f"{kind}: {count}" for kind, count in verdict.counts.items()]
     if not outcome.drained:
         found.append(f"not drained after the faults: {outcome.why_not}")

@@ -1,6 +1,6 @@
 """Finds the smallest part of a list that still fails (delta debugging, Zeller's ddmin).
 
-Guarantees: what is returned failed when it was tried; where the tries sufficed, no single item of it can be left out.
+Guarantees: the result failed when it was tried; if the tries sufficed, no single item of it can be left out.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ T = TypeVar("T")
 
 
 class OutOfTries(Exception):
-    """So many tries as there may be have been made."""
+    """The allowed number of tries is used up."""
 
 
 def smallest(items: Sequence[T], fails: Callable[[Sequence[T]], bool], tries: int) -> list[T]:
-    """`items` failed already. At most so many tries."""
+    """Find the smallest failing part of `items`, which failed as a whole, in at most `tries` tries."""
     left = tries
 
     def still_fails(some: Sequence[T]) -> bool:

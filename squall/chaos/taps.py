@@ -1,15 +1,15 @@
-"""Taps: what stands around a topology's spouts and sinks and writes down what passes.
+"""Taps: wrap a topology's spouts and sinks, and record all messages that pass.
 
 Guarantees
-    * What the components of the user's see is what they would see without taps: values, fields, anchors, answers.
+    * The user's components see the same as without taps: values, fields, anchors, answers.
     * An emit is in the source log before the engine has it; what a sink receives is in the sink ledger before the sink
       has it, and so before it can be acked; an answer is in the source log before the spout has it.
-    * Which messages a tuple stems from travels in its values, in a field of the taps' own, from the spout to the sinks.
-      No root, edge or count of the engine's is looked at.
+    * Each tuple carries the keys of its messages in its values, in the taps' own field, from the spout to the sinks.
+      The taps use no root, edge or count of the engine.
 
-Relies on: emits that are anchored (by a basic bolt, or by `anchors=`). A tuple that is not stems from no message.
+Relies on: emits that are anchored (by a basic bolt, or by `anchors=`). A tuple without an anchor stems from no message.
 
-Not tapped: what a component's own task hooks are told of emits, and dead letters, have the taps' field at the end.
+Not hidden: in a component's own task hooks, and in dead letters, values end with the taps' field.
 """
 
 from __future__ import annotations
@@ -34,28 +34,28 @@ from squall.engine.errors import UsageError
 from squall.engine.foreign.text import repr_of
 
 STEMS_FROM = "squall_stems_from"
-"""The taps' own field: keys of messages. One key alone, or a tuple of several."""
+"""The taps' own field: keys of messages, one key alone or a tuple of several."""
 Keys = str | tuple[str, ...]
 _NAME_CHARACTERS = 80
 _LET_GO, _LOOK_SECS = "let-go", 0.05
-"""A file in the taps' directory, and how often a spout looks for it."""
+"""A file in the taps' directory, and the time between a spout's checks for it."""
 
 
 @dataclass(frozen=True)
 class Tapping:
-    """How the taps of one run behave."""
+    """The options of one run's taps."""
 
     directory: str
-    """Where they write."""
+    """The directory of their logs."""
     sinks: tuple[str, ...]
     rates: Mapping[str, float] | None = None
-    """Spout -> at most so many emits per second and task, until `let_go`; None: as fast as it can."""
+    """Spout -> most emits per second and task, until `let_go`; None: unlimited."""
     fail_every: int = 0
-    """Tell spouts that one message in so many failed when it was acked first: nothing is wrong, but it comes again."""
+    """Turn the first ack of one message in this many into a failure, so that the spout emits it again; 0: never."""
 
 
 def tap(topology: Topology, tapping: Tapping) -> Topology:
-    """The same topology with taps. UsageError for a sink that it does not have."""
+    """Copy a topology, with taps. UsageError for a sink that it does not have."""
     for sink in tapping.sinks:
         if sink not in topology.components or topology[sink].is_spout:
             bolts = ", ".join(spec.id for spec in topology.components.values() if not spec.is_spout)
@@ -64,12 +64,12 @@ def tap(topology: Topology, tapping: Tapping) -> Topology:
 
 
 def let_go(tapping: Tapping) -> None:
-    """From now on spouts emit as fast as they can, and nothing fails on purpose."""
+    """Let spouts emit at full speed from now on, without failures on purpose."""
     (Path(tapping.directory) / _LET_GO).touch()
 
 
 def sinks_of(topology: Topology) -> tuple[str, ...]:
-    """The bolts from which nobody reads."""
+    """The bolts whose streams no bolt reads."""
     read = {subscription.source for spec in topology.components.values() for subscription in spec.subscriptions}
     return tuple(name for name, spec in topology.components.items() if not spec.is_spout and name not in read)
 
@@ -91,14 +91,14 @@ def _tapped(spec: ComponentSpec, tapping: Tapping) -> ComponentSpec:
 
 
 def _new_log(tapping: Tapping, kind: str) -> LineLog:
-    """A file of its own for each life of a task: a line that a death tore stays its last."""
+    """Open a new file for each incarnation of a task, so that a line torn by a death stays the last of its file."""
     fd, path = tempfile.mkstemp(prefix=f"{kind}-", dir=tapping.directory)
     os.close(fd)
     return LineLog(path)
 
 
 def _with_keys(values: Any, keys: Keys) -> Any:
-    """A row for the engine. What is no row is left to the engine to refuse."""
+    """Add keys to the values of an emit. Invalid values are left to the engine to refuse."""
     if values.__class__ is tuple:
         return (*values, keys)
     if isinstance(values, tuple | list) or (isinstance(values, Iterable) and not isinstance(values, str | bytes)):
@@ -107,7 +107,7 @@ def _with_keys(values: Any, keys: Keys) -> Any:
 
 
 class _TappedGrouping(CustomGrouping):
-    """A user's grouping, which is not to see the taps' field."""
+    """Wraps a user's grouping, and hides the taps' field from it."""
 
     def __init__(self, inner: CustomGrouping) -> None:
         self._inner = inner
@@ -123,7 +123,7 @@ class _TappedGrouping(CustomGrouping):
 
 
 class TappedSpout(Spout):
-    """Writes the source log."""
+    """Wraps a spout, and writes the source log."""
 
     def __init__(self, inner: Spout, component: str, tapping: Tapping) -> None:
         self._inner = inner
@@ -243,20 +243,20 @@ _UNKNOWN = Source("", 0, "", Stream())
 
 
 class _Inlet:
-    """Takes the taps' field off what a bolt receives; writes it down where the bolt is a sink."""
+    """Takes the taps' field off a bolt's input; records the input if the bolt is a sink."""
 
     def __init__(self, component: str, tapping: Tapping) -> None:
         self._component = component
         self._sources: dict[Source, Source | None] = {}
-        """What a tuple says of its source, and the same without the taps' field: itself where that is off already (a
-        basic bolt's next tuple is the same object), None for ticks."""
+        """A tuple's source -> the same without the taps' field: itself if the field is off already (a basic bolt's next
+        tuple is the same object), None for ticks."""
         self._labels: dict[Source, str] = {}
         self._log: LineLog | None = None
         if component in tapping.sinks:
             self._log = _new_log(tapping, "sink")
 
     def take(self, tup: Tuple) -> Keys:
-        """The keys of a tuple, which has them no more."""
+        """Take the keys off a tuple. Returns them."""
         source = tup._source
         plain = self._sources.get(source, _UNKNOWN)
         if plain is _UNKNOWN:
@@ -286,7 +286,7 @@ class _Inlet:
 
 
 class TappedBasicBolt(BasicBolt):
-    """Hands keys on, from each tuple to what is emitted meanwhile."""
+    """Wraps a basic bolt, and passes keys from each input tuple to the tuples emitted for it."""
 
     def __init__(self, inner: BasicBolt, component: str, tapping: Tapping) -> None:
         self._inner = inner
@@ -329,7 +329,7 @@ class _TappedBasicCollector:
 
 
 class TappedBolt(Bolt):
-    """Keeps the keys of tuples that the bolt has not acked, for what it anchors to them."""
+    """Wraps a bolt, and holds the keys of tuples not acked yet, for tuples anchored to them."""
 
     def __init__(self, inner: Bolt, component: str, tapping: Tapping) -> None:
         self._inner = inner
@@ -356,7 +356,7 @@ class _TappedBoltCollector:
     def __init__(self, collector: BoltCollector) -> None:
         self._collector = collector
         self.keys: dict[int, Keys] = {}
-        """By identity: an entry is written anew when its number is another tuple's."""
+        """Keys by the `id` of their tuple; an entry is overwritten when another tuple gets that `id`."""
 
     def emit(self, values: Any, anchors: Anchors = (), stream: str = DEFAULT_STREAM) -> list[int]:
         anchors = _listed(anchors)
@@ -393,7 +393,7 @@ class _TappedBoltCollector:
 
 
 def _listed(anchors: Anchors) -> Anchors:
-    """Anchors that may be looked at twice: a generator could not."""
+    """Anchors in a form that can be read twice, unlike a generator."""
     if isinstance(anchors, Tuple | list | tuple) or not isinstance(anchors, Iterable):
         return anchors
     return list(anchors)

@@ -1,4 +1,4 @@
-"""What `squall chaos` found, for people: parameters, a line a seed, the timeline of one."""
+"""Shows the results of `squall chaos` to people: parameters, a line per seed, the timeline of one."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ _SHOWN_FINDINGS = 10
 
 
 def parameters_text(parameters: Mapping[str, Any]) -> str:
-    """The first line, and the last: everything that decides a run."""
+    """The first and last line: all parameters of a run."""
     return "squall chaos: " + plain(", ".join(f"{name}={value}" for name, value in parameters.items()))
 
 
 def expected_text(expected: Mapping[str, Any]) -> str:
-    """What is compared, learned without faults."""
+    """The requirements learned in runs without faults."""
     source = "finite, paced" if expected["finite"] else "endless, stopped after the faults"
     messages = plural(expected["messages"], "message")
     lines = [f"without faults, twice: {messages} in {expected['secs']:.1f} s; the source is {source}"]
@@ -26,7 +26,7 @@ def expected_text(expected: Mapping[str, Any]) -> str:
 
 
 def seed_text(result: Mapping[str, Any]) -> str:
-    """A line of figures; below it why it is not good."""
+    """A line of figures, and the reasons below it if the seed failed."""
     verdict, run = result["verdict"], result["run"]
     recoveries = sorted(death["working_after_secs"] for death in run["deaths"] if death["working_after_secs"])
     recovery = "no recovery to measure"
@@ -49,7 +49,7 @@ def seed_text(result: Mapping[str, Any]) -> str:
 
 
 def timeline(result: Mapping[str, Any]) -> list[tuple[float, str]]:
-    """(seconds, what happened), in order: faults, their ends, deaths, workers at work again."""
+    """(seconds, event), in order: faults, their ends, deaths, workers at work again."""
     run = result["run"]
     rows: list[tuple[float, str]] = []
     for one in run["injected"]:
@@ -85,18 +85,18 @@ def fault_text(fault: Mapping[str, Any]) -> str:
 
 
 def when_text(fault: Mapping[str, Any]) -> str:
-    """The same, and when: "at 1.2 s stop node-1:6700 for 0.4 s"."""
+    """The same, with its time: "at 1.2 s stop node-1:6700 for 0.4 s"."""
     return plain(f"at {fault['when']['after_secs']:g} s {fault_text(fault)}")
 
 
 def bound_text(document: Mapping[str, Any]) -> str:
-    """What so many seeds without a failure say of others; nothing where they are few."""
+    """The conclusion from this many seeds without a failure; empty if they are too few."""
     bound = document["bound"]
     return f"; so less than {bound:.1%} of such runs fail (95 %)" if bound < 1 else ""
 
 
 def verdict_text(document: Mapping[str, Any]) -> str:
-    """What all seeds say together, and what they do not."""
+    """The conclusion from all seeds, and its limits."""
     seeds = document["seeds"]
     bad = [str(result["seed"]) for result in seeds if not result["good"]]
     limits = list(dict.fromkeys(limit for result in seeds for limit in result["verdict"]["not_shown"]))

@@ -1,8 +1,8 @@
-"""One run of a topology on a real cluster, with faults or without: faults, the drain, what was seen, what is left.
+"""Runs a topology once on a real cluster, with or without faults: drains it, and collects observations and leftovers.
 
-Guarantees: when `run` returns or raises, its cluster has ended. What it saw is plain data.
+Guarantees: when `run` returns or raises, its cluster has ended. Observations are plain data.
 
-Relies on: taps (`squall.chaos.taps`) for what became of messages; this file watches processes and counts only.
+Relies on: taps (`squall.chaos.taps`) for the fates of messages; this file watches processes and counts only.
 """
 
 from __future__ import annotations
@@ -28,19 +28,19 @@ from squall.testing.leftovers import descriptors, left_behind
 
 NAME = "chaos"
 SETTINGS: dict[str, Any] = {"workers": 2, "message_timeout_secs": 5}
-"""Unless the user says otherwise: what a broken link lost comes again after the timeout, and each seed waits for it."""
+"""Default settings. The timeout is short because each seed may wait for it, until a lost message is emitted again."""
 READY_SECS = 60.0
 _LOOK_SECS = 0.02
 _SAMPLE_SECS = 0.2
 
 
 class Stopped(Exception):
-    """The operator does not want to wait any longer."""
+    """The operator interrupted the run."""
 
 
 @dataclass(frozen=True)
 class Subject:
-    """What is run."""
+    """The topology to run, and how."""
 
     topology: Topology
     module: ModuleType | None
@@ -49,26 +49,26 @@ class Subject:
     nodes: int
     sinks: tuple[str, ...]
     drain_secs: float
-    """Longest wait for what is pending after the faults."""
+    """Longest wait for pending messages after the faults."""
 
 
 @dataclass
 class Death:
-    """A worker's end that nobody asked for."""
+    """An unrequested end of a worker."""
 
     worker: str
     at_secs: float
-    """After the start."""
+    """Seconds after the start."""
     reason: str
     claimed_by: str = ""
-    """The fault that explains it."""
+    """The fault that explains it; empty if there is none."""
     ready_after_secs: float | None = None
     working_after_secs: float | None = None
 
 
 @dataclass
 class Sample:
-    """Counts at a moment."""
+    """Counts at one moment."""
 
     at_secs: float
     acked: int
@@ -77,25 +77,25 @@ class Sample:
 
 @dataclass
 class Outcome:
-    """What was seen of a run."""
+    """The observations of one run."""
 
     started_secs: float
     """On the monotonic clock; every other time is relative to it."""
     secs: float = 0.0
-    """Until it was drained, or that was given up."""
+    """Seconds until it was drained, or the drain was given up."""
     healed_secs: float = 0.0
-    """When the last fault was ended."""
+    """Time of the end of the last fault."""
     exhausted: bool = False
-    """The spouts came to their end by themselves."""
+    """Whether the spouts ended by themselves."""
     drained: bool = False
     why_not: str = ""
-    """What kept it from being drained."""
+    """Why it was not drained."""
     injected: list[Injected] = field(default_factory=list)
     deaths: list[Death] = field(default_factory=list)
     samples: list[Sample] = field(default_factory=list)
     left: list[str] = field(default_factory=list)
     emitted_by_task: dict[str, int] = field(default_factory=dict)
-    """Spout -> most that one of its tasks emitted."""
+    """Spout -> most emits of one of its tasks."""
     emitted: int = 0
     acked: int = 0
     failed: int = 0
@@ -109,9 +109,9 @@ def run(
     subject: Subject, tapping: Tapping, draw: Callable[[Places], Sequence[Fault]], for_secs: float,
     to_its_end: bool, should_stop: Callable[[], bool] = lambda: False,
 ) -> Outcome:
-    """Run the topology with taps for `for_secs` under faults, heal, drain, and look.
+    """Run the topology with taps for `for_secs` under faults, heal, drain, and observe.
 
-    `draw(places)` says which faults, when the workers are known. `to_its_end`: wait until the spouts are exhausted;
+    `draw(places)` gives the faults, once the workers are known. `to_its_end`: wait until the spouts are exhausted;
     otherwise they are stopped. ClusterError if the cluster itself fails; Stopped.
     """
     before = descriptors()
@@ -154,7 +154,7 @@ def _count(job: Job, outcome: Outcome) -> None:
 
 
 def _deaths(cluster: LocalCluster, job: Job, outcome: Outcome) -> list[Death]:
-    """Every end of a worker that its supervisor wrote down, and the fault that explains it."""
+    """Every worker's death that its supervisor recorded, with the fault that explains it."""
     records, restarts = job.state().restarts, job.stats().restarts
     recovery = {
         (record.slot, record.incarnation): (restart.ready_after_secs, restart.working_after_secs)
@@ -171,7 +171,7 @@ def _deaths(cluster: LocalCluster, job: Job, outcome: Outcome) -> list[Death]:
 
 
 def _claims(cluster: LocalCluster) -> dict[tuple[str, int], str]:
-    """(worker, pid) -> kind of the fault that hit it, by the record that was written before it did."""
+    """(worker, pid) -> kind of the fault that hit it, from the record written before the fault."""
     claims = {}
     for event in read_record(cluster.run_dir):
         hit = event.get("victims", ()) if event["event"] == BEGIN else [event] if event["event"] == HIT else ()
@@ -180,7 +180,7 @@ def _claims(cluster: LocalCluster) -> dict[tuple[str, int], str]:
 
 
 class _Watch:
-    """Waits, and takes samples meanwhile."""
+    """Waits, and takes samples while it does."""
 
     def __init__(
         self, cluster: LocalCluster, job: Job, outcome: Outcome, injector: Injector, open_messages: OpenMessages,
@@ -195,7 +195,7 @@ class _Watch:
         self._sampled_secs = -_SAMPLE_SECS
 
     def until(self, end_secs: float, done: Callable[[], bool]) -> bool:
-        """Until so long after the start, or `done`: whether that was it. Raises Stopped."""
+        """Wait until `end_secs` after the start, or until `done`. Returns whether it is done. Raises Stopped."""
         while True:
             if self._should_stop():
                 raise Stopped
@@ -212,18 +212,18 @@ class _Watch:
             time.sleep(_LOOK_SECS)
 
     def drain(self, secs: float, to_its_end: bool) -> None:
-        """The faults are over: everything that was emitted is to be answered."""
+        """Wait, after the faults, until every emitted message is answered."""
         job, outcome = self._job, self._outcome
         end_secs = outcome.now() + secs
         if to_its_end:
             outcome.exhausted = outcome.exhausted or self.until(end_secs, job.is_drained)
         elif not outcome.exhausted:
-            # A spout that begins anew comes to them again in its own time: only then it is stopped.
+            # A spout that starts again reaches these messages in its own time: stop it only then.
             emitted = set(self._open.read())
             self.until(end_secs, lambda: emitted.isdisjoint(self._open.read()))
             job.deactivate()
             outcome.drained = self.until(end_secs, self._at_rest)
-        # Seen once is enough: a worker that takes a turn just now, for a tick, is not quiet.
+        # Seen once is enough: a worker in a turn just now, for a tick, is not quiet.
         outcome.drained = outcome.drained or outcome.exhausted
         if not outcome.drained:
             stats, view = job.stats(), job.view()

@@ -4,7 +4,7 @@ In this process, under a clock that the test moves: `complete_topology`, `Simula
 worker processes: the pytest fixtures `squall_cluster` and `squall_chaos` (`squall.testing.plugin`). On both:
 `FeederSpout`, `AckTracker`, `FixedSpout` with `CRASH` and `PAUSE`, `wait_for`.
 
-Each is imported when it is asked for: the plugin is in this package, and every test run of the machine's user loads it.
+Each is imported on first use: the plugin is in this package, and every test run in this environment loads it.
 """
 
 from __future__ import annotations

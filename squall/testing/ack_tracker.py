@@ -1,4 +1,4 @@
-"""AckTracker: how many acks and failures a feeder was told, since the test last asked."""
+"""AckTracker: counts the acks and failures of a feeder's messages since the test last asked."""
 
 from __future__ import annotations
 
@@ -26,20 +26,20 @@ class AckTracker:
         return len(self._feeder.failures) - self._fails_seen
 
     def take(self) -> tuple[int, int]:
-        """(acks, failures) since the last time, counted from now on afresh."""
+        """Return (acks, failures) since the last `reset` or `take`, and count from zero again."""
         acks, fails = self.acks, self.fails
         self._acks_seen += acks
         self._fails_seen += fails
         return acks, fails
 
     def reset(self) -> None:
-        """Count from now on afresh."""
+        """Count from zero again."""
         self.take()
 
     def acks_of(self, message_id: Any) -> int:
-        """How often this message's tree was acked, ever: 0 or 1, but for a message that was fed again."""
+        """Total acks of this message: 0 or 1, unless it was fed again."""
         return self._feeder.acked.count(message_id)
 
     def fails_of(self, message_id: Any) -> int:
-        """How often this message failed, ever."""
+        """Total failures of this message."""
         return sum(failed == message_id for failed, _ in self._feeder.failures)

@@ -1,7 +1,7 @@
-"""complete_topology: run a whole topology in this process until everything is processed; what each component emitted.
+"""complete_topology: runs a whole topology in this process, and returns the tuples that each component emitted.
 
-Guarantees: nothing of the topology is changed but the spouts that are named in `sources`; the same seed and input are
-the same run; time is simulated, so nothing waits. It either returns with every message acked or raises.
+Guarantees: only the spouts named in `sources` are changed; the same seed and input give the same run; time is
+simulated, so nothing waits. It either returns with every message acked or raises.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _SHOWN = 5
 
 
 class TopologyFailed(SquallError):
-    """A message was not processed. `failures` holds (spout, message id, why) of each."""
+    """A message was not processed. `failures` holds (spout, message id, reason) of each."""
 
     def __init__(self, text: str, failures: list[tuple[str, Any, Failure]]) -> None:
         self.failures = failures
@@ -35,7 +35,7 @@ def complete_topology(
     topology: Topology, sources: Mapping[str, Iterable[Any]] | None = None, config: Config | None = None, *,
     timeout_secs: float = 3600.0,
 ) -> dict[str, list[tuple[Any, ...]]]:
-    """Run `topology` until everything is processed; every tuple that was emitted, by stream.
+    """Run `topology` until everything is processed. Returns every emitted tuple, by stream.
 
     `sources` gives the tuples that a spout emits instead of its own, under its id for the default stream and as
     "spout/stream" for another; such a spout has one task. Other spouts must be finite. The result has the same keys,
@@ -99,13 +99,13 @@ def _checked(key: str, spec: ComponentSpec, stream: str, values: Iterable[Any]) 
 
 
 class _Ledger:
-    """Which messages have failed and not been acked since."""
+    """The messages that have failed and not been acked since."""
 
     def __init__(self) -> None:
         self._failed: dict[tuple[str, Any], Failure] = {}
 
     def copy(self, spec: ComponentSpec) -> Any:
-        """A user object for one task; spouts are listened to."""
+        """Copy a user object for one task; spouts get a watcher."""
         user = copy_sharing(spec)
         return _Watched(user, spec.id, self._failed) if spec.is_spout else user
 
@@ -114,7 +114,7 @@ class _Ledger:
 
 
 class _Watched:
-    """A spout whose answers are noted before it is told of them."""
+    """Wraps a spout, and notes its acks and failures before they reach it."""
 
     def __init__(self, spout: Any, name: str, failed: dict[tuple[str, Any], Failure]) -> None:
         self._spout = spout
@@ -147,7 +147,7 @@ def _described(failures: list[tuple[str, Any, Failure]], cluster: SimulatedClust
 
 
 def _what_hangs(cluster: SimulatedCluster) -> str:
-    """Where tuples are that nobody acked or failed, as far as the counters tell."""
+    """Name the places of tuples that were never acked or failed, as far as the counters show."""
     held = {
         name: component.executed - component.acked - component.failed
         for name, component in cluster.report().components.items()

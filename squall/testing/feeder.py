@@ -1,11 +1,11 @@
-"""FeederSpout: a spout that a test feeds by hand, and that tells the test of every ack and failure.
+"""FeederSpout: a spout that a test feeds by hand, and that shows the test every ack and failure.
 
 Guarantees: tuples are emitted in the order fed, each once (a failed one is not emitted again: feed it again); acks and
-failures are seen in the order in which the spout was told. With several tasks, whichever asks first takes the next.
+failures are seen in the order in which the spout received them. With several tasks, the first to ask takes the next.
 
 In one process (`SimulatedCluster`) the test and the tasks share memory. For workers of a real cluster give a
-`directory`: they share files in it, so values and message ids must be picklable, and what a worker had taken and not
-yet emitted when it was killed is lost; `unanswered` has it.
+`directory`: they share files in it, so values and message ids must be picklable, and a tuple that a killed worker had
+taken but not emitted is lost; `unanswered` has it.
 """
 
 from __future__ import annotations
@@ -27,21 +27,21 @@ _NEXT: Any = object()
 
 
 class FeederSpout(Spout):
-    """`outputs` as of any spout: field names, or stream name -> field names."""
+    """Emits the tuples that a test feeds. `outputs` as for any spout: field names, or stream name -> field names."""
 
     def __init__(self, outputs: Outputs = ("value",), directory: str | Path | None = None) -> None:
         self.outputs = outputs
         self._mail: Mail = MemoryMail() if directory is None else FileMail(directory)
         self._fed: list[Any] = []
         self.fed = 0
-        """Tuples that the test has fed so far."""
+        """Number of tuples fed so far."""
 
     # ---- the test's side ----
 
     def feed(
         self, values: Any, message_id: Any = _NEXT, stream: str = DEFAULT_STREAM, task: int | None = None
     ) -> Any:
-        """Have a tuple emitted; its message id: how many were fed by then, unless given. None = untracked.
+        """Feed a tuple. Returns its message id, by default its number, from 1; None means untracked.
 
         `task` is the receiving task, for streams declared direct.
         """
@@ -54,7 +54,7 @@ class FeederSpout(Spout):
         return message_id
 
     def finish(self) -> None:
-        """Nothing more will be fed: the spout is exhausted when it has emitted what was, and the topology can drain."""
+        """End the feed: the spout is exhausted once it has emitted all tuples, and the topology can drain."""
         self._mail.finish()
 
     @property
@@ -64,7 +64,7 @@ class FeederSpout(Spout):
 
     @property
     def failures(self) -> list[tuple[Any, Failure]]:
-        """(message id, why), in the order in which they failed."""
+        """(message id, failure), in the order in which they failed."""
         return [(answer[1], answer[2]) for answer in self._mail.answers() if answer[0] == "failure"]
 
     @property
@@ -74,18 +74,18 @@ class FeederSpout(Spout):
 
     @property
     def unanswered(self) -> list[Any]:
-        """Message ids that were fed and have been neither acked nor failed."""
+        """Message ids that were fed and are neither acked nor failed."""
         answered = [answer[1] for answer in self._mail.answers() if answer[0] in ("ack", "failure")]
         return [message_id for message_id in self._fed if message_id not in answered]
 
     @property
     def waiting(self) -> int:
-        """Tuples that were fed and no task has taken yet."""
+        """Number of tuples that were fed and not yet taken by a task."""
         return self._mail.waiting
 
     @property
     def calls(self) -> list[str]:
-        """The spout's life: "open", "activate", "deactivate", "close", in the order called, over all its tasks."""
+        """Calls of "open", "activate", "deactivate" and "close", in order, over all tasks."""
         return [answer[1] for answer in self._mail.answers() if answer[0] == "call"]
 
     # ---- the spout's side ----

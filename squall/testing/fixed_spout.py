@@ -1,12 +1,12 @@
 """FixedSpout: a spout that emits a fixed list, and can crash its worker or pause at given places of it.
 
-Guarantees: every tuple is emitted, in the order of the list, with its position as message id; what fails is
-emitted again until it is acked. With a `directory` it goes on after the death of its worker from the first tuple that
-was not acked; without one it begins anew.
+Guarantees: every tuple is emitted, in the order of the list, with its position as message id, and again after each
+failure until it is acked. With a `directory`, the spout continues after its worker's death from the first tuple that
+was not acked; without one, it starts again.
 
-`CRASH` in the list kills the worker's process with SIGKILL as the spout comes to it, once. At `PAUSE` it emits nothing
-new until the test calls `release`; what failed is emitted again meanwhile. Both need a `directory` that the test and
-the workers see. With several tasks, they take the list's items in turn.
+`CRASH` in the list kills the worker's process with SIGKILL when the spout reaches it, once. At `PAUSE` the spout emits
+no new tuple until the test calls `release`; failed ones are still emitted again. Both need a `directory` that the test
+and the workers see. Several tasks take the list's items in turn.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ if TYPE_CHECKING:
     from squall.engine.api.context import TopologyContext
 
 CRASH = "<crash>"
-"""In a FixedSpout's list: kill the worker here, once. A string, so that it is itself in every process."""
+"""In a FixedSpout's list: kill the worker here, once. A string, so that it is equal in every process."""
 PAUSE = "<pause>"
 """In a FixedSpout's list: wait here until the test calls `release`."""
 
 
 class FixedSpout(Spout):
-    """`tuples` is a list for the default stream, or stream name -> list, one after the other."""
+    """Emits `tuples`: a list for the default stream, or stream name -> list, one after the other."""
 
     def __init__(
         self, outputs: Outputs, tuples: Iterable[Any] | Mapping[str, Iterable[Any]],
@@ -61,14 +61,14 @@ class FixedSpout(Spout):
         return waiting[0] if waiting else None
 
     def wait_until_paused(self, timeout_secs: float = 20.0) -> int:
-        """Wait until the spout has come to a PAUSE; its position in the list."""
+        """Wait until the spout has reached a PAUSE. Returns its position in the list."""
         wait_for("the spout to pause", lambda: self.paused_at is not None, timeout_secs)
         position = self.paused_at
         assert position is not None, "only this test releases it"
         return position
 
     def release(self) -> None:
-        """Let the spout go on from where it is paused."""
+        """Let a paused spout continue."""
         position = self.paused_at
         if position is None:
             raise UsageError("the spout is not paused; wait_until_paused() first")
@@ -115,7 +115,7 @@ class FixedSpout(Spout):
         self._collector.emit(values, position, stream)
 
     def _passes(self, mark: str, position: int) -> bool:
-        """Act on CRASH or PAUSE; whether the spout goes on."""
+        """Act on CRASH or PAUSE. Returns whether the spout continues."""
         if mark == PAUSE:
             (self._directory / f"paused-{position}").touch()
             return (self._directory / f"released-{position}").exists()

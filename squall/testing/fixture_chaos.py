@@ -1,7 +1,7 @@
-"""What is behind the fixture `squall_chaos`: a topology of the test under random faults, and the proof for each seed.
+"""The object of fixture `squall_chaos`: runs a test's topology under random faults, with a proof for each seed.
 
-Guarantees: `run` returns when every seed was tried, or fails the test by the first that was not good; in either case no
-process and no file of it is left, but, of a seed that failed, what was emitted and received.
+Guarantees: `run` returns when every seed was tried, or fails the test at the first failed seed. Either way it leaves no
+process and no file but a failed seed's logs of emits and receipts.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class FixtureChaos:
     """Runs topologies under faults. Components may be defined in the test's own module."""
 
     def __init__(self, directory: Path, module: ModuleType | None, defaults: Mapping[str, Any]) -> None:
-        """`directory`: for what is emitted and received. `defaults`: what `run` takes and is not given."""
+        """`directory`: for logs of emits and receipts. `defaults`: for arguments that `run` is not given."""
         self._directory = directory
         self._module = module
         self._defaults = defaults
@@ -40,10 +40,10 @@ class FixtureChaos:
         for_secs: float | None = None, sinks: Sequence[str] | None = None, nodes: int | None = None,
         config: Config | None = None,
     ) -> list[SeedResult]:
-        """Prove for each seed that nothing is lost: see docs/chaos.md. `faults` is what the command calls its mix.
+        """Prove for each seed that nothing is lost: see docs/chaos.md. `faults` is the command's mix.
 
-        What is not given is as the test's marker says, or else all faults, three seeds of two seconds, and one node.
-        The test fails at the first seed that is not good. UsageError if nothing could be proved of the topology.
+        Defaults come from the test's marker, or are all faults, three seeds of two seconds, and one node. The test
+        fails at the first failed seed. UsageError if nothing can be proved of the topology.
         """
         given = {"faults": faults, "seeds": seeds, "for_secs": for_secs, "sinks": sinks, "nodes": nodes}
         asked = {**DEFAULTS, **self._defaults, **{name: value for name, value in given.items() if value is not None}}

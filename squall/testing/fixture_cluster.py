@@ -1,7 +1,7 @@
-"""The cluster behind the fixture `squall_cluster`: real processes for one test, and a look at what they left.
+"""The object of fixture `squall_cluster`: real processes for one test, and a check for leftovers.
 
-Guarantees: `end` returns what was left behind after an orderly close, each thing named, and removes it: processes of
-the cluster and processes that components started, the run directory, descriptors of this process that are open in it.
+Guarantees: `end` names and removes everything left after an orderly close: processes of the cluster and processes that
+components started, the run directory, descriptors of this process that are open in it.
 """
 
 from __future__ import annotations
@@ -29,6 +29,6 @@ class FixtureCluster(LocalCluster):
         return super().submit(name, topology, config, by_value or self._module, active)
 
     def end(self) -> list[str]:
-        """Close; what was left behind, a line each."""
+        """Close the cluster. Returns a line for each leftover."""
         self.close()
         return left_behind(self.run_dir)

@@ -1,7 +1,7 @@
-"""What a cluster left behind on this machine, after an orderly close.
+"""Finds a cluster's leftovers on this machine after an orderly close.
 
-Guarantees: each thing that is left is named: processes of the cluster and processes that components started, the run
-directory, descriptors of this process. Processes that are left are ended.
+Guarantees: names each leftover: processes of the cluster and processes that components started, the run directory,
+descriptors of this process. Ends leftover processes.
 """
 
 from __future__ import annotations
@@ -18,21 +18,21 @@ from squall.ipc.rundir import RunDir
 from squall.scheduler.common.mark import processes_of, signal_marked
 
 _PATIENCE_SECS = 5.0
-"""A process that was told to end takes a moment, longer on a busy machine."""
+"""Longest wait for a process that was told to end: a busy machine needs some time."""
 _POLL_SECS = 0.02
 
 
 def descriptors() -> dict[int, str]:
-    """Number -> what it leads to, of this process's open descriptors."""
+    """This process's open descriptors: number -> target."""
     found = {}
     for number in os.listdir("/proc/self/fd"):
-        with contextlib.suppress(OSError):  # closed meanwhile, as the one that lists this directory
+        with contextlib.suppress(OSError):  # closed meanwhile, such as the one that lists this directory
             found[int(number)] = os.readlink(f"/proc/self/fd/{number}")
     return found
 
 
 def left_behind(run_dir: RunDir, before: Mapping[int, str] | None = None) -> list[str]:
-    """A line for each thing. `before`: descriptors that may be there; None: all that do not lead into the directory."""
+    """A line for each leftover. `before`: descriptors to ignore; None: all outside the directory."""
     deadline = time.monotonic() + _PATIENCE_SECS
     while (left := processes_of(run_dir)) and time.monotonic() < deadline:
         time.sleep(_POLL_SECS)

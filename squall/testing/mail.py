@@ -1,9 +1,9 @@
-"""How a test and the spouts it feeds talk: within one process through memory, across processes through files.
+"""Carries records between a test and the spouts that it feeds: through memory in one process, else through files.
 
 Guarantees: each record fed is taken by one spout task, once, in the order fed; each answer is seen once, in the order
-in which it was written. Records are only ever seen whole.
+of writing. Readers see whole records only.
 
-Relies on: across processes, a directory that all of them see, and values that can be pickled.
+Relies on: between processes, a directory that all of them see, and values that can be pickled.
 """
 
 from __future__ import annotations
@@ -24,34 +24,34 @@ _HEADER_BYTES = 8
 
 
 class Mail(Protocol):
-    """What a spout under test and its test share."""
+    """The mailbox that a spout under test and its test share."""
 
     def feed(self, record: Any) -> None:
-        """The test has a record for the spout."""
+        """Leave a record for the spout. Called by the test."""
 
     def take(self) -> Any | None:
-        """The next record, or None. Any spout task."""
+        """Take the next record, or None. Called by any spout task."""
 
     def answer(self, record: Any) -> None:
-        """A spout task tells the test something."""
+        """Leave an answer for the test. Called by a spout task."""
 
     def answers(self) -> list[Any]:
-        """Everything told so far."""
+        """All answers so far."""
 
     @property
     def waiting(self) -> int:
-        """Records that are not taken yet."""
+        """Number of records not taken yet."""
 
     def finish(self) -> None:
-        """Nothing more will be fed."""
+        """End the feed."""
 
     @property
     def finished(self) -> bool:
-        """Nothing more will be fed, and all is taken."""
+        """Whether the feed has ended and every record is taken."""
 
 
 class MemoryMail(Shared):
-    """Within one process and thread."""
+    """Mail within one process and thread."""
 
     refusal = "a FeederSpout without directory= cannot be sent to worker processes; give it one that they see too"
 
@@ -85,7 +85,7 @@ class MemoryMail(Shared):
 
 
 class FileMail:
-    """Across processes: two files that only grow, and one that says how far the first was read."""
+    """Mail between processes: two files that only grow, and one with the position up to which the first was read."""
 
     def __init__(self, directory: str | Path) -> None:
         self.path = Path(tempfile.mkdtemp(prefix="mail-", dir=directory))
@@ -120,14 +120,14 @@ class FileMail:
         return (self.path / "finished").exists() and not self._unread()
 
     def _position(self) -> int:
-        """How far `fed` was taken."""
+        """The position up to which `fed` was taken."""
         return self._word("position") or _HEADER_BYTES
 
     def _unread(self) -> bool:
         return self._word("fed") > self._position()
 
     def _word(self, name: str) -> int:
-        """The number that a file begins with; 0 if there is none."""
+        """The number at the start of a file; 0 if there is none."""
         try:
             with open(self.path / name, "rb") as file:
                 return int.from_bytes(file.read(_HEADER_BYTES), "big")
@@ -138,12 +138,12 @@ class FileMail:
         data = pickle.dumps(record, 5)
         with self._locked(name) as fd:
             end = int.from_bytes(os.pread(fd, _HEADER_BYTES, 0), "big") or _HEADER_BYTES
-            # The file's first word says where its whole records end: who is killed in here leaves no torn one.
+            # The file's first word is the end of its whole records, so a writer killed here leaves no torn one.
             end += os.pwrite(fd, len(data).to_bytes(_HEADER_BYTES, "big") + data, end)
             os.pwrite(fd, end.to_bytes(_HEADER_BYTES, "big"), 0)
 
     def _read(self, name: str, position: int) -> Iterator[tuple[Any, int]]:
-        """(record, where it ends) of each whole record from a position on."""
+        """(record, its end) of each whole record from a position on."""
         end = self._word(name)
         if position >= end:
             return

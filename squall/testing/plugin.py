@@ -1,9 +1,9 @@
 """Squall's pytest plugin: the fixtures `squall_cluster` and `squall_chaos`.
 
 Guarantees: a test run that does not use the fixtures imports no ZeroMQ and starts nothing. A test that uses them gets
-clusters of real processes of its own, and fails when it leaves any of it behind.
+its own clusters of real processes, and fails if it leaves any process or file behind.
 
-Registered by the entry point `pytest11`; `-p squall.testing.plugin` does it where Squall is not installed.
+Registered by the entry point `pytest11`, or by `-p squall.testing.plugin` if Squall is not installed.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 MARKER, CHAOS_MARKER = "squall_cluster", "squall_chaos"
 DEFAULTS = {"nodes": 1, "slots_per_node": 2}
 CHAOS_NAMES = ("faults", "seeds", "for_secs", "sinks", "nodes")
-"""What the marker and `squall_chaos.run` both take: see `squall.testing.fixture_chaos`."""
+"""Arguments of both the marker and `squall_chaos.run`: see `squall.testing.fixture_chaos`."""
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -37,10 +37,10 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.fixture
 def squall_cluster(request: pytest.FixtureRequest) -> Iterator[FixtureCluster]:
-    """A LocalCluster of real processes, one node with two slots unless `@pytest.mark.squall_cluster(...)` says else.
+    """A LocalCluster of real processes, one node with two slots by default; see `@pytest.mark.squall_cluster(...)`.
 
-    Components may be defined in the test's own module. When the test ends everything is closed; what is left then, by
-    the cluster or by processes that components started, fails the test.
+    Components may be defined in the test's own module. When the test ends, everything is closed; leftovers of the
+    cluster, or of processes that components started, fail the test.
     """
     from squall.testing.fixture_cluster import FixtureCluster
 
@@ -68,7 +68,7 @@ def _size_of(request: pytest.FixtureRequest) -> dict[str, int]:
 
 
 def _marked(request: pytest.FixtureRequest, name: str, allowed: Sequence[str]) -> dict[str, Any]:
-    """What the markers of a test say, the nearest last."""
+    """The arguments of a test's markers; the nearest wins."""
     found: dict[str, Any] = {}
     for marker in reversed(list(request.node.iter_markers(name))):
         unknown = ", ".join([*map(repr, marker.args), *sorted(marker.kwargs.keys() - set(allowed))])

@@ -1,7 +1,7 @@
-"""Writes down what components emit, without a bolt that listens: nothing in the topology changes.
+"""Records the tuples that components emit, without an extra bolt: nothing in the topology changes.
 
-Guarantees: every tuple that an emit accepted is written down once, in the order of the emits, whoever subscribes (also
-nobody), on direct streams too. Task ids, groupings and what `emit` returns stay as they are.
+Guarantees: every tuple that an emit accepted is recorded once, in the order of the emits, with any number of
+subscribers (even none), on direct streams too. Task ids, groupings and results of `emit` stay as they are.
 
 Relies on: collectors place their tuples through `StreamOut` where it shows no way past it.
 """
@@ -19,12 +19,12 @@ from squall.engine.flow.groupings import Values
 
 
 def stream_key(component: str, stream: str) -> str:
-    """How a stream is named: its component for the default stream, else "component/stream"."""
+    """The name of a stream: its component for the default stream, else "component/stream"."""
     return component if stream == DEFAULT_STREAM else f"{component}/{stream}"
 
 
 class Recorder:
-    """What was emitted, by stream."""
+    """The emitted tuples, by stream."""
 
     def __init__(self, topology: Topology) -> None:
         self.emitted: dict[str, list[Values]] = {
@@ -33,7 +33,7 @@ class Recorder:
         self.count = 0
 
     def of(self, component: str, stream: str) -> Callable[[Values], None]:
-        """What to call with each tuple of one stream."""
+        """The function to call with each tuple of one stream."""
         keep = self.emitted[stream_key(component, stream)].append
 
         def record(values: Values) -> None:
@@ -44,7 +44,7 @@ class Recorder:
 
 
 class _RecordedStream(StreamOut):
-    """A stream that tells a recorder of each tuple."""
+    """A stream that passes each tuple to a recorder."""
 
     __slots__ = ("_record",)
 
@@ -63,7 +63,7 @@ class _RecordedStream(StreamOut):
 
 
 def record_streams(emitter: Emitter, recorder: Recorder) -> None:
-    """Have every stream of one task written down. Before its collector is made."""
+    """Record every stream of one task. Call it before the task's collector is made."""
     streams: dict[str, Any] = emitter.streams
     for name, stream in emitter.streams.items():
         streams[name] = _RecordedStream(stream, recorder.of(emitter.component, name))

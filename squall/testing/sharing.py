@@ -1,7 +1,7 @@
 """Objects that a test shares with the components it runs in its own process.
 
-Each task has a copy of its component made through pickle. A `Shared` object is not copied on that way: the copies and
-the test hold the same one. Sent to another process it is refused, because it could not be shared there.
+Each task has a copy of its component, made by pickle. A `Shared` object is not copied: the copies and the test hold
+the same one. Sending it to another process fails, because it could not be shared there.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from squall.engine.errors import UsageError
 
 
 class Shared:
-    """Base of what is shared within one process."""
+    """Base of objects shared within one process."""
 
     refusal: str
-    """What to say to who sends it to another one."""
+    """Error text if it is sent to another process."""
 
     def __reduce__(self) -> NoReturn:
         raise UsageError(self.refusal)
@@ -48,7 +48,7 @@ class _Unpickler(pickle.Unpickler):
 
 
 def copy_sharing(spec: ComponentSpec) -> Any:
-    """A user object of its own for one task, `Shared` parts excepted. UsageError if it cannot be copied."""
+    """Copy a user object for one task, without its `Shared` parts. UsageError if it cannot be copied."""
     shared: list[Shared] = []
     file = io.BytesIO()
     try:

@@ -1,10 +1,10 @@
-"""SimulatedCluster: a topology on several workers in this one process and thread, under a clock that the test moves.
+"""SimulatedCluster: runs a topology on several workers in one process and thread, under a clock that the test moves.
 
 Guarantees
-    * The code of real workers meets every tuple: cores, ackers, codec. Links are queues, and time passes only when the
-      test says so (or while it waits in `run_until`); the same seed and the same calls are the same run.
-    * Executors are placed as a real cluster with as many free slots would place them, and have the same task ids.
-    * What a worker held when it is killed is gone, and its peers act on its death as real ones do.
+    * The code of real workers handles every tuple: cores, ackers, codec. Links are queues, and time passes only when
+      the test moves it (or waits in `run_until`); the same seed and the same calls give the same run.
+    * Executors are placed as in a real cluster with as many free slots, and have the same task ids.
+    * A killed worker loses everything that it held, and its peers react to its death as real ones do.
 
 Not simulated: supervisors (a killed worker stays dead until `restart`), credit and back-pressure, threads (a `blocking`
 bolt or spout runs in turn like all others). An exception in a component reaches the caller as `TaskCrashed`; a real
@@ -35,15 +35,15 @@ from squall.testing.sharing import copy_sharing
 from squall.testing.simulated_worker import SimulatedWorker, Wiring
 
 MAX_BUSY_TURNS = 10_000
-"""A spout that never runs dry emits up to 256 tuples a turn: this many turns without a pause are no test any more."""
+"""Most turns without a pause: an endless spout emits up to 256 tuples a turn, and no sane test emits so many."""
 _FIRST_PORT = 6700
-"""As on a real cluster (scheduler.cluster.local_cluster, which would import ZeroMQ)."""
+"""First port of a node, as in scheduler.cluster.local_cluster, whose import would need ZeroMQ."""
 _MIN_WAIT_NS, _MAX_WAIT_NS = 1_000_000, NS_PER_SEC
-"""Steps of the clock while spouts may hold something back for later."""
+"""Shortest and longest step of the clock while spouts may hold a tuple back for later."""
 
 
 class SimulatedCluster:
-    """The workers of one topology. `config.workers` says how many. A context manager that closes every task."""
+    """The workers of one topology, `config.workers` of them. A context manager that closes every task."""
 
     def __init__(
         self, topology: Topology, config: Config | None = None, *, plan: Plan | None = None,
@@ -63,18 +63,18 @@ class SimulatedCluster:
         self._started_ns = self.clock.now_ns()
         self._wiring = self._wire(topology, self.plan, self.config, name, self.clock.now_ns)
         self.workers: list[SimulatedWorker | None] = [None] * self.plan.n_workers
-        """By index; None where it is dead."""
+        """Workers by index; None if dead."""
         for index in range(self.plan.n_workers):
             self._start(index)
 
     _wire: type[Wiring] = Wiring
-    """Links of another kind are put here by tests of Squall itself."""
+    """Squall's own tests put other kinds of links here."""
 
     # ---- what happened ----
 
     @property
     def emitted(self) -> dict[str, list[Values]]:
-        """Every tuple emitted so far: the default stream under its component's id, others as "component/stream"."""
+        """Every tuple emitted so far, by "component/stream", or just the component's id for the default stream."""
         if self._recorder is None:
             raise UsageError("this cluster was made with record=False; it does not keep what is emitted")
         return self._recorder.emitted
@@ -91,7 +91,7 @@ class SimulatedCluster:
 
     @property
     def cores(self) -> list[WorkerCore]:
-        """The worker cores that live."""
+        """The cores of the living workers."""
         return [worker.core for worker in self.workers if worker is not None]
 
     def core(self, worker: int) -> WorkerCore:
@@ -107,26 +107,26 @@ class SimulatedCluster:
 
     @property
     def pending(self) -> int:
-        """Messages that are not answered yet."""
+        """Number of messages not answered yet."""
         return sum(len(task.pending) for core in self.cores for _, task in core.spout_tasks.values())
 
     @property
     def tracked(self) -> int:
-        """Trees that ackers have not answered yet."""
+        """Number of trees that ackers have not answered yet."""
         return sum(len(acker) for core in self.cores for acker in core.ackers.values())
 
     @property
     def quiet(self) -> bool:
-        """Nothing is under way in or between workers."""
+        """Whether nothing is under way in or between workers."""
         return all(core.quiet for core in self.cores) and not any(self._wiring.links.values())
 
     @property
     def drained(self) -> bool:
-        """All workers live, all spouts are exhausted, nothing is pending or under way."""
+        """Whether all workers live, all spouts are exhausted, and nothing is pending or under way."""
         return None not in self.workers and self.quiet and all(map(is_drained, self.cores))
 
     def report(self) -> RunReport:
-        """What the living workers counted so far, as a real run's report."""
+        """Report the living workers' counts so far, as a real run does."""
         readings = [reading for core in self.cores for reading in readings_of(core)]
         duration_secs = (self.clock.now_ns() - self._started_ns) / NS_PER_SEC
         return build_report(self.name, readings, duration_secs, [], self.drained)
@@ -134,7 +134,7 @@ class SimulatedCluster:
     # ---- letting it happen ----
 
     def step(self) -> bool:
-        """One turn of every worker; whether anything happened. Raises TaskCrashed."""
+        """Run one turn of every worker. Returns whether anything happened. Raises TaskCrashed."""
         worked = False
         for worker in self.workers:
             if worker is not None:
@@ -142,19 +142,19 @@ class SimulatedCluster:
         return worked or any(map(self._under_way, range(self.plan.n_workers)))
 
     def _under_way(self, target: int) -> bool:
-        """Whether there is something that a living worker will receive."""
+        """Whether a frame is under way that a living worker will receive."""
         links = self._wiring.links
         return self.workers[target] is not None and any(links[source, target] for source in range(self.plan.n_workers))
 
     def settle(self) -> None:
-        """Step until nothing happens any more."""
+        """Step until nothing happens."""
         for _ in range(MAX_BUSY_TURNS):
             if not self.step():
                 return
         raise self._still_busy()
 
     def advance(self, secs: float) -> None:
-        """Let `secs` pass: every tick and timeout on the way happens at its time."""
+        """Move the clock by `secs`: every tick and timeout in between happens at its time."""
         end_ns = self.clock.now_ns() + round(secs * NS_PER_SEC)
         self.settle()
         while (deadline_ns := self._next_deadline_ns()) <= end_ns:
@@ -164,9 +164,9 @@ class SimulatedCluster:
         self.settle()
 
     def run_until(self, condition: Callable[[], bool], timeout_secs: float = 60.0, what: str = "the condition") -> None:
-        """Step, and let time pass where nothing happens, until `condition()`.
+        """Step, and move the clock if nothing happens, until `condition()`.
 
-        ClusterError when `timeout_secs` of the simulated clock pass first.
+        ClusterError if `timeout_secs` of simulated time pass first.
         """
         end_ns = self.clock.now_ns() + round(timeout_secs * NS_PER_SEC)
         busy_turns, wait_ns = 0, _MIN_WAIT_NS
@@ -179,17 +179,17 @@ class SimulatedCluster:
             now_ns = self.clock.now_ns()
             if now_ns >= end_ns:
                 raise ClusterError(f"topology {self.name!r}: {timeout_secs:g} simulated seconds passed before {what}")
-            # Not in one go to the next deadline: a spout may hold something back until a time of its own.
+            # Not in one step to the next deadline: a spout may hold a tuple back until a time of its own.
             self._move_to(min(end_ns, now_ns + wait_ns, self._next_deadline_ns()))
             busy_turns, wait_ns = 0, min(2 * wait_ns, _MAX_WAIT_NS)
 
     def run(self, timeout_secs: float = 3600.0) -> RunReport:
-        """Run until drained; the report. ClusterError when `timeout_secs` of the simulated clock pass first."""
+        """Run until drained. Returns the report. ClusterError if `timeout_secs` of simulated time pass first."""
         self.run_until(lambda: self.drained, timeout_secs, "it was drained")
         return self.report()
 
     def _next_deadline_ns(self) -> int:
-        """When something happens by itself; the timeout is far enough where nobody lives."""
+        """The next time of a tick or timeout; if no worker lives, one message timeout from now."""
         deadlines = [core.next_deadline_ns for core in self.cores]
         rotations = [worker.rotates_at_ns for worker in self.workers if worker is not None]
         return min(
@@ -217,7 +217,7 @@ class SimulatedCluster:
             core.set_active(active)
 
     def kill(self, worker: int | str) -> None:
-        """End a worker ("node:port", or its number from 0) without warning; what it had sent still arrives."""
+        """End a worker ("node:port", or its index) without warning; frames that it had sent still arrive."""
         index = self._index(worker)
         if self.workers[index] is None:
             raise ClusterError(f"worker {self.plan.worker_names[index]} is dead already")
@@ -227,7 +227,7 @@ class SimulatedCluster:
             self._wiring.links[source, index].clear()
 
     def restart(self, worker: int | str) -> None:
-        """Start the next incarnation of a killed worker. Raises TaskCrashed if `open` or `prepare` does."""
+        """Start the next incarnation of a killed worker. TaskCrashed if `open` or `prepare` raises."""
         index = self._index(worker)
         if self.workers[index] is not None:
             raise ClusterError(f"worker {self.plan.worker_names[index]} lives; kill it first")
@@ -248,7 +248,7 @@ class SimulatedCluster:
         raise UsageError(f"there is no worker {worker!r}; workers are {', '.join(names)}, or 0 to {len(names) - 1}")
 
     def close(self) -> None:
-        """Close every task of the living workers. Raises the first TaskCrashed of them."""
+        """Close every task of the living workers. Raises the first TaskCrashed among them."""
         crashes = [crash for core in self.cores for crash in close_tasks(core)]
         self.workers = [None] * self.plan.n_workers
         if crashes:
@@ -261,13 +261,13 @@ class SimulatedCluster:
         try:
             self.close()
         except Exception:
-            # What the test itself raised tells more than what closing after it did.
+            # The test's own error tells more than one from closing after it.
             if kind is None:
                 raise
 
 
 def placed_plan(topology: Topology, config: Config) -> Plan:
-    """Where a cluster with as many free slots as workers are asked for would put everything."""
+    """Place all executors as a cluster with as many free slots as workers would."""
     components = [ComponentSummary(*row) for row in topology.layout(config.acker_count)]
     slots = [SlotRef("node-1", _FIRST_PORT + number) for number in range(config.workers)]
     kinds = {component.id: component.kind for component in components}

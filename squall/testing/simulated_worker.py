@@ -1,10 +1,9 @@
 """One worker of a simulated cluster: a real worker core and turn, whose links are queues and whose board is a list.
 
-Guarantees: what it sends goes through the codec of real links, so a value that cannot travel is refused here too; it
-takes in nothing from an incarnation that it knows to be dead, and frames for an earlier incarnation of its own are
-dropped, as links do.
+Guarantees: frames go through the codec of real links, so a value that cannot be sent is refused here too. As on real
+links, a worker drops frames from an incarnation that it knows to be dead, and frames for its own earlier incarnations.
 
-Relies on the cluster for the board, the queues and the clock. One thread drives all.
+Relies on: the cluster for the board, the queues and the clock. Thread: the test's, which runs all workers.
 """
 
 from __future__ import annotations
@@ -34,20 +33,20 @@ from squall.testing.recording import Recorder, record_streams
 
 @dataclass(frozen=True)
 class Frame:
-    """What one worker sent to another in one go."""
+    """A parcel from one worker to another, on its way."""
 
     source: int
-    """Slot that it comes from."""
+    """Index of the sending worker."""
     sender: int
-    """Incarnation that sent it."""
+    """Incarnation of the sender."""
     receiver: int
-    """Incarnation that it is for."""
+    """Incarnation of the intended receiver."""
     data: bytes
     buffers: list[bytes]
 
 
 class Wiring:
-    """What the workers of one simulated cluster share."""
+    """The state that the workers of one simulated cluster share."""
 
     def __init__(self, topology: Topology, plan: Plan, config: Config, name: str, now_ns: Callable[[], int]) -> None:
         self.topology = topology
@@ -64,7 +63,7 @@ class Wiring:
         self.dead_letters: list[tuple[str, int, Any, Any, Failure]] = []
 
     def arriving(self, target: int) -> Iterable[Frame]:
-        """What a worker receives when it looks now: all that is under way to it."""
+        """The frames that a worker receives now: all that are under way to it."""
         for source in range(self.plan.n_workers):
             link = self.links[source, target]
             while link:
@@ -82,7 +81,7 @@ class Wiring:
 
 
 class _Links(NoTransport):
-    """The transport of one incarnation. What is for a dead worker waits for the one that replaces it."""
+    """The transport of one incarnation. Frames for a dead worker wait for its replacement."""
 
     def __init__(self, wiring: Wiring, me: int, incarnation: int, peers: Peers) -> None:
         self._wiring = wiring
@@ -121,14 +120,14 @@ class _Links(NoTransport):
     def send(self, worker: int, parcel: Parcel, most_bytes: int | None = None) -> int:
         data, buffers = encode(parcel)
         receiver = self._peers.incarnation(worker) + (0 if self._peers.is_alive(worker) else 1)
-        # Copied: what the sender changes afterwards does not reach the receiver.
+        # Copied, so that the sender's later changes do not reach the receiver.
         copies = [bytes(buffer) for buffer in buffers]
         self._wiring.links[self._me, worker].append(Frame(self._me, self._incarnation, receiver, data, copies))
         return 0
 
 
 class _Board(NoPeers):
-    """What the cluster's board says of the others."""
+    """The peers' states, from the cluster's board."""
 
     def __init__(self, wiring: Wiring, me: int) -> None:
         self._wiring = wiring
@@ -163,21 +162,21 @@ class SimulatedWorker:
         self.follow()
 
     def follow(self) -> None:
-        """Act on what the board says of the others."""
+        """React to changes of the peers on the board."""
         self._turn.follow_peers()
 
     def turn(self) -> bool:
-        """Take in everything, work, send what it is time for; whether anything happened. Raises TaskCrashed."""
+        """Run one turn. Returns whether anything happened. Raises TaskCrashed."""
         return self._turn.run()
 
     @property
     def rotates_at_ns(self) -> int:
-        """When its ackers rotate next."""
+        """Time of its ackers' next rotation."""
         return self._turn.rotates_at_ns
 
 
 class _RecordingAssembler(Assembler):
-    """Builds a core whose emits are written down, if there is a recorder."""
+    """Builds a core whose emits are recorded, if there is a recorder."""
 
     def __init__(
         self, wiring: Wiring, me: int, peers: Peers, around: Surroundings, recorder: Recorder | None
@@ -193,4 +192,4 @@ class _RecordingAssembler(Assembler):
 
 
 def _nothing() -> None:
-    """There is no credit to return."""
+    """Return no credit: simulated links need none."""

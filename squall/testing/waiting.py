@@ -1,4 +1,4 @@
-"""Waiting for what other processes do: for a condition, never for a time."""
+"""Waits for other processes: for a condition, never for a fixed time."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _POLL_SECS = 0.002
 
 
 def wait_for(what: str, condition: Callable[[], T], timeout_secs: float = 20.0) -> T:
-    """The first true value of `condition()`; AssertionError naming `what` when `timeout_secs` pass first."""
+    """Return the first true value of `condition()`; AssertionError naming `what` if `timeout_secs` pass first."""
     deadline = time.monotonic() + timeout_secs
     while not (value := condition()):
         assert time.monotonic() < deadline, f"waited {timeout_secs:g} s for {what}"
