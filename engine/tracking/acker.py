@@ -1,23 +1,23 @@
 """The acker: decides from XORs alone when a tuple tree is processed completely.
 
-For each root it keeps one integer of constant size, however large the tree grows: the XOR of the edge ids of all that
-was emitted and all that was acked in that tree. It is zero exactly when all that was emitted has been acked (but for a
-chance of 2**-64), because each edge enters twice. The algorithm is Storm's (N. Marz, "Guaranteeing message
+For each root it keeps one integer of constant size, however large the tree grows: the XOR of the edge ids of all
+emitted and all acked tuples of that tree. It is zero exactly when every emitted tuple has been acked (except with
+probability 2**-64), because each edge enters twice. The algorithm is Storm's (N. Marz, "Guaranteeing message
 processing").
 
 Guarantees
-    * A tree is answered at most once: acked when its INIT is known and its XOR is zero, failed as soon as anything in
-      it failed or a worker that holds part of it died.
+    * A tree is answered at most once: acked when its INIT is known and its XOR is zero, failed as soon as a tuple of it
+      fails or a worker that holds part of it dies.
     * The order of messages does not matter; an ack or failure that comes before its INIT waits for it.
-    * A second INIT of a live root changes nothing. (In a literal port of Storm's acker it XORs the first one away, and
-      trees are acked that were never processed: 4 % of them when one message in ten is repeated.)
-    * Nothing stays for ever: a tree that nobody answers (its INIT was repeated after its answer, or the spout's word
-      that it gave the tree up was lost) is dropped silently at the third rotation, two to three timeouts after its
-      INIT or last reset. Its spout has timed it out by then.
+    * A second INIT of a live root changes nothing. (In a literal port of Storm's acker it cancels the first one, and 4
+      % of trees are acked unprocessed when one message in ten is repeated.)
+    * Nothing stays for ever: a tree that remains unanswered (its INIT was repeated after its answer, or the spout's
+      message that it gave the tree up was lost) is dropped silently at the third rotation, two to three timeouts after
+      its INIT or last reset. Its spout has timed it out by then.
 
-Relies on: links that deliver each ack at most once; edge ids never being repeated (`engine.flow.ids`).
+Relies on: links that deliver each ack at most once; edge ids that never repeat (`engine.flow.ids`).
 
-Pure: no clock, no I/O. One thread.
+Pure: no clock, no I/O. Thread: the worker's loop.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ _MASK_SHIFT = 97
 
 
 Answer = tuple[int, int, Failure | None]
-"""What the acker tells a spout of one tree: (spout task, root, failure); None when it was processed completely. A plain
-tuple, because each tree gets one: a named one takes ten times as long to make."""
+"""The acker's answer to a spout: (spout task, root, failure), with None if the tree is processed. A plain tuple,
+because each tree gets one: a named one takes ten times as long to make."""
 
 
 class Acker:
@@ -48,8 +48,8 @@ class Acker:
 
     def __init__(self) -> None:
         self._live: dict[int, int] = {}
-        # Messages of roots whose INIT has not come yet (or that are finished: nobody can tell). Dropped after two
-        # rotations, so that what late messages leave behind is bounded in time.
+        # Messages of roots whose INIT has not come yet (or that are finished: they look the same). Dropped after two
+        # rotations, so that the traces of late messages are bounded in time.
         self._early: dict[int, int] = {}
         self._early_old: dict[int, int] = {}
         self._early_failures: dict[int, Failure] = {}
@@ -62,7 +62,7 @@ class Acker:
         return len(self._live)
 
     def init(self, root: int, xor: int, spout_task: int, mask: int = 0) -> None:
-        """A spout emitted a tree: `xor` of its first edges, sent to the workers of `mask`."""
+        """Begin a tree that a spout emitted: `xor` of its first edges, sent to the workers of `mask`."""
         live = self._live
         if root in live:
             return
@@ -85,7 +85,7 @@ class Acker:
             live[root] = state
 
     def ack_many(self, acks: Iterable[tuple[int, int]], masks: Mapping[int, int]) -> None:
-        """XOR each (root, value) into its tree; `masks` has those of the roots that were sent elsewhere."""
+        """XOR each (root, value) into its tree; `masks` has the roots with new tuples for other workers."""
         live = self._live
         for root, value in acks:
             state = live.get(root)
@@ -119,7 +119,7 @@ class Acker:
         self._early[root] = (state ^ value) | mask << _MASK_SHIFT
 
     def fail(self, root: int, failure: Failure) -> None:
-        """Something in the tree failed: answer at once. Unknown roots wait for their INIT."""
+        """Fail a tree: answer at once. Unknown roots wait for their INIT."""
         state = self._live.pop(root, None)
         if state is not None:
             self.answers.append((state >> _TASK_SHIFT & _TASK_MASK, root, failure))
@@ -128,7 +128,7 @@ class Acker:
         self._early_failures[root] = failure
 
     def reset(self, root: int) -> int | None:
-        """The tree's timeout counts from now: the spout task that must know, None if there is no such tree."""
+        """Count the tree's timeout from now; returns the spout task to tell, None if there is no such tree."""
         state = self._live.get(root)
         if state is None:
             return None
@@ -136,8 +136,7 @@ class Acker:
         return state >> _TASK_SHIFT & _TASK_MASK
 
     def forget(self, root: int) -> int:
-        """The spout gave the tree up (its timeout); later messages about it are nobody's business. The mask of the
-        workers that held a part of it."""
+        """Drop a tree that its spout has timed out; returns the mask of the workers that held a part of it."""
         return self._live.pop(root, 0) >> _MASK_SHIFT
 
     def touched(self, mask: int) -> list[int]:
@@ -145,15 +144,15 @@ class Acker:
         return [root for root, state in self._live.items() if state >> _MASK_SHIFT & mask]
 
     def workers_died(self, dead: int, lost: int, failure: Failure | None = None) -> None:
-        """Fail exactly the trees that touched one of `lost`, and from now on whatever touches one of `dead`, the mask
-        of every incarnation known to be dead."""
+        """Fail exactly the trees that touched one of `lost`, and from now on every tree that touches one of `dead`, the
+        mask of all incarnations known to be dead."""
         self._dead = dead
         for root in self.touched(lost):
             self.fail(root, failure or _died())
 
     def rotate(self) -> None:
-        """Called once per message timeout: drops what has waited for an INIT for two of them, and trees that are older
-        than two."""
+        """Drop messages that have waited for an INIT for two message timeouts, and trees older than two. Called once
+        per message timeout."""
         for root in self._early_old:
             self._early_failures.pop(root, None)
         self._early_old = self._early

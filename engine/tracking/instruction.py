@@ -1,7 +1,7 @@
-"""What `engine.tracking.fate` has its caller do, in order. Values only.
+"""The instructions that `engine.tracking.fate` gives its caller, in order. Values only.
 
-An instruction that asks for something is answered: its docstring says with what. They are tuples, not dataclasses: to
-make twelve of those takes 4 ms of every start. So compare their types, not only their values.
+The docstring of an instruction that needs an answer says which. They are tuples, not dataclasses: making twelve of
+those takes 4 ms of every start. So compare their types, not only their values.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Held(NamedTuple):
 
 
 class Note(NamedTuple):
-    """An attempt has failed: write it down among the failures."""
+    """Record a failed attempt among the failures."""
 
     message_id: Any
     failure: Failure
@@ -48,7 +48,7 @@ class Replay(NamedTuple):
 
 
 class Hold(NamedTuple):
-    """An attempt of a letter has failed: it is kept here, and goes out again later."""
+    """Count a failed attempt of a letter, which is kept and goes out again later."""
 
     letter: Letter
 
@@ -62,14 +62,14 @@ class Bury(NamedTuple):
 
 
 class TellDead(NamedTuple):
-    """Tell the spout that its message is in the ledger now."""
+    """Tell the spout that its message is now in the ledger."""
 
     message_id: Any
     failure: Failure
 
 
 class Refuse(NamedTuple):
-    """The spout has emitted what is in the ledger already: tell it so. That attempt has failed."""
+    """Tell the spout that it has emitted a message that is already in the ledger. That attempt has failed."""
 
     message_id: Any
     failure: Failure
@@ -82,7 +82,7 @@ class Close(NamedTuple):
 
 
 class Release(NamedTuple):
-    """Emit what was held. Answered with its root, or why a letter cannot be sent any more."""
+    """Emit a held message. Answered with its root, or why a letter cannot be sent any more."""
 
     held: Held
 
@@ -96,11 +96,11 @@ class EndTrial(NamedTuple):
 
 
 class LeaveTrials(NamedTuple):
-    """Ask for the permit no longer: nothing is left to try here."""
+    """Withdraw the request for the permit: nothing is left to try here."""
 
 
 class LookRound(NamedTuple):
-    """Answered with whether every worker has taken a turn since then."""
+    """Ask whether every worker has taken a turn since then. Answered with that."""
 
     since_ns: int
 
@@ -109,5 +109,5 @@ Instruction = (
     Note | Replay | Hold | Bury | TellDead | Refuse | Close | Release | BeginTrial | EndTrial | LeaveTrials | LookRound
 )
 Steps = Generator[Instruction, Any, None]
-"""Instructions of one event. What depends on one of them happens when it was carried out and its answer sent in: a
-caller that is ended in between has done what was said before, and nothing after."""
+"""Instructions of one event. The generator goes on only when an instruction was carried out and its answer sent in: a
+caller that is ended in between has done all that was said before, and nothing after."""

@@ -1,11 +1,11 @@
-"""Which incarnation of each worker is alive, as bits that tuple trees carry.
+"""Knows which incarnation of each worker is alive, as bits that tuple trees carry.
 
-A tree's mask has the bit of every worker incarnation that tuples of it were sent to. When one dies, the trees with its
-bit are exactly those that may have lost something.
+A tree's mask has the bit of every worker incarnation that its tuples were sent to. When one dies, exactly the trees
+with its bit may have lost tuples.
 
-A bit stands for (worker, incarnation modulo 16). Old incarnations lend their bit to new ones: at any time the eight
-before the present count as dead and the eight from the present on as not dead, so a bit is taken up again only after
-eight more deaths of that worker. A message that late is left to the message timeout.
+A bit stands for (worker, incarnation modulo 16), so incarnations share bits: at any time the eight before the present
+count as dead and the eight from the present on as not dead. A bit is reused only after eight more deaths of that
+worker; a message that late is left to the message timeout.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ class Peers:
         return self._alive[worker]
 
     def update(self, worker: int, incarnation: int, alive: bool) -> bool:
-        """Learn about a worker; whether an incarnation is dead now that something may have been sent to.
+        """Learn about a worker; whether an incarnation is newly dead to which tuples may have been sent.
 
-        The replacement of one whose death was known before is no such news: what waits for it is not lost.
+        The replacement of one whose death was known before is no such news: tuples that wait for it are not lost.
         """
         before = self._newest_dead(worker)
         self._incarnation[worker], self._alive[worker] = incarnation, alive
@@ -46,9 +46,9 @@ class Peers:
         return 1 << worker + self.n_workers * (incarnation % _CYCLE)
 
     def bit(self, worker: int) -> int:
-        """The bit for what is sent to a worker now: of the living incarnation, or of the one that will replace it.
+        """The bit for tuples sent to a worker now: of the living incarnation, or of the one that will replace it.
 
-        0 for this worker itself: what stays here dies with the acker's own worker or not at all.
+        0 for this worker itself: tuples that stay here need no bit, because they die only with this worker.
         """
         if worker == self.me:
             return 0

@@ -1,9 +1,9 @@
-"""The pending table: roots of the trees that a spout task has emitted and that are not answered yet, by deadline.
+"""The pending table: the unanswered trees of a spout task, ordered by deadline.
 
 Guarantees
-    * A timeout is precise: the table is ordered by deadline, and the earliest is looked at on every turn of the loop.
+    * A timeout is precise: the table is ordered by deadline, and every turn of the loop checks the earliest.
 
-Pure. One thread: the spout's.
+Pure. Thread: the worker's loop.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class PendingTable:
         """root -> (message id, emitted at, timeout counted from, values). The same object for life. Insertion order is
         deadline order: the timeout is the same for all, and a reset moves a tree to the end."""
         self.due_ns = 0
-        """No tree is to expire before this; what is added later expires later."""
+        """No tree expires before this; trees that are added later expire later."""
 
     def reset(self, root: int, now_ns: int) -> None:
         """Count the tree's timeout from now."""

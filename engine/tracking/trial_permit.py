@@ -1,4 +1,4 @@
-"""The permit to try suspects, of which the workers of a topology share one."""
+"""The permit to try suspects: the workers of a topology share one."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ class TrialPermit(Protocol):
         """Return the permit: the suspects on trial are acked or have failed."""
 
     def leave(self) -> None:
-        """Ask for it no longer: nothing is left to try."""
+        """Withdraw the request: nothing is left to try."""
 
     def turned_since(self, at_ns: int) -> bool:
-        """Whether every worker has taken a turn since then, so that none hangs on a tuple of before."""
+        """Whether every worker has taken a turn since then, so that none hangs on an earlier tuple."""
 
 
 class OwnPermit:
-    """The permit of a worker that is alone."""
+    """The permit of a topology's only worker."""
 
     def __init__(self) -> None:
         self._taken = False
@@ -35,8 +35,8 @@ class OwnPermit:
         self._taken = False
 
     def leave(self) -> None:
-        """No other worker waits."""
+        """Do nothing: no other worker waits."""
 
     def turned_since(self, at_ns: int) -> bool:
-        """True: a worker that asks has taken one."""
+        """True: the asking worker is the only one."""
         return True
