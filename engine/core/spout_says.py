@@ -1,9 +1,9 @@
-"""What a spout says of itself: its properties `waiting_count` and `exhausted`, read where nothing they do is trusted.
+"""Reads a spout's properties `waiting_count` and `exhausted`, without trusting them.
 
-Guarantees: what comes back is an integer that fits a word of the board, or a bool. Anything else is a ComponentError
-that names the property, the value and what is allowed. What the property raises is raised.
+Guarantees: returns an integer that fits a word of the board, or a bool. Anything else is a ComponentError that names
+the property, the value and what is allowed. An exception of the property passes through.
 
-Whoever calls makes a TaskCrashed of it (`engine.core.spout_executor`), also of `sys.exit`.
+Relies on: a caller that makes a TaskCrashed of any exception (`engine.core.spout_executor`), also of `sys.exit`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ MAX_WAITING = 2**63 - 1
 
 
 def waiting_count(spout: Spout) -> int:
-    """How many failed messages it holds for a retry."""
+    """Read how many failed messages it holds for a retry."""
     said = spout.waiting_count
     if said.__class__ is int and 0 <= said <= MAX_WAITING:
         return said
@@ -36,5 +36,5 @@ def _no_count(said: object) -> ComponentError:
 
 
 def exhausted(spout: Spout) -> bool:
-    """Whether it has nothing more to emit."""
+    """Read whether it has nothing more to emit."""
     return bool(spout.exhausted)

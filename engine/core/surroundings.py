@@ -1,4 +1,4 @@
-"""What a worker core gets from whoever runs it: a worker process, the proof, the test kit, `--local`."""
+"""The surroundings of a worker core, given by its runner: a worker process, the proof, the test kit, `--local`."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from squall.engine.tracking.trial_permit import OwnPermit, TrialPermit
 
 @dataclass
 class Surroundings:
-    """What a worker core gets from whoever runs it."""
+    """The names, clock, files and callbacks that a worker core gets from its runner."""
 
     topology_name: str
     worker: str
@@ -35,27 +35,27 @@ class Surroundings:
     copy: Callable[[ComponentSpec], Any] = lambda spec: spec.component
     """A fresh copy of a component's user object."""
     metrics: UserMetrics = field(default_factory=UserMetrics)
-    """What the components measure themselves."""
+    """Metrics of the components."""
     deterministic: bool = False
-    """No threads for blocking bolts, and nothing that depends on how long things take."""
+    """Whether to use no threads for blocking components, and no decisions that depend on measured time."""
     slice_ns: int | None = None
-    """How long a task executes before others get their turn; None: `SLICE_NS`, or, where all is deterministic, until it
-    has emitted its share of bytes."""
+    """Time that a task executes before others get their turn; None: `SLICE_NS` or, if `deterministic`, until it has
+    emitted its share of bytes."""
     interrupts: bool = False
-    """A KeyboardInterrupt in a component may be the operator's."""
+    """Whether a KeyboardInterrupt in a component may be the operator's."""
     note_failure: Callable[[str, int, Any, Failure], None] = lambda component, task, message_id, failure: None
     """(spout, task, message id, failure): every failure of a tree, for the operator."""
     journal: Callable[[str, int], Journal | None] = lambda component, index: None
-    """(spout, task index): where attempts outlive this worker."""
+    """(spout, task index): the journal in which attempts outlive this worker."""
     trial_permit: TrialPermit = field(default_factory=OwnPermit)
-    """When a message under suspicion may be tried."""
+    """The permit to try suspects."""
     at_hand: AtHand = field(default_factory=lambda: [0])
-    """Where the loop says whose code it is in."""
+    """Word in which the loop notes the task whose code it is in."""
     account: Callable[[int], Words] = lambda task: [0] * len(ACCOUNT_COLUMNS)
-    """Where the account of a spout task lies, which its incarnations go on with."""
+    """task -> words of a spout task's account, which its incarnations continue."""
     untracked: Words | None = None
     """See `WorkerCore.untracked`."""
     said_quiet: Words = field(default_factory=lambda: [0])
-    """The first of these is set to 0 before any emit shows in an account or in `untracked`: others read those while
-    this worker works, and must not take what they read for the figures of one that has said that it is quiet."""
+    """The first word is set to 0 before any emit shows in an account or in `untracked`: other processes read those
+    while this worker works, and must not take the figures for those of a quiet one."""
     parts: Parts = PRODUCT

@@ -1,4 +1,4 @@
-"""What a turn asks of whatever carries things to other workers, and what it is where there are none.
+"""The turn's way to other workers: the protocol, and its implementation for a worker without peers.
 
 `ipc.data_plane.DataPlane` is the transport of a worker process, and of the proof; `squall.testing` has one of queues.
 
@@ -14,7 +14,7 @@ from typing import Protocol
 from squall.engine.flow.parcel import Parcel
 
 Deliver = Callable[[Parcel, Callable[[], None]], None]
-"""Called with a parcel that came, and what to call when all of it has been processed."""
+"""Called with a received parcel, and a function to call when all of it has been processed."""
 Absorb = Callable[[Mapping[int, int], Mapping[int, int]], None]
 """Called with XORs and masks, both by root."""
 
@@ -28,55 +28,54 @@ class Transport(Protocol):
         """Open the link to a peer that is ready."""
 
     def disconnect(self, worker: int) -> None:
-        """The incarnation that this worker sends to is dead."""
+        """Close the link to an incarnation that is dead."""
 
     def is_connected(self, worker: int) -> bool: ...
 
     def fence(self, worker: int, incarnation: int) -> None:
-        """Take nothing any more from incarnations of a peer older than this."""
+        """Refuse everything from incarnations of a peer older than this."""
 
     # ---- taking in ----
 
     @property
     def has_input(self) -> bool:
-        """Whether a frame is there to be received."""
+        """Whether a frame waits to be received."""
 
     def receive(self, deliver: Deliver, most: int) -> int:
-        """Take in up to `most` frames that are there; how many came."""
+        """Take in up to `most` waiting frames; how many there were."""
 
     def take_heard(self) -> set[int]:
-        """Peers that something has come from since the last call."""
+        """Peers from which frames or acks have come since the last call."""
 
     def take_lost(self) -> Sequence[tuple[int, Parcel]]:
-        """Parcels that peers did not get and never will, without their tuples, since the last call; by peer. There are
-        some only if input was received."""
+        """Parcels that were lost for good since the last call, by peer and without their tuples. There are some only if
+        input was received."""
 
     # ---- sending ----
 
     @property
     def caught_up(self) -> set[int]:
-        """Connected peers that have processed everything they were sent."""
+        """Connected peers that have processed all frames for them."""
 
     def has_credit(self, worker: int) -> bool:
         """Whether a parcel may be sent to a peer now."""
 
     def send(self, worker: int, parcel: Parcel, most_bytes: int | None = None) -> int:
-        """Send a parcel; 0, or the size of one that was not sent because it has more than `most_bytes` and can be cut.
-        Raises ComponentError or MemoryError if it cannot be sent; nothing of it has left then. One that was sent is the
-        transport's."""
+        """Send a parcel, which is then the transport's. Returns 0, or its size if it was not sent because it has more
+        than `most_bytes` and can be cut. Raises ComponentError or MemoryError if it cannot be sent; nothing of it has
+        left then."""
 
     def send_credit(self, at_least: int) -> None:
-        """Tell peers what has been processed of what they sent, where it is `at_least` so many frames more than they
-        know."""
+        """Tell each peer how many of its frames have been processed, if at least `at_least` of them are news to it."""
 
     def park(self) -> None:
-        """Give credit for all that was taken in, though it is not processed yet."""
+        """Give credit for all frames that were taken in, though they are not processed yet."""
 
     def tend(self, now_ns: int) -> None:
         """Ask peers again that have been silent for long. Called whenever the worker looks around."""
 
     def pass_over(self) -> None:
-        """Give up what has not become whole since the last call, a message timeout ago."""
+        """Give up frames that have not become whole since the last call, a message timeout ago."""
 
     # ---- acks that need no frame ----
 
@@ -84,23 +83,23 @@ class Transport(Protocol):
         """Tell a peer's ackers XORs and masks, by root; False if a parcel must carry them."""
 
     def take_acks(self, absorb: Absorb) -> int:
-        """Take in what peers told that way; how much it was, 0 if nothing."""
+        """Take in the acks that peers told that way; how much it was, 0 if none."""
 
     @property
     def has_acks(self) -> bool:
-        """Whether a peer has told something that way which is not taken in yet."""
+        """Whether acks that a peer told that way are not taken in yet."""
 
     # ---- sleeping ----
 
     def set_awake(self, awake: bool) -> None:
-        """Tell peers whether this worker looks for their acks."""
+        """Tell peers whether this worker reads its ack rings."""
 
     def polled(self) -> None:
-        """A poller is about to look for input."""
+        """Called before a poller looks for input."""
 
 
 class NoTransport:
-    """The transport of a worker that has no peers."""
+    """The transport of a worker without peers."""
 
     has_input = False
     has_acks = False

@@ -1,21 +1,21 @@
-"""One turn of a worker's loop: what is done in which order, and when the worker may sleep.
+"""One turn of a worker's loop: decides the order of its phases, and when the worker may sleep.
 
 ::
 
     take in ──► spouts ──► settle ──► feeders ──► answer ──► take in ──► bolts ──► settle ──► send ──► credit
-    (frames, acks, news of peers;                 (whom it has heard)                        (whom it is time for)
-     what came is executed and settled)
+    (frames, acks, news of peers;                 (peers just heard)                         (peers that are due)
+     new tuples are executed and settled)
 
 *Feeders* are bolts that other bolts read from. A turn answers and takes in once more before the spouts, too, if spouts
-and feeders took their time in the turn before.
+and feeders took long in the turn before.
 
 Guarantees
-    * What the board says of peers is acted upon after frames and acks were taken in, before anything is made of them;
-      all deaths that one look finds are known before anything is said of any.
-    * What spouts have emitted is in their journals before a bolt executes it or a frame carries it.
-    * What came is executed and answered before the spouts here say more. Each phase follows the one before, none is
-      entered within another.
-    * A worker says that it sleeps before it looks for the last time whether there is something to do.
+    * The board's news of peers is acted upon after frames and acks were taken in, and before they are processed; all
+      deaths that one look finds are known before any failure is told.
+    * Emits of spouts are in their journals before a bolt executes them or a frame carries them.
+    * Received tuples are executed and answered before the spouts here emit more. Each phase follows the one before,
+      none is entered within another.
+    * A worker tells its peers that it sleeps before it looks for work for the last time.
 
 Worker processes, `--local`, `squall.testing` and `make prove` all run this. Decisions and order only: sockets,
 processes, files and the clock are handed in.
@@ -38,20 +38,19 @@ from squall.engine.flow.parcel import Parcel
 FRAMES_AT_ONCE = 64
 """Frames taken in before the executors get their turn: bounds the work of one turn to some ten thousand tuples."""
 IDLE_WAIT_MIN_MS, IDLE_WAIT_MAX_MS = 1, 30
-"""How long an idle worker sleeps before it asks its spouts again. Doubles from the first to the second: 1 ms keeps a
-spout that just ran dry responsive, 30 ms keeps an idle worker below 1 % of a core and notices deaths in time."""
+"""Sleep of an idle worker before it asks its spouts again. Doubles from the first to the second: 1 ms keeps a spout
+that just ran dry responsive, 30 ms keeps an idle worker below 1 % of a core and notices deaths in time."""
 _FULL_WAIT_MS = 4
-"""While the queue of another worker is full: what it holds by then takes it longer than that, or else it was not full
-for long."""
+"""Longest sleep while the queue of another worker is full: less than it takes to empty a queue that is long full."""
 _LONG_SAY_NS = 500_000
 """Longest an answer is held back to share a frame: about one link round trip."""
 _CREDIT_FRAMES = 16
-"""A busy worker with nothing to send returns credit for so many frames at once; one that idles for each."""
+"""Frames for which a busy worker with nothing to send returns credit at once; an idle one returns it for each."""
 _IDLE_TURNS_SHOWN, _IDLE_TURNS_PER_SHOW = 3, 7
-"""An idle worker shows its first turns, which settle what is drained, then every seventh: five times a second."""
+"""An idle worker shows its first turns, which settle whether it is drained, then every seventh: five times a second."""
 LOOK_NS = 2_000_000
-"""How often a busy worker shows its counters, and looks around for anything else. A turn that has taken longer is not
-made longer by another look for what has come."""
+"""Time between two publications of a busy worker's counters, and looks at all else. A turn that has taken longer does
+not take in again."""
 _NO_TASKS: frozenset[int] = frozenset()
 
 
@@ -66,8 +65,8 @@ class Turn:
         sent: Callable[[], None] = _nothing, passed: Callable[[str], None] | None = None,
         sending: Callable[[WorkerCore, Transport, int], Sending] = Sending,
     ) -> None:
-        """`sent` is called after each parcel that left; `passed(point)` at points between the phases, when there was
-        something to do: receive, acks, step, send, credit."""
+        """`sent` is called after each parcel that left; `passed(point)` at points between the phases that did
+        something: receive, acks, step, send, credit."""
         self._core = core
         self._tracking = core.tracking
         self._transport = transport
@@ -81,7 +80,7 @@ class Turn:
         self._timeout_ns = round(config.message_timeout_secs * 1e9)
         self._owes_answers = False
         self._said_ns = 0
-        """How long spouts and feeders took in the last turn."""
+        """Time that spouts and feeders took in the last turn."""
         self._look_at_ns = 0
         self._idle_wait_ms = IDLE_WAIT_MIN_MS
         self._worked = True
@@ -90,12 +89,12 @@ class Turn:
         self.ended_ns = 0
         """When the executors were done in the last turn."""
         self.shows = False
-        """It is time to publish what the last turn left, and to look around."""
+        """Whether it is time to publish the state after the last turn, and to look around."""
         self.blocked = False
-        """Something for other workers could not be sent."""
+        """Whether a parcel for another worker could not be sent."""
 
     def run(self) -> bool:
-        """One turn; whether anything was done. Raises TaskCrashed."""
+        """Run one turn; whether anything was done. Raises TaskCrashed."""
         core, now_ns = self._core, self._now_ns
         began_ns = now_ns()
         worked = self._take_in()
@@ -125,20 +124,20 @@ class Turn:
         return worked
 
     def stir(self) -> None:
-        """Something was changed from outside that others wait to hear of: show the next turns."""
+        """Show the next turns: other processes wait for news of a change from outside."""
         self._sending.stir()
 
     # ---- the phases ----
 
     def _take_in(self) -> bool:
-        """Take in frames and acks, execute and settle what came; whether there were any. Raises TaskCrashed."""
+        """Take in frames and acks, execute and settle them; whether there were any. Raises TaskCrashed."""
         frames = self._transport.receive(self._core.receive, FRAMES_AT_ONCE)
         acks = self._transport.take_acks(self._tracking.take_acks)
         for worker, parcel in self._transport.take_lost() if frames else ():
-            # Before the news of peers: what was for one that has died goes the way of all that is for it.
+            # Before the news of peers: parcels for a peer that has died are then treated like all others for it.
             self._tracking.frame_lost(worker, parcel)
         # After receiving: a peer that has sent to an acker's replacement knows of it, so this worker must too
-        # before it acks what came, or the acks would go to the dead one.
+        # before it acks the received tuples, or the acks would go to the dead one.
         self.follow_peers()
         if not (frames or acks):
             return False
@@ -146,15 +145,15 @@ class Turn:
             self._passed("receive")
         self._owes_answers = True
         if frames:
-            # Before the spouts here say more: whoever sent it waits for what comes of it. And what came may have told
-            # spouts of answers, and made them emit.
+            # Before the spouts here emit more: the senders wait for the results. Journals first, because answers in the
+            # frames may have made spouts emit.
             self._write_journals()
             self._core.run_bolts()
         self.settle()
         return True
 
     def follow_peers(self) -> None:
-        """Act on what the board says of other workers: connect to the ready, replay what the dead held."""
+        """Act on the board's news of other workers: connect to the ready, fail the trees that the dead held."""
         core, transport, peers = self._core, self._transport, self._peers
         changed = peers.changed_peers()
         if not changed:
@@ -175,7 +174,7 @@ class Turn:
         heard = self._transport.take_acks(tracking.take_acks)
         said = tracking.say()
         if tracking.to_tell:
-            # Before the spouts here are told anything: others wait for it.
+            # Before the spouts here are told anything: other workers wait for these acks.
             self._tell()
         if not (tracking.answer() or said or heard):
             return False
@@ -183,7 +182,7 @@ class Turn:
         return True
 
     def _tell(self) -> None:
-        """Acks for other workers go the short way where there is one, else in the next parcel."""
+        """Send acks for other workers by their rings where possible, else in the next parcel."""
         for worker, acks, masks in self._tracking.take_to_tell():
             if not self._transport.tell_acks(worker, acks, masks):
                 self._tracking.put_in_parcel(worker, acks, masks)
@@ -191,14 +190,14 @@ class Turn:
                 self._passed("acks")
 
     def _answer_and_look(self, began_ns: int) -> bool:
-        """The middle of a turn: answer, and, unless the turn is a long one already, look whether there is news."""
+        """Do the middle of a turn: answer and, unless the turn is a long one already, take in again."""
         if self._owes_answers:
             self._owes_answers = False
             self._send(self._sending.answer())
         return self._now_ns() - began_ns < LOOK_NS and self._take_in()
 
     def _end(self, worked: bool, now_ns: int) -> None:
-        """Send parcels and credit, and see what is due."""
+        """Send parcels and credit, and do periodic work that is due."""
         transport, sending = self._transport, self._sending
         due = now_ns >= self._look_at_ns
         workers = sending.end_of_turn(worked, due)
@@ -206,13 +205,13 @@ class Turn:
         self._peers.publish_full()
         if self._core.pressure.stalled:
             transport.park()
-        # One idle turn may be the wait for an answer, which would have brought the credit with it.
+        # One idle turn may be a wait for an answer, which brings the credit with it.
         idle = sending.idle_turns
         transport.send_credit(at_least=1 if idle > 1 else _CREDIT_FRAMES)
         if worked:
             if self._passed is not None:
                 self._passed("credit")
-            # Or it would sleep through the turns that say that it is quiet, up to a bolt's next tick.
+            # Otherwise it would sleep through the turns that publish that it is quiet, up to a bolt's next tick.
             self._idle_wait_ms = IDLE_WAIT_MIN_MS
         self.shows = due if idle <= _IDLE_TURNS_SHOWN else idle % _IDLE_TURNS_PER_SHOW == 0
         if due:
@@ -227,7 +226,7 @@ class Turn:
     # ---- sending ----
 
     def _send(self, workers: set[int] | None) -> None:
-        """Send to these peers (None: to all) what there is for them and their links have credit for."""
+        """Send parcels to these peers (None: to all) as far as their links have credit."""
         if workers is not None and not workers:
             return
         core, transport, peers = self._core, self._transport, self._peers
@@ -248,7 +247,8 @@ class Turn:
         core.congest(blocked or others_congested)
 
     def _send_parcel(self, worker: int, parcel: Parcel) -> None:
-        """What cannot be sent is put back to be cut, and at last its tuple's failure. Raises TaskCrashed by that."""
+        """Send a parcel; put it back to be cut if it is too big, and fail its tuple if that alone cannot be sent.
+        Raises TaskCrashed then."""
         core = self._core
         try:
             too_big = self._transport.send(worker, parcel, 2 * core.frame_bytes)
@@ -270,15 +270,15 @@ class Turn:
             self._passed("send")
 
     def send_last(self) -> None:
-        """The worker ends by an error: send all there is; nothing that cannot be sent is an error any more."""
+        """Send everything before the worker ends by an error; a tuple that cannot be sent is no error any more."""
         self._crashes = False
         self._send(None)
 
     # ---- sleeping ----
 
     def lie_down(self) -> int:
-        """For how many ms the worker may wait for an event, now that a turn has ended; 0 while there is work. It has
-        said then that it sleeps: peers wake it by a frame. Call `get_up` when the wait is over."""
+        """Return the ms that the worker may wait for an event after a turn; 0 while there is work. If it may, its peers
+        have been told that it sleeps, and wake it by a frame. Call `get_up` when the wait is over."""
         transport = self._transport
         transport.polled()
         if self._worked:
@@ -293,9 +293,9 @@ class Turn:
         if not wait_ms:
             return 0
         transport.set_awake(False)
-        # What was told before that did not come with a frame.
+        # Acks that were told before that came without a frame to wake it.
         return 0 if transport.has_acks else wait_ms
 
     def get_up(self) -> None:
-        """The worker looks at everything again."""
+        """Tell peers that the worker reads its ack rings again."""
         self._transport.set_awake(True)

@@ -31,7 +31,7 @@ Execute = Callable[..., None]
 
 
 class _WatchedSpout(Spout):
-    """Stands before a spout where its answers are given."""
+    """Stands before a spout to see its answers."""
 
     def __init__(self, spout: Spout, hooks: Hooks, began_ns: dict[Any, int]) -> None:
         self._spout = spout
@@ -59,15 +59,15 @@ class _WatchedSpout(Spout):
 
 
 def watch_answers(hooks: Hooks, told: OpenMessages | Emits) -> dict[Any, int]:
-    """Have the hooks see the answers that a spout task is told from now on; message's key -> when it was emitted, to be
-    filled by who emits. `told`: who tells the spout of answers."""
+    """Have the hooks see the answers to a spout task from now on. Returns message's key -> time of its emit, which the
+    emit path fills. `told`: the object that tells the spout of answers."""
     began_ns: dict[Any, int] = {}
     told.spout = _WatchedSpout(told.spout, hooks, began_ns)
     return began_ns
 
 
 def watched_execute(hooks: Hooks, execute: Execute) -> Execute:
-    """A bolt's `execute`, seen by the hooks."""
+    """Wrap a bolt's `execute` so that the hooks see it."""
 
     def watched(tup: Tuple, *collector: BasicCollector) -> None:
         began_ns = hooks.now_ns()
@@ -79,7 +79,7 @@ def watched_execute(hooks: Hooks, execute: Execute) -> Execute:
 
 
 def watched_basic_execute(hooks: Hooks, execute: Execute) -> Execute:
-    """The same of a basic bolt, which is acked when it returns and failed when it raises."""
+    """Wrap a basic bolt's `execute`, which acks when it returns and fails when it raises."""
     executed = watched_execute(hooks, execute)
 
     def watched(tup: Tuple, *collector: BasicCollector) -> None:
