@@ -3,7 +3,7 @@ memory of the tracking, from a worker's death to the first replay and to its rep
 death to its successor having taken over. `python -m benchmarks recovery` and `python -m benchmarks adoption` measure
 one of the last two alone.
 
-Everything is measured in one run on one machine, several times in turn; what is compared are medians and their ratios.
+Everything is measured in one run on one machine, several times in turn; medians and their ratios are compared.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ HERE = Path(__file__).resolve().parent
 RESULTS = HERE / "RESULTS.md"
 IDLE_SECS = 10.0
 _WARM_UP_SECS, _PACED_SECS = 2.0, 6.0
-"""Latency is read from the second on: at first the interpreter's and the groupings' memories are cold."""
+"""Warm-up, while the interpreter's and the groupings' caches are cold, then the time in which latency is read."""
 
 
 def say(text: str) -> None:
@@ -42,7 +42,7 @@ def say(text: str) -> None:
 def squall_run(
     path: Path, workers: int, repeat: int, lines_per_sec: float | None = None
 ) -> tuple[float, RunReport, list[int]]:
-    """Seconds from activation to drained, the report, and the latency histogram of what came after the warm-up."""
+    """Seconds from activation to drained, the report, and the latency histogram after the warm-up."""
     with LocalCluster(slots_per_node=workers) as cluster:
         topology = word_count(TextSpout(str(path), repeat, lines_per_sec), parallelism=workers)
         job = cluster.submit("bench", topology, Config(workers=workers), active=False)
@@ -137,7 +137,7 @@ def main() -> None:
 
 
 def throughput(rows: list[str], label: str, path: Path, lines: list[str], runs: int, repeat: int) -> float:
-    """Appends the rows of one text; lines per second on two workers."""
+    """Append the rows of one text; lines per second on two workers."""
     words = count_words(lines) * repeat
     total = len(lines) * repeat
     bytewax = importlib.util.find_spec("bytewax") is not None
@@ -164,7 +164,7 @@ def throughput(rows: list[str], label: str, path: Path, lines: list[str], runs: 
 
 
 def latency(rows: list[str], label: str, path: Path, lines_per_sec: float, n_lines: int) -> None:
-    """Appends the row of one paced run on two workers, of at least _PACED_SECS."""
+    """Append the row of one paced run on two workers, of at least _PACED_SECS."""
     paced = path.with_name("paced.txt")
     lines = path.read_text(encoding="utf-8").split("\n")
     wanted = round(lines_per_sec * (_WARM_UP_SECS + _PACED_SECS))
@@ -179,13 +179,13 @@ def latency(rows: list[str], label: str, path: Path, lines_per_sec: float, n_lin
 
 
 def recovery(rows: list[str], kills: int) -> None:
-    """Appends the row of one run whose workers are killed at random; nothing may be lost."""
+    """Append the row of one run whose workers are killed at random; nothing may be lost."""
     with tempfile.TemporaryDirectory(prefix="sq-bench-") as name:
         found = measure_recovery(kills, seed=kills, directory=Path(name))
     if found.lost or found.dead_letters or len(found.replay_secs) < kills:
         raise SystemExit(f"not a valid run: {found}")
     setting = f"{kills} kills, 2 workers under load, nothing lost"
-    # For Storm's limits see section 4.4 of its reference: message timeout, process monitor, heartbeat.
+    # Storm's limits: section 4.4 of its reference (message timeout, process monitor, heartbeat).
     add_times(rows, setting, (
         ("a worker to the first replayed emit", found.replay_secs, "when the message times out, 30 to 60 s"),
         ("a worker to the replacement at work", found.working_secs, "noticed within 3 s, or by heartbeat within 30 s"),
@@ -193,7 +193,7 @@ def recovery(rows: list[str], kills: int) -> None:
 
 
 def adoption(rows: list[str], kills: int) -> None:
-    """Appends the rows of one run whose daemons are killed, nothing may be lost, and of one that idles."""
+    """Append the rows of one run whose daemons are killed, nothing may be lost, and of one that idles."""
     with tempfile.TemporaryDirectory(prefix="sq-bench-") as name:
         found = measure_adoption(kills, seed=kills, directory=Path(name))
         shares = measure_idle(IDLE_SECS, Path(name))
@@ -212,14 +212,14 @@ def adoption(rows: list[str], kills: int) -> None:
 
 
 def add_times(rows: list[str], setting: str, measured: Iterable[tuple[str, list[float], str]]) -> None:
-    """Appends a row for each (SIGKILL of what to what, its times, what Storm does)."""
+    """Append a row for each (name of the time from a SIGKILL, its values, Storm's)."""
     for what, secs, storm in measured:
         rows.append(times_row(f"SIGKILL of {what} ({setting})", secs, f"Storm: {storm}"))
         say(rows[-1])
 
 
 def times_row(what: str, secs: list[float], beside: str) -> str:
-    """The row of many times of one thing."""
+    """Make the row of one measurement repeated many times."""
     p99 = statistics.quantiles(secs, n=100, method="inclusive")[98] if len(secs) > 1 else secs[0]
     middle, worst = statistics.median(secs), max(secs)
     return f"| {what} | median {middle * 1000:.0f} ms, p99 {p99 * 1000:.0f} ms, max {worst * 1000:.0f} ms | {beside} |"

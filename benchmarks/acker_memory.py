@@ -1,8 +1,8 @@
 """`python -m benchmarks.acker_memory`: bytes that a pending tree costs its acker, and its spout's pending table.
 
-What Python allocated for many trees, by tracemalloc, divided by their number. Their root ids are counted with the
-acker, as if it lived in another worker than the spout. The user's message ids and values are not counted: they are his.
-A dict grows in steps, so each figure is taken just before an enlargement and just after.
+The memory that Python allocates for many trees, by tracemalloc, divided by their number. Root ids count for the acker,
+as if it were in another worker than the spout. The user's message ids and values do not count. A dict grows in steps,
+so each figure is taken just before an enlargement and just after.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from squall.engine.report.metrics import SpoutStats
 from squall.engine.tracking.acker import Acker
 from squall.engine.tracking.open_messages import OpenMessages
 
-# A dict of 2**17 slots is enlarged at two thirds of them: just before and just after, it is at its best and its worst.
+# Trees: a dict of 2**17 slots is enlarged at two thirds, so it is at its best just before and at its worst just after.
 _BEST, _WORST = 87_380, 87_400
 GOAL_BYTES = 150
 _TASK = 7
 
 
 def allocated(fill: Callable[[], object]) -> int:
-    """Bytes that are still allocated after `fill`, whose result is kept."""
+    """Bytes that are still allocated after `fill`, while its result is alive."""
     tracemalloc.start()
     try:
         before = tracemalloc.get_traced_memory()[0]
@@ -37,7 +37,7 @@ def allocated(fill: Callable[[], object]) -> int:
 
 
 def acker_bytes(trees: int, mask: int, tuples: int = 1) -> float:
-    """Per tree of `tuples` tuples that were sent to the workers of `mask`."""
+    """Bytes per tree of `tuples` tuples sent to the workers of `mask`."""
     source = EdgeIds()
     edges = [source.next() for _ in range(trees * tuples)]
     following = iter(edges).__next__
@@ -57,7 +57,7 @@ def acker_bytes(trees: int, mask: int, tuples: int = 1) -> float:
 
 
 def pending_bytes(trees: int) -> float:
-    """Per tree, in the spout's table; the root id is the acker's."""
+    """Bytes per tree in the spout's table, without the root id, which counts for the acker."""
     roots = list(islice(root_ids(0), trees))
 
     def fill() -> OpenMessages:
@@ -73,7 +73,7 @@ def pending_bytes(trees: int) -> float:
 
 
 def rows() -> list[str]:
-    """The table's rows, as the other benchmarks write them."""
+    """The table's rows, in the form of the other benchmarks."""
     masks = {"in its spout's worker": 0, "sent to one other worker": 1 << 3, "sent to three other workers": 0b111 << 24}
     found = []
     for label, mask in masks.items():

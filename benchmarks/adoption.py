@@ -1,8 +1,8 @@
-"""What runs on while daemons die: from a supervisor's SIGKILL to all its workers adopted, from Nimbus's SIGKILL to an
-answer of the next one, and that nothing is lost; and what an idle worker costs.
+"""Measures the adoption of workers: the time from a supervisor's SIGKILL until all its workers are adopted, and from
+Nimbus's SIGKILL to an answer of its successor; checks that nothing is lost; measures the cost of an idle worker.
 
-Relies on: the keeper's restart policy, which the kills keep to, and the supervisor's history, which says when a worker
-was adopted.
+Relies on: the keeper's restart policy, which the kills respect, and the supervisor's history, which records when a
+worker was adopted.
 """
 
 from __future__ import annotations
@@ -34,18 +34,18 @@ from squall.scheduler.supervisor.history import BEGIN, read_history
 
 WORKERS = 4
 _BETWEEN_SECS = (1.2, 1.6)
-"""Between a daemon being back and its next death: it has lived through its probation."""
+"""Time from a daemon's return to its next death: longer than its probation."""
 _PATIENCE_SECS = 20.0
 
 
 @dataclass(frozen=True)
 class Adoption:
-    """What was found."""
+    """The results."""
 
     adopted_secs: list[float]
-    """From each SIGKILL of the supervisor to the last worker being ready in its successor's record."""
+    """Seconds from each SIGKILL of the supervisor until the last worker is ready in its successor's record."""
     answer_secs: list[float]
-    """From each SIGKILL of Nimbus to an answer of its successor."""
+    """Seconds from each SIGKILL of Nimbus to an answer of its successor."""
     lost: int
     """Messages that were read and never acked."""
     dead_letters: int
@@ -53,14 +53,14 @@ class Adoption:
 
 
 class Paced:
-    """Kills of one daemon, no more of them than its keeper answers."""
+    """Kills one daemon, at most as often as its keeper restarts it."""
 
     def __init__(self, rng: random.Random) -> None:
         self._rng = rng
         self._at: deque[float] = deque(maxlen=OPTIONS.max_deaths)
 
     def kill(self, pid: int) -> float:
-        """When it was killed, by the monotonic clock. Returns when it has ended."""
+        """Kill a process and wait for its end. Returns the monotonic time of the kill."""
         time.sleep(self._rng.uniform(*_BETWEEN_SECS))
         if len(self._at) == OPTIONS.max_deaths:
             time.sleep(max(0.0, self._at[0] + OPTIONS.period_secs + 1.0 - time.monotonic()))
@@ -76,19 +76,19 @@ class Paced:
 
 
 class Idle(Spout):
-    """A spout that never has anything to emit."""
+    """A spout that never emits."""
 
     outputs = ("n",)
 
     def next_tuple(self) -> None:
-        """Nothing."""
+        """Do nothing."""
 
 
 class Nothing(BasicBolt):
-    """Never called."""
+    """A bolt that is never called."""
 
     def execute(self, tup: Tuple, collector: BasicCollector) -> None:
-        """Nothing."""
+        """Do nothing."""
 
 
 def measure_adoption(kills: int, seed: int, directory: Path) -> Adoption:
@@ -119,7 +119,7 @@ def measure_adoption(kills: int, seed: int, directory: Path) -> Adoption:
 
 
 def measure_idle(secs: float, directory: Path) -> list[float]:
-    """Share of a processor that each of four workers with nothing to do takes."""
+    """Share of a processor that each of four idle workers takes."""
     builder = TopologyBuilder()
     builder.set_spout("idle", Idle(), WORKERS)
     builder.set_bolt("nothing", Nothing(), WORKERS).shuffle_grouping("idle")
@@ -127,7 +127,7 @@ def measure_idle(secs: float, directory: Path) -> list[float]:
         job = _submit(client, run_dir, builder.build(), Config(workers=WORKERS))
         try:
             workers = [psutil.Process(pid) for pid in _ready_pids(job)]
-            # Opening and the first heartbeats are not idleness.
+            # Leave out opening and the first heartbeats.
             time.sleep(2.0)
             before = [_cpu_secs(worker) for worker in workers]
             time.sleep(secs)
@@ -159,12 +159,12 @@ def _ready_pids(job: Job) -> list[int]:
 
 
 def _supervisor(run_dir: RunDir) -> int:
-    """Pid of the last one that began."""
+    """Pid of the last supervisor that began."""
     return next(step.pid for step in reversed(read_history(run_dir.logs)) if step.event == BEGIN)
 
 
 def _adopted_at(job: Job, run_dir: RunDir, killed_at: float, pids: list[int]) -> float:
-    """When the last of the workers was ready in the record of a supervisor that began after `killed_at`."""
+    """Time at which the last worker was ready in the record of a supervisor that began after `killed_at`."""
 
     def ready() -> dict[int, float]:
         steps = [step for step in read_history(run_dir.logs) if step.at_secs > killed_at]

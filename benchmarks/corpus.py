@@ -1,4 +1,4 @@
-"""The text that is measured with: the interpreter's own standard library, which every machine has."""
+"""The text of the measurements: the interpreter's standard library, which every machine has."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ WORDS_PER_LINE = 8
 
 
 def library_lines() -> list[str]:
-    """Every line of the standard library's top-level packages, as it is."""
+    """Every line of the standard library's top-level packages, unchanged."""
     root = Path(sysconfig.get_paths()["stdlib"])
     skipped = {"site-packages", "__pycache__", "test", "tests", "idle_test"}
     lines: list[str] = []
@@ -20,7 +20,7 @@ def library_lines() -> list[str]:
 
 
 def rewrapped(lines: list[str]) -> list[str]:
-    """The same words, eight to a line."""
+    """The same words, eight per line."""
     words = [word for line in lines for word in line.split()]
     return [" ".join(words[at : at + WORDS_PER_LINE]) for at in range(0, len(words), WORDS_PER_LINE)]
 

@@ -1,8 +1,8 @@
-"""`python -m benchmarks.frame_secret`: what the secret of a topology costs a frame, in both ends together.
+"""`python -m benchmarks.frame_secret`: the cost of a topology's secret per frame, at both ends together.
 
-Sealing and checking as shipped, against the same without opening (shorter header, no comparison), alternating; the best
-round of each. And what share that is of all that a frame costs its ends: encode, seal, send, receive, check, decode.
-Small frames are the worst case.
+Compares sealing and checking as shipped with the same without opening (shorter header, no comparison), alternating, by
+the best round of each. Gives the difference as a share of a frame's whole cost: encode, seal, send, receive, check,
+decode. Small frames are the worst case.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _HEADER = Header(DATA, 0, 1, 1, 1, 7, 5)
 
 
 def parcel_of(rows: int) -> Parcel:
-    """Lines of words, each its own tree."""
+    """Make a parcel of lines of words, each its own tree."""
     batch = Batch(1, "default", 2)
     for number in range(rows):
         batch.rows.append((f"the quick brown fox {number}",))
@@ -49,7 +49,7 @@ def _with_secret(body: bytes) -> None:
 
 
 def _without(body: bytes) -> None:
-    """As it was before there were openings."""
+    """Seal and check without openings."""
     fields = _PLAIN.pack(b"SQ\2\0", *_HEADER)
     whole = memoryview(fields + _CRC.pack(zlib.crc32(body, zlib.crc32(fields))) + body)
     size = _PLAIN.size
@@ -75,13 +75,13 @@ def _ns_each(work: Callable[[bytes], None], body: bytes) -> float:
 
 
 def secret_ns(body: bytes) -> float:
-    """Nanoseconds that a frame with this body takes longer with a secret."""
+    """Extra nanoseconds of a frame with this body for its secret."""
     rounds = [(_ns_each(_with_secret, body), _ns_each(_without, body)) for _ in range(_ROUNDS)]
     return min(with_secret for with_secret, _ in rounds) - min(without for _, without in rounds)
 
 
 def frame_ns(rows: int) -> float:
-    """Nanoseconds of the process that a frame with so many tuples takes, both ends and ZeroMQ's threads together."""
+    """Processor time in ns of a frame with so many tuples, both ends and ZeroMQ's threads together."""
     contexts: list[zmq.Context[zmq.Socket[bytes]]] = [zmq.Context() for _ in range(2)]
     with tempfile.TemporaryDirectory(prefix="sq-") as directory:
         paths = [Path(directory) / str(worker) for worker in (0, 1)]

@@ -1,7 +1,7 @@
 """`python -m benchmarks.lost_frames`: word count on two workers with whole links, and with 5 % of all frames dropped.
 
-Runs in turn; a row is the median. Every line is tracked, and emitted again until it is acked. While links are broken,
-acks travel in frames, not in shared memory, so runs without faults are measured both ways.
+The kinds alternate; a row is the median. Every line is tracked, and emitted again until it is acked. While links are
+broken, acks travel in frames, not in shared memory, so runs without faults are measured both ways.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _LOADS = {"whole links": "", "whole links, acks in frames": "drop:0", "5 % of fr
 
 
 class Lines(ReplayingSpout):
-    """The lines of a file, from the first again until there were enough."""
+    """Emits the lines of a file, over and over until there are enough."""
 
     outputs = ("line",)
 

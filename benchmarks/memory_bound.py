@@ -1,9 +1,9 @@
-"""`python -m benchmarks.memory_bound`: what workers occupy while a bolt is a hundred times too slow, over an hour.
+"""`python -m benchmarks.memory_bound`: memory of workers while a bolt is a hundred times too slow, over an hour.
 
-A stream of 100 tuples a second meets a bolt that manages one: in an hour 360,000 tuples of 10 KiB are offered, 3.4 GiB,
-and 3,600 executed. The hour is compressed: the bolt takes `RUN_SECS` / 3,600 s for a tuple, and the spout, untracked,
-offers whatever is taken, so that as much is executed, and as much could pile up, as in the hour. Once the bolt runs in
-the loop of another worker, once on a thread beside the spout.
+A stream of 100 tuples a second meets a bolt that executes one: in an hour 360,000 tuples of 10 KiB are offered, 3.4
+GiB, and 3,600 executed. The hour is compressed: the bolt takes `RUN_SECS` / 3,600 s for a tuple, and the untracked
+spout emits as fast as it may, so that as much is executed, and as much could pile up, as in the hour. The bolt runs
+once in the loop of another worker, once on a thread beside the spout.
 
 Writes benchmarks/MEMORY.md. Takes `2 * RUN_SECS` and some seconds.
 """
@@ -40,7 +40,7 @@ _RESULTS = Path(__file__).with_name("MEMORY.md")
 
 
 class Offers(Spout):
-    """As much as is taken, each value an object of its own."""
+    """Emits as fast as it may; each value is a new object."""
 
     outputs = ("n", "data")
 
@@ -54,7 +54,7 @@ class Offers(Spout):
 
 
 class Manages(BasicBolt):
-    """A tuple a second of the hour."""
+    """Executes one tuple per second of the hour."""
 
     def __init__(self, blocking: bool) -> None:
         self.blocking = blocking
@@ -64,7 +64,7 @@ class Manages(BasicBolt):
 
 
 def look(job: Job, workers: int) -> tuple[list[int], list[int]]:
-    """What each worker occupies, and what its queues hold."""
+    """Bytes of each worker, and of its queues."""
     view = job.view()
     assert view is not None
     board = view.board
@@ -73,7 +73,7 @@ def look(job: Job, workers: int) -> tuple[list[int], list[int]]:
 
 
 def measure(workers: int, blocking: bool) -> list[str]:
-    """Rows of the table: minute of the hour, executed, MiB of each worker, MiB in its queues, a bar."""
+    """Make the table's rows: minute of the hour, executed, MiB of each worker, MiB in its queues, a bar."""
     builder = TopologyBuilder()
     builder.set_spout("offers", Offers())
     builder.set_bolt("manages", Manages(blocking)).shuffle_grouping("offers")

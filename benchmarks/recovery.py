@@ -1,8 +1,8 @@
-"""From a worker's SIGKILL to the first emit that replays what it held, and to its replacement being at work, over many
-kills; and that nothing is lost.
+"""Measures recovery over many kills: the time from a worker's SIGKILL to the first replay of a message that it held,
+and until its replacement works; checks that nothing is lost.
 
-A spout numbers its messages for ever; when it has seen enough kills it stops, and everything must be acked. The spout
-that lived notes when it first emits again a message that failed; one that died, when its successor first emits.
+A spout numbers its messages endlessly; it stops after enough kills, and everything must be acked. A living spout notes
+the time of its first replay of a failed message; for a dead one, its successor notes the time of its first emit.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ from squall.ipc.rundir import RunDir
 
 _WORKERS = 2
 BETWEEN_SECS = (1.0, 1.1)
-"""Between a replacement being at work and the next kill. A slot is given up after 31 deaths within a minute, and a
-worker that dies within a second of its start, four times in a row, is replaced later and later."""
+"""Time from a replacement at work to the next kill. A slot is given up after 31 deaths within a minute, and a worker
+that dies within a second of its start four times in a row is replaced with growing delays."""
 _PATIENCE_SECS = 20.0
 
 
 class Endless(ReplayingSpout):
-    """Numbers until a file "enough" is there. Every record is a line of a file in `directory`, written at once."""
+    """Emits numbers until a file "enough" exists. Writes every record at once, as a line of a file in `directory`."""
 
     outputs = ("n",)
 
@@ -99,7 +99,7 @@ class Endless(ReplayingSpout):
 
 
 class Double(BasicBolt):
-    """One tuple in, two out."""
+    """Emits two tuples for each input."""
 
     outputs = ("n",)
 
@@ -109,20 +109,20 @@ class Double(BasicBolt):
 
 
 class Drop(BasicBolt):
-    """The end."""
+    """Ends the tree."""
 
     def execute(self, tup: Tuple, collector: BasicCollector) -> None:
-        """Nothing."""
+        """Do nothing."""
 
 
 @dataclass(frozen=True)
 class Recovery:
-    """What was found."""
+    """The results."""
 
     replay_secs: list[float]
-    """From each kill to the first replayed emit after it."""
+    """Seconds from each kill to the first replay after it."""
     working_secs: list[float]
-    """From each kill to the replacement being seen to emit or execute tuples; it looks once in a millisecond."""
+    """Seconds from each kill until the replacement was seen to emit or execute tuples, checked each millisecond."""
     lost: int
     """Messages that were read and never acked."""
     dead_letters: int
@@ -183,7 +183,7 @@ def _working_secs(job: Job, slot: int, incarnation: int) -> float | None:
 
 
 def until(condition: Callable[[], object], job: Job, what: str) -> None:
-    """Wait for it. ClusterError after _PATIENCE_SECS."""
+    """Wait for a condition. ClusterError after _PATIENCE_SECS."""
     deadline = time.monotonic() + _PATIENCE_SECS
     while not condition():
         if time.monotonic() > deadline:

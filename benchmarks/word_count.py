@@ -11,7 +11,7 @@ from squall import BasicBolt, BasicCollector, Spout, SpoutCollector, Topology, T
 
 
 class TextSpout(Spout):
-    """Every n-th line of a file, `repeat` times over, with its number as message id.
+    """Emits every n-th line of a file, `repeat` times over, with its number as message id.
 
     With `lines_per_sec` it emits on schedule; a message that could not be emitted in time is emitted late, and its
     latency is counted from its emit.
@@ -83,5 +83,5 @@ def word_count(spout: TextSpout, parallelism: int) -> Topology:
 
 
 def topology(args: list[str]) -> Topology:
-    """For `squall run benchmarks/word_count.py -- FILE [MARK]`: the time of the first tuple is written to MARK."""
+    """For `squall run benchmarks/word_count.py -- FILE [MARK]`: writes the time of the first tuple to MARK."""
     return word_count(TextSpout(args[0], mark=args[1] if len(args) > 1 else None), parallelism=2)

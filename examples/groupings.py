@@ -9,8 +9,8 @@
     price ──"urgent"──direct──► (the courier that price names)
     price ──default──custom(by region)──► regions
 
-A shop: orders come with a region and an amount; currency rates go to every pricing task; each priced order goes to the
-one ledger, to the tally of its region, and, when it is large, to a courier that the pricing task picks itself.
+A shop: orders have a region and an amount; currency rates go to every pricing task; each priced order goes to the one
+ledger, to the tally of its region, and, if it is large, to a courier that the pricing task chooses itself.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ LARGE = 90
 
 
 class Orders(ReplayingSpout):
-    """A hundred orders; the rates come first, on a stream of their own and untracked."""
+    """Emits a hundred orders, after the rates, which have their own stream and are untracked."""
 
     outputs = {"default": ("order", "region", "currency", "amount"), "rates": ("currency", "rate")}
 
@@ -69,7 +69,7 @@ class Price(BasicBolt):
 
 
 class ByRegion(CustomGrouping):
-    """A region's orders go to the task with that region's number."""
+    """Sends a region's orders to the task with that region's number."""
 
     def prepare(self, context: TopologyContext, source: str, stream: str, target_tasks: Sequence[int]) -> None:
         self.targets = list(target_tasks)
@@ -100,7 +100,7 @@ class Tally(BasicBolt):
 
 
 class Ledger(BasicBolt):
-    """Sees every order: its grouping is global."""
+    """Receives every order: its grouping is global."""
 
     def prepare(self, conf: Mapping[str, Any], context: TopologyContext) -> None:
         self.euros: dict[int, float] = {}

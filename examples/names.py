@@ -10,7 +10,7 @@
       └── line "曹操 郭嘉 荀彧"        ├── name 曹操  ├── name 郭嘉  └── name 荀彧
 
 The spout's message is acked when all nine tuples of its tree are. `names` fails its first line once, to show that the
-whole tree is replayed, from the root; the tree that is printed is that of the attempt that succeeded.
+whole tree is replayed from the root; the printed tree is that of the successful attempt.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class Messages(ReplayingSpout):
 
 
 class Lines(BasicBolt):
-    """A message into its lines."""
+    """Splits a message into its lines."""
 
     outputs = ("attempt", "line")
 
@@ -64,7 +64,7 @@ class Lines(BasicBolt):
 
 
 class Names(Bolt):
-    """A line into its names, anchored by hand."""
+    """Splits a line into its names, anchored by hand."""
 
     outputs = ("attempt", "line", "name")
 
@@ -80,7 +80,7 @@ class Names(Bolt):
 
 
 class Hello(BasicBolt):
-    """Greets each name; prints the tree when it has met all of it."""
+    """Greets each name; prints the tree when it is complete."""
 
     def prepare(self, conf: Mapping[str, Any], context: TopologyContext) -> None:
         self.trees: dict[int, dict[str, list[str]]] = {}

@@ -1,10 +1,10 @@
-"""A test of a topology of your own under random faults: copy it beside your topology.
+"""A test of your own topology under random faults: copy it beside your topology.
 
     pytest examples/test_survives.py
 
-Orders go from a file through a check to a ledger. The spout goes on after its worker's death from the position that it
-keeps; the ledger writes before it acks. The test breaks workers at random, by three seeds, and proves for each that the
-ledger had every order before it was acked.
+Orders go from a file through a check to a ledger. After its worker's death, the spout continues from a stored
+position; the ledger writes before it acks. The test breaks workers at random, with three seeds, and proves for each
+that the ledger had every order before it was acked.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 
 class Orders(ReplayingSpout):
-    """The lines of a file. Message id: the line's number."""
+    """Emits the lines of a file. Message id: the line's number."""
 
     outputs = ("number", "customer", "amount")
 
@@ -53,7 +53,7 @@ class Orders(ReplayingSpout):
 
     def ack(self, message_id: Any) -> None:
         super().ack(message_id)
-        # The prefix, not the highest: what lies between may still fail.
+        # The prefix, not the highest acked line: a line in between may still fail.
         if self.prefix.ack(message_id):
             fresh = self.position_file.with_suffix(".new")
             fresh.write_text(str(self.prefix.committable))

@@ -8,12 +8,12 @@
     lines ──local_or_shuffle──► split ──fields(word)──► count ──totals──► sink
                                   └───────────────lines──────────────────► sink
 
-At least once means that a line may be processed twice. The counts come out exact all the same, because every step that
-keeps something does so before it acks, and recognises what it has seen:
+At least once means that a line may be processed twice. The counts are exact all the same, because every step with state
+stores it before it acks, and recognises tuples that it has seen:
 
-* `lines` reads from a position that it keeps in its state directory: the prefix of each partition that is acked.
-* `count` writes its totals to its state directory, emits them anchored to the words they came from, and only then acks
-  those words. It remembers which words of which lines it has counted, above the prefix that can never come again.
+** `lines` reads from a position stored in its state directory: the acked prefix of each partition.
+* `count` writes its totals to its state directory, emits them anchored to the counted words, and only then acks those
+  words. It remembers which words of which lines it has counted, above the prefix that is never read again.
 * `sink` appends totals and the per-line ledger to RESULT before it acks. Totals only grow, so the largest is the count.
 """
 
@@ -45,15 +45,15 @@ from squall import (
 )
 
 HOLD_TUPLES = 4096
-"""Words that `count` holds before it writes and acks them."""
+"""Words that `count` holds before it writes and acks them: one write for many."""
 MAX_PENDING = 16_384
-"""Lines a spout task may have open: `count` and `sink` hold what they receive for up to TICK_SECS each."""
+"""Most open lines of a spout task: many, as `count` and `sink` hold their input for up to TICK_SECS each."""
 TICK_SECS = 0.05
 COMMIT_SECS = 0.1
 
 
 class Lines(ReplayingSpout):
-    """The lines of a feed, or of text files. Message id: (partition, offset)."""
+    """Emits the lines of a feed, or of text files. Message id: (partition, offset)."""
 
     outputs = ("origin", "text")
 
@@ -70,7 +70,7 @@ class Lines(ReplayingSpout):
             for partition in self.partitions()
             if partition % tasks == context.task_index
         }
-        # What the position file says: a line below can never be read again.
+        # From the position file: a line below is never read again.
         self.floors = {partition: prefix.committable for partition, prefix in self.prefixes.items()}
         self.committed_at = time.monotonic()
 
@@ -123,7 +123,7 @@ class Lines(ReplayingSpout):
 
 
 class Split(BasicBolt):
-    """A line into its words; and one row for the ledger."""
+    """Splits a line into its words, and emits one row for the ledger."""
 
     outputs = {"default": ("word", "origin", "position"), "lines": ("partition", "offset", "words")}
 
@@ -137,7 +137,7 @@ class Split(BasicBolt):
 
 
 class Journal:
-    """An append-only file of pickled records. A record that was torn by a death is cut off at the next start."""
+    """An append-only file of pickled records. A record torn by a death is cut off at the next start."""
 
     def __init__(self, path: Path) -> None:
         self.fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
@@ -163,7 +163,7 @@ class Journal:
 
 
 class Count(Bolt):
-    """Counts words; writes, tells and acks them in bulk."""
+    """Counts words; writes, emits and acks them in bulk."""
 
     outputs = {"totals": ("totals",)}
 
@@ -197,7 +197,7 @@ class Count(Bolt):
             self.counts[word] = self.counts.get(word, 0) + 1
         if floor > self.floors.get(partition, 0):
             self.floors[partition] = floor
-        # A word that was counted before a death is told again: its total may not have reached the sink.
+        # Emit a word counted before a death again: its total may not have reached the sink.
         self.touched.add(word)
         self.held.append(tup)
         if len(self.held) >= HOLD_TUPLES:
@@ -215,7 +215,7 @@ class Count(Bolt):
         self.forget_settled()
 
     def forget_settled(self) -> None:
-        """Lines below the floor are acked for good: they cannot come again."""
+        """Forget lines below the floor: they are acked for good and never come again."""
         settled = [line for line in self.seen if line[1] < self.floors.get(line[0], 0)]
         for line in settled:
             del self.seen[line]
@@ -225,7 +225,7 @@ class Count(Bolt):
 
 
 class Sink(Bolt):
-    """Appends totals and ledger rows to RESULT before it acks; without RESULT it prints the commonest words."""
+    """Appends totals and ledger rows to RESULT before it acks; without RESULT, prints the most common words."""
 
     def __init__(self, out: str | None) -> None:
         self.out = out
@@ -273,7 +273,7 @@ class Sink(Bolt):
 
 
 def _open_whole_lines(path: Path) -> int:
-    """Open for appending; a last line that a death left torn is cut off."""
+    """Open for appending, and cut off a last line torn by a death."""
     path.parent.mkdir(parents=True, exist_ok=True)
     fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
     data = os.pread(fd, 1 << 20, max(0, os.fstat(fd).st_size - (1 << 20)))
@@ -288,7 +288,7 @@ def _append(fd: int, rows: list[dict[str, Any]]) -> None:
 
 
 def _fresh_result(out: str) -> str:
-    """An empty RESULT directory: what an earlier run left there is removed, anything else is refused."""
+    """Make an empty RESULT directory: remove an earlier run's files, refuse any others."""
     path = Path(out)
     ours = {"counts", "ledger"}
     if path.exists() and not path.is_dir():
