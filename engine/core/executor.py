@@ -1,10 +1,10 @@
-"""Executors: call user code with tuples and turn what it did into acks and failures.
+"""Executors: call user code with tuples and turn its result into acks and failures.
 
 Guarantees
     * A task's methods are called one at a time, by one thread.
     * The tuples of a run are executed in order; the run is acked after its last tuple is done, never before.
-    * An exception out of user code never passes for success: it becomes a `TaskCrashed` that says which task, which
-      tuple and why, after the trees at hand have been marked failed.
+    * An exception of user code never counts as success: it becomes a `TaskCrashed` that says which task, which tuple
+      and why, after the trees at hand have been marked failed.
 
 No I/O: time comes from a clock, tuples come in batches, results go to an outbox.
 """
@@ -31,7 +31,7 @@ from squall.engine.report.metrics import TaskStats
 
 
 def _refcount_of_unshared() -> int:
-    """What `getrefcount` gives for an object that only a local variable holds; it differs between interpreters."""
+    """Measure `getrefcount` of an object that only a local variable holds; it differs between interpreters."""
     tup = Tuple((), _NO_SOURCE, Run(0, 0, 0))
     return getrefcount(tup)
 
@@ -40,23 +40,21 @@ _NO_SOURCE = Source("", 0, "", Stream())
 _UNSHARED = _refcount_of_unshared()
 SourceOf = Callable[[int, str], Source]
 AtHand = MutableSequence[int] | memoryview
-"""One word: the task whose code a loop is in, 0 = none. Read by who finds the loop hung."""
+"""One word: the task whose code a loop is in, 0 = none. Read by the supervisor when it finds the loop hung."""
 
 
 SLICE_NS = 5_000_000
-"""So long a task executes before what it did is acked and sent, and others get their turn. Batches of quick bolts never
-take so long; one that computes or waits a while for each tuple does not keep its worker, or its own acks, waiting. How
-many tuples that is follows from what the last ones took: a limit on their number as well (512) cost a tenth of word
-count's throughput."""
+"""Time that a task executes before its acks and emits leave, and others get their turn. Batches of quick bolts never
+take so long; a slow bolt does not keep its worker, or its own acks, waiting. The number of tuples follows from the time
+of the last ones: a limit on their number as well (512) cost a tenth of word count's throughput."""
 
 
 _FIRST_SLICE_ROWS = 16
-"""Where bytes and not time end a slice: so many tuples a task executes before it is known how much it emits for
-each."""
+"""Tuples that a task executes first if bytes and not time end a slice: its emits for each are not known yet."""
 
 
 class TaskCrashed(SquallError):
-    """User code raised, and the policy is to let the worker die of it."""
+    """User code raised, and the policy is to end the worker."""
 
     def __init__(self, component: str, task: int, doing: str, error: BaseException) -> None:
         self.component = component
@@ -67,7 +65,7 @@ class TaskCrashed(SquallError):
 
 
 class TaskHung(TaskCrashed):
-    """User code did not come back, and only the end of its worker ends it."""
+    """User code did not return, and only the end of its worker ends it."""
 
     def __init__(self, component: str, task: int, secs: float, limit_secs: float, stack: str) -> None:
         self.component = component
@@ -91,13 +89,13 @@ class BoltTask:
         self.task = task
         self.user = user
         self.execute: Callable[..., Any] = user.execute
-        """The user's method, or what stands before it (see `engine.core.watching`)."""
+        """The user's method, or a wrapper around it (see `engine.core.watching`)."""
         self.genuine: Callable[..., Any] | None = None
-        """What `execute` is where nobody tampers with the task (see `engine.core.tampering`), once that is needed."""
+        """`execute` without tampering (see `engine.core.tampering`), once that is needed."""
         self.noted: Callable[[Callable[..., Any]], Callable[..., Any]] | None = None
-        """Of a task with a thread of its own: has each call of an `execute` known to who watches the thread."""
+        """Of a task with a thread of its own: wraps an `execute` so that the thread's watch sees each call."""
         self.returned: Callable[[Any], None] = Returned(component, task, "execute")
-        """Is given what `execute` returns, unless it is None."""
+        """Called with the value that `execute` returns, unless it is None."""
         self.stats = stats
         self.inbox: deque[tuple[Batch, Callable[[], None] | None]] = deque()
         self.received = 0
@@ -106,13 +104,13 @@ class BoltTask:
         """Tuples taken out and done (counted by the thread that executes them)."""
         self.received_bytes = 0
         self.processed_bytes = 0
-        """About how much memory these held, counted likewise."""
+        """Estimated memory of these, counted likewise."""
         self.slice_rows = 1
-        """So many it is expected to execute in a slice; one at first, nobody knows how long it takes."""
+        """Tuples that it is expected to execute in a slice; one at first, while its time per tuple is unknown."""
         self.tick_ns = round(tick_secs * 1e9) if tick_secs else 0
         self.ticks_at_ns = 0
         self.ticks_put = self.ticks_done = 0
-        """As `received` and `processed`, which count them too; no counter that anybody is shown does."""
+        """Ticks of `received` and `processed`; no published counter includes them."""
 
     @property
     def in_queue(self) -> int:
@@ -121,7 +119,7 @@ class BoltTask:
 
     @property
     def queued_bytes(self) -> int:
-        """About how much memory its queue holds."""
+        """Estimated memory of its queue."""
         return self.received_bytes - self.processed_bytes
 
 

@@ -23,15 +23,14 @@ from squall.engine.tracking.open_messages import OpenMessages
 
 FIRST_TURN_EMITS, MAX_TURN_EMITS = 16, 256
 """Emits per task and turn: large enough that a turn's overhead (some 50 us with its frames) is small against it, small
-enough that bolts and answers are never long in coming. More gained nothing in `make bench`, 128 cost 10 %. A worker
-begins with fewer, and doubles them: nobody knows yet how slow its bolts are."""
+enough that bolts and answers do not wait long. More gained nothing in `make bench`, 128 cost 10 %. A worker begins with
+fewer, and doubles them, because the speed of its bolts is unknown at first."""
 TURN_NS = 2_000_000
-"""So long a task may emit in one turn: one that reads slowly, or sleeps between tuples as Storm's spouts do, does not
-keep bolts, answers and its worker's sign of life waiting. Word count's 256 lines take 0.8 ms."""
+"""Time that a task may emit in one turn: one that reads slowly, or sleeps between tuples as Storm's spouts do, does not
+keep bolts, answers and its worker's heartbeat waiting. Word count's 256 lines take 0.8 ms."""
 
 SLOW_NS = 250_000_000
-"""A turn of one spout task that takes longer keeps everything else in its worker waiting for longer than anyone would
-want: the operator is told."""
+"""Length of a spout task's turn from which the operator is told: everything else in its worker waits meanwhile."""
 
 
 PENDING_LIMIT, CREDIT, RETRY, INPUT, INACTIVE = range(len(WAITS))
@@ -59,36 +58,36 @@ class SpoutTask:
         self.stats = stats
         self.max_pending = max_pending
         self.returned: Callable[[Any], None] = Returned(component, task, "next_tuple")
-        """Is given what `next_tuple` returns, unless it is None."""
+        """Called with the value that `next_tuple` returns, unless it is None."""
         self.asks: Callable[[], Any] | None = None
-        """What is called in place of `next_tuple`, while the task is tampered with (see `engine.core.tampering`)."""
+        """Called in place of `next_tuple` while the task is tampered with (see `engine.core.tampering`)."""
         self.active = False
         self.emit_bytes = 0
-        """About how much memory one of its emits holds: what was last seen, and of what was seen before a share."""
+        """Estimated memory of one emit: the newest size, or a fading share of an earlier, larger one."""
         self.fitting = MAX_TURN_EMITS
         """How many emits of that size fit a turn, one at least."""
         self.finished = False
-        """The spout is exhausted, nothing of it is pending, and it had nothing to replay when asked last."""
+        """Whether the spout was exhausted when asked last, with nothing pending and nothing to replay."""
         self.said_quiet: Words = [0] if said_quiet is None else said_quiet
         """See `Surroundings.said_quiet`."""
         self.waits_for = NOTHING
-        """Index in WAITS of what kept it from emitting more in its last turn; NOTHING if nothing did, or none was."""
+        """Index in WAITS of the reason why it did not emit more in its last turn; NOTHING if there was none."""
         self._since_ns = 0
         self._waited_ns = [0] * (len(WAITS) + 1)
-        """How long it waited for each of WAITS, and last for NOTHING."""
+        """Time waited for each of WAITS, and last for NOTHING."""
         self._before = stats.emitted, stats.tracked
         self._emitted = 0
-        """What was written down last: the spout's emits, and the engine's, which also only grow."""
+        """Emits counted last: the spout's and the engine's."""
         self._held, self._lied = 0, False
 
     def see_size(self, newest_bytes: int, turn_bytes: int) -> None:
-        """Its newest emit holds about so much, and what it emits in a turn may hold `turn_bytes`."""
+        """Note the size of its newest emit; all emits of a turn may hold `turn_bytes`."""
         fading_bytes = self.emit_bytes * 3 // 4
         self.emit_bytes = size_bytes = newest_bytes if newest_bytes > fading_bytes else fading_bytes
         self.fitting = turn_bytes // size_bytes or 1 if size_bytes else MAX_TURN_EMITS
 
     def count_emits(self) -> None:
-        """Write down what was emitted, before anybody can see it."""
+        """Count emits in the account before they are visible to anyone."""
         emitted = self.emitted + self.pending.emitted_again
         if emitted != self._emitted:
             self._emitted = emitted
@@ -98,7 +97,7 @@ class SpoutTask:
             account[TRACKED] = tracked_before + emitted - self.untracked
 
     def count_wait(self, now_ns: int) -> None:
-        """The time since the last call was spent as its last turn left it."""
+        """Add the time since the last call to the reason that its last turn left."""
         self._waited_ns[self.waits_for] += now_ns - self._since_ns
         self._since_ns = now_ns
 
@@ -109,7 +108,7 @@ class SpoutTask:
 
     @property
     def held_for_retry(self) -> int:
-        """What the spout says that it holds. Raises TaskCrashed, once: a worker that ends by it still publishes."""
+        """The spout's `waiting_count`. Raises TaskCrashed, but once: a worker that ends by it still publishes."""
         if not self._lied:
             try:
                 self._held = waiting_count(self.user)
@@ -133,16 +132,16 @@ class SpoutTask:
 
     @property
     def untracked(self) -> int:
-        """Those of them that no tree was begun for."""
+        """The emits without a tree."""
         return self.collector.untracked
 
     def crashed(self, doing: str, error: BaseException) -> TaskCrashed:
-        """What the worker is to die of: the spout's method raised."""
+        """Make the error for the worker to end by: the spout's method raised."""
         self.stats.errors += 1
         return TaskCrashed(self.component, self.task, doing, error)
 
     def acker_died(self, is_its: Callable[[int], bool], failure: Failure) -> None:
-        """An acker is gone; `is_its(root)` says which trees were with it."""
+        """Fail the trees of an acker that is gone; `is_its(root)` says which those are."""
         try:
             self.pending.acker_died(is_its, failure)
         except BaseException as error:
@@ -156,7 +155,7 @@ class SpoutExecutor:
         self, tasks: list[SpoutTask], at_hand: AtHand | None = None, turn_ns: int | None = TURN_NS,
         slow: Callable[[SpoutTask, float], None] | None = None, turn_bytes: int | None = None,
     ) -> None:
-        """`turn_ns`: how long a task may emit in one turn; None: only their number ends it, never the time.
+        """`turn_ns`: time that a task may emit in one turn; None: only the number of emits ends it.
         `slow(task, secs)` hears of tasks that keep their worker waiting again and again. `turn_bytes`: about how many
         bytes a task may emit in one turn."""
         self.tasks = tasks
@@ -166,10 +165,10 @@ class SpoutExecutor:
         self._turn_ns = turn_ns
         self._at_hand: AtHand = [0] if at_hand is None else at_hand
         self.ran_dry = True
-        """In their last turn the spouts emitted less than they might have: they have no more, or wait for answers."""
+        """Whether the spouts emitted less than they might in their last turn: no more input, or waiting for answers."""
 
     def set_active(self, active: bool) -> None:
-        """The topology was activated or deactivated."""
+        """Activate or deactivate the tasks."""
         for task in self.tasks:
             if task.active != active:
                 task.active = active
@@ -182,8 +181,8 @@ class SpoutExecutor:
             raise task.crashed(method, error) from error
 
     def run(self, emits: int, may_send: bool = True) -> bool:
-        """Expire what is due, send what is held back if that is allowed, and ask each task for up to `emits` tuples;
-        whether anything happened."""
+        """Expire overdue trees, send held messages if allowed, and ask each task for up to `emits` tuples; whether
+        anything happened."""
         worked = False
         self.ran_dry = True
         now_ns = self.tasks[0].pending.now_ns()
@@ -205,17 +204,17 @@ class SpoutExecutor:
 
     @property
     def busy(self) -> bool:
-        """Something is under way inside that is in no table yet."""
+        """Whether emits are under way inside that are in no table yet."""
         return False
 
     def end(self) -> None:
-        """The worker ends: nothing is asked any more."""
+        """Stop asking for tuples: the worker ends."""
 
     def stop(self) -> None:
-        """After `end`: wait for what it still does."""
+        """Wait, after `end`, for calls that have not returned."""
 
     def write_journal(self) -> None:
-        """After anything that may have made a spout emit, and before the tuples leave."""
+        """Write the journals: after anything that may have made a spout emit, and before the tuples leave."""
         for task in self.tasks:
             task.count_emits()
             task.pending.write_journal()
@@ -241,7 +240,7 @@ class SpoutExecutor:
         """Ask for up to `emits` tuples; whether there were any."""
         collector, now_ns = task.collector, task.pending.now_ns
         before = collector.emitted
-        # Ever longer series, so that the clock is looked at soon and yet seldom; one first, to see how big they are.
+        # Ever longer series, so that the clock is read early and yet seldom; one tuple first, to see its size.
         series, began_ns = 1, 0
         ends_ns = None
         if self._turn_ns is not None:
@@ -258,7 +257,7 @@ class SpoutExecutor:
                         emits = task.fitting - 1
                 if emits <= 0 or (ends_ns is not None and now_ns() >= ends_ns):
                     self.ran_dry = False
-                    # Between its turns it waits for answers all the same, if it has reached its limit with this one.
+                    # If it has reached its limit with this emit, it waits for answers until its next turn.
                     task.waits_for = PENDING_LIMIT if self._room(task) <= 0 else NOTHING
                     break
                 series = min(2 * series, emits)
@@ -274,7 +273,7 @@ class SpoutExecutor:
         return True
 
     def _took_long(self, task: SpoutTask, ns: int) -> None:
-        """Once may be the machine's doing, or a pause of the whole process."""
+        """Report a slow turn, but not the first: that may be the machine, or a pause of the whole process."""
         if self._was_slow and self._slow is not None:
             self._slow(task, ns / 1e9)
         self._was_slow = True

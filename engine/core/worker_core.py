@@ -8,11 +8,13 @@
                          ▼
                        ackers ──answers──► spouts (ack / on_failure)      ◄── parcels from other workers ──┘
 
-One thread drives it: `engine.core.turn` calls its parts (`run_spouts`, `run_bolts`, ...) in their order. `receive()`
-takes what other workers sent, `take_parcel()` hands over what is for them; moving it is the transport's business.
+`engine.core.turn` calls its parts (`run_spouts`, `run_bolts`, ...) in their order. `receive()` takes parcels from other
+workers, `take_parcel()` hands over those for them; the transport moves them.
 
 Guarantees: nothing is lost between its parts; every answer of an acker reaches its spout's table or, when that is in
 another worker, a parcel; the order of one sender's tuples to one task is kept.
+
+Thread: the worker's loop, except where a method says any thread.
 """
 
 from __future__ import annotations
@@ -46,10 +48,10 @@ from squall.engine.tracking.peers import Peers
 
 _TICK_SOURCE = Source(SYSTEM_COMPONENT, -1, TICK_STREAM, Stream(*TICK_FIELDS))
 _LONG_TURN_NS = 10_000_000
-"""A turn that took longer than this makes the next ones smaller, bolts that did end theirs. Word count's take 4 ms."""
+"""Length at which a turn makes the next ones smaller, and at which bolts end theirs. Word count's turns take 4 ms."""
 _MAX_ROUNDS = 4
-"""Rounds through the bolts in one step, so that a tuple passes several bolts of this worker without waiting for the
-next; more would keep a step from ending when bolts feed each other in a cycle."""
+"""Rounds through the bolts in one turn, so that a tuple passes several bolts of this worker without waiting for the
+next; more would keep a turn from ending when bolts feed each other in a cycle."""
 
 
 class WorkerCore:
@@ -70,7 +72,7 @@ class WorkerCore:
         self.spouts: list[SpoutExecutor] = []
         self.bolts: list[BoltExecutor] = []
         self._feeders: list[BoltExecutor] = []
-        """Those of them that other bolts read from."""
+        """The bolts that other bolts read from."""
         self.blocking: list[BlockingExecutor] = []
         self.spout_tasks: dict[int, tuple[SpoutExecutor, SpoutTask]] = {}
         self.bolt_tasks: dict[int, BoltTask] = {}
@@ -81,7 +83,7 @@ class WorkerCore:
         self._parcels: dict[int, Parcel] = {}
         self.pressure = Backpressure(topology, plan, me, config.link_window_bytes)
         self._stalled: dict[int, Parcel] = {}
-        """What is for tasks of other workers whose queues are full, by task: it waits beside the parcels."""
+        """Parcels for tasks of other workers whose queues are full, by task: they wait beside the others."""
         self.tracking = around.parts.tracking(
             plan, peers, self.outbox, self.spout_tasks, self._parcel, around.parts.acker
         )
@@ -91,14 +93,14 @@ class WorkerCore:
         """Roots whose timeout a thread wants to start afresh."""
         self._sources: dict[tuple[int, str], Source] = {}
         self._adapts = adapts = not around.deterministic
-        """The spouts' share of a turn follows the time that turns take."""
+        """Emits per spout task and turn: adapted to the time that turns take."""
         self._turn_emits = FIRST_TURN_EMITS if adapts else MAX_TURN_EMITS
         self.active = False
         self._congested = False
         self.report_error = around.report_error
         """Tells the operator of an error in a task."""
         self.ran_dry = True
-        """Nothing was left to do when the last turn ended."""
+        """Whether nothing was left to do when the last turn ended."""
         self.dropped = 0
         """Tuples that were for a worker that died before they left."""
         self.untracked = [0] * (2 * max(plan.task_worker, default=0)) if around.untracked is None else around.untracked
@@ -153,7 +155,7 @@ class WorkerCore:
     # ---- the parts of a turn (see engine.core.turn) ----
 
     def run_spouts(self) -> bool:
-        """Put ticks that are due, take in what threads have done, and ask the spouts for more; whether there was
+        """Put ticks that are due, take in the output of threads, and ask the spouts for more; whether there was
         anything. Raises TaskCrashed."""
         worked = False
         if self._ticking:
@@ -180,13 +182,13 @@ class WorkerCore:
             spout.write_journal()
 
     def run_feeders(self) -> bool:
-        """Let bolts that others read from have what was emitted here; whether they did anything. Raises TaskCrashed."""
-        # Spouts that had nothing to say in `next_tuple` may have emitted while they were told of an answer.
+        """Run the bolts that others read from; whether they did anything. Raises TaskCrashed."""
+        # Spouts that emitted nothing in `next_tuple` may have emitted while they were told of an answer.
         self._flush_here()
         return self._run_round(self._feeders)
 
     def run_bolts(self) -> bool:
-        """Let the bolts work until they have nothing left to do, or for `_MAX_ROUNDS` rounds; slow ones for fewer.
+        """Run the bolts until they have nothing left to do, or for `_MAX_ROUNDS` rounds; slow ones for fewer.
         Raises TaskCrashed."""
         worked, began_ns = False, self._now_ns()
         for _ in range(_MAX_ROUNDS):
@@ -273,7 +275,7 @@ class WorkerCore:
             self.absorb(handovers.popleft())
 
     def absorb(self, handover: Handover) -> None:
-        """Bring what a thread has produced on its way. Raises TaskCrashed if the thread has."""
+        """Distribute the output of a thread. Raises TaskCrashed if the thread has crashed."""
         for batch in handover.here:
             self._deliver_here(batch)
         for batch in handover.there:
@@ -294,7 +296,7 @@ class WorkerCore:
 
     @property
     def for_others(self) -> int:
-        """Tuples and tracking messages that wait for being sent to other workers."""
+        """Tuples and tracking messages that wait to be sent to other workers."""
         waiting = self.outbox.rows_there
         for parcel in self._parcels.values():
             waiting += parcel.weight
@@ -317,7 +319,7 @@ class WorkerCore:
         (self._parcel(self.plan.task_worker[batch.target]) if stalled is None else stalled).add(batch)
 
     def take_parcel(self, worker: int) -> Parcel:
-        """What there is for a worker, but no more than a frame is to hold. `has_parcel` says whether there is more."""
+        """Take the parcel for a worker, at most one frame of it. `has_parcel` says whether there is more."""
         parcel = self._parcels[worker]
         if parcel.bytes > self.frame_bytes:
             parcel = parcel.cut(self.frame_bytes, self.outbox.edges.next)
@@ -383,12 +385,12 @@ class WorkerCore:
         return self.pressure.limit_bytes // FRAMES_PER_WINDOW
 
     def measure_waiting(self) -> None:
-        """Everything that may be sent has been taken: see how much is left."""
+        """Measure the parcels that remain after a send."""
         self.pressure.measure_waiting([*self._parcels.values(), *self._stalled.values()])
 
     @property
     def keeps_back(self) -> bool:
-        """Something is for tasks of other workers whose queues are full."""
+        """Whether parcels wait for tasks of other workers whose queues are full."""
         return any(self._stalled.values())
 
     def others_are_full(self, tasks: frozenset[int]) -> None:
@@ -405,7 +407,7 @@ class WorkerCore:
             parcel.add_first(self._stalled.pop(task))
 
     def receive(self, parcel: Parcel, done: Callable[[], None]) -> None:
-        """Take in what another worker sent; `done` is called when all of it has been processed."""
+        """Take in a parcel of another worker; `done` is called when all of it has been processed."""
         left = Countdown(len(parcel.batches) + 1, done)
         for batch in parcel.batches:
             self._put(self.bolt_tasks[batch.target], batch, left.step)
@@ -461,7 +463,7 @@ class WorkerCore:
             self.write_journals()  # it may be noticed in the middle of a turn, with bolts to come
 
     def _drop_for(self, worker: int) -> None:
-        """What was to go to a worker that died belongs to trees that fail now."""
+        """Drop the parcels for a worker that died: their trees fail now."""
         worker_of = self.plan.task_worker
         for batch in self.outbox.take_there(lambda target: worker_of[target] == worker):
             self.emitters[batch.source].count_batch(batch.stream, len(batch.rows))
@@ -483,7 +485,7 @@ class WorkerCore:
         if batch.loose:
             self.untracked[2 * batch.target - 1] += batch.untracked_rows()
 
-    # ---- what the caller wants to know ----
+    # ---- queries ----
 
     def refresh_gauges(self) -> None:
         """Bring the gauges and derived counters in `stats` up to date."""
@@ -534,8 +536,8 @@ class WorkerCore:
 
     @property
     def quiet(self) -> bool:
-        """Nothing is under way inside this worker."""
-        # Threads first: one that is no longer busy has handed over what it had, so that it is seen below.
+        """Whether nothing is under way inside this worker."""
+        # Threads first: one that is no longer busy has handed over its output, which is then seen below.
         return not (
             any(runner.busy for runner in self.blocking)
             or any(spout.busy for spout in self.spouts)
