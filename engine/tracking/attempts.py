@@ -1,24 +1,24 @@
-"""How often each message of a spout task has failed, and what follows from it.
+"""Counts the failures of each message of a spout task, and judges it by them.
 
 Three numbers are kept per message until it is acked:
 
-    attempts    failures of any kind; what `Failure.attempt` says
+    attempts    failures of any kind, shown as `Failure.attempt`
     charged     those that were its own: refused, raised, timed out, or its worker died while it was on trial. The limit
                 is `max_attempts`.
     crashes     exceptions and hangs that ended a worker; and, once it has killed on trial, every death in a row that it
                 was under way at. The limit is `max_crashes`.
 
-A worker that dies without a word takes up to `max_spout_pending` messages with it, and nobody knows whose fault it was:
-each gets a *strike*, which accuses nobody. A message with two strikes in a row is a *suspect* and goes out only on
-*trial*, in small groups (see `.quarantine`). An innocent one is acked and forgotten; one that kills again,
-alone, and again, is guilty.
+A worker that dies without a word takes up to `max_spout_pending` messages with it, and any of them may be the cause:
+each gets a *strike*, which does not accuse it yet. A message with two strikes in a row is a *suspect* and goes out only
+on *trial*, in small groups (see `.quarantine`). An innocent one is acked and forgotten; one that kills twice more while
+on trial alone is guilty.
 
-Guarantees: deaths alone never condemn a message that was not on trial at two of them. What earlier incarnations of the
-task knew is taken over by `resume`.
+Guarantees: deaths alone never condemn a message that was not on trial at two of them. `resume` takes over the counts of
+earlier incarnations of the task.
 
-Messages are named here by their keys (`engine.foreign.identity`), which take the place of ids that cannot be hashed.
+Messages are named here by their keys (`engine.foreign.identity`), because ids may not be hashable.
 
-Pure: the caller writes down what must survive (`Journal`). One thread: the spout's.
+Pure: the caller stores the changes (`Journal`). Thread: the worker's loop.
 """
 
 from __future__ import annotations
@@ -35,43 +35,44 @@ from squall.engine.foreign.identity import digest_of, key_of
 
 SUSPECT_STRIKES = 2
 GUILTY_TRIALS = 2
-"""A single death on trial may be a coincidence: someone killed the worker in that very millisecond."""
+"""Deaths on trial, alone, that make a suspect guilty. A single one may be a coincidence: a kill at that very moment."""
 REMEMBERED = 1_500_000
-"""Messages whose failures are remembered; some 100 bytes each beside their ids. A spout that never replays would let it
-grow for ever: then the oldest are forgotten, and the operator is told. More than a `ReplayingSpout` keeps, and few
-enough for `resume`, which the worker's start waits for: 0.5 to 7 s for a million, by ids and length of the journal."""
+"""Messages whose failures are remembered; some 100 bytes each beside their ids. A spout that never replays would let
+the table grow for ever: then the oldest are forgotten, and the operator is told. More than a `ReplayingSpout` keeps,
+and few enough for `resume`, which delays the worker's start: 0.5 to 7 s for a million, by ids and length of the
+journal."""
 _WITH_TEXT = 10_000
-"""So many of them are remembered with the whole text of their last failure, the others with its first word."""
+"""Messages remembered with the whole text of their last failure, the others with its first word: bounds memory."""
 
 
 class Tries(NamedTuple):
-    """What is known against one message."""
+    """The failures of one message."""
 
     attempts: int = 0
     charged: int = 0
     exceptions: int = 0
     """Exceptions and hangs that ended a worker."""
     strikes: int = 0
-    """Deaths in a row that it was under way at, timeouts between them aside."""
+    """Deaths in a row at which it was under way, ignoring timeouts between them."""
     trials: int = 0
-    """How many of these it was on trial at, alone."""
+    """Those of them at which it was on trial, alone."""
     last: Failure | None = None
     dead: bytes = b""
     """Digest of its values when it became a dead letter."""
     inherited: bool = False
-    """Only an earlier incarnation of the task saw it failing: it may have been acked since."""
+    """Whether only an earlier incarnation of the task saw it fail: it may have been acked since."""
 
     @property
     def is_open(self) -> bool:
-        """This incarnation saw it failing, and it is no dead letter."""
+        """Whether this incarnation saw it fail, and it is no dead letter."""
         return not (self.dead or self.inherited)
 
 
 class Changes(NamedTuple):
-    """What the journal is told of one turn, or, as a snapshot, of everything."""
+    """The changes of one turn for the journal, or, as a snapshot, everything."""
 
     out: list[tuple[int, Any]]
-    """(root, message's key) of what was emitted."""
+    """(root, message's key) of emits."""
     answered: list[int]
     tries: dict[Any, Tries | None]
     """None: forgotten."""
@@ -81,28 +82,28 @@ class Changes(NamedTuple):
 
 @dataclass
 class Remembered:
-    """What an earlier incarnation of the task left."""
+    """The counts that an earlier incarnation of the task left."""
 
     tries: dict[Any, Tries] = field(default_factory=dict)
     under_way: dict[int, Any] = field(default_factory=dict)
     group: tuple[int, ...] = ()
     unclean: bool = False
-    """It ended without saying why."""
+    """Whether it ended without a recorded cause."""
 
 
 class Journal(Protocol):
-    """Where attempts outlive the worker."""
+    """Storage in which attempts outlive the worker."""
 
     def load(self) -> Remembered: ...
 
     def append(self, changes: Changes, snapshot: Callable[[], Changes]) -> None: ...
 
     def end(self) -> None:
-        """The incarnation ends, and whose fault that is has been written down."""
+        """Note that the incarnation ends with its cause recorded."""
 
 
 class Verdict(enum.Enum):
-    """What is to be done with a message that was held back."""
+    """The judgement of a message that was held back."""
 
     FREE = "free"
     SUSPECT = "suspect"
@@ -112,14 +113,14 @@ class Verdict(enum.Enum):
 
 
 class Limits(NamedTuple):
-    """When a message is given up; None = never."""
+    """The limits at which a message is given up; None = never."""
 
     max_attempts: int | None = None
     max_crashes: int | None = None
     exceptions_crash: bool = True
     """`on_error` is "crash"."""
     spout: str | None = None
-    """The component whose messages these are: its own exceptions end its worker whatever `on_error` says."""
+    """The component of the messages: its own exceptions end its worker whatever `on_error` says."""
 
     def is_crash(self, failure: Failure) -> bool:
         """Whether the failure is known to have ended a worker by this very message."""
@@ -139,7 +140,7 @@ _NEVER = Tries(inherited=True)
 
 @lru_cache(maxsize=4096)
 def _shared(tries: Tries) -> Tries:
-    """What is known against many messages is kept once."""
+    """Return one shared object for equal counts, which many messages have."""
     return tries
 
 
@@ -155,7 +156,7 @@ class Attempts:
         self._limits = limits or Limits()
         self.tries: dict[Any, Tries] = {}
         self.held_back: set[Any] = set()
-        """Messages that must not be emitted at once. The same object for life: the collector looks at it."""
+        """Messages that must not be emitted at once. The same object for life, because the collector reads it."""
         self.group: tuple[int, ...] = ()
         """Roots of the messages that were emitted for trial together; empty when all of them have been answered."""
         self.on_trial: set[int] = set()
@@ -163,28 +164,27 @@ class Attempts:
         self._tried = 0
         """How many went on trial together last."""
         self._overdue: dict[int, Any] = {}
-        """root -> message id of those of them that have timed out, while it is not known whether a worker hangs."""
+        """root -> message id of those of them that have timed out, while a worker may hang by them."""
         self.watching = False
-        """Whether everything emitted is written down: after a death without a word, so that the next one is less of a
-        riddle."""
+        """Whether all emits are written down: after a death without a word, to know what is under way at the next."""
         self.pins = 0
-        """Trees that someone else wants to hear of."""
+        """Letters whose answers `engine.tracking.fate` needs."""
         self.alert = False
-        """Whether emits and acks need a look at all. False on the healthy path."""
+        """Whether emits and acks must be reported here at all. False on the healthy path."""
         self.crashes = 0
-        """Ends of workers that are known to be some message's doing, as far as they bring a dead letter nearer."""
+        """Ends of workers caused by a known message, if they bring a dead letter nearer."""
         self.failed_here = 0
-        """Messages that this incarnation of the task saw failing, and that are neither acked nor dead letters."""
+        """Messages that this incarnation of the task saw fail, and that are neither acked nor dead letters."""
         self.forgot: Callable[[str], None] | None = None
-        """Told, once, that there were too many to remember."""
+        """Called once, when there are too many messages to remember."""
         self._changes: dict[Any, Tries | None] = {}
         self._out: list[tuple[int, Any]] = []
         self._answered: list[int] = []
 
-    # ---- what happens to trees ----
+    # ---- events of trees ----
 
     def emitted(self, root: int, message_id: Any) -> bool:
-        """A tree was emitted (called while `alert`); whether it is a replay."""
+        """Note an emitted tree (called while `alert`); whether it is a replay."""
         if self.watching:
             self._out.append((root, message_id))
         tries = self.tries.get(message_id)
@@ -194,7 +194,7 @@ class Attempts:
         return tries is not None
 
     def answered(self, root: int) -> None:
-        """A tree is no longer under way (called while `alert`)."""
+        """Note that a tree is no longer under way (called while `alert`)."""
         if root in self.on_trial:
             self.on_trial.remove(root)
             if not self.on_trial:
@@ -204,7 +204,7 @@ class Attempts:
         self._answered.append(root)
 
     def begin_trial(self, group: Mapping[int, Any]) -> None:
-        """Suspects have been emitted, and no others are under way; message id by root."""
+        """Note that suspects have been emitted, while no others are under way; message id by root."""
         self.group, self.on_trial = tuple(group), set(group)
         self._tried, self._overdue = len(group), {}
         if not self.watching:
@@ -223,21 +223,21 @@ class Attempts:
         elif failure.reason != FRAME_LOST:
             blamed = self._limits.is_crash(failure)
             if failure.reason != TIMEOUT:
-                # Who timed out is not cleared yet: what hangs a worker does that before the worker is found to hang.
+                # A timeout does not clear a message: one that hangs a worker times out before the hang is noticed.
                 strikes = trials = 0
             exceptions += blamed
             charged += 1
         if blamed:
             self._count_crash()
         failure = failure.as_attempt(tries.attempts + 1)
-        # Of one that is condemned the ledger shows what it was condemned for.
+        # The ledger shows the failure that a message was condemned for.
         last = tries.last if failure.error == ANOTHER_TUPLE and tries.last is not None else failure
         self._remember(message_id, Tries(tries.attempts + 1, charged, exceptions, strikes, trials, last))
         return failure
 
     def charge_late(self, message_id: Any, failure: Failure) -> Failure | None:
-        """An attempt that has timed out, and was counted, has ended a worker after all. None if that says nothing
-        against the message any more."""
+        """Count a crash by an attempt that has timed out, and was counted then. None if it no longer counts against the
+        message."""
         tries = self.tries.get(message_id)
         if tries is None or tries.dead or not self._limits.is_crash(failure):
             return None
@@ -247,11 +247,11 @@ class Attempts:
         return failure
 
     def overdue(self, root: int, message_id: Any) -> None:
-        """A suspect on trial has timed out: it may have hung a worker."""
+        """Note that a suspect on trial has timed out: it may have hung a worker."""
         self._overdue[root] = message_id
 
     def end_overdue(self, cleared: bool) -> None:
-        """What timed out on trial has killed nobody. `cleared`: it has hung nobody either."""
+        """End the trial of suspects that timed out and killed no worker. `cleared`: they have hung none either."""
         late, self._overdue = self._overdue, {}
         for message_id in late.values() if cleared else ():
             tries = self.tries.get(message_id)
@@ -259,7 +259,7 @@ class Attempts:
                 self._remember(message_id, tries._replace(strikes=0, trials=0))
 
     def died_late(self, root: int, message_id: Any, failure: Failure) -> None:
-        """A worker has died without a word, and held an attempt that had timed out, and was counted, before."""
+        """Count a death without a word of a worker that held an attempt which had timed out, and was counted then."""
         alone = root in self._overdue and self._tried == 1
         self._overdue.pop(root, None)
         tries = self.tries.get(message_id)
@@ -280,12 +280,12 @@ class Attempts:
         return tries is not None and self._limits.condemn(tries)
 
     def buried(self, message_id: Any, values: Any) -> None:
-        """The message is in the ledger. Later incarnations of the source may read it again."""
+        """Note that the message is in the ledger. Later incarnations of the source may read it again."""
         last = self.tries.get(message_id, _NONE).last
         self._remember(message_id, Tries(last=last, dead=digest_of(values)))
 
     def forget(self, message_id: Any) -> None:
-        """Nothing is held against the message any more."""
+        """Forget all failures of the message."""
         if (former := self.tries.pop(message_id, None)) is not None:
             self.failed_here -= former.is_open
             self._changes[message_id] = None
@@ -293,7 +293,7 @@ class Attempts:
             self._look()
 
     def verdict(self, message_id: Any, values: Any) -> Verdict:
-        """What to do with a message that was held back."""
+        """Judge a message that was held back."""
         tries = self.tries.get(message_id)
         if tries is None or message_id not in self.held_back:
             return Verdict.FREE
@@ -302,11 +302,11 @@ class Attempts:
         return Verdict.CONDEMNED if self._limits.condemn(tries) else Verdict.SUSPECT
 
     def told_dead(self, message_id: Any) -> None:
-        """The source knows. If it emits the message once more, it means it."""
+        """Note that the source has been told: if it emits the message once more, it does so on purpose."""
         self.held_back.discard(message_id)
 
     def strikes(self, message_id: Any) -> int:
-        """Deaths in a row that the message was under way at."""
+        """Deaths in a row at which the message was under way."""
         return self.tries.get(message_id, _NONE).strikes
 
     def last_failure(self, message_id: Any) -> Failure:
@@ -330,14 +330,14 @@ class Attempts:
         self.alert = True
 
     def _compact(self, tries: Tries) -> Tries:
-        """The same, once for all messages of which the same is known."""
+        """Return equal counts as one shared object, without long texts if there are many."""
         last = tries.last
         if last is not None and last.error and len(self.tries) >= _WITH_TEXT:
             tries = tries._replace(last=replace(last, error=last.error.partition(":")[0]))
         return _shared(tries)
 
     def _forget_oldest(self) -> None:
-        # Many at once: to find the first entry of a table takes as long as there are gaps before it.
+        # Many at once: finding the first entry of a table has to pass all gaps before it.
         for message_id in list(islice(self.tries, REMEMBERED // 10 or 1)):
             self.forget(message_id)
         if self.forgot is not None:
@@ -348,7 +348,7 @@ class Attempts:
             )
 
     def pin(self, change: int) -> None:
-        """Someone wants to hear of `change` more trees (or fewer)."""
+        """Count `change` more (or fewer) letters whose answers are needed."""
         self.pins += change
         self._look()
 
@@ -358,7 +358,7 @@ class Attempts:
     # ---- what survives ----
 
     def resume(self, left: Remembered, worker: str = "") -> Changes:
-        """Take over what the task's earlier incarnation left, before anything is emitted; what is known now."""
+        """Take over the counts of the task's earlier incarnation before anything is emitted; returns all counts."""
         self._inherit(left.tries)
         if left.unclean:
             self.watching = True
@@ -371,8 +371,8 @@ class Attempts:
         return self.snapshot({})
 
     def _inherit(self, left: dict[Any, Tries]) -> None:
-        """Up to `REMEMBERED` entries, before the worker is ready: what is known against many of them is one object,
-        also as it comes from the journal, and is looked at once."""
+        """Take over up to `REMEMBERED` entries, before the worker is ready: quick, because equal counts are one object,
+        also as they come from the journal, and are judged once."""
         told: dict[int, tuple[Tries, bool]] = {}
         mine, held_back = self.tries, self.held_back
         for message_id, tries in left.items():
@@ -386,7 +386,7 @@ class Attempts:
         self.alert = self.alert or bool(mine)
 
     def take_changes(self) -> Changes | None:
-        """What has changed since the last time, None if nothing has."""
+        """Take the changes since the last call, None if there are none."""
         if not (self._changes or self._out or self._answered):
             return None
         changes = Changes(self._out, self._answered, self._changes, self.group)
@@ -394,7 +394,7 @@ class Attempts:
         return changes
 
     def snapshot(self, trees: Mapping[int, tuple[Any, ...]]) -> Changes:
-        """Everything, with what is under way."""
+        """All counts, with the messages under way."""
         told = trees.items() if self.watching else [(root, trees[root]) for root in self.on_trial if root in trees]
         out = [(root, key_of(tree[0], tree[3])) for root, tree in told]
         return Changes(out, [], dict(self.tries), self.group)

@@ -1,20 +1,22 @@
-"""What becomes of the messages of one spout task: decides whether each is replayed, held back, or buried.
+"""The fate of a spout task's messages: decides whether each is replayed, held back, or buried.
 
 Guarantees
-    * Each attempt that fails leads to one of Replay (the spout hears of it), Hold (a letter that was given back goes
-      out again without the spout) and Bury (the message has failed too often: `engine.tracking.attempts`).
-    * A suspect goes out only on trial. One group of suspects is under way at a time per worker, and per topology where
-      workers agree on turns. Everything else flows on meanwhile.
+    * Each failed attempt leads to one of Replay (the spout hears of it), Hold (a letter that was given back goes out
+      again without the spout) and Bury (the message has failed too often: `engine.tracking.attempts`).
+    * A suspect goes out only on trial. One group of suspects is under way at a time per worker, and per topology if
+      its workers share a permit. All other messages flow on meanwhile.
     * Nothing is held for ever: a trial ends when all of its group have been answered, and, if one of them timed out,
-      when its worker is dead, all workers have come round, or patience is over.
+      when its worker is dead, all workers have taken a turn, or `PATIENCE_NS` is over.
     * A message counts as buried when the ledger has it, not before.
     * A letter that was given back is emitted until it is acked or in the ledger again; the spout is not asked to replay
-      it, because for the spout it was over when it became a dead letter.
+      it, because for the spout it ended as a dead letter.
 
 Relies on: its caller to bring every event, to carry out the instructions in order and send the answers back, and to
-call `time` on every turn while anything is held, waits, or is overdue. Pure: no I/O, no clock. One thread: the spout's.
+call `time` on every turn while anything is held, waits, or is overdue.
 
-Events and what they may lead to::
+Pure: no I/O, no clock. Thread: the worker's loop.
+
+Events and the instructions that they may lead to::
 
     emitted ─► –                                    expired ─► as failed
     hold, given back ─► –                           charged, charged late ─► Note
@@ -53,12 +55,12 @@ from squall.engine.tracking.instruction import (
 from squall.engine.tracking.quarantine import PATIENCE_NS, Quarantine
 
 LATE = 1_000_000
-"""Trees that timed out and that a worker may yet end by. Workers hang for `worker_timeout_secs`, and are gone."""
+"""Most timed-out trees that are remembered because they may hang a worker, until that is killed."""
 _NOTHING: tuple[Instruction, ...] = ()
 
 
 class Fate:
-    """The one who decides for a spout task."""
+    """Decides for one spout task."""
 
     __slots__ = ("_late", "attempts", "quarantine")
 
@@ -71,15 +73,15 @@ class Fate:
     # ---- what is emitted ----
 
     def emitted(self, root: int, message_id: Any, values: Any) -> bool:
-        """A tree was emitted (called while `attempts.alert`); whether it is a replay."""
+        """Note an emitted tree (called while `attempts.alert`); whether it is a replay."""
         return self.attempts.emitted(root, key_of(message_id, values))
 
     def hold(self, message_id: Any, values: Any) -> None:
-        """The spout emitted what must not go out at once (`attempts.held_back`)."""
+        """Hold a message that the spout emitted and that must not go out at once (`attempts.held_back`)."""
         self.quarantine.hold(Held(message_id, values, None), self.attempts.strikes(key_of(message_id, values)))
 
     def given_back(self, letter: Letter) -> None:
-        """A dead letter is to be emitted again, as if it had never failed."""
+        """Take back a dead letter, to emit it again as if it had never failed."""
         self.attempts.forget(key_of(letter.message_id, letter.values))
         self.attempts.pin(1)
         self.quarantine.waiting.append(letter)
@@ -87,14 +89,14 @@ class Fate:
     # ---- what is answered ----
 
     def acked(self, root: int, message_id: Any, values: Any, now_ns: int) -> tuple[Instruction, ...]:
-        """A tree is processed (called while `attempts.alert`). Its spout is told, unless it was a letter."""
+        """Decide about an acked tree (called while `attempts.alert`). Its spout is told, unless it was a letter."""
         self.attempts.forget(key_of(message_id, values))
         steps = self._answered(root, now_ns)
         letters = self.quarantine.letters
         return (*steps, self._close(letters.pop(root))) if root in letters else steps
 
     def failed(self, root: int, message_id: Any, values: Any, failure: Failure, now_ns: int) -> Steps:
-        """An attempt has failed."""
+        """Decide about a failed attempt."""
         key = key_of(message_id, values)
         failure, letter, steps = self._count(root, key, failure, now_ns)
         for step in steps:  # noqa: UP028 (a tuple's iterator takes no answers)
@@ -110,7 +112,7 @@ class Fate:
             yield Replay(message_id, failure)
 
     def expired(self, root: int, message_id: Any, values: Any, mask: int, now_ns: int) -> Steps:
-        """An attempt has timed out. `mask`: the workers that hold a part of it, -1 if nobody here knows."""
+        """Decide about an attempt that timed out. `mask`: the workers that hold a part of it, -1 if unknown here."""
         key = key_of(message_id, values)
         self._late[root] = key, mask
         if len(self._late) > LATE:
@@ -122,13 +124,14 @@ class Fate:
         return self.failed(root, message_id, values, Failure(TIMEOUT), now_ns)
 
     def charged(self, root: int, message_id: Any, values: Any, failure: Failure, now_ns: int) -> list[Instruction]:
-        """The worker is about to end by an error in this tree. The spout hears nothing: its successor will emit the
-        message again, or find it condemned."""
+        """Count an error in this tree by which the worker is about to end. The spout hears nothing: its successor will
+        emit the message again, or find it condemned."""
         failure, _, steps = self._count(root, key_of(message_id, values), failure, now_ns)
         return [*steps, Note(message_id, failure)]
 
     def charged_late(self, root: int, failure: Failure) -> list[Instruction]:
-        """A worker has ended by an error in this tree, which may have timed out before: the spout was told then."""
+        """Count an error in this tree by which a worker has ended, if the tree had timed out: its spout was told
+        then."""
         if root not in self._late:
             return []
         key, _ = self._late.pop(root)
@@ -136,8 +139,8 @@ class Fate:
         return [] if charged is None else [Note(id_of(key), charged)]
 
     def worker_died(self, dead: int, failure: Failure, about_to_fail: Iterable[Hashable]) -> None:
-        """The worker of that bit died without a word. It may have hung in what has timed out before; `about_to_fail`:
-        keys of messages that it held and that fail by its death."""
+        """Count the death of a worker, by its bit, without a word. A message that timed out before may have hung it.
+        `about_to_fail`: keys of messages that it held and that fail by its death."""
         late = [(root, key) for root, (key, mask) in self._late.items() if mask & dead]
         struck = set(about_to_fail) if late else set()
         # The newest first: of a message that timed out twice, that is the attempt that may have been on trial.
@@ -150,7 +153,7 @@ class Fate:
     # ---- time ----
 
     def time(self, now_ns: int) -> Steps:
-        """Let go what may go."""
+        """Release held messages that may go."""
         attempts, quarantine = self.attempts, self.quarantine
         quarantine.take_up(now_ns)
         if quarantine.overdue_ns and not attempts.on_trial:
@@ -191,7 +194,7 @@ class Fate:
             yield from self._leave()
 
     def _let_out(self, held: Held, key: Hashable, verdict: Verdict) -> Generator[Instruction, Any, int]:
-        """A message is no longer held; the root of its tree, 0 if it is not emitted."""
+        """Let out a held message; returns the root of its tree, 0 if it is not emitted."""
         message_id, values, letter = held
         if verdict is Verdict.DEAD:
             self.attempts.told_dead(key)
@@ -213,7 +216,7 @@ class Fate:
     def _count(
         self, root: int, key: Hashable, failure: Failure, now_ns: int
     ) -> tuple[Failure, Letter | None, tuple[Instruction, ...]]:
-        """Count a failure: with its attempt, the letter it was of, and what follows for the trial."""
+        """Count a failure; returns it with its attempt, its letter if any, and the instructions for the trial."""
         attempts = self.attempts
         alone = attempts.group == (root,)
         if failure.reason == WORKER_DIED and root in attempts.on_trial:
@@ -225,7 +228,7 @@ class Fate:
         return attempts.failed(key, failure, alone), letter, steps
 
     def _answered(self, root: int, now_ns: int) -> tuple[Instruction, ...]:
-        """A tree is no longer under way."""
+        """Note that a tree is no longer under way."""
         attempts = self.attempts
         was_tried = root in attempts.on_trial
         attempts.answered(root)
@@ -245,9 +248,9 @@ class Fate:
             yield LeaveTrials()
 
     def _bury(self, message_id: Any, values: Any, failure: Failure, letter: Letter | None) -> Steps:
-        """Over the limit."""
+        """Bury a message over the limit."""
         yield Bury(message_id, values, failure)
-        # Only now is it there. Who is killed in between tries the message once more, and buries it again.
+        # Only now the ledger has it. A worker killed in between tries the message once more, and buries it again.
         key = key_of(message_id, values)
         self.attempts.buried(key, values)
         if letter is not None:

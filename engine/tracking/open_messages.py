@@ -1,13 +1,13 @@
 """The open messages of one spout task: under way, or held back until they may be.
 
 Guarantees
-    * Each tree is answered once: whoever removes it from the pending table first (ack, failure, timeout) wins, what
-      comes later finds nothing. An attempt has a root of its own, so an answer to an earlier one cannot touch it.
-    * What `engine.tracking.fate` decides is carried out in order: a message that has failed too often goes to the
+    * Each tree is answered once: the first event (ack, failure, timeout) removes it from the pending table, later ones
+      find nothing. An attempt has a root of its own, so an answer to an earlier one cannot touch it.
+    * Instructions of `engine.tracking.fate` are carried out in order: a message that has failed too often goes to the
       ledger, and the spout is told, once.
     * Every answer is in the account before the spout hears of it.
 
-Decides nothing. One thread: the spout's.
+Decides nothing. Thread: the worker's loop.
 """
 
 from __future__ import annotations
@@ -49,11 +49,11 @@ from squall.engine.tracking.trial_permit import OwnPermit, TrialPermit
 Init = Callable[[int, int, int, int], None]
 """(root, xor, spout task, mask) -> None: tells the acker of a new tree."""
 Send = Callable[[Any, Any], int]
-"""(message id, values) -> root: emits what was held back."""
+"""(message id, values) -> root: emits a held message."""
 
 
 class OpenMessages:
-    """The hands of a spout task's `Fate`."""
+    """Carries out the instructions of a spout task's `Fate`."""
 
     __slots__ = (
         "_account", "_acked", "_init", "_journal", "_stats", "_task", "attempts", "emitted_again", "fate", "forget",
@@ -68,17 +68,17 @@ class OpenMessages:
     ) -> None:
         self._task = task
         self.spout = spout
-        """Who is told of answers: the user's object, or what stands before it (see `engine.core.watching`)."""
+        """Told of answers: the user's object, or a wrapper around it (see `engine.core.watching`)."""
         self.now_ns = now_ns
         self._stats = stats
         self._account = stats.account
         self._acked = stats.account[ACKED]
-        """What is written there. To read it back costs more than everything else about an ack."""
+        """The last value written there: reading it back costs more than everything else about an ack."""
         self.emitted_again = 0
         """Attempts that the engine began, not the spout: of dead letters that were given back."""
         self._init = init
         self.forget = forget
-        """root -> mask of the workers that hold a part of the tree, -1 if nobody here knows: it is given up."""
+        """root -> mask of the workers that hold a part of the tree, -1 if unknown here; gives the tree up."""
         self.give_up = give_up
         """Called with (message id, values, failure) of each new dead letter."""
         self.fate = Fate() if fate is None else fate
@@ -89,17 +89,17 @@ class OpenMessages:
         """Called with (message id, failure) of each failure."""
         self.table = PendingTable(timeout_ns)
         self.trees = self.table.trees
-        """The table's own."""
+        """The table's dictionary itself."""
 
     def __len__(self) -> int:
         """Messages that wait for an answer, or to be emitted."""
         quarantine = self.fate.quarantine
         return len(self.trees) + len(quarantine.held) + len(quarantine.waiting)
 
-    # ---- what is emitted ----
+    # ---- emits ----
 
     def add(self, root: int, message_id: Any, values: Any, xor: int, mask: int) -> None:
-        """A tree was emitted: `xor` of its first edges, sent to the workers of `mask`."""
+        """Enter an emitted tree: `xor` of its first edges, sent to the workers of `mask`."""
         now = self.now_ns()
         self.trees[root] = (message_id, now, now, values)
         if self.attempts.alert and self.fate.emitted(root, message_id, values):
@@ -107,11 +107,11 @@ class OpenMessages:
         self._init(root, xor, self._task, mask)
 
     def hold(self, message_id: Any, values: Any) -> None:
-        """The spout emitted what must not go out at once."""
+        """Hold a message that the spout emitted and that must not go out at once."""
         self.fate.hold(message_id, values)
 
     def give_back(self, letter: Letter) -> None:
-        """A dead letter is to be emitted again, as if it had never failed."""
+        """Take back a dead letter, to emit it again as if it had never failed."""
         self.emitted_again += 1
         self.fate.given_back(letter)
 
@@ -119,15 +119,15 @@ class OpenMessages:
         """No ackers: acked as it is emitted (Storm's rule), and not counted."""
         self.spout.ack(message_id)
 
-    # ---- what is answered ----
+    # ---- answers ----
 
     def acked(self, root: int) -> None:
-        """The acker says that the tree is processed."""
+        """Ack the message of a processed tree."""
         tree = self.trees.pop(root, None)
         if tree is None:
             return
         message_id, emitted_ns, _, values = tree
-        # Before the spout hears of it: what it makes durable must not be missing in the account, whoever dies next.
+        # Before the spout hears of it: an ack that it makes durable must not be missing in the account after a death.
         self._acked = acked = self._acked + 1
         self._account[ACKED] = acked
         self._stats.observe_ns(self.now_ns() - emitted_ns)
@@ -138,20 +138,20 @@ class OpenMessages:
         try:
             self.spout.ack(message_id)
         except BaseException:
-            # It did not take the answer: its successor will emit the message again. Were it counted, a spout that
-            # raises again and again would seem to get on.
+            # It did not take the answer: its successor will emit the message again. If this counted, a spout that
+            # raises again and again would seem to make progress.
             self._acked -= 1
             self._account[ACKED] = self._acked
             raise
 
     def failed(self, root: int, failure: Failure) -> None:
-        """The tree failed; the spout is told, or the message given up when it has failed too often."""
+        """Fail a tree: tell the spout, or give the message up if it has failed too often."""
         tree = self.trees.pop(root, None)
         if tree is not None:
             self._carry_out(self.fate.failed(root, tree[0], tree[3], failure, self.now_ns()))
 
     def charge(self, root: int, failure: Failure) -> None:
-        """The worker is about to end by an error in this tree."""
+        """Charge an error in this tree, by which the worker is about to end."""
         tree = self.trees.pop(root, None)
         if tree is not None:
             self._account[FAILED] += 1
@@ -160,12 +160,12 @@ class OpenMessages:
             self.charge_late(root, failure)
 
     def charge_late(self, root: int, failure: Failure) -> None:
-        """A worker has ended by an error in this tree, which may have timed out before."""
+        """Charge an error in this tree, which may have timed out, by which a worker has ended."""
         self._carry_out_all(self.fate.charged_late(root, failure))
 
     def worker_died(self, dead: int, failure: Failure, held: Collection[int]) -> None:
-        """The worker of that bit died without a word; `held`: roots of trees that it held and that are about to fail by
-        its death."""
+        """Count the death of a worker, by its bit, without a word; `held`: roots of trees that it held and that are
+        about to fail by its death."""
         keys = (key_of(tree[0], tree[3]) for root, tree in self.trees.items() if root in held)
         self.fate.worker_died(dead, failure, keys)
 
@@ -175,8 +175,8 @@ class OpenMessages:
             self.failed(root, failure or Failure(WORKER_DIED))
 
     def unreplayed(self, waiting: int) -> int:
-        """Messages that failed, and that the spout, which holds `waiting` for a retry, did not emit again. Counted
-        where nothing is open; until then it may still do so."""
+        """Count messages that failed, and that the spout, which holds `waiting` for a retry, did not emit again. 0
+        while any message is open: until then it may still do so."""
         return 0 if self else max(0, self.attempts.failed_here - waiting)
 
     # ---- time ----
@@ -191,7 +191,7 @@ class OpenMessages:
         return self.table.next_deadline_ns
 
     def expire(self) -> int:
-        """Fail every tree whose time is up; how many."""
+        """Fail every overdue tree; how many there were."""
         now = self.now_ns()
         overdue = self.table.overdue(now)
         for root in overdue:
@@ -201,23 +201,23 @@ class OpenMessages:
         return len(overdue)
 
     def let_go(self, send: Send) -> bool:
-        """Emit what is held back and may go; whether a message went out, or to the ledger."""
+        """Emit held messages that may go; whether a message went out, or to the ledger."""
         steps, answer, moved = self.fate.time(self.now_ns()), None, False
         while (step := _next(steps, answer)) is not None:
             moved = moved or isinstance(step, Release | Bury | Refuse)
             answer = self._release(step.held, send) if isinstance(step, Release) else self._do(step)
         return moved
 
-    # ---- what survives ----
+    # ---- the journal ----
 
     def resume(self, worker: str) -> None:
-        """Take over what the task's earlier incarnation left, before anything is emitted."""
+        """Take over the counts of the task's earlier incarnation, before anything is emitted."""
         if self._journal is not None:
             everything = self.attempts.resume(self._journal.load(), worker)
             self._journal.append(everything, lambda: everything)
 
     def write_journal(self) -> None:
-        """Write down what has changed since the last time, before what was emitted can do harm. Once a turn."""
+        """Write down the changes since the last time, before emits can do harm. Once a turn."""
         changes = self.attempts.take_changes()
         if changes is not None and self._journal is not None:
             self._journal.append(changes, self._everything)
@@ -226,12 +226,12 @@ class OpenMessages:
         return self.attempts.snapshot(self.trees)
 
     def end(self) -> None:
-        """The incarnation ends in order, or by an error that has been charged to its message."""
+        """End the journal of an incarnation that ends in order, or by an error that has been charged to its message."""
         self.write_journal()
         if self._journal is not None:
             self._journal.end()
 
-    # ---- the hands ----
+    # ---- carrying out ----
 
     def _carry_out(self, steps: Steps) -> None:
         answer = None
@@ -282,19 +282,19 @@ class OpenMessages:
 
     @staticmethod
     def _release(held: Held, send: Send) -> int | Failure:
-        """Emit what was held."""
+        """Emit a held message."""
         try:
             return send(held.message_id, held.values)
         except ComponentError as error:
             if held.letter is None:
                 raise
-            # The topology is not the one the letter was written by: its stream or fields have gone.
+            # The topology has changed since the letter was written: its stream or fields are gone.
             return Failure(REFUSED, error=message_of(error))
 
 
 def _next(steps: Steps, answer: bool | int | Failure | None) -> Instruction | None:
-    """The next instruction, None after the last one. What users' code raises never passes through here: a StopIteration
-    of theirs is not taken for the end."""
+    """Get the next instruction, None after the last one. Exceptions of users' code never pass through here, so their
+    StopIteration is not taken for the end."""
     try:
         return steps.send(answer)
     except StopIteration:

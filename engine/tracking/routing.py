@@ -1,9 +1,9 @@
 """Tracking in one worker: brings acks, failures and resets to their ackers, and the ackers' answers to their spouts.
 
 Guarantees: every message reaches the acker that its root names, here or, in a parcel, in another worker; every answer
-reaches its spout's open messages likewise, once. What was said of one tree since the last time travels as one.
+reaches its spout's open messages likewise, once. Acks of one tree since the last time travel merged.
 
-One thread: the worker's loop.
+Thread: the worker's loop.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ ToTell = tuple[int, dict[int, int], dict[int, int]]
 
 
 class Answered(Protocol):
-    """A spout task, as far as answers to its trees go."""
+    """A spout task, as the receiver of answers to its trees."""
 
     @property
     def task(self) -> int: ...
@@ -88,12 +88,12 @@ class Tracking:
         return some
 
     def init_for(self, acker: int) -> Init:
-        """What tells the acker of this index of new trees: the acker itself, where it is here."""
+        """The function that tells the acker of this index of new trees: the acker's own, if it is here."""
         here = self.ackers.get(acker)
         return self.init_tree if here is None else here.init
 
     def init_tree(self, root: int, xor: int, spout_task: int, mask: int) -> None:
-        """A spout of this worker emitted a tree: tell its acker."""
+        """Tell a tree's acker that a spout of this worker has emitted it."""
         acker = self.ackers.get(root & ACKER_MASK)
         if acker is not None:
             acker.init(root, xor, spout_task, mask)
@@ -102,7 +102,8 @@ class Tracking:
             parcel.inits.append((root, xor, spout_task, mask | self.peers.own_bit))
 
     def forget_tree(self, root: int) -> int:
-        """A spout of this worker gave a tree up: the workers that hold a part of it, -1 if the acker is elsewhere."""
+        """Tell a tree's acker that its spout gave it up; returns the mask of workers that hold a part of it, -1 if the
+        acker is elsewhere."""
         acker = self.ackers.get(root & ACKER_MASK)
         if acker is not None:
             return acker.forget(root)
@@ -122,18 +123,18 @@ class Tracking:
                 self.to_tell.append((worker, share, its_masks))
 
     def take_to_tell(self) -> list[ToTell]:
-        """The acks that other workers are to be told; they are the caller's now."""
+        """Take the acks for other workers, to tell them."""
         to_tell, self.to_tell = self.to_tell, []
         return to_tell
 
     def put_in_parcel(self, worker: int, acks: Mapping[int, int], masks: Mapping[int, int]) -> None:
-        """Acks that have no shorter way."""
+        """Put acks in a parcel, because they have no shorter way."""
         self._parcel_for(worker).add_acks(acks, masks)
 
     def _share_out(
         self, acks: Mapping[int, int], masks: Mapping[int, int]
     ) -> list[tuple[dict[int, int], dict[int, int]]]:
-        """What is for each acker, by its index."""
+        """Divide acks among the ackers, by their index."""
         shares: list[tuple[dict[int, int], dict[int, int]]] = [({}, {}) for _ in self._acker_worker]
         for root, value in acks.items():
             shares[root & ACKER_MASK][0][root] = value
@@ -181,7 +182,7 @@ class Tracking:
             raise spouts[spout_task][1].crashed("ack" if failure is None else "on_failure", error) from error
 
     def rotate(self) -> None:
-        """Called once per message timeout."""
+        """Rotate the ackers here. Called once per message timeout."""
         for acker in self.ackers.values():
             acker.rotate()
 
@@ -193,7 +194,7 @@ class Tracking:
             if spout_task:
                 self._reset_spout(spout_task, root)
             else:
-                # With the next `say`: its sender may know of a worker that this one has not heard of yet.
+                # With the next `say`: its sender may know of a worker that is still unknown here.
                 self.outbox.reset_roots((root,))
         if parcel.acks or parcel.masks:
             self.take_acks(parcel.acks, parcel.masks)
@@ -212,8 +213,8 @@ class Tracking:
                 self.ackers[index].ack_many(share.items(), its_masks)
 
     def frame_lost(self, worker: int, parcel: Parcel) -> None:
-        """Another worker did not get this parcel, of which the tuples have been let go, and never will: fail exactly
-        the trees that lack something by it, and say again what it said of trees. The next `settle` brings it about."""
+        """Handle a parcel that was lost for good, after its tuples were let go: fail exactly the trees that lack tuples
+        by it, and send its tracking messages again. The next `settle` carries that out."""
         names = self.plan.worker_names
         failure = Failure(FRAME_LOST, worker=names[worker], error=f"on its way from {names[self.peers.me]}")
         for root in parcel.lost_trees():
@@ -221,14 +222,14 @@ class Tracking:
         self._parcel_for(worker).add_tracking(parcel)
 
     def charge(self) -> None:
-        """This worker is about to end by an error: what the trees of its own spouts failed of is theirs, whoever may
-        still hear of it."""
+        """Charge failures to the messages of this worker's own spouts, before it ends by an error: no one else may hear
+        of them any more."""
         for root, failure in self.outbox.fails.items():
             for _, task in self.spout_tasks.values():
                 task.pending.charge(root, failure)
 
     def last_words(self, failures: Mapping[int, Failure]) -> None:
-        """What a worker that is dead by now has ended by."""
+        """Count the failures that a worker named as its end, which is dead by now."""
         for root, failure in failures.items():
             acker = self.ackers.get(root & ACKER_MASK)
             if acker is not None:
