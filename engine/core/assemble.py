@@ -67,7 +67,7 @@ class Assembler:
         self._acker_turns = itertools.cycle(mine or everyones) if plan.ackers else None
 
     def build(self) -> WorkerCore:
-        """The core with all its tasks opened. Raises TaskCrashed if user code does."""
+        """Build the core and open all its tasks. Raises TaskCrashed if user code raises."""
         for executor in self.plan.executors[self.me]:
             if executor.component == ACKER_COMPONENT:
                 continue
@@ -124,7 +124,7 @@ class Assembler:
         for task in executor.tasks:
             user, context, pending, stats, roots = self._spout_parts(spec, task)
             report = self._report(spec, task)
-            # The loop emits by itself what was held back, so it has an emitter of its own.
+            # The loop itself emits held messages, so it has an emitter of its own.
             collector = SpoutCollector(self._emitter(spec, task, self.core.outbox, context), pending, roots(), report)
             made = BlockingSpoutTask(
                 spec.id, task, user, collector, pending, stats, self._max_pending(spec), self.around.said_quiet
@@ -237,7 +237,7 @@ class Assembler:
             raise TaskCrashed(spec.id, task, "its copying", error) from error
 
     def _emitted_bytes(self, task: int) -> int:
-        """What a task has emitted that was not flushed."""
+        """Estimated memory of a task's emits since the last flush."""
         return self.core.emitters[task].open_bytes()
 
     def _post(self, handover: Any) -> None:
@@ -285,7 +285,7 @@ class Assembler:
         return {**self._conf, **spec.config}
 
     def _warn(self, spec: ComponentSpec, task: int, about: str) -> Callable[[str], None]:
-        """Tells the operator of something that is wrong and can go on, once per component."""
+        """Make a function that tells the operator of a problem that can go on, once per component."""
         report = self._report(spec, task)
 
         def warn(text: str) -> None:

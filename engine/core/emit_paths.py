@@ -1,12 +1,12 @@
-"""What a component calls to emit, ack and fail: chosen here, once, when its task is set up.
+"""Chooses the functions that a component calls to emit, ack and fail, once, when its task is set up.
 
-The plain methods of the collectors (`engine.flow.collectors`) say what an emit means. Where each tuple of the default
-stream goes to one task of one bolt, as most tuples there are do, `fast_emit` has a function that does the same without
-calls in between: a call costs as much as the work it does. What else may stand before an emit is put around either: the
-gate of a spout with a thread of its own, and the hooks of the task.
+The plain methods of the collectors (`engine.flow.collectors`) define an emit. If each tuple of the default stream goes
+to one task of one bolt, as most tuples do, `fast_emit` makes a function that does the same without calls in between: a
+call costs as much as its work. Either may be wrapped by the gate of a spout with a thread of its own, and by the hooks
+of the task.
 
 Guarantees: a component cannot tell a fast path from the plain one: same batches, rows, edges, masks, counts, answers
-and errors (`tests/unit/test_emit_paths.py`). Without hooks nothing is put around anything.
+and errors (`tests/unit/test_emit_paths.py`). Without hooks nothing is wrapped.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def spout_paths(
     collector: SpoutCollector, fast: FastEmit, task: BlockingSpoutTask | None = None, hooks: Hooks | None = None,
     began_ns: dict[Any, int] | None = None,
 ) -> EmitPaths:
-    """`task`: of a spout with a thread of its own. `began_ns`: where hooks find when a message was emitted, by key."""
+    """`task`: of a spout with a thread of its own. `began_ns`: message's key -> time of its emit, for the hooks."""
     paths = EmitPaths(fast(collector) or collector.plain_emit, collector.plain_emit_direct)
     if task is not None:
         paths = EmitPaths(*(_through_gate(task, emit) for emit in paths))
@@ -66,7 +66,7 @@ def basic_paths(collector: BasicCollector, fast: FastEmit, hooks: Hooks | None =
 
 
 def fast_emit(collector: AnyCollector) -> Emit | None:
-    """`plain_emit` of a collector, written out for its default stream; None where that may go several ways."""
+    """Inline `plain_emit` of a collector for its default stream; None if that may go several ways."""
     out = collector.emitter.streams.get(DEFAULT_STREAM)
     route = None if out is None else out.only_route()
     if out is None or route is None or route.one is None:
@@ -167,11 +167,11 @@ def _fast_basic_by_field(collector: BasicCollector, out: StreamOut, memo: KeyMem
     return emit
 
 
-# ---- what is put around them ----
+# ---- wrappers ----
 
 
 def _through_gate(task: BlockingSpoutTask, emit: Emit) -> Emit:
-    """The spout's thread emits when the loop lets it."""
+    """Make the spout's thread wait until the loop lets it emit."""
     gate, emits = task.gate, task.emits
 
     def emit_in_turn(*arguments: Any, **named: Any) -> list[int]:

@@ -132,8 +132,8 @@ class BoltExecutor:
         slice_ns: int | None = SLICE_NS, interrupts: bool = False,
         emitted_bytes: Callable[[int], int] | None = None, most_bytes: int = 0,
     ) -> None:
-        """`slice_ns`: when a long batch is interrupted; None where order must not depend on time. Then it is
-        interrupted when what a task has emitted, `emitted_bytes(task)`, comes to `most_bytes`, if that is given.
+        """`slice_ns`: when a long batch is interrupted; None if order must not depend on time. Then it is
+        interrupted when a task's emits, `emitted_bytes(task)`, reach `most_bytes`, if that is given.
         `interrupts`: whether a KeyboardInterrupt may be the operator's, which ends the run whatever `crash` says."""
         self.tasks = tasks
         self.outbox = outbox
@@ -153,22 +153,23 @@ class BoltExecutor:
             for task in tasks:
                 task.slice_rows = _FIRST_SLICE_ROWS
         self.held = 0
-        """How many of the tasks it can send to are full. While there are any, it is not to be run."""
+        """How many of the tasks it can send to are full. While there are any, it is not run."""
         self._process = {
             task.task: self._process_basic if isinstance(task.user, BasicBolt) else self._process_plain
             for task in tasks
         }
 
     def hold(self, step: int) -> None:
-        """One more of its targets is full (1), or one fewer (-1)."""
+        """Count one more full target (1), or one fewer (-1)."""
         self.held += step
 
     def run(self) -> bool:
-        """Process what is in the tasks' inboxes now; whether there was anything."""
+        """Process the batches in the tasks' inboxes; whether there were any."""
         worked = False
         for task in self.tasks:
             inbox = task.inbox
-            # What arrives meanwhile (a bolt that feeds itself) waits for the next turn, so that others get theirs.
+            # Batches that arrive meanwhile (of a bolt that feeds itself) wait for the next turn, so that others get
+            # theirs.
             left = len(inbox)
             if not left:
                 continue
@@ -225,7 +226,7 @@ class BoltExecutor:
 
     def _process_basic(self, task: BoltTask, batch: Batch) -> None:
         acks, masks = self.outbox.open_acks()
-        # As locals: looked at for each tuple.
+        # As locals: read for each tuple.
         execute, refcount, unshared = task.execute, getrefcount, _UNSHARED
         others = batch.others
         collector: BasicCollector = self.collectors[task.task]
@@ -255,7 +256,7 @@ class BoltExecutor:
                             tup = Tuple((), tup._source, run)
                     break
                 except BaseException as error:
-                    # `sys.exit` in a bolt ends no worker by itself, least of all in silence.
+                    # Also `sys.exit`: it must not end the worker by itself, without a report.
                     self._raised_basic(task, batch, run, error)
                 # The bolt may have kept this one before it raised.
                 tup = Tuple((), tup._source, run)
@@ -275,7 +276,7 @@ class BoltExecutor:
         if batch.stream != TICK_STREAM:
             task.stats.failed += 1
         if issubclass(type(error), FailedTuple):
-            # The tree is lost, but its other tuples are executed all the same, as in Storm.
+            # The tree has failed, but its other tuples are executed all the same, as in Storm.
             self.outbox.fail_run(run, self.failure(task, FAILED, line_of_error(error)))
         else:
             self._raised(task, run, error)
@@ -313,7 +314,7 @@ class BoltExecutor:
 
     @staticmethod
     def _finish(task: BoltTask, tup: Tuple) -> None:
-        """A tuple whose `execute` raised is done, unless the bolt had acked or failed it before."""
+        """Finish a tuple whose `execute` raised, unless the bolt had acked or failed it before."""
         if not tup._done:
             tup._done = True
             tup._run.remaining -= 1
@@ -321,7 +322,7 @@ class BoltExecutor:
                 task.stats.failed += 1
 
     def _raised(self, task: BoltTask, run: Run, error: BaseException) -> None:
-        """User code raised something: fail the trees at hand, then die of it or carry on, as configured."""
+        """Handle an exception of user code: fail the trees at hand, then end or carry on, as configured."""
         self.outbox.fail_run(run, self.failure(task, EXCEPTION, text_of_error(error)))
         if self._crash or (self._interrupts and issubclass(type(error), KeyboardInterrupt)):
             task.stats.errors += 1
@@ -329,5 +330,5 @@ class BoltExecutor:
         self.collectors[task.task].report_error(error)
 
     def failure(self, task: BoltTask, reason: str, error: str) -> Failure:
-        """A failure in one of the tasks."""
+        """Make a failure of one of the tasks."""
         return Failure(reason, task.component, task.task, self._worker, error)

@@ -1,12 +1,13 @@
-"""What the loop of a worker and the thread of a blocking spout share: one lock, and everything behind it.
+"""The gate: the state that a worker's loop and the thread of a blocking spout share, behind one lock.
 
 Guarantees
     * The thread emits only while the loop allows it: the topology is active, nothing downstream is congested, the task
       may have one more message open. An emit that comes too early waits inside `emit`.
-    * What was emitted and not taken by the loop yet is counted as pending, so nothing is drained or idle over it.
-    * Answers are handed to the thread in the order in which they came, between two calls of `next_tuple`.
+    * Emits that the loop has not taken yet count as pending, so the topology is not drained or idle meanwhile.
+    * The thread gets answers in the order in which they came, between two calls of `next_tuple`.
 
-Two threads, named in each method. The loop never waits here for longer than the engine's part of one emit.
+Thread: two, the spout's and the worker's loop; each method names its own. The loop never waits here for longer than the
+engine's part of one emit.
 """
 
 from __future__ import annotations
@@ -24,22 +25,21 @@ from squall.engine.tracking.open_messages import OpenMessages
 
 
 class Stopped(BaseException):
-    """The worker ends while the spout waits in `emit`: unwinds its `next_tuple`. Never leaves the thread."""
+    """Unwinds `next_tuple` if the worker ends while the spout waits in `emit`. Never leaves the thread."""
 
 
 class Emits:
-    """Stands for the open messages where the thread emits: the loop enters it there when it takes what was emitted."""
+    """Stands for the open messages on the spout's thread: collects emits until the loop takes and enters them."""
 
     def __init__(self, messages: OpenMessages) -> None:
         self.messages = messages
         self.attempts = messages.attempts
         self.spout = messages.spout
-        """Who is told of answers, by the thread: the user's object, or what stands before it (see
-        `engine.core.watching`)."""
+        """Told of answers, by the thread: the user's object, or a wrapper around it (see `engine.core.watching`)."""
         self.added: list[tuple[int, Any, Any, int, int]] = []
         self.held: list[tuple[Any, Any]] = []
         self.untracked: list[Any] = []
-        """Message ids that are acked as they are emitted, because there are no ackers."""
+        """Message ids that are acked at once, because there are no ackers."""
 
     def __len__(self) -> int:
         return len(self.messages) + len(self.added) + len(self.held)
@@ -54,12 +54,12 @@ class Emits:
         self.untracked.append(message_id)
 
     def ack_untracked(self) -> None:
-        """Tell the spout of what is acked as it is emitted. The thread, without the lock."""
+        """Tell the spout of messages that are acked at once. Thread: the spout's, without the lock."""
         while self.untracked:
             self.spout.ack(self.untracked.pop(0))
 
     def enter(self) -> None:
-        """Enter what was emitted. The loop, with the lock."""
+        """Enter the emits. Thread: the worker's loop, with the lock."""
         for tree in self.added:
             self.messages.add(*tree)
         for message in self.held:
@@ -78,7 +78,7 @@ class Letter(NamedTuple):
 
 
 class BlockingSpoutTask(SpoutTask):
-    """One task. Its `collector` is the loop's, which emits again what was held back; `own` is the user's."""
+    """One task. Its `collector` is the loop's, which emits held messages; `own` is the user's."""
 
     __slots__ = ("emits", "gate", "own", "taken", "taken_untracked", "waiting")
 
@@ -88,17 +88,17 @@ class BlockingSpoutTask(SpoutTask):
     taken: int
     """Emits that the loop has taken."""
     taken_untracked: int
-    """Those of them that no tree was begun for."""
+    """The emits without a tree."""
     waiting: int
-    """What the spout said, when its thread asked it last, that it holds for a retry."""
+    """The spout's `waiting_count`, as its thread read it last."""
 
     def join(self, gate: Gate, own: SpoutCollector, emits: Emits) -> None:
-        """Set-up: connect the two sides."""
+        """Connect the two sides, at set-up."""
         self.gate, self.own, self.emits, self.taken, self.taken_untracked, self.waiting = gate, own, emits, 0, 0, 0
         self.pending.spout = Answers(gate, self)
 
     def take(self) -> None:
-        """Enter what was emitted. The loop, with the lock."""
+        """Enter the emits. Thread: the worker's loop, with the lock."""
         self.taken, self.taken_untracked = self.own.emitted, self.own.untracked
         self.emits.enter()
 
@@ -128,23 +128,23 @@ class Gate:
         self.permits = 0
         """Emits that the loop still allows before its next turn."""
         self.asking = False
-        """The thread is in `next_tuple`."""
+        """Whether the thread is in `next_tuple`."""
         self.delivering = False
-        """The thread is telling of answers."""
+        """Whether the thread is telling answers."""
         self.stopping = False
         self.crash: tuple[BlockingSpoutTask, str, BaseException] | None = None
 
     # ---- both ----
 
     def may_emit(self, task: BlockingSpoutTask) -> bool:
-        """With the lock."""
+        """Whether the task may emit now. With the lock."""
         return self.permits > 0 and (task.max_pending is None or len(task.emits) < task.max_pending)
 
     # ---- the thread ----
 
     def next_letters(self, pause_secs: float) -> list[Letter] | None:
-        """What the thread is to tell before it asks again; none: it may ask; None: it is to end. Waits as long as
-        there is nothing to tell and no room to emit, and up to `pause_secs` longer."""
+        """Take the calls to make before the thread asks again; if empty, it may ask; None: it must end. Waits while
+        there are none and no room to emit, and up to `pause_secs` before."""
         with self.changed:
             if pause_secs:
                 self.changed.wait_for(lambda: self.letters or self.stopping, pause_secs)
@@ -169,7 +169,7 @@ class Gate:
             self.asking = False
 
     def emitted_nothing(self, task: BlockingSpoutTask, exhausted: bool) -> None:
-        """The task was asked and emitted nothing."""
+        """Note that the task was asked and emitted nothing."""
         with self.changed:
             finished = exhausted and not (self.letters or len(task.emits))
             if finished != task.finished:
@@ -186,8 +186,8 @@ class Gate:
         self.changed.acquire()
 
     def wait_for_turn(self, task: BlockingSpoutTask) -> None:
-        """With the lock: wait until the task may emit. What a spout emits when it is told of an answer goes out at
-        once, as a replay has to. Raises Stopped."""
+        """Wait until the task may emit. With the lock. Emits of a spout while it is told of an answer go out at once,
+        as a replay must. Raises Stopped."""
         while self.asking and not self.may_emit(task):
             if self.stopping:
                 raise Stopped
@@ -199,13 +199,13 @@ class Gate:
         self.changed.release()
 
     def emitted(self, task: BlockingSpoutTask) -> None:
-        """With the lock: something is there to be taken."""
+        """Count an emit, and tell the loop. With the lock."""
         self.permits -= 1
         task.finished = False
         self.tell()
 
     def tell(self) -> None:
-        """With the lock: have the loop look, unless it is about to."""
+        """Wake the loop, unless it is about to look. With the lock."""
         if not self._woken:
             self._woken = True
             self._wake()
@@ -213,18 +213,18 @@ class Gate:
     # ---- the loop ----
 
     def looked(self) -> None:
-        """With the lock: the loop takes what there is."""
+        """Note that the loop takes all emits. With the lock."""
         self._woken = False
 
     def post(self, task: BlockingSpoutTask, on: Spout, method: str, *arguments: Any) -> None:
-        """Have the thread call a method of the task's object, or of what stands before it, as soon as it is in none."""
+        """Have the thread call a method of the task's object, or of its wrapper, after its present call."""
         with self.changed:
             task.finished = False
             self.letters.append(Letter(task, on, method, arguments))
             self.changed.notify()
 
     def allow(self, emits: int) -> None:
-        """So many tuples may be emitted until the next turn."""
+        """Allow so many emits until the next turn."""
         with self.changed:
             self.permits = emits
             if any(map(self.may_emit, self.tasks)):
@@ -238,8 +238,8 @@ class Gate:
 
     @property
     def busy(self) -> bool:
-        """Something is there to be taken, or may be in a moment. A spout that sits in `next_tuple` is not busy, though
-        answers wait for it: what it emits has to wait for its turn."""
+        """Whether emits wait to be taken, or may in a moment. A spout that sits in `next_tuple` is not busy, though
+        answers wait for it: its emits have to wait for their turn."""
         with self.changed:
             if self.crash or self.delivering or (self.letters and not self.asking):
                 return True
@@ -247,7 +247,7 @@ class Gate:
 
 
 class Answers(Spout):
-    """What is told of answers: has the thread tell the spout. The loop."""
+    """Told of answers, has the thread tell the spout. Thread: the worker's loop."""
 
     def __init__(self, gate: Gate, task: BlockingSpoutTask) -> None:
         self._gate = gate

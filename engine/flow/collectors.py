@@ -1,12 +1,12 @@
-"""Collectors: what components emit, ack and fail through.
+"""Collectors: the objects through which components emit, ack and fail.
 
 Guarantees: wrong use is a `ComponentError` at once, naming component, stream and fields; see `engine.flow.emitter` and
 `engine.api.tuple`. Every tracked tuple that is emitted is part of its tree before the emit returns.
 
-The methods that begin with `plain_` say what an emit, an ack and a failure mean, for every stream and grouping. Which
-functions a component really calls is chosen when its task is set up: see `engine.core.emit_paths`.
+The methods that begin with `plain_` define an emit, an ack and a failure, for every stream and grouping.
+`engine.core.emit_paths` chooses the functions that a component really calls when its task is set up.
 
-A collector belongs to one task and is used by that task's thread.
+Thread: the task's.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from squall.engine.foreign.text import repr_of, text_of_error
 from squall.engine.report.metrics import TaskStats
 
 UNTRACKED = Run(0, 0, 0)
-"""The anchor of everything that is not tracked. Shared: a run with root 0 is never written to."""
+"""The anchor of untracked tuples. Shared: a run with root 0 is never written to."""
 
 Report = Callable[[BaseException], None]
 Emit = Callable[..., list[int]]
 
 
 class EmitPaths(NamedTuple):
-    """What a component calls to emit. Each takes the arguments of the plain method of its collector."""
+    """The functions that a component calls to emit. Each takes the arguments of its collector's plain method."""
 
     emit: Emit
     emit_direct: Emit
@@ -48,14 +48,14 @@ class BoltPaths(NamedTuple):
 
 
 class HeldBack(Protocol):
-    """What is known of earlier attempts: see `engine.tracking.attempts`."""
+    """The record of earlier attempts: see `engine.tracking.attempts`."""
 
     held_back: set[Any]
     """Keys of the messages that must not go out at once. The same object all the time."""
 
 
 class OpenTrees(Protocol):
-    """Where a spout's collector enters the trees that it begins: see `engine.tracking.open_messages`."""
+    """The table in which a spout's collector enters new trees: see `engine.tracking.open_messages`."""
 
     @property
     def attempts(self) -> HeldBack: ...
@@ -81,13 +81,13 @@ class SpoutCollector:
         self.emitter = emitter
         self.pending = pending
         self.roots = roots
-        """Where roots come from; None without ackers."""
+        """The source of roots; None without ackers."""
         self.held_back = pending.attempts.held_back
         self.run = Run(0, 0, 0)
         """The anchor of the tree being emitted; one object serves all, its fields are read before the next emit."""
         self.emitted = 0
         self.untracked = 0
-        """Those of them that no tree was begun for."""
+        """The emits without a tree."""
         self._report = report
         self.use(EmitPaths(self.plain_emit, self.plain_emit_direct))
 
@@ -127,10 +127,10 @@ class SpoutCollector:
         return tasks
 
     def send(self, message_id: Any, values: Any) -> int:
-        """Emit what was held back, `Routed` or plain; the root of its tree. Called by the engine.
+        """Emit held values, `Routed` or plain; returns the root of their tree. Called by the engine.
 
-        What a key's own code raises fails the message, and ends nothing: no code of the spout's waits for this emit.
-        Raises ComponentError if the stream, its fields or the task are not there.
+        An exception of a key's own code fails the message and not the worker: no code of the spout waits for this emit.
+        Raises ComponentError if the stream, its fields or the task do not exist.
         """
         if self.roots is None:
             raise ComponentError(
@@ -149,7 +149,7 @@ class SpoutCollector:
     def _begin_tree(
         self, root: int, out: StreamOut, values: tuple[Any, ...], message_id: Any, routed: Any, task: Any
     ) -> tuple[list[int], BaseException | None]:
-        """The tasks that the first tuple of a new tree goes to; and the error, if it goes to none by one."""
+        """Append the first tuple of a new tree; returns its tasks, and the error if it goes to none."""
         run = self.run
         run.root = root
         run.children = run.mask = 0
@@ -162,10 +162,10 @@ class SpoutCollector:
         return tasks, None
 
     def refuse(self, message_id: Any, values: Any, error: BaseException) -> None:
-        """A key's own code, or a grouping, raised while the tree at hand was begun: that is this message's failure, and
-        counts against it."""
+        """Fail the tree at hand because a key's own code, or a grouping, raised when it was begun: that counts against
+        this message."""
         emitter, run = self.emitter, self.run
-        # With an edge that nobody has: a tree of which nothing was sent would be as good as processed.
+        # With an edge that no tuple has: a tree without any tuple would count as processed.
         xor = run.children ^ emitter.outbox.edges.next()
         self.pending.add(run.root, message_id, values, xor, run.mask)
         failure = Failure(EXCEPTION, emitter.component, emitter.task, error=text_of_error(error))
@@ -267,7 +267,7 @@ class BoltCollector:
             anchors = ()
         elif isinstance(anchors, Tuple) or not isinstance(anchors, Iterable):
             anchors = (anchors,)
-        # A run that several of the anchors belong to needs one edge, not one for each.
+        # A run with several of the anchors needs one edge, not one for each.
         runs: dict[int, Run] = {}
         for anchor in anchors:
             if not isinstance(anchor, Tuple):
@@ -306,7 +306,7 @@ class BasicCollector:
         self.emitter = emitter
         self._report = report
         self.run = Run(0, 0, 0)
-        """The run at hand, and the key that marks what is anchored to it. Set by the executor before each run."""
+        """The run at hand, and the key of tuples anchored to it. Set by the executor before each run."""
         self.key: object = 0
         self.use(EmitPaths(self.plain_emit, self.plain_emit_direct))
 

@@ -1,10 +1,12 @@
-"""Emitting: from values to open batches, through the groupings. The first half of a tuple's way.
+"""Puts emitted values into open batches, through the groupings: the first half of a tuple's way.
 
 Guarantees: a tuple that breaks its stream's declaration (unknown stream, wrong number of values, emit on a direct
 stream) is refused at once, before any id is drawn, by an error that names component, stream and fields.
 
-One emitter per sending task, used by that task's thread. It costs the tuple path one call: each stream gets a function
-specialised for its subscriptions when the task is set up, so that nothing is decided twice.
+One emitter per sending task. It costs the tuple path one call: each stream gets a function specialised for its
+subscriptions when the task is set up, so that nothing is decided twice.
+
+Thread: the sending task's.
 """
 
 from __future__ import annotations
@@ -33,7 +35,7 @@ UNNAMED: Any = object()
 """In place of a task: the grouping chooses."""
 BatchFor = ChooseOne[OpenBatch]
 Choosers = Callable[[Sequence[OpenBatch]], tuple[BatchFor | None, ChooseMany[OpenBatch] | None]]
-"""What chooses among the open batches of a route, for one target or any number."""
+"""The function that chooses among the open batches of a route, for one target or any number."""
 
 
 class Route:
@@ -72,7 +74,8 @@ class StreamOut:
         """Emits are counted by `Emitter.count_batch`: each is one row of one batch."""
 
     def check(self, values: Any, task: Any = UNNAMED) -> Values:
-        """`values` as a tuple of the right length; or ComponentError, as for a task that the stream does not go to."""
+        """Return `values` as a tuple of the right length. Raises ComponentError, also if the stream does not go to the
+        task."""
         if values.__class__ is not tuple:
             if not isinstance(values, tuple | list):
                 raise ComponentError(
@@ -101,12 +104,12 @@ class StreamOut:
             )
 
     def _routes_to(self, task: Any) -> list[Route]:
-        """The way to a task that the sender named."""
+        """The route to a task that the sender named."""
         return [route for route in self.routes if task in route.targets][:1]
 
     def append(self, values: Values, key: object, anchor: Run | list[Run], task: Any = UNNAMED) -> list[int]:
-        """Append what was checked to the batches that it goes to; the ids of their tasks. `anchor`: the run that it
-        belongs to, or several; `key` marks what has the same anchor."""
+        """Append checked values to their batches; returns the ids of the tasks. `anchor`: the run that they belong to,
+        or several; `key` marks tuples with the same anchor."""
         outbox = self.outbox
         tasks: list[int] = []
         for route in self.routes if task is UNNAMED else self._routes_to(task):
@@ -123,13 +126,13 @@ class StreamOut:
         return tasks
 
     def only_route(self) -> Route | None:
-        """Where every tuple goes to one task of one bolt: the way there. An emit may then go it without `append`."""
+        """The only route, if every tuple goes to one task of one bolt. An emit may then bypass `append`."""
         if len(self.routes) != 1 or self.routes[0].one is None or self.shape.direct:
             return None
         return self.routes[0]
 
     def by_one_field(self, route: Route) -> tuple[KeyMemo[OpenBatch], int] | None:
-        """Of a fields grouping by one field: key -> batch, and where in a tuple the key stands."""
+        """Of a fields grouping by one field: key -> batch, and the key's index in a tuple."""
         subscription = route.subscription
         if subscription.grouping != FIELDS or len(subscription.fields) != 1:
             return None
@@ -152,7 +155,7 @@ class PickledStreamOut(StreamOut):
         return checked
 
     def only_route(self) -> Route | None:
-        """None: who goes past `append` checks nothing."""
+        """None: an emit that bypasses `append` would check nothing."""
         return None
 
 
@@ -164,7 +167,7 @@ class Emitter:
         bits: dict[int, int], rng: random.Random, context: Any = None, debug: bool = False,
         open_batch: Callable[..., OpenBatch] = OpenBatch,
     ) -> None:
-        """`debug`: whether each value is pickled to see that it can be; else the first of their kinds are."""
+        """`debug`: whether each value is pickled as a check; else only the first of each kind."""
         self.component = component
         self.task = task
         self.outbox = outbox
@@ -200,13 +203,13 @@ class Emitter:
             ) from None
 
     def count_batch(self, stream: str, rows: int) -> None:
-        """A batch was closed. Where each emit is one row of one batch, this is how emits are counted."""
+        """Count the rows of a closed batch as emits, on streams where each emit is one row of one batch."""
         out = self.streams[stream]
         if out.counted_by_batch:
             out.emitted += rows
 
     def newest_row_bytes(self) -> int:
-        """About how much memory what was emitted last to each stream holds; 0 if nothing is there to be looked at."""
+        """Estimated memory of the last emit on each stream; 0 if none is left in a batch."""
         size = 0
         for batches in self._routed:
             for batch in batches:
@@ -216,7 +219,7 @@ class Emitter:
         return size
 
     def open_bytes(self) -> int:
-        """About how much memory what was emitted since the last flush holds."""
+        """Estimated memory of the emits since the last flush."""
         return sum(
             len(batch.rows) * row_bytes(batch.rows[-1]) for batches in self._routed for batch in batches if batch.rows
         )
