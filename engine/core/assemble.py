@@ -146,8 +146,8 @@ class Assembler:
     def _spout_parts(
         self, spec: ComponentSpec, task: int
     ) -> tuple[Spout, TopologyContext, OpenMessages, SpoutStats, Callable[[], Iterator[int] | None]]:
-        """What every spout task has: the user's object, its context, its open messages, its counters, and what makes
-        sources of root ids for it."""
+        """Make the parts of a spout task: the user's object, its context, its open messages, its counters, and the
+        function that makes its sources of root ids."""
         user: Spout = self._copy(spec, task)
         stats = self.core.stats[task] = SpoutStats(self.around.account(task))
         context = self._context(spec, task)

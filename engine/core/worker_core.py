@@ -360,7 +360,7 @@ class WorkerCore:
         return crash
 
     def _naming_field(self, batch: Batch, error: BaseException) -> BaseException:
-        """The error with component, stream and field, if one value of the batch's only tuple is what cannot be sent."""
+        """Return the error with component, stream and field, if one value of the batch's only tuple cannot be sent."""
         if isinstance(error, MemoryError):
             return error
         source = self.source(batch.source, batch.stream)
@@ -394,7 +394,7 @@ class WorkerCore:
         return any(self._stalled.values())
 
     def others_are_full(self, tasks: frozenset[int]) -> None:
-        """The queues of these tasks of other workers are full: keep what is for them, and for no others."""
+        """Keep batches for these tasks of other workers, whose queues are full, and for no others."""
         if tasks == self.pressure.full_elsewhere:
             return
         newly, no_longer = self.pressure.others_are_full(tasks)
@@ -403,7 +403,7 @@ class WorkerCore:
             self._stalled[task] = Parcel() if parcel is None else parcel.take_for(task)
         for task in no_longer:
             parcel = self._parcel(self.plan.task_worker[task])
-            # First, because it may be in the account of what waits, which has what comes first of each parcel.
+            # First, because they may be measured already, and measured batches come first in a parcel.
             parcel.add_first(self._stalled.pop(task))
 
     def receive(self, parcel: Parcel, done: Callable[[], None]) -> None:
@@ -437,11 +437,11 @@ class WorkerCore:
     def peers_changed(
         self, changed: Sequence[PeerChange], last_words: Callable[[int, int], Mapping[int, Failure] | None]
     ) -> None:
-        """Other workers started, became ready or died: replay exactly what the dead ones held. `last_words(worker,
-        incarnation)`: the trees that a dead one is known to have ended by, None without a word of it.
+        """Act on starts and deaths of other workers: fail exactly the trees that the dead ones held.
+        `last_words(worker, incarnation)`: the trees that a dead one named as its end, None without a word.
 
-        All that was to go to the dead is dropped before any tree fails: the answer that a tree failed by one death may
-        be for the replacement of another.
+        All parcels for the dead are dropped before any tree fails: the answer that a tree failed by one death may be
+        for the replacement of another.
         """
         update = self.peers.update
         dead = [

@@ -92,7 +92,7 @@ class SpoutCollector:
         self.use(EmitPaths(self.plain_emit, self.plain_emit_direct))
 
     def use(self, paths: EmitPaths) -> None:
-        """Set-up: what the component is to call."""
+        """Set the functions that the component calls, at set-up."""
         self.emit, self.emit_direct = paths
 
     def plain_emit(self, values: Any, message_id: Any = None, stream: str = DEFAULT_STREAM) -> list[int]:
@@ -208,7 +208,7 @@ class BoltCollector:
         self.use(BoltPaths(self.plain_emit, self.plain_emit_direct, self.plain_ack, self.plain_fail))
 
     def use(self, paths: BoltPaths) -> None:
-        """Set-up: what the component is to call."""
+        """Set the functions that the component calls, at set-up."""
         self.emit, self.emit_direct, self.ack, self.fail = paths
 
     def plain_emit(self, values: Any, anchors: Anchors = (), stream: str = DEFAULT_STREAM) -> list[int]:
@@ -311,7 +311,7 @@ class BasicCollector:
         self.use(EmitPaths(self.plain_emit, self.plain_emit_direct))
 
     def use(self, paths: EmitPaths) -> None:
-        """Set-up: what the component is to call."""
+        """Set the functions that the component calls, at set-up."""
         self.emit, self.emit_direct = paths
 
     def plain_emit(self, values: Any, stream: str = DEFAULT_STREAM) -> list[int]:

@@ -355,7 +355,7 @@ class Attempts:
     def _look(self) -> None:
         self.alert = bool(self.tries) or self.watching or self.pins > 0
 
-    # ---- what survives ----
+    # ---- the journal ----
 
     def resume(self, left: Remembered, worker: str = "") -> Changes:
         """Take over the counts of the task's earlier incarnation before anything is emitted; returns all counts."""

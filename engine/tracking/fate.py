@@ -70,7 +70,7 @@ class Fate:
         self._late: dict[int, tuple[Any, int]] = {}
         """root -> (message's key, workers that held a part) of trees that timed out: a worker may yet end by one."""
 
-    # ---- what is emitted ----
+    # ---- emits ----
 
     def emitted(self, root: int, message_id: Any, values: Any) -> bool:
         """Note an emitted tree (called while `attempts.alert`); whether it is a replay."""
@@ -86,7 +86,7 @@ class Fate:
         self.attempts.pin(1)
         self.quarantine.waiting.append(letter)
 
-    # ---- what is answered ----
+    # ---- answers ----
 
     def acked(self, root: int, message_id: Any, values: Any, now_ns: int) -> tuple[Instruction, ...]:
         """Decide about an acked tree (called while `attempts.alert`). Its spout is told, unless it was a letter."""
