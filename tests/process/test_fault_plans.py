@@ -12,8 +12,6 @@ import pytest
 
 from tests.process.cli import ROOT, squall
 
-pytest.importorskip("yaml", reason="the environment is older than the dependency")
-
 PAGE = (ROOT / "docs" / "faults.md").read_text().partition("## Fault plans\n")[2].partition("\n## ")[0]
 COMMANDS = re.search(r"^```\n(.*?)^```$", PAGE, re.DOTALL | re.MULTILINE)
 PLAN = re.search(r"^```yaml\n(.*?)^```$", PAGE, re.DOTALL | re.MULTILINE)

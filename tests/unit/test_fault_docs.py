@@ -9,8 +9,6 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-import pytest
-
 from squall.cli.faults import parameter_text
 from squall.scheduler.faults.catalogue import CATALOGUE
 from squall.scheduler.faults.kind import Kind
@@ -53,7 +51,6 @@ def test_the_page_lists_the_catalogue() -> None:
 
 
 def test_the_plan_of_the_page_can_be_carried_out(tmp_path: Path) -> None:
-    pytest.importorskip("yaml", reason="the environment is older than the dependency")
     (text,) = re.findall(r"^```yaml\n(.*?)^```$", PAGE.read_text(), re.DOTALL | re.MULTILINE)
     (tmp_path / "plan.yaml").write_text(text)
     draft = Draft()

@@ -13,8 +13,6 @@ from squall.scheduler.faults.plan import Draft, Plan, PlanMistakes
 from squall.scheduler.faults.plan_file import MAX_BYTES, PlanError, read_nodes
 from tests.unit.test_fault_resolution import UNPLACED, VIEW
 
-pytest.importorskip("yaml", reason="the environment is older than the dependency")
-
 GOOD = """\
 # what a plan may hold
 seed: 7
