@@ -71,6 +71,14 @@ class Halves(BasicBolt):
         collector.emit((tup["n"], 2))
 
 
+class Slow(Halves):
+    """Slower than the source: there are always tuples that wait for it, to be lost with its worker."""
+
+    def execute(self, tup: Tuple, collector: BasicCollector) -> None:
+        time.sleep(0.01)
+        super().execute(tup, collector)
+
+
 class End(Bolt):
     """Keeps one message in ten for a while, so that there are always some that are not acked while later ones are.
 

@@ -85,7 +85,7 @@ def test_the_whole_topology_survives(
 
 
 def test_without_ackers_messages_are_lost(trial: Try) -> None:
-    _, verdict = trial(chaos_parts.topology(), Config(workers=2, ackers=0))
+    _, verdict = trial(chaos_parts.topology(halves=chaos_parts.Slow()), Config(workers=2, ackers=0))
     assert kinds(verdict) >= {LOST, EARLY}
 
 
