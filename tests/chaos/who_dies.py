@@ -19,6 +19,8 @@ from pathlib import Path
 
 import psutil
 
+from squall.scheduler.cluster.daemons import NIMBUS, SUPERVISOR
+from squall.scheduler.cluster.standing import KEEPER
 from squall.scheduler.common.mark import processes_of, runs
 from squall.scheduler.supervisor.history import BEGIN, History, Step, read_history
 from tests.process.cli import start
@@ -80,7 +82,7 @@ class Scene:
         supervisor = wait_for("a supervisor", lambda: self.supervisor(self.some_node()))
         workers = set(self.workers().values())
         return wait_for("a forking parent", lambda: next(
-            (child for child in supervisor.children() if child.pid not in workers), None))
+            (child for child in children_of(supervisor) if child.pid not in workers), None))
 
     def supervisor(self, node: str) -> psutil.Process | None:
         return next((process for process in processes_of(self.cluster.run_dir) if runs(process, node)), None)
@@ -123,6 +125,12 @@ def kill_hard(pid: int) -> None:
         return
 
 
+def children_of(supervisor: psutil.Process) -> list[psutil.Process]:
+    """Not the other daemons: a supervisor may have started the keeper, and so be the ancestor of what that starts."""
+    daemons = (NIMBUS, SUPERVISOR, KEEPER)
+    return [child for child in supervisor.children() if not any(runs(child, daemon) for daemon in daemons)]
+
+
 def raise_in_executor(scene: Scene) -> None:
     (scene.out / "raise").touch()
     wait_for("an executor to raise", lambda: not (scene.out / "raise").exists())
@@ -153,7 +161,8 @@ def kill_node(scene: Scene, node: str = "") -> None:
     """Supervisor, forking parent and worker of a node; the keeper brings the node back."""
     node = node or scene.some_node()
     supervisor = wait_for("the supervisor", lambda: scene.supervisor(node))
-    victims = [supervisor.pid, *(child.pid for child in supervisor.children(recursive=True))]
+    below = [process for child in children_of(supervisor) for process in (child, *child.children(recursive=True))]
+    victims = [supervisor.pid, *(process.pid for process in below)]
     victims += [pid for slot, pid in scene.workers().items() if slot.startswith(node)]
     for pid in victims:
         kill_hard(pid)
