@@ -21,13 +21,13 @@ from pathlib import Path
 from typing import Any
 
 from squall.engine.errors import UsageError
+from squall.engine.foreign.text import text_of_error
+from squall.pipeline.part_reader import PartReader
 
 FORMAT = 1
 MANIFEST_NAME = "_feed.json"
 LINES_NAME = "lines"
 QUARANTINE_NAME = "quarantine"
-#: Rows per chunk of `read`: enough that conversion (0.4 us per row) is the main cost, few enough to arrive soon.
-CHUNK_ROWS = 4096
 
 #: (offset, path, line_no, text)
 Row = tuple[int, str, int, str]
@@ -155,7 +155,7 @@ class Feed:
         rows = self.partition_rows(partition)
         if not 0 <= start_offset <= rows:
             where = f"partition {partition} of feed {self.path}"
-            raise UsageError(f"start offset {start_offset} is not in {where}: allowed are 0 to {rows}")
+            raise UsageError(f"start offset is {start_offset} in {where}; allowed: 0 to {rows}")
         return self._chunks(self._partition(partition), start_offset)
 
     def _chunks(self, partition: Partition, start_offset: int) -> Iterator[list[Row]]:
@@ -172,33 +172,19 @@ class Feed:
             first_of_file += file.rows
 
     def _file_chunks(self, file: PartFile, skip_rows: int) -> Iterator[list[Row]]:
-        import pyarrow
-        import pyarrow.parquet as parquet
-
+        reader = PartReader(self.path, file.name, _COLUMNS)
         try:
-            with parquet.ParquetFile(self.path / file.name) as source:
-                # One row group at a time: this bounds the memory, and a group can be skipped unread.
-                for group in range(source.num_row_groups):
-                    group_rows = source.metadata.row_group(group).num_rows
-                    if skip_rows >= group_rows:
-                        skip_rows -= group_rows
-                        continue
-                    for batch in source.iter_batches(CHUNK_ROWS, [group], columns=_COLUMNS, use_threads=False):
-                        wanted = batch.slice(skip_rows)
-                        skip_rows = max(skip_rows - batch.num_rows, 0)
-                        if wanted.num_rows:
-                            yield list(zip(*(wanted.column(name).to_pylist() for name in _COLUMNS), strict=True))
-        except FileNotFoundError as error:
-            raise UsageError(f"feed {self.path} was replaced while it was read: {file.name} is gone") from error
-        except (pyarrow.ArrowException, OSError) as error:
-            raise UsageError(f"feed {self.path} is damaged: {file.name}: {_first_line(error)}") from error
+            for columns in reader.read(skip_rows, file.rows):
+                yield list(zip(*columns, strict=True))
+        finally:
+            reader.close()
 
     def _partition(self, partition: int) -> Partition:
         try:
             return self._partitions[partition]
         except KeyError:
             raise UsageError(
-                f"feed {self.path} has no partition {partition}: allowed are {', '.join(map(str, self.partitions))}"
+                f"feed {self.path} has no partition {partition}; allowed: {', '.join(map(str, self.partitions))}"
             ) from None
 
 
@@ -213,11 +199,13 @@ def load_manifest(path: Path) -> Manifest:
         raise UsageError(f"cannot read {path / MANIFEST_NAME}: {_first_line(error)}") from error
     try:
         data = json.loads(text)
+        if not isinstance(data, dict):
+            raise TypeError(f"a manifest is an object, not {text[:80]!r}")
         if data.get("format") != FORMAT:
             raise UsageError(f"feed {path} has format {data.get('format')!r}; this version reads format {FORMAT}")
         return Manifest.from_dict(data)
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
-        raise UsageError(f"{path / MANIFEST_NAME} is not a manifest of a feed: {error!r}") from error
+    except (AttributeError, KeyError, TypeError, ValueError, RecursionError) as error:
+        raise UsageError(f"{path / MANIFEST_NAME} is not a manifest of a feed: {text_of_error(error)}") from error
 
 
 def _first_line(error: BaseException) -> str:

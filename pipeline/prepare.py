@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from squall.engine.errors import UsageError
+from squall.engine.plural import plural
 from squall.pipeline.corpus import Corpus, InputFile, balance, find_files, read_file
 from squall.pipeline.feed import LINES_NAME, MANIFEST_NAME, QUARANTINE_NAME, Manifest, PartFile, Partition
 from squall.pipeline.session import spark_session
@@ -76,7 +77,7 @@ def prepare(
 ) -> Prepared:
     """Make `feed` from the text files in `source`. Wrong use is refused before the JVM starts."""
     if not 1 <= partitions <= MAX_PARTITIONS:
-        raise UsageError(f"partitions is {partitions}; allowed are 1 to {MAX_PARTITIONS}")
+        raise UsageError(f"partitions is {partitions}; allowed: 1 to {MAX_PARTITIONS}")
     target = feed.resolve()
     if target in (source.resolve(), *source.resolve().parents):
         raise UsageError(f"feed {feed} would replace its own input {source}; choose another directory")
@@ -86,13 +87,13 @@ def prepare(
         matching = f" matching {pattern}" if pattern else ""
         raise UsageError(f"input {source} has no text file{matching}{_skipped_note(len(corpus.skipped_binary))}")
     with staged(target, overwrite) as staging:
-        progress(f"found {len(corpus.files):,} files, starting Spark")
+        progress(f"found {plural(len(corpus.files), 'file')}, starting Spark")
         with spark_session("squall prepare") as spark:
             manifest, samples = _write(spark, corpus, staging, partitions, progress)
         if manifest.rows == 0:
             raise UsageError(
-                f"input {source} has no line of text: {len(corpus.files)} files read, "
-                f"{manifest.quarantined} lines quarantined{_skipped_note(len(corpus.skipped_binary))}"
+                f"input {source} has no line of text: {plural(len(corpus.files), 'file')} read, "
+                f"{plural(manifest.quarantined, 'line')} quarantined{_skipped_note(len(corpus.skipped_binary))}"
             )
         _write_manifest(staging, manifest)
     return Prepared(feed, manifest, samples, corpus.skipped_binary[:SHOWN])
@@ -104,7 +105,7 @@ def _write(
     from pyspark import StorageLevel
 
     plan = balance(corpus.files, partitions)
-    progress(f"reading {len(corpus.files):,} files in {partitions} partitions")
+    progress(f"reading {plural(len(corpus.files), 'file')} in {plural(partitions, 'partition')}")
     # Cached, not recomputed for each table: a file might change meanwhile.
     records = spark.range(0, partitions, 1, partitions).mapInArrow(_reader(plan), _RECORD_SCHEMA)
     records = records.persist(StorageLevel.MEMORY_AND_DISK)
@@ -212,4 +213,4 @@ def _batch(partition: int, rows: list[tuple[Any, ...]]) -> pyarrow.RecordBatch:
 
 
 def _skipped_note(count: int) -> str:
-    return f", {count} binary files skipped" if count else ""
+    return f", {plural(count, 'binary file')} skipped" if count else ""

@@ -61,7 +61,7 @@ def _check_target(target: Path, overwrite: bool) -> None:
     if not names:
         return
     if MANIFEST_NAME not in names:
-        raise UsageError(f"{target} holds something else than a feed (no {MANIFEST_NAME}); choose another directory")
+        raise UsageError(f"{target} holds something other than a feed (no {MANIFEST_NAME}); choose another directory")
     strangers = sorted(names - {MANIFEST_NAME, LINES_NAME, QUARANTINE_NAME})
     if strangers:
         raise UsageError(f"feed {target} also holds {strangers[0]!r}, which prepare did not write; it is not replaced")

@@ -3,8 +3,8 @@
 Write spouts and bolts, connect them with a `TopologyBuilder`, and `run` the topology on worker processes; every record
 is processed at least once. See README.md for a tour.
 
-The parts that run clusters, and ZeroMQ, are imported on first use: topology files and the pytest plugin do not need
-them.
+The parts that run clusters or read feeds, and ZeroMQ, are imported on first use: topology files and the pytest plugin
+do not need them.
 """
 
 from __future__ import annotations
@@ -45,11 +45,15 @@ from squall.engine.report.run_report import RunReport
 from squall.on_demand import on_demand
 
 if TYPE_CHECKING:
+    from squall.pipeline.feed_spout import FeedSpout
     from squall.scheduler.client.job import Job
     from squall.scheduler.cluster.local_cluster import LocalCluster, run
 
 _CLUSTER = "squall.scheduler.cluster.local_cluster"
-_ON_DEMAND = {"Job": "squall.scheduler.client.job", "LocalCluster": _CLUSTER, "run": _CLUSTER}
+_ON_DEMAND = {
+    "FeedSpout": "squall.pipeline.feed_spout", "Job": "squall.scheduler.client.job", "LocalCluster": _CLUSTER,
+    "run": _CLUSTER,
+}
 
 __version__ = "0.1.0"
 
@@ -72,6 +76,7 @@ __all__ = [
     "EmitInfo",
     "FailedTuple",
     "Failure",
+    "FeedSpout",
     "Job",
     "LocalCluster",
     "ProtocolError",

@@ -54,9 +54,17 @@ class TopologyContext:
     @property
     def state_dir(self) -> str:
         """This task's own directory, which survives the worker's death. Created on first use."""
+        return self._state(str(self.task_index))
+
+    @property
+    def shared_state_dir(self) -> str:
+        """A directory that all tasks of this component share, and that survives them. Created on first use."""
+        return self._state("shared")
+
+    def _state(self, whose: str) -> str:
         if self.state_root is None:
             raise RuntimeError(f"{self.component_id}[{self.task_id}] has no state directory in this mode")
-        path = os.path.join(self.state_root, f"{self.component_id}-{self.task_index}")
+        path = os.path.join(self.state_root, f"{self.component_id}-{whose}")
         os.makedirs(path, mode=0o700, exist_ok=True)
         return path
 

@@ -5,7 +5,7 @@ message id. The delay doubles with each attempt of that record, with jitter, so 
 all retries at once.
 
 Not guaranteed: replay after the death of this spout's worker. A source that can be re-read from a position should store
-that position in `context.state_dir`; see `AckedPrefix` and examples/word_count.py.
+that position in `context.state_dir`; see `unacked` and `AckedPrefix`. `FeedSpout` does it for files.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ Record = tuple[Any, Any]
 
 
 class ReplayingSpout(Spout):
-    """Subclasses define `outputs` and `read()`, and may define `start(conf, context)`."""
+    """Subclasses define `outputs` and `read()`, and may define `start(conf, context)` and `idle()`."""
 
     first_delay_secs: float = 0.01
     """Delay before a record's first replay: short, as most failures are dead workers, and those are back in 50 ms."""
@@ -44,6 +44,9 @@ class ReplayingSpout(Spout):
 
     def start(self, conf: Mapping[str, Any], context: TopologyContext) -> None:
         """Called once, before `read`."""
+
+    def idle(self) -> None:
+        """Called when there is nothing to emit, again and again."""
 
     def open(self, conf: Mapping[str, Any], context: TopologyContext, collector: SpoutCollector) -> None:
         self._collector = collector
@@ -62,11 +65,13 @@ class ReplayingSpout(Spout):
                 self._collector.emit(kept[1], kept[0])
             return
         if self._at_end or len(self._due) >= self.max_waiting:
+            self.idle()
             return
         record = next(self._records, _END)
-        if record is _END:
-            self._at_end = True
-        elif record is not None:
+        if record is _END or record is None:
+            self._at_end = record is _END
+            self.idle()
+        else:
             message_id, values = record
             key = key_of(message_id)
             if message_id is None or key in self._kept:
@@ -85,6 +90,12 @@ class ReplayingSpout(Spout):
     @property
     def waiting_count(self) -> int:
         return len(self._due)
+
+    @property
+    def unacked(self) -> Iterator[Any]:
+        """The ids of the records that were read and not acked, in the order of reading: the first is the position up to
+        which everything is done."""
+        return (message_id for message_id, _ in self._kept.values())
 
     def ack(self, message_id: Any) -> None:
         self._kept.pop(key_of(message_id), None)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from rich.table import Table
 
+from squall.cli.checks import some_path
 from squall.cli.output import note, say, say_json
 from squall.cli.plain_console import PlainConsole
 from squall.engine.foreign.plain_text import plain
@@ -35,13 +36,21 @@ class Stages:
         note(f"[{self.elapsed_secs:5.1f} s] {plain(line)}")
 
 
+def _path(context: click.Context, parameter: click.Parameter, text: str | None) -> Path | None:
+    path = some_path(context, parameter, text)
+    return None if path is None else Path(path)
+
+
 @click.command("prepare")
-@click.argument("source", metavar="[INPUT]", required=False, type=click.Path(path_type=Path))
-@click.option("--out", "feed", metavar="FEED", required=True, type=click.Path(path_type=Path), help="What to make.")
-@click.option("--partitions", type=int, default=4, show_default=True, help="Parts that can be read side by side.")
-@click.option("--glob", "pattern", metavar="PATTERN", help="Only files of such a name, or path if it has a slash.")
+@click.argument("source", metavar="[INPUT]", required=False, type=click.Path(), callback=_path)
+@click.option("--out", "feed", metavar="FEED", required=True, type=click.Path(), callback=_path,
+              help="Directory to make the feed in.")
+@click.option("--partitions", type=int, default=4, show_default=True,
+              help="Parts of the feed; tasks read them side by side.")
+@click.option("--glob", "pattern", metavar="PATTERN",
+              help="Only files with such names, or such paths if it has a slash.")
 @click.option("--overwrite", is_flag=True, help="Replace FEED if it is a feed already.")
-@click.option("--json", "as_json", is_flag=True, help="The outcome as one JSON document on stdout.")
+@click.option("--json", "as_json", is_flag=True, help="Print the outcome as one JSON document on stdout.")
 def prepare(
     source: Path | None, feed: Path, partitions: int, pattern: str | None, overwrite: bool, as_json: bool
 ) -> None:
@@ -73,11 +82,11 @@ def prepare(
 
 
 @click.command("verify")
-@click.argument("feed", type=click.Path(path_type=Path))
-@click.argument("result", type=click.Path(path_type=Path))
-@click.option("--json", "as_json", is_flag=True, help="The outcome as one JSON document on stdout.")
+@click.argument("feed", type=click.Path(), callback=_path)
+@click.argument("result", type=click.Path(), callback=_path)
+@click.option("--json", "as_json", is_flag=True, help="Print the outcome as one JSON document on stdout.")
 def verify(feed: Path, result: Path, as_json: bool) -> None:
-    """Count the words of FEED again with Spark and compare with RESULT, what examples/word_count.py wrote.
+    """Count the words of FEED again with Spark and compare with RESULT, which examples/word_count.py wrote.
 
     Exit code 0: every line and every count is right; 1: something is missing, invented or different.
     """

@@ -121,7 +121,7 @@ def make_while_something_appears(target: Path) -> None:
 
 def test_what_appeared_meanwhile_is_not_replaced(tmp_path: Path) -> None:
     target = tmp_path / "feed"
-    with pytest.raises(UsageError, match="holds something else than a feed"):
+    with pytest.raises(UsageError, match="holds something other than a feed"):
         make_while_something_appears(target)
     assert names(target) == ["precious"]
     assert names(tmp_path) == ["feed"]
@@ -137,7 +137,7 @@ def test_what_is_no_feed_is_never_replaced(tmp_path: Path) -> None:
     other = tmp_path / "other"
     other.mkdir()
     (other / "lines").touch()
-    with pytest.raises(UsageError, match=r"holds something else than a feed \(no _feed\.json\)"):
+    with pytest.raises(UsageError, match=r"holds something other than a feed \(no _feed\.json\)"):
         make(other, "", overwrite=True)
     target = tmp_path / "feed"
     make(target, "text")

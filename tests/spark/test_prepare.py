@@ -176,7 +176,7 @@ def test_an_input_without_a_line_of_text_leaves_nothing(spark: SparkSession, sou
     write(source / "bad", b"\xff\n")
     write(source / "empty", b"")
     write(source / "binary", b"\0")
-    refusal = r"has no line of text: 2 files read, 1 lines quarantined, 1 binary files skipped"
+    refusal = r"has no line of text: 2 files read, 1 line quarantined, 1 binary file skipped"
     with pytest.raises(UsageError, match=refusal):
         prepare(source, tmp_path / "feed")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["in put"]
@@ -193,7 +193,7 @@ def test_what_can_be_refused_is_refused_before_spark_starts(source: Path, tmp_pa
     with pytest.raises(UsageError, match="No such file"):
         prepare(tmp_path / "missing", feed)
     for partitions in (0, MAX_PARTITIONS + 1):
-        with pytest.raises(UsageError, match=f"partitions is {partitions}; allowed are 1 to 1024"):
+        with pytest.raises(UsageError, match=f"partitions is {partitions}; allowed: 1 to 1024"):
             prepare(source, feed, partitions=partitions)
     with pytest.raises(UsageError, match="would replace its own input"):
         prepare(source, source)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -10,6 +12,7 @@ import pytest
 from squall.engine.api.failure import Failure
 from squall.engine.api.replaying import Record, ReplayingSpout
 from squall.engine.api.tuple import Tuple
+from squall.engine.clock import NS_PER_SEC
 from squall.engine.core.executor import TaskCrashed
 from tests.unit.rig import Does, Rig, acks, chain, keeps
 
@@ -97,6 +100,26 @@ def test_a_failed_record_comes_again_after_a_delay_that_doubles() -> None:
     assert lab.finished
 
 
+def test_more_than_a_hundred_thousand_records_may_wait_for_a_replay() -> None:
+    count = 120_000
+    spout, emitted = Reads(), []
+    spout.read = lambda: ((number, (number,)) for number in range(count + 1))  # type: ignore[method-assign]
+    now = SimpleNamespace(ns=0)
+    context: Any = SimpleNamespace(component_id="spout", now_ns=lambda: now.ns, random=random.Random(0))
+    collector: Any = SimpleNamespace(emit=lambda values, message_id: emitted.append(message_id))
+    spout.open({}, context, collector)
+    for number in range(count):
+        spout.next_tuple()
+        spout.on_failure(number, Failure("failed"))
+    assert spout.waiting_count == count
+    spout.next_tuple()
+    assert emitted == list(range(count + 1)), "it reads on"
+    now.ns += NS_PER_SEC
+    for _ in range(count):
+        spout.next_tuple()
+    assert sorted(emitted[count + 1 :]) == list(range(count))
+
+
 def test_each_record_has_delays_of_its_own() -> None:
     lab = Lab(Reads((1, ("a",)), (2, ("b",))), Does(keeps))
     lab.spout.first_delay_secs = 1.0
@@ -171,14 +194,18 @@ def test_read_must_be_defined() -> None:
 
 
 def test_with_a_seed_delays_are_the_same_each_time() -> None:
-    def delays(seed: int | None) -> list[int]:
+    def order(seed: int | None) -> list[Any]:
+        """In which records come again that failed at the same time."""
         lab = Lab(Reads(*[(number, (number,)) for number in range(20)]), Does(keeps), seed=seed)
         lab.settle()
         for index in range(20):
             lab.user("bolt-1").collector.fail(lab.bolt.kept[index])
         lab.settle()
-        return sorted(due for due, _, _ in lab.spout._due)
+        lab.advance(lab.spout.first_delay_secs)
+        again = lab.bolt.seen[20:]
+        assert sorted(again) == sorted(lab.bolt.seen[:20])
+        return again
 
-    assert delays(7) == delays(7)
-    assert delays(7) != delays(8)
-    assert delays(None) != delays(None)
+    assert order(7) == order(7)
+    assert order(7) != order(8)
+    assert order(None) != order(None)

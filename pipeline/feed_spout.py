@@ -1,0 +1,185 @@
+"""FeedSpout: emits the rows of a feed, and after any death those that were not acked, and no others.
+
+Guarantees
+    * Every row is emitted until it is acked or a dead letter. How far each range of rows is done is kept in the
+      component's state directory, so nothing is lost when a worker, a supervisor, Nimbus or the whole cluster dies.
+    * Ranges are taken by the tasks as they become free, so no task waits while another has rows left.
+    * The message id is (partition, offset). In a directory of Parquet files, a file is a partition.
+
+Relies on `pipeline.shares` for every decision, on `pipeline.claims` and `pipeline.sources` for the files. Imports
+pyarrow when a feed of Parquet files is opened. Thread: the task's.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import repeat
+from operator import length_hint
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from squall.engine.api.replaying import Record, ReplayingSpout
+from squall.engine.clock import NS_PER_SEC
+from squall.engine.errors import ClusterError, UsageError
+from squall.engine.foreign.text import repr_of
+from squall.pipeline.claims import Claims
+from squall.pipeline.shares import Part, Range, RowId, Shares
+from squall.pipeline.sources import Reader, Source, open_feed
+from squall.pipeline.text_source import TextSource
+
+if TYPE_CHECKING:
+    from squall.engine.api.context import TopologyContext
+
+#: Rows of a range: some tenths of a second of work, so that all tasks end at about the same time.
+RANGE_ROWS = 16_384
+COMMIT_SECS = 0.1
+#: After positions could not be stored, and in between, tuples go on.
+COMMIT_AGAIN_SECS = 5.0
+ORIGIN = "origin"
+
+
+class FeedSpout(ReplayingSpout):
+    """A spout in the box. `FeedSpout("build/feed")` emits the lines of a feed that `squall prepare` made."""
+
+    look_secs: float = 0.2
+    """Time between two looks for new parts, with `follow`."""
+
+    def __init__(
+        self, feed: str | os.PathLike[str] | Sequence[str | os.PathLike[str]], fields: Sequence[str] = ("text",), *,
+        follow: bool = False, with_origin: bool = False, range_rows: int = RANGE_ROWS,
+    ) -> None:
+        """`feed`: a directory; or a list of text files. `fields`: columns to emit, in this order. `follow`: wait for
+        more at the end. `with_origin`: emit a first field "origin", (life, number, floor): the numbers of a life are
+        those of different rows, a row keeps its own, and none below the floor has to be emitted any more. So a bolt
+        that recognises rows may forget those below.
+
+        UsageError if there is no such feed, a file is damaged, or a column is missing or changes its type."""
+        outputs = (ORIGIN, *fields) if with_origin else (*fields,)
+        if isinstance(fields, str) or not fields or len(set(outputs)) < len(outputs):
+            raise UsageError(f"FeedSpout has fields {repr_of(fields)}; allowed: one or more different names, in a list")
+        if range_rows < 1:
+            raise UsageError(f"FeedSpout has range_rows {range_rows}; allowed: 1 and more")
+        if isinstance(feed, str | os.PathLike):
+            self._feed: Path | list[Path] = Path(feed).absolute()
+        elif follow:
+            raise UsageError("a FeedSpout cannot follow text files; allowed: a directory of Parquet files")
+        else:
+            self._feed = [Path(file).absolute() for file in feed]
+        self._fields = tuple(fields)
+        self._follow = follow
+        self._with_origin = with_origin
+        self._range_rows = range_rows
+        self.outputs = outputs
+        # What is wrong with it is said before anything starts.
+        self._open_source().find()
+
+    def _open_source(self) -> Source:
+        if isinstance(self._feed, list):
+            return TextSource(self._feed, self._fields, self._range_rows)
+        return open_feed(self._feed, self._fields, self._follow)
+
+    def start(self, conf: Mapping[str, Any], context: TopologyContext) -> None:
+        tasks = len(context.component_tasks(context.component_id))
+        self._shares = Shares(context.task_index, tasks, self._range_rows, secrets.randbits(63))
+        self._claims = Claims(Path(context.shared_state_dir), context.task_index)
+        self._source = self._open_source()
+        self._reader: Reader | None = None
+        self._read_part: Part | None = None
+        self._range: Range | None = None
+        """Which is read at present."""
+        self._offsets: Iterator[int] = iter(())
+        """The rows of the present chunk that are not emitted yet."""
+        self._chunk_end = 0
+        parts = self._source.find()
+        if gone := self._shares.resume(self._claims.load(), parts):
+            raise UsageError(
+                f"feed {self._feed} was replaced: {gone[0].part} is gone, of which rows {gone[0].position} to "
+                f"{gone[0].stop - 1} are not done; to begin anew, submit it with --fresh"
+            )
+        self._shares.learn(parts, spread=not self._follow)
+        self._commit_at_ns = self._look_at_ns = self._now_ns()
+
+    def read(self) -> Iterator[Record | None]:
+        while True:
+            taken = self._take()
+            if taken is not None:
+                yield from self._rows_of(*taken)
+            elif self._follow:
+                self._look()
+                yield None
+            else:
+                return
+
+    def _take(self) -> tuple[Range, int] | None:
+        """The next range that is this task's, and the row to read from."""
+        if resumed := self._shares.to_resume():
+            return resumed
+        while (free := self._shares.to_claim()) is not None:
+            range_, claim = free
+            if opened := self._shares.claimed(range_, self._claims.make(claim)):
+                return opened
+        return None
+
+    def _look(self) -> None:
+        """Look for new parts, when it is time."""
+        now_ns = self._now_ns()
+        if now_ns >= self._look_at_ns:
+            self._look_at_ns = now_ns + round(self.look_secs * NS_PER_SEC)
+            self._shares.learn(self._source.find(), spread=False)
+
+    def _rows_of(self, range_: Range, row: int) -> Iterator[Record]:
+        part = range_.part
+        self._range = range_
+        if self._reader is None or part is not self._read_part:
+            self._close_reader()
+            self._reader, self._read_part = self._source.open(part), part
+        self._chunk_end, self._offsets = row, iter(())
+        for columns in self._reader.read(row, range_.stop):
+            rows = range(part.first + row, part.first + row + len(columns[0]))
+            row += len(rows)
+            self._chunk_end, self._offsets = row, iter(rows)
+            if self._with_origin:
+                life, begin, floor = self._shares.origin(range_)
+                columns.insert(0, [(life, number, floor) for number in range(begin + row - len(rows), begin + row)])
+            ids = zip(repeat(part.partition), self._offsets, strict=False)
+            yield from zip(ids, zip(*columns, strict=True), strict=True)
+        self._note_read()
+
+    def _note_read(self) -> None:
+        if self._range is not None:
+            self._shares.read(self._range, self._chunk_end - length_hint(self._offsets))
+
+    def ack(self, message_id: RowId) -> None:
+        self._kept.pop(message_id, None)  # such an id is its own key
+        if self._now_ns() >= self._commit_at_ns or (self._at_end and not self._kept):
+            self._commit()
+
+    def idle(self) -> None:
+        if self._now_ns() >= self._commit_at_ns:
+            self._commit()
+
+    def close(self) -> None:
+        self._commit()
+        self._close_reader()
+
+    def _close_reader(self) -> None:
+        if self._reader is not None:
+            self._reader.close()
+            self._reader = None
+
+    def _commit(self) -> None:
+        """Store the positions that have risen."""
+        again_secs = COMMIT_SECS
+        self._note_read()
+        try:
+            for claim in self._shares.risen(self.unacked):
+                self._claims.store(claim)
+                self._shares.stored(claim)
+        except OSError as error:
+            again_secs = COMMIT_AGAIN_SECS
+            self._collector.report_error(
+                ClusterError(f"positions in feed {self._feed} cannot be stored: {error}; rows go on meanwhile")
+            )
+        self._commit_at_ns = self._now_ns() + round(again_secs * NS_PER_SEC)

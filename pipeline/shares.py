@@ -1,0 +1,213 @@
+"""Shares a feed among the tasks of a spout: which range a task takes next, and up to where its rows are done.
+
+::
+
+    part     0 ──────────────────────────────► rows        a file of the feed, which never changes
+    ranges   │ 0: task 1 │ 1: task 0 │ 2: nobody's │       each has one claim on disk, made once
+    position       ▲ all rows of the range below are acked
+
+Guarantees, whichever tasks die whenever:
+    * A range belongs to one task for ever; a task that comes back resumes its ranges at their positions. So each row is
+      emitted until it is acked, and after a death only rows at or above a position are emitted again.
+    * A position never passes a row that is not acked, whatever was acked beyond it.
+
+Relies on claims being made atomically (`pipeline.claims`: of several tasks one succeeds), and a dead task being
+replaced by one with the same index. Two lives of one task at the same time do no harm: each stores only what was acked.
+Decides only: no file, no clock. Thread: the task's.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+from typing import NamedTuple
+
+#: (partition, offset): the message id of a row.
+RowId = tuple[int | str, int]
+
+
+class Part(NamedTuple):
+    """A feed part, which is a file: rows of one partition, from offset `first` on."""
+
+    name: str
+    """Unique in the feed."""
+    partition: int | str
+    first: int
+    rows: int
+
+
+class Range(NamedTuple):
+    """Consecutive rows of a part, counted from its first: what a task takes."""
+
+    part: Part
+    start: int
+    stop: int
+
+    def holds(self, row: RowId) -> bool:
+        return row[0] == self.part.partition and self.start <= row[1] - self.part.first < self.stop
+
+
+class Claim(NamedTuple):
+    """A range claim: what is kept of a range that a task has taken."""
+
+    part: str
+    start: int
+    stop: int
+    task: int
+    position: int
+    """Row of the part below which all is acked."""
+    life: int
+    """Number of the life that took it: random, as two lives of a task may run at the same time."""
+    number: int
+    """Of the row `start`, among the rows that life took."""
+
+
+class Origin(NamedTuple):
+    """Numbers the rows of a range: from 0, in the order in which one life of a task took them."""
+
+    life: int
+    begin: int
+    """The number of row 0 of the part."""
+    floor: int
+    """No row of that life with a number below is emitted any more."""
+
+
+class _Open:
+    """A range of this task's that is not done."""
+
+    __slots__ = ("adopted", "begin", "claim", "range", "read")
+
+    def __init__(self, part: Part, claim: Claim, adopted: bool = False) -> None:
+        self.range = Range(part, claim.start, claim.stop)
+        self.claim = claim
+        self.begin = claim.number - claim.start
+        """The number of row 0 of the part."""
+        self.read = claim.position
+        self.adopted = adopted
+        """Whether another life of this task took it when this one had begun: that one may take more."""
+
+
+class Shares:
+    """The decisions of one task."""
+
+    def __init__(self, task: int, tasks: int, range_rows: int, life: int) -> None:
+        """`task`: its index, below `tasks`. `life`: a random number."""
+        self.task = task
+        self._life = life
+        self._taken = 0
+        """Rows taken by this life."""
+        self._tasks = tasks
+        self._range_rows = range_rows
+        self._resumed: deque[_Open] = deque()
+        self._known: dict[tuple[str, int], int] = {}
+        """Ranges that were claimed when this life began: part and start -> stop, until it passes them."""
+        self._parts: deque[Part] = deque()
+        self._tried = 0
+        """Rows of the first of `_parts` that are in ranges known to be taken."""
+        self._open: list[_Open] = []
+        """In the order of reading."""
+
+    def learn(self, parts: Iterable[Part], spread: bool = True) -> None:
+        """Note new parts. `spread`: tasks begin at different ones, so that they seldom meet; otherwise at the first."""
+        found = [part for part in parts if part.rows]
+        begin = len(found) * self.task // self._tasks if spread else 0
+        self._parts.extend(found[begin:] + found[:begin])
+
+    def resume(self, claims: Iterable[Claim], parts: Iterable[Part]) -> list[Claim]:
+        """Take up what an earlier life of this task left. Returns claims that are not done and whose part is none of
+        `parts`: their rows cannot be read any more."""
+        by_name = {part.name: part for part in parts}
+        gone = []
+        for claim in sorted(claims):
+            self._known[claim.part, claim.start] = claim.stop
+            if self._is_mine(claim):
+                if claim.part in by_name:
+                    self._resumed.append(_Open(by_name[claim.part], claim))
+                else:
+                    gone.append(claim)
+        return gone
+
+    def _is_mine(self, claim: Claim) -> bool:
+        """Whether this task is to finish it. An index beyond the number of tasks is from a topology with more."""
+        return claim.task % self._tasks == self.task and claim.position < claim.stop
+
+    def to_resume(self) -> tuple[Range, int] | None:
+        """The next range of an earlier life, now open, and the row to read from."""
+        if not self._resumed:
+            return None
+        self._open.append(self._resumed.popleft())
+        return self._open[-1].range, self._open[-1].claim.position
+
+    def to_claim(self) -> tuple[Range, Claim] | None:
+        """The range to claim next, and the claim to make; None if all that are known are taken. Each life of a task
+        tries every range."""
+        while self._parts:
+            part = self._parts[0]
+            if self._tried >= part.rows:
+                self._parts.popleft()
+                self._tried = 0
+            elif (stop := self._known.pop((part.name, self._tried), None)) is not None:
+                self._tried = stop
+            else:
+                start, stop = self._tried, min(self._tried + self._range_rows, part.rows)
+                claim = Claim(part.name, start, stop, self.task, start, self._life, self._taken)
+                return Range(part, start, stop), claim
+        return None
+
+    def claimed(self, range_: Range, claim: Claim) -> tuple[Range, int] | None:
+        """Note the claim that is now on the range which `to_claim` gave. The range, now open, and the row to read from;
+        None if it is another task's, or done."""
+        self._tried = claim.stop
+        if not self._is_mine(claim):
+            return None
+        # Mostly just made; or by another life of this task, which may be dead before it has read it.
+        own = claim.life == self._life
+        if own:
+            self._taken += claim.stop - claim.start
+        self._open.append(_Open(range_.part, claim, adopted=not own))
+        return self._open[-1].range, claim.position
+
+    def read(self, range_: Range, row: int) -> None:
+        """Note that the rows of a range below `row` have been emitted, if it is open still."""
+        for open_ in self._open:
+            if open_.range is range_:
+                open_.read = row
+
+    def risen(self, unacked: Iterable[RowId]) -> list[Claim]:
+        """What to store: the claims whose position has risen. `unacked`: rows that were emitted and not acked, in the
+        order of reading."""
+        if not self._open:
+            return []
+        reached: dict[int, int] = {}
+        at, last = 0, len(self._open) - 1
+        for row in unacked:
+            while not self._open[at].range.holds(row):
+                at += 1
+            if at not in reached:
+                reached[at] = row[1] - self._open[at].range.part.first
+                if at == last:
+                    break
+        risen = []
+        for index, open_ in enumerate(self._open):
+            position = reached.get(index, open_.read)
+            if position > open_.claim.position:
+                risen.append(open_.claim._replace(position=position))
+        return risen
+
+    def stored(self, claim: Claim) -> None:
+        """Note that a claim has been stored; a range that is done is forgotten."""
+        for index, open_ in enumerate(self._open):
+            if (open_.claim.part, open_.claim.start) == (claim.part, claim.start):
+                open_.claim = claim
+                if claim.position == claim.stop:
+                    del self._open[index]
+                return
+
+    def origin(self, range_: Range) -> Origin:
+        """The numbers of the rows of an open range."""
+        this = next(open_ for open_ in self._open if open_.range is range_)
+        life = this.claim.life
+        of_life = [open_ for open_ in (*self._open, *self._resumed) if open_.claim.life == life]
+        if any(open_.adopted for open_ in of_life):
+            return Origin(life, this.begin, 0)
+        return Origin(life, this.begin, min(open_.begin + open_.claim.position for open_ in of_life))

@@ -1,0 +1,88 @@
+"""The topology of docs/spark.md tails a feed that grows, while everything that runs it is killed in turn."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.process.cli import ROOT, squall
+from tests.process.standing_tools import Standing, directory
+from tests.process.waiting import wait_for
+
+pyarrow = pytest.importorskip("pyarrow")
+parquet = pytest.importorskip("pyarrow.parquet")
+
+TEXT = (ROOT / "docs/spark.md").read_text()
+ROWS = 20_000
+
+
+@pytest.fixture
+def program(tmp_path: Path) -> Path:
+    (found,) = re.findall(r"^```python\n# tail\.py\n(.*?)^```$", TEXT, re.DOTALL | re.MULTILINE)
+    (tmp_path / "tail.py").write_text(found)
+    return tmp_path / "tail.py"
+
+
+@pytest.fixture
+def cluster() -> Iterator[Standing]:
+    with directory() as made:
+        yield made
+
+
+def grow(feed: Path, number: int) -> None:
+    """Add a file of texts "number.0", "number.1" ..., in row groups that end within ranges."""
+    feed.mkdir(exist_ok=True)
+    table = pyarrow.table({"text": [f"{number}.{row}" for row in range(ROWS)]})
+    parquet.write_table(table, feed / "_new", row_group_size=7_000)
+    (feed / "_new").rename(feed / f"{number}.parquet")
+
+
+def read(out: Path) -> Counter[str]:
+    return Counter(line for path in out.parent.glob("out-*") for line in path.read_text().splitlines())
+
+
+def test_a_feed_that_grows_loses_nothing_whoever_is_killed(cluster: Standing, program: Path, tmp_path: Path) -> None:
+    feed, out = tmp_path / "feed", tmp_path / "out"
+    feed.mkdir()
+    cluster.up()
+    cluster.ok("submit", program, "--name", "tail", "--workers", "2", "--", feed, out)
+
+    def everything() -> None:
+        cluster.kill_all()
+        cluster.up()
+
+    def worker() -> None:
+        cluster.ok("inject", "kill", "worker lines[0]")
+
+    victims: list[Callable[[], object]] = [
+        worker, lambda: cluster.supervisor("node-1").kill(), lambda: cluster.nimbus().kill(), everything,
+    ]
+    for number, kill in enumerate(victims):
+        grow(feed, number)
+        wait_for("some rows of it", lambda n=number: any(text.startswith(f"{n}.") for text in read(out)))
+        kill()
+    wanted = {f"{number}.{row}" for number in range(len(victims)) for row in range(ROWS)}
+    wait_for("every row", lambda: wanted <= read(out).keys())
+
+
+def test_wrong_feeds_are_named_in_one_line(program: Path, tmp_path: Path) -> None:
+    feed, out = tmp_path / "feed", tmp_path / "out"
+    done = squall("run", program, "--", feed, out)
+    assert done.returncode == 2
+    assert done.stderr == f"squall: {feed} is not a feed: it does not exist; squall prepare makes one\n"
+    grow(feed, 0)
+    data = bytearray((feed / "0.parquet").read_bytes())
+    data[20_000:40_000] = bytes(20_000)
+    (feed / "0.parquet").write_bytes(data)
+    done = squall("run", program, "--quiet", "--", feed, out)
+    assert done.returncode == 1
+    assert done.stdout == ""
+    assert re.search(r"squall: .*UsageError: feed .* is damaged: 0\.parquet: ", done.stderr.strip().splitlines()[-1])
+
+
+def test_every_python_block_is_a_file() -> None:
+    assert TEXT.count("```python\n") == 1

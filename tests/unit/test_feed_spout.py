@@ -1,0 +1,401 @@
+"""FeedSpout: every row of every kind of feed, after each death those that were not acked; what is wrong is named."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from squall import Bolt, BoltCollector, Config, FeedSpout, TopologyBuilder, Tuple, UsageError
+from squall.engine.core.executor import TaskCrashed
+from squall.pipeline.claims import Claims
+from squall.pipeline.feed import Manifest, PartFile, Partition
+from squall.pipeline.shares import Claim
+from squall.testing.simulated import SimulatedCluster
+from tests.unit.rig import chain
+
+pyarrow = pytest.importorskip("pyarrow")
+parquet = pytest.importorskip("pyarrow.parquet")
+
+NUMBERS = range(100)
+
+
+def write(path: Path, numbers: Sequence[int] = NUMBERS, **columns: Any) -> Path:
+    """A Parquet file, with an atomic rename."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    texts = [f"line {number} \u2028" for number in numbers]
+    table = pyarrow.table({"text": texts, "n": list(numbers), **columns})
+    parquet.write_table(table, path.with_name("_new"), row_group_size=30)
+    return path.with_name("_new").rename(path)
+
+
+def prepared(path: Path, *parts: Sequence[int]) -> Path:
+    """A feed of one partition, as `squall prepare` writes it."""
+    files = tuple(PartFile(f"lines/{index}.parquet", len(numbers)) for index, numbers in enumerate(parts))
+    for file, numbers in zip(files, parts, strict=True):
+        write(path / file.name, numbers)
+    rows = sum(file.rows for file in files)
+    manifest = Manifest("input", (Partition(0, 0), Partition(1, rows, files)), 1, 0, 0, 1)
+    (path / "_new").write_text(json.dumps(manifest.to_dict()))
+    (path / "_new").rename(path / "_feed.json")
+    return path
+
+
+class Keeps(Bolt):
+    """Keeps its tuples; acks those it is told to."""
+
+    def prepare(self, conf: Any, context: Any, collector: BoltCollector) -> None:
+        self.collector, self.kept, self.seen = collector, list[Tuple](), list[Any]()
+
+    def execute(self, tup: Tuple) -> None:
+        self.kept.append(tup)
+        self.seen.append(tup.values)
+
+    def ack(self, count: int | None = None) -> None:
+        for tup in self.kept[:count]:
+            self.collector.ack(tup)
+        del self.kept[:count]
+
+
+class Lab(SimulatedCluster):
+    """A spout and a bolt; what is on disk outlives it."""
+
+    def __init__(self, spout: FeedSpout, root: Path, **settings: Any) -> None:
+        settings = {"max_spout_pending": 1000, "message_timeout_secs": 3600, **settings}
+        topology = chain(spout, Keeps())
+        super().__init__(topology.build(), Config(**settings), state_root=root, record=False)
+
+    def __enter__(self) -> Lab:
+        return self
+
+    @property
+    def spout(self) -> FeedSpout:
+        found: FeedSpout = self.user("spout")
+        return found
+
+    @property
+    def bolt(self) -> Keeps:
+        found: Keeps = self.user("bolt-1")
+        return found
+
+    def go(self, secs: float = 1.0) -> None:
+        """Let time pass, so that positions are stored and new parts looked for."""
+        self.advance(secs)
+        self.settle()
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    return tmp_path / "state"
+
+
+def test_rows_of_a_prepared_feed_have_the_ids_of_their_partition(tmp_path: Path, root: Path) -> None:
+    feed = prepared(tmp_path / "feed", range(40), range(40, 100))
+    with Lab(FeedSpout(feed, ["n", "text"], range_rows=16), root) as lab:
+        lab.go()
+        assert lab.bolt.seen == [(number, f"line {number} \u2028") for number in NUMBERS]
+        assert list(lab.spout.unacked) == [(1, number) for number in NUMBERS]
+        assert not lab.spout.exhausted
+        lab.bolt.ack()
+        lab.go()
+        assert lab.spout.exhausted
+
+
+@pytest.mark.parametrize("acked", [0, 1, 50, 99, 100])
+def test_after_a_death_exactly_the_rows_that_were_not_acked_come_again(tmp_path: Path, root: Path, acked: int) -> None:
+    feed = prepared(tmp_path / "feed", NUMBERS)
+    spout = FeedSpout(feed, ["n"], range_rows=30)
+    with Lab(spout, root) as lab:
+        lab.go()
+        lab.bolt.ack(acked)
+        lab.go()
+        lab.kill(0)
+        lab.restart(0)
+        lab.go()
+        assert [n for n, in lab.bolt.seen] == list(NUMBERS[acked:])
+        lab.bolt.ack()
+        lab.go()
+        assert lab.drained
+    with Lab(spout, root) as lab:
+        lab.go()
+        assert lab.drained
+        assert lab.bolt.seen == []
+
+
+def test_a_row_acked_above_an_open_one_is_not_passed_over(tmp_path: Path, root: Path) -> None:
+    spout = FeedSpout(prepared(tmp_path / "feed", NUMBERS), ["n"], range_rows=30)
+    with Lab(spout, root) as lab:
+        lab.go()
+        open_ = [lab.bolt.kept.pop(40), lab.bolt.kept.pop(20)]
+        lab.bolt.ack()
+        lab.go()
+        assert len(open_) == lab.pending == 2
+    with Lab(spout, root) as lab:
+        lab.go()
+        assert [n for n, in lab.bolt.seen] == [*range(20, 30), *range(40, 60)]
+
+
+def numbers(lab: Lab, at: int = 0) -> list[int]:
+    return [values[at] for values in lab.bolt.seen]
+
+
+def test_what_failed_comes_again(tmp_path: Path, root: Path) -> None:
+    with Lab(FeedSpout(prepared(tmp_path / "feed", NUMBERS), ["n"]), root) as lab:
+        lab.go()
+        lab.bolt.collector.fail(lab.bolt.kept.pop(7))
+        lab.go()
+        assert numbers(lab) == [*NUMBERS, 7]
+
+
+def test_the_origin_says_below_which_row_a_range_is_done(tmp_path: Path, root: Path) -> None:
+    feed = prepared(tmp_path / "feed", range(40), range(40, 100))
+    spout = FeedSpout(feed, ["n"], with_origin=True, range_rows=25)
+    assert spout.outputs == ("origin", "n")
+    with Lab(spout, root) as lab:
+        lab.go()
+        (life,) = {origin[0] for origin, _ in lab.bolt.seen}
+        assert lab.bolt.seen == [((life, n, 0), n) for n in NUMBERS]
+        lab.bolt.ack(45)
+        lab.go()
+    with Lab(spout, root) as lab:
+        lab.go()
+        assert lab.bolt.seen == [((life, n, 45), n) for n in range(45, 100)]
+
+
+def test_a_directory_of_parquet_files_is_a_feed(tmp_path: Path, root: Path) -> None:
+    write(tmp_path / "feed/b.parquet", range(3))
+    write(tmp_path / "feed/day=1/a.parquet", range(3, 5))
+    (tmp_path / "feed/_tmp").mkdir()
+    for name in ("_tmp/x.parquet", ".x.parquet", "x.txt"):
+        (tmp_path / "feed" / name).write_text("not looked at")
+    with Lab(FeedSpout(tmp_path / "feed", ["n"]), root) as lab:
+        lab.go()
+        ids = dict(zip(lab.spout.unacked, numbers(lab), strict=True))
+        assert [*ids.values()] == [0, 1, 2, 3, 4]
+        assert [*ids] == [*(("b.parquet", row) for row in range(3)), ("day=1/a.parquet", 0), ("day=1/a.parquet", 1)]
+
+
+def entry(path: Path, action: str = "add") -> str:
+    return json.dumps({"path": path.as_uri(), "size": 1, "isDir": False, "action": action})
+
+
+def test_of_a_streaming_querys_files_only_those_in_its_log_count(tmp_path: Path, root: Path) -> None:
+    feed = tmp_path / "with space"
+    log = feed / "_spark_metadata"
+    log.mkdir(parents=True)
+    files = [write(feed / f"part {number}.parquet", [number]) for number in range(6)]
+    (log / ".2.tmp").write_text("half")
+    for batch in (0, 1):
+        (log / str(batch)).write_text(f"v1\n{entry(files[batch])}\n")
+    with Lab(FeedSpout(feed, ["n"], follow=True), root) as lab:
+        lab.go()
+        assert numbers(lab) == [0, 1]
+        (log / "2.compact").write_text("\n".join(["v1", *map(entry, files[:3])]))
+        (log / "3").write_text("\n".join(["v1", entry(files[3]), entry(files[4]), entry(files[4], "delete")]))
+        for batch in (0, 1):
+            (log / str(batch)).unlink()
+        lab.go()
+        assert numbers(lab) == [0, 1, 2, 3]
+        assert not lab.spout.exhausted
+        lab.bolt.ack()
+        lab.go()
+    with Lab(FeedSpout(feed.rename(tmp_path / "moved"), ["n"]), root) as lab:
+        lab.go()
+        assert numbers(lab) == []
+        assert lab.drained
+
+
+def test_a_feed_that_grows_is_followed_and_never_ends(tmp_path: Path, root: Path) -> None:
+    feed = tmp_path / "feed"
+    feed.mkdir()
+    spout = FeedSpout(feed, ["n"], follow=True)
+    with Lab(spout, root) as lab:
+        lab.go()
+        assert not lab.spout.exhausted
+        write(feed / "b.parquet", [1, 2])
+        lab.go()
+        write(feed / "a.parquet", [3])
+        lab.go()
+        assert numbers(lab) == [1, 2, 3]
+        lab.bolt.ack(1)
+        lab.go()
+    with Lab(spout, root) as lab:
+        write(feed / "c.parquet", [4])
+        lab.go()
+        assert sorted(numbers(lab)) == [2, 3, 4]
+
+
+def test_a_prepared_feed_may_grow_by_a_new_manifest(tmp_path: Path, root: Path) -> None:
+    feed = prepared(tmp_path / "feed", range(5))
+    with Lab(FeedSpout(feed, ["n"], follow=True), root) as lab:
+        lab.go()
+        prepared(feed, range(5), range(5, 9))
+        lab.go()
+        assert list(lab.spout.unacked) == [(1, n) for n in range(9)]
+
+
+def test_text_files_are_read_without_pyarrow(tmp_path: Path) -> None:
+    texts = [tmp_path / "a.txt", tmp_path / "b.txt"]
+    texts[0].write_bytes("\n".join(f"{number}" for number in NUMBERS).encode())
+    texts[1].write_bytes(b"x\r\n\xff\n\n")
+    program = (
+        "import sys\n"
+        "from squall import FeedSpout, TopologyBuilder\n"
+        "from squall.testing import complete_topology\n"
+        "builder = TopologyBuilder()\n"
+        "fields = ['text', 'partition', 'offset', 'line_no']\n"
+        "builder.set_spout('lines', FeedSpout(sys.argv[1:], fields, range_rows=30), parallelism=2)\n"
+        "emitted = complete_topology(builder.build())['lines']\n"
+        "assert 'pyarrow' not in sys.modules\n"
+        "print(sorted(emitted, key=lambda row: row[1:]))\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program, *texts], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    rows = [(str(number), 0, number, number + 1) for number in NUMBERS]
+    rows += [("x", 1, 0, 1), ("\ufffd", 1, 1, 2), ("", 1, 2, 3)]
+    assert done.stdout == f"{rows}\n"
+
+
+def test_tasks_share_what_one_partition_has(tmp_path: Path, root: Path) -> None:
+    feed = prepared(tmp_path / "feed", range(1000))
+    builder = TopologyBuilder()
+    builder.set_spout("spout", FeedSpout(feed, ["n"], range_rows=50), parallelism=2)
+    builder.set_bolt("bolt-1", Keeps()).global_grouping("spout")
+    config = Config(workers=2, max_spout_pending=120, message_timeout_secs=3600)
+    with SimulatedCluster(builder.build(), config, state_root=root, record=False) as lab:
+        bolt: Keeps = lab.user("bolt-1")
+        lab.settle()
+        for _ in range(20):
+            bolt.ack()
+            lab.advance(1)
+        assert lab.drained
+        assert Counter(n for n, in bolt.seen) == Counter(range(1000))
+        tasks = Counter(claim.task for claim in Claims(root / "spout-shared", 0).load())
+        assert tasks == {0: 10, 1: 10}
+
+
+def test_a_full_disk_holds_back_positions_and_not_rows(
+    tmp_path: Path, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*arguments: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    with Lab(FeedSpout(prepared(tmp_path / "feed", NUMBERS), ["n"]), root) as lab:
+        with monkeypatch.context() as patch:
+            patch.setattr(Claims, "store", full)
+            lab.go()
+            lab.bolt.ack(50)
+            lab.go()
+            assert len(lab.errors) == 1
+            assert "positions in feed" in lab.errors[0][2]
+            assert "No space left on device" in lab.errors[0][2]
+        lab.go(10)
+        lab.bolt.ack(1)
+        lab.go()
+        assert [claim.position for claim in Claims(root / "spout-shared", 0).load()] == [51]
+
+
+# ---- wrong input ----
+
+
+def refused(*arguments: Any, **named: Any) -> str:
+    with pytest.raises(UsageError) as caught:
+        FeedSpout(*arguments, **named)
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+def test_what_is_no_feed_is_refused(tmp_path: Path) -> None:
+    assert "missing is not a feed: it does not exist; squall prepare makes one" in refused(tmp_path / "missing")
+    file = write(tmp_path / "x" / "a.parquet")
+    assert "a.parquet is a file, not a feed" in refused(file)
+    (tmp_path / "empty").mkdir()
+    nothing = "empty is not a feed: it has no _feed.json, no _spark_metadata and no Parquet file"
+    assert nothing in refused(tmp_path / "empty")
+    assert "input file /missing.txt does not exist" in refused(["/missing.txt"])
+    assert "cannot follow text files" in refused([file], follow=True)
+    (tmp_path / "x" / "_feed.json").write_text('{"format": 99}')
+    assert "has format 99; this version reads format 1" in refused(tmp_path / "x")
+
+
+@pytest.mark.parametrize("fields", [(), "text", ["n", "n"], ["origin"]])
+def test_fields_that_are_none_are_refused(tmp_path: Path, fields: Any) -> None:
+    write(tmp_path / "a.parquet")
+    assert "allowed: one or more different names, in a list" in refused(tmp_path, fields, with_origin=True)
+
+
+def test_a_damaged_file_is_named_before_anything_starts(tmp_path: Path) -> None:
+    feed = prepared(tmp_path / "feed", range(40), range(40, 100))
+    write(feed / "lines/1.parquet", range(41, 100))
+    assert refused(feed).endswith("is damaged: lines/1.parquet has 59 rows instead of 60")
+    (feed / "lines/1.parquet").write_bytes(b"PAR1 half of it")
+    assert "feed is damaged: lines/1.parquet: " in refused(feed)
+    (feed / "lines/1.parquet").unlink()
+    assert "lines/1.parquet is missing" in refused(feed)
+
+
+def test_a_missing_column_and_a_changed_schema_are_named(tmp_path: Path) -> None:
+    write(tmp_path / "a.parquet")
+    assert refused(tmp_path, ["word"]).endswith("has no column 'word' in a.parquet; allowed: text, n")
+    write(tmp_path / "b.parquet", range(2), more=["x", "y"])
+    FeedSpout(tmp_path, ["n"])
+    parquet.write_table(pyarrow.table({"n": ["1", "2"]}), tmp_path / "c.parquet")
+    wrong = "changed its schema: column 'n' is string in c.parquet, but int64 in a.parquet"
+    assert refused(tmp_path, ["n"]).endswith(wrong)
+
+
+def test_damage_inside_a_file_ends_the_worker_and_names_the_file(tmp_path: Path, root: Path) -> None:
+    feed = prepared(tmp_path / "feed", NUMBERS)
+    data = bytearray((feed / "lines/0.parquet").read_bytes())
+    chunk = parquet.read_metadata(feed / "lines/0.parquet").row_group(1).column(0)
+    end = chunk.dictionary_page_offset + chunk.total_compressed_size
+    data[chunk.dictionary_page_offset : end] = b"\xff" * chunk.total_compressed_size
+    (feed / "lines/0.parquet").write_bytes(data)
+    lab = Lab(FeedSpout(feed), root)
+    with pytest.raises(TaskCrashed, match=r"UsageError: feed .*/feed is damaged: lines/0\.parquet: "):
+        lab.settle()
+    lab.close()
+
+
+def test_a_feed_that_was_replaced_is_not_taken_for_the_same(tmp_path: Path, root: Path) -> None:
+    feed = tmp_path / "feed"
+    write(feed / "a.parquet")
+    with Lab(FeedSpout(feed, ["n"]), root) as lab:
+        lab.go()
+        lab.bolt.ack(7)
+        lab.go()
+    (feed / "a.parquet").rename(feed / "b.parquet")
+    with pytest.raises(TaskCrashed, match=r"was replaced: a\.parquet is gone, of which rows 7 to 99 are not done"):
+        Lab(FeedSpout(feed, ["n"]), root)
+
+
+@pytest.mark.parametrize(
+    "text", ["", "{}", "00000000000000000007 00000000\n{}", "00000000000000000007 b3c51bfc\n{}", "\xff\n", "x" * 99]
+)
+def test_a_claim_that_cannot_be_read_is_named(tmp_path: Path, root: Path, text: str) -> None:
+    feed = prepared(tmp_path / "feed", NUMBERS)
+    with Lab(FeedSpout(feed, ["n"]), root) as lab:
+        lab.go()
+    (claim,) = (root / "spout-shared").glob("*.claim")
+    claim.write_text(text, encoding="latin-1")
+    with pytest.raises(TaskCrashed, match=rf"{claim} is no claim of a range of a feed: ") as caught:
+        Lab(FeedSpout(feed, ["n"]), root)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_draft_left_by_a_killed_process_of_the_same_number_is_not_written_to(tmp_path: Path) -> None:
+    """Killed after the link, it leaves a draft that is the claim's own file."""
+    claims = Claims(tmp_path, 0)
+    claims.make(Claim("a", 0, 3, 0, 0, 1, 0))
+    (claim,) = tmp_path.glob("*.claim")
+    (draft,) = tmp_path.glob("*.new")
+    draft.unlink()
+    draft.hardlink_to(claim)
+    claims.make(Claim("a", 3, 6, 0, 3, 1, 1))
+    assert [(found.start, found.stop) for found in claims.load()] == [(0, 3), (3, 6)]

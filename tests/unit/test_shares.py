@@ -1,0 +1,293 @@
+"""Sharing a feed among tasks: whichever die whenever, every row is acked, and no position passes a row that is not."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from squall.pipeline.shares import Claim, Origin, Part, Range, RowId, Shares
+
+PARTS = [Part("a", 0, 0, 7), Part("b", 0, 7, 4), Part("empty", 1, 0, 0), Part("c", 2, 0, 1)]
+MORE = [Part("d", 1, 0, 5), Part("e", "e", 0, 3)]
+RANGE_ROWS = 3
+
+
+class Life:
+    """One life of a task: what it decides, and what it has emitted. It dies by being forgotten."""
+
+    def __init__(self, world: World, task: int) -> None:
+        self.world = world
+        world.born += 1
+        self.shares = world.kind(task, world.tasks, RANGE_ROWS, world.born)
+        assert self.shares.resume(world.disk.values(), world.parts) == []
+        self.shares.learn(world.parts, spread=world.spread)
+        self.learned = len(world.parts)
+        self.unacked: dict[RowId, Numbered] = {}
+        self.range: Range | None = None
+        self.row = 0
+
+    def read(self) -> bool:
+        """Emit a row, or take a range; False at the end of all that is known."""
+        if self.range is None or self.row == self.range.stop:
+            if self.learned < len(self.world.parts):
+                self.shares.learn(self.world.parts[self.learned :], spread=False)
+                self.learned = len(self.world.parts)
+            return self.take()
+        row = (self.range.part.partition, self.range.part.first + self.row)
+        assert row not in self.unacked, "emitted twice at a time"
+        life, begin, floor = self.shares.origin(self.range)
+        self.unacked[row] = Numbered(life, begin + self.row, floor)
+        self.row += 1
+        self.shares.read(self.range, self.row)
+        return True
+
+    def take(self) -> bool:
+        taken = self.shares.to_resume()
+        if taken is None:
+            free = self.shares.to_claim()
+            if free is None:
+                return False
+            taken = self.shares.claimed(free[0], self.world.claim(free[1]))
+        if taken is not None:
+            self.range, self.row = taken
+        return True
+
+    def ack(self, index: int, acked: bool = True) -> None:
+        """A row reaches the bolt; `acked`: and is acked."""
+        if self.unacked:
+            row = list(self.unacked)[index % len(self.unacked)]
+            self.world.bolt.count(row, self.unacked[row])
+            if acked:
+                del self.unacked[row]
+                self.world.acked.add(row)
+
+    def commit(self) -> None:
+        for claim in self.shares.risen(self.unacked):
+            self.world.store(claim, self.shares.task)
+            self.shares.stored(claim)
+
+
+class Numbered(NamedTuple):
+    """The origin of a row, as `FeedSpout` emits it."""
+
+    life: int
+    number: int
+    floor: int
+
+
+class Counts:
+    """A bolt that counts each row once, and forgets those below the floor."""
+
+    def __init__(self) -> None:
+        self.counted: Counter[RowId] = Counter()
+        self.seen: set[tuple[int, int]] = set()
+        self.floors: Counter[int] = Counter()
+
+    def count(self, row: RowId, origin: Numbered) -> None:
+        life, number, floor = origin
+        if (life, number) not in self.seen and number >= self.floors[life]:
+            self.counted[row] += 1
+            self.seen.add((life, number))
+        self.floors[life] = max(floor, self.floors[life])
+        self.seen = {(of, seen) for of, seen in self.seen if seen >= self.floors[of]}
+
+
+class World:
+    """The tasks of a spout, and the claims on disk: all that survives."""
+
+    def __init__(self, tasks: int, spread: bool, kind: type[Shares] = Shares) -> None:
+        self.tasks, self.spread, self.kind = tasks, spread, kind
+        self.parts = list(PARTS)
+        self.disk: dict[tuple[str, int], Claim] = {}
+        self.acked: set[RowId] = set()
+        self.bolt = Counts()
+        self.born = 0
+        self.lives = [Life(self, task) for task in range(tasks)]
+        self.ghosts: list[Life] = []
+        """Lives that have been replaced, and are not dead yet."""
+        self.haunted = False
+
+    def claim(self, claim: Claim) -> Claim:
+        return self.disk.setdefault((claim.part, claim.start), claim)
+
+    def store(self, claim: Claim, task: int) -> None:
+        key = claim.part, claim.start
+        assert self.disk[key].task == claim.task == task, "stored by another task than the one that claimed it"
+        part = next(part for part in self.parts if part.name == claim.part)
+        rows = {(part.partition, part.first + row) for row in range(claim.start, claim.position)}
+        assert rows <= self.acked, "a position passed a row that is not acked"
+        self.disk[key] = claim
+
+    def do(self, what: str, which: int, index: int) -> None:
+        life = [*self.lives, *self.ghosts][which % (self.tasks + len(self.ghosts))]
+        match what:
+            case "read" | "ack" | "commit":
+                life.read() if what == "read" else life.ack(index) if what == "ack" else life.commit()
+            case "process":
+                life.ack(index, acked=False)
+            case "die":
+                self.replace(which)
+            case "die at a claim":
+                if (free := self.lives[which % self.tasks].shares.to_claim()) is not None:
+                    self.claim(free[1])
+                self.replace(which)
+            case "seem dead":
+                self.ghosts.append(self.lives[which % self.tasks])
+                self.haunted = True
+                self.replace(which)
+            case "grow":
+                self.parts += MORE[len(self.parts) - len(PARTS) :][:1]
+
+    def replace(self, which: int) -> None:
+        self.lives[which % self.tasks] = Life(self, which % self.tasks)
+
+    def finish(self) -> None:
+        """No more deaths: everything must be done."""
+        self.ghosts.clear()
+        for life in self.lives:
+            while life.read():
+                pass
+        for life in self.lives:
+            while life.unacked:
+                life.ack(-1)
+            life.commit()
+            assert life.shares.risen(()) == []
+        rows = {(part.partition, part.first + row) for part in self.parts for row in range(part.rows)}
+        assert self.acked == rows, "rows were lost"
+        assert self.bolt.counted == Counter(rows), "not every row was counted once"
+        # A life that seemed dead may have lowered a position after the next one was done: that costs time, no row.
+        assert self.haunted or all(claim.position == claim.stop for claim in self.disk.values())
+        covered = sorted((claim.part, row) for claim in self.disk.values() for row in range(claim.start, claim.stop))
+        assert covered == sorted((part.name, row) for part in self.parts for row in range(part.rows))
+
+
+KINDS = ["read", "read", "read", "ack", "ack", "process", "commit", "die", "die at a claim", "seem dead", "grow"]
+STEPS = st.lists(st.tuples(st.sampled_from(KINDS), st.integers(0, 5), st.integers(0, 5)), max_size=80)
+
+
+@given(st.integers(1, 3), st.booleans(), STEPS)
+def test_every_row_is_acked_whoever_dies(tasks: int, spread: bool, steps: list[tuple[str, int, int]]) -> None:
+    world = World(tasks, spread)
+    for step in steps:
+        world.do(*step)
+    world.finish()
+
+
+class Highest(Shares):
+    """Stores the highest row emitted, whatever is open below it."""
+
+    def risen(self, unacked: Iterable[RowId]) -> list[Claim]:
+        return super().risen(())
+
+
+class Jealous(Shares):
+    """Takes every claim that it did not make itself for another task's: also one of its own earlier life."""
+
+    def resume(self, claims: Iterable[Claim], parts: Iterable[Part]) -> list[Claim]:
+        self.before = {(claim.part, claim.start) for claim in claims}
+        return super().resume((), parts)
+
+    def claimed(self, range_: Range, claim: Claim) -> tuple[Range, int] | None:
+        if (claim.part, claim.start) in self.before:
+            claim = claim._replace(task=self.task + 1)
+        return super().claimed(range_, claim)
+
+
+class Own(Shares):
+    """Numbers resumed ranges as its own."""
+
+    def origin(self, range_: Range) -> Origin:
+        return super().origin(range_)._replace(life=1)
+
+
+def broken(kind: type[Shares]) -> Iterator[str]:
+    """What breaks in random lives."""
+    for seed in range(3000):
+        rng = random.Random(seed)
+        world = World(2, rng.random() < 0.5, kind)
+        try:
+            for _ in range(60):
+                world.do(rng.choice(KINDS), rng.randrange(6), rng.randrange(6))
+            world.finish()
+        except (AssertionError, IndexError) as error:
+            yield str(error).splitlines()[0]
+
+
+@pytest.mark.parametrize(
+    ("kind", "complaint"),
+    [
+        (Highest, "a position passed a row"), (Jealous, "rows were lost"), (Own, "not every row was counted once"),
+    ],
+)
+def test_a_mutant_is_caught(kind: type[Shares], complaint: str) -> None:
+    assert any(complaint in line for line in broken(kind))
+
+
+def test_after_a_death_only_rows_from_the_position_on_are_emitted_again() -> None:
+    world = World(1, True)
+    life = world.lives[0]
+    for _ in range(12):
+        life.read()
+    acked = [row for row in life.unacked if row not in ((0, 1), (0, 5))]
+    for row in acked:
+        life.ack(list(life.unacked).index(row))
+    life.commit()
+    world.replace(0)
+    emitted: list[RowId] = []
+    while world.lives[0].read():
+        emitted += [row for row in world.lives[0].unacked if row not in emitted]
+    # Ranges of three rows: the position of the first stays at row 1, that of the second at row 5.
+    assert emitted[:3] == [(0, 1), (0, 2), (0, 5)]
+    assert not {(0, 0), (0, 3), (0, 4)} & set(emitted)
+
+
+def test_tasks_begin_at_different_parts_and_help_each_other_at_the_end() -> None:
+    first, second = Shares(0, 2, 10, 1), Shares(1, 2, 10, 2)
+    parts = [Part(name, number, 0, 20) for number, name in enumerate("abcd")]
+    taken: dict[tuple[str, int], int] = {}
+    for shares in (first, second):
+        shares.learn(parts)
+    for shares in (first, second, second, second, second, second):
+        while (free := shares.to_claim()) is not None:
+            range_, claim = free
+            owner = taken.setdefault((claim.part, claim.start), claim.task)
+            if shares.claimed(range_, claim._replace(task=owner)):
+                break
+    assert list(taken.items())[:2] == [(("a", 0), 0), (("c", 0), 1)]
+    assert [key for key, task in taken.items() if task == 1] == [("c", 0), ("c", 10), ("d", 0), ("d", 10), ("a", 10)]
+
+
+def test_a_part_that_is_gone_before_it_was_done_is_named() -> None:
+    shares = Shares(0, 2, 10, 1)
+    done, open_ = Claim("x", 0, 10, 0, 10, 5, 0), Claim("y", 0, 10, 0, 3, 5, 1)
+    others = Claim("z", 0, 10, 1, 3, 6, 0)
+    assert shares.resume([done, open_, others], PARTS) == [open_]
+
+
+def test_ranges_of_a_topology_with_more_tasks_are_taken_over() -> None:
+    claims = [Claim("a", 0, 3, 2, 1, 7, 0), Claim("a", 3, 6, 3, 3, 8, 0)]
+    mine = [Shares(task, 2, RANGE_ROWS, task) for task in (0, 1)]
+    for shares in mine:
+        assert shares.resume(claims, PARTS) == []
+    assert [shares.to_resume() for shares in mine] == [(Range(PARTS[0], 0, 3), 1), (Range(PARTS[0], 3, 6), 3)]
+
+
+def test_nothing_is_said_to_be_done_of_a_life_that_may_be_taking_more() -> None:
+    """It seemed dead, and took two ranges in another order than this one meets them."""
+    shares = Shares(0, 1, RANGE_ROWS, life=2)
+    shares.learn([Part("a", 0, 0, 3), Part("b", 1, 0, 3)])
+    for order in (1, 0):
+        free = shares.to_claim()
+        assert free is not None
+        opened = shares.claimed(free[0], free[1]._replace(life=1, number=3 * order))
+        assert opened is not None
+        assert shares.origin(opened[0]) == Origin(1, 3 * order, 0)
+        shares.read(opened[0], 3)
+        for claim in shares.risen(()):
+            shares.stored(claim)
