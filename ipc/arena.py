@@ -153,7 +153,6 @@ class Arena:
         struct.pack_into("4Q", memory, 0, MAGIC, VERSION, self._nonce, size)
         self._grains = size >> GRAIN_BITS
         self._reserved_grains = first
-        self._used_grains = 0
         self._generation = 0
         self._free = FreeSpace()
         self._blocks: dict[int, tuple[int, int]] = {}  # first grain -> grains, generation
@@ -164,7 +163,7 @@ class Arena:
     def create(cls, size_bytes: int = DEFAULT_SIZE_BYTES) -> Arena:
         """An empty arena that may grow to `size_bytes`, rounded up to whole grains; the table is included."""
         if not MIN_SIZE_BYTES <= size_bytes <= MAX_SIZE_BYTES:
-            raise UsageError(f"arena size {size_bytes} bytes: allowed are {MIN_SIZE_BYTES} to {MAX_SIZE_BYTES}")
+            raise UsageError(f"arena size is {size_bytes} bytes; allowed: {MIN_SIZE_BYTES} to {MAX_SIZE_BYTES}")
         size_bytes = -(-size_bytes // GRAIN_BYTES) * GRAIN_BYTES
         fd = -1
         try:
@@ -180,11 +179,6 @@ class Arena:
                 os.close(fd)
             raise ClusterError(f"cannot create an arena of {size_bytes} bytes: {error.strerror}") from error
         return cls(fd, memory)
-
-    @property
-    def used_bytes(self) -> int:
-        """Room that live blocks occupy, in whole grains."""
-        return self._used_grains << GRAIN_BITS
 
     def put(self, buffer: bytes | bytearray | memoryview) -> BlockRef | None:
         """Copy a payload in; None when there is no room and it must be sent inline."""
@@ -205,7 +199,6 @@ class Arena:
         self._words[word + 1] = length
         self._words[word] = generation
         self._blocks[start] = (grains, generation)
-        self._used_grains += grains
         return BlockRef(self._pid, self._fd, self._nonce, offset, length, generation)
 
     def free(self, ref: BlockRef) -> None:
@@ -220,7 +213,6 @@ class Arena:
         # Invalidate before freeing: a late reader sees the zero no later than the next payload.
         self._words[TABLE_WORD + 2 * start] = 0
         del self._blocks[start]
-        self._used_grains -= block[0]
         self._free.give(start, block[0])
 
     def close(self) -> None:
@@ -230,7 +222,7 @@ class Arena:
         self._closed = True
         self._free = FreeSpace()
         self._blocks.clear()
-        self._used_grains = self._reserved_grains = 0
+        self._reserved_grains = 0
         self._words.release()
         self._memory.close()
         os.close(self._fd)

@@ -30,6 +30,7 @@ from squall.engine.errors import ClusterError
 from squall.engine.report.account import ACCOUNT_COLUMNS
 from squall.engine.report.metrics import HISTOGRAM_BUCKETS, TASK_COUNTERS
 from squall.ipc.ack_rings import rings_words
+from squall.ipc.fault_point import pass_point
 
 MAGIC = 0x5351_5541_4C4C_0001
 VERSION = 8
@@ -117,7 +118,9 @@ class Board:
             try:
                 os.posix_fallocate(fd, 0, size)
                 os.pwrite(fd, _HEADER.pack(MAGIC, VERSION, n_slots, n_tasks), 0)
+                pass_point("board.written")
                 os.rename(temporary, path)
+                pass_point("board.placed")
             except OSError:
                 os.unlink(temporary)
                 raise

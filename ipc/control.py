@@ -31,7 +31,7 @@ import msgspec
 import zmq
 
 from squall.engine.errors import ClusterError, ProtocolError, UsageError
-from squall.ipc.door import Context, Door, knock, password_of
+from squall.ipc.door import CONTROL_PLANE, Context, Door, knock, password_of
 from squall.ipc.envelope import MAX_FRAME_BYTES, MAX_SESSIONS, Envelope, Kind, Opener, Sealer
 from squall.ipc.rundir import check_socket_path
 
@@ -48,8 +48,6 @@ RECONNECT_MS, RECONNECT_MAX_MS = 20, 500
 CLIENT_LINGER_SECS = 0.5
 """Longest that `ControlClient.close` waits for unsent frames, such as a worker's last words. Without any it returns at
 once."""
-
-_PURPOSE = b"control plane"
 
 ErrorKind = Literal["UsageError", "ClusterError"]
 M = TypeVar("M", bound=msgspec.Struct)
@@ -107,7 +105,7 @@ class ControlServer:
         self._owns_context = context is None
         self._context = zmq.Context() if context is None else context
         self.socket = _socket(self._context, zmq.ROUTER)
-        self._door = Door(self._context, self.socket, password_of(key, _PURPOSE), HANDSHAKE_MS)
+        self._door = Door(self._context, self.socket, password_of(key, CONTROL_PLANE), HANDSHAKE_MS)
         try:
             self.socket.setsockopt(zmq.ROUTER_MANDATORY, 1)
             self.socket.bind(f"ipc://{self.path}")
@@ -217,7 +215,7 @@ class ControlClient:
         self._owns_context = context is None
         self._context = zmq.Context() if context is None else context
         self.socket = _socket(self._context, zmq.DEALER)
-        knock(self.socket, password_of(key, _PURPOSE), HANDSHAKE_MS)
+        knock(self.socket, password_of(key, CONTROL_PLANE), HANDSHAKE_MS)
         self.socket.setsockopt(zmq.RECONNECT_IVL, RECONNECT_MS)
         self.socket.setsockopt(zmq.RECONNECT_IVL_MAX, RECONNECT_MAX_MS)
         self.socket.connect(f"ipc://{self.path}")

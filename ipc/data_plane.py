@@ -39,9 +39,9 @@ from squall.engine.flow.parcel import Parcel
 from squall.engine.foreign.text import text_of_error
 from squall.ipc import codec
 from squall.ipc.ack_rings import AckRings
-from squall.ipc.door import Context, Door, knock, password_of
+from squall.ipc.door import DATA_PLANE, Context, Door, knock, password_of
 from squall.ipc.frame import CREDIT, DATA, HEADER_BYTES, HELLO, KINDS, KNOWN, LOST, Header, is_ours, seal, unseal
-from squall.ipc.link import LinkReceiver, LinkSender
+from squall.ipc.link import LinkReceiver, LinkSender, Missed
 from squall.ipc.parts import PART_BYTES, cut, join
 from squall.ipc.payloads import Payloads
 from squall.ipc.shim import Frame, LinkRule, LinkShim
@@ -67,7 +67,7 @@ class DataPlane:
     ) -> None:
         """`opening`: see `ipc.frame.opening_of`. Without `rings`, acks travel in frames only. One plane per context."""
         self._opening = opening
-        self._password = password_of(opening, b"data plane")
+        self._password = password_of(opening, DATA_PLANE)
         self._max_frame_bytes = max_frame_bytes
         self._new_sender = sender
         self._new_receiver = receiver
@@ -103,7 +103,7 @@ class DataPlane:
         self._receivers: dict[int, LinkReceiver] = {}
         self._fence: dict[int, int] = {}
         self._heard: set[int] = set()
-        self._lost: list[tuple[int, Parcel]] = []
+        self._lost: list[tuple[int, Parcel, bool]] = []
         self._to_confirm: dict[int, int] = {}
         """Peer -> last number of those that it has missed, and that it is not yet told are known."""
 
@@ -209,6 +209,8 @@ class DataPlane:
         # Every frame tells what has been processed of the other direction.
         processed = receiver.credit() if receiver is not None else 0
         header = Header(kind, self.me, worker, self.incarnation, incarnation, sequence, processed)
+        if self._shim is not None:
+            body = self._shim.garbled(worker, kind, body)
         head = seal(self._opening, header, body)
         # Header and first part travel as one message part: ZeroMQ's cost is per part, copying 64 bytes is nothing.
         first = head + body[0] if body else head
@@ -293,25 +295,28 @@ class DataPlane:
         link = self._outbound.get(worker)
         if link is None or link[2] != receiver.incarnation:
             return
-        numbers = array("Q", [number for pair in receiver.tell_missed() for number in pair])
-        if numbers:
-            self._put(worker, LOST, numbers[-1], [numbers.tobytes()])
+        missed = receiver.tell_missed()
+        if missed:
+            words = array("Q", [word for each in missed for word in each])
+            self._put(worker, LOST, missed[-1].last, [words.tobytes()])
 
     def _take_missed(self, header: Header, body: Body) -> None:
         """A peer has missed frames of this worker: what they held is the caller's again."""
-        numbers = array("Q")
-        if len(body) != 1 or not len(body[0]) or len(body[0]) % (2 * numbers.itemsize):
-            raise ProtocolError(f"lost frame with a body of {sum(map(len, body))} bytes; allowed are pairs of 8 bytes")
-        numbers.frombytes(body[0])
+        words = array("Q")
+        if len(body) != 1 or not len(body[0]) or len(body[0]) % (3 * words.itemsize):
+            size = sum(map(len, body))
+            raise ProtocolError(f"lost frame with a body of {size} bytes; allowed: triples of 8 bytes")
+        words.frombytes(body[0])
+        missed = list(map(Missed, words[::3], words[1::3], words[2::3]))
         link = self._outbound.get(header.sender)
         if link is None or link[2] != header.sender_incarnation:
             return
-        held = link[1].lost(zip(numbers[::2], numbers[1::2], strict=True))
-        self._lost += ((header.sender, parcel) for parcel in held)
-        self._to_confirm[header.sender] = max(numbers[-1], self._to_confirm.get(header.sender, 0))
+        self._lost += ((header.sender, parcel, damaged) for parcel, damaged in link[1].lost(missed))
+        self._to_confirm[header.sender] = max(missed[-1].last, self._to_confirm.get(header.sender, 0))
 
-    def take_lost(self) -> list[tuple[int, Parcel]]:
-        """Parcels that peers did not get and never will, without their tuples, since the last call; by peer."""
+    def take_lost(self) -> list[tuple[int, Parcel, bool]]:
+        """Parcels that peers did not get and never will, without their tuples, since the last call: peer, parcel, and
+        whether it came and could not be read."""
         lost, self._lost = self._lost, []
         return lost
 
@@ -410,17 +415,20 @@ class DataPlane:
             raise ProtocolError(f"{KINDS[kind]} frame with a body")
         if processed:
             self._take_credit(sender, sender_incarnation, processed)
-        if kind == DATA:
-            self._take_data(header, body, link, deliver)
-        elif kind == HELLO and sequence:
-            link.skip_to(sequence)
-            self._send_credit_to(sender, link)
-        elif kind == LOST:
-            self._take_missed(header, body)
-        elif kind == KNOWN:
-            link.known(sequence)
-        if link.untold:
-            self._tell_missed(sender, link)
+        try:
+            if kind == DATA:
+                self._take_data(header, body, link, deliver)
+            elif kind == HELLO and sequence:
+                link.skip_to(sequence)
+                self._send_credit_to(sender, link)
+            elif kind == LOST:
+                self._take_missed(header, body)
+            elif kind == KNOWN:
+                link.known(sequence)
+        finally:
+            # Of a frame that could not be read, too.
+            if link.untold:
+                self._tell_missed(sender, link)
 
     def _meet(self, header: Header) -> LinkReceiver:
         """Begin to receive from an incarnation. All before it are dead, so there is one at a time."""
@@ -445,7 +453,7 @@ class DataPlane:
             parcel = codec.decode(body[0], buffers)
         except BaseException as error:
             # User code rebuilds values, and an arena ends with its process: the frame is lost, the link lives on.
-            link.done(sequence)
+            link.spoil(sequence)
             raise ProtocolError(
                 f"frame {sequence} of worker {header.sender} cannot be decoded: {text_of_error(error)}"
             ) from error

@@ -24,7 +24,10 @@ import zmq
 
 Context: TypeAlias = "zmq.Context[zmq.Socket[bytes]]"
 
-_USER = b"squall"
+USER = b"squall"
+"""The user that every connection gives."""
+CONTROL_PLANE, DATA_PLANE = b"control plane", b"data plane"
+"""Kinds of connections, each with a password of its own."""
 _HANDLER = "inproc://zeromq.zap.01"
 _MONITOR = "inproc://squall.door"
 _EVENT = struct.Struct("=HI")
@@ -47,7 +50,7 @@ def password_of(secret: bytes, what: bytes) -> bytes:
 def knock(socket: zmq.Socket[bytes], password: bytes, handshake_ms: int = 0) -> None:
     """Have a socket give this password wherever it connects from now on. It waits to be let in, or connects anew after
     `handshake_ms` milliseconds."""
-    socket.setsockopt(zmq.PLAIN_USERNAME, _USER)
+    socket.setsockopt(zmq.PLAIN_USERNAME, USER)
     socket.setsockopt(zmq.PLAIN_PASSWORD, password)
     socket.setsockopt(zmq.HANDSHAKE_IVL, handshake_ms)
 

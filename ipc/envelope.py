@@ -63,13 +63,19 @@ class Sealer:
         self.session = os.urandom(SESSION_BYTES)
 
     def seal(self, kind: Kind, id: int, method: str, body: msgspec.Struct) -> list[bytes]:
-        """The two parts of a frame. UsageError if the message is larger than receivers accept."""
+        """The two parts of a frame. UsageError if a value cannot be sent, or the message is larger than receivers
+        accept."""
+        try:
+            content = self._encoder.encode(body)
+        except (OverflowError, TypeError, ValueError, RecursionError) as error:
+            # A large integer, a foreign object, half a surrogate: a caller's argument.
+            raise UsageError(f"control message {method} cannot be sent: {error}") from error
         self._sequence += 1
         envelope = self._encoder.encode(
-            Envelope(kind, id, method, self._encoder.encode(body), self._sender, (self.session, self._sequence))
+            Envelope(kind, id, method, content, self._sender, (self.session, self._sequence))
         )
         if len(envelope) > MAX_FRAME_BYTES:
-            raise UsageError(f"control message {method} has {len(envelope)} bytes, allowed are {MAX_FRAME_BYTES}")
+            raise UsageError(f"control message {method} has {len(envelope)} bytes; allowed: at most {MAX_FRAME_BYTES}")
         return [sign(self._key, envelope), envelope]
 
 

@@ -21,7 +21,7 @@ from typing import NamedTuple
 from squall.engine.errors import ProtocolError
 
 MAGIC = b"SQ"
-VERSION = 6
+VERSION = 7
 HELLO, DATA, CREDIT, LOST, KNOWN = 1, 2, 3, 4, 5
 KINDS = {HELLO: "hello", DATA: "data", CREDIT: "credit", LOST: "lost", KNOWN: "known"}
 

@@ -4,7 +4,8 @@ Guarantees
     * The receiver accepts every frame of one sender incarnation at most once, in order; repeats are dropped, gaps are
       counted. A number that no sender can have reached is refused.
     * A frame that the receiver missed once is never accepted, and the sender learns its number: what the frame held may
-      be said again in another. It is not credited before that, so the sender still knows what it held.
+      be said again in another. It is not credited before that, so the sender still knows what it held. The same holds
+      for a frame that came and could not be read.
     * Flow control is credit in bytes: the sender has at most `window_bytes` under way that the receiver has not
       processed. Credit is returned when a frame has been processed. For credit, a frame that was lost counts as
       processed once the sender knows of it, and so does one that was *parked*: frames that lie before a full queue must
@@ -20,15 +21,22 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import Any
+from typing import Any, NamedTuple
 
 from squall.engine.errors import ProtocolError
 from squall.ipc.patience import Patience
 
-Range = tuple[int, int]
-"""First and last of some frame numbers in a row."""
 MOST_RANGES = 1024
 """So many are told at once; the others when these are known."""
+
+
+class Missed(NamedTuple):
+    """Frames in a row that the receiver does not have."""
+
+    first: int
+    last: int
+    damaged: int = 0
+    """0: they never came; 1: they came and could not be read."""
 
 
 @dataclass
@@ -60,25 +68,26 @@ class LinkSender:
         number, n_bytes, release, _ = self._sent.pop()
         self._sent.append((number, n_bytes, release, None))
 
-    def lost(self, ranges: Iterable[Range]) -> list[Any]:
-        """The receiver missed these frames, in rising order: what they held, each time it is asked for the first time.
+    def lost(self, missed: Iterable[Missed]) -> list[tuple[Any, bool]]:
+        """The receiver missed these frames, in rising order: what they held, each time it is asked for the first time,
+        and whether they came and could not be read.
 
         ProtocolError if so many were never sent, or the numbers do not rise.
         """
         sent, before = self._sent, 0
         oldest = self.sequence - len(sent) + 1
-        numbers: list[int] = []
-        for first, last in ranges:
+        numbers: list[tuple[int, bool]] = []
+        for first, last, damaged in missed:
             if not before < first <= last <= self.sequence:
                 raise ProtocolError(f"frames {first} to {last} missed, after {before}; only {self.sequence} were sent")
-            numbers += range(max(first, oldest), last + 1)
+            numbers += ((number, bool(damaged)) for number in range(max(first, oldest), last + 1))
             before = last
         found = []
-        for number in numbers:
+        for number, came in numbers:
             _, n_bytes, release, held = sent[number - oldest]
             if held is not None:
                 sent[number - oldest] = (number, n_bytes, release, None)
-                found.append(held)
+                found.append((held, came))
         return found
 
     def asks(self, now_ns: int) -> bool:
@@ -127,6 +136,8 @@ class LinkReceiver:
     _gaps: dict[int, int] = field(default_factory=dict)
     """First -> last number of lost frames that cannot be credited yet, in rising order: the sender does not know of
     them, or earlier ones are not processed."""
+    _damaged: set[int] = field(default_factory=set)
+    """The gaps of a single frame that came and could not be read."""
     _known: int = 0
     """The sender knows of all gaps up to this number."""
     _told: int = 0
@@ -161,12 +172,19 @@ class LinkReceiver:
         self.received = sequence
         self.untold = True
 
-    def tell_missed(self) -> list[Range]:
-        """Frames that never came and of which the sender may not know, in rising order; it is told with this call."""
+    def spoil(self, sequence: int) -> None:
+        """Frame `sequence`, the one accepted last, cannot be read: its sender is to know, as of one that never came."""
+        self._gaps[sequence] = sequence
+        self._damaged.add(sequence)
+        self.untold = True
+
+    def tell_missed(self) -> list[Missed]:
+        """Frames that were lost and of which the sender may not know, in rising order; it is told with this call."""
         self.untold = False
-        known = self._known
-        missed = list(islice(((first, last) for first, last in self._gaps.items() if last > known), MOST_RANGES))
-        self._told = missed[-1][1] if missed else self._told
+        known, damaged = self._known, self._damaged
+        gaps = (Missed(first, last, first in damaged) for first, last in self._gaps.items() if last > known)
+        missed = list(islice(gaps, MOST_RANGES))
+        self._told = missed[-1].last if missed else self._told
         return missed
 
     def known(self, sequence: int) -> None:
@@ -214,6 +232,7 @@ class LinkReceiver:
                 if gaps[following] > self._known:
                     return
                 self.processed = gaps.pop(following)
+                self._damaged.discard(following)
             elif following in early:
                 early.remove(following)
                 self.processed = following

@@ -44,3 +44,12 @@ def make_directory(path: Path, *, exist_ok: bool = True) -> None:
     for missing in reversed([parent for parent in path.parents if not parent.exists()]):
         missing.mkdir(mode=0o700, exist_ok=True)
     path.mkdir(mode=0o700, exist_ok=exist_ok)
+
+
+def sync_directory(path: str | os.PathLike[str]) -> None:
+    """Have the names in a directory on disk, after a rename. OSError as the system raises it."""
+    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)

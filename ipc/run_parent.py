@@ -182,6 +182,14 @@ def directory_lock(directory: Path, operation: int) -> Iterator[None]:
 
 def _bury_if_abandoned(path: Path) -> bool:
     """Move a directory that nobody owns out of sight. Call it with the parent's lock held."""
+    try:
+        return _bury(path)
+    except FileNotFoundError:
+        # Its owner, who needs no lock for that, has removed it meanwhile.
+        return False
+
+
+def _bury(path: Path) -> bool:
     if not _ANONYMOUS.fullmatch(path.name) or path.is_symlink() or not path.is_dir():
         return False
     if not (path / CREATOR_FILE).exists() and any(path.iterdir()):

@@ -375,9 +375,6 @@ class RunDir:
         """State of all topologies, by name."""
         return self.durable / "state"
 
-    def state_dir(self, topology_name: str, component: str, task: int) -> Path:
-        return self.topology_state(topology_name) / _file_name(f"{component}-{task}")
-
     def topology_state(self, topology_name: str) -> Path:
         """State of the topologies of that name, and of their tasks. Outlives them."""
         return self.states / _file_name(topology_name)

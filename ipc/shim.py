@@ -2,6 +2,8 @@
 
 Guarantees: it draws decisions from its own seeded generator, so a seed repeats them; it counts the faults that it made;
 it never touches frames of a link that no rule names. What it holds back leaves when the rules are replaced.
+
+Relies on: its owner giving it content before it is sealed (`garbled`), and sealed frames after that (`apply`).
 """
 
 from __future__ import annotations
@@ -9,15 +11,19 @@ from __future__ import annotations
 import random
 import time
 from collections import Counter, deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from squall.engine.errors import UsageError
-from squall.ipc.frame import KINDS
+from squall.ipc.frame import DATA, KINDS
 
 Frame = list[bytes]
 DROP, DUPLICATE, DELAY, REORDER, CORRUPT, TRUNCATE = "drop", "duplicate", "delay", "reorder", "corrupt", "truncate"
-ACTIONS = (DROP, DUPLICATE, DELAY, REORDER, CORRUPT, TRUNCATE)
+GARBLE = "garble"
+"""Make the content of a DATA frame unreadable before it is sealed, so that its checksum is right."""
+ACTIONS = (DROP, DUPLICATE, DELAY, REORDER, CORRUPT, TRUNCATE, GARBLE)
+_GARBLED = b"garbled on purpose"
 SLOW = "slow"
 """Hold every frame back for a time, in order. Whoever uses the shim asks for those whose time has come."""
 
@@ -44,6 +50,10 @@ class LinkRule:
             raise UsageError(f"frame kind {self.kind!r} is unknown; allowed: {', '.join(KINDS.values())}")
         if self.delay_frames < 0:
             raise UsageError(f"delay_frames of link fault {self.action} is {self.delay_frames}; allowed: 0 and more")
+
+    def names(self, receiver: int, kind: int) -> bool:
+        """Whether it is about frames of this kind to this worker."""
+        return self.receiver in (None, receiver) and self.kind in (None, KINDS[kind])
 
 
 class LinkShim:
@@ -80,13 +90,20 @@ class LinkShim:
                 out.append((receiver, queue.popleft()[1]))
         return out
 
+    def garbled(self, receiver: int, kind: int, body: Sequence[Any]) -> Sequence[Any]:
+        """The content to seal and send instead of this one."""
+        for rule in self.rules:
+            may = rule.action == GARBLE and kind == DATA and rule.names(receiver, kind)
+            if may and self._rng.random() < rule.probability:
+                self.counts[GARBLE] += 1
+                body = [_GARBLED]
+        return body
+
     def apply(self, receiver: int, kind: int, frame: Frame) -> list[Frame]:
         """The frames to send instead of this one, in order."""
         out = [frame]
         for rule in self.rules:
-            if rule.kind is not None and rule.kind != KINDS[kind]:
-                continue
-            if rule.receiver is not None and rule.receiver != receiver:
+            if rule.action == GARBLE or not rule.names(receiver, kind):
                 continue
             if out and self._rng.random() < rule.probability:
                 before, out = out, self._act(rule, receiver, out)

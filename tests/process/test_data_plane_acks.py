@@ -100,18 +100,17 @@ def test_what_only_a_frame_can_bring(rings: Rings, why: str) -> None:
     assert rings.take(other) == 0
 
 
-class DozesOff(AckRings):
-    """Tells somebody who looks at its rings for the last time just before."""
-
-    def tell(
-        self, worker: int, incarnation: int, processed: int, acks: Mapping[int, int], masks: Mapping[int, int]
-    ) -> bool:
-        told = super().tell(worker, incarnation, processed, acks, masks)
-        self._words[worker] = 0
-        return told
-
-
 def test_who_falls_asleep_while_it_is_told_is_woken(rings: Rings) -> None:
+    class DozesOff(AckRings):
+        """Tells somebody who looked at its rings for the last time just before."""
+
+        def tell(
+            self, worker: int, incarnation: int, processed: int, acks: Mapping[int, int], masks: Mapping[int, int]
+        ) -> bool:
+            told = super().tell(worker, incarnation, processed, acks, masks)
+            other.plane.set_awake(False)
+            return told
+
     one, other = rings.pair(DozesOff)
     one.plane.send(1, parcel("x"))
     turn_until(lambda: other.parcels and settled(one), [one, other])

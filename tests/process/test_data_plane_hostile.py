@@ -44,10 +44,10 @@ BAD_FRAMES: dict[str, tuple[list[bytes], str]] = {
     "hello with content": (frame([b"x"], kind=HELLO), "hello frame with a body"),
     "credit with content": (frame([b"x"], kind=CREDIT), "credit frame with a body"),
     "credit in parts": (frame([b"", b""], kind=CREDIT), "credit frame with a body"),
-    "lost without numbers": (frame([b""], kind=LOST), "lost frame with a body of 0 bytes; allowed are pairs of 8"),
-    "lost with half a pair": (frame([bytes(24)], kind=LOST), "lost frame with a body of 24 bytes"),
-    "lost in parts": (frame([bytes(16), bytes(16)], kind=LOST), "lost frame with a body of 32 bytes"),
-    "lost, never sent": (frame([b"\1".ljust(16, b"\xff")], kind=LOST), "only 0 were sent"),
+    "lost without numbers": (frame([b""], kind=LOST), "lost frame with a body of 0 bytes; allowed: triples of"),
+    "lost with half a triple": (frame([bytes(16)], kind=LOST), "lost frame with a body of 16 bytes"),
+    "lost in parts": (frame([bytes(24), bytes(24)], kind=LOST), "lost frame with a body of 48 bytes"),
+    "lost, never sent": (frame([b"\1".ljust(24, b"\xff")], kind=LOST), "only 0 were sent"),
     "known with content": (frame([b"x"], kind=KNOWN), "known frame with a body"),
     "known 2**63": (frame([], kind=KNOWN, sequence=1 << 63), "word on lost frames up to 9223372036854775808"),
     "credit too far": (frame([], kind=CREDIT, processed=1 << 63), "credit for frame 9223372036854775808"),
@@ -76,11 +76,13 @@ def test_bad_frame_is_counted_and_harms_nobody(make: Make, name: str) -> None:
     turn_until(lambda: other.plane.counts["frames refused"] == 1, [one, other])
     assert refusal in other.plane.refusals[-1]
     assert not other.parcels
-    # What was understood of it counts (frame 1 came, and was useless); the link goes on after it.
+    # What was understood of it counts (frame 1 came, and was useless); the link goes on after it, and its sender learns
+    # that its own frame 1 is not wanted.
     if "decoded" in refusal:
         one.plane.send(1, parcel("a repeat of frame 1"))
     one.plane.send(1, parcel("good"))
-    turn_until(lambda: other.values == ["good"] and settled(one), [one, other])
+    turn_until(lambda: (other.values == ["good"] and settled(one)) or other.probe(), [one, other])
+    assert [damaged for *_, damaged in one.plane.take_lost()] == [True] * ("decoded" in refusal)
     assert other.plane.counts["frames refused"] == 1
     assert other.plane.lost == 0
 

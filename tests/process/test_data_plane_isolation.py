@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import tracemalloc
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -81,6 +82,19 @@ def test_a_frame_of_many_parts_is_bounded_as_a_whole(make: Make) -> None:
     assert other.plane.refusals[-1] == f"frame of {5 * MIB + 64} bytes; at most {4 * MIB} may be"
     one.plane.send(1, parcel("good"))
     turn_until(lambda: other.values == ["good"] and settled(one), [one, other])
+
+
+def test_a_frame_without_the_secret_is_not_stored_while_it_comes(make: Make) -> None:
+    other = make(0)
+    tracemalloc.start()
+    try:
+        attack(other, [FORGED.ljust(64), *[bytes(MIB)] * 16])
+        tracemalloc.reset_peak()
+        before = tracemalloc.get_traced_memory()[0]
+        turn_until(lambda: other.plane.counts["frames refused"] == 1, [other])
+        assert tracemalloc.get_traced_memory()[1] - before < 4 * MIB
+    finally:
+        tracemalloc.stop()
 
 
 def test_the_secret_is_in_no_text(make: Make) -> None:

@@ -95,6 +95,16 @@ def test_without_an_arena_nothing_is_shared(make: Make) -> None:
     assert arena_mappings() == 0
 
 
+def test_a_parcel_of_many_tuples_that_is_too_big_is_not_sent_and_one_tuple_is(make: Make) -> None:
+    one, other = pair(make)
+    many = parcel("x" * 1000, "y" * 1000)
+    assert one.plane.send(1, many, most_bytes=1000) > 2000
+    assert one.plane.send(1, parcel("z" * 1000), most_bytes=100) == 0
+    assert one.plane.send(1, many, most_bytes=3000) == 0
+    turn_until(lambda: settled(one), [one, other])
+    assert other.values == ["z" * 1000, "x" * 1000, "y" * 1000]
+
+
 def test_value_that_cannot_be_sent_is_refused_and_the_link_lives(make: Make) -> None:
     one, other = pair(make)
     with pytest.raises(ComponentError, match=r"task 1 emitted .* value 0 \(generator\) cannot be sent"):
@@ -263,10 +273,30 @@ def test_what_a_lost_frame_held_comes_back_without_its_tuples(make: Make) -> Non
     shim.rules = []
     one.plane.send(1, parcel("c"))
     turn_until(lambda: settled(one), [one, other])
-    [(worker, held)] = one.plane.take_lost()
-    assert (worker, held.lost_trees(), list(held.batches)) == (1, {7}, [])
+    [(worker, held, damaged)] = one.plane.take_lost()
+    assert (worker, held.lost_trees(), list(held.batches), damaged) == (1, {7}, [], False)
     assert (held.acks, held.inits, held.answers) == ({5: 55}, [(9, 99, 1, 0)], [(1, 3, None)])
     assert (other.values, other.plane.lost, one.plane.take_lost()) == (["c"], 1, [])
+
+
+def test_what_a_frame_that_cannot_be_read_held_comes_back_at_once(make: Make) -> None:
+    shim = LinkShim([LinkRule("garble", 1.0)], seed=1)
+    one, other = make(0, shim=shim), make(1)
+    one.connect(other)
+    other.connect(one)
+    garbled = parcel("a", b"x" * BIG)
+    garbled.acks = {5: 55}
+    for batch in garbled.batches:
+        batch.roots = [7] * len(batch.roots)
+    one.plane.send(1, garbled)
+    shim.rules = []
+    turn_until(lambda: settled(one), [one, other])  # nobody has to ask
+    [(worker, held, damaged)] = one.plane.take_lost()
+    assert (worker, held.lost_trees(), held.acks, damaged) == (1, {7}, {5: 55}, True)
+    assert (other.parcels, other.plane.lost, other.plane.counts["frames refused"]) == ([], 0, 1)
+    assert one.frames_in_arena == 0
+    one.plane.send(1, parcel("fine"))
+    turn_until(lambda: settled(one) and other.values == ["fine"], [one, other])
 
 
 def test_one_way_partition_is_made_good_when_it_ends(make: Make) -> None:
@@ -304,7 +334,7 @@ def test_probing_a_healthy_link_changes_nothing(make: Make) -> None:
     turn_until(lambda: settled(one), [one, other])
 
 
-ACTIONS = ["drop", "duplicate", "delay", "reorder", "corrupt", "truncate"]
+ACTIONS = ["drop", "duplicate", "delay", "reorder", "corrupt", "truncate", "garble"]
 
 
 @pytest.mark.parametrize("action", ACTIONS)
@@ -331,12 +361,16 @@ def test_faulty_link_delivers_once_or_never_and_goes_on(make: Make, action: str,
     assert one.frames_in_arena == 0
     counts = other.plane.counts
     assert counts["frames received"] == len(numbers)
-    assert counts["frames received"] + other.plane.lost == n_sent
-    assert len(one.plane.take_lost()) == other.plane.lost
+    garbled = shims[0].counts["garble"]
+    assert counts["frames received"] + other.plane.lost + garbled == n_sent
+    came = [damaged for *_, damaged in one.plane.take_lost()]
+    assert (came.count(True), came.count(False)) == (garbled, other.plane.lost)
     assert shims[0].counts[action] > 50
     if kind == "data":
         expected = {"frames repeated": 0, "frames refused": 0, "lost": shims[0].counts[action]}
-        if action == "duplicate":
+        if action == "garble":
+            expected |= {"frames refused": garbled, "lost": 0}
+        elif action == "duplicate":
             expected |= {"frames repeated": shims[0].counts[action], "lost": 0}
         elif action in ("corrupt", "truncate"):
             expected["frames refused"] = shims[0].counts[action]
@@ -374,8 +408,10 @@ def test_all_faults_at_once_both_ways(make: Make, seed: int) -> None:
         numbers = [n for n, _ in end.values]
         assert numbers == sorted(set(numbers))
         assert len(numbers) > n_sent[1 - end.worker] // 2
-        assert len(numbers) + end.plane.lost == n_sent[1 - end.worker]
-        assert len(ends[1 - end.worker].plane.take_lost()) == end.plane.lost
+        came = [damaged for *_, damaged in ends[1 - end.worker].plane.take_lost()]
+        assert came.count(True) > 0
+        assert came.count(False) == end.plane.lost
+        assert len(numbers) + len(came) == n_sent[1 - end.worker]
         assert all(data == bytes(n % 50 * 2000) for n, data in end.values)
         assert end.frames_in_arena == 0
 

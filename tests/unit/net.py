@@ -58,17 +58,19 @@ class ChancyWiring(Wiring):
 class Net(SimulatedCluster):
     """The workers of one topology. Without a recorder, so that emits take their short cuts."""
 
-    _wire = ChancyWiring
-
     def __init__(self, topology: Topology, plan: Plan, config: Config, rng: random.Random) -> None:
         self.rng = rng
         self.deaths = 0
-        super().__init__(topology, config, plan=plan, record=False, copy=copy_component)
+        super().__init__(topology, config, plan=plan, record=False, copy=copy_component, wiring=self._wire)
+
+    def _wire(self, *shared: Any) -> ChancyWiring:
+        self.wiring = ChancyWiring(*shared)
+        return self.wiring
 
     @property
     def board(self) -> list[tuple[int, bool]]:
         """(incarnation, alive) of each worker, for tests that write what a supervisor would."""
-        return self._wiring.board
+        return self.wiring.board
 
     def turn(self) -> None:
         """One turn of a worker that happens to be scheduled."""
@@ -76,11 +78,9 @@ class Net(SimulatedCluster):
         worker = self.rng.choice(self.workers)
         if worker is None:
             return
-        wiring = self._wiring
-        assert isinstance(wiring, ChancyWiring)
-        wiring.rng = self.rng
+        self.wiring.rng = self.rng
         worker.turn()
-        wiring.rng = None
+        self.wiring.rng = None
 
     def let(self, index: int) -> None:
         """One turn of this worker, while all others sleep."""
@@ -92,8 +92,9 @@ class Net(SimulatedCluster):
         """As always, but what was under way from it arrives in part only."""
         super().kill(worker)
         self.deaths += 1
+        source = worker if isinstance(worker, int) else list(self.plan.worker_names).index(worker)
         for target in range(self.plan.n_workers):
-            link = self._wiring.links[self._index(worker), target]
+            link = self.wiring.links[source, target]
             for _ in range(self.rng.randrange(len(link) + 1)):
                 link.pop()
 

@@ -77,12 +77,12 @@ def test_any_contiguous_buffer_is_a_payload(arena: Arena, reader: ArenaReader, b
 def test_payload_with_gaps_is_refused(arena: Arena) -> None:
     with pytest.raises(UsageError, match=r"shape \(2,\) is not contiguous"):
         arena.put(memoryview(b"abcd")[::2])
-    assert arena.used_bytes == 0
+    stored(arena, bytes(CAPACITY_BYTES))
 
 
 @pytest.mark.parametrize("size", [0, MIN_SIZE_BYTES - 1, 8 << 30])
 def test_impossible_sizes_are_refused(size: int) -> None:
-    with pytest.raises(UsageError, match=f"arena size {size} bytes: allowed are 65536 to 4294967296"):
+    with pytest.raises(UsageError, match=f"arena size is {size} bytes; allowed: 65536 to 4294967296"):
         Arena.create(size)
 
 
@@ -118,18 +118,17 @@ def test_full_arena_refuses_until_something_is_freed(arena: Arena, reader: Arena
 def test_payload_larger_than_the_arena_is_refused(arena: Arena) -> None:
     assert arena.put(bytes(CAPACITY_BYTES + 1)) is None
     assert arena.put(bytes(2 * SIZE_BYTES)) is None
-    assert arena.used_bytes == 0
+    stored(arena, bytes(CAPACITY_BYTES))
 
 
 @pytest.mark.parametrize("seed", range(5))
 def test_freed_neighbours_become_one_block_again(arena: Arena, seed: int) -> None:
     print("seed", seed)
     refs = [stored(arena, bytes(GRAIN_BYTES)) for _ in range(CAPACITY_BYTES // GRAIN_BYTES)]
-    assert arena.used_bytes == CAPACITY_BYTES
+    assert arena.put(b"") is None
     random.Random(seed).shuffle(refs)
     for ref in refs:
         arena.free(ref)
-    assert arena.used_bytes == 0
     assert stored(arena, bytes(CAPACITY_BYTES)).offset == table_bytes(SIZE_BYTES)
 
 
@@ -195,7 +194,6 @@ def test_random_use_agrees_with_a_model(arena: Arena, reader: ArenaReader, seed:
 
 
 def check_against(model: Model, arena: Arena, reader: ArenaReader, dice: random.Random) -> None:
-    assert arena.used_bytes == GRAIN_BYTES * sum(ref is not None for ref in model.grains)
     for ref in dice.sample(list(model.payloads), min(3, len(model.payloads))):
         assert reader.copy(ref) == model.payloads[ref]
     for ref in model.stale[-3:]:
@@ -252,7 +250,6 @@ def test_closing_is_final_and_may_be_repeated(arena: Arena, reader: ArenaReader)
     assert reader.copy(ref) == b"payload"
     arena.close()
     arena.close()
-    assert arena.used_bytes == 0
     with pytest.raises(UsageError, match="arena that is closed"):
         arena.put(b"x")
     assert reader.copy(ref) == b"payload"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -128,8 +129,14 @@ def test_sessions_are_bounded_and_the_oldest_is_forgotten() -> None:
 
 
 def test_a_message_nobody_would_take_is_not_sent() -> None:
-    with pytest.raises(UsageError, match=f"allowed are {MAX_FRAME_BYTES}"):
+    with pytest.raises(UsageError, match=f"allowed: at most {MAX_FRAME_BYTES}"):
         Sealer(KEY, "client:1").seal("event", 0, "Ping", Ping("x" * MAX_FRAME_BYTES))
+
+
+@pytest.mark.parametrize("value", [2**64, "\udcff", object()])
+def test_a_value_that_cannot_be_sent_is_the_callers_error(value: Any) -> None:
+    with pytest.raises(UsageError, match=r"^control message Ping cannot be sent: "):
+        Sealer(KEY, "client:1").seal("event", 0, "Ping", Ping(value))
 
 
 # ---- sockets (threads of this process only) ----

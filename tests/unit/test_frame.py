@@ -49,7 +49,7 @@ def test_round_trip(kind: int, body: list[bytes | memoryview]) -> None:
 
 def test_layout_of_the_header_is_the_documented_one() -> None:
     head = seal(OPENING, Header(CREDIT, 0x0102, 0x0304, 0x05060708, 0x090A0B0C, 0x0D0E0F1011121314, 0x15), [])
-    assert head[:7] == bytes.fromhex("5351 06 05000000".replace(" ", ""))
+    assert head[:7] == bytes.fromhex("5351 07 05000000".replace(" ", ""))
     assert head[7:15] == topology_tag("words-1-00000000")
     assert head[15:31] == OPENING[-SECRET_BYTES:]
     expected = "03 0201 0403 08070605 0c0b0a09 14131211100f0e0d 1500000000000000"
@@ -78,6 +78,14 @@ def test_each_topology_each_version_and_each_key_has_its_own_secret() -> None:
                 version in (1, 2, 11)]  # fmt: skip
     assert len({opening[-SECRET_BYTES:] for opening in openings}) == len(openings)
     assert opening_of(KEY, "a", 1) == opening_of(KEY, "a", 1)
+
+
+def test_openings_are_compared_in_constant_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever that comparison says is believed."""
+    head = seal(OPENING, HEADER, BODY)
+    monkeypatch.setattr(frame.hmac, "compare_digest", lambda one, other: False)
+    with pytest.raises(ProtocolError, match="without the secret"):
+        unseal(OPENING, head, BODY)
 
 
 def test_nothing_is_computed_for_a_frame_without_the_secret(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -144,9 +152,9 @@ def resealed(**changes: object) -> bytes:
 
 def test_another_protocol_and_version_are_named() -> None:
     assert unseal(OPENING, resealed(), []).kind == HELLO
-    with pytest.raises(ProtocolError, match="frame of protocol b'HT' version 6; this is b'SQ' version 6"):
+    with pytest.raises(ProtocolError, match="frame of protocol b'HT' version 7; this is b'SQ' version 7"):
         unseal(OPENING, resealed(magic=b"HT"), [])
-    with pytest.raises(ProtocolError, match="frame of protocol b'SQ' version 1; this is b'SQ' version 6"):
+    with pytest.raises(ProtocolError, match="frame of protocol b'SQ' version 1; this is b'SQ' version 7"):
         unseal(OPENING, resealed(version=1), [])
 
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 import random
 import tracemalloc
 from collections import deque
+from itertools import starmap
 
 import pytest
 
 from squall.engine.clock import NS_PER_MS
 from squall.engine.errors import ProtocolError
-from squall.ipc.link import MOST_RANGES, LinkReceiver, LinkSender
+from squall.ipc.link import MOST_RANGES, LinkReceiver, LinkSender, Missed
 from tests.held import held
 
 WINDOW_BYTES = 1000
@@ -69,7 +70,7 @@ def test_gap_is_credited_when_its_sender_knows_of_it_and_not_before() -> None:
     link = receiver()
     assert link.accept(4)
     assert link.untold
-    assert link.tell_missed() == [(1, 3)]
+    assert link.tell_missed() == [(1, 3, False)]
     link.done(4)
     assert (link.untold, link.lost, link.processed) == (False, 3, 0)
     link.known(2)
@@ -81,18 +82,36 @@ def test_gap_is_credited_when_its_sender_knows_of_it_and_not_before() -> None:
 def test_every_gap_is_told_until_its_sender_knows_of_it() -> None:
     link = receiver()
     link.accept(2)
-    assert link.tell_missed() == [(1, 1)]
+    assert link.tell_missed() == [(1, 1, False)]
     link.accept(4)
     assert link.untold
-    assert link.tell_missed() == [(1, 1), (3, 3)]
+    assert link.tell_missed() == [(1, 1, False), (3, 3, False)]
     link.known(1)
     assert not link.untold  # the other was told too
-    assert link.tell_missed() == [(3, 3)]
+    assert link.tell_missed() == [(3, 3, False)]
     link.known(3)
     link.known(1)  # late
     assert link.tell_missed() == []
     with pytest.raises(ProtocolError, match="word on lost frames up to 5; 4 have come or been missed"):
         link.known(5)
+
+
+def test_frame_that_cannot_be_read_is_told_and_credited_like_one_that_never_came() -> None:
+    link = receiver()
+    assert link.accept(1)
+    link.spoil(1)
+    assert link.accept(3)
+    link.done(3)
+    assert link.untold
+    assert link.tell_missed() == [(1, 1, True), (2, 2, False)]
+    assert (link.processed, link.lost, link.accept(1)) == (0, 1, False)
+    link.park()
+    assert link.processed == 0  # or the sender would have forgotten what the frames held
+    link.known(2)
+    assert (link.processed, held(link)) == (3, 0)
+    assert link.accept(4)
+    link.spoil(4)
+    assert link.tell_missed() == [(4, 4, True)]
 
 
 def test_more_gaps_than_fit_a_frame_are_told_one_after_the_other() -> None:
@@ -282,11 +301,11 @@ def test_what_lost_frames_held_comes_back_once() -> None:
     for what in "abcdef":
         link.send(10, held=what)
     link.credit(1)
-    assert link.lost([(1, 2), (4, 5)]) == ["b", "d", "e"]
-    assert link.lost([(2, 2), (4, 6)]) == ["f"]
+    assert link.lost([Missed(1, 2), Missed(4, 5, 1)]) == [("b", False), ("d", True), ("e", True)]
+    assert link.lost([Missed(2, 2), Missed(4, 6)]) == [("f", False)]
     assert link.under_way_bytes == 50  # until the receiver gives credit
     link.credit(6)
-    assert (link.lost([(1, 6)]), link.under_way_bytes) == ([], 0)
+    assert (link.lost([Missed(1, 6)]), link.under_way_bytes) == ([], 0)
 
 
 def test_frame_that_did_not_leave_holds_nothing() -> None:
@@ -295,7 +314,7 @@ def test_frame_that_did_not_leave_holds_nothing() -> None:
     link.send(10, lambda: released.append(True), "kept by the caller")
     link.not_sent()
     link.send(10, held="b")
-    assert link.lost([(1, 2)]) == ["b"]
+    assert link.lost([Missed(1, 2)]) == [("b", False)]
     link.credit(2)
     assert (released, link.under_way_bytes) == ([True], 0)
 
@@ -306,8 +325,8 @@ def test_frames_that_cannot_be_lost_are_refused_and_nothing_is_done(ranges: list
     for what in "abc":
         link.send(10, held=what)
     with pytest.raises(ProtocolError, match="only 3 were sent"):
-        link.lost(ranges)
-    assert link.lost([(1, 3)]) == ["a", "b", "c"]
+        link.lost(starmap(Missed, ranges))
+    assert [held for held, _ in link.lost([Missed(1, 3)])] == ["a", "b", "c"]
 
 
 # Both ends together

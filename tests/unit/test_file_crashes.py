@@ -1,0 +1,60 @@
+"""The writer of each file killed at each step of it: what is there is whole, and the work can be done again."""
+
+from __future__ import annotations
+
+import contextlib
+import resource
+from pathlib import Path
+
+import pytest
+
+import squall.scheduler.supervisor.history
+from squall.engine.errors import SquallError
+from squall.ipc.rundir import RunDir
+from squall.scheduler.common.fault_points import STEPS
+from tests.unit.dying import dies_at, passes_of
+from tests.unit.file_crashes import HISTORY_BYTES, ROWS, Row
+from tests.unit.run_dirs import files_of
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.__name__)
+def test_nothing_is_torn_or_lost_wherever_the_writer_dies(
+    row: type[Row], run_dir: RunDir, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(squall.scheduler.supervisor.history, "MAX_BYTES", HISTORY_BYTES)
+    whole = row(run_dir)
+    assert not whole.is_done()
+    crashes = passes_of(tmp_path, STEPS, whole.work)
+    assert crashes
+    assert whole.is_done()
+    whole.close()
+    for point, nth_pass in crashes:
+        print(f"{row.__name__}: {point}, pass {nth_pass}")
+        own = RunDir.create()
+        torn = row(own)
+        try:
+            assert dies_at(tmp_path, point, torn.work, nth_pass)
+            if not torn.is_done():
+                torn.work()
+            assert torn.is_done()
+            assert not [name for name in files_of(own.path) if name.endswith(".new")]
+        finally:
+            torn.close()
+            own.remove()
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.__name__)
+def test_a_full_disk_leaves_nothing_beside_a_file(
+    row: type[Row], run_dir: RunDir, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(squall.scheduler.supervisor.history, "MAX_BYTES", HISTORY_BYTES)
+    full = row(run_dir)
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, hard))
+    try:
+        with contextlib.suppress(OSError, SquallError):
+            full.work()
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert not [name for name in files_of(run_dir.path) if name.endswith(".new")]
+    full.close()
