@@ -1,18 +1,33 @@
 """Injects the faults of a mix into a real cluster, ends them, and records both.
 
-Guarantees: after `heal`, no injected fault is in force. A fault whose target is missing at its time (dead, and not yet
-replaced) is recorded as missed and skipped.
+Guarantees: after `heal`, no injected fault is in force, and every process that one killed has ended: a Nimbus ends only
+after its answer, and would take later requests with it. A fault whose target is missing at its time (dead, and not yet
+replaced) is recorded as missed and skipped. While Nimbus is away, the faults that are due wait for it. While its store
+is broken, Nimbus has changes to store: the topology is deactivated and activated; in the end it is active.
 """
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from squall.engine.errors import ClusterError
-from squall.scheduler.cluster.local_cluster import LocalCluster
-from squall.scheduler.faults.fault import AfterSecs, Fault
+from squall.scheduler.client.nimbus_client import NimbusClient
+from squall.scheduler.cluster.private_cluster import PrivateCluster
+from squall.scheduler.common.process import lives
+from squall.scheduler.faults.catalogue import CATALOGUE
+from squall.scheduler.faults.fault import AT_ONCE, AfterSecs, Fault
+from squall.scheduler.faults.in_force import Victim
+from squall.scheduler.faults.kind import ActsOn
+
+_HEAL_SECS = 30.0
+"""Longest that the end of all faults is tried: each ends by itself after seconds, and until then Nimbus may be unable
+to note it."""
+_HEAL_RETRY_SECS = 0.1
+_STORE_EVERY_SECS = 0.3
+"""Time between two changes of the topology while the store is broken, and longest wait for each."""
 
 
 @dataclass
@@ -30,38 +45,80 @@ class Injected:
 class Injector:
     """The faults of one trial. Owner: the trial."""
 
-    def __init__(self, cluster: LocalCluster, faults: Sequence[Fault], started_secs: float) -> None:
+    def __init__(self, cluster: PrivateCluster, name: str, faults: Sequence[Fault], started_secs: float) -> None:
+        """`name`: the topology's."""
         self._cluster = cluster
+        self._topology = name
+        self._operator: NimbusClient | None = None
+        """One connection for all changes of the topology, so that they arrive in order. None: there was none."""
+        self._stores_until_secs = self._stores_at_secs = 0.0
         self._started_secs = started_secs
         self._to_come = sorted(faults, key=at_secs)
         self.injected: list[Injected] = []
+        self._killed: list[Victim] = []
 
     def turn(self) -> None:
         """Begin the faults that are due. They end by themselves."""
         while self._to_come and time.monotonic() >= self._started_secs + at_secs(self._to_come[0]):
+            if self._cluster.run_dir.lock_holder() is None:
+                return
             self._begin(self._to_come.pop(0))
+        now = time.monotonic()
+        if self._stores_at_secs <= now < self._stores_until_secs and self._cluster.run_dir.lock_holder() is not None:
+            self._stores_at_secs = now + _STORE_EVERY_SECS
+            with contextlib.suppress(ClusterError):
+                self._have_stored()
+
+    def _have_stored(self) -> None:
+        """Have Nimbus store two changes. ClusterError if it cannot."""
+        if self._operator is None:
+            self._operator = NimbusClient(self._cluster.run_dir, timeout_secs=_STORE_EVERY_SECS)
+        self._operator.deactivate(self._topology)
+        self._operator.activate(self._topology)
 
     def heal(self) -> None:
         """End the faults in force, and drop those not begun yet."""
         self._to_come.clear()
-        self._cluster.heal()
+        self._stores_until_secs = 0.0
+        deadline = time.monotonic() + _HEAL_SECS
+        try:
+            while not self._is_healed():
+                if time.monotonic() >= deadline:
+                    raise ClusterError(f"the faults in force could not be ended within {_HEAL_SECS:g} s")
+                time.sleep(_HEAL_RETRY_SECS)
+        finally:
+            if self._operator is not None:
+                self._operator.close()
+                self._operator = None
         now = time.monotonic()
         for one in self.injected:
             one.ends_secs = min(one.ends_secs, now)
+
+    def _is_healed(self) -> bool:
+        if any(lives(victim.pid, victim.started_ticks) for victim in self._killed):
+            return False
+        try:
+            self._cluster.heal()
+            if self._operator is not None:
+                self._operator.activate(self._topology)
+        except ClusterError:
+            return False
+        return True
 
     def _begin(self, fault: Fault) -> None:
         one = Injected(fault, time.monotonic(), time.monotonic())
         self.injected.append(one)
         try:
-            begun = self._cluster.inject(
-                fault.kind, *fault.targets, for_secs=fault.for_secs, probability=fault.probability, seed=fault.seed,
-                **fault.params,
-            )
+            begun = self._cluster.inject(replace(fault, when=AT_ONCE))
         except ClusterError as error:
             one.missed = str(error)
         else:
             one.began_secs = min(each.began_secs for each in begun)
             one.ends_secs = max(each.ends_secs for each in begun)
+            if fault.kind == "kill":
+                self._killed += [victim for each in begun for victim in each.victims]
+            if CATALOGUE[fault.kind].acts_on is ActsOn.CLUSTER:
+                self._stores_at_secs, self._stores_until_secs = one.began_secs, one.ends_secs
 
 
 def at_secs(fault: Fault) -> float:

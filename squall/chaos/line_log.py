@@ -13,12 +13,14 @@ import json
 import marshal
 import os
 import pickle
-import zlib
 from collections.abc import Callable
 from hashlib import blake2b
 from typing import Any
+from zlib import crc32
 
 _encode = json.JSONEncoder(separators=(",", ":")).encode
+quoted: Callable[[str], str] = json.encoder.encode_basestring_ascii
+"""A text as JSON."""
 _PLAIN = frozenset({str, int, float, bool, bytes, type(None)})
 
 
@@ -32,8 +34,12 @@ class LineLog:
 
     def append(self, *record: Any) -> None:
         """Write one record. OSError if the disk is full."""
-        body = _encode(record)[:-1].encode()
-        data = b"%s,%d]\n" % (body, zlib.crc32(body))
+        self.write(_encode(record)[:-1])
+
+    def write(self, text: str) -> None:
+        """Write one record that is JSON already, without the closing bracket. For the paths of every tuple."""
+        body = text.encode("ascii")
+        data = b"%b,%d]\n" % (body, crc32(body))
         while data:
             data = data[os.write(self._fd, data) :]
 
@@ -50,7 +56,7 @@ class LineLog:
 def digest(value: Any) -> str:
     """16 hex digits; the same for equal plain values in every process of one Python version. Never raises."""
     try:
-        if _is_plain(value):
+        if is_plain(value):
             return blake2b(marshal.dumps(value, 2), digest_size=8).hexdigest()
         hashed = blake2b(digest_size=8)
         _feed(hashed.update, value)
@@ -71,10 +77,12 @@ def _opaque(value: Any) -> bytes:
         return f"{type(value).__qualname__} {type(error).__qualname__}".encode()
 
 
-def _is_plain(value: Any) -> bool:
+def is_plain(value: Any) -> bool:
     """Whether equal values always have equal bytes: no identity, order or class of users shows in them."""
-    kind = value.__class__
-    return kind in _PLAIN or ((kind is tuple or kind is list) and all(map(_is_plain, value)))
+    kind = type(value)
+    if kind is not tuple and kind is not list:
+        return kind in _PLAIN
+    return _PLAIN.issuperset(map(type, value)) or all(map(is_plain, value))
 
 
 def _feed(update: Callable[[bytes], None], value: Any) -> None:
@@ -87,7 +95,7 @@ def _feed(update: Callable[[bytes], None], value: Any) -> None:
         update(kind.__name__.encode())
         items = list(value.items() if kind is dict else value)
         try:
-            in_order = sorted(items, key=None if _is_plain(items) else digest)
+            in_order = sorted(items, key=None if is_plain(items) else digest)
         except TypeError:
             in_order = sorted(items, key=digest)
         update(digest(in_order).encode())

@@ -1,11 +1,10 @@
 """Draws a seeded mix of faults: their kinds, targets, times and durations.
 
-Guarantees: the same seed, kinds, places and time draw the same faults. Each seed draws its own share of the kinds and
-its own density, so that a hundred seeds are not a hundred similar runs. A mix never kills a worker so often that its
-slot is given up.
+Guarantees: the same seed, mix, places and time draw the same faults. Each seed draws its own share of the mix and its
+own density, so that a hundred seeds are not a hundred similar runs. A mix never kills a process so often that it is
+given up.
 
-Relies on: `squall.scheduler.faults.catalogue` for the kinds. Not drawn: faults that a cluster of one program cannot
-mend (the death of its daemons), and those that break user code, not the engine (limits of memory, descriptors, disk).
+Relies on: `squall.scheduler.faults.catalogue` for the kinds; a cluster whose keeper replaces its daemons.
 """
 
 from __future__ import annotations
@@ -14,6 +13,7 @@ import random
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from enum import Enum, auto
 
 from squall.engine.errors import UsageError
 from squall.scheduler.common.restart_policy import RestartPolicyOptions
@@ -22,34 +22,108 @@ from squall.scheduler.faults.fault import AfterSecs, Fault, Value
 from squall.scheduler.faults.kind import ActsOn
 from squall.scheduler.faults.words import name_text
 
+
+class Whom(Enum):
+    """What a fault of a mix hits."""
+
+    WORKER = auto()
+    DAEMON = auto()
+    """Nimbus, the keeper, a supervisor or a forking parent."""
+    PROCESS = auto()
+    """A worker, or now and then Nimbus or a supervisor."""
+    NODE = auto()
+    COMPONENT = auto()
+    BOLT = auto()
+    LINK = auto()
+    CLUSTER = auto()
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """A way in which a kind of the catalogue is drawn."""
+
+    kind: str
+    whom: Whom
+    lasts_secs: tuple[float, float] | None = None
+    """Range of its duration; None: it is over at once."""
+    deaths: int = 0
+    """Most deaths of its victim to which it leads, or about as many."""
+
+
+_SHORT, _LONG = (0.05, 1.5), (0.2, 2.0)
+_POISON_DEATHS = 6
+"""A poison kills as often as its victim can be started again in its time."""
+_DRAWN = {
+    "kill": Drawn("kill", Whom.WORKER, deaths=1),
+    "stop": Drawn("stop", Whom.WORKER, _SHORT),
+    "throttle": Drawn("throttle", Whom.WORKER, _LONG),
+    "segfault": Drawn("segfault", Whom.WORKER, deaths=1),
+    "exit": Drawn("exit", Whom.WORKER, deaths=1),
+    "exception": Drawn("exception", Whom.COMPONENT, (0.02, 0.2), deaths=1),
+    "hang": Drawn("hang", Whom.COMPONENT, (0.05, 1.0)),
+    "slow": Drawn("slow", Whom.COMPONENT, _LONG),
+    "poison": Drawn("poison", Whom.BOLT, (0.5, 2.0), deaths=_POISON_DEATHS),
+    "drop": Drawn("drop", Whom.LINK, _LONG),
+    "duplicate": Drawn("duplicate", Whom.LINK, _LONG),
+    "delay": Drawn("delay", Whom.LINK, _LONG),
+    "reorder": Drawn("reorder", Whom.LINK, _LONG),
+    "corrupt": Drawn("corrupt", Whom.LINK, _LONG),
+    "truncate": Drawn("truncate", Whom.LINK, _LONG),
+    "garble": Drawn("garble", Whom.LINK, _LONG),
+    "partition": Drawn("partition", Whom.LINK, (0.1, 1.5)),
+    "slow-link": Drawn("slow-link", Whom.LINK, _LONG),
+    "kill-daemon": Drawn("kill", Whom.DAEMON, deaths=1),
+    "stop-daemon": Drawn("stop", Whom.DAEMON, _SHORT),
+    "memory-limit": Drawn("memory-limit", Whom.WORKER, _LONG, deaths=1),
+    "descriptor-limit": Drawn("descriptor-limit", Whom.PROCESS, _LONG, deaths=1),
+    "fork-refused": Drawn("fork-refused", Whom.NODE, (0.2, 1.5)),
+    "store-locked": Drawn("store-locked", Whom.CLUSTER, _LONG, deaths=1),
+    "store-full": Drawn("store-full", Whom.CLUSTER, _SHORT, deaths=3),
+    "torn-write": Drawn("torn-write", Whom.CLUSTER, _LONG, deaths=1),
+    "disk-full": Drawn("disk-full", Whom.PROCESS, _LONG, deaths=1),
+    "clock-jump": Drawn("clock-jump", Whom.WORKER, _LONG),
+    "hostile-bytes": Drawn("hostile-bytes", Whom.PROCESS, _LONG),
+    "shared-memory-exhausted": Drawn("shared-memory-exhausted", Whom.WORKER, _LONG),
+}
+"""Name in a mix -> how it is drawn."""
+
 GROUPS = {
     "process": ("kill", "stop", "throttle", "segfault", "exit"),
     "executor": ("exception", "hang", "slow"),
-    "link": ("drop", "duplicate", "delay", "reorder", "corrupt", "truncate", "partition", "slow-link"),
+    "tuple": ("poison",),
+    "link": ("drop", "duplicate", "delay", "reorder", "corrupt", "truncate", "garble", "partition", "slow-link"),
+    "daemons": ("kill-daemon", "stop-daemon"),
+    "limits": ("memory-limit", "descriptor-limit", "fork-refused"),
+    "store": ("store-locked", "store-full", "torn-write"),
+    "machine": ("disk-full", "clock-jump", "shared-memory-exhausted"),
+    "clients": ("hostile-bytes",),
 }
-"""Name of a group -> its kinds of faults."""
-DEADLY = ("kill", "segfault", "exit", "exception")
-"""Kinds that end their worker, at once or within their duration."""
+"""Name of a group -> its names in a mix."""
 ALL = "all"
 _GAP_SECS = (0.2, 2.0)
 """Range of the mean time between two faults; each seed draws its own."""
-_LASTS_SECS = {
-    "stop": (0.05, 1.5), "throttle": (0.2, 2.0), "exception": (0.02, 0.2), "hang": (0.05, 1.0), "slow": (0.2, 2.0),
-    "drop": (0.2, 2.0), "duplicate": (0.2, 2.0), "delay": (0.2, 2.0), "reorder": (0.2, 2.0), "corrupt": (0.2, 2.0),
-    "truncate": (0.2, 2.0), "partition": (0.1, 1.5), "slow-link": (0.2, 2.0),
-}  # fmt: skip
-"""Range of the duration in seconds, by kind; kinds that are not here are over at once."""
 _FRAMES_HIT, _CALLS_HIT = (0.01, 0.3), (0.001, 0.05)
 """Ranges of the share of frames hit, and of calls of `execute` hit: fewer, as these may end their worker."""
-_DAEMONS_HIT = 0.15
-"""Share of stops that hit Nimbus or a supervisor."""
-_PARAMETERS: dict[str, Callable[[random.Random], dict[str, Value]]] = {
-    "throttle": lambda rng: {"share": round(rng.uniform(0.1, 0.8), 2)},
-    "exit": lambda rng: {"status": rng.choice((0, 1, 7))},
-    "slow": lambda rng: {"ms": round(rng.uniform(0.1, 5.0), 1)},
-    "slow-link": lambda rng: {"ms": round(rng.uniform(1.0, 50.0), 1)},
-    "delay": lambda rng: {"by": rng.randint(1, 20)},
-}
+_DAEMONS_HIT = 0.3
+"""Share of the faults of a worker or daemon that hit Nimbus or a supervisor."""
+_JUMP_SECS = 100_000.0
+"""Farthest that a clock jumps, either way: more than a day."""
+_KEY_DIGITS = (2, 3)
+"""First digits of a message's key by which a poison knows it: one message in 256, or in 4,096."""
+_PARAMETERS: dict[str, Callable[[random.Random, Places], dict[str, Value]]] = {
+    "throttle": lambda rng, _: {"share": round(rng.uniform(0.1, 0.8), 2)},
+    "exit": lambda rng, _: {"status": rng.choice((0, 1, 7))},
+    "slow": lambda rng, _: {"ms": round(rng.uniform(0.1, 5.0), 1)},
+    "slow-link": lambda rng, _: {"ms": round(rng.uniform(1.0, 50.0), 1)},
+    "delay": lambda rng, _: {"by": rng.randint(1, 20)},
+    "memory-limit": lambda rng, _: {"megabytes": rng.choice((0, 1, 4, 16))},
+    "descriptor-limit": lambda rng, _: {"descriptors": rng.randint(0, 3)},
+    "clock-jump": lambda rng, _: {"secs": round(rng.uniform(-_JUMP_SECS, _JUMP_SECS))},
+    "poison": lambda rng, places: {
+        "field": places.key_field, "matches": f"^{rng.getrandbits(64):016x}"[: 1 + rng.choice(_KEY_DIGITS)],
+        "does": rng.choice(("exception", "exit", "segfault", "hang")),
+    },
+}  # fmt: skip
 _MOST_OF_INTENSITY = 0.5
 """Share of the deaths allowed by the restart policy that a mix uses up: other faults may cause more."""
 
@@ -60,17 +134,43 @@ class Places:
 
     workers: Sequence[str]
     components: Sequence[str]
+    bolts: Sequence[str] = ()
+    key_field: str = ""
+    """The field of every bolt's input in which the taps keep the key of its message."""
 
     @property
-    def daemons(self) -> list[str]:
-        nodes = sorted({worker.rpartition(":")[0] for worker in self.workers})
-        return ["nimbus", *(f"supervisor {name_text(node)}" for node in nodes)]
+    def nodes(self) -> list[str]:
+        return sorted({worker.rpartition(":")[0] for worker in self.workers})
+
+    def of(self, whom: Whom) -> list[str]:
+        """The targets of a sort; empty if there are none, or if it takes none."""
+        nodes = [name_text(node) for node in self.nodes]
+        served = ["nimbus", *(f"supervisor {node}" for node in nodes)]
+        match whom:
+            case Whom.WORKER | Whom.PROCESS:
+                return sorted(self.workers)
+            case Whom.DAEMON:
+                return ["keeper", *served, *(f"forking-parent {node}" for node in nodes)]
+            case Whom.NODE:
+                return nodes
+            case Whom.COMPONENT:
+                return [f"component {name_text(name)}" for name in sorted(self.components)]
+            case Whom.BOLT:
+                return [f"component {name_text(name)}" for name in sorted(self.bolts)]
+            case _:
+                return []
+
+    def can_take(self, whom: Whom) -> bool:
+        """Whether there is something for a fault to hit; one worker has no links."""
+        if whom is Whom.LINK:
+            return len(self.workers) > 1
+        return whom is Whom.CLUSTER or bool(self.of(whom))
 
 
 def kinds_of(mix: str) -> tuple[str, ...]:
-    """The kinds from which a mix is drawn: groups or kinds, joined by commas. UsageError names an unknown one."""
-    known = {ALL: tuple(kind for kinds in GROUPS.values() for kind in kinds), **GROUPS}
-    known |= {kind: (kind,) for kinds in GROUPS.values() for kind in kinds}
+    """The names from which a mix is drawn: groups or names, joined by commas. UsageError names an unknown one."""
+    known = {ALL: tuple(name for names in GROUPS.values() for name in names), **GROUPS}
+    known |= {name: (name,) for names in GROUPS.values() for name in names}
     found: dict[str, None] = {}
     for name in mix.split(","):
         if (kinds := known.get(name.strip())) is None:
@@ -79,54 +179,52 @@ def kinds_of(mix: str) -> tuple[str, ...]:
     return tuple(found)
 
 
-def draw(seed: int, kinds: Sequence[str], places: Places, for_secs: float) -> list[Fault]:
+def draw(seed: int, mix: Sequence[str], places: Places, for_secs: float) -> list[Fault]:
     """Draw the faults of a seed, in order of time; at least one. UsageError if none is possible."""
     rng = random.Random(f"squall chaos {seed}")
-    # One worker has no links.
-    kinds = [kind for kind in kinds if len(places.workers) > 1 or CATALOGUE[kind].acts_on is not ActsOn.LINKS]
-    if not kinds:
-        raise UsageError("the mix has faults of links alone, and a topology of one worker has no links")
-    kinds = rng.sample(kinds, rng.randint(1, len(kinds)))
+    names = [name for name in mix if places.can_take(_DRAWN[name].whom)]
+    if not names:
+        lacks = "a topology of one worker has no links" if len(places.workers) == 1 else "this topology has no bolt"
+        raise UsageError(f"no fault of the mix ({', '.join(mix)}) is possible: {lacks}")
+    names = rng.sample(names, rng.randint(1, len(names)))
     gap_secs = min(rng.uniform(*_GAP_SECS), for_secs / 2)
     policy = RestartPolicyOptions()
     most = policy.max_deaths * _MOST_OF_INTENSITY * max(1.0, for_secs / policy.period_secs)
-    deaths: Counter[str] = Counter()
-    free_secs: dict[str, float] = {}
+    deaths: Counter[tuple[str, ...]] = Counter()
+    free_secs: dict[tuple[str, ...], float] = {}
     faults: list[Fault] = []
     at_secs = rng.uniform(0.0, gap_secs)
     while at_secs < for_secs:
-        fault = _fault(rng, rng.choice(kinds), places, at_secs)
-        (target,) = fault.targets
+        name = rng.choice(names)
+        fault = _fault(rng, _DRAWN[name], places, at_secs)
+        ends = deaths[fault.targets] + _DRAWN[name].deaths
         # Not while another fault hits the same target, so that the timeline stays readable.
-        if at_secs >= free_secs.get(target, 0.0) and (fault.kind not in DEADLY or deaths[target] < most):
-            deaths[target] += fault.kind in DEADLY
-            free_secs[target] = at_secs + (fault.for_secs or 0.0)
+        if at_secs >= free_secs.get(fault.targets, 0.0) and (ends <= most or not _DRAWN[name].deaths):
+            deaths[fault.targets] = ends
+            free_secs[fault.targets] = at_secs + (fault.for_secs or 0.0)
             faults.append(fault)
         at_secs += rng.expovariate(1 / gap_secs)
     return faults
 
 
-def _fault(rng: random.Random, kind: str, places: Places, at_secs: float) -> Fault:
-    lasts, probability = _LASTS_SECS.get(kind), None
-    if CATALOGUE[kind].is_drawn:
-        on_frames = CATALOGUE[kind].acts_on is ActsOn.LINKS
+def _fault(rng: random.Random, drawn: Drawn, places: Places, at_secs: float) -> Fault:
+    kind, probability = CATALOGUE[drawn.kind], None
+    if kind.is_drawn:
+        on_frames = kind.acts_on is ActsOn.LINKS
         probability = round(rng.uniform(*(_FRAMES_HIT if on_frames else _CALLS_HIT)), 4)
-    parameters = _PARAMETERS[kind](rng) if kind in _PARAMETERS else {}
+    make = _PARAMETERS.get(drawn.kind)
     return Fault(
-        kind, (_target(rng, kind, places),), AfterSecs(round(at_secs, 3)),
-        for_secs=None if lasts is None else round(rng.uniform(*lasts), 3), probability=probability, params=parameters,
-        seed=rng.getrandbits(32),
+        drawn.kind, _targets(rng, drawn.whom, places), AfterSecs(round(at_secs, 3)),
+        for_secs=None if drawn.lasts_secs is None else round(rng.uniform(*drawn.lasts_secs), 3),
+        probability=probability, params={} if make is None else make(rng, places), seed=rng.getrandbits(32),
     )  # fmt: skip
 
 
-def _target(rng: random.Random, kind: str, places: Places) -> str:
-    workers = sorted(places.workers)
-    match CATALOGUE[kind].acts_on:
-        case ActsOn.TASKS:
-            return f"component {name_text(rng.choice(sorted(places.components)))}"
-        case ActsOn.LINKS:
-            return f" {rng.choice(('->', '<->'))} ".join(rng.sample(workers, 2))
-        case _ if kind == "stop" and rng.random() < _DAEMONS_HIT:
-            return rng.choice(places.daemons)
-        case _:
-            return rng.choice(workers)
+def _targets(rng: random.Random, whom: Whom, places: Places) -> tuple[str, ...]:
+    if whom is Whom.CLUSTER:
+        return ()
+    if whom is Whom.LINK:
+        return (f" {rng.choice(('->', '<->'))} ".join(rng.sample(sorted(places.workers), 2)),)
+    if whom is Whom.PROCESS and rng.random() < _DAEMONS_HIT:
+        return (rng.choice([name for name in places.of(Whom.DAEMON) if name.startswith(("nimbus", "supervisor"))]),)
+    return (rng.choice(places.of(whom)),)

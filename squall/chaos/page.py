@@ -46,7 +46,7 @@ def page(document: Mapping[str, Any]) -> str:
         f"<title>squall chaos: {_text(document['parameters']['file'])}</title><style>{_STYLE}</style></head><body>",
         f"<h1>squall chaos: {_text(document['parameters']['file'])}</h1>",
         f'<p class="{"good" if good else "bad"}"><strong>{_headline(document)}</strong></p>',
-        f"<p>To do it again: <code>{_text(document['command'])}</code></p>",
+        f"<p>To repeat it: <code>{_text(document['command'])}</code></p>",
     ]  # fmt: skip
     if "command_smallest" in document:
         parts.append(f"<p>The fewest faults that fail: <code>{_text(document['command_smallest'])}</code></p>")
@@ -79,7 +79,10 @@ def _table(head: Sequence[str], rows: Any) -> str:
 
 
 def _verdicts(seeds: Sequence[Mapping[str, Any]]) -> str:
-    head = ("seed", "verdict", "messages", "ok", "recovered", "duplicates", "dead letters", "faults", "deaths", "found")
+    head = (
+        "seed", "verdict", "messages", "ok", "recovered", "duplicates", "dead letters", "faults", "deaths",
+        "acked/s between faults", "over all", "found",
+    )  # fmt: skip
     return _table(head, map(_verdict_row, seeds))
 
 
@@ -87,7 +90,9 @@ def _verdict_row(result: Mapping[str, Any]) -> tuple[object, ...]:
     verdict, run = result["verdict"], result["run"]
     said = "good" if result["good"] else "failed"
     counts = [verdict[name] for name in ("messages", "ok", "recovered", "duplicates", "dead_letters")]
-    return (result["seed"], said, *counts, len(run["injected"]), len(run["deaths"]), "; ".join(result["problems"]))
+    counts += [len(run["injected"]), len(run["deaths"])]
+    flow = [round(run["flow"]["between"]) if run["flow"]["between_secs"] else "", round(run["flow"]["overall"])]
+    return (result["seed"], said, *counts, *flow, "; ".join(result["problems"]))
 
 
 def _compared(document: Mapping[str, Any]) -> str:
@@ -111,7 +116,7 @@ def _problems(result: Mapping[str, Any]) -> str:
 
 def _picture(result: Mapping[str, Any]) -> str:
     run = result["run"]
-    targets = [target for one in run["injected"] for target in one.get("targets", ())]
+    targets = [target for one in run["injected"] for target in _rows_of(one)]
     rows = sorted({*targets, *(death["worker"] for death in run["deaths"])})
     whole_secs = max([run["secs"], 0.001, *(sample["at_secs"] for sample in run["samples"])])
     height = len(rows) * _ROW + 2 * _GRAPH + 40
@@ -154,12 +159,17 @@ def _deaths(deaths: Sequence[Mapping[str, Any]], rows: Sequence[str], x: Any) ->
         yield f'<path class="death" d="{cross}"><title>{_text(what)}</title></path>'
 
 
+def _rows_of(fault: Mapping[str, Any]) -> Sequence[str]:
+    """The rows of the picture that show a fault; one of the whole cluster has a row of its own."""
+    return fault.get("targets") or (fault["kind"],)
+
+
 def _faults(injected: Sequence[Mapping[str, Any]], rows: Sequence[str], x: Any) -> Iterator[str]:
     for number, one in enumerate(injected, 1):
         began = one["began_secs"]
         ended = one["ended_secs"]
         what = f"{number}: {fault_text(one)} at {began:.3f} s {one['missed']}"
-        for target in one.get("targets", ()):
+        for target in _rows_of(one):
             top = rows.index(target) * _ROW
             kind = "missed" if one["missed"] else "lasting" if ended > began else "fault"
             shape = f'x="{x(began)}" y="{top + 9}" width="{max(3.0, x(ended) - x(began)):.1f}" height="{_ROW - 18}"'

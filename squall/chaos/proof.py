@@ -11,21 +11,40 @@ from __future__ import annotations
 
 import shutil
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from squall.chaos.checker import Law, Run, Verdict, judge, learn, names_of, never_again, read_run
+from squall.chaos.checker import (
+    VALUES,
+    Law,
+    Run,
+    SourceLaw,
+    Verdict,
+    judge,
+    learn,
+    learn_source,
+    matches,
+    never_again,
+    read_run,
+)
+from squall.chaos.flow import flow
 from squall.chaos.mix import Places, draw
 from squall.chaos.taps import Tapping
 from squall.chaos.trial import Outcome, Subject, run
+from squall.engine.api.config import Config
 from squall.engine.errors import SquallError, UsageError
 from squall.engine.plural import plural
 from squall.scheduler.faults.fault import Fault
 
 _FAIL_EVERY = 5
 """In the second run without faults, one message in this many is emitted again."""
+_MOST_CRASHES = Config().max_crashes or 0
+"""With fewer allowed, deaths by chance may end a message."""
+_LOAD = 0.6
+"""Most of the rate without faults at which a source is paced: a topology at its limit never catches up after a fault,
+and with many messages open each would wait for longer than its timeout."""
 _EARLY_SHARE = 0.9
 """Share of the time with faults that a paced source takes: replays take the rest."""
 
@@ -39,13 +58,18 @@ class Expected:
     """The topology's behaviour in runs without faults."""
 
     laws: tuple[Law, ...]
-    all_of: Mapping[str, str]
-    """Key -> name of every message of a finite source; empty for an endless one."""
+    source: SourceLaw
     finite: bool
     rates: Mapping[str, float]
-    """Spout -> emits per second and task with which a finite source lasts as long as the faults."""
+    """Spout -> most emits per second and task: a finite source lasts as long as the faults; none is at its limit."""
     messages: int
     secs: float
+    dead: frozenset[str] = frozenset()
+    """Keys of messages that were given up."""
+    deaths: frozenset[str] = frozenset()
+    """Reasons of workers' deaths that every run has, if every run has messages that are given up."""
+    by_task: bool = False
+    """See `Tapping.by_task`."""
 
 
 @dataclass
@@ -79,6 +103,7 @@ class SeedResult:
             }
             for one in self.outcome.injected
         ]
+        outcome["flow"] = asdict(flow(self.outcome))
         faults = [fault.to_json() for fault in self.faults]
         return {
             "seed": self.seed, "good": self.good, "problems": self.problems, "faults": faults, "logs": self.logs,
@@ -91,82 +116,136 @@ class Proof:
 
     def __init__(
         self, subject: Subject, kinds: Sequence[str], for_secs: float, directory: Path,
-        should_stop: Callable[[], bool] = lambda: False,
+        should_stop: Callable[[], bool] = lambda: False, at_once: int = 1,
     ) -> None:
-        """`directory`: the place for the taps' files."""
+        """`directory`: the place for the taps' files. `at_once`: number of seeds that run at a time."""
         if subject.config.ackers == 0:
             raise UsageError(
-                "with ackers=0 nothing is tracked, and nothing is emitted again: the proof could not show that "
-                "anything arrives; allowed: 1 and more"
+                "setting ackers is 0: nothing is tracked or emitted again, so the proof could not show that anything "
+                "arrives; allowed: an integer from 1 up"
             )
         self._subject = subject
         self._kinds = kinds
         self._for_secs = for_secs
         self._directory = directory
         self._should_stop = should_stop
+        self._at_once = at_once
+        crashes = subject.config.max_crashes
+        self._gives_up = subject.config.max_attempts is not None or (crashes is not None and crashes < _MOST_CRASHES)
+        """Whether the topology's own settings let faults end a message that none was meant for."""
 
     def learn(self) -> Expected:
         """Run the topology twice without faults. UsageError if nothing could be proved of it."""
-        first, outcome = self._reference(0)
+        first, outcome = self._reference(0, {}, by_task=False)
+        # Without faults no message moves to another task: these have ids of their own.
+        by_task = any(message.names_differ for message in first.messages.values())
+        if by_task:
+            first, outcome = self._reference(0, {}, by_task=True)
         _check_tracked(first, outcome)
-        second, again = self._reference(_FAIL_EVERY)
+        _check_ids(first)
+        # As long as a run with faults: what a component does by the clock is seen without faults too.
+        rates = self._rates(outcome, finite=True) if outcome.exhausted else {}
+        second, again = self._reference(_FAIL_EVERY, rates, by_task=by_task)
         if forgotten := never_again(second):
             spouts = ", ".join(sorted({name.partition("[")[0] for name in forgotten}))
             raise UsageError(
-                f"spout {spouts} cannot replay: of the messages that failed it did not emit "
-                f"{plural(len(forgotten), 'message')} again, {forgotten[0]} for one. The proof could not show that "
-                "anything survives a death; a ReplayingSpout emits again what failed"
+                f"spout {spouts} cannot replay: it did not emit {plural(len(forgotten), 'failed message')} again, "
+                f"such as {forgotten[0]}; so the proof could not show that anything survives a death; a "
+                "ReplayingSpout emits failed messages again"
             )
+        _check_ids(second)
         if not second.messages:
             raise UsageError(
-                "the source does not begin anew: run once more, it emitted nothing. Each run has state directories of "
-                "its own: keep positions in context.state_dir"
+                "the source does not begin anew: its second run emitted nothing; each run has state directories of its "
+                "own, so keep positions in context.state_dir"
             )
-        laws = learn([first, second])
         finite = outcome.exhausted and again.exhausted
+        laws = learn([first, second], finite)
+        source = learn_source([first, second], finite)
+        if source.unstable:
+            raise UsageError(
+                f"spout {', '.join(source.unstable)} gives its messages new ids in each run: two runs without faults "
+                "share none. So the proof cannot tell which messages come back after a death; an id must be the same "
+                "after every start, such as the place of a record in its source"
+            )
         for reference, seen in ((first, outcome), (second, again)):
             verdict = judge(reference, laws)
             if not seen.drained or not verdict.good:
                 said = seen.why_not if not seen.drained else _first_of(verdict)
                 raise WrongWithoutFaults(f"without any fault: {said}")
-        secs = self._for_secs * _EARLY_SHARE
         return Expected(
-            tuple(laws), names_of([first, second]) if finite else {}, finite,
-            {spout: max(1, most) / secs for spout, most in outcome.emitted_by_task.items()} if finite else {},
-            len(first.messages), outcome.secs,
+            tuple(laws), source, finite, self._rates(outcome, finite=finite),
+            len(first.messages), outcome.secs, _dead_in(first) | _dead_in(second),
+            _deadly(first, outcome) & _deadly(second, again), by_task,
         )
 
-    def _reference(self, fail_every: int) -> tuple[Run, Outcome]:
+    def _rates(self, first: Outcome, *, finite: bool) -> dict[str, float]:
+        """`Expected.rates`, by a run at full speed."""
+        secs = first.secs * self._at_once / _LOAD
+        if finite:
+            secs = max(secs, self._for_secs * _EARLY_SHARE)
+        return {spout: max(1, most) / secs for spout, most in first.emitted_by_task.items()}
+
+    def _reference(self, fail_every: int, rates: Mapping[str, float], *, by_task: bool) -> tuple[Run, Outcome]:
         path = Path(tempfile.mkdtemp(prefix="reference-", dir=self._directory))
-        tapping = Tapping(str(path), self._subject.sinks, fail_every=fail_every)
-        outcome = run(self._subject, tapping, lambda places: [], self._for_secs, False, self._should_stop)
+        tapping = Tapping(str(path), self._subject.sinks, rates or None, by_task=by_task, fail_every=fail_every)
+        outcome = run(self._subject, tapping, lambda places: [], self._for_secs, bool(rates), self._should_stop)
         return read_run(path), outcome
 
     def try_seed(self, seed: int, expected: Expected, only: Sequence[int] | None = None) -> SeedResult:
-        """Run and judge one seed; `only`: numbers, from 1, of the faults to inject."""
+        """Run and judge one seed; `only`: numbers, from 1, of the faults to inject, or 0 for none."""
         faults: list[Fault] = []
 
         def drawn(places: Places) -> list[Fault]:
             faults[:] = draw(seed, self._kinds, places, self._for_secs)
             if only is not None:
+                if max(only) > len(faults):
+                    raise UsageError(
+                        f"--only has fault {max(only)}; seed {seed} has {plural(len(faults), 'fault')}, numbered from 1"
+                    )
                 faults[:] = [fault for number, fault in enumerate(faults, 1) if number in only]
             return faults
 
         path = Path(tempfile.mkdtemp(prefix=f"seed-{seed}-", dir=self._directory))
-        tapping = Tapping(str(path), self._subject.sinks, expected.rates or None)
+        only_seen = frozenset(law.label for law in expected.laws if law.asks != VALUES)
+        tapping = Tapping(str(path), self._subject.sinks, expected.rates or None, only_seen, expected.by_task)
         outcome = run(self._subject, tapping, drawn, self._for_secs, expected.finite, self._should_stop)
         seen = read_run(path)
-        verdict = judge(seen, expected.laws, expected.all_of)
+        verdict = judge(seen, expected.laws, expected.source, self._may_die(outcome, expected))
         first_ns = min((one.began_secs for one in outcome.injected if not one.missed), default=float("inf")) * 1e9
         if all(message.acked_ns is not None and message.acked_ns < first_ns for message in seen.messages.values()):
             verdict.not_shown.append(f"seed {seed}: every message was acked before the first fault")
+        if self._gives_up and verdict.dead_letters:
+            verdict.not_shown.append("max_attempts or max_crashes is set low: that only what is poison was given up")
+        if count := sum(not death.claimed_by and death.reason in expected.deaths for death in outcome.deaths):
+            verdict.not_shown.append(
+                f"seed {seed}: {plural(count, 'death')} of workers by no fault: some messages end their worker without "
+                "faults too, in the same way, so no other cause is seen"
+            )
         result = SeedResult(seed, faults, outcome, verdict)
-        result.problems = problems_of(outcome, verdict)
+        result.problems = problems_of(outcome, verdict, expected.deaths)
         if result.good:
             shutil.rmtree(path)
         else:
             result.logs = str(path)
         return result
+
+    def _may_die(self, outcome: Outcome, expected: Expected) -> Callable[[str], bool] | None:
+        """A test for the messages that may be given up: those that a poison was meant for."""
+        if self._gives_up:
+            return None
+        poisons = [str(one.fault.params["matches"]) for one in outcome.injected if one.fault.kind == "poison"]
+        is_poisoned = matches(*poisons) or expected.dead.__contains__
+        return lambda key: key in expected.dead or is_poisoned(key)
+
+
+def _dead_in(run: Run) -> frozenset[str]:
+    return frozenset(key for key, message in run.messages.items() if message.dead is not None)
+
+
+def _deadly(run: Run, outcome: Outcome) -> frozenset[str]:
+    """Reasons of the workers' deaths in a run without faults, if messages were given up over them."""
+    return frozenset(death.reason for death in outcome.deaths) if _dead_in(run) else frozenset()
 
 
 def _check_tracked(first: Run, outcome: Outcome) -> None:
@@ -180,20 +259,31 @@ def _check_tracked(first: Run, outcome: Outcome) -> None:
         )
 
 
+def _check_ids(reference: Run) -> None:
+    """Refuse ids by which messages cannot be told apart. Those that do not equal themselves (NaN) are among them."""
+    for name in reference.reused.values():
+        raise UsageError(
+            f"{name}: its spout emits several messages under this id, though none had failed; so the proof could not "
+            f"tell them apart, nor show that each arrives. It found {plural(len(reference.reused), 'such id')}; an id "
+            "belongs to one message, for ever"
+        )
+
+
 def _first_of(verdict: Verdict) -> str:
     found = verdict.findings[0]
     return f"{found.kind}: {found.message}: {found.what} ({sum(verdict.counts.values())} findings in all)"
 
 
-def problems_of(outcome: Outcome, verdict: Verdict) -> list[str]:
-    """The reasons why a run failed; empty if it did not."""
+def problems_of(outcome: Outcome, verdict: Verdict, expected_deaths: Container[str] = ()) -> list[str]:
+    """The reasons why a run failed; empty if it did not. `expected_deaths`: reasons that need no fault."""
     found = [f"{kind}: {count}" for kind, count in verdict.counts.items()]
     if not outcome.drained:
         found.append(f"not drained after the faults: {outcome.why_not}")
     found += [
-        f"worker {death.worker} died at {death.at_secs:.3f} s by no fault: {death.reason}"
+        f"{death.worker} died at {death.at_secs:.3f} s by no fault: {death.reason}"
         for death in outcome.deaths
-        if not death.claimed_by
+        if not death.claimed_by and death.reason not in expected_deaths
     ]
+    found += [f"{name} died and was not replaced" for name in outcome.away]
     found += [f"left behind: {line}" for line in outcome.left]
     return found

@@ -17,18 +17,19 @@ from __future__ import annotations
 import os
 import tempfile
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import repeat
 from pathlib import Path
 from typing import Any
 
-from squall.chaos.line_log import LineLog, digest
+from squall.chaos.line_log import LineLog, digest, is_plain, quoted
 from squall.engine.api.collectors import BasicCollector, BoltCollector, SpoutCollector
 from squall.engine.api.component import BasicBolt, Bolt, CustomGrouping, Spout
 from squall.engine.api.context import TopologyContext
 from squall.engine.api.failure import FAILED, Failure
 from squall.engine.api.stream import DEFAULT_STREAM, Stream
-from squall.engine.api.topology import ComponentSpec, Topology
+from squall.engine.api.topology import LOCAL_OR_SHUFFLE, NONE, PARTIAL_KEY, SHUFFLE, ComponentSpec, Topology
 from squall.engine.api.tuple import Anchors, Source, Tuple
 from squall.engine.errors import UsageError
 from squall.engine.foreign.text import repr_of
@@ -36,7 +37,11 @@ from squall.engine.foreign.text import repr_of
 STEMS_FROM = "squall_stems_from"
 """The taps' own field: keys of messages, one key alone or a tuple of several."""
 Keys = str | tuple[str, ...]
+BY_CLOCK = ("tick",)
+"""In place of keys: the tuple stems from ticks, so how many there are depends on time."""
 _NAME_CHARACTERS = 80
+_ANY_TASK = frozenset({SHUFFLE, LOCAL_OR_SHUFFLE, PARTIAL_KEY, NONE})
+"""Groupings that may give a tuple to another task each time."""
 _LET_GO, _LOOK_SECS = "let-go", 0.05
 """A file in the taps' directory, and the time between a spout's checks for it."""
 
@@ -50,6 +55,10 @@ class Tapping:
     sinks: tuple[str, ...]
     rates: Mapping[str, float] | None = None
     """Spout -> most emits per second and task, until `let_go`; None: unlimited."""
+    only_seen: frozenset[str] = frozenset()
+    """Ways into a sink of which only the arrival of messages is compared: their records have no digest of values."""
+    by_task: bool = False
+    """Whether each task of a spout has message ids of its own, so that two may use the same id for two messages."""
     fail_every: int = 0
     """Turn the first ack of one message in this many into a failure, so that the spout emits it again; 0: never."""
 
@@ -84,10 +93,22 @@ def _tapped(spec: ComponentSpec, tapping: Tapping) -> ComponentSpec:
     if isinstance(component, Spout):
         tapped = TappedSpout(component, spec.id, tapping)
     elif isinstance(component, BasicBolt):
-        tapped = TappedBasicBolt(component, spec.id, tapping)
+        tapped = TappedBasicBolt(component, spec.id, tapping, _placed(spec))
     else:
-        tapped = TappedBolt(component, spec.id, tapping)
+        tapped = TappedBolt(component, spec.id, tapping, _placed(spec))
     return replace(spec, component=tapped, outputs=outputs, subscriptions=subscriptions)
+
+
+def _placed(spec: ComponentSpec) -> list[str]:
+    """The ways into a bolt of several tasks whose grouping decides which of them receives a tuple."""
+    if spec.tasks == 1:
+        return []
+    return [_label(spec.id, one.source, one.stream) for one in spec.subscriptions if one.grouping not in _ANY_TASK]
+
+
+def _label(component: str, source: str, stream: str) -> str:
+    """The name of a way into a sink."""
+    return f"{component} from {source}/{stream}"
 
 
 def _new_log(tapping: Tapping, kind: str) -> LineLog:
@@ -134,7 +155,9 @@ class TappedSpout(Spout):
     def open(self, conf: Mapping[str, Any], context: TopologyContext, collector: SpoutCollector) -> None:
         index = context.task_index
         self._log = _new_log(self._tapping, "source")
-        self._out = _TappedSpoutCollector(collector, self._log, self._component, index)
+        self._out = _TappedSpoutCollector(
+            collector, self._log, self._component, index, by_task=self._tapping.by_task
+        )
         rates = self._tapping.rates
         self._rate = None if rates is None else rates.get(self._component)
         self._began = self._look_secs = time.monotonic()
@@ -169,7 +192,7 @@ class TappedSpout(Spout):
             self._log.append("fail", key, time.monotonic_ns(), "once more, on purpose")
             self._inner.on_failure(message_id, Failure(FAILED, self._component, 0))
             return
-        self._log.append("ack", key, time.monotonic_ns())
+        self._log.write(f'["ack","{key}",{time.monotonic_ns()}')
         self._inner.ack(message_id)
 
     def _fails_this(self, key: str) -> bool:
@@ -199,14 +222,17 @@ class TappedSpout(Spout):
 
 
 class _TappedSpoutCollector:
-    def __init__(self, collector: SpoutCollector, log: LineLog, component: str, index: int) -> None:
+    def __init__(
+        self, collector: SpoutCollector, log: LineLog, component: str, index: int, *, by_task: bool
+    ) -> None:
         self._collector = collector
         self._log = log
         self._who = component, index
+        self._owner = (component, index) if by_task else (component,)
         self.emitted = 0
 
     def key_of(self, message_id: Any) -> str:
-        return digest((*self._who, message_id))
+        return digest((*self._owner, message_id))
 
     def emit(self, values: Any, message_id: Any = None, stream: str = DEFAULT_STREAM) -> list[int]:
         return self._collector.emit(self._noted(values, message_id), message_id, stream)
@@ -223,9 +249,8 @@ class _TappedSpoutCollector:
         row = values if isinstance(values, tuple) else tuple(values) if isinstance(values, list) else values
         key = self.key_of(message_id)
         component, index = self._who
-        self._log.append(
-            "emit", key, digest(row), now_ns, f"{component}[{index}] message {repr_of(message_id, _NAME_CHARACTERS)}"
-        )
+        name = quoted(f"{component}[{index}] message {_name_of(message_id)}")
+        self._log.write(f'["emit","{key}","{digest(row)}",{now_ns},{name}')
         return _with_keys(row, key)
 
     def report_error(self, error: BaseException) -> None:
@@ -234,6 +259,15 @@ class _TappedSpoutCollector:
     @property
     def pending_count(self) -> int:
         return self._collector.pending_count
+
+
+def _name_of(message_id: Any) -> str:
+    """A text by which people know a message; calls no code of users."""
+    try:
+        known = is_plain(message_id)
+    except RecursionError:
+        known = False
+    return repr(message_id)[:_NAME_CHARACTERS] if known else repr_of(message_id, _NAME_CHARACTERS)
 
 
 # ---- bolts ----
@@ -245,15 +279,19 @@ _UNKNOWN = Source("", 0, "", Stream())
 class _Inlet:
     """Takes the taps' field off a bolt's input; records the input if the bolt is a sink."""
 
-    def __init__(self, component: str, tapping: Tapping) -> None:
+    def __init__(self, component: str, tapping: Tapping, index: int, placed: Sequence[str]) -> None:
+        """`index`: of the task. `placed`: ways into it whose grouping decides which task receives a tuple."""
         self._component = component
         self._sources: dict[Source, Source | None] = {}
         """A tuple's source -> the same without the taps' field: itself if the field is off already (a basic bolt's next
         tuple is the same object), None for ticks."""
-        self._labels: dict[Source, str] = {}
+        self._labels: dict[Source, tuple[str, bool]] = {}
+        """The way into the sink, as JSON, and whether values are compared."""
+        self._only_seen = tapping.only_seen
         self._log: LineLog | None = None
         if component in tapping.sinks:
             self._log = _new_log(tapping, "sink")
+            self._log.append("task", index, placed)
 
     def take(self, tup: Tuple) -> Keys:
         """Take the keys off a tuple. Returns them."""
@@ -262,13 +300,16 @@ class _Inlet:
         if plain is _UNKNOWN:
             plain = self._know(source)
         if plain is None:
-            return ()
+            return BY_CLOCK
         values = tup.values
         keys: Keys = values[-1]
         tup.values, tup._source = values[:-1], plain
         if self._log is not None:
-            several = (keys,) if isinstance(keys, str) else keys
-            self._log.append("in", self._labels[plain], several, digest(tup.values), time.monotonic_ns())
+            several = keys if isinstance(keys, str) else '","'.join(keys)
+            label, is_compared = self._labels[plain]
+            seen = digest(tup.values) if is_compared or not several else ""
+            keys_text = f'["{several}"]' if several else "[]"
+            self._log.write(f'["in",{label},{keys_text},"{seen}",{time.monotonic_ns()}')
         return keys
 
     def _know(self, source: Source) -> Source | None:
@@ -276,7 +317,8 @@ class _Inlet:
         if source.fields[-1:] == (STEMS_FROM,):
             plain = Source(source.component, source.task, source.stream, Stream(*source.fields[:-1]))
             self._sources[plain] = plain
-            self._labels[plain] = f"{self._component} from {source.component}/{source.stream}"
+            label = _label(self._component, source.component, source.stream)
+            self._labels[plain] = quoted(label), label not in self._only_seen
         self._sources[source] = plain
         return plain
 
@@ -288,14 +330,15 @@ class _Inlet:
 class TappedBasicBolt(BasicBolt):
     """Wraps a basic bolt, and passes keys from each input tuple to the tuples emitted for it."""
 
-    def __init__(self, inner: BasicBolt, component: str, tapping: Tapping) -> None:
+    def __init__(self, inner: BasicBolt, component: str, tapping: Tapping, placed: Sequence[str]) -> None:
         self._inner = inner
         self._component = component
         self._tapping = tapping
+        self._placed = placed
         self.blocking = inner.blocking
 
     def prepare(self, conf: Mapping[str, Any], context: TopologyContext) -> None:
-        self._inlet = _Inlet(self._component, self._tapping)
+        self._inlet = _Inlet(self._component, self._tapping, context.task_index, self._placed)
         self._out = _TappedBasicCollector()
         self._inner.prepare(conf, context)
         self._execute = self._inner.execute
@@ -316,7 +359,9 @@ class _TappedBasicCollector:
     keys: Keys = ()
 
     def emit(self, values: Any, stream: str = DEFAULT_STREAM) -> list[int]:
-        return self.collector.emit(_with_keys(values, self.keys), stream)
+        return self.collector.emit(
+            (*values, self.keys) if values.__class__ is tuple else _with_keys(values, self.keys), stream
+        )
 
     def emit_direct(self, task: int, values: Any, stream: str = DEFAULT_STREAM) -> list[int]:
         return self.collector.emit_direct(task, _with_keys(values, self.keys), stream)
@@ -331,20 +376,23 @@ class _TappedBasicCollector:
 class TappedBolt(Bolt):
     """Wraps a bolt, and holds the keys of tuples not acked yet, for tuples anchored to them."""
 
-    def __init__(self, inner: Bolt, component: str, tapping: Tapping) -> None:
+    def __init__(self, inner: Bolt, component: str, tapping: Tapping, placed: Sequence[str]) -> None:
         self._inner = inner
         self._component = component
         self._tapping = tapping
+        self._placed = placed
         self.blocking = inner.blocking
 
     def prepare(self, conf: Mapping[str, Any], context: TopologyContext, collector: BoltCollector) -> None:
-        self._inlet = _Inlet(self._component, self._tapping)
+        self._inlet = _Inlet(self._component, self._tapping, context.task_index, self._placed)
         self._out = _TappedBoltCollector(collector)
         self._inner.prepare(conf, context, self._out)
         self._execute = self._inner.execute
 
     def execute(self, tup: Tuple) -> Any:
-        self._out.keys[id(tup)] = self._inlet.take(tup)
+        out = self._out
+        keys = out.keys[id(tup)] = self._inlet.take(tup)
+        out.unanchored = BY_CLOCK if keys == BY_CLOCK else ()
         return self._execute(tup)
 
     def cleanup(self) -> None:
@@ -357,6 +405,9 @@ class _TappedBoltCollector:
         self._collector = collector
         self.keys: dict[int, Keys] = {}
         """Keys by the `id` of their tuple; an entry is overwritten when another tuple gets that `id`."""
+        self.unanchored: Keys = ()
+        """The keys of a tuple without anchors."""
+        self.ack = _acking(collector.ack, self.keys)
 
     def emit(self, values: Any, anchors: Anchors = (), stream: str = DEFAULT_STREAM) -> list[int]:
         anchors = _listed(anchors)
@@ -370,16 +421,17 @@ class _TappedBoltCollector:
         if isinstance(anchors, Tuple):
             return self.keys.get(id(anchors), ())
         if not anchors or not isinstance(anchors, Iterable):
-            return ()
+            return self.unanchored
+        several: dict[Keys, None] = dict.fromkeys(map(self.keys.get, map(id, anchors), repeat(())))
+        if len(several) == 1:
+            return next(iter(several))
         joined: dict[str, None] = {}
-        for anchor in anchors:
-            keys = self.keys.get(id(anchor), ())
-            joined.update(dict.fromkeys((keys,) if isinstance(keys, str) else keys))
+        for keys in several:
+            if isinstance(keys, str):
+                joined[keys] = None
+            else:
+                joined.update(dict.fromkeys(keys))
         return tuple(joined)
-
-    def ack(self, tup: Tuple) -> None:
-        self._collector.ack(tup)
-        self.keys.pop(id(tup), None)
 
     def fail(self, tup: Tuple) -> None:
         self._collector.fail(tup)
@@ -390,6 +442,17 @@ class _TappedBoltCollector:
 
     def report_error(self, error: BaseException) -> None:
         self._collector.report_error(error)
+
+
+def _acking(ack: Callable[[Tuple], None], keys: dict[int, Keys]) -> Callable[[Tuple], None]:
+    """The `ack` of a tapped collector: a function of its own, because it runs for every tuple."""
+    forget = keys.pop
+
+    def acked(tup: Tuple) -> None:
+        ack(tup)
+        forget(id(tup), None)
+
+    return acked
 
 
 def _listed(anchors: Anchors) -> Anchors:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from squall.engine.foreign.plain_text import plain
 from squall.engine.plural import plural
+from squall.engine.report.failure_log import ComponentFailures
 
 _SHOWN_FINDINGS = 10
 
@@ -18,11 +19,21 @@ def parameters_text(parameters: Mapping[str, Any]) -> str:
 
 def expected_text(expected: Mapping[str, Any]) -> str:
     """The requirements learned in runs without faults."""
-    source = "finite, paced" if expected["finite"] else "endless, stopped after the faults"
+    source = "finite, paced" if expected["finite"] else "endless, paced, stopped after the faults"
     messages = plural(expected["messages"], "message")
     lines = [f"without faults, twice: {messages} in {expected['secs']:.1f} s; the source is {source}"]
     lines += [f"  {plain(label)}: compares {asks}" for label, asks in expected["asked"].items()]
     return "\n".join(lines)
+
+
+def failures_text(failures: Mapping[str, ComponentFailures]) -> list[str]:
+    """A line for each component in which messages failed: how often, and the last error."""
+    lines = []
+    for name, one in sorted(failures.items()):
+        counts = ", ".join(f"{count:,} {reason}" for reason, count in one.counts.items())
+        errors = [record.error for record in one.last if record.error]
+        lines.append(f"failures of {name}: {counts}" + (f", the last: {errors[-1]}" if errors else ""))
+    return lines
 
 
 def seed_text(result: Mapping[str, Any]) -> str:
@@ -37,15 +48,22 @@ def seed_text(result: Mapping[str, Any]) -> str:
         plural(verdict["messages"], "message"), f"{verdict['ok']:,} ok", f"{verdict['recovered']:,} of them recovered",
         plural(verdict["duplicates"], "duplicate"), plural(verdict["dead_letters"], "dead letter"),
         plural(len(run["injected"]), "fault"), plural(len(run["deaths"]), "death"), recovery,
-        f"drained {run['secs'] - run['healed_secs']:.1f} s after the last",
+        flow_text(run["flow"]), f"drained {run['secs'] - run['healed_secs']:.1f} s after the last",
     ]  # fmt: skip
-    lines = [f"seed {result['seed']}: {'nothing lost' if result['good'] else 'FAILED'}; {', '.join(parts)}"]
+    said = "nothing lost" + (" of what is compared" if verdict["not_shown"] else "") if result["good"] else "FAILED"
+    lines = [f"seed {result['seed']}: {said}; {', '.join(parts)}"]
     lines += [f"  {plain(problem)}" for problem in result["problems"]]
     for finding in verdict["findings"][:_SHOWN_FINDINGS]:
         lines.append("  " + plain(f"{finding['kind']}: {finding['message']}: {finding['what']}"))
     if result["logs"]:
         lines.append(f"  what was emitted and received: {plain(result['logs'])}")
     return "\n".join(lines)
+
+
+def flow_text(flow: Mapping[str, float]) -> str:
+    """ "9,876 acked/s between faults (4.2 s), 5,432 over all"."""
+    between = f"{flow['between']:,.0f} acked/s between faults ({flow['between_secs']:.1f} s)"
+    return f"{between if flow['between_secs'] else 'no time between faults'}, {flow['overall']:,.0f} acked/s over all"
 
 
 def timeline(result: Mapping[str, Any]) -> list[tuple[float, str]]:
@@ -95,6 +113,13 @@ def bound_text(document: Mapping[str, Any]) -> str:
     return f"; so less than {bound:.1%} of such runs fail (95 %)" if bound < 1 else ""
 
 
+def compared_text(asked: Mapping[str, str], limits: Sequence[str]) -> str:
+    """What a good verdict covers; empty if it has no limits."""
+    if not set(asked.values()) - {"nothing"}:
+        return " as far as acks tell (NOT SHOWN: that any message arrives at a sink)"
+    return f" of what is compared (NOT SHOWN: {plural(len(limits), 'limit')}, see above)" if limits else ""
+
+
 def verdict_text(document: Mapping[str, Any]) -> str:
     """The conclusion from all seeds, and its limits."""
     seeds = document["seeds"]
@@ -104,6 +129,7 @@ def verdict_text(document: Mapping[str, Any]) -> str:
     if bad:
         lines.append(f"FAILED: {len(bad)} of {plural(len(seeds), 'seed')}: {', '.join(bad[:50])}")
     else:
-        said = f"{plural(len(seeds), 'seed')}, nothing lost or invented, every death explained, nothing left behind"
+        shown = f"nothing lost or invented{compared_text(document['expected']['asked'], limits)}"
+        said = f"{plural(len(seeds), 'seed')}, {shown}, every death explained, nothing left behind"
         lines.append(said + bound_text(document))
     return "\n".join(lines)

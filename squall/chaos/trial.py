@@ -7,31 +7,42 @@ Relies on: taps (`squall.chaos.taps`) for the fates of messages; this file watch
 
 from __future__ import annotations
 
+import shutil
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from squall.chaos.audit import Audit
+from squall.chaos.deaths import Claims, DaemonWatch, Death
 from squall.chaos.injector import Injected, Injector
 from squall.chaos.mix import Places
 from squall.chaos.open_messages import OpenMessages
-from squall.chaos.taps import Tapping, let_go, tap
+from squall.chaos.taps import STEMS_FROM, Tapping, let_go, tap
+from squall.chaos.text import failures_text
 from squall.engine.api.config import Config
 from squall.engine.api.topology import Topology
-from squall.scheduler.breaking.fault_record import BEGIN, HIT, read_record
+from squall.engine.errors import ClusterError
 from squall.scheduler.client.job import Job
-from squall.scheduler.cluster.local_cluster import LocalCluster
+from squall.scheduler.cluster.private_cluster import PrivateCluster
 from squall.scheduler.faults.fault import Fault
 from squall.scheduler.supervisor.history import read_history
-from squall.testing.leftovers import descriptors, left_behind
 
 NAME = "chaos"
 SETTINGS: dict[str, Any] = {"workers": 2, "message_timeout_secs": 5}
 """Default settings. The timeout is short because each seed may wait for it, until a lost message is emitted again."""
 READY_SECS = 60.0
+_BACK_SECS = 10.0
+"""Longest wait for daemons to be back at the end: five times a keeper's longest pause before it starts one."""
 _LOOK_SECS = 0.02
 _SAMPLE_SECS = 0.2
+_AUDIT_SECS = 3.0
+"""Between two looks at what the run's processes hold, each of which reads every process of the machine."""
+_DAEMONS_SECS = 0.1
+"""Between two looks at the daemons, which take half a millisecond: a dead one is away for longer."""
 
 
 class Stopped(Exception):
@@ -50,20 +61,6 @@ class Subject:
     sinks: tuple[str, ...]
     drain_secs: float
     """Longest wait for pending messages after the faults."""
-
-
-@dataclass
-class Death:
-    """An unrequested end of a worker."""
-
-    worker: str
-    at_secs: float
-    """Seconds after the start."""
-    reason: str
-    claimed_by: str = ""
-    """The fault that explains it; empty if there is none."""
-    ready_after_secs: float | None = None
-    working_after_secs: float | None = None
 
 
 @dataclass
@@ -93,6 +90,8 @@ class Outcome:
     injected: list[Injected] = field(default_factory=list)
     deaths: list[Death] = field(default_factory=list)
     samples: list[Sample] = field(default_factory=list)
+    away: list[str] = field(default_factory=list)
+    """Daemons that were dead at the end."""
     left: list[str] = field(default_factory=list)
     emitted_by_task: dict[str, int] = field(default_factory=dict)
     """Spout -> most emits of one of its tasks."""
@@ -112,36 +111,70 @@ def run(
     """Run the topology with taps for `for_secs` under faults, heal, drain, and observe.
 
     `draw(places)` gives the faults, once the workers are known. `to_its_end`: wait until the spouts are exhausted;
-    otherwise they are stopped. ClusterError if the cluster itself fails; Stopped.
+    otherwise they are stopped. Afterwards the cluster's logs are beside those of the taps. ClusterError if the cluster
+    cannot begin; Stopped.
     """
-    before = descriptors()
+    audit = Audit()
     slots = -(-subject.config.workers // subject.nodes)
-    cluster = LocalCluster(subject.nodes, slots, logs=False)
+    cluster = PrivateCluster(subject.nodes, slots)
     try:
-        job = cluster.submit(NAME, tap(subject.topology, tapping), subject.config, subject.module)
-        job.wait_until_ready(READY_SECS)
-        view = job.view()
-        assert view is not None, "its workers are ready"
-        outcome = Outcome(time.monotonic())
-        faults = draw(Places([str(worker) for worker in view.assignment.workers], list(subject.topology.components)))
-        injector = Injector(cluster, faults, outcome.started_secs)
-        outcome.injected = injector.injected
-        watch = _Watch(cluster, job, outcome, injector, OpenMessages(tapping.directory), should_stop)
+        outcome = _observe(cluster, audit, subject, tapping, draw, for_secs, to_its_end, should_stop)
+    finally:
+        forced = cluster.close()
+        shutil.copytree(cluster.run_dir.logs, Path(tapping.directory) / "logs", dirs_exist_ok=True)
+        left = audit.in_directory(cluster.run_dir)
+        cluster.remove()
+        left += audit.left(cluster.run_dir)
+    outcome.left += [f"the cluster did not end by itself: {forced}"] * bool(forced) + left
+    return outcome
+
+
+def _observe(
+    cluster: PrivateCluster, audit: Audit, subject: Subject, tapping: Tapping,
+    draw: Callable[[Places], Sequence[Fault]], for_secs: float, to_its_end: bool, should_stop: Callable[[], bool],
+) -> Outcome:
+    job = cluster.submit(NAME, tap(subject.topology, tapping), subject.config, subject.module)
+    job.wait_until_ready(READY_SECS)
+    view = job.view()
+    assert view is not None, "its workers are ready"
+    outcome = Outcome(time.monotonic())
+    faults = draw(_places([str(worker) for worker in view.assignment.workers], subject.topology))
+    injector = Injector(cluster, NAME, faults, outcome.started_secs)
+    outcome.injected = injector.injected
+    daemons = DaemonWatch(cluster.run_dir, subject.nodes, partial(_worker_pids, job))
+    watch = _Watch(job, outcome, injector, daemons, OpenMessages(tapping.directory), should_stop)
+    watch.every(_AUDIT_SECS, lambda: audit.look(cluster.run_dir))
+    try:
         try:
             outcome.exhausted = watch.until(for_secs, lambda: not faults and job.is_drained())
         finally:
             injector.heal()
-        let_go(tapping)
+        if to_its_end or tapping.rates is None:
+            # Else it would run into the next timeouts at full speed, and never be at rest.
+            let_go(tapping)
         outcome.healed_secs = outcome.now()
         watch.drain(subject.drain_secs, to_its_end)
+        watch.until(outcome.now() + _BACK_SECS, lambda: not daemons.away())
         outcome.secs = outcome.now()
         _count(job, outcome)
-        outcome.deaths = _deaths(cluster, job, outcome)
+        outcome.deaths = _deaths(cluster, job, daemons, outcome)
+        outcome.away = daemons.away()
+        outcome.left = audit.zombies(cluster.run_dir)
         job.kill(0.0)
-    finally:
-        cluster.close()
-    outcome.left = left_behind(cluster.run_dir, before)
+    except ClusterError as error:
+        outcome.drained = False
+        outcome.why_not = f"the cluster failed: {error}"
     return outcome
+
+
+def _places(workers: list[str], topology: Topology) -> Places:
+    bolts = [spec.id for spec in topology.components.values() if not spec.is_spout]
+    return Places(workers, list(topology.components), bolts, STEMS_FROM)
+
+
+def _worker_pids(job: Job) -> set[int]:
+    view = job.view()
+    return set() if view is None else {view.board.slot(index).pid for index in range(view.board.n_slots)}
 
 
 def _count(job: Job, outcome: Outcome) -> None:
@@ -153,58 +186,60 @@ def _count(job: Job, outcome: Outcome) -> None:
             outcome.emitted_by_task[reading.component] = most
 
 
-def _deaths(cluster: LocalCluster, job: Job, outcome: Outcome) -> list[Death]:
-    """Every worker's death that its supervisor recorded, with the fault that explains it."""
+def _deaths(cluster: PrivateCluster, job: Job, daemons: DaemonWatch, outcome: Outcome) -> list[Death]:
+    """Every death of a worker or daemon, with the fault that explains it."""
     records, restarts = job.state().restarts, job.stats().restarts
     recovery = {
         (record.slot, record.incarnation): (restart.ready_after_secs, restart.working_after_secs)
         for record, restart in zip(records, restarts, strict=False)
     }
-    claims = _claims(cluster)
+    claims = Claims.read(cluster.run_dir)
     deaths = []
     for step in read_history(cluster.run_dir.logs):
         if step.event == "died" and step.topology_id == job.id:
             ready, working = recovery.get((step.slot, step.incarnation), (None, None))
-            at_secs, by = round(step.at_secs - outcome.started_secs, 6), claims.get((step.slot, step.pid), "")
+            at_secs, by = round(step.at_secs - outcome.started_secs, 6), claims.of(step.slot, step.pid, step.at_secs)
             deaths.append(Death(step.slot, at_secs, step.reason, by, ready, working))
-    return deaths
-
-
-def _claims(cluster: LocalCluster) -> dict[tuple[str, int], str]:
-    """(worker, pid) -> kind of the fault that hit it, from the record written before the fault."""
-    claims = {}
-    for event in read_record(cluster.run_dir):
-        hit = event.get("victims", ()) if event["event"] == BEGIN else [event] if event["event"] == HIT else ()
-        claims.update({(victim["name"], victim["pid"]): event["kind"] for victim in hit})
-    return claims
+    for one in daemons.deaths:
+        at_secs, by = round(one.at_secs - outcome.started_secs, 6), claims.of(one.name, one.pid, one.at_secs)
+        by = by or ("" if one.of is None else claims.of(*one.of, one.at_secs))
+        back = None if one.back_secs is None else round(one.back_secs - one.at_secs, 6)
+        deaths.append(Death(one.name, at_secs, f"pid {one.pid} ended", by, back, back))
+    return sorted(deaths, key=lambda death: death.at_secs)
 
 
 class _Watch:
     """Waits, and takes samples while it does."""
 
     def __init__(
-        self, cluster: LocalCluster, job: Job, outcome: Outcome, injector: Injector, open_messages: OpenMessages,
+        self, job: Job, outcome: Outcome, injector: Injector, daemons: DaemonWatch, open_messages: OpenMessages,
         should_stop: Callable[[], bool],
     ) -> None:
-        self._cluster = cluster
         self._job = job
         self._outcome = outcome
         self._injector = injector
         self._open = open_messages
         self._should_stop = should_stop
-        self._sampled_secs = -_SAMPLE_SECS
+        self._actions: list[tuple[float, float, Callable[[], None]]] = []
+        """When each is due next, and how often."""
+        self.every(_SAMPLE_SECS, self._sample)
+        self.every(_DAEMONS_SECS, lambda: daemons.look(time.monotonic()))
+
+    def every(self, secs: float, action: Callable[[], None]) -> None:
+        """Do this at once, and from time to time while it waits."""
+        self._actions.append((0.0, secs, action))
 
     def until(self, end_secs: float, done: Callable[[], bool]) -> bool:
         """Wait until `end_secs` after the start, or until `done`. Returns whether it is done. Raises Stopped."""
         while True:
             if self._should_stop():
                 raise Stopped
-            self._cluster.check_daemons()
             self._injector.turn()
             now = self._outcome.now()
-            if now - self._sampled_secs >= _SAMPLE_SECS:
-                self._sampled_secs = now
-                self._sample(now)
+            for number, (due_secs, every_secs, action) in enumerate(self._actions):
+                if now >= due_secs:
+                    self._actions[number] = now + every_secs, every_secs, action
+                    action()
             if done():
                 return True
             if now >= end_secs:
@@ -218,24 +253,36 @@ class _Watch:
         if to_its_end:
             outcome.exhausted = outcome.exhausted or self.until(end_secs, job.is_drained)
         elif not outcome.exhausted:
-            # A spout that starts again reaches these messages in its own time: stop it only then.
-            emitted = set(self._open.read())
-            self.until(end_secs, lambda: emitted.isdisjoint(self._open.read()))
-            job.deactivate()
-            outcome.drained = self.until(end_secs, self._at_rest)
+            outcome.drained = self._stop(end_secs)
         # Seen once is enough: a worker in a turn just now, for a tick, is not quiet.
         outcome.drained = outcome.drained or outcome.exhausted
         if not outcome.drained:
             stats, view = job.stats(), job.view()
             why = "" if view is None else view.undrained()
-            outcome.why_not = f"{stats.pending} messages pending, {stats.waiting} wait for a retry; {why}"
+            said = [f"{stats.pending} messages pending", f"{stats.waiting} wait for a retry", why]
+            outcome.why_not = "; ".join(filter(None, [*said, *failures_text(stats.failures)]))
+
+    def _stop(self, end_secs: float) -> bool:
+        """Stop an endless source once every message that it has emitted is answered. Returns whether all are."""
+        while True:
+            # A spout that starts again reaches these messages in its own time: stop it only then.
+            self.until(end_secs, partial(self._are_answered, set(self._open.read())))
+            self._job.deactivate()
+            is_at_rest = self.until(end_secs, self._at_rest)
+            if not is_at_rest or not self._open.read():
+                return is_at_rest
+            # What failed meanwhile is emitted again by an active spout only.
+            self._job.activate()
+
+    def _are_answered(self, keys: set[bytes]) -> bool:
+        return keys.isdisjoint(self._open.read())
 
     def _at_rest(self) -> bool:
         view = self._job.view()
         return view is not None and view.is_at_rest()
 
-    def _sample(self, now: float) -> None:
-        view = self._job.view()
+    def _sample(self) -> None:
+        now, view = self._outcome.now(), self._job.view()
         if view is not None:
             acked, pending = view.spout_total("acked"), view.spout_total("pending")
             self._outcome.samples.append(Sample(round(now, 3), acked, pending))

@@ -13,7 +13,7 @@ import click
 
 from squall import __version__
 from squall.chaos.campaign import Campaign
-from squall.chaos.mix import kinds_of
+from squall.chaos.mix import ALL, GROUPS, kinds_of
 from squall.chaos.page import page
 from squall.chaos.proof import Expected, Proof, SeedResult
 from squall.chaos.taps import Tapping, sinks_of, tap
@@ -26,6 +26,7 @@ from squall.chaos.text import (
     when_text,
 )
 from squall.chaos.trial import SETTINGS, Stopped, Subject
+from squall.cli.checks import seconds, some_path
 from squall.cli.interrupts import Interrupts
 from squall.cli.loader import load_topology
 from squall.cli.output import note, reserve_stdout, say, say_json
@@ -36,25 +37,29 @@ from squall.scheduler.cluster.size import check_workers, this_machine
 from squall.scheduler.common.duration import parse_duration_secs
 
 EXIT_OK, EXIT_FAILURE = 0, 1
+_MIX_HELP = f"Which faults, joined by commas: {ALL}, groups ({', '.join(GROUPS)}), or names from them."
 _MAX_SEED, _MOST = 2**63, 1_000_000
 
 
 @click.command("chaos")
 @click.argument("target", metavar="FILE[:NAME]")
-@click.option("--seed", required=True, metavar="N", help="Decides which faults, whom, when; the first of --seeds.")
-@click.option("--seeds", type=int, default=1, show_default=True, help="So many seeds, one after the other.")
-@click.option("--for", "duration", default="30s", show_default=True, help="How long there are faults, for each seed.")
-@click.option("--mix", default="all", show_default=True, help="Groups or kinds of faults, joined by commas.")
-@click.option("--sink", "sinks", multiple=True, metavar="BOLT", help="Where to look; else where nobody reads on.")
+@click.option("--seed", required=True, metavar="N", help="Decides what the faults are, what they hit and when.")
+@click.option("--seeds", type=int, default=1, show_default=True, help="Number of seeds to try, from --seed on.")
+@click.option("--for", "duration", default="30s", show_default=True, help="Time with faults, for each seed.")
+@click.option("--mix", default=ALL, show_default=True, help=_MIX_HELP)
+@click.option("--sink", "sinks", multiple=True, metavar="BOLT",
+              help="A sink to compare (default: each bolt that no other reads from).")
 @click.option("--workers", type=int, help="Worker processes (setting workers), 2 by default.")
 @click.option("--nodes", type=int, default=1, show_default=True, help="Nodes (supervisors) to spread them over.")
 @click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="A setting; see squall config.")
-@click.option("--drain-secs", type=float, default=60.0, show_default=True, help="Longest wait after the faults.")
+@click.option("--drain-secs", type=float, default=60.0, show_default=True, metavar="SECS",
+              callback=seconds(above=True), help="Longest wait for pending messages after the faults.")
 @click.option("--only", metavar="N,N", help="Only these faults of the seed, by their numbers.")
-@click.option("--no-shrink", is_flag=True, help="Do not look for the fewest faults that still fail.")
-@click.option("--jobs", type=int, default=1, show_default=True, help="Seeds at a time, a cluster each.")
-@click.option("--json", "as_json", is_flag=True, help="One JSON document on stdout.")
-@click.option("--html", type=click.Path(dir_okay=False), help="Write a report with a picture to this file.")
+@click.option("--no-shrink", is_flag=True, help="Do not look for the fewest faults that still make it fail.")
+@click.option("--jobs", type=int, default=1, show_default=True, help="Seeds tried side by side, each on a cluster.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON document on stdout.")
+@click.option("--html", type=click.Path(dir_okay=False), callback=some_path,
+              help="Write a report with a picture to this file.")
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED, metavar="[-- ARGS]")
 def chaos_command(
     target: str, seed: str, seeds: int, duration: str, mix: str, sinks: tuple[str, ...], workers: int | None,
@@ -66,14 +71,13 @@ def chaos_command(
     It runs twice without faults first, to learn what its sinks receive; then once for each seed, on a cluster of its
     own. What spouts emit and sinks receive is written down outside the engine, and compared by a program that shares
     nothing with it. Exit code 0: nothing was lost or invented, everything healed, a fault explains every death, nothing
-    is left behind; 1: not so; 2: wrong use, or a topology of which nothing could be proved; 130: interrupted.
+    is left behind; 1: one of these does not hold; 2: wrong use, or a topology of which
+    nothing could be proved; 130: interrupted.
     """
     first = _number("--seed", seed, 0, _MAX_SEED)
     for option, value in (("--seeds", seeds), ("--jobs", jobs), ("--nodes", nodes)):
         _number(option, str(value), 1, _MOST)
-    if not 0 < drain_secs < float("inf"):
-        raise UsageError(f"--drain-secs is {drain_secs:g}; allowed: more than 0")
-    numbers = None if only is None else [_number("--only", part, 1, _MOST) for part in only.split(",")]
+    numbers = None if only is None else [_number("--only", part, 0, _MOST) for part in only.split(",")]
     for_secs, kinds = parse_duration_secs(duration), kinds_of(mix)
     given = {**SETTINGS, **parse_settings(settings)} | ({} if workers is None else {"workers": workers})
     config = Config(**given)
@@ -86,16 +90,16 @@ def chaos_command(
     subject = Subject(topology, module, config, nodes, sinks or sinks_of(topology), drain_secs)
     tap(topology, Tapping("", subject.sinks))
     asked = {
-        "file": target, "seed": str(first), "seeds": str(seeds), "for": duration, "mix": mix,
+        "file": target, "seed": first, "seeds": seeds, "for": duration, "mix": mix,
         "sink": list(subject.sinks), "set": [f"{name}={value}" for name, value in given.items()],
-        "nodes": str(nodes), "drain-secs": f"{drain_secs:g}", "jobs": str(jobs),
+        "nodes": nodes, "drain-secs": drain_secs, "jobs": jobs,
         **({} if only is None else {"only": only}), "arguments": list(arguments),
     }  # fmt: skip
     session = _Session(asked, note if as_json else say)
     directory = Path(tempfile.mkdtemp(prefix="squall-chaos-"))
     try:
         with Interrupts() as interrupts:
-            proof = Proof(subject, kinds, for_secs, directory, lambda: interrupts.count > 0)
+            proof = Proof(subject, kinds, for_secs, directory, lambda: interrupts.count > 0, jobs)
             campaign = Campaign(proof, jobs, lambda: interrupts.count > 0)
             session.run(campaign, range(first, first + seeds), numbers, not no_shrink)
     except Stopped:
@@ -128,7 +132,7 @@ class _Session:
         for name, value in {**self._asked, **other}.items():
             if name not in ("file", "arguments"):
                 for one in value if isinstance(value, list) else [value]:
-                    words += [f"--{name}", one]
+                    words += [f"--{name}", str(one)]
         arguments = self._asked["arguments"]
         return shlex.join([*words, *(["--", *arguments] if arguments else [])])
 
@@ -163,7 +167,7 @@ class _Session:
 
         smallest = campaign.shrink(result, expected, tried)
         if smallest is None:
-            self._tell(f"seed {result.seed} did not fail once more with the same faults: it depends on the moment")
+            self._tell(f"seed {result.seed} did not fail again with the same faults: its failure depends on timing")
             return
         (row,) = (row for row in self.document["seeds"] if row["seed"] == result.seed)
         row["smallest"] = smallest
@@ -176,7 +180,7 @@ class _Session:
     def end(self) -> None:
         """Print the last lines."""
         self._tell(verdict_text(self.document))
-        self._tell(f"to do it again: {self.document['command']}")
+        self._tell(f"to repeat it: {self.document['command']}")
         self._tell(parameters_text(self.document["parameters"]))
 
 

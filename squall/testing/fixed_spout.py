@@ -48,7 +48,7 @@ class FixedSpout(Spout):
         self._items = [(stream, item) for stream, items in streams.items() for item in items]
         self._made_in = os.getpid()
         if directory is None and any(_is_mark(item) for _, item in self._items):
-            raise UsageError("a FixedSpout with CRASH or PAUSE in its list needs directory=, which its workers see too")
+            raise UsageError("a FixedSpout with CRASH or PAUSE needs directory=, which its workers must see too")
         self._path = None if directory is None else Path(tempfile.mkdtemp(prefix="fixed-", dir=directory))
 
     # ---- the test's side ----

@@ -6,7 +6,8 @@ process and no file but a failed seed's logs of emits and receipts.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -23,6 +24,12 @@ from squall.engine.api.topology import Topology
 from squall.engine.errors import UsageError
 
 DRAIN_SECS = 60.0
+_CHECKS: tuple[tuple[str, Callable[[Any], bool], str], ...] = (
+    ("faults", lambda value: isinstance(value, str), "a text as for --mix, such as 'kill' or 'process,link'"),
+    ("for_secs", lambda value: _is_number(value) and 0 < value < math.inf, "a number of seconds above 0"),
+    ("nodes", lambda value: type(value) is int and value >= 1, "an integer from 1 up"),
+)
+"""Argument -> whether a value is allowed, and which are."""
 DEFAULTS: dict[str, Any] = {"faults": "all", "seeds": range(3), "for_secs": 2.0, "sinks": (), "nodes": 1}
 
 
@@ -48,6 +55,9 @@ class FixtureChaos:
         given = {"faults": faults, "seeds": seeds, "for_secs": for_secs, "sinks": sinks, "nodes": nodes}
         asked = {**DEFAULTS, **self._defaults, **{name: value for name, value in given.items() if value is not None}}
         tried = _checked_seeds(asked["seeds"])
+        for name, check, allowed in _CHECKS:
+            if not check(asked[name]):
+                raise UsageError(f"squall_chaos.run has {name} {asked[name]!r:.80}; allowed: {allowed}")
         if not isinstance(topology, Topology):
             raise UsageError(f"squall_chaos.run needs the Topology that build() returns, not {topology!r:.80}")
         looks_at = tuple(asked["sinks"]) or sinks_of(topology)
@@ -64,6 +74,10 @@ class FixtureChaos:
                 pytest.fail(f"{seed_text(document)}\n{timeline_text(document)}", pytrace=False)
             results.append(result)
         return results
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def _checked_seeds(seeds: Any) -> list[int]:

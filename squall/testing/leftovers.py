@@ -17,7 +17,7 @@ import psutil
 from squall.ipc.rundir import RunDir
 from squall.scheduler.common.mark import processes_of, signal_marked
 
-_PATIENCE_SECS = 5.0
+PATIENCE_SECS = 5.0
 """Longest wait for a process that was told to end: a busy machine needs some time."""
 _POLL_SECS = 0.02
 
@@ -33,7 +33,7 @@ def descriptors() -> dict[int, str]:
 
 def left_behind(run_dir: RunDir, before: Mapping[int, str] | None = None) -> list[str]:
     """A line for each leftover. `before`: descriptors to ignore; None: all outside the directory."""
-    deadline = time.monotonic() + _PATIENCE_SECS
+    deadline = time.monotonic() + PATIENCE_SECS
     while (left := processes_of(run_dir)) and time.monotonic() < deadline:
         time.sleep(_POLL_SECS)
     lines = [_described(process) for process in left]

@@ -53,7 +53,9 @@ class Mail(Protocol):
 class MemoryMail(Shared):
     """Mail within one process and thread."""
 
-    refusal = "a FeederSpout without directory= cannot be sent to worker processes; give it one that they see too"
+    refusal = (
+        "a FeederSpout without directory= cannot be sent to worker processes; give it a directory that they can see too"
+    )
 
     def __init__(self) -> None:
         self._fed: deque[Any] = deque()

@@ -26,12 +26,12 @@ CHAOS_NAMES = ("faults", "seeds", "for_secs", "sinks", "nodes")
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line(
-        "markers", f"{MARKER}(nodes=1, slots_per_node=2): how large the cluster of the fixture squall_cluster is"
+        "markers", f"{MARKER}(nodes=1, slots_per_node=2): size of the cluster in the fixture squall_cluster"
     )
     config.addinivalue_line(
         "markers",
-        f'{CHAOS_MARKER}(faults="all", seeds=range(3), for_secs=2.0, sinks=(), nodes=1): what the fixture squall_chaos '
-        "does unless its run() is told otherwise",
+        f'{CHAOS_MARKER}(faults="all", seeds=range(3), for_secs=2.0, sinks=(), nodes=1): defaults of run() of '
+        "the fixture squall_chaos",
     )
 
 

@@ -49,6 +49,7 @@ class SimulatedCluster:
         self, topology: Topology, config: Config | None = None, *, plan: Plan | None = None,
         clock: ManualClock | None = None, name: str = "simulated", state_root: str | Path | None = None,
         record: bool = True, copy: Callable[[ComponentSpec], Any] = copy_sharing,
+        wiring: Callable[..., Wiring] = Wiring,
     ) -> None:
         config = config or Config()
         self.name = name
@@ -61,14 +62,11 @@ class SimulatedCluster:
         self._copy = copy
         self._state_root = None if state_root is None else str(state_root)
         self._started_ns = self.clock.now_ns()
-        self._wiring = self._wire(topology, self.plan, self.config, name, self.clock.now_ns)
+        self._wiring = wiring(topology, self.plan, self.config, name, self.clock.now_ns)
         self.workers: list[SimulatedWorker | None] = [None] * self.plan.n_workers
         """Workers by index; None if dead."""
         for index in range(self.plan.n_workers):
             self._start(index)
-
-    _wire: type[Wiring] = Wiring
-    """Squall's own tests put other kinds of links here."""
 
     # ---- what happened ----
 
@@ -76,7 +74,7 @@ class SimulatedCluster:
     def emitted(self) -> dict[str, list[Values]]:
         """Every tuple emitted so far, by "component/stream", or just the component's id for the default stream."""
         if self._recorder is None:
-            raise UsageError("this cluster was made with record=False; it does not keep what is emitted")
+            raise UsageError("this cluster was made with record=False, so it keeps no emitted tuples")
         return self._recorder.emitted
 
     @property

@@ -12,7 +12,7 @@ from squall import LocalCluster
 from tests.chaos.crash_matrix import Cell, cells, run_cells
 
 SIDE_BY_SIDE = 6
-DRAWN = 18
+DRAWN = 12
 TABLE = cells()
 SLOW = [cell for cell in TABLE if cell.waits_to_be_ready]
 

@@ -120,7 +120,7 @@ class End(Bolt):
 
     def write(self, n: int) -> None:
         if self.log is not None:
-            key = digest(("numbers", 0, n))
+            key = digest(("numbers", n))
             self.log.append("in", "own ledger", [key], digest((n,)), time.monotonic_ns())
 
     def cleanup(self) -> None:

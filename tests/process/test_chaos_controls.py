@@ -51,10 +51,10 @@ def trial(expected: Expected, tmp_path: Path) -> Try:
         topology: Topology, config: Config | None = None,
         faults: Callable[[Places], list[Fault]] = kill_everybody, drain_secs: float = 30.0,
     ) -> tuple[Outcome, Verdict]:
-        tapping = Tapping(str(tmp_path), SINKS, expected.rates)
+        tapping = Tapping(str(tmp_path), SINKS, expected.rates, by_task=expected.by_task)
         tried = subject(topology, config or Config(workers=2), drain_secs)
         outcome = run(tried, tapping, faults, FAULTS_SECS, True)
-        return outcome, judge(read_run(tmp_path), expected.laws, expected.all_of)
+        return outcome, judge(read_run(tmp_path), expected.laws, expected.source)
 
     return trial
 

@@ -6,13 +6,13 @@ import ast
 import json
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from squall.chaos import checker
-from squall.chaos.checker import Law, Run, Verdict, judge, learn, names_of, read_run
+from squall.chaos.checker import Law, Run, Verdict, judge, learn, learn_source, matches, read_run
 from squall.chaos.line_log import LineLog, digest
 
 SINK = "sink from words/default"
@@ -39,10 +39,14 @@ class Planted:
         OPEN.extend((self.source, self.sink))
         self.ns = 0
         for number in range(count):
-            self.emit(number)
-            self.receive(number, "a")
-            self.receive(number, "b")
-            self.ack(number)
+            self.all_of(number)
+
+    def all_of(self, number: int) -> None:
+        """All records of one message."""
+        self.emit(number)
+        self.receive(number, "a")
+        self.receive(number, "b")
+        self.ack(number)
 
     def tick(self) -> int:
         self.ns += 1
@@ -116,8 +120,51 @@ def test_a_message_that_was_never_acked_is_named(tmp_path: Path, laws: list[Law]
 
 def test_a_message_that_was_never_emitted_is_named(tmp_path: Path, laws: list[Law]) -> None:
     whole = [Planted(tmp_path, name).read() for name in ("third", "fourth")]
-    verdict = judge(Planted(tmp_path, "run", COUNT - 1).read(), laws, names_of(whole))
+    verdict = judge(Planted(tmp_path, "run", COUNT - 1).read(), laws, learn_source(whole, ends=True))
     assert kinds(verdict) == [("lost", f"lines[0] message {COUNT - 1}")]
+
+
+def test_a_message_that_a_source_with_an_end_makes_up_is_named(tmp_path: Path, laws: list[Law]) -> None:
+    whole = [Planted(tmp_path, name).read() for name in ("third", "fourth")]
+    run = Planted(tmp_path, "run")
+    run.all_of(4711)
+    verdict = judge(run.read(), laws, learn_source(whole, ends=True))
+    assert kinds(verdict) == [("invented", "lines[0] message 4711")]
+    varying = learn_source([whole[0], Planted(tmp_path, "fifth", COUNT - 1).read()], ends=True)
+    verdict = judge(run.read(), laws, varying)
+    assert verdict.good
+    assert verdict.not_shown
+
+
+def test_a_message_that_an_endless_source_skips_is_named(tmp_path: Path, laws: list[Law]) -> None:
+    order = learn_source([Planted(tmp_path, "long").read(), Planted(tmp_path, "short", COUNT - 5).read()], ends=False)
+    run = Planted(tmp_path, "run", 0)
+    for number in (0, 1, 3, 4, COUNT - 1, COUNT, COUNT + 2):
+        run.all_of(number)
+    verdict = judge(run.read(), laws, order)
+    assert kinds(verdict) == [("lost", "lines[0] message 2")]
+    (limit,) = verdict.not_shown
+    assert limit.startswith("lines[0]: 3 messages come after the 15 that are known")
+
+
+def test_ids_that_are_new_in_each_run_are_told(tmp_path: Path) -> None:
+    first, second, fresh = Planted(tmp_path, "one"), Planted(tmp_path, "two"), Planted(tmp_path, "new", 0)
+    for number in range(COUNT, 2 * COUNT):
+        fresh.all_of(number)
+    assert learn_source([first.read(), second.read()], ends=True).unstable == []
+    assert learn_source([first.read(), fresh.read()], ends=True).unstable == ["lines"]
+
+
+def test_skipped_messages_of_a_source_without_an_order_are_said_to_be_unseen(tmp_path: Path, laws: list[Law]) -> None:
+    other = Planted(tmp_path, "other", 0)
+    for number in reversed(range(COUNT)):
+        other.all_of(number)
+    unordered = learn_source([Planted(tmp_path, "first order").read(), other.read()], ends=False)
+    run = Planted(tmp_path, "run", 0)
+    run.all_of(7)
+    verdict = judge(run.read(), laws, unordered)
+    assert verdict.good
+    assert [limit.partition(":")[0] for limit in verdict.not_shown] == ["lines[0]"]
 
 
 def test_an_altered_record_is_named(tmp_path: Path, laws: list[Law]) -> None:
@@ -165,6 +212,16 @@ def test_a_dead_letter_is_no_loss_and_is_counted(tmp_path: Path, laws: list[Law]
     verdict = judge(run.read(), laws)
     assert verdict.good
     assert (verdict.ok, verdict.dead_letters) == (COUNT, 1)
+
+
+def test_a_dead_letter_that_no_poison_explains_is_found(tmp_path: Path, laws: list[Law]) -> None:
+    run = Planted(tmp_path, "run")
+    run.emit(4711)
+    run.source.append("dead", digest(4711), run.tick(), "worker died")
+    poison = f"^{digest(4711)[:3]}"
+    assert judge(run.read(), laws, may_die=matches("^zz", poison)).good
+    assert kinds(judge(run.read(), laws, may_die=matches())) == [("given up", "lines[0] message 4711")]
+    assert kinds(judge(run.read(), laws, may_die=matches("^zz"))) == [("given up", "lines[0] message 4711")]
 
 
 def test_only_a_last_line_may_be_torn(tmp_path: Path, laws: list[Law]) -> None:
@@ -248,6 +305,116 @@ def test_a_source_that_does_not_replay_is_found(tmp_path: Path) -> None:
     assert checker.never_again(run.read()) == ["lines[0] message 3"]
 
 
+class Loose(Planted):
+    """A run with records that stem from no message."""
+
+    def __init__(self, directory: Path, name: str, *words: str) -> None:
+        super().__init__(directory, name)
+        for word in words:
+            self.sink.append("in", SINK, [], digest(word), self.tick())
+
+
+def test_records_of_no_message_that_are_missing_or_new_are_found(tmp_path: Path) -> None:
+    laws = learn([Loose(tmp_path, "first", "x", "y").read(), Loose(tmp_path, "second", "y", "x", "x").read()])
+    good = judge(Loose(tmp_path, "good", "x", "y", "y").read(), laws)
+    assert good.good
+    assert good.not_shown, "nothing would have brought them back"
+    assert kinds(judge(Loose(tmp_path, "lacks", "x").read(), laws)) == [("lost", SINK)]
+    assert kinds(judge(Loose(tmp_path, "more", "x", "y", "z").read(), laws)) == [("invented", SINK)]
+
+
+def test_a_record_of_no_message_is_invented_if_there_are_none_without_faults(tmp_path: Path, laws: list[Law]) -> None:
+    assert kinds(judge(Loose(tmp_path, "run", "z").read(), laws)) == [("invented", SINK)]
+
+
+def test_records_of_no_message_that_differ_without_faults_are_said_to_be_unseen(tmp_path: Path) -> None:
+    laws = learn([Loose(tmp_path, "first", "12:00").read(), Loose(tmp_path, "second", "12:05", "12:06").read()])
+    verdict = judge(Loose(tmp_path, "run", "12:09").read(), laws)
+    assert verdict.good
+    assert "lost or invented ones are not seen" in verdict.not_shown[0]
+
+
+def test_records_that_stem_from_ticks_are_not_counted(tmp_path: Path, laws: list[Law]) -> None:
+    run = Planted(tmp_path, "run")
+    run.sink.append("in", SINK, ["tick"], digest("flushed"), run.tick())
+    verdict = judge(run.read(), laws)
+    assert verdict.good
+    assert "stem from ticks alone" in verdict.not_shown[0]
+
+
+def test_endless_runs_need_not_have_as_many_records_of_no_message(tmp_path: Path) -> None:
+    references = [Loose(tmp_path, name, "x", "x").read() for name in ("first", "second")]
+    assert judge(Loose(tmp_path, "run", "x").read(), learn(references, ends=False)).good
+    assert not judge(Loose(tmp_path, "other", "x").read(), learn(references, ends=True)).good
+
+
+class Placed(Planted):
+    """A run whose sink has two tasks: `task_of(number, word)` receives a record; one message is emitted twice."""
+
+    def __init__(self, directory: Path, name: str, task_of: Callable[[int, str], int]) -> None:
+        super().__init__(directory, name, 0)
+        tasks = [self.sink, LineLog(self.path / "sink-1")]
+        OPEN.append(tasks[1])
+        for index, log in enumerate(tasks):
+            log.append("task", index, [SINK])
+        for number in range(COUNT):
+            self.emit(number)
+            if number == COUNT - 1:
+                self.fail(number)
+                self.emit(number)
+            for word in "ab":
+                self.sink = tasks[task_of(number, word)]
+                self.receive(number, word)
+            self.ack(number)
+
+
+def by_number(number: int, word: str) -> int:
+    return number % 2
+
+
+def test_a_record_that_another_task_receives_is_named(tmp_path: Path) -> None:
+    laws = learn([Placed(tmp_path, name, by_number).read() for name in ("first", "second")])
+    verdict = judge(Placed(tmp_path, "good", by_number).read(), laws)
+    assert verdict.good
+    assert verdict.not_shown == []
+    moved = Placed(tmp_path, "moved", lambda number, word: (number + (number == 3)) % 2)
+    assert ("misplaced", "lines[0] message 3") in kinds(judge(moved.read(), laws))
+    both = learn([Placed(tmp_path, name, lambda number, word: word == "b").read() for name in ("third", "fourth")])
+    one_of_all = Placed(tmp_path, "one", lambda number, word: word == "b" and number != 3)
+    assert ("misplaced", "lines[0] message 3") in kinds(judge(one_of_all.read(), both))
+
+
+def test_tasks_that_differ_without_faults_are_said_not_to_be_compared(tmp_path: Path) -> None:
+    laws = learn([
+        Placed(tmp_path, "first", by_number).read(),
+        Placed(tmp_path, "second", lambda number, word: number // 2 % 2).read(),
+    ])  # fmt: skip
+    verdict = judge(Placed(tmp_path, "run", lambda number, word: 1).read(), laws)
+    assert verdict.asked == {SINK: "values"}
+    assert verdict.not_shown == [f"{SINK}: which task receives a tuple is not compared"]
+
+
+def test_an_id_of_two_messages_is_found(tmp_path: Path, laws: list[Law]) -> None:
+    run = Planted(tmp_path, "run")
+    run.emit(3)
+    run.ack(3)
+    assert ("reused", "lines[0] message 3") in kinds(judge(run.read(), laws))
+
+
+def test_what_is_emitted_again_after_any_failure_has_its_old_id(tmp_path: Path, laws: list[Law]) -> None:
+    """A spout that goes back to a position emits acked messages again; so does its next incarnation."""
+    run = Planted(tmp_path, "run", COUNT - 1)
+    run.emit(COUNT - 1)
+    run.fail(COUNT - 1)
+    for number in (COUNT - 2, COUNT - 1):
+        run.all_of(number)
+    run.source.close()
+    run.source = LineLog(run.path / "source-1")
+    OPEN.append(run.source)
+    run.emit(3)
+    assert judge(run.read(), laws).good
+
+
 def test_it_imports_the_standard_library_alone() -> None:
     for name in ("checker.py", "line_log.py"):
         tree = ast.parse((Path(checker.__file__).parent / name).read_text())
@@ -270,3 +437,12 @@ def test_it_runs_by_itself(tmp_path: Path) -> None:
     assert json.loads(done.stdout)["counts"] == {"lost": 1}
     command[4] = str(runs[0].path)
     assert subprocess.run(command, capture_output=True, text=True).returncode == 0
+
+
+def test_tasks_that_use_the_same_id_are_noticed(tmp_path: Path) -> None:
+    for task, key in ((0, "aa"), (1, "aa"), (1, "bb")):
+        OPEN.append(LineLog(tmp_path / f"source-{task}-{key}"))
+        OPEN[-1].append("emit", key, "d", 1, f"lines[{task}] message 0")
+    assert {key: message.names_differ for key, message in read_run(tmp_path).messages.items()} == {
+        "aa": True, "bb": False,
+    }  # fmt: skip

@@ -9,21 +9,24 @@ import pytest
 
 from squall import UsageError
 from squall.chaos.injector import at_secs
-from squall.chaos.mix import DEADLY, Places, draw, kinds_of
+from squall.chaos.mix import Places, Whom, draw, kinds_of
 from squall.scheduler.common.restart_policy import RestartPolicyOptions
 from squall.scheduler.faults.catalogue import CATALOGUE
 from squall.scheduler.faults.check import mistakes_of
 from squall.scheduler.faults.fault import AT_ONCE
 from squall.scheduler.faults.kind import ActsOn
-from squall.scheduler.faults.target import parse_target
+from squall.scheduler.faults.view import Place, View
 
-PLACES = Places(["node-1:6700", "node-2:6701"], ["lines", "worker", "two words"])
-ALONE = Places(PLACES.workers[:1], PLACES.components)
+PLACES = Places(["node-1:6700", "node-2:6701"], ["lines", "worker", "two words"], ["worker", "two words"], "key")
+ALONE = Places(PLACES.workers[:1], PLACES.components, PLACES.bolts, "key")
 KINDS = kinds_of("all")
+NOT_DRAWN = {"bad-code", "bad-config"}
+TASKS = {name: (Place("chaos", name, number, "node-1:6700"),) for number, name in enumerate(PLACES.components)}
+VIEW = View(("node-1", "node-2"), tuple(PLACES.workers), {"chaos": TASKS}, has_keeper=True)
 
 
 def test_a_seed_draws_the_same_again() -> None:
-    again = Places(PLACES.workers[::-1], PLACES.components[::-1])
+    again = Places(PLACES.workers[::-1], PLACES.components[::-1], PLACES.bolts[::-1], "key")
     assert draw(7, KINDS, PLACES, 30.0) == draw(7, KINDS, again, 30.0)
     assert draw(7, KINDS, PLACES, 30.0) != draw(8, KINDS, PLACES, 30.0)
 
@@ -38,12 +41,18 @@ def test_every_seed_has_faults_within_its_time(for_secs: float) -> None:
 
 
 def test_every_fault_is_one_of_the_catalogue_and_ends() -> None:
-    drawn = [fault for seed in range(100) for fault in draw(seed, KINDS, PLACES, 30.0)]
-    assert {fault.kind for fault in drawn} == set(KINDS)
+    drawn = [fault for seed in range(200) for fault in draw(seed, KINDS, PLACES, 30.0)]
+    assert set(CATALOGUE) - {fault.kind for fault in drawn} <= NOT_DRAWN
     for fault in drawn:
-        assert mistakes_of(replace(fault, when=AT_ONCE)) == []
+        assert mistakes_of(replace(fault, when=AT_ONCE), VIEW) == []
         assert (fault.for_secs is None) == (CATALOGUE[fault.kind].lasts_secs is None)
-        assert [str(parse_target(target)) for target in fault.targets]
+        assert bool(fault.targets) == (CATALOGUE[fault.kind].acts_on is not ActsOn.CLUSTER)
+
+
+def test_every_daemon_is_killed() -> None:
+    killed = {fault.targets[0] for seed in range(50) for fault in draw(seed, ("kill-daemon",), PLACES, 30.0)}
+    assert killed == set(PLACES.of(Whom.DAEMON))
+    assert killed >= {"nimbus", "keeper", "supervisor node-1", "supervisor node-2", "forking-parent node-2"}
 
 
 def test_no_seed_kills_more_than_a_slot_is_forgiven() -> None:
@@ -64,15 +73,22 @@ def test_a_target_has_one_lasting_fault_at_a_time() -> None:
 def test_seeds_differ_in_their_kinds() -> None:
     kinds = [frozenset(fault.kind for fault in draw(seed, KINDS, PLACES, 30.0)) for seed in range(50)]
     assert len(set(kinds)) > 40
-    assert min(map(len, kinds)) < 4 < max(map(len, kinds))
+    assert min(map(len, kinds)) < 6 < max(map(len, kinds))
 
 
 def test_a_topology_of_one_worker_has_no_faults_of_links() -> None:
     drawn = [fault for seed in range(50) for fault in draw(seed, KINDS, ALONE, 30.0)]
-    assert {fault.kind for fault in drawn} >= set(DEADLY)
+    assert {fault.kind for fault in drawn} >= {"kill", "poison", "torn-write"}
     assert not any(CATALOGUE[fault.kind].acts_on is ActsOn.LINKS for fault in drawn)
     with pytest.raises(UsageError, match="a topology of one worker has no links"):
         draw(1, kinds_of("link"), ALONE, 30.0)
+
+
+def test_a_topology_without_bolts_has_no_poison() -> None:
+    spouts = replace(PLACES, bolts=())
+    assert not any(fault.kind == "poison" for seed in range(50) for fault in draw(seed, KINDS, spouts, 30.0))
+    with pytest.raises(UsageError, match="this topology has no bolt"):
+        draw(1, kinds_of("poison"), spouts, 30.0)
 
 
 def test_a_mix_is_groups_and_kinds() -> None:
@@ -82,5 +98,5 @@ def test_a_mix_is_groups_and_kinds() -> None:
 
 @pytest.mark.parametrize("mix", ["", "proces", "kill,", "kill;stop"])
 def test_an_unknown_mix_is_refused(mix: str) -> None:
-    with pytest.raises(UsageError, match="is unknown; allowed: all, process, executor, link, kill, stop, "):
+    with pytest.raises(UsageError, match="is unknown; allowed: all, process, executor, tuple, link, daemons, limits, "):
         kinds_of(mix)

@@ -36,6 +36,7 @@ def document(text: str, good: bool) -> dict[str, Any]:
         "findings": findings, "asked": {text: "values"}, "not_shown": [text], "torn_lines": 0, "good": good,
     }  # fmt: skip
     run = {"injected": injected, "deaths": deaths, "samples": samples, "secs": 4.0, "healed_secs": 3.0, "drained": True}
+    run["flow"] = {"between": 50.0, "between_secs": 1.0, "overall": 45.0}
     seed = {
         "seed": 7, "good": good, "problems": [] if good else [text], "faults": injected, "logs": text,
         "verdict": verdict, "run": run, "smallest": [1],

@@ -112,10 +112,10 @@ def topology() -> Topology:
     return builder.build()
 
 
-def run(directory: Path, name: str, workers: int = 1, fail_every: int = 0) -> Run:
+def run(directory: Path, name: str, workers: int = 1, fail_every: int = 0, of: Topology | None = None) -> Run:
     path = directory / name
     path.mkdir()
-    tapped = tap(topology(), Tapping(str(path), ("sink",), fail_every=fail_every))
+    tapped = tap(of or topology(), Tapping(str(path), ("sink",), fail_every=fail_every))
     with SimulatedCluster(tapped, Config(workers=workers)) as cluster:
         cluster.run()
     return read_run(path)
@@ -165,6 +165,24 @@ def test_deaths_lose_nothing_and_repeat_only_what_was_emitted_again(tmp_path: Pa
     assert verdict.good
     assert verdict.recovered > 0
     assert verdict.duplicates > 0
+
+
+def test_groupings_that_decide_the_task_are_held_to_it(tmp_path: Path) -> None:
+    builder = TopologyBuilder()
+    builder.set_spout("lines", Lines())
+    builder.set_bolt("split", Split(), parallelism=2).shuffle_grouping("lines")
+    sink = builder.set_bolt("sink", Sink(), parallelism=3).fields_grouping("split", "word")
+    sink.all_grouping("split", stream="lengths").shuffle_grouping("lines")
+    built = builder.build()
+    laws = learn([run(tmp_path, "first", of=built), run(tmp_path, "second", workers=3, fail_every=4, of=built)])
+    assert {law.label: (law.asks, law.placed) for law in laws} == {
+        "sink from split/default": ("values", True),
+        "sink from split/lengths": ("values", True),
+        "sink from lines/default": ("values", False),
+    }
+    verdict = judge(run(tmp_path, "third", workers=2, fail_every=3, of=built), laws)
+    assert verdict.good
+    assert verdict.not_shown == []
 
 
 def test_without_ackers_every_ack_comes_early(tmp_path: Path) -> None:

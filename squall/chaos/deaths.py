@@ -1,0 +1,180 @@
+"""Finds the deaths of a cluster's processes, and the fault that explains each.
+
+Guarantees: a worker's death is one that its supervisor recorded. A daemon's death is one that was seen from outside:
+its process was there at one look and not at a later one. A fault explains the death of a process that it names, that of
+a Nimbus while its store is broken, that of a worker which could not be forked, and that of a forking parent whose
+supervisor it hit, because the supervisor ends it.
+
+Relies on: the record of faults, which is written before a fault is carried out; Linux's list of a process's children.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Container, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from squall.engine.errors import ClusterError
+from squall.ipc.rundir import RunDir
+from squall.scheduler.breaking.fault_record import BEGIN, HIT, read_record
+from squall.scheduler.cluster.daemons import WORKER
+from squall.scheduler.common.process import lives, start_time_ticks
+from squall.scheduler.common.process_record import read_record as read_process
+from squall.scheduler.faults.catalogue import CATALOGUE
+from squall.scheduler.faults.kind import ActsOn
+
+NIMBUS = "nimbus"
+_MARGIN_SECS = 1.0
+"""A death may be seen so much later than the end of the fault that led to it: a Nimbus takes its time to leave."""
+
+
+@dataclass
+class Death:
+    """An unrequested end of a worker or a daemon."""
+
+    worker: str
+    """ "node-1:6700", "nimbus", "supervisor node-1"."""
+    at_secs: float
+    """Seconds after the start."""
+    reason: str
+    claimed_by: str = ""
+    """The fault that explains it; empty if there is none."""
+    ready_after_secs: float | None = None
+    working_after_secs: float | None = None
+
+
+@dataclass(frozen=True)
+class Claims:
+    """The processes that faults have hit."""
+
+    hit: Mapping[tuple[str, int], str]
+    """(name, pid) -> kind of the last fault that hit it."""
+    in_force: Sequence[tuple[float, float, str, str]]
+    """Begin and end on the monotonic clock, kind, and who is meant, of each fault that names no process: "nimbus", or
+    a node whose workers are not forked."""
+
+    @classmethod
+    def read(cls, run_dir: RunDir) -> Claims:
+        """From the record that is written before each fault."""
+        hit: dict[tuple[str, int], str] = {}
+        in_force = []
+        for event in read_record(run_dir):
+            victims = event.get("victims", ()) if event["event"] == BEGIN else [event] if event["event"] == HIT else ()
+            hit.update({(victim["name"], victim["pid"]): event["kind"] for victim in victims})
+            if event["event"] != BEGIN:
+                continue
+            acts_on = CATALOGUE[event["kind"]].acts_on
+            if acts_on in (ActsOn.CLUSTER, ActsOn.FORKING_PARENTS):
+                who = NIMBUS if acts_on is ActsOn.CLUSTER else event["carrier"]
+                in_force.append((event["at_secs"], event["ends_secs"], event["kind"], who))
+        return cls(hit, in_force)
+
+    def of(self, name: str, pid: int, at_secs: float) -> str:
+        """The kind of fault that explains the death of this process at this time (monotonic); "" if none does."""
+        kind = self.hit.get((name, pid), "")
+        # A worker without a pid was never forked.
+        who = NIMBUS if name == NIMBUS else name.rpartition(":")[0] if not pid else None
+        if kind or who is None:
+            return kind
+        mine = (fault for fault in self.in_force if fault[3] == who)
+        return next((kind for began, ends, kind, _ in mine if began <= at_secs <= ends + _MARGIN_SECS), "")
+
+
+@dataclass
+class DaemonDeath:
+    """The death of one process of a daemon."""
+
+    name: str
+    pid: int
+    at_secs: float
+    """Times are of the monotonic clock."""
+    back_secs: float | None = None
+    of: tuple[str, int] | None = None
+    """Of a forking parent: name and pid of its supervisor."""
+
+
+@dataclass
+class _Process:
+    """The present process of a daemon, or its last one."""
+
+    pid: int
+    started_ticks: int
+    death: DaemonDeath | None = None
+
+
+class DaemonWatch:
+    """Looks at the processes of keeper, Nimbus, supervisors and forking parents."""
+
+    def __init__(self, run_dir: RunDir, nodes: int, workers: Callable[[], Container[int]]) -> None:
+        """`workers` gives their pids: they look like a forking parent, and become children of its supervisor with its
+        death."""
+        names = [f"node-{number}" for number in range(1, nodes + 1)]
+        self._records: dict[str, Path] = {
+            "keeper": run_dir.keeper_record, NIMBUS: run_dir.daemon_record(NIMBUS),
+            **{f"supervisor {name}": run_dir.daemon_record(f"supervisor-{name}") for name in names},
+        }  # fmt: skip
+        self._nodes = names
+        self._workers = workers
+        self._present: dict[str, _Process] = {}
+        self._parents: dict[str, int] = {}
+        """Forking parent -> pid of its supervisor."""
+        self.deaths: list[DaemonDeath] = []
+
+    def look(self, now: float) -> None:
+        """Note deaths and returns."""
+        for name, path in self._records.items():
+            record = read_process(path)
+            if record is not None:
+                self._see(name, record.pid, record.started_ticks, now)
+        for node in self._nodes:
+            if f"supervisor {node}" in self._present:
+                self._look_at_forking_parent(node, now)
+
+    def _look_at_forking_parent(self, node: str, now: float) -> None:
+        supervisor, name = self._present[f"supervisor {node}"], f"forking parent {node}"
+        if self._parents.get(name) != supervisor.pid:
+            self._parents[name] = supervisor.pid
+            self._present.pop(name, None)
+        known = self._present.get(name)
+        found = _forking_parent(supervisor.pid, self._workers())
+        if found is None and known is not None:
+            found = known.pid, known.started_ticks
+        # One whose supervisor has died ends by itself.
+        if found is not None and lives(supervisor.pid, supervisor.started_ticks):
+            self._see(name, *found, now, (f"supervisor {node}", supervisor.pid))
+
+    def away(self) -> list[str]:
+        """The daemons that were dead at the last look."""
+        return [name for name, process in self._present.items() if process.death is not None]
+
+    def _see(
+        self, name: str, pid: int, started_ticks: int, now: float, of: tuple[str, int] | None = None
+    ) -> None:
+        """Take in which process a daemon is."""
+        known = self._present.get(name)
+        if known is None or (known.pid, known.started_ticks) != (pid, started_ticks):
+            if known is not None:
+                self._died(name, known, now, of).back_secs = now
+            known = self._present[name] = _Process(pid, started_ticks)
+        if known.death is None and not lives(pid, started_ticks):
+            self._died(name, known, now, of)
+
+    def _died(self, name: str, process: _Process, now: float, of: tuple[str, int] | None) -> DaemonDeath:
+        if process.death is None:
+            process.death = DaemonDeath(name, process.pid, now, of=of)
+            self.deaths.append(process.death)
+        return process.death
+
+
+def _forking_parent(supervisor: int, workers: Container[int]) -> tuple[int, int] | None:
+    """Pid and start of a supervisor's forking parent; None if it has none now."""
+    try:
+        with open(f"/proc/{supervisor}/task/{supervisor}/children", encoding="ascii") as file:
+            children = file.read().split()
+        for child in [child for child in children if int(child) not in workers]:
+            with open(f"/proc/{child}/cmdline", "rb") as command:
+                if WORKER.encode() in command.read().split(b"\0"):
+                    return int(child), start_time_ticks(int(child))
+    except (FileNotFoundError, ProcessLookupError, ClusterError):
+        return None
+    return None

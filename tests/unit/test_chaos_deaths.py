@@ -1,0 +1,104 @@
+"""Which deaths `squall chaos` sees, and which fault explains each."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import pytest
+
+from squall.chaos.deaths import Claims, DaemonWatch
+from squall.ipc.rundir import RunDir
+from squall.scheduler.breaking.fault_record import note_begin, note_hit
+from squall.scheduler.common.process_record import begin_record
+from squall.scheduler.faults.in_force import FaultInForce, Victim
+
+Child = subprocess.Popen[bytes]
+
+
+def test_a_fault_explains_the_processes_that_it_names(run_dir: RunDir) -> None:
+    note_begin(run_dir, FaultInForce(1, "kill", ["node-1"], 5.0, 5.0, victims=[Victim("node-1:6700", 11, 1)]))
+    poison = FaultInForce(2, "poison", ["count"], 6.0, 8.0, topology_id="words-1", tasks=[2])
+    note_begin(run_dir, poison)
+    note_hit(run_dir, poison, "node-1:6701", 12, 1, 7.0)
+    claims = Claims.read(run_dir)
+    assert claims.of("node-1:6700", 11, 5.1) == "kill"
+    assert claims.of("node-1:6700", 99, 5.1) == ""
+    assert claims.of("node-1:6701", 12, 7.1) == "poison"
+
+
+def test_a_broken_store_explains_each_death_of_nimbus_meanwhile(run_dir: RunDir) -> None:
+    full = FaultInForce(1, "store-full", [], 5.0, 7.0, "nimbus", [Victim("nimbus", 11, 1)])
+    note_begin(run_dir, full)
+    claims = Claims.read(run_dir)
+    found = [claims.of("nimbus", 12, at_secs) for at_secs in (4.9, 6.0, 7.5, 9.0)]
+    assert found == ["", "store-full", "store-full", ""]
+    assert claims.of("supervisor node-1", 12, 6.0) == ""
+
+
+def test_refused_forks_explain_workers_of_their_node_that_never_were(run_dir: RunDir) -> None:
+    note_begin(run_dir, FaultInForce(1, "fork-refused", ["node-1"], 5.0, 7.0, "node-1"))
+    claims = Claims.read(run_dir)
+    assert claims.of("node-1:6700", 0, 6.0) == "fork-refused"
+    assert claims.of("node-1:6700", 11, 6.0) == ""
+    assert claims.of("node-2:6700", 0, 6.0) == ""
+
+
+@pytest.fixture
+def nimbus(run_dir: RunDir) -> Iterator[Child]:
+    yield from daemon(run_dir)
+
+
+@pytest.fixture
+def successor(run_dir: RunDir) -> Iterator[Child]:
+    yield from daemon(run_dir)
+
+
+def daemon(run_dir: RunDir) -> Iterator[Child]:
+    """A process that writes Nimbus's record when it is told to, and stays."""
+    path = run_dir.daemon_record("nimbus")
+    program = (
+        "import pathlib; from squall.scheduler.common.process_record import begin_record; input(); "
+        f"begin_record(pathlib.Path({str(path)!r})); print(flush=True); input()"
+    )
+    made = subprocess.Popen([sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    yield made
+    made.kill()
+    made.communicate()
+
+
+def begin(child: Child) -> None:
+    assert child.stdin is not None
+    assert child.stdout is not None
+    child.stdin.write(b"\n")
+    child.stdin.flush()
+    assert child.stdout.readline()
+
+
+def test_a_daemon_that_dies_and_comes_back_is_seen(run_dir: RunDir, nimbus: Child, successor: Child) -> None:
+    watch = DaemonWatch(run_dir, 1, set)
+    begin(nimbus)
+    begin_record(run_dir.keeper_record)
+    watch.look(1.0)
+    assert (watch.deaths, watch.away()) == ([], [])
+    nimbus.kill()
+    nimbus.wait()
+    watch.look(2.0)
+    watch.look(3.0)
+    assert watch.away() == ["nimbus"]
+    begin(successor)
+    watch.look(4.0)
+    (death,) = watch.deaths
+    assert (death.name, death.pid, death.at_secs, death.back_secs) == ("nimbus", nimbus.pid, 2.0, 4.0)
+    assert watch.away() == []
+
+
+def test_one_that_was_replaced_between_two_looks_is_seen(run_dir: RunDir, nimbus: Child, successor: Child) -> None:
+    watch = DaemonWatch(run_dir, 1, set)
+    begin(nimbus)
+    watch.look(1.0)
+    begin(successor)
+    watch.look(2.0)
+    (death,) = watch.deaths
+    assert (death.pid, death.at_secs, death.back_secs) == (nimbus.pid, 2.0, 2.0)

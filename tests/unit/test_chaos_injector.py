@@ -1,0 +1,53 @@
+"""When `squall chaos` takes a cluster for healed."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from typing import cast
+
+import pytest
+
+from squall.chaos.injector import Injector
+from squall.scheduler.cluster.private_cluster import PrivateCluster
+from squall.scheduler.common.process import start_time_ticks
+from squall.scheduler.faults.fault import AfterSecs, Fault
+from squall.scheduler.faults.in_force import FaultInForce, Victim
+
+
+class _RunDir:
+    def lock_holder(self) -> int:
+        return 1
+
+
+class _Cluster:
+    """A cluster whose Nimbus is the child: it answers, and ends later."""
+
+    def __init__(self, child: subprocess.Popen[bytes]) -> None:
+        self.run_dir = _RunDir()
+        self.child = child
+        self.alive_at_heal: list[bool] = []
+
+    def inject(self, fault: Fault) -> list[FaultInForce]:
+        victim = Victim("nimbus", self.child.pid, start_time_ticks(self.child.pid))
+        return [FaultInForce(1, "kill", ["nimbus"], 0.0, 0.0, "nimbus", [victim])]
+
+    def heal(self) -> list[FaultInForce]:
+        self.alive_at_heal.append(self.child.poll() is None)
+        return []
+
+
+def test_a_cluster_is_not_healed_while_a_killed_process_lives(monkeypatch: pytest.MonkeyPatch) -> None:
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as child:
+
+        def end_meanwhile(secs: float) -> None:
+            child.kill()
+            child.wait()
+
+        cluster = _Cluster(child)
+        monkeypatch.setattr("squall.chaos.injector.time.sleep", end_meanwhile)
+        faults = Injector(cast("PrivateCluster", cluster), "words", [Fault("kill", ("nimbus",), AfterSecs(0.0))], 0.0)
+        faults.turn()
+        faults.heal()
+        child.kill()
+    assert cluster.alive_at_heal == [False]
