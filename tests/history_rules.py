@@ -36,7 +36,7 @@ class _Check:
             # Lives that ended while nobody looked have no end on record.
             for slot in [slot for slot, life in self._living.items() if life.node == step.node]:
                 life = self._living.pop(slot)
-                self._unwatched[life.work] = life
+                self._unwatched[_work_of(life)] = life
         elif step.event == "started":
             self._started(step)
         elif step.event == "ready":
@@ -44,28 +44,28 @@ class _Check:
         elif step.event in ("died", "stopped"):
             self._ended(step)
         elif step.event == "failed":
-            self._failed[step.slot] = step.work
+            self._failed[step.slot] = _work_of(step)
 
     def _started(self, step: Step) -> None:
         living = self._living.get(step.slot)
         if living is not None and living.pid != step.pid:
             self._say(step, f"pid {living.pid}, incarnation {living.incarnation}, has not ended")
         for slot, life in self._living.items():
-            if slot != step.slot and life.work == step.work:
+            if slot != step.slot and _work_of(life) == _work_of(step):
                 self._say(step, f"the same work lives in {slot}, incarnation {life.incarnation}")
-        last = self._last.get(step.work, 0)
-        unwatched = self._unwatched.pop(step.work, None)
+        last = self._last.get(_work_of(step), 0)
+        unwatched = self._unwatched.pop(_work_of(step), None)
         adopted = unwatched is not None and (unwatched.incarnation, unwatched.pid) == (step.incarnation, step.pid)
         if step.incarnation <= last and not adopted:
             self._say(step, f"incarnation {last} was there before")
-        if self._failed.get(step.slot) == step.work:
+        if self._failed.get(step.slot) == _work_of(step):
             self._say(step, "it had been given up")
         self._failed.pop(step.slot, None)
-        deaths = self._deaths.get((step.slot, step.work), [])
+        deaths = self._deaths.get((step.slot, _work_of(step)), [])
         recent = [at for at in deaths if step.at_secs - at <= self._period_secs]
         if len(recent) > self._max_deaths:
             self._say(step, f"{len(recent)} deaths within {self._period_secs:g} s; allowed: {self._max_deaths}")
-        self._last[step.work] = max(last, step.incarnation)
+        self._last[_work_of(step)] = max(last, step.incarnation)
         self._living[step.slot] = step
 
     def _be_ready(self, step: Step) -> None:
@@ -79,11 +79,15 @@ class _Check:
         if living is not None and step.pid and living.pid != step.pid:
             self._say(step, f"pid {living.pid} lives there")
         if step.event == "died" and step.pid and not step.excused:
-            self._deaths.setdefault((step.slot, step.work), []).append(step.at_secs)
+            self._deaths.setdefault((step.slot, _work_of(step)), []).append(step.at_secs)
         if step.event == "stopped":
-            self._deaths.pop((step.slot, step.work), None)
+            self._deaths.pop((step.slot, _work_of(step)), None)
             self._failed.pop(step.slot, None)
 
     def _say(self, step: Step, what: str) -> None:
         name = f"{step.topology_id} slot {step.slot_index} incarnation {step.incarnation} (pid {step.pid})"
         self.found.append(f"{step.at_secs:.6f} {step.slot} {name} {step.event}: {what}")
+
+
+def _work_of(step: Step) -> tuple[str, int]:
+    return step.topology_id, step.slot_index

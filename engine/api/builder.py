@@ -127,7 +127,7 @@ class TopologyBuilder:
             else:
                 specs[spec.id] = spec
         if not any(spec.is_spout for spec in specs.values()):
-            mistakes.append("there is no spout; a topology needs at least one, add it with set_spout")
+            mistakes.append("the topology has no spout; add at least one with set_spout")
         for spec in specs.values():
             _check_inputs(spec, specs, mistakes)
         if mistakes:
@@ -175,8 +175,9 @@ def _check_id(id_: Any, mistakes: list[str]) -> None:
         mistakes.append(f"a component id {mistake}")
     elif id_.startswith(SYSTEM_PREFIX):
         mistakes.append(f"component id {id_!r} begins with {SYSTEM_PREFIX!r}; such names are the system's")
-    elif set(id_) & set("/\\\0") or id_ in (".", ".."):
-        mistakes.append(f"component id {id_!r} may not hold a path separator (it names a directory)")
+    elif set(id_) & set("/\\\0") or id_.startswith("."):
+        # Its tasks' state lies beside what the cluster keeps there under names with a dot.
+        mistakes.append(f"component id {id_!r} cannot be a file's name; allowed: no / or \\, and no . at its beginning")
 
 
 def _check_methods(who: str, found: Any, methods: Iterable[str], mistakes: list[str]) -> None:
@@ -185,14 +186,14 @@ def _check_methods(who: str, found: Any, methods: Iterable[str], mistakes: list[
         kind = deferred_kind(getattr(found, method, None))
         if kind is not None:
             mistakes.append(
-                f"{who} ({type(found).__name__}) defines {method} as {kind}: a call would do nothing; allowed is "
-                "a plain def (and blocking = True for what waits in it)"
+                f"{who} ({type(found).__name__}) defines {method} as {kind}: a call would do nothing; allowed: "
+                "a plain def, with blocking = True if it waits"
             )
     if isinstance(found, ReplayingSpout):
         # `read` is meant to be a generator.
         kinds = {"start": deferred_kind(found.start), "read": deferred_kind(found.read)}
         mistakes.extend(
-            f"{who} ({type(found).__name__}) defines {method} as {kind}; allowed is a plain def, for read with yield"
+            f"{who} ({type(found).__name__}) defines {method} as {kind}; allowed: a plain def, which may yield in read"
             for method, kind in kinds.items()
             if kind is not None and (method != "read" or kind.startswith("async"))
         )
@@ -207,7 +208,7 @@ def _check_call(who: str, found: Any, method: str, arguments: int, mistakes: lis
 def _check_parallelism(id_: Any, executors: Any, tasks: Any, mistakes: list[str]) -> tuple[int, int]:
     def count(what: str, value: Any) -> int:
         if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-            mistakes.append(f"component {id_!r} has {what} {value!r}; it must be an integer from 1 up")
+            mistakes.append(f"component {id_!r} has {what} {value!r}; allowed: an integer from 1 up")
             return 1
         return value
 
@@ -232,7 +233,7 @@ def _check_config(id_: Any, config: dict[str, Any], mistakes: list[str]) -> dict
             continue
         if name not in COMPONENT_SETTINGS:
             mistakes.append(
-                f"component {id_!r}: setting {key} cannot differ per component; those that can are "
+                f"component {id_!r}: setting {key} cannot be set for one component; those that can: "
                 f"{', '.join(COMPONENT_SETTINGS)}"
             )
             continue
@@ -262,7 +263,7 @@ def _input_mistake(spec: ComponentSpec, sub: Subscription, specs: dict[str, Comp
         return f"subscribes to unknown stream {sub.stream!r} of {sub.source!r}; its streams: {declared}"
     if sub.grouping in (FIELDS, PARTIAL_KEY):
         if not sub.fields:
-            return f"groups {sub.source!r} by no fields; name at least one of {', '.join(shape.fields)}"
+            return f"groups {sub.source!r} by no field; name at least one of {', '.join(shape.fields)}"
         unknown = [name for name in sub.fields if name not in shape.fields]
         if unknown:
             return (
@@ -277,7 +278,7 @@ def _input_mistake(spec: ComponentSpec, sub: Subscription, specs: dict[str, Comp
     if sub.grouping != DIRECT and shape.direct:
         return f"uses {sub.grouping} grouping on direct stream {sub.stream!r} of {sub.source!r}; use direct_grouping"
     if sub.grouping == CUSTOM and not isinstance(sub.custom, CustomGrouping):
-        return f"has a custom grouping that is no CustomGrouping: {sub.custom!r:.80}"
+        return f"has {sub.custom!r:.80} as a custom grouping; allowed: a CustomGrouping"
     return None
 
 

@@ -116,21 +116,21 @@ class Config:
         30.0,
         "topology.message.timeout.secs",
         _seconds(0.05, 86400),
-        "a tuple tree not finished this long after its emit is failed (the safety net: deaths are noticed at once)",
+        "time after its emit at which an unfinished tuple tree fails (a safety net: deaths are noticed at once)",
     )
     worker_timeout_secs: float | None = _setting(
         30.0,
         "topology.worker.timeout.secs",
         _seconds(1, 86400, none="never"),
-        "a worker that lives but does not turn its loop for this long (stopped, or hung in user code) is replaced",
+        "time without a turn of its loop after which a living worker (stopped, or hung in user code) is replaced",
     )
     execute_timeout_secs: float | str | None = _setting(
         AS_MESSAGE_TIMEOUT,
         "squall.execute.timeout.secs",
         _execute_timeout,
-        "a worker in which one tuple is in `execute` of a blocking bolt for this long (or so long after its last "
-        "`reset_timeout`) is replaced, and the tuple fails "
-        "as 'hung'; by default message_timeout_secs, when its tree has failed anyway; also per component",
+        "longest time of one tuple in `execute` of a blocking bolt, counted anew from each `reset_timeout`; then its "
+        "worker is replaced and the tuple fails as 'hung'; by default message_timeout_secs, when its tree has failed "
+        "anyway; may be set per component",
     )
     max_spout_pending: int | None = _setting(
         2048,
@@ -142,46 +142,46 @@ class Config:
         None,
         "topology.tick.tuple.freq.secs",
         _seconds(0.001, 86400, none="no ticks"),
-        "every bolt task receives a tick tuple this often; also per component",
+        "time between two tick tuples for each bolt task; may be set per component",
     )
     max_attempts: int | None = _setting(
         None,
         "squall.max.attempts",
         _integer(1, none="replay for ever"),
-        "a message that failed this many times of its own becomes a dead letter",
+        "own failures of a message after which it becomes a dead letter",
     )
     max_crashes: int | None = _setting(
         5,
         "squall.max.crashes",
         _integer(1, none="replay for ever"),
-        "a message that ended a worker this many times, by an exception or without a word, becomes a dead letter",
+        "workers that a message may end, by an exception or without a word, until it becomes a dead letter",
     )
     on_error: str = _setting(
         "crash",
         "squall.on.error",
         _choice("crash", "fail"),
-        "an exception in execute: 'crash' fails its tuples and restarts the worker, 'fail' only fails the tuple",
+        "on an exception in execute: 'crash' fails its tuples and restarts the worker, 'fail' only fails the tuple",
     )
     debug: bool = _setting(
-        False, "topology.debug", _flag, "pickle every value that is emitted, to see that it could go to another worker"
+        False, "topology.debug", _flag, "pickle every emitted value, to check that it could be sent to another worker"
     )
     batch_tuples: int = _setting(
         64,
         "topology.producer.batch.size",
         _integer(1, 65536),
-        "a worker sends what it has for others when it is so many tuples and acks, or when there is nothing else to do",
+        "tuples and acks that a busy worker collects for another one before it sends them",
     )
     link_window_bytes: int = _setting(
         8 * 1024 * 1024,
         "squall.link.window.bytes",
         _integer(64 * 1024),
-        "bytes one worker may have under way to another before the receiver has processed them",
+        "bytes that may be under way from one worker to another: sent, and not processed yet",
     )
     max_frame_bytes: int = _setting(
         1 << 30,
         "squall.max.frame.bytes",
         _integer(16 << 20),
-        "longest frame between two workers, without what travels in the arena: a single bigger value is an error",
+        "longest frame between two workers, without what travels in the arena; a single bigger value is an error",
     )
     arena_bytes: int = _setting(
         64 * 1024 * 1024,

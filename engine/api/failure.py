@@ -10,6 +10,8 @@ TIMEOUT = "timeout"
 WORKER_DIED = "worker died"
 FRAME_LOST = "frame lost"
 """Lost between two workers: not the message's fault."""
+FRAME_DAMAGED = "frame damaged"
+"""Came to another worker, which could not read it: the next attempt may end like that too."""
 HUNG = "hung"
 """`execute` of a blocking bolt did not return in time, so the worker was ended."""
 ANOTHER_TUPLE = "the worker ended by an exception in another tuple"
@@ -21,7 +23,7 @@ class Failure:
     """One failure of one attempt."""
 
     reason: str
-    """"failed" (a bolt said so), "exception", "timeout", "hung", "worker died" or "frame lost"."""
+    """"failed" (a bolt said so), "exception", "timeout", "hung", "worker died", "frame lost" or "frame damaged"."""
     component: str = ""
     """The component in which it failed; empty if unknown (a timeout)."""
     task: int = 0

@@ -57,10 +57,6 @@ class Plan:
         """Task ids of the ackers; a root names its acker by its position in this list."""
         return self.component_tasks.get(ACKER_COMPONENT, [])
 
-    @property
-    def last_task(self) -> int:
-        return max(self.task_component, default=0)
-
     def tasks_of(self, component: str, worker: int | None = None) -> list[int]:
         """Task ids of a component, sorted; only those in `worker` if given."""
         tasks = self.component_tasks.get(component, [])

@@ -59,7 +59,7 @@ def parse_outputs(outputs: Outputs) -> dict[str, Stream]:
     if isinstance(outputs, str):
         raise ValueError(f"outputs must be a tuple of field names, not the string {outputs!r}; write ({outputs!r},)")
     if outputs is not None and not isinstance(outputs, Iterable):
-        raise ValueError(f"outputs are {repr_of(outputs)}; allowed are field names, or stream names with theirs")
+        raise ValueError(f"outputs are {repr_of(outputs)}; allowed: field names, or stream name -> field names")
     if not isinstance(outputs, Mapping):
         return {DEFAULT_STREAM: Stream(*outputs)} if outputs else {}
     streams = {}
@@ -69,6 +69,6 @@ def parse_outputs(outputs: Outputs) -> dict[str, Stream]:
         if isinstance(fields, str):
             raise ValueError(f"stream {name!r} must have a tuple of field names, not the string {fields!r}")
         if not isinstance(fields, Stream | Iterable):
-            raise ValueError(f"stream {name!r} has {repr_of(fields)}; allowed are field names, or a Stream")
+            raise ValueError(f"stream {name!r} has {repr_of(fields)}; allowed: field names, or a Stream")
         streams[name] = fields if isinstance(fields, Stream) else Stream(*fields)
     return streams

@@ -59,7 +59,7 @@ class Counter:
             self._cell[0] += by
         except (ValueError, TypeError) as error:
             raise ComponentError(
-                f"{self._who} is at {self.value} and cannot count {repr_of(by)} more; allowed are integers, with a "
+                f"{self._who} is at {self.value} and cannot count {repr_of(by)} more; allowed: integers, with a "
                 "count from -2**63 to 2**63 - 1"
             ) from error
 

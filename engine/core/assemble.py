@@ -95,7 +95,7 @@ class Assembler:
                 self._emitter(spec, task, self.core.outbox, context), pending, roots(), self._report(spec, task)
             )
             collector.use(spout_paths(collector, self._fast))
-            _guard(spec, task, "open", partial(user.open, self._conf_of(spec), context, collector))
+            self._open(spec, task, "open", partial(user.open, self._conf_of(spec), context, collector))
             if hooks := self._hooks(spec, context):
                 collector.use(spout_paths(collector, self._fast, None, hooks, watch_answers(hooks, pending)))
             tasks.append(
@@ -116,7 +116,7 @@ class Assembler:
     def _slow_spout(self, spec: ComponentSpec, task: SpoutTask, secs: float) -> None:
         self._warn(spec, task.task, "slow")(
             f"next_tuple of {spec.id}[{task.task}] took {secs:.1f} s; nothing else ran in worker {self.around.worker} "
-            "meanwhile; a spout that waits says blocking = True"
+            "meanwhile; set blocking = True on a spout that waits"
         )
 
     def _blocking_spout_executor(self, spec: ComponentSpec, executor: ExecutorPlan) -> None:
@@ -135,7 +135,7 @@ class Assembler:
             made.join(gate, own, emits)
             own.use(spout_paths(own, self._fast, made))
             tasks.append(made)
-            _guard(spec, task, "open", partial(user.open, self._conf_of(spec), context, own))
+            self._open(spec, task, "open", partial(user.open, self._conf_of(spec), context, own))
             if hooks := self._hooks(spec, context):
                 own.use(spout_paths(own, self._fast, made, hooks, watch_answers(hooks, emits)))
         name = f"{spec.id}[{executor.first_task}]"
@@ -220,13 +220,20 @@ class Assembler:
             watched, choose = watched_execute, lambda hooks: bolt.use(bolt_paths(bolt, self._fast, hooks))
             prepare = partial(prepare, collector)
         choose(None)
-        _guard(spec, task.task, "prepare", prepare)
+        self._open(spec, task.task, "prepare", prepare)
         task.execute = user.execute  # what `prepare` may have put there
         task.returned = Returned(spec.id, task.task, "execute", self._warn(spec, task.task, "returned"))
         if hooks := self._hooks(spec, context):
             choose(hooks)
             task.execute = watched(hooks, checked(user.execute, task.returned))
         return collector
+
+    def _open(self, spec: ComponentSpec, task: int, doing: str, call: Callable[[], object]) -> None:
+        def opening() -> None:
+            self.around.opening(task)
+            call()
+
+        _guard(spec, task, doing, opening)
 
     def _copy(self, spec: ComponentSpec, task: int) -> Any:
         try:

@@ -58,7 +58,7 @@ class CycleOverflow(TaskCrashed):
         self.task = task
         way = " -> ".join([*cycle, cycle[0]])
         self.error_text = (
-            f"{way} holds {held_bytes / _MIB:.1f} MiB in its queues, allowed {round(allowed_bytes / _MIB, 1):g}: "
+            f"{way} holds {held_bytes / _MIB:.1f} MiB in its queues; allowed: {round(allowed_bytes / _MIB, 1):g} MiB; "
             "it emits more than it takes"
         )
         self.traceback_text = ""

@@ -74,9 +74,9 @@ def fast_emit(collector: AnyCollector) -> Emit | None:
     if isinstance(collector, SpoutCollector):
         return None if collector.roots is None else _fast_spout(collector, out, route.one)
     out.counted_by_batch = True
-    if isinstance(collector, BoltCollector):
-        return _fast_bolt(collector, out, route.one)
     keyed = out.by_one_field(route)
+    if isinstance(collector, BoltCollector):
+        return _fast_bolt(collector, out, route.one) if keyed is None else _fast_bolt_by_field(collector, out, *keyed)
     return _fast_basic(collector, out, route.one) if keyed is None else _fast_basic_by_field(collector, out, *keyed)
 
 
@@ -120,6 +120,31 @@ def _fast_bolt(collector: BoltCollector, out: StreamOut, batch_for: BatchFor) ->
         run = anchors._run
         key = run if run.others else run.root
         batch = batch_for(values)
+        if batch.last is not key:
+            start_run(batch, key, run, values)
+        batch.rows.append(values)
+        return [batch.target]
+
+    return emit
+
+
+def _fast_bolt_by_field(collector: BoltCollector, out: StreamOut, memo: KeyMemo[OpenBatch], at: int) -> Emit:
+    plain, check, width, start_run = collector.plain_emit, out.check, len(out.shape.fields), out.outbox.start_run
+
+    def emit(values: Any, anchors: Anchors = (), stream: str = DEFAULT_STREAM) -> list[int]:
+        if (
+            anchors.__class__ is not Tuple or anchors._done
+            or (stream is not DEFAULT_STREAM and stream != DEFAULT_STREAM)
+        ):
+            return plain(values, anchors, stream)
+        if values.__class__ is not tuple or len(values) != width:
+            values = check(values)
+        try:
+            batch = memo[values[at]]
+        except TypeError:
+            batch = memo.of(values[at])
+        run = anchors._run
+        key = run if run.others else run.root
         if batch.last is not key:
             start_run(batch, key, run, values)
         batch.rows.append(values)

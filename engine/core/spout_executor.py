@@ -17,7 +17,7 @@ from squall.engine.core.spout_says import exhausted, waiting_count
 from squall.engine.flow.collectors import SpoutCollector
 from squall.engine.foreign.methods import Returned
 from squall.engine.report.account import EMITTED, TRACKED, Words
-from squall.engine.report.metrics import WAIT_COUNTERS, WAITS, SpoutStats
+from squall.engine.report.metrics import WAITS, SpoutStats
 from squall.engine.tracking.instruction import Letter
 from squall.engine.tracking.open_messages import OpenMessages
 
@@ -103,8 +103,11 @@ class SpoutTask:
 
     def refresh_waits(self) -> None:
         """Bring the counters of `stats` up to date."""
-        for name, waited_ns in zip(WAIT_COUNTERS, self._waited_ns, strict=False):
-            setattr(self.stats, name, waited_ns)
+        stats = self.stats
+        (
+            stats.wait_pending_limit_ns, stats.wait_credit_ns, stats.wait_retry_ns, stats.wait_input_ns,
+            stats.wait_inactive_ns, _,
+        ) = self._waited_ns
 
     @property
     def held_for_retry(self) -> int:

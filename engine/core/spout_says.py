@@ -32,7 +32,7 @@ def waiting_count(spout: Spout) -> int:
 
 
 def _no_count(said: object) -> ComponentError:
-    return ComponentError(f"waiting_count is {repr_of(said)}; allowed is an integer from 0 to 2**63 - 1")
+    return ComponentError(f"waiting_count is {repr_of(said)}; allowed: an integer from 0 to 2**63 - 1")
 
 
 def exhausted(spout: Spout) -> bool:

@@ -34,6 +34,8 @@ class Surroundings:
     """Wakes the loop from another thread."""
     copy: Callable[[ComponentSpec], Any] = lambda spec: spec.component
     """A fresh copy of a component's user object."""
+    opening: Callable[[int], None] = lambda task: None
+    """Called with each task, as if it were the first line of its `open` or `prepare`."""
     metrics: UserMetrics = field(default_factory=UserMetrics)
     """Metrics of the components."""
     deterministic: bool = False

@@ -47,9 +47,9 @@ class Transport(Protocol):
     def take_heard(self) -> set[int]:
         """Peers from which frames or acks have come since the last call."""
 
-    def take_lost(self) -> Sequence[tuple[int, Parcel]]:
-        """Parcels that were lost for good since the last call, by peer and without their tuples. There are some only if
-        input was received."""
+    def take_lost(self) -> Sequence[tuple[int, Parcel, bool]]:
+        """Parcels that were lost for good since the last call, without their tuples: peer, parcel, and whether it came
+        there and could not be read. There are some only if input was received."""
 
     # ---- sending ----
 
@@ -119,7 +119,7 @@ class NoTransport:
     def take_heard(self) -> set[int]:
         return set()
 
-    def take_lost(self) -> Sequence[tuple[int, Parcel]]:
+    def take_lost(self) -> Sequence[tuple[int, Parcel, bool]]:
         return ()
 
     @property

@@ -133,9 +133,9 @@ class Turn:
         """Take in frames and acks, execute and settle them; whether there were any. Raises TaskCrashed."""
         frames = self._transport.receive(self._core.receive, FRAMES_AT_ONCE)
         acks = self._transport.take_acks(self._tracking.take_acks)
-        for worker, parcel in self._transport.take_lost() if frames else ():
+        for worker, parcel, damaged in self._transport.take_lost() if frames else ():
             # Before the news of peers: parcels for a peer that has died are then treated like all others for it.
-            self._tracking.frame_lost(worker, parcel)
+            self._tracking.frame_lost(worker, parcel, damaged)
         # After receiving: a peer that has sent to an acker's replacement knows of it, so this worker must too
         # before it acks the received tuples, or the acks would go to the dead one.
         self.follow_peers()

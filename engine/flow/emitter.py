@@ -100,7 +100,7 @@ class StreamOut:
         if self.routes and not self._routes_to(task):
             known = sorted(task for route in self.routes for task in route.targets)
             raise ComponentError(
-                f"{self.who} cannot send to task {repr_of(task)}; its subscribers' tasks are {known}"
+                f"{self.who} cannot send to task {repr_of(task)}; allowed: its subscribers' tasks, {known}"
             )
 
     def _routes_to(self, task: Any) -> list[Route]:

@@ -14,6 +14,7 @@ from typing import Any
 
 from squall.engine.api.failure import Failure
 from squall.engine.api.tuple import Run
+from squall.engine.flow.acks import merge_acks
 from squall.engine.flow.batch import Batch, OpenBatch
 from squall.engine.flow.ids import EdgeIds
 
@@ -150,14 +151,7 @@ class Outbox:
 
     def merge(self, acks: Mapping[int, int], masks: Mapping[int, int], fails: Mapping[int, Failure]) -> None:
         """Add the acks and failures of another outbox."""
-        mine = self._acks
-        if not mine:
-            mine.update(acks)
-        else:
-            for root, value in acks.items():
-                mine[root] = mine.get(root, 0) ^ value
-        for root, mask in masks.items():
-            self._masks[root] = self._masks.get(root, 0) | mask
+        merge_acks(self._acks, self._masks, acks, masks)
         for root, failure in fails.items():
             self._fails.setdefault(root, failure)
 

@@ -6,6 +6,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 
 from squall.engine.api.failure import Failure
+from squall.engine.flow.acks import merge_acks
 from squall.engine.flow.batch import Batch
 
 _NO_BATCHES: deque[Batch] = deque(maxlen=0)
@@ -54,14 +55,7 @@ class Parcel:
 
     def add_acks(self, acks: Mapping[int, int], masks: Mapping[int, int]) -> None:
         """Merge XORs and masks, by root, for ackers of the receiver."""
-        mine = self.acks
-        if not mine:
-            mine.update(acks)
-        else:
-            for root, value in acks.items():
-                mine[root] = mine.get(root, 0) ^ value
-        for root, mask in masks.items():
-            self.masks[root] = self.masks.get(root, 0) | mask
+        merge_acks(self.acks, self.masks, acks, masks)
 
     def cut(self, most_bytes: int, new_edge: Callable[[], int]) -> Parcel:
         """Take out all tracking messages, and batches of about `most_bytes`, one tuple at least; this parcel keeps the

@@ -38,7 +38,8 @@ _CONTAINERS = frozenset({tuple, list, dict, set, frozenset, bytearray})
 def key_of(message_id: Any, values: Any = None) -> Hashable:
     """The key of a message. With its `values`, other processes recognise it too; without, an id whose class defines no
     equality equals only itself."""
-    if type(message_id) in _ATOMS:
+    kind = type(message_id)
+    if kind in _ATOMS or (kind is tuple and _ATOMS.issuperset(map(type, message_id))):
         return message_id  # type: ignore[no-any-return]
     return _key_of_rarer(message_id, values)
 

@@ -65,13 +65,13 @@ class Returned:
             if isinstance(value, CoroutineType):
                 value.close()  # or Python warns that it was never awaited
             raise ComponentError(
-                f"{self._who} returned a {kind} from {self._method}, and nothing runs it; allowed is a plain "
-                f"{self._method} that returns None when its work is done (and blocking = True for what waits in it)"
+                f"{self._who} returned a {kind} from {self._method}, and nothing runs it; allowed: a plain "
+                f"{self._method} that returns None when its work is done (with blocking = True if it waits)"
             )
         if self._warn is None:
             return
         self._warn(
-            f"{self._who} returned a value of type {kind} from {self._method}, where it is ignored; allowed is None: "
+            f"{self._who} returned a value of type {kind} from {self._method}, where it is ignored; allowed: None; "
             "emit through the collector"
         )
 

@@ -14,23 +14,25 @@ MAX_CHARS, MAX_BYTES = 128, 200
 _MARKUP = re.compile(r"\[[a-z#/@][^\[\]]*\]")
 """Text that Rich reads as a style, such as "[bold]", but not "lines[1]"."""
 
-ALLOWED = f"1 to {MAX_CHARS} printable characters, {MAX_BYTES} bytes at most, without markup such as [bold]"
+
+def allowed(max_chars: int = MAX_CHARS) -> str:
+    """The names that are allowed, for messages."""
+    return f"1 to {max_chars} printable characters, {MAX_BYTES} bytes at most, without markup such as [bold]"
 
 
-def name_mistake(name: object) -> str | None:
+def name_mistake(name: object, max_chars: int = MAX_CHARS) -> str | None:
     """The mistake in a name, with the name in a form that is safe to print; None if it is valid."""
     if not isinstance(name, str) or not name:
         return f"must be a non-empty string, not {name!r:.80}"
     if name.isspace():
-        return f"is blank: {name!r:.80}; allowed are {ALLOWED}"
+        return f"is blank: {name!r:.80}; allowed: {allowed(max_chars)}"
     if not name.isprintable():
         # `repr` escapes exactly the characters that are not printable.
         strange = next(character for character in name if not character.isprintable())
-        return f"{name!r:.80} holds {strange!r}; allowed are {ALLOWED}"
-    if len(name) > MAX_CHARS or len(name.encode()) > MAX_BYTES:
-        return (
-            f"{name[:40]!r}... has {len(name)} characters and {len(name.encode())} bytes; allowed are {ALLOWED}"
-        )
+        return f"{name!r:.80} holds {strange!r}; allowed: {allowed(max_chars)}"
+    if len(name) > max_chars or len(name.encode()) > MAX_BYTES:
+        size = f"{len(name)} characters and {len(name.encode())} bytes"
+        return f"{name[:40]!r}... has {size}; allowed: {allowed(max_chars)}"
     if found := _MARKUP.search(name):
-        return f"{name!r:.80} holds {found[0]!r}, which would be printed as a style; allowed are {ALLOWED}"
+        return f"{name!r:.80} holds {found[0]!r}, which would be printed as a style; allowed: {allowed(max_chars)}"
     return None

@@ -79,5 +79,5 @@ class PickleCheck:
             if reason is not None:
                 raise ComponentError(
                     f"{self._who} field {field!r}: a value of type {type_name(value)} cannot be pickled, so it could "
-                    f"not be sent to another worker: {reason}; allowed is whatever pickle can take"
+                    f"not be sent to another worker: {reason}; allowed: what pickle can take"
                 )

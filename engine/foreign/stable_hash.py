@@ -110,8 +110,8 @@ def _check_equality(kind: type) -> None:
         return
     raise ComponentError(
         f"fields grouping cannot use a value of type {kind.__qualname__} as a key: {owner.__qualname__} defines __eq__ "
-        "itself, so values that it calls equal may go to different tasks; group by what it compares instead (emit that "
-        "as a field of its own)"
+        "itself, so values that it calls equal may go to different tasks; emit what it compares as a field of its "
+        "own, and group by that"
     )
 
 
@@ -164,8 +164,3 @@ def _of_rarer(value: Any) -> int:
         f"fields grouping cannot use a value of type {type_name(value)} as a key: {repr_of(value)}; use text, "
         "bytes, numbers, None, dates, UUIDs, enums, dataclasses, arrays, or tuples, lists, sets and dicts of these"
     )
-
-
-def bucket(value: Any, count: int) -> int:
-    """The index, below `count`, of the task to which a fields grouping sends `value`."""
-    return stable_hash(value) % count

@@ -77,7 +77,7 @@ def message_of(error: BaseException, limit: int = ERROR_CHARACTERS) -> str:
             return _plain(only, limit) if isinstance_of(only, str) else repr_of(only, limit)
         return _plain(str(error), limit)
     except BaseException as worse:  # report this one instead: the type of the first is known at least
-        return f"(its text cannot be had: {type_name(worse)})"
+        return f"(its text cannot be read: {type_name(worse)})"
 
 
 def text_of_error(error: BaseException, limit: int = ERROR_CHARACTERS) -> str:

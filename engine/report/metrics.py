@@ -38,6 +38,7 @@ TASK_COUNTERS = (
     "unreplayed",
 )
 _counters_of = attrgetter(*TASK_COUNTERS)
+_counters_after_account = attrgetter(*TASK_COUNTERS[len(ACCOUNT_COLUMNS):])
 FIRST_GAUGE = TASK_COUNTERS.index("pending")
 """Counters before this one only grow; the rest are gauges."""
 
@@ -168,3 +169,7 @@ class SpoutStats(TaskStats):
         if account is not None:
             self.account = account
             abandon(account)
+
+    def counters(self) -> list[int]:
+        """Values in the order of TASK_COUNTERS, whose first ones are the account's columns."""
+        return [*self.account, *_counters_after_account(self)]

@@ -30,7 +30,16 @@ from functools import lru_cache
 from itertools import islice
 from typing import Any, NamedTuple, Protocol
 
-from squall.engine.api.failure import ANOTHER_TUPLE, EXCEPTION, FRAME_LOST, HUNG, TIMEOUT, WORKER_DIED, Failure
+from squall.engine.api.failure import (
+    ANOTHER_TUPLE,
+    EXCEPTION,
+    FRAME_DAMAGED,
+    FRAME_LOST,
+    HUNG,
+    TIMEOUT,
+    WORKER_DIED,
+    Failure,
+)
 from squall.engine.foreign.identity import digest_of, key_of
 
 SUSPECT_STRIKES = 2
@@ -222,8 +231,9 @@ class Attempts:
             strikes += failure.error != ANOTHER_TUPLE
         elif failure.reason != FRAME_LOST:
             blamed = self._limits.is_crash(failure)
-            if failure.reason != TIMEOUT:
-                # A timeout does not clear a message: one that hangs a worker times out before the hang is noticed.
+            if failure.reason not in (TIMEOUT, FRAME_DAMAGED):
+                # A timeout does not clear a message: one that hangs a worker times out before the hang is noticed. Nor
+                # does a damaged frame, whose tuples nobody has executed.
                 strikes = trials = 0
             exceptions += blamed
             charged += 1

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Protocol
 
-from squall.engine.api.failure import ANOTHER_TUPLE, FRAME_LOST, TIMEOUT, Failure
+from squall.engine.api.failure import ANOTHER_TUPLE, FRAME_DAMAGED, FRAME_LOST, TIMEOUT, Failure
 from squall.engine.api.plan import Plan
 from squall.engine.flow.ids import ACKER_MASK
 from squall.engine.flow.outbox import Outbox
@@ -212,11 +212,12 @@ class Tracking:
             if share or its_masks:
                 self.ackers[index].ack_many(share.items(), its_masks)
 
-    def frame_lost(self, worker: int, parcel: Parcel) -> None:
+    def frame_lost(self, worker: int, parcel: Parcel, damaged: bool) -> None:
         """Handle a parcel that was lost for good, after its tuples were let go: fail exactly the trees that lack tuples
-        by it, and send its tracking messages again. The next `settle` carries that out."""
-        names = self.plan.worker_names
-        failure = Failure(FRAME_LOST, worker=names[worker], error=f"on its way from {names[self.peers.me]}")
+        by it, and send its tracking messages again. The next `settle` carries that out. `damaged`: it came, and could
+        not be read."""
+        names, reason = self.plan.worker_names, FRAME_DAMAGED if damaged else FRAME_LOST
+        failure = Failure(reason, worker=names[worker], error=f"on its way from {names[self.peers.me]}")
         for root in parcel.lost_trees():
             self.outbox.fail_root(root, failure)
         self._parcel_for(worker).add_tracking(parcel)

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 import random
 import time
 from collections.abc import Callable, Mapping
@@ -25,6 +26,7 @@ from squall.ipc.board import LINK_COUNTERS, Board, BoardMissing
 from squall.ipc.line_file import read_lines
 from squall.ipc.metric_file import read_metrics
 from squall.ipc.rundir import RunDir
+from squall.scheduler.client.healing import nimbus_is_stopped
 from squall.scheduler.client.nimbus_client import Interrupted
 from squall.scheduler.common.messages import Assignment, RestartRecord, TopologyRecord, TopologyState
 from squall.scheduler.records.failure_file import read_failures
@@ -93,7 +95,7 @@ class Job:
         except UsageError:
             raise ClusterError(f"topology {self.id} is gone") from None
         if state.topology.id != self.id:
-            raise ClusterError(f"topology {self.id} is gone; {self.name!r} is another one by now")
+            raise ClusterError(f"topology {self.id} is gone; {self.name!r} is now the name of another one")
         self.record = state.topology
         return state
 
@@ -191,11 +193,22 @@ class Job:
         `on_wait` is called between looks; when it returns True the wait ends early. Raises ClusterError when `timeout`
         seconds pass first, or when the topology keeps dying without progress.
         """
+        deadline = math.inf if timeout is None else time.monotonic() + timeout
+        drained = self.await_drained(timeout, on_wait)
+        while drained and nimbus_is_stopped(self._run_dir) and time.monotonic() < deadline:
+            if on_wait is not None and on_wait():
+                break
+            time.sleep(_NIMBUS_PAUSE_SECS)
+        # Do not ask again: a worker that takes a turn just now, for a tick or a late frame of a peer, is not quiet.
+        return dataclasses.replace(self.stats(), drained=True) if drained else self.stats()
+
+    def await_drained(self, timeout: float | None = None, on_wait: Callable[[], bool | None] | None = None) -> bool:
+        """Like `wait_until_drained`, but only tell whether it is drained: Nimbus may be stopped by a fault then."""
         deadline = None if timeout is None else time.monotonic() + timeout
         pause_secs = _POLL_SECS
         while not self.is_drained():
             if on_wait is not None and on_wait():
-                return self.stats()
+                return False
             self._give_up_if_hopeless()
             if deadline is not None and time.monotonic() >= deadline:
                 view, stats = self.view(), self.stats()
@@ -208,8 +221,7 @@ class Job:
             time.sleep(pause_secs * random.uniform(0.5, 1.0))
             pause_secs = min(_POLL_MAX_SECS, pause_secs * _POLL_GROWTH)
         self.ended = time.monotonic()
-        # Do not ask again: a worker that takes a turn just now, for a tick or a late frame of a peer, is not quiet.
-        return dataclasses.replace(self.stats(), drained=True)
+        return True
 
     def _give_up_if_hopeless(self) -> None:
         """ClusterError if the supervisors have judged the topology hopeless."""
@@ -217,6 +229,9 @@ class Job:
         if now - self._nimbus_asked < _NIMBUS_POLL_SECS:
             return
         self._nimbus_asked = now
+        if nimbus_is_stopped(self._run_dir):
+            # It will be asked when the fault is over; a question now would only hold up the caller.
+            return
         state, view = self.state(), self.view()
         deaths, hopeless = (0, False) if view is None else view.deaths_in_a_row()
         if not (hopeless or "failed" in state.workers.values()) or not state.restarts:

@@ -156,7 +156,7 @@ class NimbusClient:
                     return  # It was removed since the look.
                 raise ClusterError(f"topology {topology_id} is still there after {timeout_secs:g} s{living}")
             if on_wait is not None and on_wait():
-                raise Interrupted(f"the wait for the end of {topology_id} was ended")
+                raise Interrupted(f"the wait for the end of {topology_id} was cut short")
             time.sleep(POLL_SECS)
 
     def _still_living(self, name: str) -> str:
@@ -200,7 +200,7 @@ class NimbusClient:
             if time.monotonic() >= deadline:
                 raise NotEnded(f"Nimbus (pid {holder}) has not ended within {timeout_secs:g} s")
             if on_wait is not None and on_wait():
-                raise Interrupted("the wait for the end of the cluster was ended")
+                raise Interrupted("the wait for the end of the cluster was cut short")
             time.sleep(POLL_SECS)
 
     # ---- parts ----
@@ -251,6 +251,6 @@ class NimbusClient:
             return NoAnswer(f"Nimbus has gone{reason} and did not answer within {waited_secs:.2g} s{besides}")
         return NoAnswer(
             f"Nimbus (pid {holder}) does not answer within {waited_secs:.2g} s: it is stopped or hung, or "
-            f"{self.run_dir.key_file} is not the key that it was started with{besides}; SIGCONT lets one go on that is "
-            f"stopped, `squall down --dir {path}` ends the cluster without it"
+            f"{self.run_dir.key_file} is not the key that it was started with{besides}; SIGCONT continues a stopped "
+            f"one, `squall down --dir {path}` ends the cluster without it"
         )

@@ -33,6 +33,7 @@ from squall.ipc.private import naming, opener
 from squall.ipc.rundir import RunDir
 from squall.scheduler.client.why_away import room_error
 from squall.scheduler.cluster.adopted_process import UNSEEN, AdoptedProcess
+from squall.scheduler.common.fault_points import check_environment
 from squall.scheduler.common.mark import RUN_DIR_MARK, processes_of, runs, signal_marked
 from squall.scheduler.common.process import is_stopped
 from squall.scheduler.forking.interpreter import interpreter
@@ -52,7 +53,8 @@ def daemon_command(module: str, run_dir: RunDir, *arguments: str) -> list[str]:
 
 
 def daemon_environment(run_dir: RunDir) -> dict[str, str]:
-    """A daemon's environment: that of this process, and the mark."""
+    """A daemon's environment: that of this process, and the mark. UsageError for a mistake in its plan of faults."""
+    check_environment()
     return {**os.environ, RUN_DIR_MARK: str(run_dir.path)}
 
 

@@ -5,18 +5,23 @@ every worker was ready for the first time. A topology that was submitted inactiv
 that begin at once. If a fault's target is away (dead and not replaced yet), the fault is tried again until it is there.
 `end` leaves nothing broken.
 
-Relies on: `turn` being called every few milliseconds. Thread: the job's.
+Relies on: `turn` being called every few milliseconds; a keeper, which starts daemons again that the plan has killed.
+Thread: the job's.
 """
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from squall.engine.api.topology import Topology
+from squall.engine.api.stream import TICK_FIELDS
+from squall.engine.api.topology import ComponentSpec, Topology
 from squall.engine.errors import ClusterError, UsageError
-from squall.scheduler.client.healing import heal
+from squall.ipc.control import NoAnswer
+from squall.scheduler.breaking.fault_record import points_passed
+from squall.scheduler.client.healing import heal, nimbus_is_stopped
 from squall.scheduler.client.job import Job
 from squall.scheduler.client.nimbus_client import NimbusClient
 from squall.scheduler.cluster.daemons import FIRST_PORT
@@ -35,25 +40,37 @@ _LOOK_SECS = 0.005
 
 
 def view_before(name: str, topology: Topology, nodes: Sequence[str], slots_per_node: int) -> View:
-    """The view of a cluster of its own on which a topology will run; nothing has been placed."""
+    """The view of a cluster of its own, with a keeper, on which a topology will run; nothing has been placed."""
     components = {
         id_: tuple(Place(name, id_, -index) for index in range(spec.tasks)) for id_, spec in topology.components.items()
     }
     workers = tuple(f"{node}:{FIRST_PORT + slot}" for node in nodes for slot in range(slots_per_node))
-    return View(tuple(nodes), workers, {name: components})
+    received = {(name, id_): _fields_received(topology, spec) for id_, spec in topology.components.items()}
+    return View(tuple(nodes), workers, {name: components}, has_keeper=True, received=received)
+
+
+def _fields_received(topology: Topology, spec: ComponentSpec) -> frozenset[str]:
+    if spec.is_spout:
+        return frozenset()
+    streams = [topology.components[each.source].outputs[each.stream] for each in spec.subscriptions]
+    return frozenset(TICK_FIELDS).union(*(stream.fields for stream in streams))
 
 
 def points_text(plan: Plan) -> str:
     """The faults that begin at a point, as text for the environment of the cluster's processes (see `fault_points`)."""
+    return ",".join(entry for fault in plan.faults for entry in _entries(fault))
+
+
+def _entries(fault: Fault) -> list[str]:
+    """The text of a fault that begins at a point, for each of its targets; none for any other fault."""
     entries = []
-    for fault in plan.faults:
-        if isinstance(fault.when, AtPoint):
-            for target in map(parse_target, fault.targets):
-                if isinstance(target, Target):
-                    place = "" if target.index is None else f"[{target.index}]"
-                    name = target.name.rpartition("/")[2] + place
-                    entries.append(entry_of(fault.when.name, fault.when.nth_pass, name))
-    return ",".join(entries)
+    if isinstance(fault.when, AtPoint):
+        for target in map(parse_target, fault.targets):
+            if isinstance(target, Target):
+                place = "" if target.index is None else f"[{target.index}]"
+                name = target.name.rpartition("/")[2] + place
+                entries.append(entry_of(fault.when.name, fault.when.nth_pass, name))
+    return entries
 
 
 class FaultDriver:
@@ -66,12 +83,14 @@ class FaultDriver:
         # Workers themselves carry out faults that begin at a point: see `points_text`.
         faults = [fault for fault in plan.faults if not isinstance(fault.when, AtPoint)]
         self._schedule = Schedule(faults, plan.seed)
+        self._at_points = [fault for fault in plan.faults if isinstance(fault.when, AtPoint)]
         self._ends_secs = plan.for_secs
         self._client = client
         self._job = job
         self._nodes = tuple(nodes)
         self._tell = tell
         self._began_at: float | None = None
+        self._active = job.record.status != "INACTIVE"
         self._looked_at = 0.0
         self._away: dict[int, str] = {}
         """Number in the plan -> reason why the fault has not begun yet."""
@@ -86,32 +105,54 @@ class FaultDriver:
         view = self._job.view()
         if view is None or (self._began_at is None and not view.all_ready()):
             return
-        is_first, self._began_at = self._began_at is None, self._began_at or now
+        self._began_at = self._began_at or now
         secs = now - self._began_at
         if self._ends_secs is not None and secs >= self._ends_secs:
             self.end()
+            return
+        if nimbus_is_stopped(self._client.run_dir):
+            # It would carry out later what it is asked for now, and be asked again meanwhile.
             return
         for instruction in self._schedule.turn(secs, view.spout_total("acked"), self._view(view)):
             # A lasting fault ends by itself, by its carrier's clock.
             if isinstance(instruction, Begin):
                 self._begin(instruction)
-        if is_first and self._job.record.status == "INACTIVE":
+        if not self._active:
+            self._activate()
+
+    def _activate(self) -> None:
+        # If a fault has killed Nimbus meanwhile, ask the next one.
+        with contextlib.suppress(NoAnswer):
             self._job.activate()
+            self._active = True
 
     def end(self) -> None:
-        """Heal the faults in force, and report those that never began. May be called again."""
+        """Heal the faults in force, and report those that did not begin as often as the plan says. May be called again.
+
+        Those at points may still begin: see `tell_points`.
+        """
         if self._ended:
             return
         self._ended = True
         secs = 0.0 if self._began_at is None else time.monotonic() - self._began_at
         if self._schedule.heal(secs):
             heal(self._client)
-        for number, fault in self._schedule.not_begun():
+        for number, fault, begun in self._schedule.not_begun():
             why = self._away.get(number, "the run was over before")
-            self._tell(f"did not begin: {text_of(fault)}: {why}")
+            short = f"began {begun} of {fault.times} times" if begun else "did not begin"
+            self._tell(f"{short}: {text_of(fault)}: {why}")
+
+    def tell_points(self) -> None:
+        """Report the faults at whose points no worker died. To be called when the workers have ended."""
+        if not self._at_points:
+            return
+        passed = points_passed(self._client.run_dir)
+        for fault in self._at_points:
+            if passed.isdisjoint(_entries(fault)):
+                self._tell(f"did not begin: {text_of(fault)}: no such worker came by that point so often")
 
     def _view(self, view: TopologyView) -> View:
-        return view_of(self._nodes, [(self._job.record, view.assignment)], has_keeper=False)
+        return view_of(self._nodes, [(self._job.record, view.assignment)], has_keeper=True)
 
     def _begin(self, begin: Begin) -> None:
         asked = _once(begin)
@@ -123,6 +164,7 @@ class FaultDriver:
             self._away[begin.number] = str(error)
             self._schedule.postpone(begin)
         else:
+            self._away.pop(begin.number, None)
             self._tell(f"{begin.at_secs:.3f} s: {text_of(replace(asked, seed=None))}")
 
 

@@ -16,7 +16,9 @@ import time
 from collections.abc import Callable
 
 from squall.engine.errors import ClusterError
+from squall.ipc.fault_point import pass_point
 from squall.scheduler.cluster.daemons import Daemons, Ended
+from squall.scheduler.common.process_record import EXIT_WRONG_USE
 from squall.scheduler.common.restart_policy import GiveUp, RestartPolicy, RestartPolicyOptions
 
 OPTIONS = RestartPolicyOptions(max_delay_secs=2.0, max_deaths=60, period_secs=300.0)
@@ -26,8 +28,6 @@ STOPPED_SECS = 10.0
 """Longest that Nimbus may stay stopped: commands wait as long for its answer (`nimbus_client.TIMEOUT_SECS`)."""
 LOOK_SECS = 1.0
 """Between two looks whether Nimbus is stopped. STOPPED_SECS are counted in looks: this process may be stopped too."""
-_EXIT_WRONG_USE = 2
-"""Exit code of a daemon that refused its arguments or its directory: it would refuse them again."""
 
 
 class Keeper:
@@ -53,6 +53,7 @@ class Keeper:
     def tick(self, now: float) -> None:
         """Note daemons that have ended, and start those that are due."""
         for ended in self._daemons.ended():
+            pass_point("keeper.ended")
             self._take_end(ended, now)
         for name, at_secs in list(self._due.items()):
             if now >= at_secs:
@@ -82,7 +83,7 @@ class Keeper:
     def _take_end(self, ended: Ended, now: float) -> None:
         if ended.code == 0:
             return
-        if ended.code == _EXIT_WRONG_USE:
+        if ended.code == EXIT_WRONG_USE:
             self._tell(f"{ended.words}\n{ended.name} is not started again: another process runs it, or it cannot run")
             return
         self._died(ended.name, ended.words, now)
@@ -102,5 +103,6 @@ class Keeper:
         self._started_at[name] = now
         try:
             self._daemons.start_again(name)
+            pass_point("keeper.started")
         except ClusterError as error:
             self._died(name, str(error), now)

@@ -25,14 +25,14 @@ import msgspec
 
 from squall.engine.errors import ClusterError, SquallError, UsageError
 from squall.engine.foreign.plain_text import plain
+from squall.ipc.fault_point import pass_point
 from squall.ipc.private import UMASK, naming
 from squall.ipc.run_parent import try_flock
 from squall.ipc.rundir import RunDir
-from squall.scheduler.cluster.daemons import Daemons
 from squall.scheduler.cluster.keeper import Keeper
 from squall.scheduler.cluster.keeper_process import Began, kept_command
 from squall.scheduler.cluster.standing import adopt_cluster, start_cluster
-from squall.scheduler.common.process_record import begin_record, end_record, read_record
+from squall.scheduler.common.process_record import begin_record, end_record, present_record
 from squall.scheduler.forking.parent import preload
 from squall.scheduler.forking.process_title import set_title
 from squall.scheduler.nimbus import main as nimbus_main
@@ -89,7 +89,7 @@ def _start(options: argparse.Namespace) -> int:
     _report(options.report_fd, Began())
     # Only now, when no command waits: daemons that are forked later have their workers' imports done as well.
     preload()
-    return _keep(run_dir, daemons)
+    return _keep(run_dir, Keeper(daemons, random.Random(), _log))
 
 
 def _adopt(options: argparse.Namespace) -> int:
@@ -97,10 +97,10 @@ def _adopt(options: argparse.Namespace) -> int:
     try:
         with naming(options.dir):
             run_dir = RunDir.open(options.dir)
-            record = read_record(run_dir.keeper_record)
-            if record is None or record.end_code is not None:
+            if present_record(run_dir.keeper_record) is None:
                 # The cluster was told to end meanwhile.
                 return 0
+            pass_point("keeper.begun")
             _say_who(run_dir, options)
             daemons = adopt_cluster(
                 run_dir, options.nodes, options.slots, options.lifeline, faults=not options.no_faults
@@ -108,12 +108,13 @@ def _adopt(options: argparse.Namespace) -> int:
     except (SquallError, OSError) as error:
         _log(str(error))
         return 1
+    pass_point("keeper.adopted")
     _log("the keeper had died; this one has adopted what runs")
     keeper = Keeper(daemons, random.Random(), _log)
     # First restart daemons that died meanwhile.
     keeper.tick(time.monotonic())
     preload()
-    return _keep(run_dir, daemons, keeper)
+    return _keep(run_dir, keeper)
 
 
 def _say_who(run_dir: RunDir, options: argparse.Namespace) -> None:
@@ -124,8 +125,8 @@ def _say_who(run_dir: RunDir, options: argparse.Namespace) -> None:
         _log(f"cannot write {run_dir.keeper_record}: {error.strerror}; no other keeper will be started")
 
 
-def _keep(run_dir: RunDir, daemons: Daemons, keeper: Keeper | None = None) -> int:
-    (keeper or Keeper(daemons, random.Random(), _log)).run()
+def _keep(run_dir: RunDir, keeper: Keeper) -> int:
+    keeper.run()
     end_record(run_dir.keeper_record, 0)
     return 0
 

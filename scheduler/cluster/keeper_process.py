@@ -19,7 +19,9 @@ import msgspec
 
 from squall.engine.errors import ClusterError, UsageError
 from squall.ipc.private import opener
-from squall.ipc.rundir import RunDir
+from squall.ipc.rundir import RunDir, default_parent, sweep_stale
+from squall.scheduler.client.healing import heal
+from squall.scheduler.client.nimbus_client import NimbusClient
 from squall.scheduler.client.why_away import room_error
 from squall.scheduler.cluster.adopted_process import AdoptedProcess
 from squall.scheduler.cluster.daemons import (
@@ -31,10 +33,10 @@ from squall.scheduler.cluster.daemons import (
     take_directory,
 )
 from squall.scheduler.cluster.size import check_cluster, this_machine
-from squall.scheduler.cluster.standing import KEEPER
+from squall.scheduler.cluster.standing import KEEPER, stop_cluster
 from squall.scheduler.cluster.starting import Starting
 from squall.scheduler.common.mark import processes_of
-from squall.scheduler.common.process_record import read_record
+from squall.scheduler.common.process_record import present_record
 from squall.scheduler.forking.module import ChildProcess
 from squall.scheduler.forking.process_title import size_bytes
 
@@ -42,6 +44,8 @@ END_PATIENCE_SECS = 10.0
 """Longest wait for a keeper to end when its cluster was told to: twice the workers' grace."""
 SUCCESSOR_PATIENCE_SECS = 5.0
 """Longest wait for the next keeper's record: several times an interpreter's start on a busy machine."""
+_END_MARGIN_SECS = 5.0
+"""On top of the workers' grace, the longest wait for daemons to end: they take milliseconds on an idle machine."""
 _POLL_SECS = 0.05
 _DESCRIPTORS = ("--ready-fd", "1000000", "--lifeline", "1000000")
 """The longest descriptor arguments of a daemon."""
@@ -65,18 +69,29 @@ def start_with_keeper(path: str | Path, nodes: int, slots: int, *, faults: bool 
 
 
 class BoundKeeper:
-    """A cluster bound to the life of this process, and its keeper, which writes to this process's stderr."""
+    """A cluster bound to the life of this process, and its keeper, which writes to this process's stderr.
 
-    def __init__(self, path: str | Path, nodes: int, slots: int, *, faults: bool = True) -> None:
+    Without a path the directory is anonymous, and the keeper writes to `keeper.log` in it; the caller removes it.
+    """
+
+    def __init__(self, path: str | Path | None, nodes: int, slots: int, *, faults: bool = True) -> None:
         self.run_dir = _make(path, nodes, slots)
         lifeline_read, self._lifeline = os.pipe2(os.O_CLOEXEC)
         try:
-            self._keeper: ChildProcess = _start(self.run_dir, nodes, slots, None, lifeline_read, faults)
+            self._keeper = self._started(nodes, slots, lifeline_read, faults, to_log=path is None)
         except BaseException:
             os.close(self._lifeline)
+            if path is None:
+                self.run_dir.remove()
             raise
         finally:
             os.close(lifeline_read)
+
+    def _started(self, nodes: int, slots: int, lifeline: int, faults: bool, *, to_log: bool) -> ChildProcess:
+        if not to_log:
+            return _start(self.run_dir, nodes, slots, None, lifeline, faults)
+        with open(self.run_dir.daemon_log("keeper"), "ab", opener=opener) as log:
+            return _start(self.run_dir, nodes, slots, log.fileno(), lifeline, faults)
 
     def await_end(self, timeout_secs: float) -> int | None:
         """The exit code of the present keeper, 0 if no daemon was left; None if it still runs after `timeout_secs`."""
@@ -89,8 +104,8 @@ class BoundKeeper:
         """After the keeper was killed, wait for its successor while a daemon is there to start it; whether it came."""
         deadline = time.monotonic() + SUCCESSOR_PATIENCE_SECS
         while time.monotonic() < deadline:
-            record = read_record(self.run_dir.keeper_record)
-            if record is None or record.end_code is not None:
+            record = present_record(self.run_dir.keeper_record)
+            if record is None:
                 return False
             if record.pid != self._keeper.pid and record.lives:
                 self._keeper = AdoptedProcess(record.pid, self.run_dir.keeper_record)
@@ -99,6 +114,22 @@ class BoundKeeper:
                 return False
             time.sleep(_POLL_SECS)
         return False
+
+    def stop(self, client: NimbusClient, grace_secs: float) -> str:
+        """Stop workers, by force after `grace_secs`, and daemons, and wait for the keeper's end. Closes the client.
+        Returns the reason why that took force; "" if none."""
+        try:
+            # Otherwise a daemon that a fault has stopped would be waited for.
+            heal(client)
+            client.shutdown(grace_secs)
+            client.await_end(grace_secs + _END_MARGIN_SECS)
+        except ClusterError as error:
+            stop_cluster(self.run_dir, 0.0)
+            return str(error)
+        finally:
+            client.close()
+            self.close()
+        return ""
 
     def close(self) -> None:
         """Stop the cluster unless it has stopped, and wait for the keeper's end."""
@@ -110,9 +141,12 @@ class BoundKeeper:
             self._keeper.wait()
 
 
-def _make(path: str | Path, nodes: int, slots: int) -> RunDir:
+def _make(path: str | Path | None, nodes: int, slots: int) -> RunDir:
     check_cluster(nodes, slots, this_machine())
-    return take_directory(path)
+    if path is not None:
+        return take_directory(path)
+    sweep_stale(default_parent())
+    return RunDir.create()
 
 
 def _start(

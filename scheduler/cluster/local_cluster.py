@@ -2,8 +2,10 @@
 
 Guarantees
     * When `close` returns, or when the program dies in any way (also by SIGKILL), every process of the cluster ends and
-      its run directory is removed: the daemons hold a pipe to this process and stop at its end of file.
-    * A daemon that cannot start or dies is reported with its own last words.
+      its run directory is removed: the daemons hold a pipe to this process and stop at its end of file. With a keeper,
+      the directory of a program that was killed is removed by the next program.
+    * A daemon that cannot start is reported with its own last words. So is one that dies, unless there is a keeper: it
+      starts the daemon again.
 
 Thread: any one of the program's.
 """
@@ -28,11 +30,13 @@ from squall.ipc.rundir import RunDir, default_parent, sweep_stale
 from squall.scheduler.client.healing import heal
 from squall.scheduler.client.job import Job
 from squall.scheduler.client.log_tail import LogTail, log_line
-from squall.scheduler.client.nimbus_client import NimbusClient
+from squall.scheduler.client.nimbus_client import AWAY_PATIENCE_SECS, NimbusClient
 from squall.scheduler.client.topology_code import pack, submit
 from squall.scheduler.cluster.daemons import Daemons, take_directory
+from squall.scheduler.cluster.keeper_process import BoundKeeper
 from squall.scheduler.cluster.size import check_cluster, this_machine
 from squall.scheduler.cluster.starting import InUse, Starting
+from squall.scheduler.faults.check import needs_keeper
 from squall.scheduler.faults.fault import Fault, Value
 from squall.scheduler.faults.in_force import FaultInForce
 from squall.scheduler.records.kept_state import keep_dead_letters
@@ -45,10 +49,16 @@ class LocalCluster:
     """Nimbus and `nodes` supervisors with `slots_per_node` worker slots each. A context manager."""
 
     def __init__(
-        self, nodes: int = 1, slots_per_node: int = 2, run_dir: str | Path | None = None, logs: bool = True
+        self, nodes: int = 1, slots_per_node: int = 2, run_dir: str | Path | None = None, logs: bool = True,
+        keeper: bool = False,
     ) -> None:
+        """With a `keeper`, a process of its own, daemons that die are started again."""
         check_cluster(nodes, slots_per_node, this_machine())
         self._anonymous = run_dir is None
+        self._keeper: BoundKeeper | None = None
+        if keeper:
+            self._start_kept(nodes, slots_per_node, run_dir, logs)
+            return
         if run_dir is None:
             sweep_stale(default_parent())
         self.run_dir = RunDir.create() if run_dir is None else take_directory(run_dir)
@@ -70,6 +80,22 @@ class LocalCluster:
 
     # ---- start and stop ----
 
+    def _start_kept(self, nodes: int, slots_per_node: int, run_dir: str | Path | None, logs: bool) -> None:
+        try:
+            self._keeper = keeper = BoundKeeper(run_dir, nodes, slots_per_node)
+        except InUse as error:
+            raise UsageError(f"run directory {run_dir} is in use by pid {error.pid}") from None
+        self.run_dir = keeper.run_dir
+        # The keeper starts them: here are none.
+        self._daemons = Daemons(self.run_dir)
+        self._jobs = []
+        self._tail = LogTail(self.run_dir.logs) if logs else None
+        try:
+            self._client = NimbusClient(self.run_dir, patience_secs=AWAY_PATIENCE_SECS)
+        except BaseException:
+            keeper.close()
+            raise
+
     def _take_start(self) -> Starting:
         try:
             return Starting.take(self.run_dir)
@@ -83,8 +109,11 @@ class LocalCluster:
         self._client = NimbusClient(self.run_dir)
 
     def check_daemons(self) -> None:
-        """Raise ClusterError if Nimbus or a supervisor has died."""
+        """Raise ClusterError if Nimbus or a supervisor has died, or the keeper that would start it again."""
         self._daemons.check()
+        keeper = self._keeper
+        if keeper is not None and keeper.await_end(0.0) is not None and not keeper.find_successor():
+            raise ClusterError("the cluster's keeper has ended, and no other has come")
 
     def close(self, grace_secs: float = _STOP_GRACE_SECS) -> None:
         """Stop every worker (by force after `grace_secs`) and every daemon, and remove their files."""
@@ -101,7 +130,11 @@ class LocalCluster:
         self._keep_dead_letters()
         self._jobs.clear()
         echo(self.new_log_lines())
-        if self._client is not None:
+        if self._client is not None and self._keeper is not None:
+            if why := self._keeper.stop(self._client, grace_secs):
+                sys.stderr.write(f"the cluster was ended by force: {plain(why)}\n")
+            self._client = self._keeper = None
+        elif self._client is not None:
             with contextlib.suppress(ClusterError):
                 self._client.shutdown(grace_secs)
             self._client.close()
@@ -170,11 +203,16 @@ class LocalCluster:
         """Inject a fault of the catalogue (`squall faults`) now, into these targets.
 
         A lasting fault ends after `for_secs`, by default the catalogue's time, or by `heal`. UsageError if it is not
-        allowed; ClusterError if a target is not there now: not started yet, or dead and not replaced yet.
+        allowed, or if it ends a daemon and this cluster has no keeper to start that again; ClusterError if a target is
+        not there now: not started yet, or dead and not replaced yet.
         """
-        return self.client.inject(
-            Fault(fault, targets, for_secs=for_secs, probability=probability, params=params, seed=seed)
-        )
+        wanted = Fault(fault, targets, for_secs=for_secs, probability=probability, params=params, seed=seed)
+        if self._keeper is None and needs_keeper(wanted):
+            raise UsageError(
+                f"{plain(wanted.kind)} ends a daemon, which nothing starts again in this cluster; "
+                "allowed: in LocalCluster(keeper=True)"
+            )
+        return self.client.inject(wanted)
 
     def heal(self, *targets: str) -> list[FaultInForce]:
         """End every fault in force; with `targets`, only those begun with exactly these. Returns them."""

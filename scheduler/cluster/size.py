@@ -79,10 +79,11 @@ def slot_limit(machine: Machine, nodes: int) -> Limit:
 
 def check_cluster(nodes: int, slots: int, machine: Machine) -> None:
     """UsageError unless the machine has room for so many nodes with so many slots each. Call it before any start."""
-    if nodes < 1 or slots < 1:
-        raise UsageError(f"a cluster needs nodes and slots from 1 up, not {nodes} and {slots}")
+    for what, count in (("nodes", nodes), ("slots", slots)):
+        if not isinstance(count, int) or count < 1:
+            raise UsageError(f"{what} is {count!r}; allowed: an integer from 1 up")
     _check("nodes", nodes, node_limit(machine))
-    _check("slots" if nodes == 1 else f"slots of each of {nodes} nodes", slots, slot_limit(machine, nodes))
+    _check("slots" if nodes == 1 else "slots per node", slots, slot_limit(machine, nodes))
 
 
 def check_workers(workers: int, nodes: int, machine: Machine) -> None:
@@ -111,17 +112,17 @@ def this_machine() -> Machine:
 def _check(what: str, count: int, limit: Limit) -> None:
     if count > limit.most:
         if not limit.most:
-            raise UsageError(f"{what}: not even one can be started: {limit.reason}")
-        raise UsageError(f"{what}: {count} are too many, allowed are 1 to {limit.most}: {limit.reason}")
+            raise UsageError(f"{what} is {count}; not even one can be started, because {limit.reason}")
+        raise UsageError(f"{what} is {count}; allowed: 1 to {limit.most}, because {limit.reason}")
 
 
 def _by_memory(there: int, each: int, what: str) -> Limit:
-    reason = f"{max(0, there) >> 20} MB of memory are available for them, {what} takes {each >> 20} MB"
+    reason = f"{max(0, there) >> 20} MB of memory are available for them, and {what} takes {each >> 20} MB"
     return Limit(there // each, reason)
 
 
 def _by_threads(there: int, each: int, what: str) -> Limit:
-    return Limit(there // each, f"{max(0, there)} threads are allowed for them, {what} takes {each}")
+    return Limit(there // each, f"{max(0, there)} threads are allowed for them, and {what} takes {each}")
 
 
 def _by_descriptors(there: int, each: int, who: str, unit: str) -> Limit:

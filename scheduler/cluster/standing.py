@@ -88,7 +88,7 @@ def adopt_cluster(run_dir: RunDir, nodes: int, slots: int, lifeline: int | None,
 def stop_cluster(run_dir: RunDir, drain_secs: float, on_wait: Callable[[], bool | None] | None = None) -> Stopped:
     """Drain for at most `drain_secs`, then end the cluster. When `on_wait` returns True, the drain ends early."""
     if not (math.isfinite(drain_secs) and drain_secs >= 0):
-        raise UsageError(f"the wait is {drain_secs}, allowed is a number of seconds from 0 up")
+        raise UsageError(f"the wait is {drain_secs}; allowed: a number of seconds from 0 up")
     if not _await_kept_nimbus(run_dir):
         return Stopped(killed=_end_processes(run_dir))
     try:
@@ -117,20 +117,19 @@ def _stop_by_nimbus(
             except Interrupted:
                 client.shutdown(0.0)
                 client.await_end(_STOP_MARGIN_SECS)
-            return {job.name: view.unfinished() for job, view in views}
+            return {job.name: Unfinished(0) if view is None else view.unfinished() for job, view in views}
         finally:
             for job in jobs:
                 job.close()
 
 
-def _views(jobs: list[Job]) -> list[tuple[Job, TopologyView]]:
-    """The boards of running topologies; one that was removed meanwhile has none."""
-    views = []
+def _views(jobs: list[Job]) -> list[tuple[Job, TopologyView | None]]:
+    """Topologies with their boards; without one, if a topology waits for a slot. One that was removed meanwhile is left
+    out."""
+    views: list[tuple[Job, TopologyView | None]] = []
     for job in jobs:
         with contextlib.suppress(UsageError, ClusterError):
-            view = job.view()
-            if view is not None:
-                views.append((job, view))
+            views.append((job, job.view()))
     return views
 
 

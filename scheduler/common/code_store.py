@@ -20,7 +20,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from squall.engine.errors import ClusterError, UsageError
-from squall.ipc.private import opener
+from squall.ipc.fault_point import pass_point, tear
+from squall.ipc.private import opener, sync_directory
 
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 
@@ -40,8 +41,11 @@ class CodeStore:
         temporary = self._directory / f".{digest}.{os.urandom(4).hex()}"
         try:
             self._write(temporary, blob)
+            pass_point("code.written")
             temporary.rename(path)
-            self._sync_directory()
+            pass_point("code.placed")
+            sync_directory(self._directory)
+            pass_point("code.stored")
         except OSError as error:
             temporary.unlink(missing_ok=True)
             raise ClusterError(f"cannot store code {path}: {error}") from None
@@ -83,6 +87,7 @@ class CodeStore:
             for path in self._directory.iterdir():
                 if path.name not in digests:
                     path.unlink(missing_ok=True)
+                    pass_point("code.swept")
         except BlockingIOError:
             return False
         finally:
@@ -93,7 +98,7 @@ class CodeStore:
         try:
             return os.open(self._directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         except OSError as error:
-            raise ClusterError(f"cannot hold code store {self._directory}: {error.strerror}") from None
+            raise ClusterError(f"cannot lock code store {self._directory}: {error.strerror}") from None
 
     def path(self, digest: str) -> Path:
         """The file of a blob, for direct readers."""
@@ -120,13 +125,7 @@ class CodeStore:
 
     def _write(self, path: Path, blob: bytes) -> None:
         with open(path, "xb", opener=opener) as file:
+            tear("code.torn", file.fileno(), blob)
             file.write(blob)
             file.flush()
             os.fsync(file.fileno())
-
-    def _sync_directory(self) -> None:
-        fd = os.open(self._directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            os.fsync(fd)
-        finally:
-            os.close(fd)

@@ -22,5 +22,5 @@ def parse_duration_secs(text: str) -> float:
         raise UsageError(f"duration {text[:80]!r} has an unknown unit {unit[:80]!r}; units are {', '.join(UNITS)}")
     secs = float(number) * UNITS[unit]
     if not 0 < secs <= MAX_SECS:
-        raise UsageError(f"duration {text[:80]!r} is not understood; allowed: more than 0 and at most {MAX_SECS:.0f}s")
+        raise UsageError(f"duration {text[:80]!r} is out of range; allowed: more than 0 and at most {MAX_SECS:.0f}s")
     return secs

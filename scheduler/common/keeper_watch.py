@@ -22,11 +22,12 @@ import subprocess
 import zmq
 
 from squall.engine.errors import ClusterError
+from squall.ipc.fault_point import pass_point
 from squall.ipc.private import opener
 from squall.ipc.run_parent import try_flock
 from squall.ipc.rundir import RunDir
 from squall.scheduler.common.process import open_pidfd, open_proven
-from squall.scheduler.common.process_record import ProcessRecord, read_record
+from squall.scheduler.common.process_record import ProcessRecord, present_record
 from squall.scheduler.common.restart_policy import GiveUp, Restart, RestartPolicy, RestartPolicyOptions
 
 LOOK_SECS = 0.2
@@ -50,8 +51,8 @@ class KeeperWatch:
         self._watched_since = 0.0
         self.look_at: float | None = None
         """When to call `look` at the latest; None: when the poller wakes."""
-        record = self._record()
-        if record is not None and record.end_code is None:
+        record = present_record(run_dir.keeper_record)
+        if record is not None:
             self._watch(record, 0.0)
 
     def look(self, now: float) -> None:
@@ -60,8 +61,8 @@ class KeeperWatch:
             if not select.select([self._pidfd], [], [], 0)[0]:
                 return
             self._let_go()
-            if not self._is_wanted():
-                return
+            if present_record(self._run_dir.keeper_record) is None:
+                return  # it was told to end
             log.warning("the keeper of the daemons has died: another one is started")
             self._died(now)
         elif self.look_at is not None and now >= self.look_at:
@@ -73,13 +74,6 @@ class KeeperWatch:
         self.look_at = None
 
     # ---- inside ----
-
-    def _record(self) -> ProcessRecord | None:
-        return read_record(self._run_dir.keeper_record)
-
-    def _is_wanted(self) -> bool:
-        record = self._record()
-        return record is not None and record.end_code is None
 
     def _watch(self, record: ProcessRecord, now: float) -> bool:
         """Watch the keeper of this record; whether it lives."""
@@ -115,8 +109,8 @@ class KeeperWatch:
 
     def _find_or_start(self, now: float) -> None:
         """Watch the keeper that another daemon has started, or start it."""
-        record = self._record()
-        if record is None or record.end_code is not None:
+        record = present_record(self._run_dir.keeper_record)
+        if record is None:
             self.look_at = None
             return
         if self._watch(record, now):
@@ -126,6 +120,7 @@ class KeeperWatch:
         lock = try_flock(self._run_dir.keeper_lock)
         if lock is None:
             return
+        pass_point("keeper.locked")
         try:
             self._start(record, lock, now)
         except OSError as error:
@@ -150,4 +145,5 @@ class KeeperWatch:
                 command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=output, pass_fds=keep,
                 start_new_session=True,
             )
+        pass_point("keeper.succeeded")
         self._take(open_pidfd(self._child.pid), now)

@@ -18,6 +18,7 @@ from pathlib import Path
 import msgspec
 
 from squall.engine.errors import ClusterError, UsageError
+from squall.ipc.fault_point import pass_point
 from squall.ipc.private import make_levels, naming
 from squall.scheduler.common import process
 
@@ -25,6 +26,9 @@ _END_AT_BYTE = 8192
 """Offset of the exit code: behind the longest command line of a keeper."""
 _END_BYTES = 4
 _NO_END = b"    "
+
+EXIT_WRONG_USE = 2
+"""Exit code of a daemon that refused its arguments or its directory: it would refuse them again."""
 
 log = logging.getLogger(__name__)
 
@@ -55,7 +59,9 @@ def begin_record(path: Path, command: tuple[str, ...] = ()) -> None:
         fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
         try:
             # In place, with one call: the room is reserved already, and no reader sees half of it.
+            pass_point("record.opened")
             os.pwrite(fd, text.ljust(_END_AT_BYTE) + _NO_END, 0)
+            pass_point("record.begun")
         finally:
             os.close(fd)
 
@@ -67,8 +73,14 @@ def end_record(path: Path, code: int) -> None:
         fd = os.open(path, os.O_WRONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
         try:
             os.pwrite(fd, str(code).encode().ljust(_END_BYTES), _END_AT_BYTE)
+            pass_point("record.ended")
         finally:
             os.close(fd)
+
+
+def exit_code(error: BaseException) -> int:
+    """The exit code of a daemon that ends by an error."""
+    return EXIT_WRONG_USE if isinstance(error, UsageError) else 1
 
 
 def note_begin(path: Path) -> None:
@@ -82,12 +94,11 @@ def note_begin(path: Path) -> None:
 @contextlib.contextmanager
 def ending(path: Path) -> Iterator[None]:
     """Run a daemon's work, and write how it ends to its record."""
-    code = 1
+    code = 0
     try:
         yield
-        code = 0
-    except UsageError:
-        code = 2
+    except BaseException as error:
+        code = exit_code(error)
         raise
     finally:
         try:
@@ -109,3 +120,9 @@ def read_record(path: Path) -> ProcessRecord | None:
         return None
     end = data[_END_AT_BYTE:].strip()
     return msgspec.structs.replace(record, end_code=int(end)) if end.isdigit() else record
+
+
+def present_record(path: Path) -> ProcessRecord | None:
+    """The record of a process that runs, or was killed: one without an end; None if there is none."""
+    record = read_record(path)
+    return None if record is None or record.end_code is not None else record

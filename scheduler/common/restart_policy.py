@@ -33,11 +33,12 @@ class RestartPolicyOptions:
     def __post_init__(self) -> None:
         for field in fields(self):
             if getattr(self, field.name) < 0:
-                raise UsageError(f"restart policy: {field.name} is {getattr(self, field.name)}, allowed are 0 and more")
+                value = getattr(self, field.name)
+                raise UsageError(f"restart policy: {field.name} is {value}; allowed: a number from 0 up")
         if self.delay_factor < 1:
-            raise UsageError(f"restart policy: delay_factor is {self.delay_factor}, allowed are 1 and more")
+            raise UsageError(f"restart policy: delay_factor is {self.delay_factor}; allowed: a number from 1 up")
         if self.jitter_ratio >= 1:
-            raise UsageError(f"restart policy: jitter_ratio is {self.jitter_ratio}, allowed is 0 up to below 1")
+            raise UsageError(f"restart policy: jitter_ratio is {self.jitter_ratio}; allowed: from 0 up, below 1")
         if self.crash_loop_secs > self.period_secs:
             raise UsageError(
                 f"restart policy: {self.max_deaths} restarts take {self.crash_loop_secs:.1f} s of delays, "

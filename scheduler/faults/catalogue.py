@@ -14,7 +14,7 @@ LASTING_SECS = 10.0
 
 ALL_FRAMES = "all"
 _FRAMES = Parameter(
-    "frames", "text", "which kind of frames; `of data` says the same", ALL_FRAMES,
+    "frames", "text", "the kind of frames to hit; `of data` means the same", ALL_FRAMES,
     choices=(ALL_FRAMES, *FRAME_KINDS.values()),
 )  # fmt: skip
 _RESTART = "the supervisor starts the worker again, the keeper a daemon"
@@ -35,16 +35,17 @@ _PROCESSES = (
         "kill worker count[0] at 3s", takes_points=True,
     ),
     Kind(
-        "stop", "processes", "SIGSTOP: the process stands still; longer than worker_timeout_secs, and it is replaced",
+        "stop", "processes", "SIGSTOP: the process stands still; a worker is replaced after worker_timeout_secs",
         ActsOn.PROCESSES, Carrier.SUPERVISOR, "SIGCONT", "stop node-1:6700 for 2s", lasts_secs=STOP_SECS,
     ),
     Kind(
         "throttle", "processes", "the process is stopped and continued in turn, many times a second",
         ActsOn.PROCESSES, Carrier.SUPERVISOR, "SIGCONT", "throttle worker count[0] share=0.2 for 5s",
-        (Parameter("share", "number", "of the time in which it may run", 0.2, 0.01, 0.99),), lasts_secs=LASTING_SECS,
+        (Parameter("share", "number", "share of the time in which it may run", 0.2, 0.01, 0.99),),
+        lasts_secs=LASTING_SECS,
     ),
     Kind(
-        "segfault", "processes", "the worker reads where no memory is: SIGSEGV", ActsOn.WORKERS, Carrier.WORKER,
+        "segfault", "processes", "the worker reads an address without memory: SIGSEGV", ActsOn.WORKERS, Carrier.WORKER,
         _WORKER_RESTART, "segfault random worker at 2s",
     ),
     Kind(
@@ -53,14 +54,17 @@ _PROCESSES = (
         (Parameter("status", "integer", "exit code", 0, 0, 255),),
     ),
     Kind(
-        "memory-limit", "processes", "the worker may take so much memory more (RLIMIT_AS), then MemoryError",
+        "memory-limit", "processes", "the worker may take only so much more memory (RLIMIT_AS), then MemoryError",
         ActsOn.WORKERS, Carrier.SUPERVISOR, "the limit is lifted", "memory-limit node-1:6700 megabytes=16 for 5s",
-        (Parameter("megabytes", "integer", "more than it occupies", 16, 0, 1_000_000),), lasts_secs=LASTING_SECS,
+        (Parameter("megabytes", "integer", "megabytes beyond what it occupies", 16, 0, 1_000_000),),
+        lasts_secs=LASTING_SECS,
     ),
     Kind(
-        "descriptor-limit", "processes", "the process may open so many descriptors more (RLIMIT_NOFILE), then EMFILE",
-        ActsOn.PROCESSES, Carrier.SUPERVISOR, "the limit is lifted", "descriptor-limit nimbus descriptors=2 for 5s",
-        (Parameter("descriptors", "integer", "more than it has open", 0, 0, 1_000_000),), lasts_secs=LASTING_SECS,
+        "descriptor-limit", "processes",
+        "the process may open only so many more descriptors (RLIMIT_NOFILE), then EMFILE", ActsOn.PROCESSES,
+        Carrier.SUPERVISOR, "the limit is lifted", "descriptor-limit nimbus descriptors=2 for 5s",
+        (Parameter("descriptors", "integer", "descriptors beyond those that it has open", 0, 0, 1_000_000),),
+        lasts_secs=LASTING_SECS,
     ),
     Kind(
         "fork-refused", "processes", "the forking parent is refused every fork (EAGAIN)", ActsOn.FORKING_PARENTS,
@@ -79,18 +83,18 @@ _EXECUTORS = (
         lasts_secs=LASTING_SECS, is_drawn=True,
     ),
     Kind(
-        "slow", "executors", "execute (of a spout: next_tuple) takes so much longer", ActsOn.TASKS, Carrier.EXECUTOR,
+        "slow", "executors", "execute (of a spout: next_tuple) takes longer", ActsOn.TASKS, Carrier.EXECUTOR,
         "it is as fast as it was", "slow split ms=5 for 10s",
-        (Parameter("ms", "number", "milliseconds longer, each call", 1.0, 0.001, 600_000),), lasts_secs=LASTING_SECS,
+        (Parameter("ms", "number", "milliseconds added to each call", 1.0, 0.001, 600_000),), lasts_secs=LASTING_SECS,
         is_drawn=True,
     ),
     Kind(
         "poison", "tuples", "a tuple with this content does harm wherever it comes to be executed", ActsOn.TASKS,
         Carrier.EXECUTOR, "it is a tuple like any other", "poison count field=word equals=rain does=exit for 20s",
         (
-            Parameter("field", "text", "of the tuple"),
-            Parameter("equals", "value", "the value of the field that makes it poison"),
-            Parameter("matches", "pattern", "the same for text in which this is found"),
+            Parameter("field", "field", "the field of the tuple to look at"),
+            Parameter("equals", "value", "the value that makes the tuple poison"),
+            Parameter("matches", "pattern", "a pattern found in a text that makes the tuple poison"),
             Parameter("does", "text", "what happens", "exception", choices=("exception", "exit", "segfault", "hang")),
         ),
         one_of=("equals", "matches"), lasts_secs=LASTING_SECS,
@@ -105,19 +109,51 @@ _LINKS = (
         Parameter("by", "integer", "frames that go first", 8, 1, 10_000),
     ),
     _link("reorder", "a frame changes places with the next one", "reorder 10% for 10s"),
-    _link("corrupt", "a bit of a frame is turned over", "corrupt 1% of data on node-1 <-> node-2 for 10s"),
+    _link("corrupt", "one bit of a frame is flipped", "corrupt 1% of data on node-1 <-> node-2 for 10s"),
     _link("truncate", "a frame is cut short", "truncate 1% of data for 10s"),
+    Kind(
+        "garble", "links", "the content of a data frame cannot be read, though its checksum is right",
+        ActsOn.LINKS, Carrier.LINK, "frames go through as they are", "garble 1% on node-1 -> node-2 for 10s",
+        lasts_secs=LASTING_SECS, is_drawn=True,
+    ),
     _link(
-        "partition", "nothing arrives, one way (->) or both; acks in shared memory do not either",
+        "partition", "nothing arrives, one way (->) or both ways, not even acks in shared memory",
         "partition node-1 node-2 for 3s at 2s every 10s, 3 times", drawn=False,
     ),
     _link(
-        "slow-link", "every frame is so much longer under way", "slow-link node-1 -> node-2 ms=50 for 10s",
-        Parameter("ms", "number", "milliseconds longer, each frame", 20.0, 0.001, 60_000), drawn=False,
+        "slow-link", "every frame is under way for longer", "slow-link node-1 -> node-2 ms=50 for 10s",
+        Parameter("ms", "number", "milliseconds added to each frame", 20.0, 0.001, 60_000), drawn=False,
     ),
 )
 
 _REST = (
+    Kind(
+        "bad-code", "code", "a worker that starts cannot load its code, or prepare (of a spout: open) raises",
+        ActsOn.TASKS, Carrier.START, "the next worker that starts loads it", "bad-code count fails=prepare for 2s",
+        (Parameter("fails", "text", "what goes wrong", "load", choices=("load", "prepare")),), lasts_secs=LASTING_SECS,
+    ),
+    Kind(
+        "bad-config", "code", "a worker that starts gets this value in its topology's configuration", ActsOn.TASKS,
+        Carrier.START, "the next worker that starts gets the right one",
+        "bad-config count setting=max_spout_pending value=-1 for 2s",
+        (
+            Parameter("setting", "text", "name of the setting", "message_timeout_secs"),
+            Parameter("value", "value", "its value; one that is not allowed is refused", "bad"),
+        ),
+        lasts_secs=LASTING_SECS,
+    ),
+    Kind(
+        "hostile-bytes", "clients", "strangers connect to its socket and talk as no peer would",
+        ActsOn.LISTENERS, Carrier.SUPERVISOR, "they hang up", "hostile-bytes nimbus sends=oversized for 5s",
+        (
+            Parameter(
+                "sends", "text", "what they say", "all",
+                choices=("all", "garbage", "truncated", "oversized", "half-open", "slow", "wrong-key", "forged"),
+            ),
+            Parameter("per_sec", "number", "new connections each second", 50, 1, 1000),
+        ),
+        lasts_secs=LASTING_SECS,
+    ),
     Kind(
         "store-locked", "store", "another process holds the lock of Nimbus's database", ActsOn.CLUSTER,
         Carrier.SUPERVISOR, "the lock is given back", "store-locked for 2s", lasts_secs=LASTING_SECS,
@@ -128,16 +164,18 @@ _REST = (
     ),
     Kind(
         "torn-write", "store", "Nimbus dies in the middle of its next transaction", ActsOn.CLUSTER, Carrier.NIMBUS,
-        "the keeper starts it again; the store is as before the transaction", "torn-write at 1s",
+        "it does not; the keeper has started it again, and the store is as before the transaction", "torn-write at 1s",
+        lasts_secs=LASTING_SECS,
     ),
     Kind(
-        "disk-full", "machine", "what the process writes to files fails (RLIMIT_FSIZE)", ActsOn.PROCESSES,
+        "disk-full", "machine", "writes of the process to files fail (RLIMIT_FSIZE)", ActsOn.PROCESSES,
         Carrier.SUPERVISOR, "writes succeed again", "disk-full node-1 for 5s", lasts_secs=LASTING_SECS,
     ),
     Kind(
-        "clock-jump", "machine", "time.time and time_ns of the worker say another time", ActsOn.WORKERS, Carrier.WORKER,
-        "it says the right time", "clock-jump all workers secs=-3600 for 10s",
-        (Parameter("secs", "number", "later; earlier if below 0", 3600.0, -(10**9), 10**9),),
+        "clock-jump", "machine",
+        "time.time and time_ns of the worker show another time; monotonic clocks never jump",
+        ActsOn.WORKERS, Carrier.WORKER, "it shows the right time", "clock-jump all workers secs=-3600 for 10s",
+        (Parameter("secs", "number", "seconds later; earlier if below 0", 3600.0, -(10**9), 10**9),),
         lasts_secs=LASTING_SECS,
     ),
     Kind(
@@ -148,3 +186,5 @@ _REST = (
 )  # fmt: skip
 
 CATALOGUE: dict[str, Kind] = {kind.name: kind for kind in (*_PROCESSES, *_EXECUTORS, *_LINKS, *_REST)}
+AT_START = frozenset(kind.name for kind in CATALOGUE.values() if kind.carrier is Carrier.START)
+"""Kinds that hit only workers that start."""

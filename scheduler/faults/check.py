@@ -10,16 +10,13 @@ import difflib
 from collections.abc import Iterable, Iterator
 
 from squall.engine.errors import UsageError
-from squall.scheduler.common.fault_points import POINTS
+from squall.scheduler.common.fault_points import POINTS, STEPS
 from squall.scheduler.faults.catalogue import CATALOGUE
 from squall.scheduler.faults.fault import AtPoint, Fault, shown
 from squall.scheduler.faults.kind import Kind
 from squall.scheduler.faults.resolution import locate
 from squall.scheduler.faults.target import DAEMONS, AnyTarget, LinkTarget, Sort, Target, parse_target
-from squall.scheduler.faults.view import View
-
-_KEPT = (Sort.NIMBUS, Sort.SUPERVISOR)
-"""Daemons that the keeper starts again; supervisors start forking parents."""
+from squall.scheduler.faults.view import Place, View, listed
 
 
 def kind_of(fault: Fault) -> Kind:
@@ -30,6 +27,18 @@ def kind_of(fault: Fault) -> Kind:
         hint = f"; did you mean {near[0]}?" if near else ""
         raise UsageError(f"fault {shown(fault.kind)} is unknown{hint} (squall faults lists all)")
     return kind
+
+
+def needs_keeper(fault: Fault) -> bool:
+    """Whether it ends a daemon that only a keeper starts again. False for a fault with a mistake."""
+    if fault.kind == "torn-write":
+        return True
+    try:
+        targets = [parse_target(target) for target in fault.targets]
+    except UsageError:
+        return False
+    daemons = (Sort.NIMBUS, Sort.SUPERVISOR)
+    return fault.kind == "kill" and any(isinstance(one, Target) and one.sort in daemons for one in targets)
 
 
 def mistakes_of(fault: Fault, view: View | None = None, *, has_end: bool = False) -> list[str]:
@@ -46,11 +55,24 @@ def mistakes_of(fault: Fault, view: View | None = None, *, has_end: bool = False
         if isinstance(fault.when, AtPoint):
             found += _point_mistakes(kind, fault, fault.when, targets)
         if view is not None:
-            locate(kind, targets, view)
-            found += _end_mistakes(kind, targets, view)
+            found += field_mistakes(kind, fault, locate(kind, targets, view).tasks, view)
     except UsageError as error:
         found.append(str(error))
     return found
+
+
+def field_mistakes(kind: Kind, fault: Fault, tasks: Iterable[Place], view: View) -> Iterator[str]:
+    """Fields that none of these tasks can find in a tuple, as far as is known."""
+    components = dict.fromkeys((place.topology, place.component) for place in tasks)
+    known = [view.received.get(component) for component in components]
+    for parameter in kind.parameters:
+        name = fault.params.get(parameter.name)
+        if parameter.type != "field" or name is None or not known:
+            continue
+        if all(fields is not None and name not in fields for fields in known):
+            who = listed([component for _, component in components])
+            fields = listed(sorted({field for fields in known if fields for field in fields}))
+            yield f"{parameter.name} is {shown(name)}, which no tuple to {who} has; fields of its tuples are {fields}"
 
 
 def _drawn() -> list[str]:
@@ -78,7 +100,8 @@ def _when_mistakes(kind: Kind, fault: Fault, has_end: bool) -> Iterator[str]:
 
 def _point_mistakes(kind: Kind, fault: Fault, when: AtPoint, targets: Iterable[AnyTarget]) -> Iterator[str]:
     if when.name not in POINTS:
-        yield f"point {shown(when.name)} is unknown; points are {', '.join(POINTS)}"
+        known = "a step of a daemon or of a write, and not for plans" if when.name in STEPS else "unknown"
+        yield f"point {shown(when.name)} is {known}; points are {', '.join(POINTS)}"
     if not kind.takes_points:
         able = ", ".join(kind.name for kind in CATALOGUE.values() if kind.takes_points)
         yield f"{kind.name} cannot begin at a point; kinds that can: {able}"
@@ -87,12 +110,3 @@ def _point_mistakes(kind: Kind, fault: Fault, when: AtPoint, targets: Iterable[A
             yield f"{target} passes no point; allowed: a worker, or a component, task or node (their workers)"
     if fault.every_secs is not None:
         yield f"{kind.name} at a point takes no `every`; it happens once"
-
-
-def _end_mistakes(kind: Kind, targets: Iterable[AnyTarget], view: View) -> Iterator[str]:
-    """The mistake of killing daemons that no keeper would start again."""
-    if kind.name == "torn-write" and not view.has_keeper:
-        yield "torn-write ends Nimbus: nobody would start it again; a cluster of `squall up` has a keeper that does"
-    for target in targets:
-        if kind.name == "kill" and not view.has_keeper and isinstance(target, Target) and target.sort in _KEPT:
-            yield f"kill {target}: nobody would start it again; a cluster of `squall up` has a keeper that does"

@@ -150,9 +150,9 @@ def _secs(value: object) -> float:
 
 
 def _more_than_no_secs(value: object) -> float:
-    if not (secs := _secs(value)):
-        raise ValueError("a number of seconds above 0")
-    return secs
+    if not is_number(value) or not 0 < value <= MAX_SECS:
+        raise ValueError(f"a number of seconds above 0, at most {MAX_SECS:.0f}")
+    return float(value)
 
 
 def _count(value: object) -> int:

@@ -16,6 +16,8 @@ class ActsOn(StrEnum):
     PROCESSES = "processes"
     """Workers and daemons: for a component, the workers that run it; for a node, its workers."""
     WORKERS = "workers"
+    LISTENERS = "listening processes"
+    """Workers, Nimbus and supervisors."""
     TASKS = "tasks"
     """For a worker or a node, all tasks that run there."""
     LINKS = "links"
@@ -30,6 +32,7 @@ class Carrier(StrEnum):
 
     SUPERVISOR = "the supervisor of its node"
     WORKER = "the worker, on itself"
+    START = "the worker, as it starts"
     EXECUTOR = "the executor of the task"
     LINK = "the link shim of the sending worker"
     NIMBUS = "Nimbus"
@@ -62,13 +65,18 @@ class Parameter:
     def mistake(self, value: Value) -> str | None:
         """The reason why this is not an allowed value; None if it is."""
         if not self._takes(value):
-            return f"{self.name} is {shown(value)}; allowed: {self.allowed}"
+            quotes = f", in double quotes: \"{value}\"" if self._wants_text and not isinstance(value, str) else ""
+            return f"{self.name} is {shown(value)}; allowed: {self.allowed}{quotes}"
         if self.type == "pattern":
             try:
                 re.compile(str(value))
             except (re.error, OverflowError, RecursionError) as error:
                 return f"{self.name} is {shown(value)}, which is no regular expression: {error}"
         return None
+
+    @property
+    def _wants_text(self) -> bool:
+        return self.type in ("text", "field", "pattern") and not self.choices
 
     def _takes(self, value: Value) -> bool:
         if self.choices:
@@ -78,7 +86,7 @@ class Parameter:
                 fits = isinstance(value, int) and not isinstance(value, bool)
             case "number":
                 fits = is_number(value)
-            case "text" | "pattern":
+            case "text" | "field" | "pattern":
                 fits = isinstance(value, str) and bool(value)
             case _:
                 return True
@@ -88,7 +96,7 @@ class Parameter:
 
 
 TYPES = {
-    "integer": "an integer", "number": "a number", "text": "text", "pattern": "a regular expression",
+    "integer": "an integer", "number": "a number", "text": "text", "field": "text", "pattern": "a regular expression",
     "value": "a number, a text, true or false",
 }  # fmt: skip
 
@@ -149,6 +157,7 @@ class Kind:
 TARGETS = {
     ActsOn.PROCESSES: "a worker, a component, a task or a node (their workers), or a daemon",
     ActsOn.WORKERS: "a worker, or a component, a task or a node (their workers)",
+    ActsOn.LISTENERS: "a worker, a component, a task or a node (their workers), nimbus or a supervisor",
     ActsOn.TASKS: "a component or a task, or a worker or a node (all that runs there)",
     ActsOn.LINKS: "A -> B or A <-> B, each a node, a worker, a component or a task; A B is A <-> B; A: to and from it; "
     "nothing: all links",

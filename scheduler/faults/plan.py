@@ -80,6 +80,8 @@ class Draft:
     """Faults and mistakes, as they stand there."""
     seed: int = DEFAULT_SEED
     for_secs: float | None = None
+    _given_in: dict[str, str] = field(default_factory=dict)
+    """Of `seed` and `for`: the plan that sets it."""
 
     def add_line(self, line: str, source: str) -> None:
         """Add a fault of the command line."""
@@ -116,6 +118,8 @@ class Draft:
         for key in ("seed", "for"):
             if key in node.entries:
                 line, value = node.entries[key]
+                if (other := self._given_in.setdefault(key, path)) != path:
+                    self._note(path, [(line, f"{key} is given by {other} too; a run has one")])
                 try:
                     given = clause_of(key, _text(value, key))
                     self.seed, self.for_secs = given.get("seed", self.seed), given.get("for_secs", self.for_secs)
@@ -189,7 +193,7 @@ def _fault_of(node: Mapping) -> tuple[Fault, list[tuple[int, str]]]:
 
 def _joined(given: dict[str, Any], more: dict[str, Any]) -> dict[str, Any]:
     if twice := given.keys() & more.keys():
-        raise UsageError(f"{', '.join(twice)} is said twice")
+        raise UsageError(f"{', '.join(twice)} is given twice")
     return {**given, **more}
 
 

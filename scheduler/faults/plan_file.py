@@ -62,7 +62,7 @@ def read_bytes(path: Path) -> bytes:
     except OSError as error:
         raise UsageError(f"cannot read it: {error.strerror}") from None
     if len(data) > MAX_BYTES:
-        raise UsageError(f"it is longer than {MAX_BYTES // 1024} KiB, which is no plan")
+        raise UsageError(f"it is longer than {MAX_BYTES // 1024} KiB; allowed: at most that")
     return data
 
 
@@ -105,7 +105,7 @@ def _node(event: yaml.NodeEvent, events: Iterator[yaml.Event], depth: int) -> No
     if isinstance(event, yaml.AliasEvent) or event.anchor is not None:
         raise PlanError(line, f"holds an alias or anchor ({event.anchor[:40]!r}); write it out")
     if getattr(event, "tag", None) is not None:
-        raise PlanError(line, f"holds a tag ({event.tag[:40]!r}); allowed are text, lists and keys")
+        raise PlanError(line, f"holds a tag ({event.tag[:40]!r}); allowed: text, lists and keys")
     if depth > MAX_DEPTH:
         raise PlanError(line, "is nested too deep for a plan")
     if isinstance(event, yaml.ScalarEvent):

@@ -57,7 +57,7 @@ def resolve(kind: Kind, targets: Sequence[AnyTarget], view: View, rng: random.Ra
     """Resolve targets. UsageError names all unknown ones; ClusterError if none is there at the moment."""
     found = locate(kind, draw_all(targets, view, rng), view)
     if kind.acts_on is not ActsOn.CLUSTER and not (found.processes or found.tasks or found.links):
-        raise ClusterError(f"{kind.name}: nobody is there for {', '.join(map(str, targets))} now (not placed yet?)")
+        raise ClusterError(f"{kind.name}: there is no process now for {', '.join(map(str, targets))} (not placed yet?)")
     return found
 
 
@@ -216,12 +216,13 @@ def _tasks_of_worker(target: Target, view: View) -> tuple[Place, ...]:
 def _processes(kind: Kind, target: Target, view: View) -> list[Process]:
     if target.sort not in DAEMONS:
         return [Process(Sort.WORKER, worker) for worker in _workers(target, view)]
-    if kind.acts_on is not ActsOn.PROCESSES:
+    listens = target.sort in (Sort.NIMBUS, Sort.SUPERVISOR)
+    if kind.acts_on is not ActsOn.PROCESSES and not (kind.acts_on is ActsOn.LISTENERS and listens):
         raise UsageError(f"{kind.name} takes no {target}; it takes {kind.targets}")
     if target.which:
         return [Process(candidate.sort, candidate.name) for candidate in _candidates(target, view)]
     if target.sort is Sort.KEEPER and not view.has_keeper:
-        raise UsageError("there is no keeper; only a cluster that `squall up` started has one")
+        raise UsageError("there is no keeper; clusters of `squall up` and runs with faults have one")
     if target.sort not in SINGLE:
         view.check_node(target.name)
     return [Process(target.sort, target.name)]

@@ -102,20 +102,13 @@ class Schedule:
                 case AfterAcked():
                     self._waiting.append(number)
 
-    @property
-    def next_secs(self) -> float | None:
-        """The next time at which `turn` is due; None: only events count."""
-        times = [entry[0][0] for entry in (self._due, self._in_force) if entry]
-        return min(times, default=None)
-
-    @property
-    def is_over(self) -> bool:
-        """Whether nothing will begin any more, and nothing is in force."""
-        return self._healed or (not self._in_force and all(course.is_over for course in self._courses))
-
-    def not_begun(self) -> list[tuple[int, Fault]]:
-        """The faults that never began, with their numbers: their time, acks or point did not come."""
-        return [(number, course.fault) for number, course in enumerate(self._courses) if not course.begun]
+    def not_begun(self) -> list[tuple[int, Fault, int]]:
+        """The faults that never began, or not as many times as asked: number, fault, and times that it began."""
+        return [
+            (number, course.fault, course.begun)
+            for number, course in enumerate(self._courses)
+            if course.begun < (course.fault.times or 1)
+        ]
 
     def turn(self, now_secs: float, acked: int, view: View) -> list[Instruction]:
         """The instructions that are due, in order."""

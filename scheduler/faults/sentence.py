@@ -128,39 +128,39 @@ class _Parser:
 
     def _set(self, name: str, value: object, what: str) -> None:
         if name in self.given:
-            raise UsageError(f"{what} is said twice")
+            raise UsageError(f"{what} is given twice")
         self.given[name] = value
 
     def _set_param(self, name: str, value: Value) -> None:
         if name in self.params:
-            raise UsageError(f"{name} is said twice")
+            raise UsageError(f"{name} is given twice")
         self.params[name] = value
 
     # ---- clauses, without their first word ----
 
     def _times(self) -> None:
-        self._set("times", self._count("how many times"), "how many times")
+        self._set("times", self._count("the number of times"), "the number of times")
 
     def _at(self) -> None:
         when: When
         if self.left[:1] == ["point"]:
             self.left.pop(0)
             name = self._next("the name of a point")
-            nth = self._count("which pass") if self.left and _INTEGER.fullmatch(self.left[0]) else 1
+            nth = self._count("the number of the pass") if self.left and _INTEGER.fullmatch(self.left[0]) else 1
             if self.left[:1] == ["times"]:
                 raise UsageError(f"a number behind a point says which pass; put {nth} times before `at`")
             when = AtPoint(name, nth)
         else:
             when = AfterSecs(self._secs("at", zero=True))
-        self._set("when", when, "when it begins")
+        self._set("when", when, "the beginning")
 
     def _after(self) -> None:
         if len(self.left) > 1 and self.left[1] == "acked":
-            when: When = AfterAcked(self._count("how many messages are acked"))
+            when: When = AfterAcked(self._count("the number of acked messages"))
             self.left.pop(0)
         else:
             when = AfterSecs(self._secs("after", zero=True))
-        self._set("when", when, "when it begins")
+        self._set("when", when, "the beginning")
 
     def _every(self) -> None:
         self._set("every_secs", self._secs("every"), "every")
@@ -179,7 +179,7 @@ class _Parser:
     def _seed(self) -> None:
         word = self._next("a seed")
         if not re.fullmatch(r"[0-9]{1,20}", word, re.ASCII) or int(word) >= 2**64:
-            raise UsageError(f"seed {word[:80]!r} is no seed; allowed: an integer from 0 to 2**64 - 1")
+            raise UsageError(f"seed is {word[:80]!r}; allowed: an integer from 0 to 2**64 - 1")
         self._set("seed", int(word), "the seed")
 
     # ---- values ----

@@ -33,6 +33,9 @@ class View:
     topologies: Mapping[str, Mapping[str, tuple[Place, ...]]] = field(default_factory=dict)
     """Name -> component -> its tasks, in the order of their numbers."""
     has_keeper: bool = False
+    received: Mapping[tuple[str, str], frozenset[str]] = field(default_factory=dict)
+    """(topology, component) -> names of the fields of the tuples that it executes; none for a spout. Without an entry,
+    they are not known."""
 
     def places(self) -> Iterator[Place]:
         for components in self.topologies.values():

@@ -29,7 +29,7 @@ _NAME = re.compile(r"""(?:"((?:[^"\\]|\\.)*)"|([^"\[\]=]+))(?:\[([0-9]{1,9})\])?
 def words_of(text: str) -> list[str]:
     """The words of a line, with their quotes. UsageError for a quote that is not closed."""
     if len(text) > MAX_CHARS:
-        raise UsageError(f"{text[:40]!r}... has {len(text)} characters; allowed are {MAX_CHARS}")
+        raise UsageError(f"{text[:40]!r}... has {len(text)} characters; allowed: at most {MAX_CHARS}")
     words, position, end = [], 0, len(text.rstrip())
     while position < end:
         found = _WORD.match(text, position)

@@ -28,6 +28,7 @@ import sys
 from collections.abc import Sequence
 
 from squall.engine.errors import ClusterError
+from squall.ipc.fault_point import pass_point
 from squall.ipc.private import UMASK
 from squall.scheduler.common import process
 from squall.scheduler.common.daemon_log import log_to_stderr
@@ -37,7 +38,8 @@ from squall.scheduler.forking.wire import ChildExited, Forked, ForkingParentChan
 from squall.scheduler.forking.worker_child import run_child
 
 PRELOADED_MODULES = (
-    "zmq", "msgspec", "cloudpickle", "squall.scheduler.worker.main", "squall.scheduler.cluster.local_cluster", "squall",
+    "zmq", "msgspec", "cloudpickle", "squall.scheduler.worker.main", "squall.scheduler.cluster.local_cluster",
+    "squall.pipeline.feed_spout", "squall",
 )
 """Include what topology files import, if only for their main program: those imports take up to 30 ms, half of the time
 to replace a worker."""
@@ -96,11 +98,13 @@ class ForkingLoop:
     def _fork(self, request: ForkRequest) -> None:
         boot = request.boot
         self._reap()
+        pass_point("forking.asked")
         try:
             pid = fork(lambda: run_child(boot, request.entry))
         except ClusterError as error:
             self._refuse(boot, str(error))
             return
+        pass_point("forking.forked")
         self._announce(boot, pid)
 
     def _announce(self, boot: WorkerBoot, pid: int) -> None:
@@ -114,6 +118,7 @@ class ForkingLoop:
             return
         self._children[pid] = pidfd
         self._channel.send(Forked(boot.port, boot.incarnation, pid), (pidfd,))
+        pass_point("forking.told")
 
     def _refuse(self, boot: WorkerBoot, error: str) -> None:
         self._channel.send(ForkRefused(boot.port, boot.incarnation, error))
@@ -124,6 +129,7 @@ class ForkingLoop:
             if status is not None:
                 del self._children[pid]
                 os.close(pidfd)
+                pass_point("forking.reaped")
                 self._channel.send(ChildExited(pid, status))
 
 

@@ -80,7 +80,7 @@ class ForkingParentChannel:
         """Send a frame; waits while the peer does not read. BrokenPipeError if the peer has gone."""
         body = self._encoder.encode(frame)
         if len(body) > MAX_FRAME_BYTES:
-            raise ProtocolError(f"{type(frame).__name__} has {len(body)} bytes, allowed are {MAX_FRAME_BYTES}")
+            raise ProtocolError(f"{type(frame).__name__} has {len(body)} bytes; allowed: at most {MAX_FRAME_BYTES}")
         data = len(body).to_bytes(LENGTH_BYTES, "little") + body
         sent = socket.send_fds(self.socket, [data], descriptors) if descriptors else 0
         self.socket.sendall(memoryview(data)[sent:])
@@ -107,7 +107,7 @@ class ForkingParentChannel:
         while len(self._buffer) >= LENGTH_BYTES:
             size = int.from_bytes(self._buffer[:LENGTH_BYTES], "little")
             if size > MAX_FRAME_BYTES:
-                raise ProtocolError(f"a frame of {size} bytes is announced, allowed are {MAX_FRAME_BYTES}")
+                raise ProtocolError(f"a frame of {size} bytes is announced; allowed: at most {MAX_FRAME_BYTES}")
             end = LENGTH_BYTES + size
             if len(self._buffer) < end:
                 break

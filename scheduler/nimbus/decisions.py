@@ -99,6 +99,8 @@ class Nimbus:
     def register_supervisor(self, request: RegisterSupervisor, now: float) -> Instructions:
         """A node registers, for the first time or again. Answer it with `assign_node` after the instructions."""
         self._nodes.register(request, now)
+        for life in self._topologies:
+            life.registered(request.node, request.holds)
         known = (life.record.id for life in self._topologies)
         strange = self.unknown.registered(request.node, request.holds, known)
         notes = [Note(f"{slot} runs {self.unknown.slots[slot]}, which the store does not know") for slot in strange]
@@ -280,7 +282,7 @@ class Nimbus:
             slots = [
                 index
                 for index in life.occupied
-                if is_late or life.slots[index].node not in alive or life.slots[index] in life.overdue
+                if is_late or life.slots[index].node not in alive or life.slots[index] in life.overdue | life.unheld
             ]
             if slots:
                 found.append((life.record, life.assignment, slots))

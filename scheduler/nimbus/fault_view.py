@@ -15,6 +15,7 @@ def view_of(
     """`assigned`: topologies and their assignments; None: not placed yet."""
     workers: dict[str, None] = {}
     topologies: dict[str, dict[str, tuple[Place, ...]]] = {}
+    received: dict[tuple[str, str], frozenset[str]] = {}
     for record, assignment in assigned:
         if assignment is not None:
             workers.update(dict.fromkeys(map(str, assignment.workers)))
@@ -24,7 +25,9 @@ def view_of(
             for component in record.components
             if component.id != ACKER_COMPONENT
         }
-    return View(tuple(nodes), tuple(workers), topologies, has_keeper)
+        # Nimbus does not know the fields of bolts.
+        received |= {(record.name, spout.id): frozenset() for spout in record.components if spout.kind == "spout"}
+    return View(tuple(nodes), tuple(workers), topologies, has_keeper, received)
 
 
 def _placed(topology: str, component: str, assignment: Assignment) -> tuple[Place, ...]:

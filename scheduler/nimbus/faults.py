@@ -26,13 +26,15 @@ from msgspec.structs import replace
 
 from squall.engine.errors import ClusterError, UsageError
 from squall.ipc.board import HEADER_FAULTS
+from squall.ipc.door import CONTROL_PLANE, password_of
 from squall.ipc.rundir import RunDir
 from squall.scheduler.breaking.fault_record import BEGIN, END, note_begin, note_end, read_record
 from squall.scheduler.breaking.faults_file import KEPT_SECS, read_faults, write_faults
 from squall.scheduler.breaking.process_faults import LIMITS, ProcessFaults, limit_of
+from squall.scheduler.breaking.strangers import Address, Strangers
 from squall.scheduler.common import process
 from squall.scheduler.common.messages import FaultsChanged
-from squall.scheduler.faults.check import kind_of, mistakes_of
+from squall.scheduler.faults.check import field_mistakes, kind_of, mistakes_of
 from squall.scheduler.faults.fault import AT_ONCE, Fault
 from squall.scheduler.faults.in_force import NIMBUS, WORKERS, FaultInForce, Victim
 from squall.scheduler.faults.kind import ActsOn, Carrier, Kind
@@ -70,6 +72,7 @@ class NimbusFaults:
         self._allowed = allowed
         self._victims = Victims(run_dir, files, nimbus.assigned)
         self._mine = ProcessFaults(NIMBUS)
+        self._strangers = Strangers(NIMBUS, self._address_of)
         self._faults = self._found()
         record = self._recorded()
         self._ended = {event["id"] for event in record if event["event"] == END}
@@ -77,6 +80,7 @@ class NimbusFaults:
         self._next_id = 1 + max((event["id"] for event in record if event["event"] == BEGIN), default=0)
         self._own_end_at: float | None = None
         self._mine.take(self._faults, 0.0)
+        self._strangers.take(self._faults, 0.0)
 
     def _found(self) -> list[FaultInForce]:
         """The faults that an earlier Nimbus has begun."""
@@ -132,7 +136,8 @@ class NimbusFaults:
         if self._own_end_at is not None and now >= self._own_end_at:
             process.kill_myself()
         self._mine.tick(now)
-        self._limit_store(now)
+        self._strangers.tick(now)
+        self._break_store(now)
         for fault in self._faults:
             if now >= fault.ends_secs:
                 self._note_end(fault, fault.ends_secs, healed=False)
@@ -148,8 +153,8 @@ class NimbusFaults:
     def next_deadline(self, now: float) -> float | None:
         ends = [fault.ends_secs for fault in self._faults if fault.id not in self._ended]
         forgets = [fault.ends_secs + KEPT_SECS for fault in self._faults]
-        others = [at for at in (self._own_end_at, self._mine.next_deadline(now)) if at is not None]
-        return min([*ends, *forgets, *others], default=None)
+        others = (self._own_end_at, self._mine.next_deadline(now), self._strangers.next_deadline())
+        return min([*ends, *forgets, *(at for at in others if at is not None)], default=None)
 
     def end(self, now: float) -> None:
         """The cluster is about to stop: end every fault, so that it can, and begin no other."""
@@ -159,6 +164,7 @@ class NimbusFaults:
         except ClusterError as error:
             log.warning("%s", error)
         self._mine.end(now)
+        self._strangers.end()
 
     # ---- parts ----
 
@@ -169,8 +175,12 @@ class NimbusFaults:
         # Only if asked for: finding the keeper takes a look at every process of the machine.
         asks_keeper = any(isinstance(target, Target) and target.sort is Sort.KEEPER for target in targets)
         has_keeper = asks_keeper and self._victims.has_keeper()
-        view = view_of(list(self._nimbus.cluster().supervisors), assigned, has_keeper=has_keeper)
+        # Also nodes whose supervisors have not registered yet with a Nimbus that was started again.
+        nodes = {slot.node for _, assignment in assigned if assignment is not None for slot in assignment.workers}
+        view = view_of(sorted(nodes.union(self._nimbus.cluster().supervisors)), assigned, has_keeper=has_keeper)
         found = resolve(kind, targets, view, random.Random(seed))
+        if mistakes := list(field_mistakes(kind, fault, found.tasks, view)):
+            raise UsageError("; ".join(mistakes))
         begun = FaultInForce(
             self._next_id, kind.name, list(fault.targets), now, now + (kind.ends_after_secs(fault) or 0.0),
             params=kind.params_of(fault), probability=fault.probability, seed=seed,
@@ -279,9 +289,6 @@ class NimbusFaults:
 
     def _strike(self, fault: FaultInForce, now: float) -> None:
         """Kill the victims of a fault that is over at once."""
-        if fault.kind == TORN_WRITE:
-            self._store.tear()
-            return
         for victim in fault.victims:
             if victim.pid == os.getpid():
                 self._own_end_at = now + LAST_REPLY_SECS
@@ -293,7 +300,8 @@ class NimbusFaults:
         write_faults(self._run_dir, faults)
         self._faults = faults
         self._mine.take(faults, now)
-        self._limit_store(now)
+        self._strangers.take(faults, now)
+        self._break_store(now)
         for record, assignment in self._nimbus.assigned():
             if assignment is None:
                 continue
@@ -305,11 +313,20 @@ class NimbusFaults:
         for node in self._nimbus.cluster().supervisors:
             self._tell(node, FaultsChanged())
 
-    def _limit_store(self, now: float) -> None:
-        is_full = any(fault.kind == STORE_FULL and fault.is_in_force(now) for fault in self._faults)
+    def _address_of(self, name: str) -> Address:
+        """The socket of a supervisor."""
+        node = name.partition(" ")[2]
+        return Address(self._run_dir.node_socket(node), password_of(self._run_dir.key(), CONTROL_PLANE), False)
+
+    def _break_store(self, now: float) -> None:
+        in_force = [fault for fault in self._faults if fault.is_in_force(now)]
+        is_full = any(fault.kind == STORE_FULL for fault in in_force)
         if is_full != self._store_is_full:
             self._store_is_full = is_full
             self._store.limit_growth(is_full)
+        # Not the next Nimbus, which finds the fault still in force: one write is torn.
+        mine = (fault for fault in in_force if os.getpid() in [victim.pid for victim in fault.victims])
+        self._store.tear(any(fault.kind == TORN_WRITE for fault in mine))
 
     def _note_end(self, fault: FaultInForce, now: float, *, healed: bool) -> None:
         if fault.id in self._ended:
@@ -334,7 +351,7 @@ def _checked(fault: Fault) -> Kind:
     """The kind of a fault; UsageError unless the fault can be injected as it is."""
     mistakes = mistakes_of(fault)
     if fault.when != AT_ONCE or fault.every_secs is not None or fault.times is not None:
-        mistakes.append("inject begins a fault now, and once: for later and again there are fault plans")
+        mistakes.append("inject begins a fault now and once; use a fault plan for `at`, `after`, `every` and `times`")
     if mistakes:
         raise UsageError("; ".join(mistakes))
     return kind_of(fault)

@@ -41,7 +41,7 @@ def check_store_is_there(run_dir: RunDir) -> None:
         if trace is not None:
             raise StoreError(
                 f"store {run_dir.nimbus_db} is missing, though there is {trace}: put back a copy of it and of "
-                f"nimbus.seal, or see `squall repair --dir {run_dir.path}`; nothing was stopped or removed"
+                f"nimbus.seal, or run `squall repair --dir {run_dir.path}` with --empty; nothing was stopped or removed"
             )
 
 

@@ -27,16 +27,17 @@ from collections.abc import Sequence
 
 import zmq
 
-from squall.engine.errors import ClusterError, SquallError, UsageError
+from squall.engine.errors import ClusterError, SquallError
 from squall.engine.foreign.plain_text import plain
 from squall.ipc.control import ControlServer
+from squall.ipc.fault_point import pass_point
 from squall.ipc.private import UMASK
 from squall.ipc.rundir import Presence, RunDir, RunLock
 from squall.scheduler.common.daemon import SignalInbox, raise_descriptor_limit
 from squall.scheduler.common.daemon_log import log_to_stderr
 from squall.scheduler.common.keeper_watch import KeeperWatch
 from squall.scheduler.common.process import open_pidfd
-from squall.scheduler.common.process_record import ending, note_begin
+from squall.scheduler.common.process_record import ending, exit_code, note_begin
 from squall.scheduler.nimbus.leftovers import check_store_is_there
 from squall.scheduler.nimbus.service import NimbusService
 from squall.scheduler.nimbus.store import Store
@@ -75,7 +76,9 @@ class NimbusProcess:
         signals = [signal.SIGTERM, signal.SIGINT] if options.alone else [signal.SIGTERM]
         self._inbox = SignalInbox(self._poller, options.lifeline, signals)
         check_store_is_there(self._run_dir)
+        pass_point("nimbus.begun")
         self._store = Store(self._run_dir.nimbus_db)
+        pass_point("nimbus.opened")
         self._server = ControlServer(self._run_dir.nimbus_socket, self._run_dir.key(), "nimbus")
         for source in self._server.sources:
             self._poller.register(source, zmq.POLLIN)
@@ -84,6 +87,7 @@ class NimbusProcess:
             self._run_dir, self._store, self._server, self._leave, faults_allowed=not options.no_faults
         )
         forget_words(self._run_dir)
+        pass_point("nimbus.serving")
         if options.ready_fd is not None:
             _tell_ready(options.ready_fd)
 
@@ -225,7 +229,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             NimbusProcess(run_dir, lock, options).run()
     except SquallError as error:
         sys.stderr.write(f"nimbus: {plain(error)}\n")
-        return 2 if isinstance(error, UsageError) else 1
+        return exit_code(error)
     return 0
 
 

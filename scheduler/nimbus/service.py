@@ -24,6 +24,7 @@ import msgspec
 
 from squall.engine.errors import ClusterError, ProtocolError, SquallError, UsageError
 from squall.ipc.control import ControlServer, Incoming
+from squall.ipc.fault_point import pass_point
 from squall.ipc.rundir import RunDir
 from squall.scheduler.common.messages import (
     AssignNode,
@@ -101,7 +102,9 @@ class NimbusService:
         unknown = tidy_boards(run_dir, lives, deleted)
         for topology_id in sorted(unknown):
             log.error("%s is not in the store: what it runs and has on disk is left alone", topology_id)
+        pass_point("nimbus.tidied")
         mend_boards(run_dir, lives)
+        pass_point("nimbus.mended")
         self.nimbus = Nimbus(lives, store.next_number(), time.monotonic(), deleted, unknown)
         self._workers = LivingWorkers(run_dir)
         self._watch = BoardWatch(self.nimbus, self._files, self._workers)
@@ -181,6 +184,7 @@ class NimbusService:
         for node in self.nimbus.supervisor_pids:
             if not self._server.send_event(f"supervisor:{node}", Shutdown(grace_secs)):
                 log.warning("%s cannot be told to leave: its supervisor is not connected", node)
+            pass_point("nimbus.leaving")
 
     # ---- frames ----
 
@@ -204,7 +208,11 @@ class NimbusService:
             handler = self._requests.get(incoming.method)
             if handler is None:
                 raise ClusterError(f"Nimbus answers no {incoming.method!r}; it answers {', '.join(self._requests)}")
-            self._server.reply(incoming, handler(incoming, now))
+            pass_point("nimbus.asked")
+            reply = handler(incoming, now)
+            pass_point("nimbus.done")
+            self._server.reply(incoming, reply)
+            pass_point("nimbus.answered")
         except UsageError as error:
             self._server.reply_error(incoming, str(error), "UsageError")
         except SquallError as error:
@@ -229,6 +237,7 @@ class NimbusService:
                 self._files.set_state_aside(record)
             for step in boards:
                 self._files.make_board(step)
+            pass_point("nimbus.accepted")
         except ClusterError:
             self._files.put_state_back(record)
             self.nimbus.withdraw(record.name)
@@ -290,7 +299,7 @@ class NimbusService:
         for name in ("grace_secs", "drain_secs"):
             secs = getattr(request, name)
             if not (math.isfinite(secs) and secs >= 0):
-                raise UsageError(f"{name} is {secs}, allowed is a number of seconds from 0 up")
+                raise UsageError(f"{name} is {secs}; allowed: a number of seconds from 0 up")
         log.info("%s asks for shutdown, after a drain of at most %g s", incoming.peer, request.drain_secs)
         # Faults would keep it from draining.
         self.faults.end(now)
@@ -332,6 +341,7 @@ class NimbusService:
         for step in steps:
             if not (isinstance(step, RemoveBoard) and step.topology_id in unplaced):
                 self._tell(step)
+                pass_point("nimbus.told")
 
     def _store_changes(self, changes: Iterable[StoreChange]) -> None:
         """Store changes, if any: a full disk must not end a Nimbus that has nothing to store."""
@@ -365,6 +375,7 @@ class NimbusService:
                 self._files.remove_board(topology_id, version)
             case DeleteTopology(topology_id):
                 self._files.remove_accounts(topology_id)
+                pass_point("nimbus.removed")
                 self._discard_unused_code()
             case RemoveUnknown(topology_id):
                 self._files.remove_unknown(topology_id)

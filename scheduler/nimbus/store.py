@@ -27,6 +27,7 @@ from typing import Any, NamedTuple, TypeVar
 import msgspec
 
 from squall.engine.errors import ClusterError
+from squall.ipc.fault_point import pass_point
 from squall.scheduler.common import process
 from squall.scheduler.common.messages import Assignment, RestartRecord, TopologyRecord
 from squall.scheduler.nimbus.store_seal import Seal, SealDamaged, SealFile, read_seal
@@ -128,9 +129,9 @@ class Store:
         """Close the file. May be called again."""
         self._db.close()
 
-    def tear(self) -> None:
+    def tear(self, wanted: bool) -> None:
         """Inject a fault: this process dies in the middle of its next transaction."""
-        self._tears = True
+        self._tears = wanted
 
     def limit_growth(self, limited: bool) -> None:
         """Inject a fault: the store may not grow, as if the disk were full."""
@@ -145,10 +146,13 @@ class Store:
         self._run("BEGIN IMMEDIATE")
         try:
             yield
+            pass_point("store.changed")
             self._seal_file.prepare(self._advance())
+            pass_point("store.prepared")
             if self._tears:
                 process.kill_myself()
             self._run("COMMIT")
+            pass_point("store.committed")
         except BaseException as error:
             # A full disk may have ended the transaction already.
             if self._db.in_transaction:
@@ -162,6 +166,7 @@ class Store:
         except OSError as error:
             # Committed, but not sealed: the next Nimbus accepts a store that is one change ahead.
             raise self._unsealed(error) from error
+        pass_point("store.stored")
 
     def _unsealed(self, error: OSError) -> StoreError:
         return StoreError(f"store {self.path}: cannot write {self._seal_path}: {error.strerror}")
@@ -252,11 +257,6 @@ class Store:
         with self.transaction():
             self._run("INSERT OR REPLACE INTO assignment VALUES (?, ?)", assignment.topology_id, body)
 
-    def assignment(self, topology_id: str) -> Assignment | None:
-        """A topology's assignment; None while it waits for a slot."""
-        rows = self._run("SELECT body FROM assignment WHERE topology_id = ?", topology_id).fetchall()
-        return self._decode(rows[0][0], Assignment) if rows else None
-
     # ---- deaths ----
 
     def add_restart(self, topology_id: str, restart: RestartRecord) -> None:
@@ -327,6 +327,17 @@ class Store:
         if sealed is not None and not sealed.fits(generation, digest, before):
             raise self._damaged(f"it is change {generation}, the seal beside it is of change {sealed.generation}")
         self._check_rows()
+        self._settle_seal(sealed, Seal(generation, digest))
+
+    def _settle_seal(self, sealed: Seal | None, present: Seal) -> None:
+        """Finish what a writer that died has left undone."""
+        if sealed == present or not present.generation:
+            self._seal_file.withdraw()
+            return
+        try:
+            self._seal_file.settle(present)
+        except OSError as error:
+            raise self._unsealed(error) from error
 
     def _check_rows(self) -> None:
         """Refuse rows that do not decode, or are missing."""
@@ -345,12 +356,16 @@ class Store:
             os.unlink(temporary)
         db = self._connect(temporary)
         try:
-            db.executescript(f"BEGIN; {_SCHEMA} PRAGMA user_version = {SCHEMA_VERSION}; COMMIT;")
+            db.executescript(f"BEGIN; {_SCHEMA} PRAGMA user_version = {SCHEMA_VERSION};")
+            pass_point("store.creating")
+            db.execute("COMMIT")
         except sqlite3.Error as error:
             raise StoreError(f"cannot make store {self.path}: {_said(error)}") from error
         finally:
             db.close()
+        pass_point("store.created")
         os.rename(temporary, self.path)
+        pass_point("store.begun")
 
     def _connect(self, path: str) -> sqlite3.Connection:
         try:
@@ -362,6 +377,9 @@ class Store:
         try:
             return self._db.execute(sql, values)
         except (sqlite3.OperationalError, sqlite3.IntegrityError) as error:
+            # The generic error: a table or column that every store has is not in this one.
+            if error.sqlite_errorcode == sqlite3.SQLITE_ERROR:
+                raise self._damaged(error) from error
             raise StoreError(f"store {self.path}: {_said(error)}") from error
         except sqlite3.DatabaseError as error:
             raise self._damaged(error) from error
@@ -382,7 +400,7 @@ class Store:
         words = " ".join(str(why).split())
         return StoreError(
             f"store {self.path} is damaged ({words}); nothing was stopped or removed: put back a copy of it and of "
-            f"nimbus.seal, or see `squall repair --dir {os.path.dirname(self.path)}`"
+            f"nimbus.seal, or run `squall repair --dir {os.path.dirname(self.path)}` with --believe or --empty"
         )
 
 

@@ -18,6 +18,9 @@ import hashlib
 import os
 from typing import NamedTuple
 
+from squall.ipc.fault_point import pass_point, tear
+from squall.ipc.private import sync_directory
+
 _WORD = "squall-seal-1"
 
 
@@ -71,7 +74,9 @@ class SealFile:
         """Write the new seal beside the old, before the commit, so that a full disk is noticed in time."""
         fd = os.open(self._temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
         try:
-            os.write(fd, seal.encode())
+            data = seal.encode()
+            tear("store.torn", fd, data)
+            os.write(fd, data)
             os.fsync(fd)
         finally:
             os.close(fd)
@@ -79,14 +84,26 @@ class SealFile:
     def put(self) -> None:
         """Put the prepared seal in place, after the commit."""
         os.rename(self._temporary, self._path)
-        fd = os.open(os.path.dirname(self._path) or ".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        pass_point("store.sealed")
+        sync_directory(os.path.dirname(self._path) or ".")
+
+    def settle(self, present: Seal) -> None:
+        """After the death of a writer between its steps: have the seal of the store's present state in place.
+
+        Without this, a second death at the same step would leave the store two changes ahead of its seal.
+        """
+        if not self._is_prepared(present):
+            self.prepare(present)
+        self.put()
+
+    def _is_prepared(self, seal: Seal) -> bool:
         try:
-            os.fsync(fd)
-        finally:
-            os.close(fd)
+            return read_seal(self._temporary) == seal
+        except SealDamaged:
+            return False
 
     def withdraw(self) -> None:
-        """Drop the prepared seal: the commit failed."""
+        """Drop the prepared seal, if there is one: the commit failed, or its writer died before it."""
         with contextlib.suppress(OSError):
             os.unlink(self._temporary)
 

@@ -29,10 +29,10 @@ def check_submission(request: SubmitTopology) -> None:
     mistakes = [*_name_mistakes(request.name), *_component_mistakes(request)]
     mistakes += _workers_mistakes(request.conf.get("workers"))
     if request.status not in ("ACTIVE", "INACTIVE"):
-        mistakes.append(f"status is {request.status!r}, allowed is 'ACTIVE' or 'INACTIVE'")
+        mistakes.append(f"status is {request.status!r}; allowed: 'ACTIVE' or 'INACTIVE'")
     size = len(msgspec.msgpack.encode(request))
     if size > SUBMISSION_MAX_BYTES:
-        mistakes.append(f"configuration and components take {size} bytes, allowed are {SUBMISSION_MAX_BYTES}")
+        mistakes.append(f"configuration and components take {size} bytes; allowed: at most {SUBMISSION_MAX_BYTES}")
     if mistakes:
         raise TopologyError(mistakes)
 
@@ -55,7 +55,7 @@ def check_rebalance(request: RebalanceTopology, components: list[ComponentSummar
             mistakes.append(f"there is no component {name!r:.80}; components are {', '.join(sorted(known))}")
         elif not 1 <= executors <= known[name].tasks:
             limit = f"1 to {known[name].tasks}, its tasks, whose number is fixed"
-            mistakes.append(f"component {name!r} cannot have {executors} executors; allowed are {limit}")
+            mistakes.append(f"component {name!r} cannot have {executors} executors; allowed: {limit}")
     if mistakes:
         raise UsageError("; ".join(mistakes))
 
@@ -63,22 +63,23 @@ def check_rebalance(request: RebalanceTopology, components: list[ComponentSummar
 def check_wait(wait_secs: float) -> None:
     """UsageError unless it is a finite number of seconds from 0 up."""
     if not 0 <= wait_secs < float("inf"):
-        raise UsageError(f"wait_secs is {wait_secs}, allowed is a number of seconds from 0 up")
+        raise UsageError(f"wait_secs is {wait_secs}; allowed: a number of seconds from 0 up")
 
 
 def _workers_mistakes(workers: object) -> list[str]:
     if isinstance(workers, int) and not isinstance(workers, bool) and 1 <= workers <= WORKERS_MAX:
         return []
-    return [f"workers is {workers!r}, allowed is an integer from 1 to {WORKERS_MAX}"]
+    return [f"workers is {workers!r}; allowed: an integer from 1 to {WORKERS_MAX}"]
 
 
 def _name_mistakes(name: str) -> list[str]:
     if not _NAME.fullmatch(name) or not name.isprintable():
-        return [f"topology name {name!r:.80} is not allowed: 1 or more printable characters without / . : \\"]
+        letters = f"1 to {NAME_MAX_CHARS} printable characters without / . : \\"
+        return [f"topology name {name!r:.80} is not allowed: {letters}"]
     if len(name) > NAME_MAX_CHARS or len(name.encode()) > NAME_MAX_BYTES:
         limits = f"{NAME_MAX_CHARS} characters and {NAME_MAX_BYTES} bytes"
-        return [f"topology name {name!r:.80} is too long: allowed are {limits}"]
-    if mistake := name_mistake(name):
+        return [f"topology name {name!r:.80} is too long; allowed: at most {limits}"]
+    if mistake := name_mistake(name, NAME_MAX_CHARS):
         return [f"a topology name {mistake}"]
     if name.startswith(SYSTEM_PREFIX):
         return [f"topology name {name!r} begins with {SYSTEM_PREFIX!r}; such names are the system's"]
@@ -96,10 +97,10 @@ def _component_mistakes(request: SubmitTopology) -> list[str]:
         if mistake := name_mistake(component.id):
             mistakes.append(f"a component id {mistake}")
         if component.kind not in KINDS:
-            mistakes.append(f"{name} is of kind {component.kind!r:.80}, allowed are {', '.join(KINDS)}")
+            mistakes.append(f"{name} is of kind {component.kind!r:.80}; allowed: {', '.join(KINDS)}")
         if component.tasks < 0 or component.executors < min(1, component.tasks):
             mistakes.append(f"{name} has {component.tasks} tasks on {component.executors} executors")
     total = sum(component.tasks for component in request.components)
     if not 1 <= total <= TASKS_MAX:
-        mistakes.append(f"the topology has {total} tasks, allowed are 1 to {TASKS_MAX}")
+        mistakes.append(f"the topology has {total} tasks; allowed: 1 to {TASKS_MAX}")
     return mistakes

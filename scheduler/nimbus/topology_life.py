@@ -14,7 +14,7 @@ Stages of its end, and of a move::
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 
 from msgspec.structs import replace
 
@@ -60,6 +60,8 @@ class TopologyLife:
         """When its workers were told to stop, to empty its slots; None if they were not."""
         self.overdue: set[SlotRef] = set()
         """Slots whose workers Nimbus itself has begun to end."""
+        self.unheld: set[SlotRef] = set()
+        """Slots to be emptied of which a supervisor that came back knows nothing: it will report nothing either."""
         self.needs_place = False
         """Whether it waits for slots at the end of a move; its old ones are empty."""
         self._restarts: OrderedDict[tuple[str, int], RestartRecord] = OrderedDict(
@@ -160,6 +162,7 @@ class TopologyLife:
         self.record, self.assignment, self.version = record, assignment, assignment.version
         self.stop_at = self.left_at = None
         self.overdue.clear()
+        self.unheld.clear()
         self.needs_place = False
         return unseen
 
@@ -167,6 +170,12 @@ class TopologyLife:
     def occupied(self) -> list[int]:
         """Indices of the slots that may hold a process: they were not reported empty."""
         return [index for index, slot in enumerate(self.slots) if self._state_of(slot) not in ("stopped", "failed")]
+
+    def registered(self, node: str, holds: Mapping[int, str]) -> None:
+        """Note a supervisor's word, at its registration, which topology each of its slots works for."""
+        if self.left_at is not None:
+            own = [self.slots[index] for index in self.occupied]
+            self.unheld |= {slot for slot in own if slot.node == node and holds.get(slot.port) != self.record.id}
 
     def vacated(self, slot: SlotRef) -> None:
         """Note that a slot holds no process any more, though its supervisor did not report it."""

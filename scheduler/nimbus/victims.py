@@ -19,10 +19,11 @@ from squall.ipc.rundir import RunDir
 from squall.scheduler.common.mark import processes_of, runs
 from squall.scheduler.common.messages import Assignment, TopologyRecord
 from squall.scheduler.common.process import lives, start_time_ticks
-from squall.scheduler.faults.in_force import NIMBUS, Victim
+from squall.scheduler.common.process_record import present_record
+from squall.scheduler.faults.in_force import KEEPER, NIMBUS, Victim
 from squall.scheduler.nimbus.files import NimbusFiles
 
-KEEPER, SUPERVISOR, FORKING_PARENT = "keeper", "supervisor", "forking parent"
+SUPERVISOR, FORKING_PARENT = "supervisor", "forking parent"
 _MODULES = {
     KEEPER: "squall.scheduler.cluster.keeper_main",
     SUPERVISOR: "squall.scheduler.supervisor.main",
@@ -64,15 +65,15 @@ class Victims:
         return _victim(NIMBUS, os.getpid())
 
     def has_keeper(self) -> bool:
-        """Whether there is a keeper now."""
-        return any(runs(process, _MODULES[KEEPER]) for process in processes_of(self._run_dir))
+        """Whether this cluster has a keeper, alive or about to be replaced."""
+        return present_record(self._run_dir.keeper_record) is not None
 
     def keeper(self) -> Victim:
         """The keeper. ClusterError if there is none now."""
         for process in processes_of(self._run_dir):
             if runs(process, _MODULES[KEEPER]):
                 return _victim(KEEPER, process.pid)
-        raise ClusterError("the keeper is dead")
+        raise ClusterError("the keeper is dead, its replacement is not there yet")
 
     def supervisor(self, node: str) -> Victim:
         """A node's supervisor. ClusterError if there is none now."""

@@ -18,7 +18,9 @@ from typing import Any
 
 from squall.engine.foreign.text import text_of_error
 from squall.engine.tracking.attempts import Changes, Remembered
+from squall.ipc.fault_point import pass_point, tear
 from squall.ipc.private import make_levels
+from squall.ipc.temporary_file import gone_if_failed
 from squall.scheduler.common import unpickler
 
 _REWRITE_MIN_BYTES = 256 * 1024
@@ -89,8 +91,11 @@ class AttemptJournal:
         fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND | os.O_CLOEXEC, 0o600)
         self._size = 0
         try:
-            self._write(fd, _frame(pickle.dumps(self._topology_id, 5)) + self._packed(everything))
-            os.replace(temporary, self._path)
+            with gone_if_failed(temporary):
+                self._write(fd, _frame(pickle.dumps(self._topology_id, 5)) + self._packed(everything))
+                pass_point("journal.rewritten")
+                os.replace(temporary, self._path)
+            pass_point("journal.replaced")
         except OSError:
             os.close(fd)
             raise
@@ -101,8 +106,10 @@ class AttemptJournal:
 
     def _write(self, fd: int, data: bytes) -> None:
         self._size += len(data)
+        tear("journal.torn", fd, data)
         while data:
             data = data[os.write(fd, data) :]
+        pass_point("journal.written")
 
     def _packed(self, changes: Changes) -> bytes:
         try:

@@ -42,9 +42,11 @@ from squall.engine.errors import ClusterError, UsageError
 from squall.engine.flow.routed import Routed
 from squall.engine.foreign.text import repr_of, text_of_error
 from squall.engine.tracking.instruction import Letter
+from squall.ipc.fault_point import pass_point, tear
 from squall.ipc.line_file import append_line, read_lines_and_tail
 from squall.ipc.private import make_directory, naming, opener
 from squall.ipc.rundir import LETTER_REQUESTS
+from squall.ipc.temporary_file import gone_if_failed
 from squall.scheduler.common import unpickler
 
 LEDGER = "dead-letters.jsonl"
@@ -130,10 +132,12 @@ class DeadLetters:
         path = self.directory / _PAYLOADS / _payload_name(name)
         try:
             with naming(path), open(path, "wb", opener=opener) as file:
+                tear("letters.torn", file.fileno(), data)
                 file.write(data)
         except OSError:
             path.unlink(missing_ok=True)
             raise
+        pass_point("letters.kept")
         return path.name
 
     def take(
@@ -166,13 +170,14 @@ class DeadLetters:
         for directory in directories:
             if directory.name in takers:
                 continue
-            for entry in os.scandir(directory.path):
+            for entry in list(os.scandir(directory.path)):
                 if _ID.fullmatch(entry.name):
                     self._refuse(entry)
                     refuse(f"dead letter {entry.name} is for task {directory.name}, which this topology does not have")
 
     def _refuse(self, entry: os.DirEntry[str]) -> None:
         append_line(self.directory / _GIVEN_BACK, f"-{entry.name}")
+        pass_point("letters.refused")
         os.unlink(entry.path)
 
     # ---- commands ----
@@ -256,9 +261,13 @@ class DeadLetters:
             # Link the file: the ledger's name stays, so that a refused letter can be asked for again.
             os.link(self._payload_path(letter), temporary)
         else:
-            with naming(temporary), open(temporary, "w", opener=opener) as file:
+            with gone_if_failed(temporary), naming(temporary), open(temporary, "w", opener=opener) as file:
                 file.write(letter.payload)
+        pass_point("letters.written")
         os.replace(temporary, directory / letter.id)
+        # If that was the same file already, from a command that died here, both names are still there.
+        temporary.unlink(missing_ok=True)
+        pass_point("letters.asked")
         append_line(self.directory / _GIVEN_BACK, letter.id)
 
     def _requests(self, spout: str, task_index: int) -> Path:
@@ -309,7 +318,7 @@ def _pickled(message_id: Any, values: Any) -> tuple[bytes, str]:
     except BaseException as error:  # users' code
         return b"", text_of_error(error)
     if len(data) > KEPT_BYTES:
-        return b"", f"its message id and values take {len(data):,} bytes; allowed are {KEPT_BYTES:,}"
+        return b"", f"its message id and values take {len(data):,} bytes; allowed: at most {KEPT_BYTES:,}"
     return data, ""
 
 

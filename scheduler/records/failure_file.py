@@ -17,8 +17,10 @@ from typing import Any
 
 from squall.engine.errors import ClusterError
 from squall.engine.report.failure_log import ComponentFailures, FailureLog, FailureRecord, Failures, merge_failures
+from squall.ipc.fault_point import pass_point
 from squall.ipc.private import make_levels
 from squall.ipc.rundir import RunDir
+from squall.ipc.temporary_file import gone_if_failed
 
 _PAUSE_NS = 50_000_000
 """Shortest time between two writes: a death fails thousands of trees at once."""
@@ -42,8 +44,10 @@ class FailureFile:
         self.log.changed = False
         make_levels(self._path.parent, 2)
         temporary = self._path.with_suffix(".new")
-        temporary.write_text(json.dumps({name: asdict(known) for name, known in self.log.failures().items()}))
-        os.replace(temporary, self._path)
+        with gone_if_failed(temporary):
+            temporary.write_text(json.dumps({name: asdict(known) for name, known in self.log.failures().items()}))
+            pass_point("failures.written")
+            os.replace(temporary, self._path)
 
 
 def read_failures(run_dir: RunDir, topology_id: str, since_secs: float = 0.0) -> Failures:

@@ -27,6 +27,7 @@ import zmq
 from squall.engine.errors import SquallError, UsageError
 from squall.engine.foreign.plain_text import plain
 from squall.ipc.control import ControlClient, ControlServer
+from squall.ipc.fault_point import pass_point
 from squall.ipc.private import UMASK
 from squall.ipc.rundir import RunDir
 from squall.scheduler.common import process
@@ -35,7 +36,7 @@ from squall.scheduler.common.daemon_log import log_to_stderr
 from squall.scheduler.common.keeper_watch import KeeperWatch
 from squall.scheduler.common.messages import RegisterSupervisor
 from squall.scheduler.common.node_name import check_node_name
-from squall.scheduler.common.process_record import ending, note_begin
+from squall.scheduler.common.process_record import ending, exit_code, note_begin
 from squall.scheduler.common.restart_policy import RestartPolicyOptions
 from squall.scheduler.forking.client import WORKER_ENTRY
 from squall.scheduler.records.worker_ledger import WorkerLedger
@@ -94,6 +95,7 @@ class SupervisorProcess:
         self._keeper = KeeperWatch(run_dir, self._poller, options.lifeline, rng)
         self._nimbus = NimbusLink(client, RegisterSupervisor(node, options.ports, os.getpid()))
         history = History(run_dir.history(node))
+        pass_point("supervisor.begun")
         history.append(Step(time.monotonic(), node, 0, BEGIN, pid=os.getpid()))
         parts = Parts(
             node=node,
@@ -106,7 +108,7 @@ class SupervisorProcess:
             watch=WorkerWatch(self._poller),
             ledger=WorkerLedger(run_dir, node),
             history=history,
-            faults=NodeFaults(run_dir, node),
+            faults=NodeFaults(run_dir, node, slots),
             run_dir=run_dir,
         )
         self._loop = SupervisorLoop(parts, self._poller)
@@ -172,7 +174,7 @@ def parse_ports(text: str) -> list[int]:
     """Parse ports such as "6700,6701"; UsageError if one is no port, or repeats."""
     entries = text.split(",")
     if not all(entry.isdecimal() and 0 < int(entry) < 65536 for entry in entries) or len(set(entries)) < len(entries):
-        raise UsageError(f"ports are {text!r}, allowed are different numbers from 1 to 65535, separated by commas")
+        raise UsageError(f"ports are {text!r}; allowed: different numbers from 1 to 65535, separated by commas")
     return [int(entry) for entry in entries]
 
 
@@ -192,7 +194,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             supervisor.run()
     except SquallError as error:
         sys.stderr.write(f"supervisor: {plain(error)}\n")
-        return 2 if isinstance(error, UsageError) else 1
+        return exit_code(error)
     return 0
 
 

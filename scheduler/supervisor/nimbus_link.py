@@ -20,6 +20,7 @@ import zmq
 from squall.engine.errors import ClusterError
 from squall.ipc.connection_watch import ConnectionWatch
 from squall.ipc.control import ControlClient, Incoming
+from squall.ipc.fault_point import pass_point
 from squall.scheduler.common.messages import AssignNode, RegisterSupervisor, SlotChanged, SupervisorHeartbeat
 
 REGISTER_TIMEOUT_SECS = 0.5
@@ -101,6 +102,7 @@ class NimbusLink:
         self._registered = True
         self._times_registered += 1
         log.info("registered with Nimbus (%d)", self._times_registered)
+        pass_point("supervisor.registered")
         for changed in (*self._deaths, *standing()):
             self._tell(changed)
         return wanted

@@ -18,7 +18,7 @@ from squall.engine.api.failure import Failure
 from squall.engine.core.peer_board import PeerChange
 from squall.engine.core.worker_core import WorkerCore
 from squall.engine.report.account import ACCOUNT_COLUMNS
-from squall.engine.report.metrics import FIRST_GAUGE, TASK_COUNTERS, SpoutStats
+from squall.engine.report.metrics import FIRST_GAUGE, TASK_COUNTERS, SpoutStats, TaskStats
 from squall.ipc.board import (
     READY,
     SLOT_ACTIVE,
@@ -69,14 +69,15 @@ class WorkerBoard:
         for task in self._mine:
             self._full[task - 1] = 0
         self._words[self._at + SLOT_CONGESTED] = 0
-        self._base: dict[int, list[int]] = {}
+        self._rows: list[tuple[int, TaskStats, list[int]]] = []
+        """First word of a task's row, its counters here, and what they add to: the former incarnations' sums."""
         for task, stats in core.stats.items():
             counters = board.task_counters(task)
             grown = [counters[name] for name in TASK_COUNTERS[:FIRST_GAUGE]]
             if isinstance(stats, SpoutStats):
                 # Its account is on the board and is a total already.
                 grown[: len(ACCOUNT_COLUMNS)] = [0] * len(ACCOUNT_COLUMNS)
-            self._base[task] = grown + [0] * (_COUNTERS - FIRST_GAUGE)
+            self._rows.append((board.task_at(task), stats, grown + [0] * (_COUNTERS - FIRST_GAUGE)))
             stats.histogram = board.task_histogram(task)
         self._progress = self._words[self._at + SLOT_PROGRESS]
         self._words[self._at + SLOT_WORKING_NS] = 0
@@ -168,13 +169,10 @@ class WorkerBoard:
         self._words[self._at + SLOT_RSS_BYTES] = rss_bytes
 
     def _publish_tasks(self) -> None:
-        words, board, core = self._words, self._board, self._core
-        core.refresh_gauges()
-        for task, stats in core.stats.items():
-            at = board.task_at(task)
-            counters = stats.counters()
-            base = self._base[task]
-            words[at : at + _COUNTERS] = array("Q", map(add, counters, base))
+        words = self._words
+        self._core.refresh_gauges()
+        for at, stats, base in self._rows:
+            words[at : at + _COUNTERS] = array("Q", map(add, stats.counters(), base))
             touched = stats.touched
             if touched:
                 histogram, at = stats.histogram, at + _COUNTERS

@@ -29,9 +29,10 @@ from squall.ipc.board import HEADER_FAULTS, Board
 from squall.ipc.data_plane import DataPlane
 from squall.ipc.rundir import RunDir
 from squall.ipc.shim import DELAY, DROP, SLOW, LinkRule
-from squall.scheduler.breaking.fault_record import note_hit
+from squall.scheduler.breaking.fault_record import note_hit, note_point
 from squall.scheduler.breaking.faults_file import read_faults
 from squall.scheduler.common.messages import WorkerBoot
+from squall.scheduler.faults.catalogue import AT_START
 from squall.scheduler.faults.in_force import FaultInForce
 from squall.scheduler.worker.wall_clock import shift_wall_clock
 
@@ -95,7 +96,7 @@ class WorkerFaults:
 
     def _concerns(self, fault: FaultInForce) -> bool:
         if fault.topology_id:
-            return fault.topology_id == self._boot.topology.id
+            return fault.topology_id == self._boot.topology.id and fault.kind not in AT_START
         if fault.links:
             return any(fault.breaks(self._me, peer) for peer in self._peers)
         me = self._me, self._boot.incarnation
@@ -224,11 +225,26 @@ class WorkerFaults:
         if fault.id in self._noted:
             return
         self._noted.add(fault.id)
-        try:
-            note_hit(self._run_dir, fault, self._me, os.getpid(), self._boot.incarnation, time.monotonic())
-        except OSError as error:
-            # Say so in the log: otherwise the death would have no explanation.
-            self._tell(f"{self._me}: fault {fault.id} is not on record: {plain(error)}")
+        put_on_record(self._run_dir, self._boot, fault, self._tell)
+
+
+def put_on_record(run_dir: RunDir, boot: WorkerBoot, fault: FaultInForce, tell: Callable[[str], None]) -> None:
+    """Note that a fault hits this worker now. `tell` writes a line to its log."""
+    me = f"{boot.node}:{boot.port}"
+    try:
+        note_hit(run_dir, fault, me, os.getpid(), boot.incarnation, time.monotonic())
+    except OSError as error:
+        # Say so in the log: otherwise the death would have no explanation.
+        tell(f"{me}: fault {fault.id} is not on record: {plain(error)}")
+
+
+def put_point_on_record(run_dir: RunDir, boot: WorkerBoot, entry: str, tell: Callable[[str], None]) -> None:
+    """Note that this worker is about to die at an armed point. `tell` writes a line to its log."""
+    me = f"{boot.node}:{boot.port}"
+    try:
+        note_point(run_dir, entry, me, os.getpid(), boot.incarnation, time.monotonic())
+    except OSError as error:
+        tell(f"{me}: its death at {plain(entry)} is not on record: {plain(error)}")
 
 
 def _rule(fault: FaultInForce, receiver: int) -> LinkRule:

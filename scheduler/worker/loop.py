@@ -52,11 +52,12 @@ from squall.scheduler.common.messages import Assignment, SetStatus, WorkerBoot, 
 from squall.scheduler.records.last_words import write_last_words
 from squall.scheduler.worker.board import WorkerBoard, socket_path
 from squall.scheduler.worker.executor_watch import ExecutorWatch
-from squall.scheduler.worker.faults import WorkerFaults
+from squall.scheduler.worker.faults import WorkerFaults, put_point_on_record
 from squall.scheduler.worker.files import WorkerFiles
 from squall.scheduler.worker.lease import Lease
 from squall.scheduler.worker.names import names_of
 from squall.scheduler.worker.no_debugger import refuse_breakpoints
+from squall.scheduler.worker.start_faults import StartFaults
 from squall.scheduler.worker.step_aside import StepAside
 from squall.scheduler.worker.trial_permit import BoardTrialPermit
 
@@ -84,10 +85,12 @@ class Worker:
         self._boot = boot
         self._name = f"{boot.node}:{boot.port}"
         self._run_dir = RunDir(boot.run_dir)
-        self._config = Config(**boot.topology.conf)
+        self._starts = StartFaults(self._run_dir, boot, _log)
+        self._config = Config(**self._starts.config(boot.topology.conf))
         self._plan = plan_of(boot.assignment)
         self._faults = from_environment(
-            boot.incarnation, lambda: names_of(boot.node, boot.port, boot.slot_index, self._plan)
+            boot.incarnation, lambda: names_of(boot.node, boot.port, boot.slot_index, self._plan),
+            lambda entry: put_point_on_record(self._run_dir, boot, entry, _log),
         )
         self._peers = Peers(self._plan.n_workers, boot.slot_index)
         self._board = Board.attach(str(self._run_dir.board(boot.topology.id, boot.assignment.version)))
@@ -135,7 +138,8 @@ class Worker:
         self._pass("open")
         self._peers.update(boot.slot_index, boot.incarnation, True)
         refuse_breakpoints(self._component_at_hand, lambda text: _log(f"{self._name}: {text}"))
-        topology = blob.load(CodeStore(self._run_dir.code).get(boot.topology.blob), boot.topology.sys_path)
+        code = self._starts.code(CodeStore(self._run_dir.code).get(boot.topology.blob))
+        topology = blob.load(code, boot.topology.sys_path)
         around = Surroundings(
             topology_name=boot.topology.name,
             worker=self._name,
@@ -149,6 +153,7 @@ class Worker:
             trial_permit=BoardTrialPermit(self._board, boot.slot_index, self._bounded),
             wake=self._wake,
             copy=blob.copy_component,
+            opening=self._starts.opening,
             metrics=self._metrics,
             at_hand=self._board.at_hand(boot.slot_index),
             account=self._board.account,

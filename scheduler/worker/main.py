@@ -10,7 +10,9 @@ from __future__ import annotations
 from squall.engine.core.executor import TaskCrashed
 from squall.engine.errors import SquallError
 from squall.engine.foreign.text import text_of_error, traceback_of
-from squall.scheduler.common.messages import WorkerBoot
+from squall.ipc.control import ControlClient
+from squall.ipc.rundir import RunDir
+from squall.scheduler.common.messages import WorkerBoot, WorkerFailed
 from squall.scheduler.worker.lease import LeaseEnded
 from squall.scheduler.worker.loop import EXIT_CRASHED, Worker
 
@@ -24,9 +26,21 @@ def _internal(error: BaseException) -> str:
     return f"internal error of the worker, a bug in Squall: {text_of_error(error)}"
 
 
+def _say_why(boot: WorkerBoot, error: BaseException) -> None:
+    """Tell the supervisor why there is no worker that could."""
+    run_dir = RunDir(boot.run_dir)
+    control = ControlClient(run_dir.node_socket(boot.node), run_dir.key(), boot.sender)
+    control.send_event(WorkerFailed(boot.port, boot.incarnation, "", 0, _internal(error), traceback_of(error)))
+    control.close()
+
+
 def worker_main(boot: WorkerBoot) -> int:
     """Entry point after the fork; the exit code."""
-    worker = Worker(boot)
+    try:
+        worker = Worker(boot)
+    except Exception as error:
+        _say_why(boot, error)
+        raise
     try:
         worker.open()
     except TaskCrashed as crash:

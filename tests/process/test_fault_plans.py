@@ -41,6 +41,21 @@ def test_every_command_of_the_page(plan: Path) -> None:
         assert [restart["reason"] for restart in report["restarts"]] == ["killed by SIGKILL"], done.stderr
 
 
+def test_daemons_that_die_come_back() -> None:
+    lines = (
+        "slow lines ms=20 for 2s", "torn-write at 100ms for 2s", "kill worker count[0] at 150ms",
+        "kill supervisor node-1 at 300ms", "kill keeper at 300ms", "kill nimbus at 900ms",
+    )  # fmt: skip
+    faults = [word for line in lines for word in ("--fault", line)]
+    done = squall("run", "examples/word_count.py", "--workers", "2", "--json", *faults, "--", "README.md")
+    assert done.returncode == 0, done.stderr
+    begun = [said.partition(" s: ")[2] for said in done.stderr.splitlines() if said.startswith("fault: ")]
+    assert [line.partition(" ")[0] for line in begun] == ["slow", "torn-write", "kill", "kill", "kill", "kill"]
+    report = json.loads(done.stdout)
+    assert (report["pending"], report["drained"]) == (0, True)
+    assert [restart["reason"] for restart in report["restarts"]] == ["killed by SIGKILL"]
+
+
 def test_point_kills_who_comes_by() -> None:
     done = squall(
         "run", "examples/word_count.py", "--workers", "2", "--json", "--fault", "kill count[1] at point worker.step 2",
@@ -49,6 +64,25 @@ def test_point_kills_who_comes_by() -> None:
     assert done.returncode == 0, done.stderr
     restarts = json.loads(done.stdout)["restarts"]
     assert [(restart["slot"], restart["reason"]) for restart in restarts] == [("node-1:6701", "killed by SIGKILL")]
+
+
+def test_end_of_a_run_ends_its_faults_and_names_those_that_never_began(tmp_path: Path) -> None:
+    path = tmp_path / "endless.py"
+    path.write_text(UNTIL_THE_CLOCK_JUMPS)
+    lines = (
+        "stop nimbus at 100ms for 30m", "kill takes at point worker.send 100000000", "kill asks at point worker.step 9",
+        "slow takes for 1ms at 50ms every 30m, 2 times", "kill takes at 200ms",
+    )  # fmt: skip
+    faults = [word for line in lines for word in ("--fault", line)]
+    done = squall("run", path, "--workers", "2", "--json", "--for", "1s", *faults)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["duration_secs"] < 10
+    said = [line for line in done.stderr.splitlines() if " s: " not in line]
+    assert said == [
+        "fault: began 1 of 2 times: slow takes at 0.05s for 0.001s every 1800s 2 times: the run was over before",
+        "fault: did not begin: kill takes at 0.2s: the run was over before",
+        "fault: did not begin: kill takes at point worker.send 100000000: no such worker came by that point so often",
+    ]
 
 
 UNTIL_THE_CLOCK_JUMPS = """
@@ -93,7 +127,7 @@ def test_every_mistake_is_named_and_nothing_is_started(plan: Path) -> None:
     plan.write_text("faults:\n  - kil count\n  - kill cuont\n  - stop count for 3 weeks\n  - kill count every 1s\n")
     with tempfile.TemporaryDirectory() as there:
         done = squall(
-            "run", "examples/word_count.py", "--faults", plan, "--fault", "kill node-2:6700", "--fault", "kill nimbus",
+            "run", "examples/word_count.py", "--faults", plan, "--fault", "kill node-2:6700", "--fault", "kill node-9",
             "--dir", f"{there}/run", "--", "README.md",
         )  # fmt: skip
         assert not Path(there, "run").exists()
@@ -102,7 +136,7 @@ def test_every_mistake_is_named_and_nothing_is_started(plan: Path) -> None:
     said = done.stderr.splitlines()
     expected = [
         "squall: --fault 1: there is no worker, node or component 'node-2:6700'",
-        "squall: --fault 2: kill nimbus: nobody would start it again",
+        "squall: --fault 2: there is no worker, node or component 'node-9'",
         f"squall: {plan}:2: fault 'kil' is unknown; did you mean kill?",
         f"squall: {plan}:3: there is no worker, node or component 'cuont'; components are",
         f"squall: {plan}:4: 'stop count for 3 weeks' is not understood",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import resource
 import sqlite3
 import time
 from collections.abc import Callable, Iterator
@@ -14,6 +15,7 @@ import pytest
 from squall import BasicBolt, Config, Spout, TopologyBuilder
 from squall.scheduler.breaking.fault_record import read_record
 from squall.scheduler.breaking.faults_file import faults_now
+from squall.scheduler.breaking.strangers import KEPT
 from squall.scheduler.client.job import Job
 from squall.scheduler.cluster.local_cluster import LocalCluster
 from squall.scheduler.common import process
@@ -150,6 +152,26 @@ def test_a_worker_dies_and_is_claimed(live: Live, kind: str, params: dict[str, A
     assert named[0]["victims"][0]["pid"] == victim.pid
 
 
+@pytest.mark.parametrize(
+    ("kind", "params", "reason"),
+    [
+        ("bad-code", {"fails": "load"}, "the topology's code cannot be loaded in a worker"),
+        ("bad-code", {"fails": "prepare"}, "of kind bad-code in prepare"),
+        ("bad-config", {"setting": "max_spout_pending", "value": -1}, "max_spout_pending is -1"),
+    ],
+)
+def test_a_worker_cannot_start_until_the_fault_has_ended(
+    live: Live, kind: str, params: dict[str, Any], reason: str
+) -> None:
+    [begun] = live.cluster.inject(kind, "sink[0]", for_secs=60, **params)
+    before = len(live.deaths())
+    assert live.grew(live.acked, 0.1) > 0, "who runs already has its code"
+    live.cluster.inject("kill", "worker sink[0]")
+    wait_for("what it says", lambda: any(reason in death for death in live.deaths()[before:]))
+    hits = [event for event in read_record(live.cluster.run_dir) if event["id"] == begun.id]
+    assert {event["event"] for event in hits} == {"begin", "hit"}
+
+
 def test_a_stopped_worker_goes_on_by_itself(live: Live) -> None:
     [begun] = live.cluster.inject("stop", live.other, for_secs=0.4)
     [victim] = begun.victims
@@ -201,11 +223,68 @@ def test_nothing_goes_between_the_nodes(live: Live, kind: str) -> None:
     wait_for("silence", lambda: live.grew(live.acked, 0.2) < 30)
 
 
-@pytest.mark.parametrize(("kind", "seen"), [("drop", "lost"), ("duplicate", "repeated"), ("corrupt", "refused")])
+@pytest.mark.parametrize(
+    ("kind", "seen"),
+    [
+        ("drop", "lost"), ("duplicate", "repeated"), ("delay", "repeated"), ("reorder", "repeated"),
+        ("corrupt", "refused"), ("truncate", "refused"), ("garble", "refused"),
+    ],
+)  # fmt: skip
 def test_frames_are_broken(live: Live, kind: str, seen: str) -> None:
     before = live.links(seen)
-    live.cluster.inject(kind, probability=0.2, frames="data", for_secs=60)
+    frames = {} if kind == "garble" else {"frames": "data"}
+    live.cluster.inject(kind, probability=0.2, for_secs=60, **frames)
     wait_for(seen, lambda: live.links(seen) > before)
+
+
+@pytest.mark.parametrize(
+    "sends", ["garbage", "truncated", "oversized", "half-open", "slow", "wrong-key", "forged"]
+)
+def test_strangers_are_refused_and_harm_nobody(live: Live, sends: str) -> None:
+    pids = {each.pid for each in processes_of(live.cluster.run_dir)}
+    deaths, refused, at_nimbus = len(live.deaths()), live.links("refused"), _refused_by_nimbus(live)
+    connections = _connections(live)
+    for target in (live.other, "nimbus", "supervisor node-1"):
+        live.cluster.inject("hostile-bytes", target, sends=sends, per_sec=200, for_secs=60)
+    if sends in ("half-open", "slow"):
+        # Who says too little is counted when it has gone.
+        wait_for("strangers", lambda: _connections(live) >= connections + 3 * KEPT)
+        live.cluster.heal()
+        wait_for("their end", lambda: _connections(live) <= connections)
+    if sends in ("forged", "garbage"):
+        # A worker counts strangers once a second.
+        wait_for("refusals by a worker", lambda: live.links("refused") > refused)
+    wait_for("refusals by Nimbus", lambda: _refused_by_nimbus(live) > at_nimbus)
+    assert {each.pid for each in processes_of(live.cluster.run_dir)} == pids
+    assert len(live.deaths()) == deaths
+
+
+def _refused_by_nimbus(live: Live) -> int:
+    return live.cluster.client.get_cluster().refused_frames
+
+
+def _connections(live: Live) -> int:
+    """Sockets of the cluster, and connections to them."""
+    return Path("/proc/net/unix").read_text().count(f"{live.cluster.run_dir.path}/")
+
+
+@pytest.mark.parametrize(
+    ("kind", "params", "number"),
+    [
+        ("memory-limit", {"megabytes": 1000}, resource.RLIMIT_AS),
+        ("descriptor-limit", {"descriptors": 100}, resource.RLIMIT_NOFILE),
+        ("disk-full", {}, resource.RLIMIT_FSIZE),
+    ],
+)
+def test_limits_are_lowered_and_lifted(live: Live, kind: str, params: dict[str, Any], number: int) -> None:
+    [begun] = live.cluster.inject(kind, live.other, for_secs=60, **params)
+    [victim] = begun.victims
+    assert victim.limit_before is not None
+    wait_for("a lower limit", lambda: resource.prlimit(victim.pid, number) != victim.limit_before)
+    assert resource.prlimit(victim.pid, number)[1] == victim.limit_before[1], "it could not be raised again"
+    live.flows()
+    live.cluster.heal()
+    wait_for("the former limit", lambda: resource.prlimit(victim.pid, number) == victim.limit_before)
 
 
 def test_forks_are_refused(live: Live) -> None:

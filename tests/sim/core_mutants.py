@@ -25,6 +25,7 @@ from tests.sim.mutants import (
     MasklessRings,
     RepeatingRings,
     SilentTracking,
+    SwallowingReceiver,
 )
 from tests.sim.parts import Parts
 from tests.sim.turn_mutants import (
@@ -138,6 +139,10 @@ CORE_MUTANTS = (
         invariants.WAITED_FOR_TIMEOUT,
     ),
     CoreMutant("heed of lost frames", Parts(sender=DeafSender), invariants.WAITED_FOR_TIMEOUT, ("drop",), deaths=False),
+    CoreMutant(
+        "word of damaged frames", Parts(receiver=SwallowingReceiver), invariants.WAITED_FOR_TIMEOUT, ("garble",),
+        deaths=False,
+    ),
     CoreMutant("asking again", Parts(probes=False), invariants.WAITED_FOR_TIMEOUT, ("drop",), deaths=False),
     CoreMutant(
         "acks of lost frames told again", Parts(core=CoreParts(tracking=SilentTracking)),

@@ -45,7 +45,7 @@ from tests.sim.invariants import (
     unwrapped,
 )
 from tests.sim.parts import PARTS, Parts
-from tests.sim.wire import OpenDoor, Wire
+from tests.sim.wire import Context, OpenDoor, Wire
 from tests.unit.ledger import Ledger, topology_of
 from tests.unit.net import scatter
 from tests.unit.rig import copy_component
@@ -188,8 +188,9 @@ class Worker:
         peers = Peers(cluster.plan.n_workers, me)
         peers.update(me, incarnation, True)
         self.shim = LinkShim(cluster.rules, cluster.rng.getrandbits(32))
+        self.context = Context(cluster.wire)
         self.plane = cluster.new_plane(
-            cluster.wire, OPENING, me, incarnation, cluster.path(me, incarnation), 4096, 0, self.shim,  # type: ignore[arg-type]
+            self.context, OPENING, me, incarnation, cluster.path(me, incarnation), 4096, 0, self.shim,  # type: ignore[arg-type]
             cluster.rings_of(me, incarnation), door=OpenDoor,  # type: ignore[arg-type]
             sender=cluster.parts.sender, receiver=cluster.parts.receiver,
         )
@@ -372,8 +373,7 @@ class Cluster:
         incarnation, _ = self.board[worker]
         self.board[worker] = (incarnation, False)
         self.wire.queues.pop(f"ipc://{self.path(worker, incarnation)}", None)
-        for socket, _, _ in node.plane._outbound.values():
-            self.wire.lose_tail(socket)  # type: ignore[arg-type]
+        node.context.die()
 
     def restart(self, worker: int) -> None:
         if self.nodes[worker] is None:
@@ -391,13 +391,10 @@ class Cluster:
             if self.rng.random() < 0.01:
                 self.clock.advance(TIMEOUT_SECS)
         self._breaks = False
-        for worker, node in enumerate(self.nodes):
+        for worker in range(self.plan.n_workers):
             self.restart(worker)
-            if node is not None:
-                node.shim.rules = []
         for node in self.living:
-            node.shim.rules = []
-            node.shim._held.clear()
+            node.shim.replace([], seed=0)  # what it held back is lost
         self._end()
 
     @property
@@ -447,7 +444,7 @@ class Cluster:
         return f"{self.plan.n_workers} workers, link faults {rules}, not acked: {waiting}"
 
 
-ALL_FAULTS = ("drop", "duplicate", "delay", "reorder", "corrupt", "truncate")
+ALL_FAULTS = ("drop", "duplicate", "delay", "reorder", "corrupt", "truncate", "garble")
 
 
 def run_case(seed: int) -> None:

@@ -35,6 +35,7 @@ SEARCHES = (
     *((shape, faults) for shape in _TWO_WORKERS for faults in (_LINKS, _LATE, _ASKED, _DEATH)),
     *((shape, _LOSS_AND_DEATH) for shape in ("edge", "chain, acker apart", "sent on")),
     ("edge", _AGE), ("edge", "drop spoil wait wait ask"), ("chain", "drop drop ask ask"),
+    ("forgetful bolt", "wait wait rotate drop"), *((shape, "spoil drop ask") for shape in _TWO_WORKERS),
     *((shape, faults) for shape in ("join", "the last first") for faults in ("repeat", "drop", "overtake")),
     *(("acker in a third worker", faults) for faults in ("repeat", "drop", "repeat_init")),
     ("branches apart", ""),
@@ -45,6 +46,7 @@ SHORT_SEARCHES = (
     ("edge", "kill"), ("chain, acker apart", "kill"), ("edge", "overtake wait wait"), ("join", ""),
     ("the last first", ""),
     ("acker in a third worker", ""), ("edge", "drop ask ask"), ("chain", _ASKED),
+    ("edge", "spoil drop ask"), ("chain, acker apart", "spoil"), ("forgetful bolt", "wait"),
 )
 """Those that a test run has time for."""
 

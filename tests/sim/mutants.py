@@ -22,7 +22,7 @@ from squall.engine.tracking.open_messages import OpenMessages
 from squall.engine.tracking.peers import Peers
 from squall.engine.tracking.routing import Tracking
 from squall.ipc.ack_rings import AckRings, Told
-from squall.ipc.link import LinkReceiver, LinkSender, Range
+from squall.ipc.link import LinkReceiver, LinkSender, Missed
 from tests.sim import invariants
 from tests.sim.parts import REGISTRY, Parts
 
@@ -137,7 +137,7 @@ class StingyReceiver(LinkReceiver):
 class SilentReceiver(LinkReceiver):
     """Nobody is told what never came."""
 
-    def tell_missed(self) -> list[Range]:
+    def tell_missed(self) -> list[Missed]:
         super().tell_missed()
         return []
 
@@ -166,26 +166,40 @@ class CreditingReceiver(LinkReceiver):
         self.processed = self.received
 
 
+class SwallowingReceiver(LinkReceiver):
+    """A frame that cannot be read counts as processed."""
+
+    def spoil(self, sequence: int) -> None:
+        self.done(sequence)
+
+
+class MincingReceiver(LinkReceiver):
+    """Says of frames that cannot be read that they never came."""
+
+    def tell_missed(self) -> list[Missed]:
+        return [missed._replace(damaged=0) for missed in super().tell_missed()]
+
+
 class DeafSender(LinkSender):
     """Does not heed what was lost."""
 
-    def lost(self, ranges: Iterable[Range]) -> list[Any]:
+    def lost(self, missed: Iterable[Missed]) -> list[tuple[Any, bool]]:
         return []
 
 
 class HastySender(LinkSender):
     """Takes all that is under way for lost when something is."""
 
-    def lost(self, ranges: Iterable[Range]) -> list[Any]:
-        super().lost(ranges)
-        return super().lost([(1, self.sequence)])
+    def lost(self, missed: Iterable[Missed]) -> list[tuple[Any, bool]]:
+        super().lost(missed)
+        return super().lost([Missed(1, self.sequence)])
 
 
 class AccusingSender(LinkSender):
     """Takes the newest frame for the one that was lost."""
 
-    def lost(self, ranges: Iterable[Range]) -> list[Any]:
-        return super().lost([(self.sequence, self.sequence)] if super().lost(ranges) else [])
+    def lost(self, missed: Iterable[Missed]) -> list[tuple[Any, bool]]:
+        return super().lost([Missed(self.sequence, self.sequence)] if super().lost(missed) else [])
 
 
 class HighestPrefix(AckedPrefix):
@@ -272,8 +286,8 @@ class SecretiveOutbox(Outbox):
 class SilentTracking(Tracking):
     """What a lost frame said of trees is not said again."""
 
-    def frame_lost(self, worker: int, parcel: Parcel) -> None:
-        super().frame_lost(worker, parcel)
+    def frame_lost(self, worker: int, parcel: Parcel, damaged: bool) -> None:
+        super().frame_lost(worker, parcel, damaged)
         self._parcel_for(worker).take_tracking(Parcel())
 
 
@@ -324,7 +338,7 @@ MUTANTS = (
     _mutant("death of an acker told", _WAITED, _APART, "kill", core=CoreParts(tracking=LonelySpoutTracking)),
     _mutant("fence of dead incarnations", _TWICE, "edge", "repeat kill", fences=False),
     _mutant("failures told", _WAITED, "failing bolt", core=CoreParts(outbox=SecretiveOutbox)),
-    _mutant("message timeout", invariants.NEVER_ENDED, "edge", "spoil", core=CoreParts(pending=TimelessTable)),
+    _mutant("message timeout", invariants.NEVER_ENDED, "forgetful bolt", core=CoreParts(pending=TimelessTable)),
     _mutant("timeout not early", _NO_CAUSE, "edge", "wait", core=_HASTY),
     _mutant("one answer per attempt", invariants.ANSWERED_TWICE, "failing bolt", core=_REPEATING),
     _mutant("two timeouts for trees", _WAITED, "edge", "rotate", core=CoreParts(acker=HastyAcker)),
@@ -334,6 +348,8 @@ MUTANTS = (
     _mutant("probes for what is under way", _WAITED, "edge", "drop", probes=False),
     _mutant("word of lost frames", _WAITED, "edge", "drop", receiver=SilentReceiver),
     _mutant("heed of lost frames", _WAITED, "edge", "drop", sender=DeafSender),
+    _mutant("word of damaged frames", _WAITED, "edge", "spoil", receiver=SwallowingReceiver),
+    _mutant("why frames were lost", _NO_CAUSE, "edge", "spoil", receiver=MincingReceiver),
     _mutant("late frames refused", _TWICE, "edge", "repeat overtake ask", receiver=ForgivingReceiver),
     _mutant("word before credit", _WAITED, "edge", "drop", receiver=CreditingReceiver),
     _mutant("only the trees of lost frames", _NO_CAUSE, "the last first", "drop ask", sender=HastySender),

@@ -16,10 +16,10 @@ from squall.engine.flow.batch import Batch, OpenBatch
 from squall.engine.flow.ids import ACKER_BITS, EdgeIds
 from squall.engine.flow.parcel import Parcel
 from tests.sim.parts import IDS, IDS_PER_INCARNATION, MESSAGE_TIMEOUT_NS, STATS, WINDOW_BYTES
-from tests.sim.shapes import FAILS_FIRST, JOIN, RESETS, SELF_ANCHOR, BoltSpec
+from tests.sim.shapes import FAILS_FIRST, FORGETS_FIRST, JOIN, RESETS, SELF_ANCHOR, BoltSpec
 
 if TYPE_CHECKING:
-    from squall.ipc.link import LinkReceiver, LinkSender, Range
+    from squall.ipc.link import LinkReceiver, LinkSender, Missed
     from tests.sim.world import World
 
 DATA, CREDIT, HELLO, LOST, KNOWN, SPOILT = 0, 1, 2, 3, 4, 5
@@ -212,6 +212,9 @@ class Node:
                     self.flush_kept()
             elif bolt.kind == FAILS_FIRST and self.world.truth.is_first(serials):
                 self.outbox.fail_run(run, _BY_BOLT)
+            elif bolt.kind == FORGETS_FIRST and self.world.truth.is_first(serials):
+                self.world.truth.executed(bolt, serials)
+                self.world.forgot = True
             else:
                 self.world.truth.executed(bolt, serials)
                 self._pass_on(bolt, batch.target, run, serials)
@@ -286,7 +289,7 @@ class Node:
             return False
         missed = receiver.tell_missed()
         if missed:
-            self.put(worker, LOST, missed[-1][1], missed)
+            self.put(worker, LOST, missed[-1].last, missed)
         return bool(missed)
 
     def send_credit(self, worker: int, receiver: LinkReceiver) -> bool:
@@ -297,7 +300,7 @@ class Node:
         self.put(worker, CREDIT, receiver.processed, None)
         return True
 
-    def put(self, worker: int, kind: int, number: int, body: Parcel | list[Range] | None) -> None:
+    def put(self, worker: int, kind: int, number: int, body: Parcel | list[Missed] | None) -> None:
         frame = (kind, self.incarnation, self.senders[worker][1], number, body)
         self.world.links[self.me, worker].append(frame)
 
@@ -316,8 +319,10 @@ class Node:
                 if kind == DATA:
                     self.inbox += body.batches
                     self.tracking.receive(body)
-                # The turn that follows executes all of it.
-                link.done(number)
+                    # The turn that follows executes all of it.
+                    link.done(number)
+                else:
+                    link.spoil(number)
         elif kind == HELLO:
             link.skip_to(number)
             self.send_credit(source, link)
@@ -327,8 +332,8 @@ class Node:
             if kind == CREDIT:
                 back[0].credit(number)
             else:
-                for lost in back[0].lost(body):
-                    self.tracking.frame_lost(source, lost)
+                for lost, damaged in back[0].lost(body):
+                    self.tracking.frame_lost(source, lost, damaged)
                 self.to_confirm[source] = max(number, self.to_confirm.get(source, 0))
         if link.untold:
             self.tell_missed(source, link)

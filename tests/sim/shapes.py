@@ -11,7 +11,9 @@ from typing import Any, NamedTuple
 from squall.engine.api.plan import ExecutorPlan, Plan
 from squall.engine.api.stream import ACKER_COMPONENT
 
-PASS, JOIN, SELF_ANCHOR, FAILS_FIRST, RESETS = "pass", "join", "self anchor", "fails first", "resets"
+PASS, JOIN, SELF_ANCHOR, RESETS = "pass", "join", "self anchor", "resets"
+FAILS_FIRST, FORGETS_FIRST = "fails first", "forgets first"
+"""The latter neither acks nor fails the first attempt."""
 
 
 class BoltSpec(NamedTuple):
@@ -97,6 +99,7 @@ SHAPES = {shape.name: shape for shape in (
     Shape("self anchor", "acker@0 spout@0>a a@1:self-anchor>b b@0"),
     Shape("no bolts", "acker@1 spout@0"),
     Shape("failing bolt", "acker@0 spout@0>a a@1:fails-first"),
+    Shape("forgetful bolt", "acker@0 spout@0>a a@1:forgets-first"),
     Shape("resetting bolt", "acker@1 spout@0>a a@1:resets"),
     Shape("three workers", "acker@2 spout@0>a a@1>b,c b@2 c@0", messages=2),
     Shape("two ackers", "acker@0 acker@2 spout@1>a a@0:join>b,c b@1 c@2", messages=3),

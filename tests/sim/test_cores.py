@@ -25,7 +25,7 @@ def test_so_it_is_when_no_emit_takes_a_fast_path(seed: int) -> None:
 
 
 def test_the_faults_really_happen() -> None:
-    counts = {"frames repeated": 0, "frames refused": 0, "lost": 0, "deaths": 0, "timeout": 0}
+    counts = {"frames repeated": 0, "frames refused": 0, "lost": 0, "deaths": 0, "timeout": 0, "frame damaged": 0}
     for seed in range(30):
         cluster = Cluster(seed, ALL_FAULTS)
         cluster.run()
@@ -34,7 +34,8 @@ def test_the_faults_really_happen() -> None:
             counts["frames refused"] += plane.counts["frames refused"]
             counts["lost"] += plane.lost
         counts["deaths"] += sum(incarnation - 1 for incarnation, _ in cluster.board)
-        counts["timeout"] += cluster.ledger.reasons.count("timeout")
+        for reason in ("timeout", "frame damaged"):
+            counts[reason] += cluster.ledger.reasons.count(reason)
     assert all(counts.values()), counts
 
 

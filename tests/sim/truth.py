@@ -6,7 +6,7 @@ tree has executed it, whatever tables and XORs say.
 
 from __future__ import annotations
 
-from squall.engine.api.failure import FAILED, FRAME_LOST, TIMEOUT, WORKER_DIED, Failure
+from squall.engine.api.failure import FAILED, FRAME_DAMAGED, FRAME_LOST, TIMEOUT, WORKER_DIED, Failure
 from tests.sim.invariants import (
     ACKED_EARLY,
     ANSWERED_TWICE,
@@ -37,6 +37,8 @@ class Truth:
         """Offsets of which an attempt was executed by every bolt and acked."""
         self.lost: set[int] = set()
         """Attempts of which a tuple was in a frame that got lost."""
+        self.damaged: set[int] = set()
+        """The same, in one that could not be decoded."""
         self.killed = 0
         """Slots whose worker was killed."""
 
@@ -82,6 +84,8 @@ class Truth:
             return bool(self.killed & (self.touched[serial] | ackers))
         if reason == FRAME_LOST:
             return serial in self.lost
+        if reason == FRAME_DAMAGED:
+            return serial in self.damaged
         if reason == TIMEOUT:
             return now_ns - self.begun_ns[serial] >= MESSAGE_TIMEOUT_NS
         return reason == FAILED and self.shape.fails

@@ -19,7 +19,7 @@ _READABLE = open(os.devnull)  # noqa: SIM115
 
 
 class Wire:
-    """Stands in for a `zmq.Context` of every worker at once."""
+    """What lies between the workers: all that is under way."""
 
     def __init__(self, rng: random.Random) -> None:
         self.rng = rng
@@ -28,9 +28,6 @@ class Wire:
         self.queues: dict[str, list[deque[Message]]] = {}
         """What is under way to each address, by sending socket."""
 
-    def socket(self, kind: int) -> Socket:
-        return Socket(self, kind)
-
     def under_way(self) -> bool:
         return any(queue for queues in self.queues.values() for queue in queues)
 
@@ -38,17 +35,34 @@ class Wire:
         """Whether something is under way to it, which would wake who polls it."""
         return any(self.queues[socket.address])
 
-    def lose_tail(self, socket: Socket) -> None:
-        """The process that sent through this one died: the last of what it sent may not have left."""
-        for _ in range(self.rng.randrange(len(socket.queue) + 1)):
-            socket.queue.pop()
+
+class Context:
+    """Stands in for the `zmq.Context` of one worker."""
+
+    def __init__(self, wire: Wire) -> None:
+        self.wire = wire
+        self.sending: list[Socket] = []
+        """Its open PUSH sockets."""
+
+    def socket(self, kind: int) -> Socket:
+        socket = Socket(self, kind)
+        if kind == zmq.PUSH:
+            self.sending.append(socket)
+        return socket
+
+    def die(self) -> None:
+        """The process is killed: the last of what it sent may not have left."""
+        for socket in self.sending:
+            for _ in range(self.wire.rng.randrange(len(socket.queue) + 1)):
+                socket.queue.pop()
 
 
 class Socket:
     """One end."""
 
-    def __init__(self, wire: Wire, kind: int) -> None:
-        self.wire = wire
+    def __init__(self, context: Context, kind: int) -> None:
+        self.context = context
+        self.wire = context.wire
         self.kind = kind
         self.address = ""
         self.queue: deque[Message] = deque()
@@ -92,6 +106,8 @@ class Socket:
     def close(self, linger: int | None = None) -> None:
         if self.kind == zmq.PULL:
             self.wire.queues.pop(self.address, None)
+        else:
+            self.context.sending.remove(self)
 
 
 class OpenDoor:

@@ -45,8 +45,8 @@ class World:
             (source, target): [] for source, target in LINKS[shape.plan.n_workers]
         }
         self.truth = Truth(shape)
-        self.lossy = False
-        """A frame came that could not be decoded: what was in it waits for the message timeout."""
+        self.forgot = False
+        """A bolt has neither acked nor failed a tuple: its tree waits for the message timeout."""
         self.spout = ReplayingSource(self)
         self.nodes: list[Node | None] = [None] * shape.plan.n_workers
         for me in range(shape.plan.n_workers):
@@ -119,7 +119,7 @@ class World:
 
     def _lose(self, frame: Any) -> None:
         if frame[0] in (DATA, SPOILT):
-            self.truth.lost.update(serial for batch in frame[-1].batches for row in batch.rows for serial in row)
+            self.truth.lost |= _serials(frame)
 
     def spoil(self, link: tuple[int, int]) -> bool:
         """The next frame will not be decoded, though every byte of it is right."""
@@ -127,7 +127,7 @@ class World:
         if not frames or frames[0][0] != DATA:
             return False
         frames[0] = (SPOILT, *frames[0][1:])
-        self.lossy = True
+        self.truth.damaged |= _serials(frames[0])
         return True
 
     def ask(self, worker: int) -> bool:
@@ -219,7 +219,7 @@ class World:
             self.bury(worker)
             self.restart(worker)
         self._settle()
-        if not self.lossy and not self._all_acked:
+        if not self.forgot and not self._all_acked:
             raise InvariantBrokenError(WAITED_FOR_TIMEOUT, str(self.truth))
         for _ in range(_TIMEOUTS):
             if self._all_acked:
@@ -293,6 +293,11 @@ class World:
             for receiver in node.receivers.values():
                 left.append((held(receiver), "frames done early"))
         return [f"{count} {what}" for count, what in left if count]
+
+
+def _serials(frame: Any) -> set[int]:
+    """The attempts of which a DATA frame has tuples."""
+    return {serial for batch in frame[-1].batches for row in batch.rows for serial in row}
 
 
 LINKS = {

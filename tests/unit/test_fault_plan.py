@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -96,6 +97,30 @@ def test_lines_of_the_command_line_join_it(tmp_path: Path) -> None:
     ]  # fmt: skip
 
 
+def test_several_plans_join_and_only_one_may_have_a_seed(tmp_path: Path) -> None:
+    one, other = tmp_path / "one.yaml", tmp_path / "other.yaml"
+    one.write_text("seed: 7\nfaults:\n  - kill count\n")
+    other.write_text("for: 3s\nfaults:\n  - kill split\n")
+    draft = Draft()
+    draft.add_file(one)
+    draft.add_file(other)
+    assert draft.checked() == Plan((Fault("kill", ("count",)), Fault("kill", ("split",))), 7, 3.0)
+    other.write_text("seed: 8\nfaults:\n  - kil split\n")
+    draft = Draft()
+    draft.add_file(one)
+    draft.add_file(other)
+    assert said(draft) == [
+        f"{other}:1: seed is given by {one} too; a run has one",
+        f"{other}:3: fault 'kil' is unknown; did you mean kill? (squall faults lists all)",
+    ]
+
+
+def test_number_in_place_of_a_pattern_is_told_to_be_quoted(tmp_path: Path) -> None:
+    quoted = '{fault: poison, target: count, field: word, matches: "4"}'
+    text = f"faults:\n  - poison count field=word matches=4\n  - {quoted}\n"
+    assert mistakes(text, tmp_path) == ['2: matches is 4; allowed: a regular expression, in double quotes: "4"']
+
+
 def test_the_earlier_end_holds() -> None:
     draft = Draft(for_secs=9)
     assert draft.checked(None, 5).for_secs == 5
@@ -134,11 +159,12 @@ faults:
   - kill count with probability 0.5
   - drop 5% of nonsense
   - poison count
+  - kill count at point store.committed
 """,
         tmp_path,
     )
     expected = [
-        "1: key 'sead' is unknown; keys are faults, seed", "2: seed '-1' is no seed", "3: duration '3weeks' has an",
+        "1: key 'sead' is unknown; keys are faults, seed", "2: seed is '-1'; allowed", "3: duration '3weeks' has an",
         "7: 'kill count for 3 weeks' is not understood", "10: duration '3weeks' has an unknown unit",
         "11: duration 'soon' is not", "8: there is no task count[9]", "8: stop has no parameter 'tmies'",
         "13: key fault is missing", "14: a fault is a line, or keys; this is a list",
@@ -150,6 +176,7 @@ faults:
         "22: kill is over at once; it takes no `for`", "23: 3 times of kill need an `every`",
         "24: kill takes no probability; faults that do are exception", "25: frames is 'nonsense'; allowed: all, hello",
         "26: poison needs exactly one of equals, matches", "26: poison needs field=..., text",
+        "27: point 'store.committed' is a step of a daemon or of a write, and not for plans; points are worker.open",
     ]  # fmt: skip
     for line in expected:
         assert [mistake for mistake in found if mistake.startswith(line)], line
@@ -179,8 +206,8 @@ faults:
         ("[" * 50_000, "1: is nested too deep"), ("faults:\n- fault: {a: b}", "2: fault is a list or has keys"),
         ("faults:\n- fault: kill\n  target: {a: b}", "3: target is a list or has keys"),
         ("seed: [1]\nfaults: [kill count]", "1: seed is a list"),
-        ("seed: .nan\nfaults: [kill count]", "1: seed '.nan' is no"),
-        ("seed: 1e999\nfaults: [kill count]", "1: seed '1e999' is no"),
+        ("seed: .nan\nfaults: [kill count]", "1: seed is '.nan'; allowed: "),
+        ("seed: 1e999\nfaults: [kill count]", "1: seed is '1e999'; allowed: "),
         (f"seed: {'9' * 999}\nfaults: [kill count]", "1: seed"),
         ("faults:\n- fault: slow\n  target: count\n  ms: .nan", "2: ms is '.nan'; allowed: a number from"),
         ("faults:\n- fault: slow\n  target: count\n  ms: .inf", "2: ms is '.inf'; allowed: a number from"),
@@ -188,7 +215,7 @@ faults:
         ("faults:\n- fault: slow\n  target: count\n  ms: 1e999", "2: ms is '1e999'"),
         (f"faults:\n- fault: kill\n  target: count\n  at: 1{'0' * 999}s", "4: duration '1000"),
         ("faults:\n- fault: kill\n  target: count\n  at: 3s for 5s", "4: at '3s for 5s' is not understood from 'for'"),
-        ("faults:\n- fault: kill\n  target: count\n  at: 3s\n  after: 5s", "5: when is said twice"),
+        ("faults:\n- fault: kill\n  target: count\n  at: 3s\n  after: 5s", "5: when is given twice"),
         ("faults:\n- null", "2: fault 'null' is unknown"), ("faults:\n- ", "2: '' is not understood: it is empty"),
         ("faults:\n- 3", "2: '3' is"), (b"faults:\n- kill \xff", "2: is not UTF-8"),
         (b"faults:\n- kill \x00", "2: holds a character that no plan"), (b"\xff\xfef\x00", "1: is not UTF-8"),
@@ -208,7 +235,7 @@ def test_a_huge_file_is_refused_unread(tmp_path: Path) -> None:
         file.truncate(100 << 20)
     draft = Draft()
     draft.add_file(path)
-    assert said(draft) == [f"{path}: it is longer than {MAX_BYTES // 1024} KiB, which is no plan"]
+    assert said(draft) == [f"{path}: it is longer than {MAX_BYTES // 1024} KiB; allowed: at most that"]
 
 
 def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
@@ -233,3 +260,19 @@ def test_components_are_known_before_anything_is_placed() -> None:
     draft.add_line("kill count[1]", "--fault")
     draft.add_line("kill random worker of count", "--fault")
     draft.checked(UNPLACED)
+
+
+def test_field_that_no_tuple_to_the_target_has() -> None:
+    received = {("words", "lines"): frozenset[str](), ("words", "split"): frozenset({"line"})}
+    view = replace(VIEW, received=received)
+    draft = Draft()
+    for target in ("lines", "split", "count", "split lines", "split count"):
+        draft.add_line(f"poison {target} field=word equals=3", target)
+    draft.add_line("poison split lines field=line equals=3", "right")
+    with pytest.raises(PlanMistakes) as caught:
+        draft.checked(view)
+    assert list(caught.value.mistakes) == [
+        "lines: field is 'word', which no tuple to lines has; fields of its tuples are none",
+        "split: field is 'word', which no tuple to split has; fields of its tuples are line",
+        "split lines: field is 'word', which no tuple to split, lines has; fields of its tuples are line",
+    ]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 import signal
+from collections.abc import Container
 
 import pytest
 
@@ -19,12 +20,14 @@ PLAN_OF_TWO = Plan(
 )
 
 
-def passes_survived(plan: str, incarnation: int, *points: str) -> tuple[int, int | None]:
-    """How many of these points a process passes under a plan, and its exit code."""
+def passes_survived(
+    plan: str, incarnation: int, *points: str, names: Container[str] = ()
+) -> tuple[int, int | None]:
+    """How many of these points a process of these names passes under a plan, and its exit code."""
     ours, theirs = multiprocessing.Pipe(duplex=False)
 
     def body() -> None:
-        faults = FaultPoints(plan, incarnation)
+        faults = FaultPoints(plan, incarnation, lambda: names)
         for point in points:
             faults.hit(point)
             theirs.send_bytes(b".")
@@ -70,6 +73,16 @@ def test_several_points_count_for_themselves() -> None:
     assert passes_survived("worker.send:2,worker.step:2", 1, *points) == (2, -signal.SIGKILL)
 
 
+def test_death_is_told_first_with_each_entry_that_asked_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    happened: list[object] = []
+    monkeypatch.setattr("os.kill", lambda pid, signum: happened.append(signum))
+    plan = "worker.send:2@count,worker.step:9,worker.send:2@node-1,worker.send:3,worker.send:2@other"
+    points = FaultPoints(plan, 1, lambda: {"count", "node-1"}, happened.append)
+    for _ in range(2):
+        points.hit("worker.send")
+    assert happened == ["worker.send:2@count", "worker.send:2@node-1", signal.SIGKILL]
+
+
 def test_only_the_first_incarnation_dies_unless_it_says_always() -> None:
     assert not FaultPoints("worker.send:1", 2).armed
     assert FaultPoints("worker.send:1", 1).armed
@@ -110,7 +123,8 @@ def test_point_is_for_workers_of_a_name() -> None:
             )
     assert not FaultPoints(entry_of("worker.send", 2, "count"), 2, lambda: here).armed
     both = f"{entry_of('worker.send', 3, 'count')},{entry_of('worker.send', 2, 'node-1')}"
-    assert FaultPoints(both, 1, lambda: here)._left == {"worker.send": 2}
+    for entries in (both, ",".join(reversed(both.split(",")))):
+        assert passes_survived(entries, 1, *["worker.send"] * 4, names=here) == (1, -signal.SIGKILL), "at the earlier"
 
 
 def test_wrong_plan_is_refused_in_every_incarnation() -> None:

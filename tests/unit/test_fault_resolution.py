@@ -9,6 +9,8 @@ import pytest
 
 from squall.engine.errors import ClusterError, UsageError
 from squall.scheduler.faults.catalogue import CATALOGUE
+from squall.scheduler.faults.check import needs_keeper
+from squall.scheduler.faults.fault import Fault
 from squall.scheduler.faults.resolution import ANYBODY, LinkEnds, Resolved, locate, resolve
 from squall.scheduler.faults.target import parse_targets
 from squall.scheduler.faults.view import Place, View
@@ -121,11 +123,12 @@ def test_who_is_drawn_is_among_those_meant_and_by_seed(targets: str, among: set[
         ("kill", "count[3]", "there is no task count[3]; tasks are count[0] to count[2]"),
         ("kill", "lines[1]", "there is no task lines[1]; tasks are lines[0]"),
         ("kill", "supervisor node-9", "there is no node 'node-9'; nodes are node-1, node-2"),
-        ("kill", "keeper", "there is no keeper; only a cluster that `squall up` started has one"),
+        ("kill", "keeper", "there is no keeper; clusters of `squall up` and runs with faults have one"),
         ("kill", "a -> b", "kill takes no link such as 'a -> b'; it takes a worker"),
         ("kill", "", "kill needs a target: a worker"),
         ("kill", "x y", "nodes are node-1, node-2; there is no worker, node or component 'y'"),
         ("segfault", "nimbus", "segfault takes no nimbus; it takes a worker, or"),
+        ("hostile-bytes", "forking-parent node-1", "hostile-bytes takes no forking-parent node-1; it takes"),
         ("slow", "nimbus", "nimbus runs no tasks"),
         ("drop", "nimbus -> node-1", "nimbus has no links; links are between workers"),
         ("drop", f"{A} -> {A}", "is the way from a worker to itself, which is no link"),
@@ -158,7 +161,7 @@ def test_what_is_not_placed_is_known_but_not_there() -> None:
     for targets in ("count", "count[1]", "worker count[0]"):
         parsed = parse_targets(words_of(targets))
         assert locate(kill, parsed, UNPLACED) == Resolved()
-        with pytest.raises(ClusterError, match="nobody is there for"):
+        with pytest.raises(ClusterError, match="there is no process now for"):
             resolve(kill, parsed, UNPLACED, random.Random(1))
     with pytest.raises(ClusterError, match="there is no worker to draw for 'random worker of count'"):
         found("kill", "random worker of count", UNPLACED)
@@ -167,3 +170,16 @@ def test_what_is_not_placed_is_known_but_not_there() -> None:
 
 def test_links_know_workers_to_come_by_their_node() -> None:
     assert found("partition", "node-1 node-2").links[0] == LinkEnds("node-1", "node-2")
+
+
+@pytest.mark.parametrize(
+    ("kind", "targets", "wanted"),
+    [
+        ("kill", ("nimbus",), True), ("kill", ("node-1:6700", "supervisor node-1"), True), ("torn-write", (), True),
+        ("kill", ("all supervisors",), True), ("kill", ("nimbus[0]",), False),
+        ("kill", ("forking-parent node-1",), False),
+        ("stop", ("nimbus",), False), ("kill", ("nimbus nimbus",), False), ("partition", ("node-1 > node-2",), False),
+    ],
+)  # fmt: skip
+def test_what_ends_a_daemon_needs_a_keeper(kind: str, targets: tuple[str, ...], wanted: bool) -> None:
+    assert needs_keeper(Fault(kind, targets)) is wanted

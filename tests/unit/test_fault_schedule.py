@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from itertools import pairwise
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -40,9 +39,9 @@ class Driver:
         return instructions
 
     def follow(self, until_secs: float) -> list[tuple[float, str]]:
-        """Turn whenever the clock has something to do."""
-        while (now := self.schedule.next_secs) is not None and now <= until_secs:
-            self.turn(now)
+        """Turn every tenth of a second."""
+        for tenths in range(round(until_secs * 10) + 1):
+            self.turn(tenths / 10)
         return self.said
 
 
@@ -50,7 +49,7 @@ def test_once_and_over_at_once() -> None:
     driver = Driver(["kill count at 3s"])
     assert driver.turn(2.9) == []
     assert driver.follow(100) == [(3, "1 kill")]
-    assert driver.schedule.is_over
+    assert driver.schedule.heal(100) == []
 
 
 def test_what_lasts_ends() -> None:
@@ -65,20 +64,24 @@ def test_again_and_again() -> None:
     ]  # fmt: skip
 
 
+def test_faults_that_did_not_begin_as_often_as_asked() -> None:
+    thrice, late = "kill count at 1s every 5s 3 times", "kill count at 9s"
+    driver = Driver([thrice, late, "kill count every 1s 2 times", "stop count every 5s"])
+    driver.follow(6.5)
+    assert [(number, begun) for number, _, begun in driver.schedule.not_begun()] == [(0, 2), (1, 0)]
+
+
 def test_what_has_no_end_goes_on_until_it_is_healed() -> None:
     driver = Driver(["stop count for 2s every 5s"])
     driver.follow(11)
     assert driver.said[-1] == (10, "3 stop")
-    assert not driver.schedule.is_over
     assert driver.schedule.heal(11) == [End(3, 11)]
-    assert driver.schedule.is_over
     assert driver.turn(100) == []
     assert driver.schedule.heal(101) == []
 
 
 def test_after_so_many_acks() -> None:
     driver = Driver(["kill count after 100 acked every 2s, 2 times"])
-    assert driver.schedule.next_secs is None
     assert driver.turn(5, 99) == []
     driver.turn(6, 100)
     driver.turn(7, 100)
@@ -108,8 +111,8 @@ def test_late_turns_bunch_nothing_up() -> None:
 def test_who_is_not_there_is_waited_for() -> None:
     driver = Driver(["kill random worker at 1s"])
     assert driver.turn(1, view=NOBODY) == []
-    assert driver.schedule.next_secs == pytest.approx(1 + AGAIN_SECS)
-    (begin,) = driver.turn(2)
+    assert driver.turn(1 + 0.9 * AGAIN_SECS) == []
+    (begin,) = driver.turn(1 + AGAIN_SECS)
     assert isinstance(begin, Begin)
     assert begin.targets[0] in {f"worker {name}" for name in (A, B, C)}
 
@@ -171,7 +174,7 @@ def test_whatever_begins_ends_in_time_and_by_seed(
     schedule = Schedule(several, seed)
     said = played(schedule, happened)
     assert said == played(Schedule(several, seed), happened)
-    assert schedule.is_over
+    assert schedule.turn(1e9, 10**9, VIEW) == []
     begun = {one.id: (now, one) for now, one in said if isinstance(one, Begin)}
     ended = [one.id for _, one in said if isinstance(one, End)]
     assert sorted(ended) == sorted(id_ for id_, (_, begin) in begun.items() if begin.ends_secs is not None)

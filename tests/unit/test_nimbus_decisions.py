@@ -59,8 +59,8 @@ class Cluster:
         for number in range(1, nodes + 1):
             self.register(f"node-{number}", *range(6700, 6700 + ports))
 
-    def register(self, node: str, *ports: int) -> Instructions:
-        return self.nimbus.register_supervisor(RegisterSupervisor(node, list(ports), 1), self.now)
+    def register(self, node: str, *ports: int, holds: dict[int, str] | None = None) -> Instructions:
+        return self.nimbus.register_supervisor(RegisterSupervisor(node, list(ports), 1, holds or {}), self.now)
 
     def submit(self, name: str = "x", workers: int = 2) -> tuple[TopologyRecord, Instructions]:
         return self.nimbus.submit(request(name, workers), self.now, 1.5e9, "0a0b0c0d")
@@ -199,24 +199,26 @@ def test_a_taken_name_is_refused() -> None:
         ({"name": "test/aaa"}, "'test/aaa' is not allowed"),
         ({"name": "a.b"}, "not allowed"),
         ({"name": "__x"}, "topology name '__x' begins with '__'; such names are the system's"),
+        ({"name": " "}, "a topology name is blank: ' '; allowed: 1 to 64 printable characters"),
+        ({"name": ""}, "topology name '' is not allowed: 1 to 64 printable characters"),
         ({"name": "a:b"}, "not allowed"),
         ({"name": "a\\b"}, "not allowed"),
         ({"name": ""}, "not allowed"),
         ({"name": "a\nb"}, "not allowed"),
-        ({"name": "a" * 65}, "too long: allowed are 64 characters"),
+        ({"name": "a" * 65}, "too long; allowed: at most 64 characters"),
         ({"name": "\N{GRINNING FACE}" * 64}, "200 bytes"),
-        ({"conf": {}}, "workers is None, allowed is an integer from 1 to 1024"),
+        ({"conf": {}}, "workers is None; allowed: an integer from 1 to 1024"),
         ({"conf": {"workers": 0}}, "workers is 0"),
         ({"conf": {"workers": True}}, "workers is True"),
-        ({"status": "KILLED"}, "status is 'KILLED', allowed is 'ACTIVE' or 'INACTIVE'"),
-        ({"components": []}, f"has 0 tasks, allowed are 1 to {TASKS_MAX}"),
-        ({"components": [ComponentSummary("s", "spout", TASKS_MAX + 1, 1)]}, f"allowed are 1 to {TASKS_MAX}"),
+        ({"status": "KILLED"}, "status is 'KILLED'; allowed: 'ACTIVE' or 'INACTIVE'"),
+        ({"components": []}, f"has 0 tasks; allowed: 1 to {TASKS_MAX}"),
+        ({"components": [ComponentSummary("s", "spout", TASKS_MAX + 1, 1)]}, f"allowed: 1 to {TASKS_MAX}"),
         ({"components": [ComponentSummary("s", "spout", 1, 0)]}, "component 's' has 1 tasks on 0 executors"),
         ({"components": [ComponentSummary("s", "spout", -1, 1)]}, "has -1 tasks"),
-        ({"components": [ComponentSummary("s", "tap", 1, 1)]}, "is of kind 'tap', allowed are spout, bolt, acker"),
+        ({"components": [ComponentSummary("s", "tap", 1, 1)]}, "is of kind 'tap'; allowed: spout, bolt, acker"),
         ({"components": [ComponentSummary("s", "spout", 1, 1)] * 2}, "component 's' occurs twice"),
         ({"components": [ComponentSummary("s" * 129, "spout", 1, 1)]}, "has 129 characters and 129 bytes"),
-        ({"sys_path": ["x" * SUBMISSION_MAX_BYTES]}, f"bytes, allowed are {SUBMISSION_MAX_BYTES}"),
+        ({"sys_path": ["x" * SUBMISSION_MAX_BYTES]}, f"bytes; allowed: at most {SUBMISSION_MAX_BYTES}"),
     ],
 )
 def test_nonsense_is_refused_by_name(changes: dict[str, Any], mistake: str) -> None:
@@ -407,11 +409,34 @@ def test_a_supervisor_that_comes_back_in_the_middle_ends_the_worker_itself() -> 
     silent_after(cluster)
     cluster.kill()
     assert cluster.look(slot) == []
-    cluster.register("node-1", 6700)
+    cluster.register("node-1", 6700, holds={6700: cluster.id()})
     assert cluster.nimbus.assign_node("node-1").slots == {}
     cluster.slot(slot, "started")
     assert cluster.nimbus.unaccounted(cluster.now) == []
     assert DeleteTopology in kinds(cluster.slot(slot, "stopped"))
+
+
+@pytest.mark.parametrize("moves", [False, True])
+def test_a_slot_of_which_the_next_supervisor_knows_nothing_is_looked_at_soon(moves: bool) -> None:
+    """The supervisor died after the end of the worker, and before it said so."""
+    cluster = Cluster(nodes=1, ports=3)
+    cluster.submit(workers=2)
+    topology_id, (one, two) = cluster.id(), cluster.slots()
+    if moves:
+        cluster.rebalance(workers=1, wait_secs=0.0)
+    else:
+        cluster.kill()
+    cluster.register("node-1", 6700, 6701, 6702, holds={two.port: topology_id})
+    assert [slots for _, _, slots in cluster.nimbus.unaccounted(cluster.now)] == [[0]]
+    # A worker that nobody has noted may live a little longer.
+    assert cluster.look(one) == []
+    assert cluster.look() == []
+    assert cluster.nimbus.unaccounted(cluster.now) == []
+    ends = kinds(cluster.slot(two, "stopped"))
+    assert (StoreAssignment if moves else DeleteTopology) in ends
+    if moves:
+        cluster.kill()
+        assert cluster.nimbus.unaccounted(cluster.now) == []
 
 
 def test_a_topology_does_not_move_while_a_worker_of_it_lives() -> None:
@@ -432,7 +457,7 @@ def test_a_topology_does_not_move_while_a_worker_of_it_lives() -> None:
 def test_a_wait_that_is_no_time_is_refused(wait_secs: float) -> None:
     cluster = Cluster()
     cluster.submit()
-    with pytest.raises(UsageError, match="allowed is a number of seconds from 0 up"):
+    with pytest.raises(UsageError, match="allowed: a number of seconds from 0 up"):
         cluster.kill(wait_secs=wait_secs)
 
 

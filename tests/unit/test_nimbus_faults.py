@@ -6,7 +6,6 @@ import os
 import signal
 import sqlite3
 import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -30,21 +29,19 @@ from squall.scheduler.common.messages import (
     Shutdown,
     TopologyRecord,
 )
+from squall.scheduler.common.process_record import begin_record, end_record
 from squall.scheduler.faults.in_force import WORKERS, FaultInForce, Victim
 from squall.scheduler.nimbus import faults as nimbus_faults
 from squall.scheduler.nimbus.store import Store, StoreError
 from squall.scheduler.supervisor.faults import NodeFaults
 from tests.unit.run_dirs import NimbusHere, add_topology, nimbus_in
+from tests.unit.waiting_child import waiting_child
 
 
 @pytest.fixture
 def child() -> Iterator[subprocess.Popen[bytes]]:
-    made = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
-    yield made
-    made.kill()
-    made.wait()
-    assert made.stdin is not None
-    made.stdin.close()
+    with waiting_child() as made:
+        yield made
 
 
 @pytest.fixture
@@ -189,10 +186,10 @@ def test_an_entry_from_before_a_restart_of_the_machine_is_not_in_force(run_dir: 
         ({"kind": "kill", "targets": ["keeper"]}, "there is no keeper"),
         ({"kind": "slow", "targets": ["numbers"], "params": {"ms": -1}}, "ms is -1; allowed: a number from"),
         ({"kind": "slow", "targets": ["numbers"], "params": {"mss": 1}}, "slow has no parameter 'mss'"),
-        ({"kind": "kill", "targets": ["numbers"], "when": {"after_secs": 3}}, "for later and again there are"),
+        ({"kind": "kill", "targets": ["numbers"], "when": {"after_secs": 3}}, "inject begins a fault now and once"),
         ({"kind": "kill", "targets": ["numbers"], "for_secs": 3}, "for"),
         ({"kind": "stop", "targets": ["numbers"], "probability": 0.5}, "probability"),
-        ({"kind": "bad-code"}, "is unknown"),
+        ({"kind": "bad-cod"}, "is unknown; did you mean bad-code"),
         ({"nokind": 1}, "no kind"),
     ],
 )
@@ -306,12 +303,31 @@ def test_a_store_that_may_not_grow_refuses_and_then_takes_again(run_dir: RunDir,
         nimbus.store.put_topology(big)
 
 
+def test_a_keeper_that_is_being_replaced_is_dead_and_not_unknown(nimbus: NimbusHere, run_dir: RunDir) -> None:
+    begin_record(run_dir.keeper_record)
+    with pytest.raises(ClusterError, match="the keeper is dead, its replacement is not there yet"):
+        inject(nimbus, "kill", "keeper")
+    end_record(run_dir.keeper_record, 0)
+    with pytest.raises(UsageError, match="there is no keeper"):
+        inject(nimbus, "kill", "keeper")
+
+
+def test_a_node_of_a_topology_is_known_before_its_supervisor_has_registered(
+    run_dir: RunDir, topology: TopologyRecord
+) -> None:
+    with nimbus_in(run_dir.path) as started_again:
+        with pytest.raises(ClusterError, match="the supervisor of node-1 is dead, its replacement is not there yet"):
+            inject(started_again, "kill", "supervisor node-1")
+        with pytest.raises(UsageError, match="there is no node 'node-2'; nodes are node-1"):
+            inject(started_again, "kill", "supervisor node-2")
+
+
 def test_a_torn_write_leaves_the_store_as_it_was(run_dir: RunDir, topology: TopologyRecord) -> None:
     """The process dies between the change and its end."""
     child = os.fork()
     if child == 0:
         with Store(run_dir.nimbus_db) as store:
-            store.tear()
+            store.tear(True)
             store.delete_topology(topology.id)
         os._exit(0)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL
@@ -329,10 +345,26 @@ def test_nimbus_tears_its_next_write(nimbus: NimbusHere, monkeypatch: pytest.Mon
     assert dies == [True]
 
 
+def test_a_torn_write_that_was_healed_or_is_over_or_is_anothers_tears_nothing(
+    nimbus: NimbusHere, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(process, "kill_myself", lambda: pytest.fail("Nimbus has died"))
+    inject(nimbus, "torn-write")
+    nimbus.call("heal", HealFaults([]))
+    nimbus.call("deactivate", NamedTopology("one"))
+    [told] = inject(nimbus, "torn-write", for_secs=5.0)
+    nimbus.faults.tick(told["ends_secs"])
+    nimbus.call("activate", NamedTopology("one"))
+    inject(nimbus, "torn-write")
+    monkeypatch.setattr(os, "getpid", lambda: 1)  # that of the next Nimbus
+    nimbus.faults.tick(time.monotonic())
+    nimbus.call("deactivate", NamedTopology("one"))
+
+
 def test_a_locked_store_is_the_supervisors(nimbus: NimbusHere, run_dir: RunDir) -> None:
     [told] = inject(nimbus, "store-locked", for_secs=5.0)
     assert told["carrier"] == "node-1"
-    faults = NodeFaults(run_dir, "node-1")
+    faults = NodeFaults(run_dir, "node-1", ())
     faults.look(told["began_secs"])
     other = sqlite3.connect(run_dir.nimbus_db, timeout=0)
     with pytest.raises(sqlite3.OperationalError, match="locked"):

@@ -1,0 +1,244 @@
+"""What Nimbus does, killed at every step of it: rows of the crash-point sweep that need no process but Nimbus's.
+
+A row is a base, which is a run directory as an earlier Nimbus has left it, and work that is done to it. `crashes` finds
+all steps that the work passes; `check` kills at one of them and judges what the next Nimbus finds.
+
+Guarantees of `check`: the next Nimbus starts; it knows what it would know before the work, or after it, and nothing
+else; if the work was answered, what it would know after it. The same work, done again, ends where it would have ended
+at once, and the same files are there.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+
+from squall.engine.errors import UsageError
+from squall.ipc.board import STARTING, Board
+from squall.ipc.rundir import RunDir
+from squall.scheduler.breaking.faults_file import faults_now
+from squall.scheduler.common.code_store import CodeStore
+from squall.scheduler.common.fault_points import STEPS
+from squall.scheduler.common.messages import (
+    ForgetUnknown,
+    GetCluster,
+    HealFaults,
+    InjectFault,
+    KillTopology,
+    NamedTopology,
+    RebalanceTopology,
+    RegisterSupervisor,
+    SlotChanged,
+    SubmitTopology,
+)
+from squall.scheduler.faults.sentence import parse
+from tests.unit.dying import copy_of, dies_at, passes_of
+from tests.unit.run_dirs import COMPONENTS, NimbusHere, files_of, nimbus_in
+
+NODE, PORTS = "node-1", [6700, 6701, 6702]
+_ID = re.compile(r"-[0-9]+-[0-9a-f]{8}")
+_VOLATILE = ("nimbus.lock", "faults.jsonl")
+"""Files with pids and times, or with each attempt."""
+
+Work = Callable[[RunDir, NimbusHere], None]
+
+
+class Row(NamedTuple):
+    """One operation."""
+
+    name: str
+    base: tuple[Work, ...]
+    """What was done before, each by a Nimbus of its own."""
+    work: Work
+    answered: bool = True
+    """Whether it ends with the answer to a request."""
+
+
+def submit(name: str, *, fresh: bool = False) -> Work:
+    def work(run_dir: RunDir, here: NimbusHere) -> None:
+        blob = CodeStore(run_dir.code).put(f"blob of {name}".encode())
+        with contextlib.suppress(UsageError):  # it is there already
+            here.call("submit_topology", SubmitTopology(name, {"workers": 1}, COMPONENTS, blob, [], fresh=fresh))
+
+    return work
+
+
+def ask(method: str, request: msgspec.Struct) -> Work:
+    def work(run_dir: RunDir, here: NimbusHere) -> None:
+        with contextlib.suppress(UsageError):  # it is gone already
+            here.call(method, request)
+
+    return work
+
+
+def say(name: str, event: str, incarnation: int = 1, port: int = PORTS[0]) -> Work:
+    """What the supervisor reports of the worker of a topology."""
+
+    def work(run_dir: RunDir, here: NimbusHere) -> None:
+        ids = [record.id for record in here.call("get_cluster", GetCluster()).topologies if record.name == name]
+        for topology_id in ids:
+            for board in run_dir.boards.glob(f"{topology_id}*"):
+                mark_started(board, incarnation)
+            changed = SlotChanged(NODE, port, topology_id, incarnation, event, 1, 1.0, reason="for the test")
+            here.hear(f"supervisor:{NODE}", changed)
+
+    return work
+
+
+def mark_started(path: Path, incarnation: int) -> None:
+    board = Board.attach(str(path))
+    board.set_slot(0, incarnation, STARTING, 0)
+    board.close()
+
+
+def leave_state(name: str) -> Work:
+    """What tasks of an earlier topology of this name have kept."""
+
+    def work(run_dir: RunDir, here: NimbusHere) -> None:
+        for task in (0, 1):
+            (run_dir.topology_state(name) / f"numbers-{task}").mkdir(parents=True)
+            (run_dir.topology_state(name) / f"numbers-{task}" / "position").write_text(str(task))
+
+    return work
+
+
+def set_aside(run_dir: RunDir, here: NimbusHere) -> None:
+    """As a Nimbus does that dies before the topology that begins anew is stored."""
+    aside = run_dir.set_aside("two", "two-9-00000000")
+    aside.mkdir()
+    (run_dir.topology_state("two") / "numbers-0").rename(aside / "numbers-0")
+
+
+def lose_board(run_dir: RunDir, here: NimbusHere) -> None:
+    for path in run_dir.boards.glob("one*"):
+        path.unlink()
+    (run_dir.boards / "one-1-00000000.new").touch()
+
+
+def unknown_board(run_dir: RunDir, here: NimbusHere) -> None:
+    path = run_dir.boards / "other-7-0a0b0c0d"
+    Board.create(str(path), 1, 1).close()
+    mark_started(path, 1)
+
+
+def nothing(run_dir: RunDir, here: NimbusHere) -> None:
+    """Starting is work enough."""
+
+
+def inject(line: str) -> Work:
+    return ask("inject", InjectFault(parse(line).to_json()))
+
+
+RUNNING = (submit("one"), say("one", "started"))
+KILLED = (*RUNNING, ask("kill_topology", KillTopology("one")))
+MOVING = (*RUNNING, ask("rebalance", RebalanceTopology("one", workers=1)))
+GIVEN_UP = (*RUNNING, say("one", "failed"))
+ROWS = [
+    Row("start in a new directory", (), nothing),
+    Row("first submission", (), submit("one")),
+    Row("submit", RUNNING, submit("two")),
+    Row("submit anew", (*RUNNING, leave_state("two")), submit("two", fresh=True)),
+    Row("start after half a submission", (*RUNNING, leave_state("two"), set_aside), nothing),
+    Row("start without a board", (*RUNNING, lose_board), nothing),
+    Row("deactivate", RUNNING, ask("deactivate", NamedTopology("one"))),
+    Row("kill", RUNNING, ask("kill_topology", KillTopology("one"))),
+    Row("end of the killed", KILLED, say("one", "stopped"), answered=False),
+    Row("rebalance", RUNNING, ask("rebalance", RebalanceTopology("one", workers=1))),
+    Row("move", MOVING, say("one", "stopped"), answered=False),
+    Row("death", RUNNING, say("one", "died"), answered=False),
+    Row("slot given up", RUNNING, say("one", "failed"), answered=False),
+    Row("reset", GIVEN_UP, ask("reset", NamedTopology("one"))),
+    Row("forget unknown", (*RUNNING, unknown_board), ask("forget_unknown", ForgetUnknown())),
+    Row("inject", RUNNING, inject("drop 5% of data for 600s")),
+    Row("heal", (*RUNNING, inject("drop 5% of data for 600s")), ask("heal", HealFaults())),
+]
+
+
+def do(run_dir: RunDir, work: Work) -> None:
+    """As one Nimbus does it, from its start to its end."""
+    with nimbus_in(run_dir.path) as here:
+        tell_node(here)
+        work(run_dir, here)
+
+
+def tell_node(here: NimbusHere) -> None:
+    here.call("register_supervisor", RegisterSupervisor(NODE, PORTS, os.getpid()))
+
+
+def knows(run_dir: RunDir) -> list[Any]:
+    """What a Nimbus that is started now tells of each topology, without what differs from one time to the other."""
+    found = []
+    with nimbus_in(run_dir.path) as here:
+        cluster = here.call("get_cluster", GetCluster())
+        for record in cluster.topologies:
+            state = here.call("get_topology", NamedTopology(record.name))
+            where = state.assignment and (state.assignment.version, state.assignment.workers)
+            deaths = [(death.slot, death.incarnation, death.reason) for death in state.restarts]
+            move = record.rebalance
+            found.append([record.name, record.status, bool(record.resets), record.given_up, move, where, deaths])
+    faults = {fault.kind for fault in faults_now(run_dir, time.monotonic())}
+    return [found, cluster.unknown, faults]
+
+
+def files(run_dir: RunDir) -> dict[str, bytes]:
+    """Names of all files, and what is in those of tasks."""
+    return {
+        _ID.sub("", name): data if name.startswith("state") else b""
+        for name, data in files_of(run_dir.path).items()
+        if name not in _VOLATILE
+    }
+
+
+def difference(one: dict[str, bytes], other: dict[str, bytes]) -> list[str]:
+    return sorted(name for name in one.keys() | other.keys() if one.get(name) != other.get(name))
+
+
+class Sweep:
+    """One row, in directories of its own."""
+
+    def __init__(self, row: Row, run_dir: RunDir, scratch: Path) -> None:
+        self.row = row
+        self.run_dir = run_dir
+        self._points = scratch / "points"
+        for work in row.base:
+            do(run_dir, work)
+        self._base = copy_of(run_dir.path, scratch / "base")
+        self._before = knows(run_dir)
+        self.reset()
+        self.crashes = passes_of(self._points, STEPS, self._do)
+        self._after = knows(run_dir)
+        self._files_after = files(run_dir)
+
+    def reset(self) -> None:
+        """The base again."""
+        copy_of(self._base, self.run_dir.path)
+        os.chmod(self.run_dir.path, 0o700)
+
+    def check(self, point: str, nth_pass: int, again: bool = False) -> None:
+        """Kill at the n-th pass of a point, `again` the next Nimbus too if it passes there, and judge."""
+        self.reset()
+        assert dies_at(self._points, point, self._do, nth_pass), "it was not passed"
+        if again:
+            dies_at(self._points, point, self._do, nth_pass)
+        found = knows(self.run_dir)
+        assert found in (self._before, self._after)
+        if self.was_answered(point, nth_pass):
+            assert found == self._after
+        self._do()
+        assert knows(self.run_dir) == self._after
+        assert files(self.run_dir) == self._files_after, difference(files(self.run_dir), self._files_after)
+
+    def _do(self) -> None:
+        do(self.run_dir, self.row.work)
+
+    def was_answered(self, point: str, nth_pass: int) -> bool:
+        """Whether the row ends with an answer, and this is the step after it."""
+        last = max((each for each in self.crashes if each[0] == "nimbus.answered"), default=None)
+        return self.row.answered and (point, nth_pass) == last
