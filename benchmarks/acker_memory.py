@@ -63,7 +63,7 @@ def pending_bytes(trees: int) -> float:
     def fill() -> OpenMessages:
         clock = iter(range(10**15, 10**15 + trees)).__next__
         table = OpenMessages(
-            _TASK, Spout(), clock, 10**9, SpoutStats(), lambda *init: None, lambda root: None, lambda *letter: None
+            _TASK, Spout(), clock, 10**9, SpoutStats(), lambda *init: None, lambda root: 0, lambda *letter: None
         )
         for root in roots:
             table.add(root, None, None, 1, 0)

@@ -16,11 +16,12 @@ import time
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import psutil
 
-from benchmarks.recovery import messages_lost, topology, until
+from benchmarks.recovery import has_acked, messages_lost, topology, until
 from squall import BasicBolt, BasicCollector, Config, Spout, Topology, TopologyBuilder, Tuple
 from squall.engine.errors import ClusterError
 from squall.ipc.rundir import RunDir
@@ -102,8 +103,7 @@ def measure_adoption(kills: int, seed: int, directory: Path) -> Adoption:
         try:
             pids = _ready_pids(job)
             for _ in range(kills):
-                before = job.stats().acked
-                until(lambda a=before: job.stats().acked > a + 2000, job, "acks")
+                until(partial(has_acked, job, job.stats().acked + 2000), job, "acks")
                 killed_at = supervisors.kill(_supervisor(run_dir))
                 adopted_secs.append(_adopted_at(job, run_dir, killed_at, pids) - killed_at)
                 killed_at = nimbuses.kill(int(run_dir.lock_holder() or 0))
