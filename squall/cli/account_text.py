@@ -47,7 +47,8 @@ def untracked_lines(document: Mapping[str, Any]) -> Iterator[str]:
         count = document["unreplayed"]
         yield f"{plural(count, 'message')} failed and {'was' if count == 1 else 'were'} not emitted again"
     if document["untracked_emitted"]:
-        yield f"{document['untracked_emitted']:,} emitted by spouts without tracking: nobody hears what becomes of them"
+        count = f"{document['untracked_emitted']:,}"
+        yield f"{count} emitted without tracking: their spouts are not told what becomes of them"
     for name, component in document["components"].items():
         flow = component["untracked"]
         if not flow["sent"]:
@@ -100,8 +101,8 @@ def never_acked_lines(document: Mapping[str, Any]) -> Iterator[str]:
         if never and document["timed_out"]:
             yield (
                 f"{name} has never acked any of its {plural(row['executed'], 'tuple')}, and "
-                f"{plural(document['timed_out'], 'tree')} timed out: a Bolt acks each tuple itself "
-                "(collector.ack), a BasicBolt has it done"
+                f"{plural(document['timed_out'], 'tree')} timed out: a Bolt must ack each tuple "
+                "(collector.ack); a BasicBolt need not"
             )
 
 

@@ -6,7 +6,6 @@ traceback. Commands that need Spark import it when they are called.
 
 from __future__ import annotations
 
-import io
 import sys
 import textwrap
 import traceback
@@ -74,8 +73,11 @@ def main(arguments: list[str] | None = None) -> None:
     except SquallError as error:
         _tell(error, arguments)
         code = EXIT_USAGE if isinstance(error, UsageError) else EXIT_FAILURE
-    except (OSError, zmq.ZMQError) as error:
+    except OSError as error:
         # The system refused: no descriptor left, a full disk, a file that cannot be read.
+        _tell(error, arguments, f"{error.filename}: {error.strerror}" if error.filename else error.strerror)
+        code = EXIT_FAILURE
+    except zmq.ZMQError as error:
         _tell(error, arguments)
         code = EXIT_FAILURE
     except Exception:
@@ -85,10 +87,11 @@ def main(arguments: list[str] | None = None) -> None:
     sys.exit(code if isinstance(code, int) else 0)
 
 
-def _tell(error: Exception, arguments: list[str]) -> None:
+def _tell(error: Exception, arguments: list[str], text: str | None = None) -> None:
+    """Print the text, or else the error's own."""
     if "--debug" in arguments:
         _note_traceback()
-    note(f"squall: {plain(error)}")
+    note(f"squall: {plain(text or error)}")
 
 
 def _note_traceback() -> None:
@@ -97,8 +100,12 @@ def _note_traceback() -> None:
 
 
 def _show(error: click.ClickException) -> int:
-    """Print click's message on wrong use, made plain because it quotes the arguments."""
-    said = io.StringIO()
-    error.show(said)
-    note(said.getvalue().rstrip("\n"))
+    """Print click's message on wrong use as one line, made plain because it quotes the arguments."""
+    context = error.ctx if isinstance(error, click.UsageError) else None
+    said = error.format_message().removesuffix(".")
+    if isinstance(error, click.exceptions.NoArgsIsHelpError):
+        note(said)
+    else:
+        where = f" (see `{context.command_path} --help`)" if context is not None else ""
+        note(f"squall: {plain(said[:1].lower() + said[1:])}{where}")
     return error.exit_code

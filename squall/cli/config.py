@@ -12,7 +12,7 @@ from squall.engine.foreign.plain_text import plain
 
 @click.command("config")
 @click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="A setting, by its name or Storm's key.")
-@click.option("--json", "as_json", is_flag=True, help="One JSON document on stdout.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON document on stdout.")
 def config_command(settings: tuple[str, ...], as_json: bool) -> None:
     """Show the resolved settings."""
     config = Config(**parse_settings(settings))

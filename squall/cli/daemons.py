@@ -9,7 +9,6 @@ import click
 
 from squall.cli.standing import cluster_path, directory_option, no_faults_option
 from squall.cli.up import DEFAULT_SLOTS
-from squall.engine.errors import UsageError
 from squall.scheduler.cluster.daemons import daemon_command, daemon_environment, ports_of, take_directory
 from squall.scheduler.cluster.size import check_cluster, this_machine
 from squall.scheduler.common.node_name import check_node_name
@@ -28,12 +27,10 @@ def nimbus_command(directory: str | None, no_faults: bool) -> None:
 @click.option("--node", required=True, help="Name of the node.")
 @click.option("--slots", type=int, default=DEFAULT_SLOTS, show_default=True, help="Worker slots.")
 @click.option("--max-deaths", type=click.IntRange(0), default=RestartPolicyOptions.max_deaths, show_default=True,
-              help=f"Deaths of one worker within {RestartPolicyOptions.period_secs:g} s that lead to a restart.")
+              help=f"Deaths of a worker allowed in {RestartPolicyOptions.period_secs:g} s; then its slot is FAILED.")
 @directory_option
 def supervisor_command(node: str, slots: int, max_deaths: int, directory: str | None) -> None:
-    """Run the supervisor of one node until Ctrl-C, which stops its workers too. Nimbus may come before or after it."""
-    if slots < 1:
-        raise UsageError(f"--slots is {slots}; allowed: an integer from 1 up")
+    """Run the supervisor of one node until Ctrl-C, which stops its workers too. Start it before or after Nimbus."""
     check_cluster(1, slots, this_machine())
     check_node_name(node)
     RestartPolicyOptions(max_deaths=max_deaths)

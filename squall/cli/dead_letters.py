@@ -10,6 +10,7 @@ import click
 from rich import box
 from rich.table import Table
 
+from squall.cli.checks import some_path
 from squall.cli.output import note, say, say_json
 from squall.cli.plain_console import PlainConsole
 from squall.cli.standing import DIRECTORY_VARIABLE
@@ -33,17 +34,17 @@ _LEAST_ERROR = 40
 @click.command("dead-letters")
 @click.argument("topology")
 @click.option(
-    "--dir", "directory", type=click.Path(),
-    help=f"Run directory (default: where TOPOLOGY had some last, of ${DIRECTORY_VARIABLE} and the usual places).",
+    "--dir", "directory", type=click.Path(), callback=some_path,
+    help=f"Run directory (default: that of TOPOLOGY's newest, in ${DIRECTORY_VARIABLE} or the usual places).",
 )
 @click.option("--replay", is_flag=True, help="Give them back: the topology's spouts emit them again.")
 @click.option("--id", "ids", multiple=True, metavar="ID", help="Only this letter.")
-@click.option("--json", "as_json", is_flag=True, help="One JSON document on stdout.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON document on stdout.")
 def dead_letters(topology: str, directory: str | None, replay: bool, ids: tuple[str, ...], as_json: bool) -> None:
     """List the messages of TOPOLOGY that were given up after too many failures, or give them back.
 
     A letter that is given back is emitted by its spout task as soon as the topology runs in the same directory; nothing
-    is held against it any more. A line of the ledger that is damaged is named on stderr; the exit code is 1 then.
+    is held against it any more. A damaged line of the ledger is named on stderr, and makes the exit code 1.
     """
     run_dir = _run_dir(topology, directory)
     ledger = DeadLetters(run_dir.topology_state(topology))
@@ -80,8 +81,8 @@ def _run_dir(topology: str, directory: str | None) -> RunDir:
     state = run_dir.topology_state(topology)
     if not state.is_dir():
         known = sorted(entry.name for entry in Path(state.parent).iterdir()) if state.parent.is_dir() else []
-        hint = with_near_name(topology, known, f"it knows {', '.join(known) or 'none'}")
-        raise UsageError(f"{run_dir.path} knows no topology {topology!r:.80}; {hint}")
+        hint = with_near_name(topology, known, f"topologies: {', '.join(known) or 'none'}")
+        raise UsageError(f"{run_dir.path} has no topology {topology!r:.80}; {hint}")
     return run_dir
 
 

@@ -6,6 +6,7 @@ import time
 
 import click
 
+from squall.cli.checks import seconds
 from squall.cli.interrupts import Interrupts
 from squall.cli.standing import cluster_path, directory_option, json_option, open_cluster, show
 from squall.cli.up import DRAIN_SECS, tell
@@ -18,8 +19,8 @@ from squall.scheduler.cluster.standing import end_lost, stop_cluster
 
 @click.command("down")
 @directory_option
-@click.option("-w", "--wait", "drain_secs", type=click.FloatRange(0), default=DRAIN_SECS, show_default=True,
-              metavar="SECS", help="Longest wait for pending messages.")
+@click.option("-w", "--wait", "drain_secs", type=float, default=DRAIN_SECS, show_default=True, metavar="SECS",
+              callback=seconds(), help="Longest wait for pending messages.")
 @json_option
 def down_command(directory: str | None, drain_secs: float, as_json: bool) -> None:
     """Stop a standing cluster: spouts first, workers when nothing is pending, then the daemons.
@@ -29,7 +30,8 @@ def down_command(directory: str | None, drain_secs: float, as_json: bool) -> Non
     try:
         run_dir = open_cluster(directory)
     except UsageError:
-        if not _end_lost(RunDir(cluster_path(directory)), as_json):
+        path = cluster_path(directory)
+        if (path.exists() and not path.is_dir()) or not _end_lost(RunDir(path), as_json):
             raise
         return
     began = time.monotonic()

@@ -52,7 +52,7 @@ def exit_watched(status: int) -> NoReturn:
         _really_exit(status)
     text = f"os._exit({status!r:.20})"
     if watch.thread != threading.get_ident():
-        note(plain(f"squall: {watch.doing} ended by {text} in a thread; a topology file must come to its end"))
+        note(plain(f"squall: {watch.doing} ended by {text} in a thread; a topology file must run to its end"))
         _really_exit(_EXIT_WRONG_USE)
     watch.came = EarlyExit(text)
     raise watch.came

@@ -15,12 +15,12 @@ from squall.scheduler.faults.view import View
 EXIT_USAGE = 2
 
 
-def read_faults(lines: Sequence[str], path: str | None, view: View, for_secs: float | None) -> Plan | None:
+def read_faults(lines: Sequence[str], paths: Sequence[str], view: View, for_secs: float | None) -> Plan | None:
     """Make the plan of a run; None if it has no faults. Prints each mistake on its own line, and exits."""
-    if not lines and path is None:
+    if not lines and not paths:
         return None
     draft = Draft()
-    if path is not None:
+    for path in paths:
         draft.add_file(Path(path))
     for number, line in enumerate(lines, 1):
         draft.add_line(line, "--fault" if len(lines) == 1 else f"--fault {number}")

@@ -8,20 +8,21 @@ import click
 
 from squall.cli.output import say, say_json
 from squall.scheduler.common.duration import UNITS
-from squall.scheduler.common.fault_points import POINTS
+from squall.scheduler.common.fault_points import POINTS, STEPS
 from squall.scheduler.faults.catalogue import CATALOGUE
 from squall.scheduler.faults.kind import Kind, Parameter
 
 
 @click.command("faults")
-@click.option("--json", "as_json", is_flag=True, help="One JSON document on stdout.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON document on stdout.")
 def faults_command(as_json: bool) -> None:
     """List every fault that can be injected, with its parameters and an example.
 
     For squall run --fault "LINE", the lines of a plan (squall run --faults PLAN.yaml), and squall inject.
     """
     if as_json:
-        say_json({"faults": [_document(kind) for kind in CATALOGUE.values()], "points": POINTS, "units": UNITS})
+        kinds = [_document(kind) for kind in CATALOGUE.values()]
+        say_json({"faults": kinds, "points": POINTS, "steps": STEPS, "units": UNITS})
         return
     group = ""
     for kind in CATALOGUE.values():
@@ -36,6 +37,9 @@ def faults_command(as_json: bool) -> None:
         say(f"    {lasting_text(kind)}{'; takes a probability' if kind.is_drawn else ''}")
     say("\npoints, for `at point NAME`")
     for name, meaning in POINTS.items():
+        say(f"    {name}: {meaning}")
+    say("\nsteps, armed by a file of that name in the directory SQUALL_FAULT_DIR of the cluster's processes")
+    for name, meaning in STEPS.items():
         say(f"    {name}: {meaning}")
 
 

@@ -24,7 +24,8 @@ def inject_command(
     """Break something in a running cluster on purpose, now. `squall faults` lists what can be broken.
 
     TARGET is a worker (node-1:6700), a component (count), a task (count[0]), a node (node-1), nimbus, keeper,
-    supervisor NODE or forking-parent NODE; `random worker` draws one. What lasts ends by itself, or by squall heal.
+    supervisor NODE or forking-parent NODE; `random worker` draws one. A lasting fault ends by itself, or by
+    squall heal.
     """
     sentence = " ".join([fault, *words, *(("for", duration) if duration is not None else ())])
     meant = parse(sentence)
@@ -33,7 +34,7 @@ def inject_command(
     lasts = max((one.ends_secs - one.began_secs for one in begun), default=0.0)
     text = f"{meant.kind}: {who(begun)}"
     if lasts:
-        by_default = "" if meant.for_secs is not None else " (its default: --for says another time)"
+        by_default = "" if meant.for_secs is not None else " (its default; --for sets another time)"
         text += f", for {lasts:g} s{by_default}; squall heal ends it"
     show(as_json, {"kind": meant.kind, "lasts_secs": lasts, "faults": documents(begun)}, plain(text))
 
@@ -47,5 +48,6 @@ def heal_command(targets: tuple[str, ...], directory: str | None, as_json: bool)
     with nimbus_of(directory) as (_, client):
         ended = heal(client, targets)
     kinds = ", ".join(dict.fromkeys(fault.kind for fault in ended))
-    text = f"healed: {plural(len(ended), 'fault')}, {kinds}" if ended else "nothing was broken on purpose"
-    show(as_json, {"faults": documents(ended)}, text)
+    begun_with = f" that was begun with {' '.join(targets)!r}" if targets else ""
+    text = f"healed: {plural(len(ended), 'fault')}, {kinds}" if ended else f"no fault{begun_with} is in force"
+    show(as_json, {"faults": documents(ended)}, plain(text))

@@ -1,4 +1,4 @@
-"""Makes SIGINT and SIGTERM states to check, instead of exceptions at any point of the code.
+"""Makes SIGINT, SIGTERM and SIGHUP states to check, instead of exceptions at any point of the code.
 
 Also tells the operator's interrupt from a KeyboardInterrupt that users' code raised itself.
 """
@@ -11,10 +11,14 @@ from types import FrameType
 from typing import Any, NoReturn
 
 EXIT_INTERRUPTED, EXIT_TERMINATED = 130, 143
+_EXIT_CODES = {signal.SIGINT: EXIT_INTERRUPTED, signal.SIGTERM: EXIT_TERMINATED, signal.SIGHUP: 129}
 
 
 class Interrupts:
-    """Counts SIGINT and SIGTERM inside its block: the first asks for a drain, the second for an immediate end."""
+    """Counts SIGINT, SIGTERM and SIGHUP inside its block: the first asks for a drain, the second for an immediate end.
+
+    A SIGHUP that is ignored stays so, for `nohup`.
+    """
 
     def __init__(self) -> None:
         self.count = 0
@@ -23,11 +27,12 @@ class Interrupts:
 
     def _caught(self, signum: int, frame: FrameType | None) -> None:
         self.count += 1
-        self.exit_code = EXIT_TERMINATED if signum == signal.SIGTERM else EXIT_INTERRUPTED
+        self.exit_code = _EXIT_CODES[signal.Signals(signum)]
 
     def __enter__(self) -> Interrupts:
-        for signum in (signal.SIGINT, signal.SIGTERM):
-            self._before[signum] = signal.signal(signum, self._caught)
+        for signum in _EXIT_CODES:
+            if signum != signal.SIGHUP or signal.getsignal(signum) is not signal.SIG_IGN:
+                self._before[signum] = signal.signal(signum, self._caught)
         return self
 
     def __exit__(self, *exc_info: object) -> None:

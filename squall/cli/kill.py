@@ -23,7 +23,8 @@ from squall.engine.errors import UsageError
 
 @click.command("kill")
 @click.argument("name", required=False)
-@click.option("--unknown", is_flag=True, help="What the store does not know: stop its workers and remove its files.")
+@click.option("--unknown", is_flag=True,
+              help="Stop the workers and remove the files of topologies that the store does not know.")
 @wait_option
 @directory_option
 @json_option
@@ -32,11 +33,11 @@ def kill_command(
 ) -> None:
     """Stop a topology's spouts, wait until nothing is pending, then remove it. Ctrl-C ends the wait.
 
-    With --unknown instead of NAME: topologies that squall list calls unknown. Nothing of them is drained; their dead
-    letters and their tasks' state stay.
+    With --unknown instead of NAME: topologies that squall list calls unknown. They are not drained; their dead letters
+    and their tasks' state stay.
     """
     if unknown == (name is not None):
-        raise UsageError("give the NAME of a topology, or --unknown")
+        raise UsageError("give either the NAME of a topology or --unknown")
     if name is None:
         with nimbus_of(directory) as (_, client):
             ids = client.forget_unknown()

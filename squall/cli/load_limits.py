@@ -129,7 +129,7 @@ def _follow(
     if printed.data:
         note(bytes(printed.data).decode("utf-8", "replace").removesuffix("\n"))
     if not received.data:
-        raise UsageError(f"importing {target} {_ending(child)}; a topology file must come to its end")
+        raise UsageError(f"importing {target} {_ending(child)}; a topology file must run to its end")
     outcome = msgspec.msgpack.decode(bytes(received.data), type=Loaded | Refusal)
     if isinstance(outcome, Refusal):
         error = UsageError(outcome.message)

@@ -46,7 +46,7 @@ def load_topology(target: str, arguments: list[str]) -> tuple[Topology, ModuleTy
             raise UsageError(f"{path}:{name} is a Topology and takes no arguments, but got {' '.join(arguments)}")
         return found, module
     if not callable(found):
-        raise UsageError(f"{path}:{name} is a {_kind(found)}; it must be a Topology or a function")
+        raise UsageError(f"{path}:{name} is of type {_kind(found)}; it must be a Topology or a function")
     return _call(path, name, found, arguments), module
 
 
@@ -59,6 +59,10 @@ def _split(target: str) -> tuple[Path, str]:
         raise UsageError(f"topology file {file} is a directory")
     if not path.exists():
         raise UsageError(f"topology file {file} does not exist")
+    if not path.is_file():
+        raise UsageError(f"topology file {file} is not a regular file")
+    if not name:
+        raise UsageError(f"no name follows the colon in {target}; write FILE or FILE:NAME")
     return path, name
 
 
@@ -105,7 +109,7 @@ def _refusal(error: BaseException, path: Path, doing: str) -> UsageError:
     if isinstance_of(error, Exception):
         return UsageError(f"{location}: {doing} raised {said}")
     # Python would let these end the process, with their exit code or an unchecked text.
-    return UsageError(f"{location}: {_in_full(doing, path)} ended by {said}; a topology file must come to its end")
+    return UsageError(f"{location}: {_in_full(doing, path)} ended by {said}; a topology file must run to its end")
 
 
 def _in_full(doing: str, path: Path) -> str:
@@ -128,7 +132,7 @@ def _call(path: Path, name: str, factory: Any, arguments: list[str]) -> Topology
         if isinstance_of(topology, CoroutineType):
             topology.close()  # or Python warns that it was never awaited
         raise UsageError(
-            f"{path}:{name}() returned a {_kind(topology)}; it must return a Topology (builder.build())"
+            f"{path}:{name}() returned a value of type {_kind(topology)}; it must return a Topology (builder.build())"
         )
     return topology  # type: ignore[no-any-return]
 

@@ -20,9 +20,9 @@ _POLL_SECS = 0.05
 
 @click.command("logs")
 @click.argument("name")
-@click.option("--worker", metavar="NODE:PORT", help="Only this worker's.")
-@click.option("--grep", metavar="RE", help="Only lines in which this regular expression is found.")
-@click.option("-f", "--follow", is_flag=True, help="Go on with what is printed, until Ctrl-C.")
+@click.option("--worker", metavar="NODE:PORT", help="Only the log of this worker.")
+@click.option("--grep", metavar="RE", help="Only lines that match this regular expression somewhere.")
+@click.option("-f", "--follow", is_flag=True, help="Go on with new lines, until Ctrl-C.")
 @directory_option
 @json_option
 def logs_command(
@@ -37,7 +37,7 @@ def logs_command(
         raise UsageError(f"--grep {grep!r} is no regular expression: {error}") from None
     tail = LogTail(_logs_of(open_cluster(directory), name), from_start=True)
     if worker is not None and worker not in tail.workers:
-        raise UsageError(f"{name} has no worker {worker!r}; it has logs of {', '.join(tail.workers) or 'none'}")
+        raise UsageError(f"{name} has no worker {worker!r}; workers with logs: {', '.join(tail.workers) or 'none'}")
 
     def new() -> list[tuple[str, str]]:
         return [(who, line) for who, line in tail.poll() if worker in (None, who) and pattern.search(line)]
@@ -58,10 +58,10 @@ def logs_command(
 def _logs_of(run_dir: RunDir, name: str) -> Path:
     """The log directory of the newest topology of that name. Reads the disk: logs can be shown without Nimbus."""
     numbered = re.compile(re.escape(run_dir.worker_logs(name).name) + r"-(\d+)-[0-9a-f]{8}")
-    found = {int(match[1]): path for path in run_dir.logs.iterdir() if (match := numbered.fullmatch(path.name))}
+    folders = [path for path in run_dir.logs.iterdir() if path.is_dir()] if run_dir.logs.is_dir() else []
+    found = {int(match[1]): path for path in folders if (match := numbered.fullmatch(path.name))}
     if not found:
-        folders = (path.name for path in run_dir.logs.iterdir() if path.is_dir())
-        names = sorted({folder.rsplit("-", 2)[0] for folder in folders})
-        hint = with_near_name(name, names, f"there are of {', '.join(names) or 'none'}")
+        names = sorted({folder.name.rsplit("-", 2)[0] for folder in folders})
+        hint = with_near_name(name, names, f"topologies with logs: {', '.join(names) or 'none'}")
         raise UsageError(f"there are no logs of a topology named {name!r:.80}; {hint}")
     return found[max(found)]

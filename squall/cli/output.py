@@ -9,24 +9,30 @@ through here: it goes where they send it.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 from typing import Any, TextIO
 
 from squall.engine.foreign.plain_text import plain_lines
 from squall.engine.report.strict_json import strict_json
+from squall.ipc.private import naming
 
 
 def say(text: str) -> None:
-    """Print a text on stdout."""
-    sys.stdout.write(plain_lines(text) + "\n")
-    sys.stdout.flush()
+    """Print a text on stdout, if there is one. An error names it."""
+    if sys.stdout is not None:
+        with naming("stdout"):
+            sys.stdout.write(plain_lines(text) + "\n")
+            sys.stdout.flush()
 
 
 def note(text: str) -> None:
-    """Print a text on stderr."""
-    sys.stderr.write(plain_lines(text) + "\n")
-    sys.stderr.flush()
+    """Print a text on stderr, if it can be written: the exit code is all that tells otherwise, and must stay right."""
+    if sys.stderr is not None:
+        with contextlib.suppress(OSError):
+            sys.stderr.write(plain_lines(text) + "\n")
+            sys.stderr.flush()
 
 
 def say_json(document: Any, *, sort_keys: bool = False, out: TextIO | None = None) -> None:
@@ -34,8 +40,10 @@ def say_json(document: Any, *, sort_keys: bool = False, out: TextIO | None = Non
     # JSON leaves this one control character unescaped.
     text = strict_json(document, sort_keys=sort_keys).replace("\x7f", "\\u007f")
     out = out or sys.stdout
-    out.write(text + "\n")
-    out.flush()
+    if out is not None:
+        with naming("stdout"):
+            out.write(text + "\n")
+            out.flush()
 
 
 def reserve_stdout() -> TextIO:

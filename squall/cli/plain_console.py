@@ -14,6 +14,7 @@ from rich.console import Console
 from rich.text import Text
 
 from squall.engine.foreign.plain_text import plain
+from squall.ipc.private import naming
 
 
 class PlainConsole(Console):
@@ -23,6 +24,10 @@ class PlainConsole(Console):
         super().__init__(stderr=stderr, markup=False, emoji=False, highlight=False, soft_wrap=not stderr)
         if width is not None and not self.is_terminal:
             self.width = width
+
+    def print(self, *objects: Any, **options: Any) -> None:
+        with naming("stderr" if self.stderr else "stdout"):
+            super().print(*objects, **options)
 
     def render_str(self, text: str, **options: Any) -> Text:
         options.update(emoji=False, markup=False, highlight=False)

@@ -6,6 +6,7 @@ import time
 
 import click
 
+from squall.cli.checks import whole
 from squall.cli.standing import (
     directory_option,
     job_of,
@@ -18,12 +19,17 @@ from squall.cli.standing import (
 )
 from squall.engine.errors import UsageError
 from squall.engine.plural import plural
+from squall.scheduler.nimbus.submission import WORKERS_MAX
+
+_MOST_DIGITS = 9
+"""Of a number of executors: Nimbus knows the limit, but a message holds no integer of more than 64 bits."""
 
 
 @click.command("rebalance")
 @click.argument("name")
-@click.option("-n", "--workers", type=int, help="Worker processes.")
-@click.option("-e", "--executors", multiple=True, metavar="COMPONENT=N", help="Executors, at most one per task.")
+@click.option("-n", "--workers", type=int, callback=whole(1, WORKERS_MAX), help="Worker processes.")
+@click.option("-e", "--executors", multiple=True, metavar="COMPONENT=N",
+              help="Executors of a component, at most one per task.")
 @wait_option
 @directory_option
 @json_option
@@ -51,6 +57,6 @@ def rebalance_command(
 
 def _pair(text: str) -> tuple[str, int]:
     component, equals, number = text.rpartition("=")
-    if not equals or not component or not number.isdecimal():
+    if not equals or not component or not number.isdecimal() or len(number) > _MOST_DIGITS:
         raise UsageError(f"-e {text!r} is not understood; write COMPONENT=N, e.g. -e count=2")
     return component, int(number)

@@ -12,7 +12,7 @@ from squall.cli.standing import directory_option, json_option, nimbus_of, show
 @directory_option
 @json_option
 def reset_command(name: str, directory: str | None, as_json: bool) -> None:
-    """Start FAILED slots of a topology anew, and let it use the slots that gave it up again.
+    """Start the FAILED slots of a topology anew; slots that gave it up may run it again.
 
     Workers that run are not touched; their earlier deaths no longer count against them.
     """

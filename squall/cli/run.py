@@ -11,6 +11,7 @@ from typing import Any
 
 import click
 
+from squall.cli.checks import seconds, some_path
 from squall.cli.fault_options import read_faults
 from squall.cli.interrupts import Interrupts
 from squall.cli.loader import load_topology
@@ -44,18 +45,24 @@ EXIT_OK, EXIT_FAILURE, EXIT_DEAD_LETTERS, EXIT_UNPROCESSED = 0, 1, 3, 4
 @click.option("--name", help="Name of the topology; the file's name by default.")
 @click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="A setting; see squall config.")
 @click.option("--for", "duration", metavar="DURATION", help="Drain and stop after this long, e.g. 30s, 5m.")
-@click.option("--drain-secs", type=float, default=30.0, show_default=True, help="Longest wait for pending messages.")
-@click.option("--interval", type=float, default=1.0, show_default=True, help="Seconds between progress reports.")
-@click.option("--dir", "directory", type=click.Path(), help="Run directory to use and keep (default: temporary).")
-@click.option("--fault", "faults", multiple=True, metavar="LINE", help="Break something; see squall faults.")
-@click.option("--faults", "fault_plan", metavar="PLAN.yaml", help="Break what this plan says; see docs/faults.md.")
-@click.option("--local", is_flag=True, help="Everything in this one process, deterministic: for a debugger.")
-@click.option("--quiet", is_flag=True, help="No progress.")
-@click.option("--json", "as_json", is_flag=True, help="The report as one JSON document on stdout; prints go to stderr.")
+@click.option("--drain-secs", type=float, default=30.0, show_default=True, metavar="SECS", callback=seconds(),
+              help="Longest wait for pending messages.")
+@click.option("--interval", type=float, default=1.0, show_default=True, metavar="SECS", callback=seconds(above=True),
+              help="Time between two progress reports.")
+@click.option("--dir", "directory", type=click.Path(), callback=some_path,
+              help="Run directory to use and keep (default: temporary).")
+@click.option("--fault", "faults", multiple=True, metavar="LINE", help="Inject this fault; see squall faults.")
+@click.option("--faults", "fault_plans", multiple=True, metavar="PLAN.yaml",
+              help="Inject the faults of this plan; see docs/faults.md.")
+@click.option("--local", is_flag=True, help="Run everything in this process, deterministically: for a debugger.")
+@click.option("--quiet", is_flag=True, help="Print no progress.")
+@click.option("--json", "as_json", is_flag=True,
+              help="Print the report as one JSON document on stdout; other prints go to stderr.")
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED, metavar="[-- ARGS]")
 def run_command(
     target: str, workers: int | None, nodes: int, name: str | None, settings: tuple[str, ...], duration: str | None,
-    drain_secs: float, interval: float, directory: str | None, faults: tuple[str, ...], fault_plan: str | None,
+    drain_secs: float, interval: float, directory: str | None, faults: tuple[str, ...],
+    fault_plans: tuple[str, ...],
     local: bool, quiet: bool, as_json: bool, arguments: tuple[str, ...],
 ) -> None:
     """Run the topology in FILE until its spouts are exhausted and everything is acked.
@@ -66,15 +73,16 @@ def run_command(
     untracked tuples are unprocessed or unknown; 130: interrupted. The first of 130, 1, 3, 4 that applies.
     """
     if name is None:
-        name = target.rpartition("/")[2].partition(":")[0].removesuffix(".py").replace(".", "-")
-    check_topology_name(name)
+        name = _name_of(target)
+    else:
+        check_topology_name(name)
     given = parse_settings(settings)
     if workers is not None:
         given["workers"] = workers
     config = Config(**given)
     if nodes < 1:
         raise UsageError(f"--nodes is {nodes}; allowed: an integer from 1 up")
-    if local and (faults or fault_plan):
+    if local and (faults or fault_plans):
         raise UsageError("--fault and --faults break processes and links; with --local there are none")
     if not local:
         check_workers(config.workers, nodes, this_machine())
@@ -88,11 +96,12 @@ def run_command(
         else:
             slots = -(-config.workers // nodes)
             names = [f"node-{number}" for number in range(1, nodes + 1)]
-            plan = read_faults(faults, fault_plan, view_before(name, topology, names, slots), for_secs)
+            plan = read_faults(faults, fault_plans, view_before(name, topology, names, slots), for_secs)
             if plan is not None and (points := points_text(plan)):
                 # The daemons started next, and their workers, inherit it.
                 os.environ[ENVIRONMENT] = points
-            with LocalCluster(nodes, slots, directory) as cluster:
+            # A plan may kill daemons: with a keeper they come back.
+            with LocalCluster(nodes, slots, directory, keeper=plan is not None) as cluster:
                 progress = Progress(name, interval, quiet or as_json)
                 try:
                     # With a plan, the driver activates it, so that faults at 0 s begin before the first tuple.
@@ -110,6 +119,16 @@ def run_command(
     else:
         print_summary(report)
     raise click.exceptions.Exit(interrupts.exit_code if interrupts.count else exit_code(report))
+
+
+def _name_of(target: str) -> str:
+    """The topology's name by default: the file's. UsageError if no topology may have it."""
+    name = target.rpartition("/")[2].partition(":")[0].removesuffix(".py").replace(".", "-")
+    try:
+        check_topology_name(name)
+    except UsageError as error:
+        raise UsageError(f"the file's name cannot be the topology's, choose one with --name: {error}") from None
+    return name
 
 
 def _run_local(
@@ -154,7 +173,7 @@ def _follow(
         turn()
         return interrupts.count > 1
 
-    drained = job.wait_until_drained(on_wait=stop_waiting).drained
+    drained = job.await_drained(on_wait=stop_waiting)
     if driver is not None:
         driver.end()
     if interrupts.count:
@@ -162,13 +181,20 @@ def _follow(
     job.drain(drain_secs if interrupts.count < 2 else 0.0, on_wait=stop_draining)
     if interrupts.count > 1:
         report = job.stats()
+        _tell_points(driver)
         cluster.close(grace_secs=0.0)
         return report
     job.remove()
     turn()
+    _tell_points(driver)
     report = job.stats()
     # Seen once is enough: one more turn of a worker before its stop does not change it.
     return dataclasses.replace(report, drained=report.drained or drained)
+
+
+def _tell_points(driver: FaultDriver | None) -> None:
+    if driver is not None:
+        driver.tell_points()
 
 
 def _fault_line(progress: Progress) -> Callable[[str], None]:
@@ -183,7 +209,7 @@ def _unfinished_text(report: RunReport) -> str:
     )
     parts = [f"{count:,} {what}" for count, what in kinds if count]
     count = report.pending + report.waiting + report.orphaned
-    return f"stopped with messages not done: {', '.join(parts)}; {emitted_again(count)}" if parts else ""
+    return f"stopped with unfinished messages: {', '.join(parts)}; {emitted_again(count)}" if parts else ""
 
 
 def exit_code(report: RunReport) -> int:

@@ -14,6 +14,7 @@ from typing import Any, TypeVar, cast
 
 import click
 
+from squall.cli.checks import seconds, some_path
 from squall.cli.output import note, say, say_json
 from squall.engine.errors import UsageError
 from squall.engine.foreign.plain_text import plain
@@ -41,7 +42,7 @@ def directory_option(command: C) -> C:
                 raise error from None
 
     return click.option(
-        "--dir", "directory", type=click.Path(), envvar=DIRECTORY_VARIABLE,
+        "--dir", "directory", type=click.Path(), callback=some_path, envvar=DIRECTORY_VARIABLE,
         help=f"Directory of the cluster (default: ${DIRECTORY_VARIABLE}, or one per user).",
     )(cast("C", naming_directory))
 
@@ -51,12 +52,13 @@ def no_faults_option(command: C) -> C:
 
 
 def json_option(command: C) -> C:
-    return click.option("--json", "as_json", is_flag=True, help="The outcome as one JSON document on stdout.")(command)
+    text = "Print the outcome as one JSON document on stdout."
+    return click.option("--json", "as_json", is_flag=True, help=text)(command)
 
 
 def wait_option(command: C) -> C:
     return click.option(
-        "-w", "--wait", "wait_secs", type=click.FloatRange(0), metavar="SECS",
+        "-w", "--wait", "wait_secs", type=float, metavar="SECS", callback=seconds(),
         help="Longest wait for pending messages (default: the message timeout).",
     )(command)
 
@@ -132,7 +134,7 @@ def left_pending(left: Unfinished, limit: float, waited_secs: float) -> str:
     text = f"{' and '.join(parts)}: {emitted_again(left + left.waiting)}" if parts else "nothing was pending"
     if left.untracked:
         were = plural(left.untracked, "untracked tuple was", "untracked tuples were")
-        text += f"; since it was submitted {were} not executed, as far as is known: nobody emits such tuples again"
+        text += f"; since it was submitted {were} not executed, as far as is known: no spout emits such tuples again"
     return text
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from squall.cli.checks import seconds
 from squall.cli.fault_text import faults_in_force
 from squall.cli.standing import (
     directory_option,
@@ -32,8 +33,8 @@ FAILED = "FAILED"
 
 @click.command("status")
 @click.argument("name", required=False)
-@click.option("--over", "over_secs", type=click.FloatRange(0.05, 3600), default=0.5, show_default=True, metavar="SECS",
-              help="Time over which rates are measured.")
+@click.option("--over", "over_secs", type=float, default=0.5, show_default=True, metavar="SECS",
+              callback=seconds(0.05, 3600), help="Time over which rates are measured.")
 @directory_option
 @json_option
 def status_command(name: str | None, over_secs: float, directory: str | None, as_json: bool) -> None:

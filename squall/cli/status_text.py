@@ -21,7 +21,7 @@ def cluster_text(document: dict[str, Any]) -> str:
     slots = sum(map(len, document["nodes"].values()))
     nodes, free = plural(len(document["nodes"]), "node"), len(document["free_slots"])
     lines = [f"cluster in {document['dir']}: {nodes}, {plural(slots, 'slot')}, {free} free"]
-    lines += [f"node {node} is gone: nothing was heard of it for some seconds" for node in document["gone"]]
+    lines += [f"node {node} is gone: it has been silent for some seconds" for node in document["gone"]]
     lines += [f"{name} {status}" for name, status in document["topologies"].items()]
     lines += fault_lines(document["faults"])
     return "\n".join(lines)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+from squall.cli.checks import seconds
 from squall.cli.load_limits import TIME_SECS, load_apart
 from squall.cli.settings import parse_settings
 from squall.cli.standing import directory_option, json_option, nimbus_of, show
@@ -23,10 +24,10 @@ from squall.scheduler.nimbus.task_state import left_by_earlier
 @click.option("--name", required=True, help="Name of the topology in the cluster.")
 @click.option("--workers", type=int, help="Worker processes (setting workers).")
 @click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="A setting; see squall config.")
-@click.option("--inactive", is_flag=True, help="Its spouts wait for squall activate.")
+@click.option("--inactive", is_flag=True, help="Have its spouts wait for squall activate.")
 @click.option("--fresh", is_flag=True, help="Remove the state that an earlier topology of this name left.")
-@click.option("--load-secs", type=click.FloatRange(0, min_open=True), default=TIME_SECS, show_default=True,
-              help="Longest time that importing FILE may take.")
+@click.option("--load-secs", type=float, default=TIME_SECS, show_default=True, metavar="SECS",
+              callback=seconds(above=True), help="Longest time for importing FILE.")
 @directory_option
 @json_option
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED, metavar="[-- ARGS]")
@@ -73,7 +74,7 @@ def _words(client: NimbusClient, state: TopologyState) -> str:
         slots = sum(len(ports) for ports in client.get_cluster().supervisors.values())
         return (
             f"{name} waits: none of the cluster's {plural(slots, 'slot')} is free; "
-            f"it starts by itself when a topology is killed or a supervisor comes"
+            f"it starts by itself when a topology is killed or a supervisor joins"
         )
     slots_text = ", ".join(str(slot) for slot in state.assignment.workers)
     text = f"{name} runs on {plural(len(state.assignment.workers), 'worker')}: {slots_text}"

@@ -47,7 +47,7 @@ def unit(nodes: int, slots: int, directory: Path | None, drain_secs: float, *, f
     """The text of the unit; `directory` None means the user's default. UsageError for a directory that a unit cannot
     name."""
     if not math.isfinite(drain_secs):
-        raise UsageError(f"the wait is {drain_secs}, allowed is a number of seconds from 0 up")
+        raise UsageError(f"the wait is {drain_secs}; allowed: a number of seconds from 0 up")
     command = [*interpreter("squall"), "up", "--nodes", str(nodes), "--slots", str(slots), "--wait", f"{drain_secs:g}"]
     if not faults:
         command.append("--no-faults")

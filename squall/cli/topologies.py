@@ -15,8 +15,8 @@ from squall.engine.errors import UsageError
 @directory_option
 @json_option
 def list_command(directory: str | None, as_json: bool) -> None:
-    """List the topologies of the cluster. Exit code 1 if the store knows none, and something of some is there, or if
-    no supervisor has the key that Nimbus has."""
+    """List the topologies of the cluster. Exit code 1 if the store knows none although there are remains of some, or
+    if no supervisor has Nimbus's key."""
     rows: list[dict[str, Any]] = []
     with nimbus_of(directory) as (run_dir, client):
         cluster = client.get_cluster()

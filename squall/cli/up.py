@@ -7,6 +7,7 @@ from pathlib import Path
 
 import click
 
+from squall.cli.checks import seconds
 from squall.cli.interrupts import Interrupts
 from squall.cli.output import note
 from squall.cli.standing import (
@@ -38,8 +39,8 @@ _POLL_SECS = 0.05
 @click.option("--slots", type=int, default=DEFAULT_SLOTS, show_default=True, help="Worker slots of each node.")
 @directory_option
 @click.option("--detach", is_flag=True, help="Return when the cluster answers; it runs until squall down.")
-@click.option("-w", "--wait", "drain_secs", type=click.FloatRange(0), default=DRAIN_SECS, show_default=True,
-              metavar="SECS", help="Longest wait for pending messages at the end (not with --detach).")
+@click.option("-w", "--wait", "drain_secs", type=float, default=DRAIN_SECS, show_default=True, metavar="SECS",
+              callback=seconds(), help="Longest wait for pending messages at the end (not with --detach).")
 @click.option("--systemd", "as_unit", is_flag=True,
               help="Print a systemd user unit that keeps such a cluster, and start nothing.")
 @no_faults_option
@@ -50,8 +51,8 @@ def up_command(
 ) -> None:
     """Start a standing cluster: Nimbus and supervisors.
 
-    In the foreground it runs until Ctrl-C, which drains and stops it; a second Ctrl-C does not wait. What topologies a
-    cluster in this directory was running when it was stopped go on. A daemon that dies is started again by the
+    In the foreground it runs until Ctrl-C, which drains and stops it; a second Ctrl-C does not wait. Topologies that
+    were running when a cluster in this directory was stopped go on. A daemon that dies is started again by the
     cluster's keeper, a process that --detach leaves behind.
     """
     if as_unit:
@@ -66,7 +67,7 @@ def up_command(
         kept = [record.name for record in cluster.topologies]
         text = f"cluster of {plural(nodes, 'node')} with {plural(slots, 'slot')} each runs in {plain(run_dir.path)}"
         if kept:
-            before = plural(len(kept), "topology of before goes", "topologies of before go")
+            before = plural(len(kept), "earlier topology goes", "earlier topologies go")
             text += f"\n{before} on: {', '.join(kept)}"
         text += "\nsquall down stops it" if detach else "\nCtrl-C stops it"
         document = {"dir": str(run_dir.path), "nodes": nodes, "slots": slots, "topologies": kept}

@@ -67,7 +67,7 @@ def scenario(cluster: Standing, filler: Path) -> None:
     assert str(cluster.path) in message
     filler.unlink()
     cluster.up(slots=1)
-    position = cluster.run_dir.state_dir("x", "numbers", 0) / "position"
+    position = cluster.run_dir.topology_state("x") / "numbers-0" / "position"
     position.parent.mkdir(parents=True)
     position.write_text("12")
     cluster.ok("submit", ENDLESS, "--name", "first")

@@ -61,6 +61,16 @@ class Standing:
             os.environ.update(before)
         raise AssertionError("the command returned without an exit code")
 
+    def kill_all(self) -> None:
+        """SIGKILL for every process, also for those that one of them starts before its turn comes."""
+        wait_for("the end of all", self._are_dead)
+
+    def _are_dead(self) -> bool:
+        for process in processes_of(self.run_dir):
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process.kill()
+        return not processes_of(self.run_dir)
+
     def ok(self, *arguments: str | Path, **extra: str) -> str:
         """Its stdout; AssertionError with its stderr if it failed."""
         done = self.run(*arguments, **extra)

@@ -63,7 +63,7 @@ def test_what_fails_is_emitted_again_also_while_it_is_paused(squall_cluster: Loc
 
 
 def test_wrong_use(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="CRASH or PAUSE in its list needs directory="):
+    with pytest.raises(UsageError, match="CRASH or PAUSE needs directory="):
         FixedSpout(("n",), [(0,), PAUSE])
     with pytest.raises(UsageError, match="has no directory and cannot pause"):
         FixedSpout(("n",), [(0,)]).wait_until_paused()

@@ -49,14 +49,14 @@ def supervisors(cluster: Standing, node: str) -> list[psutil.Process]:
 
 def test_status_shows_what_is_in_force_and_heal_ends_it(cluster: Standing) -> None:
     said = cluster.ok("inject", "slow", "split", "ms=5")
-    default = r"\(its default: --for says another time\)"
+    default = r"\(its default; --for sets another time\)"
     assert re.fullmatch(rf"slow: \d tasks? of split, for 10 s {default}; squall heal ends it\n", said)
     assert "broken on purpose: slow " in cluster.ok("status", "words", "--over", "0.05")
     assert "broken on purpose: slow " in cluster.ok("status")
     [fault] = cluster.json("status", "words", "--over", "0.05")["faults"]
     assert (fault["kind"], fault["targets"], fault["params"]) == ("slow", ["split"], {"ms": 5})
     assert 0 < fault["left_secs"] <= 10
-    assert cluster.ok("heal", "count") == "nothing was broken on purpose\n"
+    assert cluster.ok("heal", "count") == "no fault that was begun with 'count' is in force\n"
     assert cluster.json("heal", "split")["faults"][0]["kind"] == "slow"
     assert in_force(cluster) == []
     assert "broken" not in cluster.ok("status")
@@ -123,10 +123,10 @@ def test_the_python_of_the_page() -> None:
         (["stop", "node-1:6700", "--for", "3"], 2, "has no unit"),
         (["stop", "node-1:6700", "--for", "3 parsecs"], 2, "parsecs"),
         (["stop", "node-1:6700", "--for", "0s"], 2, "0s"),
-        (["kill", "node-1:6700", "at", "3s"], 2, "for later and again there are fault plans"),
+        (["kill", "node-1:6700", "at", "3s"], 2, "now and once; use a fault plan for"),
         (["drop", "200%"], 2, "200%"),
         (["kill", "\x1b[2J"], 2, "\\x1b[2J"),
-        (["bad-code"], 2, "fault 'bad-code' is unknown"),
+        (["bad-cod"], 2, "fault 'bad-cod' is unknown; did you mean bad-code?"),
     ],
 )
 def test_wrong_use_is_one_line(cluster: Standing, arguments: list[str], code: int, says: str) -> None:

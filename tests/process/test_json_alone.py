@@ -63,4 +63,4 @@ def test_a_refusal_leaves_stdout_empty(tmp_path: Path) -> None:
     file.write_text(FILE)
     done = squall("run", f"{file}:leaves", "--json")
     assert (done.returncode, done.stdout) == (2, "")
-    assert f"squall: {file}:34: leaves() ended by SystemExit: 0; a topology file must come to its end" in done.stderr
+    assert f"squall: {file}:34: leaves() ended by SystemExit: 0; a topology file must run to its end" in done.stderr

@@ -16,7 +16,7 @@ def test_a_run_that_is_cut_says_one_number_and_ends_with_4() -> None:
     assert report["pending"] > 0
     said = [line for line in done.stderr.splitlines() if line.startswith("stopped with")]
     assert len(said) == 1
-    assert said[0].startswith(f"stopped with messages not done: {report['pending']} pending; a source that can be read")
+    assert said[0].startswith(f"stopped with unfinished messages: {report['pending']} pending; a source that can be")
 
 
 def test_every_stop_names_the_untracked_tuples_it_throws_away() -> None:

@@ -52,13 +52,15 @@ def test_a_receiver_that_does_nothing_stops_the_spout_and_nobody_holds_more_than
         def has_stopped() -> bool:
             emitted = job.stats().emitted
             seen.append(emitted)
-            return any(words(job, SLOT_CONGESTED)) and len(seen) > 5 and len(set(seen[-5:])) == 1
+            # The first frame may be on its way for longer than five looks: then nobody holds anything yet.
+            arrived = any(words(job, SLOT_CONGESTED)) and any(words(job, SLOT_HELD_BYTES))
+            return arrived and len(seen) > 5 and len(set(seen[-5:])) == 1
 
         wait_for("the spout has stopped", has_stopped)
         assert 0 < seen[-1] < count
         # A queue, a window on its way into it, and what one turn adds; a value alone may be bigger than any of these.
         bound = 3 * WINDOW + 2 * size
-        assert 0 < max(words(job, SLOT_HELD_BYTES)) <= bound
+        assert max(words(job, SLOT_HELD_BYTES)) <= bound
         (tmp_path / "go").touch()
         report = job.wait_until_drained(timeout=90)
         assert (report.acked, report.failed) == (count, 0)
@@ -73,7 +75,7 @@ def test_a_cycle_that_emits_more_than_it_takes_ends_the_run_by_its_name() -> Non
     builder.set_spout("source", parts.Loads(100, 1000))
     builder.set_bolt("loop", parts.Multiplies(1)).shuffle_grouping("source").shuffle_grouping("fork")
     builder.set_bolt("fork", parts.Multiplies(2)).shuffle_grouping("loop")
-    why = r"cycle loop -> fork -> loop holds [\d.]+ MiB in its queues, allowed 1: it emits more than it takes"
+    why = r"cycle loop -> fork -> loop holds [\d.]+ MiB in its queues; allowed: 1 MiB; it emits more than it takes"
     with pytest.raises(ClusterError, match=rf"makes no progress: .* at last with: loop\[\d\]: {why}"):
         run(builder.build(), Config(workers=1, link_window_bytes=64 * 1024))
 

@@ -230,7 +230,7 @@ def test_errors_arrive_as_they_were_raised(client: NimbusClient, run_dir: RunDir
         client.submit_topology("y", {"workers": 1}, COMPONENTS, "../key", [])
     with pytest.raises(UsageError, match="there is no topology named 'y'; running: 'x'"):
         client.get_topology("y")
-    with pytest.raises(UsageError, match="allowed is a number of seconds from 0 up"):
+    with pytest.raises(UsageError, match="allowed: a number of seconds from 0 up"):
         client.shutdown(-1.0)
     assert [record.name for record in client.get_cluster().topologies] == ["x"]
 
@@ -252,7 +252,7 @@ def test_a_board_that_cannot_be_made_refuses_the_submission(
 
 
 def keep_state(run_dir: RunDir, name: str = "x") -> Path:
-    position = run_dir.state_dir(name, "lines", 0) / "position"
+    position = run_dir.topology_state(name) / "lines-0" / "position"
     position.parent.mkdir(parents=True)
     position.write_text("12")
     return position

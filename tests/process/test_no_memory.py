@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 from typing import Any
 
 import pytest
+import zmq
 
 from squall import Config, LocalCluster, RunReport, TopologyBuilder
 from tests.process import memory_parts as parts
@@ -79,6 +81,24 @@ def test_a_frame_that_there_is_no_memory_for_is_lost_and_counted(value: Any) -> 
         assert other.values == ["next"]
         assert (other.plane.counts["frames refused"], other.plane.lost) == (1, 1)
         other.plane.inbound = inbound
+
+
+def test_a_frame_that_zeromq_has_no_memory_for_is_a_memory_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    with endpoints() as make:
+        one, other = linked(make)
+        send, refusals = zmq.Socket.send, [zmq.ZMQError(errno.ENOMEM)]
+
+        def refuses_once(*arguments: Any, **options: Any) -> Any:
+            if refusals:
+                raise refusals.pop()
+            return send(*arguments, **options)
+
+        monkeypatch.setattr(zmq.Socket, "send", refuses_once)
+        with pytest.raises(MemoryError, match=r"ZeroMQ has none for a frame of \d+ bytes"):
+            one.plane.send(1, parcel("too much"))
+        one.plane.send(1, parcel("next"))
+        turn_until(lambda: settled(one), [one, other])
+        assert other.values == ["next"]
 
 
 def linked(make: Make) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import stat
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import Any
 import pytest
 
 from squall import Bolt, BoltCollector, Config, FailedTuple, LocalCluster, TopologyBuilder, TopologyContext, Tuple
+from squall.scheduler.common.mark import processes_of
 from squall.testing import FixedSpout
 from tests.process.standing_tools import ENDLESS, directory
 from tests.process.waiting import wait_for
@@ -45,6 +47,10 @@ def open_to_others(path: Path) -> list[str]:
     return found
 
 
+def umask_of(pid: int) -> str:
+    return re.findall(r"Umask:\s+(\d+)", Path(f"/proc/{pid}/status").read_text())[0]
+
+
 def test_a_cluster_of_a_program(no_umask: None, tmp_path: Path) -> None:
     run_dir = tmp_path / "made" / "run"
     builder = TopologyBuilder()
@@ -67,3 +73,7 @@ def test_a_standing_cluster(no_umask: None) -> None:
         assert cluster.run("submit", ENDLESS, "--name", "endless").returncode == 0
         wait_for("a log of a worker", lambda: list(cluster.run_dir.logs.glob("*/*.log")))
         assert open_to_others(cluster.path) == []
+        # Files that nobody made yet would be private too.
+        umasks = {" ".join(process.cmdline()): umask_of(process.pid) for process in processes_of(cluster.run_dir)}
+        assert len(umasks) >= 4
+        assert set(umasks.values()) == {"0077"}, umasks

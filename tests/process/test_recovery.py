@@ -144,7 +144,7 @@ def test_interrupt_drains_and_a_second_one_does_not_wait(tmp_path: Path, signals
         out, err = process.communicate(timeout=100)
     assert process.returncode == 130
     assert (", 0 pending" in out) is (signals == 1), out
-    assert ("stopped with messages not done: " in err) is (signals == 2), err
+    assert ("stopped with unfinished messages: " in err) is (signals == 2), err
 
 
 def test_what_a_killed_worker_had_counted_is_in_the_report(tmp_path: Path) -> None:

@@ -96,12 +96,13 @@ def test_rebalance_and_logs(cluster: Standing) -> None:
     assert process.returncode == 130
     status = cluster.json("status", "one")
     assert [restart["reason"] for restart in status["restarts"]] == ["killed by SIGKILL"]
-    assert cluster.refused(2, "logs", "one", "--worker", "node-9:1").startswith("one has no worker 'node-9:1'; it has")
+    wrong = cluster.refused(2, "logs", "one", "--worker", "node-9:1")
+    assert wrong.startswith("one has no worker 'node-9:1'; workers with logs: node-1:6700")
     assert "no regular expression" in cluster.refused(2, "logs", "one", "--grep", "(")
     assert "choose one" in cluster.refused(2, "logs", "one", "--json", "-f")
     cluster.ok("kill", "one", "-w", "0")
     assert cluster.json("logs", "one")
-    assert cluster.refused(2, "logs", "zz") == "there are no logs of a topology named 'zz'; there are of one"
+    assert cluster.refused(2, "logs", "zz") == "there are no logs of a topology named 'zz'; topologies with logs: one"
 
 
 def test_more_workers_than_slots_and_no_slot_at_all(cluster: Standing) -> None:
@@ -114,7 +115,7 @@ def test_more_workers_than_slots_and_no_slot_at_all(cluster: Standing) -> None:
     text = cluster.ok("submit", ENDLESS, "--name", "late")
     assert text == (
         "late waits: none of the cluster's 2 slots is free; "
-        "it starts by itself when a topology is killed or a supervisor comes\n"
+        "it starts by itself when a topology is killed or a supervisor joins\n"
     )
     assert cluster.ok("status", "late") == "late is ACTIVE and waits for a free slot\n"
     assert cluster.json("status", "late")["workers"] == []
@@ -125,6 +126,9 @@ def test_more_workers_than_slots_and_no_slot_at_all(cluster: Standing) -> None:
     assert cluster.json("kill", "late")["pending"] == 0
     assert list(cluster.run_dir.code.iterdir()) == []
     assert list(cluster.run_dir.boards.iterdir()) == []
+    cluster.ok("submit", ENDLESS, "--name", "wide", "--workers", "2")
+    cluster.ok("submit", ENDLESS, "--name", "late")
+    assert cluster.ok("down", "-w", "0").endswith(" is stopped; kept for the next squall up: wide, late\n")
 
 
 def test_down_drains_keeps_and_up_goes_on_exactly(cluster: Standing, tmp_path: Path) -> None:

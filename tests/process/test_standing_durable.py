@@ -31,9 +31,7 @@ def test_up_goes_on_after_the_runtime_directory_was_emptied(parent: Path) -> Non
         cluster.ok("up", "--detach", "--slots", "1", **where)
         cluster.ok("submit", ENDLESS, "--name", "one", **where)
         wait_for("acks", lambda: cluster.described("one")["acked"] > 0)
-        for process in processes_of(cluster.run_dir):
-            process.kill()
-        wait_for("their end", lambda: not processes_of(cluster.run_dir))
+        cluster.kill_all()
         shutil.rmtree(runtime / "squall")
         assert "one" in cluster.ok("up", "--detach", "--slots", "1", **where)
         wait_for("acks", lambda: cluster.described("one")["acked"] > 0)

@@ -78,9 +78,9 @@ def test_at_the_limit_it_moves_all_the_same_and_says_what_was_pending(cluster: L
 def test_what_cannot_be_is_refused(cluster: LocalCluster) -> None:
     job = cluster.submit("endless", endless(), Config(workers=1))
     for workers, parallelism, message in (
-        (0, {}, "workers is 0, allowed is an integer from 1 to 1024"),
+        (0, {}, "workers is 0; allowed: an integer from 1 to 1024"),
         (None, {}, "nothing is to change"),
-        (None, {"nothing": 3}, "component 'nothing' cannot have 3 executors; allowed are 1 to 2, its tasks"),
+        (None, {"nothing": 3}, "component 'nothing' cannot have 3 executors; allowed: 1 to 2, its tasks"),
         (None, {"nothing": 0}, "cannot have 0 executors"),
         (None, {"count": 1}, "there is no component 'count'; components are __acker, nothing, numbers"),
     ):
@@ -100,5 +100,5 @@ def test_a_job_of_a_topology_that_was_replaced_says_so(cluster: LocalCluster) ->
     with pytest.raises(ClusterError, match=f"topology {former.id} is gone"):
         former.state()
     cluster.submit("endless", endless(), Config(workers=1)).wait_until_ready(timeout=60)
-    with pytest.raises(ClusterError, match="is gone; 'endless' is another one by now"):
+    with pytest.raises(ClusterError, match="is gone; 'endless' is now the name of another one"):
         former.state()

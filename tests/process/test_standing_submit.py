@@ -62,15 +62,15 @@ def test_bad_files_are_refused_and_leave_no_trace(cluster: Standing, file: Path)
         ("import sys\nwhile True:\n    sys.stdout.write('x' * 4096)\n", "printed more than 1048576 bytes"),
         (
             "import ctypes\nctypes.CDLL(None)._exit(0)\n",
-            "ended its process: exited with code 0; a topology file must come to its end",
+            "ended its process: exited with code 0; a topology file must run to its end",
         ),
-        ("import os\nos._exit(0)\n", "ended by os._exit(0); a topology file must come to its end"),
-        ("raise SystemExit(7)\n", "ended by SystemExit: 7; a topology file must come to its end"),
-        ("raise GeneratorExit('g')\n", "ended by GeneratorExit: g; a topology file must come to its end"),
+        ("import os\nos._exit(0)\n", "ended by os._exit(0); a topology file must run to its end"),
+        ("raise SystemExit(7)\n", "ended by SystemExit: 7; a topology file must run to its end"),
+        ("raise GeneratorExit('g')\n", "ended by GeneratorExit: g; a topology file must run to its end"),
         ("raise ValueError('a \\udc80')\n", "importing it raised ValueError: a \\udc80"),
         (
             "class Q(Exception):\n    def __str__(self):\n        raise RuntimeError\nraise Q\n",
-            "importing it raised Q: (its text cannot be had: RuntimeError)",
+            "importing it raised Q: (its text cannot be read: RuntimeError)",
         ),
         (
             "try:\n    raise ValueError('\\udc80')\nexcept ValueError as e:\n    raise KeyError('k') from e\n",

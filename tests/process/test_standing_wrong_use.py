@@ -101,8 +101,8 @@ def test_a_second_up_changes_nothing(cluster: Standing) -> None:
 
 def test_names_and_numbers_that_cannot_be(cluster: Standing) -> None:
     for arguments, message in (
-        (("up", "--nodes", "0"), "a cluster needs nodes and slots from 1 up, not 0 and 4"),
-        (("supervisor", "--node", "a", "--slots", "0"), "--slots is 0; allowed: an integer from 1 up"),
+        (("up", "--nodes", "0"), "nodes is 0; allowed: an integer from 1 up"),
+        (("supervisor", "--node", "a", "--slots", "0"), "slots is 0; allowed: an integer from 1 up"),
     ):
         assert cluster.refused(2, *arguments) == message
     for arguments, what in (
@@ -111,7 +111,7 @@ def test_names_and_numbers_that_cannot_be(cluster: Standing) -> None:
         (("supervisor", "--node", "a", "--slots", "1000000000"), "slots"),
         (("run", ENDLESS, "--nodes", "1000000000"), "nodes"),
     ):
-        assert cluster.refused(2, *arguments).startswith(f"{what}: 1000000000 are too many, allowed are 1 to ")
+        assert cluster.refused(2, *arguments).startswith(f"{what} is 1000000000; allowed: 1 to ")
     assert not cluster.path.exists()
     cluster.up(slots=1)
     assert cluster.refused(2, "status", "one") == "there is no topology named 'one'; running: none"
@@ -128,8 +128,8 @@ def test_names_and_numbers_that_cannot_be(cluster: Standing) -> None:
     move = ("rebalance", "word-count")
     for arguments, message in (
         ((*move, "-e", "nothing"), "-e 'nothing' is not understood; write COMPONENT=N, e.g. -e count=2"),
-        ((*move, "-e", "nothing=9"), "component 'nothing' cannot have 9 executors; allowed are 1 to 2"),
-        ((*move, "-n", "0"), "workers is 0, allowed is an integer from 1 to 1024"),
+        ((*move, "-e", "nothing=9"), "component 'nothing' cannot have 9 executors; allowed: 1 to 2"),
+        ((*move, "-n", "0"), "workers is 0; allowed: an integer from 1 to 1024"),
         (("supervisor", "--node", "a/b"), "is not allowed"),
     ):
         assert message in cluster.refused(2, *arguments)
@@ -145,14 +145,14 @@ def kept_files(path: Path) -> dict[str, bytes]:
 
 BAD_NAMES = [
     ("", "is not allowed"), (".", "is not allowed"), ("..", "is not allowed"), ("a/b", "is not allowed"),
-    ("n" * 300, "is too long: allowed are 64 characters and 200 bytes"),
+    ("n" * 300, "is too long; allowed: at most 64 characters and 200 bytes"),
     ("__x", "begins with '__'; such names are the system's"),
 ]
 
 
 def test_a_bad_name_destroys_nothing(cluster: Standing, tmp_path: Path) -> None:
     cluster.up(slots=1)
-    position = cluster.run_dir.state_dir("kept", "spout", 0) / "position"
+    position = cluster.run_dir.topology_state("kept") / "spout-0" / "position"
     position.parent.mkdir(parents=True)
     position.write_text("12")
     before = kept_files(cluster.path)
@@ -246,7 +246,7 @@ def test_a_full_disk_and_no_descriptors(cluster: Standing) -> None:
     assert not cluster.run_dir.lock_holder()
     assert processes_of(cluster.run_dir) == []
     cluster.up(slots=1)
-    position = cluster.run_dir.state_dir("x", "numbers", 0) / "position"
+    position = cluster.run_dir.topology_state("x") / "numbers-0" / "position"
     position.parent.mkdir(parents=True)
     position.write_text("12")
     message = refused(*limited("RLIMIT_FSIZE", 1000, "submit", ENDLESS, "--fresh", "--name", "x"))

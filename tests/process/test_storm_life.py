@@ -15,6 +15,7 @@ from squall import (
     ClusterError,
     Config,
     LocalCluster,
+    SpoutCollector,
     TopologyBuilder,
     TopologyContext,
     Tuple,
@@ -97,8 +98,12 @@ def test_who_replaces_a_worker_is_as_inactive(squall_cluster: LocalCluster, tmp_
 class Complains(FeederSpout):
     """Reports an error for each answer."""
 
+    def open(self, conf: Any, context: TopologyContext, collector: SpoutCollector) -> None:
+        super().open(conf, context, collector)
+        self.report_error = collector.report_error
+
     def ack(self, message_id: Any) -> None:
-        self._collector.report_error(KeyError("from the spout"))
+        self.report_error(KeyError("from the spout"))
         super().ack(message_id)
 
 

@@ -247,8 +247,8 @@ def test_work_without_a_board_is_refused_and_the_rest_runs(nimbus: FakeNimbus) -
     ("arguments", "line"),
     [
         (["--dir", "/nowhere", "--node", "n", "--ports", "6700"], "supervisor: "),
-        (["--dir", "/", "--node", "n", "--ports", "6700,x"], "supervisor: ports are '6700,x', allowed are"),
-        (["--dir", "/", "--node", "n", "--ports", "1,1"], "supervisor: ports are '1,1', allowed are"),
+        (["--dir", "/", "--node", "n", "--ports", "6700,x"], "supervisor: ports are '6700,x'; allowed: "),
+        (["--dir", "/", "--node", "n", "--ports", "1,1"], "supervisor: ports are '1,1'; allowed: "),
     ],
 )
 def test_wrong_use_is_one_line_and_code_2(arguments: list[str], line: str) -> None:

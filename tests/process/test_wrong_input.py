@@ -40,7 +40,9 @@ CASES = {
     "factory raises": (
         HEAD + "def topology():\n    raise ValueError('no luck')\n", 2, "topology() raised ValueError: no luck",
     ),
-    "factory returns nothing": (HEAD + "def topology():\n    pass\n", 2, "returned a NoneType; it must return a"),
+    "factory returns nothing": (
+        HEAD + "def topology():\n    pass\n", 2, "returned a value of type NoneType; it must return a",
+    ),
     "no topology": (HEAD, 2, "defines no 'topology'"),
     "mistakes": (
         HEAD + "topology = build(One, Nothing())\n", 2, "component 'one' must be a Spout, not One; pass an instance",

@@ -85,6 +85,12 @@ class NimbusHere:
             raise self.desk.answer
         return self.desk.answer
 
+    def hear(self, peer: str, event: msgspec.Struct) -> None:
+        """An event from a supervisor."""
+        body = msgspec.msgpack.encode(event)
+        self.desk.caller = Incoming(peer, "event", type(event).__name__, 1, body, b"")
+        self._service.serve()
+
     def tick(self) -> None:
         self._service.tick(time.monotonic())
 

@@ -250,6 +250,16 @@ class RefusesOdd(BasicBolt):
             raise FailedTuple("odd")
 
 
+class RefusesTicks(Bolt):
+    def prepare(self, conf: object, context: object, collector: Any) -> None:
+        self.collector = collector
+
+    def execute(self, tup: Tuple) -> None:
+        if tup.is_tick:
+            raise FailedTuple("no")
+        self.collector.ack(tup)
+
+
 class AcksTicksToo(Bolt):
     ticks = 0
 
@@ -340,11 +350,12 @@ def _untracked_topology() -> Any:
     return builder.build()
 
 
-def test_ticks_are_in_no_count() -> None:
+@pytest.mark.parametrize("bolt_class", [AcksTicksToo, RefusesTicks])
+def test_ticks_are_in_no_count(bolt_class: type[Bolt]) -> None:
     clock = ManualClock()
     builder = TopologyBuilder()
     builder.set_spout("spout", Once(3))
-    builder.set_bolt("bolt", AcksTicksToo()).shuffle_grouping("spout")
+    builder.set_bolt("bolt", bolt_class()).shuffle_grouping("spout")
     config = Config(tick_tuple_freq_secs=1)
     with LocalRunner(builder.build(), config, clock=clock, copy=lambda spec: spec.component) as runner:
         runner.core.set_active(True)

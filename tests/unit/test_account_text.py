@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
-from squall.cli.account_text import account_text, failure_lines, metric_lines, untracked_lines
+from squall.cli.account_text import account_text, emitted_text, failure_lines, metric_lines, untracked_lines
 from squall.engine.api.builder import TopologyBuilder
 from squall.engine.core.local import LocalRunner
 from squall.engine.errors import FailedTuple
@@ -54,6 +56,14 @@ def test_a_report_without_either_says_nothing() -> None:
     assert [*failure_lines(document), *metric_lines(document)] == []
     document["links"] = {"lost": 1200, "repeated": 0}
     assert list(failure_lines(document)) == ["links: 1,200 lost, 0 repeated"]
+
+
+@pytest.mark.parametrize("name", ["acked", "failed", "dead_letters", "waiting", "pending", "abandoned"])
+def test_the_numbers_in_a_line_add_up_to_its_emits(name: str) -> None:
+    columns = dict.fromkeys(("acked", "failed", "dead_letters", "waiting", "pending", "abandoned"), 1000) | {name: 7}
+    emits, equals, fates = emitted_text({"emitted": 5007, "replayed": 0, **columns}).partition(" = ")
+    assert (emits, equals) == ("5,007 emitted (0 replayed)", " = ")
+    assert sum(int(number.replace(",", "")) for number in re.findall(r"\d[\d,]*\b", fates)) == 5007
 
 
 @pytest.mark.parametrize(("count", "text"), [

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -86,13 +87,16 @@ def test_a_torn_record_is_left_out(files: Files, cut: int) -> None:
     assert files.loaded().tries == {"a": Tries(1)}
 
 
-def test_the_file_is_bounded_by_what_it_stands_for(files: Files, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(squall.scheduler.records.attempt_journal, "_REWRITE_MIN_BYTES", 2000)
+def test_the_file_is_bounded_by_what_it_stands_for(files: Files) -> None:
     journal = files.begin()
+    sizes = []
     for number in range(2000):
-        snapshot = Changes([(number, f"m{number}")], [], {}, ())
-        journal.append(Changes([(number, f"m{number}")], [number - 1], {}, ()), lambda now=snapshot: now)
-        assert files.path.stat().st_size < 3000
+        message = f"m{number}" + "x" * 1000
+        snapshot = Changes([(number, message)], [], {}, ())
+        journal.append(Changes([(number, message)], [number - 1], {}, ()), lambda now=snapshot: now)
+        sizes.append(files.path.stat().st_size)
+    assert max(sizes) < 300_000 < 2000 * 1000
+    assert sum(after < before for before, after in pairwise(sizes)) > 3, "written anew"
     assert len(files.loaded().under_way) == 1
 
 
@@ -176,7 +180,8 @@ def test_a_million_messages_are_taken_over(files: Files, kind: Any) -> None:
     table = {kind(n): refused[n % 3] for n in range(count)}
     table[kind(7)] = Tries(1, dead=b"digest")
     journal, ids = files.begin(Changes([], [], table, ())), list(table)
-    while journal._size < 0.99 * journal._rewrite_at:
+    about_to_be_written_anew = 0.99 * 4 * files.path.stat().st_size
+    while files.path.stat().st_size < about_to_be_written_anew:
         changed = {ids[n]: table[ids[n]] for n in range(0, count, 1000)}
         journal.append(Changes([], [], changed, ()), lambda: pytest.fail("written anew"))
     journal.end()

@@ -5,12 +5,22 @@ from __future__ import annotations
 import pytest
 
 import squall.engine.tracking.attempts
-from squall.engine.api.failure import ANOTHER_TUPLE, EXCEPTION, FAILED, FRAME_LOST, HUNG, TIMEOUT, WORKER_DIED, Failure
+from squall.engine.api.failure import (
+    ANOTHER_TUPLE,
+    EXCEPTION,
+    FAILED,
+    FRAME_DAMAGED,
+    FRAME_LOST,
+    HUNG,
+    TIMEOUT,
+    WORKER_DIED,
+    Failure,
+)
 from squall.engine.tracking.attempts import Attempts, Limits, Remembered, Tries, Verdict
 
 REFUSED, RAISED, DIED, LATE = Failure(FAILED), Failure(EXCEPTION), Failure(WORKER_DIED), Failure(TIMEOUT)
 STUCK = Failure(HUNG, "bolt", 2)
-LOST = Failure(FRAME_LOST)
+LOST, DAMAGED = Failure(FRAME_LOST), Failure(FRAME_DAMAGED)
 BYSTANDER = Failure(WORKER_DIED, error=ANOTHER_TUPLE)
 
 
@@ -35,6 +45,7 @@ def test_attempts_count_every_kind_of_failure() -> None:
     ((DIED, REFUSED, DIED), False),
     ((DIED, BYSTANDER, DIED), True),
     ((DIED, LOST, DIED), True),
+    ((DIED, DAMAGED, DIED), True),
     ((LOST, LOST), False),
     ((BYSTANDER, BYSTANDER, BYSTANDER), False),
     ((DIED, DIED, REFUSED), False),
@@ -75,6 +86,7 @@ def test_who_kills_on_trial_is_condemned_with_all_deaths_before(limit: int) -> N
     (Limits(max_crashes=5), REFUSED, None),
     (Limits(max_crashes=5), LATE, None),
     (Limits(max_attempts=1, max_crashes=1), LOST, None),
+    (Limits(max_attempts=3, max_crashes=1), DAMAGED, 3),
     (Limits(), RAISED, None),
 ])
 def test_limits(limits: Limits, failure: Failure, condemned_after: int | None) -> None:

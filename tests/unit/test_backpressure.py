@@ -13,6 +13,8 @@ from squall.engine.api.tuple import Tuple
 from squall.engine.core import backpressure
 from squall.engine.core.backpressure import CYCLE_LIMITS, CYCLE_VALUES, CycleOverflow, find_cycles
 from squall.engine.flow.batch import Batch
+from tests.process.waiting import wait_for
+from tests.unit.net import placed
 from tests.unit.rig import Does, DoesBasic, Feeder, Rig, acks, chain, emits
 
 KIB, MIB = 1024, 1 << 20
@@ -62,6 +64,7 @@ def test_an_eager_spout_stops_at_a_full_queue(size: int, ackers: int) -> None:
     reopen = close(rig, "bolt-1")
     rig.settle()
     assert LIMIT <= queued(rig, "bolt-1") <= LIMIT + max(LIMIT // 4, size) + 4 * KIB
+    assert rig.core.pressure.held_bytes == queued(rig, "bolt-1")
     emitted = count - rig.user("spout").left
     assert emitted < count
     rig.settle()
@@ -119,6 +122,15 @@ def test_spouts_stop_while_anything_is_full_and_bolts_beside_it_do_not() -> None
     reopen()
     rig.settle()
     assert len(slow.seen) == len(quick.seen) == 5000
+
+
+def test_what_waits_for_another_worker_stops_the_spouts_and_holds_its_bolt() -> None:
+    net = placed(chain(Feeder(), Does(emits(1), ("value",)), Does(acks)), "spout __acker bolt-1", "bolt-2")
+    core, (target,) = net.core(0), net.plan.tasks_of("bolt-2")
+    pressure, limit, (feeder,) = core.pressure, core.pressure.limit_bytes, core.bolts
+    for waiting_bytes, full in ((limit - 1, False), (1, True), (-(limit // 2), True), (-1, False)):
+        pressure.waits(target, waiting_bytes)
+        assert (pressure.congested, pressure.stalled, feeder.held > 0) == (full, full, full)
 
 
 def test_a_healthy_run_measures_nothing_and_holds_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -210,6 +222,20 @@ def test_a_thread_whose_output_finds_no_room_waits() -> None:
             runner.stop()
 
 
+def test_a_thread_whose_output_the_loop_does_not_take_in_waits() -> None:
+    middle = Does(emits(100), ("value",), blocking=True)
+    rig = rig_of(chain(Fountain(200, KIB), middle, DoesBasic(lambda bolt, tup, out: None)), threads=True)
+    (runner,) = rig.core.blocking
+    rig.core.run_spouts()
+    rig.core.run_feeders()
+    try:
+        wait_for("the thread to wait", lambda: runner.must_wait)
+        assert len(middle.seen) < 5
+        rig.settle_until(lambda: len(rig.user("spout").acked) == 200)
+    finally:
+        runner.stop()
+
+
 def test_a_thread_that_waits_for_room_ends_when_it_is_told_to() -> None:
     before = set(threading.enumerate())
     middle = Does(emits(100), ("value",), blocking=True)
@@ -261,8 +287,8 @@ def test_a_cycle_that_is_filled_to_the_brim_does_not_deadlock() -> None:
 
 def test_a_cycle_that_emits_more_than_it_takes_ends_by_an_error_that_names_it() -> None:
     rig = rig_of(cyclic(Fountain(100, 1000), Rounds(999, copies=2)))
-    with pytest.raises(CycleOverflow, match=r"^cycle loop -> fork -> loop holds [\d.]+ MiB in its queues, allowed 1: "
-                                            r"it emits more than it takes$") as raised:
+    with pytest.raises(CycleOverflow, match=r"^cycle loop -> fork -> loop holds [\d.]+ MiB in its queues; "
+                                            r"allowed: 1 MiB; it emits more than it takes$") as raised:
         rig.settle()
     assert raised.value.component == "loop"
     assert rig.core.pressure.held_bytes <= 5 * CYCLE_LIMITS * LIMIT
@@ -314,7 +340,7 @@ def test_a_cycle_whose_tuples_grow_ends_too(monkeypatch: pytest.MonkeyPatch) -> 
         out.emit((2 * tup["value"],), stream="back")
 
     rig = rig_of(cyclic(Burst([1000]), DoesBasic(doubles, {"back": ("value",)})))
-    with pytest.raises(CycleOverflow, match=r"allowed 8: "):
+    with pytest.raises(CycleOverflow, match=r"allowed: 8 MiB; "):
         rig.settle()
     assert rig.core.pressure.held_bytes <= 2 ** 5 * 8 * MIB
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -23,22 +24,22 @@ def test_memory_bounds_nodes_and_slots() -> None:
     with pytest.raises(UsageError) as caught:
         check_cluster(100_000, 4, ROOMY)
     assert str(caught.value) == (
-        "nodes: 100000 are too many, allowed are 1 to 170: 16384 MB of memory are available for them, "
+        "nodes is 100000; allowed: 1 to 170, because 16384 MB of memory are available for them, and "
         "a node with one worker takes 96 MB"
     )
     with pytest.raises(UsageError) as caught:
         check_cluster(2, 1_000_000, ROOMY)
     assert str(caught.value) == (
-        "slots of each of 2 nodes: 1000000 are too many, allowed are 1 to 254: 16256 MB of memory are available for "
-        "them, a worker on each of 2 nodes takes 64 MB"
+        "slots per node is 1000000; allowed: 1 to 254, because 16256 MB of memory are available for "
+        "them, and a worker on each of 2 nodes takes 64 MB"
     )
 
 
 @pytest.mark.parametrize(
     ("machine", "nodes", "slots", "reason"),
     [
-        (ROOMY._replace(threads=88), 10, 19, "threads are allowed for them, a"),
-        (ROOMY._replace(descriptors=72), 10, 10, "a process may open 72 files, a"),
+        (ROOMY._replace(threads=88), 10, 19, "threads are allowed for them, and a"),
+        (ROOMY._replace(descriptors=72), 10, 10, "a process may open 72 files, and "),
         (Machine(1 << 50, 1 << 30, 1 << 30), 11184810, 58836, ""),
     ],
 )
@@ -53,9 +54,9 @@ def test_other_limits_bound_them_too(machine: Machine, nodes: int, slots: int, r
 
 def test_workers_are_bounded_over_all_nodes() -> None:
     check_workers(508, 2, ROOMY)
-    with pytest.raises(UsageError, match="workers: 509 are too many, allowed are 1 to 508: 16256 MB of memory"):
+    with pytest.raises(UsageError, match="workers is 509; allowed: 1 to 508, because 16256 MB of memory"):
         check_workers(509, 2, ROOMY)
-    with pytest.raises(UsageError, match="nodes: 171 are too many, allowed are 1 to 170"):
+    with pytest.raises(UsageError, match="nodes is 171; allowed: 1 to 170,"):
         check_workers(1, 171, ROOMY)
 
 
@@ -63,24 +64,25 @@ def test_workers_are_bounded_over_all_nodes() -> None:
 def test_the_default_cluster_is_not_refused_for_memory_or_threads(full: Machine) -> None:
     check_cluster(1, 4, full)
     for nodes, slots in ((2, 1), (1, 5)):
-        with pytest.raises(UsageError, match="are too many, allowed are 1 to "):
+        with pytest.raises(UsageError, match=r"is \d+; allowed: 1 to \d+, because "):
             check_cluster(nodes, slots, full)
 
 
 def test_without_descriptors_no_cluster_is_started() -> None:
     needs = "a process may open {} files, and {} needs 32 and 4 for each"
     fewer = needs.format(47, "a supervisor")
-    with pytest.raises(UsageError, match=f"^workers: 4 are too many, allowed are 1 to 3: {fewer} worker$"):
+    with pytest.raises(UsageError, match=f"^workers is 4; allowed: 1 to 3, because {fewer} worker$"):
         check_workers(4, 1, ROOMY._replace(descriptors=47))
     none = needs.format(20, "Nimbus")
     for check in (check_cluster, check_workers):
-        with pytest.raises(UsageError, match=f"^nodes: not even one can be started: {none} node$"):
+        with pytest.raises(UsageError, match=f"^nodes is 1; not even one can be started, because {none} node$"):
             check(1, 1, ROOMY._replace(descriptors=20))
 
 
-@pytest.mark.parametrize(("nodes", "slots"), [(0, 4), (1, 0), (-1, -1)])
-def test_less_than_one_is_none(nodes: int, slots: int) -> None:
-    with pytest.raises(UsageError, match=f"a cluster needs nodes and slots from 1 up, not {nodes} and {slots}"):
+@pytest.mark.parametrize(("nodes", "slots"), [(0, 4), (1, 0), (-1, -1), ("x", 1), (1, None), (1, 1.5)])
+def test_less_than_one_is_none(nodes: Any, slots: Any) -> None:
+    wrong = f"slots is {slots}" if nodes == 1 else f"nodes is {nodes!r}"
+    with pytest.raises(UsageError, match=f"^{wrong}; allowed: an integer from 1 up$"):
         check_cluster(nodes, slots, ROOMY)
 
 

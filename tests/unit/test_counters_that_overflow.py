@@ -17,7 +17,7 @@ def test_a_counter_names_itself_the_value_and_what_is_allowed(by: Any) -> None:
     with pytest.raises(ComponentError) as refused:
         counter.inc(by)
     assert str(refused.value) == (
-        f"counter 'seen' of bolt[2] is at 3 and cannot count {by!r} more; allowed are integers, with a count from "
+        f"counter 'seen' of bolt[2] is at 3 and cannot count {by!r} more; allowed: integers, with a count from "
         "-2**63 to 2**63 - 1"
     )
     assert counter.value == 3

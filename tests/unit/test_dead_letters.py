@@ -157,7 +157,7 @@ def test_what_is_too_big_is_listed_and_told(tmp_path: Path, monkeypatch: pytest.
     letters = DeadLetters(tmp_path)
     letters.add("spout", 0, 7, ("x" * 2000,), WHY)
     (letter,) = letters.read()
-    assert letter.why_no_payload == "its message id and values take 2,024 bytes; allowed are 1,000"
+    assert letter.why_no_payload == "its message id and values take 2,024 bytes; allowed: at most 1,000"
     assert letters.give_back() == []
 
 

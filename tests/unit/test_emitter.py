@@ -28,7 +28,7 @@ WRONG_DIRECT: list[tuple[Callable[[Any, list[int]], Any], str]] = [
     (lambda direct, tasks: direct(tasks[0], ("x",)), "stream 'default' is not a direct stream"),
     (lambda direct, tasks: direct(tasks[0], ("x",), stream="nope"), "undeclared stream 'nope'"),
     (lambda direct, tasks: direct(tasks[0], ("x", "y"), stream="to"), "2 values"),
-    (lambda direct, tasks: direct(999, ("x",), stream="to"), r"cannot send to task 999; its subscribers' tasks are \["),
+    (lambda direct, tasks: direct(999, ("x",), stream="to"), r"to task 999; allowed: its subscribers' tasks, \["),
 ]
 
 

@@ -76,7 +76,7 @@ def test_a_command_names_the_directory_of_its_cluster(
     with pytest.raises(SystemExit) as end:
         main(["up", "--detach", "--dir", str(tmp_path / "run")])
     assert end.value.code == 1
-    assert capfd.readouterr().err == f"squall: [Errno 28] No space left on device: '{tmp_path}/run'\n"
+    assert capfd.readouterr().err == f"squall: {tmp_path}/run: No space left on device\n"
 
 
 def test_a_cluster_of_one_program_names_its_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

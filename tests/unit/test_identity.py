@@ -100,6 +100,42 @@ def test_a_message_is_recognised_when_it_is_read_again(make: Callable[[int], Any
     assert hash(key_of(same)) == hash(key_of(same))
 
 
+class SameInAnyCase:
+    """An id whose class says that ids of other content are equal."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def __hash__(self) -> int:
+        return hash(self.name.lower())
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, SameInAnyCase) and other.name.lower() == self.name.lower()
+
+
+def test_ids_that_their_class_calls_equal_are_one_message() -> None:
+    assert key_of(SameInAnyCase("A")) == key_of(SameInAnyCase("a"))
+    assert key_of(SameInAnyCase("A"), ("v",)) == key_of(SameInAnyCase("a"), ("w",))
+    assert key_of(SameInAnyCase("A")) != key_of(SameInAnyCase("b"))
+
+
+class RefusesOthers:
+    """Can be compared with itself only."""
+
+    def __hash__(self) -> int:
+        return 7
+
+    def __eq__(self, other: object) -> bool:
+        if other is not self:
+            raise SystemExit("not of this kind")
+        return True
+
+
+def test_ids_that_cannot_be_compared_are_different_messages() -> None:
+    ids = [RefusesOthers(), RefusesOthers()]
+    assert len({key_of(each): each for each in ids}) == 2
+
+
 @pytest.mark.parametrize("make", IDS.values(), ids=IDS)
 def test_a_key_survives_its_worker(make: Callable[[int], Any]) -> None:
     key = key_of(make(1), ("v", 1))

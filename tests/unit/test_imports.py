@@ -54,7 +54,7 @@ FOLDERS_MAY_IMPORT = {
         "worker": frozenset({"breaking", "common", "faults", "records"}),
         "client": frozenset({"breaking", "common", "faults", "records"}),
         "cluster": frozenset({
-            "client", "common", "faults", "forking", "nimbus", "records", "supervisor",
+            "breaking", "client", "common", "faults", "forking", "nimbus", "records", "supervisor",
         }),
     },
 }
@@ -78,6 +78,12 @@ WALL_CLOCK_ALLOWED = {
     "squall/cli/standing.py": "how long ago a topology was submitted, for people",
     "scheduler/nimbus/service.py": "when a topology was submitted, for its record",
 }
+
+# What a worker imports for a FeedSpout.
+READS_FEEDS = frozenset(
+    f"pipeline/{name}.py"
+    for name in ("claims", "feed", "feed_spout", "part_reader", "shares", "sources", "text_source")
+)
 
 MAX_FILE_LINES = 600
 MAX_FUNCTION_LINES = 70
@@ -189,8 +195,8 @@ def spark_only_in_pipeline(source: Source) -> Iterator[str]:
     for found in imports_of(source.tree):
         if found.is_of("pyspark") and source.package != "pipeline":
             yield source.at(found.node, f"imports {found.module}; only pipeline imports PySpark")
-        if found.is_of("pyspark") and source.path == "pipeline/feed.py" and not found.lazy:
-            yield source.at(found.node, "imports PySpark; topologies read feeds without it")
+        if (found.is_of("pyspark") or found.is_of("pyarrow")) and source.path in READS_FEEDS and not found.lazy:
+            yield source.at(found.node, f"imports {found.module}; topologies read feeds without Spark, and text alone")
         if found.room == "pipeline" and source.package == "squall" and not found.lazy:
             yield source.at(found.node, "imports pipeline outside a function; Spark commands import it when called")
 
@@ -345,6 +351,7 @@ LONG_FILE = "x = 1\n" * (MAX_FILE_LINES + 1)
         (spark_only_in_pipeline, "squall/x.py", "from squall.pipeline import prepare", 1),
         (spark_only_in_pipeline, "scheduler/x.py", "__import__('pyspark')", 1),
         (spark_only_in_pipeline, "pipeline/feed.py", "import pyspark", 1),
+        (spark_only_in_pipeline, "pipeline/feed_spout.py", "import os\nfrom pyarrow import parquet", 2),
         (monotonic_clock_only, "ipc/x.py", "import time\n\ntime.time()", 3),
         (monotonic_clock_only, "ipc/x.py", "import time as t\nclock = t.time_ns", 2),
         (monotonic_clock_only, "ipc/x.py", "from time import time\ntime()", 2),

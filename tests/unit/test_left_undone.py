@@ -60,7 +60,7 @@ def test_a_stop_counts_tuples_without_a_tree_too() -> None:
 def test_tuples_that_nobody_emits_again_are_told() -> None:
     assert left_pending(Unfinished(0, 0, 17), 0.0, 0.1) == (
         "nothing was pending; since it was submitted 17 untracked tuples were not executed, as far as is known: "
-        "nobody emits such tuples again"
+        "no spout emits such tuples again"
     )
     assert "; since it was submitted 1 untracked tuple was not executed" in left_pending(Unfinished(2, 0, 1), 0.0, 0.1)
 
@@ -133,7 +133,7 @@ def test_a_run_that_is_cut_with_messages_pending_says_how_many() -> None:
     code, said, report = run_local("forgets", "--drain-secs", "0.05")
     assert (code, report["pending"], report["acked"]) == (4, 100, 0)
     assert said == (
-        "stopped with messages not done: 100 pending; a source that can be read again emits them again, "
+        "stopped with unfinished messages: 100 pending; a source that can be read again emits them again, "
         "any other does not\n"
     )
 

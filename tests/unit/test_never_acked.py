@@ -36,8 +36,8 @@ def test_a_bolt_that_never_acks_is_named_when_trees_time_out() -> None:
     rig.advance(10)
     (line,) = lines_of(rig)
     assert line == (
-        "forgets has never acked any of its 3 tuples, and 3 trees timed out: a Bolt acks each tuple itself "
-        "(collector.ack), a BasicBolt has it done"
+        "forgets has never acked any of its 3 tuples, and 3 trees timed out: a Bolt must ack each tuple "
+        "(collector.ack); a BasicBolt need not"
     )
 
 

@@ -57,7 +57,7 @@ def test_a_bolt_whose_method_does_nothing_when_called_is_refused(
     with pytest.raises(TopologyError) as refused:
         chain(Feeder(), bolt).build()
     (mistake,) = refused.value.mistakes
-    assert mistake.startswith(f"component 'bolt-1' (Lazy) defines {name} as {kind} a call would do nothing; allowed is")
+    assert mistake.startswith(f"component 'bolt-1' (Lazy) defines {name} as {kind} a call would do nothing; allowed:")
 
 
 @pytest.mark.parametrize(
@@ -234,8 +234,8 @@ def test_a_spout_that_takes_long_again_and_again_is_named_once() -> None:
     ((component, task, text),) = rig.errors
     assert (component, task) == ("spout", 3)
     assert text == (
-        "ComponentError: next_tuple of spout[3] took 1.0 s; nothing else ran in worker node-1:6700 meanwhile; a spout "
-        "that waits says blocking = True"
+        "ComponentError: next_tuple of spout[3] took 1.0 s; nothing else ran in worker node-1:6700 meanwhile; set "
+        "blocking = True on a spout that waits"
     )
 
 

@@ -19,7 +19,6 @@ def test_who_is_where() -> None:
     assert PLAN.n_workers == 2
     assert PLAN.task_worker == {1: 1, 2: 0, 3: 0, 4: 0, 5: 1, 6: 1}
     assert PLAN.task_component[4] == "count"
-    assert PLAN.last_task == 6
 
 
 def test_tasks_of_a_component_are_sorted() -> None:
@@ -36,7 +35,7 @@ def test_ackers_are_numbered_by_task_id() -> None:
 
 
 def test_an_empty_plan() -> None:
-    assert Plan([], []).last_task == 0
+    assert (Plan([], []).n_workers, Plan([], []).ackers) == (0, [])
 
 
 def test_a_plan_survives_pickling() -> None:

@@ -10,7 +10,14 @@ import pytest
 
 from squall.engine.errors import ClusterError, UsageError
 from squall.scheduler.common import process_record
-from squall.scheduler.common.process_record import begin_record, end_record, ending, note_begin, read_record
+from squall.scheduler.common.process_record import (
+    begin_record,
+    end_record,
+    ending,
+    note_begin,
+    present_record,
+    read_record,
+)
 
 
 @pytest.fixture
@@ -20,9 +27,11 @@ def path(tmp_path: Path) -> Path:
 
 def test_a_record_is_of_the_process_that_began_it(path: Path) -> None:
     assert read_record(path) is None
+    assert present_record(path) is None
     begin_record(path, ("python", "-m", "x"))
     record = read_record(path)
     assert record is not None
+    assert present_record(path) == record
     assert (record.pid, record.command) == (os.getpid(), ("python", "-m", "x"))
     assert record.lives
     assert record.end_code is None
@@ -37,6 +46,7 @@ def test_its_end_takes_no_room_and_goes_when_another_begins(path: Path, code: in
     record = read_record(path)
     assert record is not None
     assert (record.end_code, path.stat().st_size) == (code, size)
+    assert present_record(path) is None
     begin_record(path)
     again = read_record(path)
     assert again is not None

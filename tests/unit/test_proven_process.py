@@ -6,7 +6,6 @@ import ast
 import os
 import signal
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -24,6 +23,7 @@ from squall.scheduler.common.messages import Assignment, TopologyRecord, WorkerB
 from squall.scheduler.nimbus.victims import living
 from squall.scheduler.records.worker_ledger import LedgerEntry, WorkerLedger
 from squall.scheduler.supervisor.worker_watch import WorkerWatch
+from tests.unit.waiting_child import waiting_child
 
 ROOT = Path(__file__).parents[2]
 NOT_YET = r"worker node-1:6700 has not been started yet \(job.wait_until_ready waits for it\)"
@@ -32,12 +32,8 @@ DEAD_NOW = "worker node-1:6700 is dead, its replacement is not there yet"
 
 @pytest.fixture
 def child() -> Iterator[subprocess.Popen[bytes]]:
-    made = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
-    yield made
-    made.kill()
-    made.wait()
-    assert made.stdin is not None
-    made.stdin.close()
+    with waiting_child() as made:
+        yield made
 
 
 @pytest.fixture
@@ -140,7 +136,8 @@ def test_a_process_without_the_mark_is_not_signalled(
 
 
 @pytest.mark.parametrize(
-    ("pid", "started"), [(0, 1), (-1, 1), (os.getpid(), 0), (os.getpid(), 1), (2**22 + 1, 1)]
+    ("pid", "started"), [(0, 1), (-1, 1), (os.getpid(), 0), (os.getpid(), 1), (2**22 + 1, 1)],
+    ids=["nobody", "everybody", "no start", "another start", "beyond"],
 )
 def test_a_ledger_with_a_hostile_entry_has_no_survivor(pid: int, started: int, tmp_path: Path) -> None:
     run_dir = RunDir.create(tmp_path / "run")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import itertools
 import os
 import shutil
 import stat
@@ -14,7 +15,8 @@ from pathlib import Path
 import pytest
 
 from squall.engine.errors import ClusterError, UsageError
-from squall.ipc.run_parent import CREATOR_FILE, make_anonymous
+from squall.ipc import run_parent
+from squall.ipc.run_parent import CREATOR_FILE, make_anonymous, try_flock
 from squall.ipc.rundir import RunDir, default_parent, standing_directory, sweep_stale
 
 
@@ -121,12 +123,27 @@ def test_paths_that_are_too_long_are_refused_early(tmp_path: Path) -> None:
         run_dir.worker_socket("x-1-00000000", 1, "n" * 100, 6700, 1)
 
 
+def test_a_worker_listens_on_a_path_that_no_other_worker_ever_has() -> None:
+    run_dir = RunDir("/r")
+    workers = list(itertools.product(("x-1-00000000", "x-2-00000000"), (1, 2), ("a", "b"), (6700, 6701), (1, 2)))
+    assert len({run_dir.worker_socket(*worker) for worker in workers}) == len(workers)
+
+
+def test_sockets_that_killed_processes_have_left_are_removed(run_dir: RunDir) -> None:
+    left = [run_dir.worker_socket("x-1-00000000", 1, "a", 6700, 1), run_dir.node_socket("a"), run_dir.nimbus_socket]
+    for path in left:
+        path.parent.mkdir(exist_ok=True)
+        path.touch()
+    run_dir.remove_sockets()
+    assert [path for path in left if path.exists()] == []
+
+
 def test_no_name_leads_out_of_the_directory() -> None:
     run_dir = RunDir("/r")
-    assert run_dir.state_dir("x", "../../a\0b%", 3) == Path("/r/state/x/..%2f..%2fa%00b%25-3")
-    assert run_dir.state_dir("x", "wörter", 3) == Path("/r/state/x/wörter-3")
+    assert run_dir.topology_state("../../a\0b%") == Path("/r/state/..%2f..%2fa%00b%25")
+    assert run_dir.attempts("x", "wörter", 3) == Path("/r/state/x/.attempts/wörter-3")
     assert run_dir.board("x-1-00000000") == Path("/r/boards/x-1-00000000")
-    assert run_dir.state_dir("x", "..", 3) == Path("/r/state/x/..-3")
+    assert run_dir.attempts("x", "..", 3) == Path("/r/state/x/.attempts/..-3")
     assert run_dir.history("../x") == Path("/r/logs/history-..%2fx.jsonl")
     assert run_dir.worker_log("x-1-00000000", "../a", 6700).parent == run_dir.worker_logs("x-1-00000000")
     assert run_dir.node_socket("../a").parent == Path("/r/n")
@@ -138,7 +155,7 @@ def test_a_name_that_means_a_whole_directory_is_refused(name: str) -> None:
     run_dir = RunDir("/r")
     for path_of in (
         run_dir.topology_state, run_dir.board, run_dir.metrics, run_dir.failures, run_dir.worker_logs,
-        lambda text: run_dir.state_dir(text, "c", 1), lambda text: run_dir.attempts(text, "c", 1),
+        lambda text: run_dir.attempts(text, "c", 1),
     ):
         with pytest.raises(UsageError, match="cannot be a name: it would mean a whole directory of the cluster"):
             path_of(name)
@@ -171,6 +188,21 @@ def test_only_what_nobody_owns_is_swept(parent: Path) -> None:
     lock.release()
     os.close(creator[1])
     assert sweep_stale(parent) == sorted([living, served])
+
+
+@pytest.mark.parametrize("asked", ["creator", "lock"])
+def test_a_directory_may_vanish_under_the_sweep(parent: Path, monkeypatch: pytest.MonkeyPatch, asked: str) -> None:
+    (going, fd), (abandoned, other_fd) = sorted(make_anonymous(parent) for _ in range(2))
+    os.close(fd)
+    os.close(other_fd)
+
+    def vanishes(path: Path) -> int | None:
+        if path == going / asked:
+            shutil.rmtree(going)
+        return try_flock(path)
+
+    monkeypatch.setattr(run_parent, "try_flock", vanishes)
+    assert sweep_stale(parent) == [abandoned]
 
 
 def test_what_a_killed_sweep_had_buried_is_removed(parent: Path) -> None:
@@ -228,7 +260,7 @@ def test_what_the_default_cluster_must_keep_is_not_in_the_runtime_directory(
         assert mode(durable) == 0o700
         for keeps in (made.nimbus_db, made.code, made.logs, made.lock_file, made.metrics("x"), made.failures("x")):
             assert keeps.is_relative_to(durable)
-        assert made.state_dir("x", "a", 0) == durable / "state" / "x" / "a-0"
+        assert made.topology_state("x") == durable / "state" / "x"
         for passing in (made.key_file, made.boards, made.nimbus_socket, made.node_socket("n")):
             assert passing.is_relative_to(path)
         lock = RunDir.open(path).lock()

@@ -62,7 +62,7 @@ def test_it_is_named_with_the_time_that_was_waited(run_dir: RunDir, hung: subpro
         assert float(waited) >= 0.1
         assert rest == (
             f"it is stopped or hung, or {run_dir.key_file} is not the key that it was started with{besides}; "
-            f"SIGCONT lets one go on that is stopped, `squall down --dir {run_dir.path}` ends the cluster without it"
+            f"SIGCONT continues a stopped one, `squall down --dir {run_dir.path}` ends the cluster without it"
         )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ from squall import (
 from squall.engine.api.plan import ExecutorPlan, Plan
 from squall.engine.core.executor import TaskCrashed
 from squall.testing import AckTracker, FeederSpout, ManualClock, SimulatedCluster
+from squall.testing.simulated_worker import Wiring
 from tests.held import early
 
 
@@ -180,7 +182,7 @@ def test_a_killed_workers_tuples_fail_and_its_replacement_takes_over() -> None:
                 cluster.kill(wrong)
 
 
-def scattered(feeder: FeederSpout) -> SimulatedCluster:
+def scattered(feeder: FeederSpout, wiring: Callable[..., Wiring] = Wiring) -> SimulatedCluster:
     """Spout and last bolt in worker 0, the bolt between them in worker 1."""
     builder = TopologyBuilder()
     builder.set_spout("spout", feeder)
@@ -188,12 +190,22 @@ def scattered(feeder: FeederSpout) -> SimulatedCluster:
     builder.set_bolt("keep", Keep()).shuffle_grouping("forward")
     here = [ExecutorPlan("__acker", 1, 1), ExecutorPlan("keep", 3, 3), ExecutorPlan("spout", 4, 4)]
     plan = Plan([here, [ExecutorPlan("forward", 2, 2)]], ["node-1:6700", "node-2:6700"])
-    return SimulatedCluster(builder.build(), Config(workers=2, ackers=1), plan=plan)
+    return SimulatedCluster(builder.build(), Config(workers=2, ackers=1), plan=plan, wiring=wiring)
 
 
-def test_what_was_sent_to_a_dead_worker_does_not_reach_its_replacement(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_was_sent_to_a_dead_worker_does_not_reach_its_replacement() -> None:
+    class Deadly(Wiring):
+        """Whom somebody is about to send to dies."""
+
+        kills = False
+
+        def has_credit(self, source: int, target: int) -> bool:
+            if self.kills and cluster.workers[target] is not None:
+                cluster.kill(target)
+            return True
+
     feeder = FeederSpout()
-    with scattered(feeder) as cluster:
+    with scattered(feeder, Deadly) as cluster:
         near = cluster.workers[0]
         assert near is not None
         feeder.feed(("x",))
@@ -203,16 +215,10 @@ def test_what_was_sent_to_a_dead_worker_does_not_reach_its_replacement(monkeypat
         cluster.restart("node-2:6700")
         cluster.settle()
         feeder.feed(("y",))
-
-        def dies(source: int, target: int) -> bool:
-            if cluster.workers[target] is not None:
-                cluster.kill(target)
-            return True
-
-        monkeypatch.setattr(cluster._wiring, "has_credit", dies)
+        Deadly.kills = True
         near.turn()
         assert not cluster.quiet  # it did not know yet
-        monkeypatch.undo()
+        Deadly.kills = False
         cluster.restart("node-2:6700")
         cluster.settle()
         assert cluster.emitted["forward"] == []
@@ -241,6 +247,7 @@ def test_what_late_messages_leave_behind_is_dropped_in_time() -> None:
         feeder.feed(("x",))
         cluster.advance(1)
         assert feeder.failed == [(1, "timeout")]
+        assert [AckTracker(feeder).fails_of(message_id) for message_id in (1, 2)] == [1, 0]
         feeder.feed(("ack",))
         cluster.settle()
         (acker,) = cluster.core(0).ackers.values()

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from squall.engine.errors import UsageError
+from squall.engine.errors import ClusterError, UsageError
 from squall.ipc.rundir import RunDir
 from squall.scheduler.cluster.daemons import Daemons, daemon_environment
 from squall.scheduler.cluster.keeper_process import BoundKeeper, start_with_keeper
@@ -73,10 +73,11 @@ def test_a_start_that_failed_ends_nothing_of_a_nimbus_that_runs(run_dir: RunDir)
     others = marked(run_dir)
     lock = run_dir.lock()
     try:
-        daemons = Daemons(run_dir)
         with pytest.raises(UsageError, match="in use by pid"):
             run_dir.lock()
-        daemons._processes["nimbus"] = subprocess.Popen([sys.executable, "-c", "raise SystemExit(2)"])
+        daemons = Daemons(run_dir, lambda launch: subprocess.Popen([sys.executable, "-c", "raise SystemExit(2)"]))
+        with pytest.raises(ClusterError, match="exited with code 2"):
+            daemons.start(1, 1)
         daemons.reap(deadline=0.0)
         assert others.poll() is None
     finally:

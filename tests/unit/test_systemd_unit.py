@@ -62,7 +62,7 @@ def test_a_directory_that_no_unit_can_name_is_refused(directory: str) -> None:
 
 @pytest.mark.parametrize("secs", [float("inf"), float("nan")])
 def test_a_wait_without_an_end_is_refused(secs: float) -> None:
-    with pytest.raises(UsageError, match=r"the wait is (inf|nan), allowed is a number of seconds"):
+    with pytest.raises(UsageError, match=r"the wait is (inf|nan); allowed: a number of seconds"):
         unit(1, 1, None, secs)
 
 

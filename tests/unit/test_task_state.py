@@ -18,8 +18,8 @@ RECORD = TopologyRecord("x-1-00000000", "x", "ACTIVE", {}, [], "", [], 0.0)
 def run_dir(tmp_path: Path) -> RunDir:
     made = RunDir(tmp_path)
     for task in (0, 1):
-        made.state_dir("x", "spout", task).mkdir(parents=True)
-        (made.state_dir("x", "spout", task) / "position").write_text(str(task))
+        (made.topology_state("x") / f"spout-{task}").mkdir(parents=True)
+        (made.topology_state("x") / f"spout-{task}" / "position").write_text(str(task))
     made.attempts("x", "spout", 0).mkdir(parents=True)
     (made.topology_state("x") / ".given-back").mkdir()
     (made.topology_state("x") / "dead-letters.jsonl").write_text("letters")
@@ -67,7 +67,7 @@ def test_the_next_nimbus_sees_in_the_store_what_to_do(run_dir: RunDir) -> None:
 
 def test_what_has_come_meanwhile_is_not_overwritten(run_dir: RunDir, caplog: pytest.LogCaptureFixture) -> None:
     set_aside(run_dir, RECORD)
-    newer = run_dir.state_dir("x", "spout", 0) / "position"
+    newer = run_dir.topology_state("x") / "spout-0" / "position"
     newer.parent.mkdir()
     newer.write_text("newer")
     tidy(run_dir, [])

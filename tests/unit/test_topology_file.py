@@ -24,11 +24,11 @@ from squall.scheduler.common.blob import dump
 
 QUIET = "class Q({base}):\n    def __str__(self):\n        raise {worse}\n"
 RAISES = {
-    "exit 0": ("raise SystemExit(0)", "ended by SystemExit: 0; a topology file must come to its end"),
+    "exit 0": ("raise SystemExit(0)", "ended by SystemExit: 0; a topology file must run to its end"),
     "exit with nothing": ("raise SystemExit", "ended by SystemExit; a topology file"),
     "exit 3": ("import sys; sys.exit(3)", "ended by SystemExit: 3;"),
     "exit with a text": ("raise SystemExit('\\x1b]0;x\\x07')", "ended by SystemExit: \x1b]0;x\x07;"),
-    "exit at once": ("import os; os._exit(0)", "ended by os._exit(0); a topology file must come to its end"),
+    "exit at once": ("import os; os._exit(0)", "ended by os._exit(0); a topology file must run to its end"),
     "exit at once, by name": ("from os import _exit; _exit(3)", "ended by os._exit(3);"),
     "generator exit": ("raise GeneratorExit('g')", "ended by GeneratorExit: g;"),
     "base": ("raise type('B', (BaseException,), {})('b')", "ended by B: b;"),
@@ -71,7 +71,7 @@ if pid == 0:
     _exit(7)
 topology = os.waitpid(pid, 0)[1]
 """)
-    with pytest.raises(UsageError, match="is a int; it must be a Topology"):
+    with pytest.raises(UsageError, match="is of type int; it must be a Topology"):
         load_topology(str(file), [])
     module = sys.modules["topology_file"]
     assert os.waitstatus_to_exitcode(module.topology) == 7
@@ -120,7 +120,7 @@ def test_a_coroutine_is_refused_and_closed(file: Path) -> None:
         warnings.simplefilter("error")
         said = refusal(file, "async def topology():\n    pass\n")
         gc.collect()
-    assert said == f"{file}:topology() returned a coroutine; it must return a Topology (builder.build())"
+    assert said == f"{file}:topology() returned a value of type coroutine; it must return a Topology (builder.build())"
 
 
 @pytest.fixture

@@ -177,10 +177,10 @@ def test_acks_that_come_another_way_are_heard_before_the_middle_of_a_turn() -> N
     one = One(placed(chain(spout, Does(acks)), "spout __acker", "bolt-1"))
     spout.feed("x", id=1)
     one.turn.run()
-    ((root, state),) = one.core.ackers[0]._live.items()
+    ((batch,),) = [parcel.batches for parcel in one.links.sent]
     acked: list[list[int]] = []
     one.links.looked = lambda: acked.append(list(spout.acked))
-    one.links.acks.append({root: state & (1 << 64) - 1})
+    one.links.acks.append({batch.roots[0]: batch.edges[0]})
     assert one.turn.run()
     assert acked == [[], [1]]
     assert not one.turn.run()
@@ -220,6 +220,26 @@ def test_nobody_sleeps_past_its_next_deadline() -> None:
     one.net.clock.advance(9.9985)
     one.turn.run()
     assert [one.turn.lie_down(), one.turn.lie_down(), one.turn.lie_down()] == [1, 2, 2]
+
+
+def test_a_parcel_that_is_bigger_than_it_looked_is_cut_until_it_fits() -> None:
+    spout = Feeder()
+    one = One(placed(chain(spout, Does(acks)), "spout __acker", "bolt-1"))
+    tuple_bytes, rows = one.core.frame_bytes, []
+
+    def send(worker: int, parcel: Parcel, most_bytes: int | None = None) -> int:
+        size = parcel.rows * tuple_bytes
+        if most_bytes is not None and size > most_bytes:
+            return size
+        rows.append(parcel.rows)
+        return 0
+
+    one.links.send = send  # type: ignore[method-assign]
+    for n in range(12):
+        spout.feed("x", id=n)
+    one.turn.run()
+    assert sum(rows) == 12
+    assert max(rows) <= 2
 
 
 def test_a_parcel_that_cannot_be_sent_is_an_error_but_not_where_the_worker_ends() -> None:

@@ -116,7 +116,7 @@ def test_operators_choices(run_dir: RunDir) -> None:
 def test_a_supervisor_goes_on_with_work_that_it_is_to_keep(run_dir: RunDir) -> None:
     with Store(run_dir.nimbus_db) as store:
         one = add_topology(run_dir, store, "one", 1)
-        assignment = store.assignment(one.id)
+        [(_, assignment, *_)] = store.topologies()
     assert assignment is not None
     slots = [
         Slot(SlotAddress(str(run_dir.path), "node-1", port), SlotOptions(), judge(), lambda _: 0, lambda _: False)
@@ -183,7 +183,7 @@ def test_a_submission_without_all_its_code_is_refused(
 def test_a_supervisor_maps_the_board_that_was_made_anew(run_dir: RunDir) -> None:
     with Store(run_dir.nimbus_db) as store:
         one = add_topology(run_dir, store, "one", 1, os.getpid())
-        assignment = store.assignment(one.id)
+        [(_, assignment, *_)] = store.topologies()
     assert assignment is not None
     boards, work = NodeBoards(run_dir), SlotAssignment(one, assignment, 0)
     assert boards.admit(work).incarnation == 2

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import datetime
 import enum
+import itertools
+import re
 import tracemalloc
 from collections import namedtuple
 from dataclasses import dataclass
@@ -56,8 +58,8 @@ def test_what_derives_from_a_builtin_is_shown_as_that(base: type, shown: str) ->
 @pytest.mark.parametrize("raises", RAISES, ids=lambda error: type(error).__name__)
 def test_an_error_without_a_text_of_its_own_is_told_by_its_type(raises: BaseException) -> None:
     error = hostile(raises, Exception)()
-    assert text_of_error(error) == f"Hostile: (its text cannot be had: {type(raises).__name__})"
-    assert "cannot be had" in traceback_of(error)
+    assert text_of_error(error) == f"Hostile: (its text cannot be read: {type(raises).__name__})"
+    assert "cannot be read" in traceback_of(error)
 
 
 def test_a_metaclass_has_no_say() -> None:
@@ -123,6 +125,24 @@ def test_tracebacks_of_causes_groups_and_circles() -> None:
     assert [text in shown for text in ("ExceptionGroup: some", "ValueError: a", "TypeError: b")] == [True] * 3
     many = ExceptionGroup("many", [ValueError(str(n)) for n in range(10_000)])
     assert len(traceback_of(many)) < TRACEBACK_CHARACTERS + 100
+
+
+def test_a_chain_of_long_texts_is_cut_in_the_middle() -> None:
+    errors = [ValueError(f"{number} " + "x" * TRACEBACK_CHARACTERS) for number in range(4)]
+    for error, cause in itertools.pairwise(errors):
+        error.__cause__ = cause
+    shown = traceback_of(errors[0])
+    assert len(shown) < TRACEBACK_CHARACTERS + 100
+    assert shown.startswith("ValueError: 3 x")
+    assert re.search(r"\[\.\.\. [\d,]+ characters \.\.\.\]", shown)
+
+
+def test_a_class_that_lies_about_its_fields_is_told_by_its_name() -> None:
+    class Lies(tuple):
+        __slots__ = ()
+        _fields = 5
+
+    assert repr_of(Lies((1,)), 300).endswith("Lies object>")
 
 
 def test_frames_are_shown() -> None:

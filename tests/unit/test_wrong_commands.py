@@ -1,0 +1,115 @@
+"""Wrong use of any command: exit code 2 and one line that names the thing, the value and what is allowed."""
+
+from __future__ import annotations
+
+import errno
+import io
+import os
+import sys
+from pathlib import Path
+from typing import NoReturn
+
+import pytest
+
+from squall.cli.commands import main
+
+NAMES = "examples/names.py"
+SECS = "a number of seconds"
+DEEP = "[" * 100_000
+
+
+def refusal(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+    """The one line on stderr."""
+    with pytest.raises(SystemExit) as ended:
+        main(list(arguments))
+    told = capsys.readouterr()
+    assert (ended.value.code, told.out, told.err.count("\n")) == (2, "", 1), told
+    return told.err.removeprefix("squall: ").removesuffix("\n")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("nope",), "no such command 'nope' (see `squall --help`)"),
+        (("run",), "missing argument 'FILE[:NAME]' (see `squall run --help`)"),
+        (("run", NAMES, "--bogus"), "no such option '--bogus' (see `squall run --help`)"),
+        (("run", NAMES, "--nodes"), "option '--nodes' requires an argument"),
+        (
+            ("run", NAMES, "--workers", "a\nb"),
+            "invalid value for '--workers': 'a\\nb' is not a valid integer (see `squall run --help`)",
+        ),
+        (("run", NAMES, "--drain-secs", "nan"), f"--drain-secs is nan; allowed: {SECS} from 0 to 1000000000"),
+        (("run", NAMES, "--drain-secs", "-1"), f"--drain-secs is -1; allowed: {SECS} from 0 to 1000000000"),
+        (("run", NAMES, "--interval", "0"), f"--interval is 0; allowed: {SECS} above 0 and at most 1000000000"),
+        (("run", NAMES, "--dir", ""), "--dir is ''; allowed: the path of a file or directory"),
+        (("run", NAMES, "--set", f"workers={DEEP}"), "setting workers is '[[["),
+        (("run", "x" * 70), "the file's name cannot be the topology's, choose one with --name: topology name 'xxx"),
+        (("run", f"{NAMES}:"), f"no name follows the colon in {NAMES}:; write FILE or FILE:NAME"),
+        (("chaos", NAMES, "--seed", "1", "--drain-secs", "inf"), f"--drain-secs is inf; allowed: {SECS} above 0"),
+        (("submit", NAMES, "--name", "x", "--load-secs", "nan"), f"--load-secs is nan; allowed: {SECS} above 0"),
+        (("up", "--wait", "nan"), f"--wait is nan; allowed: {SECS} from 0 to 1000000000"),
+        (("kill", "x", "-w", "inf"), f"--wait is inf; allowed: {SECS} from 0 to 1000000000"),
+        (("status", "x", "--over", "0"), f"--over is 0; allowed: {SECS} from 0.05 to 3600"),
+        (("up", "--slots", "0"), "slots is 0; allowed: an integer from 1 up"),
+        (("rebalance", "x", "-e", "a=" + "9" * 5000), "-e 'a=999"),
+        (("rebalance", "x", "-n", "9" * 25), f"--workers is {'9' * 25}; allowed: an integer from 1 to 1024"),
+        (("rebalance", "x", "-e", "a=" + "9" * 25), "-e 'a=999"),
+        (("kill",), "give either the NAME of a topology or --unknown"),
+        (("prepare", "--out", ""), "--out is ''; allowed: the path of a file or directory"),
+    ],
+)
+def test_one_line(arguments: tuple[str, ...], said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert refusal(capsys, *arguments).startswith(said)
+
+
+def test_a_file_in_place_of_a_directory_or_a_topology(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file, pipe = tmp_path / "file", tmp_path / "pipe.py"
+    file.touch()
+    os.mkfifo(pipe)
+    for command in (("list",), ("down",), ("repair",), ("logs", "x")):
+        told = refusal(capsys, *command, "--dir", str(file))
+        assert told == f"{file} is not a directory (links are not followed)"
+    assert refusal(capsys, "run", str(pipe), "--name", "x") == f"topology file {pipe} is not a regular file"
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "said"),
+    [
+        ("SQUALL_FAULT_POINTS", "nix", "SQUALL_FAULT_POINTS: fault point 'nix' is not understood; write point:n or"),
+        ("SQUALL_FAULT_POINTS", "worker.send:" + "9" * 5000, "SQUALL_FAULT_POINTS: fault point 'worker.send:999"),
+        ("SQUALL_LINK_FAULTS", "drop:2", "SQUALL_LINK_FAULTS: probability of link fault drop is 2.0; allowed: 0 to 1"),
+        ("SQUALL_LINK_FAULTS", "nix", "SQUALL_LINK_FAULTS: link fault 'nix' is not understood; write action:"),
+        ("SQUALL_LINK_SEED", "x", "SQUALL_LINK_SEED is 'x'; allowed: an integer"),
+    ],
+)
+def test_faults_in_the_environment_are_refused_before_a_start(
+    variable: str, value: str, said: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(variable, value)
+    assert refusal(capsys, "run", NAMES, "--quiet").startswith(said)
+
+
+class Full(io.StringIO):
+    """A stream to a disk without room."""
+
+    def write(self, _: str) -> NoReturn:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+@pytest.mark.parametrize("stream", [None, Full()])
+def test_without_a_stderr_the_exit_code_is_still_right(stream: object, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stderr", stream)
+    with pytest.raises(SystemExit) as ended:
+        main(["run", "nowhere.py"])
+    assert ended.value.code == 2
+
+
+def test_a_stdout_that_is_full_is_named_and_a_closed_one_is_none(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for stdout, code, said in ((Full(), 1, "squall: stdout: No space left on device\n"), (None, 0, "")):
+        monkeypatch.setattr(sys, "stdout", stdout)
+        for command in (["faults"], ["faults", "--json"], ["config"]):
+            with pytest.raises(SystemExit) as ended:
+                main(command)
+            assert (ended.value.code, capsys.readouterr().err) == (code, said)
