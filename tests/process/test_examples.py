@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 import subprocess
 import sys
 from collections import Counter
@@ -103,21 +104,19 @@ def test_groupings_reach_the_tasks_they_name(mode: tuple[str, ...]) -> None:
     } <= printed
 
 
-def test_a_topology_of_ones_own_survives(tmp_path: Path) -> None:
-    """Two test runs at once, as with `pytest -n 2`."""
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *plugin_arguments()]
-    command += ["examples/test_survives.py", "--basetemp"]
-    runs = [
-        subprocess.Popen(
-            [*command, str(tmp_path / name)], cwd=ROOT, env=environment(), stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT, text=True,
-        )
-        for name in ("one", "two")
-    ]
-    for run in runs:
-        said, _ = run.communicate(timeout=100)
-        assert run.returncode == 0, said
-        assert "1 passed" in said
+def test_topologies_of_ones_own_survive_in_two_processes_of_pytest(tmp_path: Path) -> None:
+    """The example, copied twice as its users copy it, under `pytest -n 2`: two proofs at once."""
+    for name in ("test_one.py", "test_two.py"):
+        shutil.copy(ROOT / "examples/test_survives.py", tmp_path / name)
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-v", "-n", "2", "-p", "no:cacheprovider", *plugin_arguments(),
+         "--basetemp", str(tmp_path / "own"), "test_one.py", "test_two.py"],
+        cwd=tmp_path, env=environment(), capture_output=True, text=True, timeout=100,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    passed = {tuple(line.split()[:3]) for line in done.stdout.splitlines() if " PASSED " in line}
+    assert {worker for worker, _, _ in passed} == {"[gw0]", "[gw1]"}, done.stdout
+    assert "2 passed" in done.stdout
 
 
 def test_every_example_is_tested_here() -> None:
