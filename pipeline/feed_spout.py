@@ -75,6 +75,11 @@ class FeedSpout(ReplayingSpout):
         # What is wrong with it is said before anything starts.
         self._open_source().find()
 
+    @property
+    def follows(self) -> bool:
+        """Whether it waits for more at the end."""
+        return self._follow
+
     def _open_source(self) -> Source:
         if isinstance(self._feed, list):
             return TextSource(self._feed, self._fields, self._range_rows)

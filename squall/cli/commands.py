@@ -30,6 +30,7 @@ from squall.cli.repair import repair_command
 from squall.cli.reset import reset_command
 from squall.cli.run import run_command
 from squall.cli.spark import prepare, verify
+from squall.cli.spark_plan import spark_group
 from squall.cli.status import status_command
 from squall.cli.submit import submit_command
 from squall.cli.topologies import list_command
@@ -54,7 +55,8 @@ STANDING = (
     activate_command, deactivate_command, rebalance_command, reset_command, kill_command,
     logs_command, repair_command, inject_command, heal_command,
 )
-for command in (run_command, chaos_command, *STANDING, faults_command, dead_letters, config_command, prepare, verify):
+SPARK = (prepare, verify, spark_group)
+for command in (run_command, chaos_command, *STANDING, faults_command, dead_letters, config_command, *SPARK):
     cli.add_command(command)
 
 

@@ -1,0 +1,68 @@
+"""`squall spark plan`: what of a topology Spark can run, and how. Nothing is started; PySpark is not needed."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from squall.cli.loader import load_topology
+from squall.cli.output import reserve_stdout, say, say_json
+from squall.cli.settings import parse_settings
+from squall.cli.tables import table
+from squall.engine.api.config import Config
+from squall.engine.foreign.plain_text import plain
+from squall.engine.plural import plural
+
+if TYPE_CHECKING:
+    from squall.pipeline.underneath.plan import SparkPlan
+
+EXIT_APPROX, EXIT_REFUSED = 5, 6
+
+
+@click.group("spark")
+def spark_group() -> None:
+    """Tell what of a topology runs on Spark."""
+
+
+@spark_group.command("plan")
+@click.argument("target", metavar="FILE[:NAME]")
+@click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="A setting; see squall config.")
+@click.option("--json", "as_json", is_flag=True, help="Print the plan as one JSON document on stdout.")
+@click.argument("arguments", nargs=-1, type=click.UNPROCESSED, metavar="[-- ARGS]")
+def plan_command(target: str, settings: tuple[str, ...], as_json: bool, arguments: tuple[str, ...]) -> None:
+    """Show what `squall run FILE --on spark` does with each component, edge and setting.
+
+    EXACT: as Squall's own engine. APPROX: with a difference, which is named. REFUSED: not at all, and what to do. Exit
+    code 0: all is EXACT; 5: something is APPROX; 6: something is REFUSED; 2: wrong use.
+    """
+    from squall.pipeline.underneath.plan import APPROX, EXACT, REFUSED, plan_topology
+
+    config = Config(**parse_settings(settings))
+    out = reserve_stdout() if as_json else None
+    topology, _ = load_topology(target, list(arguments))
+    plan = plan_topology(topology, config)
+    if out is not None:
+        say_json(plan.to_dict(), out=out)
+    else:
+        say(plan_text(plan))
+    raise click.exceptions.Exit({EXACT: 0, APPROX: EXIT_APPROX, REFUSED: EXIT_REFUSED}[plan.verdict])
+
+
+def plan_text(plan: SparkPlan) -> str:
+    """Format a plan: a table, a reason for each line that is not EXACT, and what follows."""
+    from squall.pipeline.underneath.plan import APPROX, REFUSED
+
+    rows = [(finding.verdict, finding.what, finding.name, finding.how) for finding in plan.findings]
+    lines = [table(("verdict", "what", "name", "on Spark"), rows)]
+    for finding in (*plan.of(APPROX), *plan.of(REFUSED)):
+        to_do = f". Instead: {finding.to_do}" if finding.to_do else ""
+        lines.append(plain(f"{finding.verdict} {finding.what} {finding.name}: {finding.why}{to_do}"))
+    approx, refused = len(plan.of(APPROX)), len(plan.of(REFUSED))
+    if refused:
+        lines.append(f"{plural(refused, 'finding')} REFUSED: Spark cannot run this topology")
+    elif approx:
+        lines.append(f"{plural(approx, 'finding')} APPROX: squall run --on spark needs --accept-approx")
+    else:
+        lines.append("all is EXACT: squall run --on spark")
+    return "\n".join(lines)
