@@ -2,7 +2,7 @@
 
 Guarantees: the same seed, mix, places and time draw the same faults. Each seed draws its own share of the mix and its
 own density, so that a hundred seeds are not a hundred similar runs. A mix never kills a process so often that it is
-given up.
+given up. A fault that only a starting worker meets comes with a kill of that worker.
 
 Relies on: `squall.scheduler.faults.catalogue` for the kinds; a cluster whose keeper replaces its daemons.
 """
@@ -17,7 +17,7 @@ from enum import Enum, auto
 
 from squall.engine.errors import UsageError
 from squall.scheduler.common.restart_policy import RestartPolicyOptions
-from squall.scheduler.faults.catalogue import CATALOGUE
+from squall.scheduler.faults.catalogue import AT_START, CATALOGUE
 from squall.scheduler.faults.fault import AfterSecs, Fault, Value
 from squall.scheduler.faults.kind import ActsOn
 from squall.scheduler.faults.words import name_text
@@ -53,6 +53,8 @@ class Drawn:
 _SHORT, _LONG = (0.05, 1.5), (0.2, 2.0)
 _POISON_DEATHS = 6
 """A poison kills as often as its victim can be started again in its time."""
+_START_DEATHS = 7
+"""The kill, and starts that fail in that time."""
 _DRAWN = {
     "kill": Drawn("kill", Whom.WORKER, deaths=1),
     "stop": Drawn("stop", Whom.WORKER, _SHORT),
@@ -77,6 +79,8 @@ _DRAWN = {
     "memory-limit": Drawn("memory-limit", Whom.WORKER, _LONG, deaths=1),
     "descriptor-limit": Drawn("descriptor-limit", Whom.PROCESS, _LONG, deaths=1),
     "fork-refused": Drawn("fork-refused", Whom.NODE, (0.2, 1.5)),
+    "bad-code": Drawn("bad-code", Whom.WORKER, _SHORT, deaths=_START_DEATHS),
+    "bad-config": Drawn("bad-config", Whom.WORKER, _SHORT, deaths=_START_DEATHS),
     "store-locked": Drawn("store-locked", Whom.CLUSTER, _LONG, deaths=1),
     "store-full": Drawn("store-full", Whom.CLUSTER, _SHORT, deaths=3),
     "torn-write": Drawn("torn-write", Whom.CLUSTER, _LONG, deaths=1),
@@ -94,6 +98,7 @@ GROUPS = {
     "link": ("drop", "duplicate", "delay", "reorder", "corrupt", "truncate", "garble", "partition", "slow-link"),
     "daemons": ("kill-daemon", "stop-daemon"),
     "limits": ("memory-limit", "descriptor-limit", "fork-refused"),
+    "code": ("bad-code", "bad-config"),
     "store": ("store-locked", "store-full", "torn-write"),
     "machine": ("disk-full", "clock-jump", "shared-memory-exhausted"),
     "clients": ("hostile-bytes",),
@@ -110,6 +115,11 @@ _JUMP_SECS = 100_000.0
 """Farthest that a clock jumps, either way: more than a day."""
 _KEY_DIGITS = (2, 3)
 """First digits of a message's key by which a poison knows it: one message in 256, or in 4,096."""
+_REFUSED: tuple[tuple[str, Value], ...] = (
+    ("message_timeout_secs", "bad"), ("message_timeout_secs", 0), ("max_spout_pending", -1), ("ackers", -1),
+    ("no_such_setting", 1),
+)  # fmt: skip
+"""Settings that no worker accepts."""
 _PARAMETERS: dict[str, Callable[[random.Random, Places], dict[str, Value]]] = {
     "throttle": lambda rng, _: {"share": round(rng.uniform(0.1, 0.8), 2)},
     "exit": lambda rng, _: {"status": rng.choice((0, 1, 7))},
@@ -119,6 +129,8 @@ _PARAMETERS: dict[str, Callable[[random.Random, Places], dict[str, Value]]] = {
     "memory-limit": lambda rng, _: {"megabytes": rng.choice((0, 1, 4, 16))},
     "descriptor-limit": lambda rng, _: {"descriptors": rng.randint(0, 3)},
     "clock-jump": lambda rng, _: {"secs": round(rng.uniform(-_JUMP_SECS, _JUMP_SECS))},
+    "bad-code": lambda rng, _: {"fails": rng.choice(("load", "prepare"))},
+    "bad-config": lambda rng, _: dict(zip(("setting", "value"), rng.choice(_REFUSED), strict=True)),
     "poison": lambda rng, places: {
         "field": places.key_field, "matches": f"^{rng.getrandbits(64):016x}"[: 1 + rng.choice(_KEY_DIGITS)],
         "does": rng.choice(("exception", "exit", "segfault", "hang")),
@@ -203,6 +215,8 @@ def draw(seed: int, mix: Sequence[str], places: Places, for_secs: float) -> list
             deaths[fault.targets] = ends
             free_secs[fault.targets] = at_secs + (fault.for_secs or 0.0)
             faults.append(fault)
+            if fault.kind in AT_START:
+                faults.append(Fault("kill", fault.targets, fault.when))
         at_secs += rng.expovariate(1 / gap_secs)
     return faults
 

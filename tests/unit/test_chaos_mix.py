@@ -7,20 +7,19 @@ from dataclasses import replace
 
 import pytest
 
-from squall import UsageError
+from squall import Config, UsageError
 from squall.chaos.injector import at_secs
 from squall.chaos.mix import Places, Whom, draw, kinds_of
 from squall.scheduler.common.restart_policy import RestartPolicyOptions
-from squall.scheduler.faults.catalogue import CATALOGUE
+from squall.scheduler.faults.catalogue import AT_START, CATALOGUE
 from squall.scheduler.faults.check import mistakes_of
-from squall.scheduler.faults.fault import AT_ONCE
+from squall.scheduler.faults.fault import AT_ONCE, Fault
 from squall.scheduler.faults.kind import ActsOn
 from squall.scheduler.faults.view import Place, View
 
 PLACES = Places(["node-1:6700", "node-2:6701"], ["lines", "worker", "two words"], ["worker", "two words"], "key")
 ALONE = Places(PLACES.workers[:1], PLACES.components, PLACES.bolts, "key")
 KINDS = kinds_of("all")
-NOT_DRAWN = {"bad-code", "bad-config"}
 TASKS = {name: (Place("chaos", name, number, "node-1:6700"),) for number, name in enumerate(PLACES.components)}
 VIEW = View(("node-1", "node-2"), tuple(PLACES.workers), {"chaos": TASKS}, has_keeper=True)
 
@@ -42,11 +41,28 @@ def test_every_seed_has_faults_within_its_time(for_secs: float) -> None:
 
 def test_every_fault_is_one_of_the_catalogue_and_ends() -> None:
     drawn = [fault for seed in range(200) for fault in draw(seed, KINDS, PLACES, 30.0)]
-    assert set(CATALOGUE) - {fault.kind for fault in drawn} <= NOT_DRAWN
+    assert {fault.kind for fault in drawn} == set(CATALOGUE)
     for fault in drawn:
         assert mistakes_of(replace(fault, when=AT_ONCE), VIEW) == []
         assert (fault.for_secs is None) == (CATALOGUE[fault.kind].lasts_secs is None)
         assert bool(fault.targets) == (CATALOGUE[fault.kind].acts_on is not ActsOn.CLUSTER)
+
+
+def test_a_worker_is_killed_to_meet_what_hits_those_that_start() -> None:
+    drawn = [fault for seed in range(50) for fault in draw(seed, kinds_of("code"), PLACES, 30.0)]
+    assert [fault.kind for fault in drawn[1::2]] == ["kill"] * (len(drawn) // 2)
+    for fault, kill in zip(drawn[::2], drawn[1::2], strict=True):
+        assert fault.kind in ("bad-code", "bad-config")
+        assert (fault.targets, fault.when) == (kill.targets, kill.when)
+
+
+def test_no_worker_accepts_the_settings_of_a_bad_configuration() -> None:
+    drawn = [fault for seed in range(100) for fault in draw(seed, ("bad-config",), PLACES, 30.0)]
+    settings = {(str(fault.params["setting"]), fault.params["value"]) for fault in drawn if fault.params}
+    assert len(settings) == 5
+    for name, value in settings:
+        with pytest.raises(UsageError, match=name):
+            Config(**{name: value})
 
 
 def test_every_daemon_is_killed() -> None:
@@ -65,9 +81,14 @@ def test_no_seed_kills_more_than_a_slot_is_forgiven() -> None:
 def test_a_target_has_one_lasting_fault_at_a_time() -> None:
     for seed in range(100):
         free_secs: dict[tuple[str, ...], float] = {}
-        for fault in draw(seed, KINDS, PLACES, 30.0):
+        for fault in _without_kills_for_a_start(draw(seed, KINDS, PLACES, 30.0)):
             assert at_secs(fault) >= free_secs.get(fault.targets, 0.0) - 0.002
             free_secs[fault.targets] = at_secs(fault) + (fault.for_secs or 0.0)
+
+
+def _without_kills_for_a_start(faults: list[Fault]) -> list[Fault]:
+    pairs = zip([None, *faults], faults, strict=False)
+    return [fault for before, fault in pairs if before is None or before.kind not in AT_START]
 
 
 def test_seeds_differ_in_their_kinds() -> None:
