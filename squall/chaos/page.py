@@ -16,7 +16,9 @@ from squall.engine.foreign.plain_text import plain
 from squall.engine.plural import plural
 
 _WIDTH, _LEFT, _RIGHT = 1000, 130, 20
-_ROW, _GRAPH = 26, 110
+_ROW, _GRAPH, _LEGEND = 26, 110, 28
+_MARK = 5.0
+"""Half the width of the mark of a fault that was over at once."""
 _MAX_PICTURES = 10
 _TICKS = 10
 _STYLE = """
@@ -28,10 +30,10 @@ th { border-bottom: 2px solid #c9d0dc } td { border-bottom: 1px solid #e6e9ef } 
 code { background: #f1f3f7; padding: .15em .35em; border-radius: 3px; overflow-wrap: anywhere }
 svg { width: 100%; height: auto; background: #fafbfc; border: 1px solid #e6e9ef }
 svg text { font: 11px system-ui, sans-serif; fill: #4a5468 }
-.fault { fill: #e8710a } .lasting { fill: #f6c28b } .missed { fill: #c9d0dc }
+.fault { fill: #c25700 } .lasting { fill: #f6b26b } .missed { fill: none; stroke: #7b8494; stroke-width: 1.5 }
 .death { stroke: #b3261e; stroke-width: 2 }
 .away { fill: #f3c9c6 } .graph { fill: none; stroke: #2457a6; stroke-width: 1.5 } .pending { stroke: #7a3fa0 }
-.axis { stroke: #c9d0dc; stroke-width: 1 } .healed { stroke: #14713d; stroke-dasharray: 4 3 }
+.axis { stroke: #c9d0dc; stroke-width: 1 } .healed { stroke: #14713d; stroke-width: 1.5; stroke-dasharray: 4 3 }
 """
 
 
@@ -119,44 +121,58 @@ def _picture(result: Mapping[str, Any]) -> str:
     targets = [target for one in run["injected"] for target in _rows_of(one)]
     rows = sorted({*targets, *(death["worker"] for death in run["deaths"])})
     whole_secs = max([run["secs"], 0.001, *(sample["at_secs"] for sample in run["samples"])])
-    height = len(rows) * _ROW + 2 * _GRAPH + 40
+    height = _LEGEND + len(rows) * _ROW + 2 * _GRAPH + 40
 
     def x(secs: float) -> float:
         share: float = min(max(secs, 0.0), whole_secs) / whole_secs
         return round(_LEFT + share * (_WIDTH - _LEFT - _RIGHT), 1)
 
     parts = [f'<svg viewBox="0 0 {_WIDTH} {height}" role="img"><title>Timeline of seed {result["seed"]}</title>']
+    parts += _legend()
     parts += _axis(whole_secs, height, x)
-    healed = x(run["healed_secs"])
-    line = f'<line class="healed" x1="{healed}" x2="{healed}" y1="0" y2="{height - 24}">'
-    parts.append(f"{line}<title>healed</title></line>")
-    for number, name in enumerate(rows):
-        parts.append(f'<text x="6" y="{number * _ROW + 18}">{_text(plain(name, 24))}</text>')
+    parts.append(_healed(x(run["healed_secs"]), _LEGEND, height - 24))
+    for name in rows:
+        parts.append(f'<text x="6" y="{_top(rows, name) + 18}">{_text(plain(name, 24))}</text>')
     parts += _deaths(run["deaths"], rows, x)
     parts += _faults(run["injected"], rows, x)
-    top = len(rows) * _ROW + 6
+    top = _LEGEND + len(rows) * _ROW + 6
     parts += _graph("acked/s", "graph", list(_rates(run["samples"])), top, x)
     pending = [(sample["at_secs"], sample["pending"]) for sample in run["samples"]]
     parts += _graph("pending", "graph pending", pending, top + _GRAPH, x)
     return "\n".join([*parts, "</svg>"])
 
 
+def _top(rows: Sequence[str], name: str) -> int:
+    return _LEGEND + rows.index(name) * _ROW
+
+
+def _legend() -> Iterator[str]:
+    """The signs of the picture, as they are drawn in it, with their names."""
+    signs = (
+        ("fault, over at once", _mark("fault", 12, 0)), ("fault, lasting", _bar("lasting", 0, 24, 0)),
+        ("fault missed: its target was away", _mark("missed", 12, 0)), ("death", _cross(12, 0)),
+        ("until at work again", _away(0, 24, 0)), ("all faults ended", _healed(12, 3, _ROW - 3)),
+    )  # fmt: skip
+    at = 6
+    for name, sign in signs:
+        yield f'<g transform="translate({at} 0)">{sign}</g><text x="{at + 30}" y="17">{name}</text>'
+        at += 48 + 6 * len(name)
+
+
 def _axis(whole_secs: float, height: int, x: Any) -> Iterator[str]:
     for tick in range(_TICKS + 1):
         secs = whole_secs * tick / _TICKS
-        yield f'<line class="axis" x1="{x(secs)}" x2="{x(secs)}" y1="0" y2="{height - 24}"/>'
+        yield f'<line class="axis" x1="{x(secs)}" x2="{x(secs)}" y1="{_LEGEND}" y2="{height - 24}"/>'
         yield f'<text x="{x(secs)}" y="{height - 8}" text-anchor="middle">{secs:.1f} s</text>'
 
 
 def _deaths(deaths: Sequence[Mapping[str, Any]], rows: Sequence[str], x: Any) -> Iterator[str]:
     for death in deaths:
-        top = rows.index(death["worker"]) * _ROW
+        top = _top(rows, death["worker"])
         at, back = death["at_secs"], death["at_secs"] + (death["working_after_secs"] or 0.0)
         what = f"died at {at:.3f} s: {death['reason']}, {death['claimed_by'] or 'by no fault'}"
-        width = max(1.0, x(back) - x(at))
-        yield f'<rect class="away" x="{x(at)}" y="{top + 3}" width="{width:.1f}" height="{_ROW - 6}"/>'
-        cross = f"M{x(at) - 4} {top + 6}l8 12m-8 0l8 -12"
-        yield f'<path class="death" d="{cross}"><title>{_text(what)}</title></path>'
+        yield _away(x(at), x(back), top)
+        yield _cross(x(at), top, what)
 
 
 def _rows_of(fault: Mapping[str, Any]) -> Sequence[str]:
@@ -166,14 +182,50 @@ def _rows_of(fault: Mapping[str, Any]) -> Sequence[str]:
 
 def _faults(injected: Sequence[Mapping[str, Any]], rows: Sequence[str], x: Any) -> Iterator[str]:
     for number, one in enumerate(injected, 1):
-        began = one["began_secs"]
-        ended = one["ended_secs"]
+        began, ended = one["began_secs"], one["ended_secs"]
         what = f"{number}: {fault_text(one)} at {began:.3f} s {one['missed']}"
         for target in _rows_of(one):
-            top = rows.index(target) * _ROW
-            kind = "missed" if one["missed"] else "lasting" if ended > began else "fault"
-            shape = f'x="{x(began)}" y="{top + 9}" width="{max(3.0, x(ended) - x(began)):.1f}" height="{_ROW - 18}"'
-            yield f'<rect class="{kind}" {shape}><title>{_text(what)}</title></rect>'
+            top = _top(rows, target)
+            if one["missed"]:
+                yield _mark("missed", x(began), top, what)
+            elif ended > began:
+                yield _bar("lasting", x(began), x(ended), top, what)
+            else:
+                yield _mark("fault", x(began), top, what)
+
+
+# ---- its signs: at a time (or two), in the row that begins at `top` ----
+
+
+def _bar(kind: str, begin: float, end: float, top: int, what: str = "") -> str:
+    shape = f'x="{begin}" y="{top + 9}" width="{max(3.0, end - begin):.1f}" height="{_ROW - 18}"'
+    return f'<rect class="{kind}" {shape}>{_hint(what)}</rect>'
+
+
+def _mark(kind: str, at: float, top: int, what: str = "") -> str:
+    """A diamond, whose middle is the moment; above the cross of the death that may follow at once."""
+    middle = top + 8
+    corners = ((at - _MARK, middle), (at, middle - _MARK), (at + _MARK, middle), (at, middle + _MARK))
+    points = " ".join(f"{x:.1f},{y:.1f}" for x, y in corners)
+    return f'<polygon class="{kind}" points="{points}">{_hint(what)}</polygon>'
+
+
+def _cross(at: float, top: int, what: str = "") -> str:
+    return f'<path class="death" d="M{at - 4} {top + 12}l8 11m-8 0l8 -11">{_hint(what)}</path>'
+
+
+def _away(begin: float, end: float, top: int) -> str:
+    width = max(1.0, end - begin)
+    return f'<rect class="away" x="{begin}" y="{top + 3}" width="{width:.1f}" height="{_ROW - 6}"/>'
+
+
+def _healed(at: float, top: int, bottom: int) -> str:
+    return f'<line class="healed" x1="{at}" x2="{at}" y1="{top}" y2="{bottom}">{_hint("all faults ended")}</line>'
+
+
+def _hint(what: str) -> str:
+    """What is shown where the mouse rests."""
+    return f"<title>{_text(what)}</title>" if what else ""
 
 
 def _rates(samples: Sequence[Mapping[str, Any]]) -> Iterator[tuple[float, float]]:

@@ -7,6 +7,8 @@ from html.parser import HTMLParser
 from typing import Any
 from xml.etree import ElementTree
 
+import pytest
+
 from squall.chaos.page import page
 
 HOSTILE = '<script>alert("x")</script>&\x1b[31m"\' onload=\u202e'
@@ -84,6 +86,26 @@ def test_the_picture_is_whole() -> None:
     kinds = [element.get("class") for element in ElementTree.fromstring(svg).iter()]
     for kind in ("fault", "missed", "death", "away", "graph", "graph pending", "axis"):
         assert kind in kinds, kind
+
+
+def test_what_is_over_at_once_is_a_mark_and_what_lasts_is_a_bar() -> None:
+    shown = document("node-1:6700", good=True)
+    lasts = {"kind": "stop", "targets": ["a"], "for_secs": 1.0, "began_secs": 1.0, "ended_secs": 2.0, "missed": ""}
+    shown["seeds"][0]["run"]["injected"].append(lasts)
+    (svg,) = re.findall(r"<svg.*?</svg>", page(shown), re.DOTALL)
+    drawn = [element for element in ElementTree.fromstring(svg) if element.tag in ("polygon", "rect")]
+    signs = {(element.tag, element.get("class")) for element in drawn}
+    assert signs == {("polygon", "fault"), ("polygon", "missed"), ("rect", "lasting"), ("rect", "away")}
+    (bar,) = (element for element in drawn if element.get("class") == "lasting")
+    assert float(bar.get("width", "0")) == pytest.approx(850 / 4, abs=1), "a second of four"
+
+
+def test_every_sign_is_in_the_legend() -> None:
+    (svg,) = re.findall(r"<svg.*?</svg>", page(document("node-1:6700", good=True)), re.DOTALL)
+    legend = [element for element in ElementTree.fromstring(svg) if element.tag == "g"]
+    signs = {child.get("class") for element in legend for child in element}
+    assert signs == {"fault", "lasting", "missed", "death", "away", "healed"}
+    assert "fault, over at once" in svg
 
 
 def test_few_seeds_say_nothing_of_others() -> None:
