@@ -12,7 +12,7 @@ Layout::
 
     RUN/key  creator  starting  nimbus.sock  nimbus.words
     RUN/keeper  keeper.lock  daemons/<name>           which process keeper and daemons are, and how they ended
-    RUN/lock  nimbus.db  nimbus.seal
+    RUN/lock  nimbus.db  nimbus.seal  text.seed
     RUN/faults.json  faults.jsonl                     what is broken on purpose now, and what was
     RUN/code/<sha256>                                 topology blobs
     RUN/n/<node>.sock                                 supervisors
@@ -45,6 +45,7 @@ import time
 from pathlib import Path
 
 from squall.engine.errors import ClusterError, UsageError
+from squall.ipc import text_seed
 from squall.ipc.private import make_directory, naming
 from squall.ipc.run_parent import (
     BACK_POINTER,
@@ -159,6 +160,7 @@ class RunDir:
         make_directory(self.durable)
         for name in _DURABLE:
             (self.durable / name).mkdir(mode=0o700, exist_ok=True)
+        text_seed.make(self.durable / text_seed.FILE_NAME, self.nimbus_db)
 
     @classmethod
     def open(cls, path: str | os.PathLike[str]) -> RunDir:
@@ -242,6 +244,10 @@ class RunDir:
         if len(key) != KEY_BYTES:
             raise ClusterError(f"key file {self.key_file} has {len(key)} bytes, must have {KEY_BYTES}")
         return key
+
+    def text_seed(self) -> int:
+        """The seed by which all processes of the cluster hash text."""
+        return text_seed.read(self.durable / text_seed.FILE_NAME)
 
     # ---- paths ----
 

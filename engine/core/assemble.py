@@ -263,7 +263,7 @@ class Assembler:
         try:
             emitter = Emitter(
                 spec.id, task, self.me, self.topology, self.plan, outbox, self.core.bits, self._rng, context,
-                spec.config.get("debug", self.config.debug), self.around.parts.open_batch,
+                spec.config.get("debug", self.config.debug), self.around.parts.open_batch, self.around.text_hash,
             )
         except BaseException as error:
             raise TaskCrashed(spec.id, task, "prepare of a custom grouping", error) from error

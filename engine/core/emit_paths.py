@@ -28,7 +28,7 @@ from squall.engine.flow.collectors import (
     SpoutCollector,
 )
 from squall.engine.flow.emitter import BatchFor, StreamOut
-from squall.engine.flow.groupings import KeyMemo
+from squall.engine.flow.groupings import Keys
 from squall.engine.foreign.identity import key_of
 
 AnyCollector = SpoutCollector | BoltCollector | BasicCollector
@@ -128,8 +128,9 @@ def _fast_bolt(collector: BoltCollector, out: StreamOut, batch_for: BatchFor) ->
     return emit
 
 
-def _fast_bolt_by_field(collector: BoltCollector, out: StreamOut, memo: KeyMemo[OpenBatch], at: int) -> Emit:
+def _fast_bolt_by_field(collector: BoltCollector, out: StreamOut, keys: Keys[OpenBatch], at: int) -> Emit:
     plain, check, width, start_run = collector.plain_emit, out.check, len(out.shape.fields), out.outbox.start_run
+    only, batches, n_batches, text_hash, of = keys.only, keys.targets, len(keys.targets), keys.text_hash, keys.of
 
     def emit(values: Any, anchors: Anchors = (), stream: str = DEFAULT_STREAM) -> list[int]:
         if (
@@ -139,14 +140,12 @@ def _fast_bolt_by_field(collector: BoltCollector, out: StreamOut, memo: KeyMemo[
             return plain(values, anchors, stream)
         if values.__class__ is not tuple or len(values) != width:
             values = check(values)
-        try:
-            batch = memo[values[at]]
-        except TypeError:
-            batch = memo.of(values[at])
+        key = values[at]
+        batch = (only or batches[text_hash(key) % n_batches]) if key.__class__ is str else of(key)
         run = anchors._run
-        key = run if run.others else run.root
-        if batch.last is not key:
-            start_run(batch, key, run, values)
+        run_key = run if run.others else run.root
+        if batch.last is not run_key:
+            start_run(batch, run_key, run, values)
         batch.rows.append(values)
         return [batch.target]
 
@@ -171,21 +170,20 @@ def _fast_basic(collector: BasicCollector, out: StreamOut, batch_for: BatchFor) 
     return emit
 
 
-def _fast_basic_by_field(collector: BasicCollector, out: StreamOut, memo: KeyMemo[OpenBatch], at: int) -> Emit:
+def _fast_basic_by_field(collector: BasicCollector, out: StreamOut, keys: Keys[OpenBatch], at: int) -> Emit:
     plain, check, width, start_run = collector.plain_emit, out.check, len(out.shape.fields), out.outbox.start_run
+    only, batches, n_batches, text_hash, of = keys.only, keys.targets, len(keys.targets), keys.text_hash, keys.of
 
     def emit(values: Any, stream: str = DEFAULT_STREAM) -> list[int]:
         if stream is not DEFAULT_STREAM and stream != DEFAULT_STREAM:
             return plain(values, stream)
         if values.__class__ is not tuple or len(values) != width:
             values = check(values)
-        try:
-            batch = memo[values[at]]
-        except TypeError:
-            batch = memo.of(values[at])
-        key = collector.key
-        if batch.last is not key:
-            start_run(batch, key, collector.run, values)
+        key = values[at]
+        batch = (only or batches[text_hash(key) % n_batches]) if key.__class__ is str else of(key)
+        run_key = collector.key
+        if batch.last is not run_key:
+            start_run(batch, run_key, collector.run, values)
         batch.rows.append(values)
         return [batch.target]
 

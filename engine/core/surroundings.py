@@ -11,6 +11,8 @@ from squall.engine.api.topology import ComponentSpec
 from squall.engine.api.user_metrics import UserMetrics
 from squall.engine.core.executor import AtHand
 from squall.engine.core.parts import PRODUCT, Parts
+from squall.engine.flow.groupings import TextHash
+from squall.engine.foreign.stable_hash import stable_hash
 from squall.engine.report.account import ACCOUNT_COLUMNS, Words
 from squall.engine.tracking.attempts import Journal
 from squall.engine.tracking.trial_permit import OwnPermit, TrialPermit
@@ -60,4 +62,6 @@ class Surroundings:
     said_quiet: Words = field(default_factory=lambda: [0])
     """The first word is set to 0 before any emit shows in an account or in `untracked`: other processes read those
     while this worker works, and must not take the figures for those of a quiet one."""
+    text_hash: TextHash = stable_hash
+    """Hashes the text that streams are grouped by; see `engine.flow.groupings.Keys`."""
     parts: Parts = PRODUCT

@@ -24,10 +24,11 @@ from squall.engine.api.topology import FIELDS, Subscription, Topology
 from squall.engine.api.tuple import Run
 from squall.engine.errors import ComponentError
 from squall.engine.flow.batch import OpenBatch
-from squall.engine.flow.groupings import ChooseMany, ChooseOne, KeyHash, KeyMemo, Values, make_chooser
+from squall.engine.flow.groupings import ChooseMany, ChooseOne, KeyHash, Keys, TextHash, Values, make_chooser
 from squall.engine.flow.outbox import Outbox
 from squall.engine.foreign.picklable import PickleCheck
 from squall.engine.foreign.sizes import row_bytes
+from squall.engine.foreign.stable_hash import stable_hash
 from squall.engine.foreign.text import repr_of
 from squall.engine.plural import plural
 
@@ -62,10 +63,13 @@ class Route:
 class StreamOut:
     """One output stream of one task."""
 
-    __slots__ = ("counted_by_batch", "emitted", "outbox", "routes", "shape", "who")
+    __slots__ = ("counted_by_batch", "emitted", "outbox", "routes", "shape", "text_hash", "who")
 
-    def __init__(self, who: str, shape: Stream, routes: list[Route], outbox: Outbox) -> None:
+    def __init__(
+        self, who: str, shape: Stream, routes: list[Route], outbox: Outbox, text_hash: TextHash = stable_hash
+    ) -> None:
         self.outbox = outbox
+        self.text_hash = text_hash
         self.who = who
         self.shape = shape
         self.routes = routes
@@ -131,13 +135,13 @@ class StreamOut:
             return None
         return self.routes[0]
 
-    def by_one_field(self, route: Route) -> tuple[KeyMemo[OpenBatch], int] | None:
-        """Of a fields grouping by one field: key -> batch, and the key's index in a tuple."""
+    def by_one_field(self, route: Route) -> tuple[Keys[OpenBatch], int] | None:
+        """Of a fields grouping by one field: the batches by key, and the key's index in a tuple."""
         subscription = route.subscription
         if subscription.grouping != FIELDS or len(subscription.fields) != 1:
             return None
         hash_of = KeyHash(self.who, subscription.fields)
-        return KeyMemo(route.batches, hash_of), self.shape.index[subscription.fields[0]]
+        return Keys(route.batches, hash_of, self.text_hash), self.shape.index[subscription.fields[0]]
 
 
 class PickledStreamOut(StreamOut):
@@ -145,8 +149,10 @@ class PickledStreamOut(StreamOut):
 
     __slots__ = ("_pickles",)
 
-    def __init__(self, who: str, shape: Stream, routes: list[Route], outbox: Outbox) -> None:
-        super().__init__(who, shape, routes, outbox)
+    def __init__(
+        self, who: str, shape: Stream, routes: list[Route], outbox: Outbox, text_hash: TextHash = stable_hash
+    ) -> None:
+        super().__init__(who, shape, routes, outbox, text_hash)
         self._pickles = PickleCheck(who, shape.fields)
 
     def check(self, values: Any, task: Any = UNNAMED) -> Values:
@@ -165,9 +171,10 @@ class Emitter:
     def __init__(
         self, component: str, task: int, worker: int, topology: Topology, plan: Plan, outbox: Outbox,
         bits: dict[int, int], rng: random.Random, context: Any = None, debug: bool = False,
-        open_batch: Callable[..., OpenBatch] = OpenBatch,
+        open_batch: Callable[..., OpenBatch] = OpenBatch, text_hash: TextHash = stable_hash,
     ) -> None:
-        """`debug`: whether each value is pickled as a check; else only the first of each kind."""
+        """`debug`: whether each value is pickled as a check; else only the first of each kind. `text_hash`: see
+        `Keys`."""
         self.component = component
         self.task = task
         self.outbox = outbox
@@ -186,10 +193,10 @@ class Emitter:
                 choosers = partial(
                     make_chooser, subscription, shape, task, targets, plan.tasks_of(spec.id, worker),
                     random.Random(rng.random()),
-                    hash_of=KeyHash(who, subscription.fields),
+                    hash_of=KeyHash(who, subscription.fields), text_hash=text_hash,
                 )
                 routes.append(Route(task, name, subscription, targets, bits, choosers, check, open_batch))
-            self.streams[name] = (PickledStreamOut if debug else StreamOut)(who, shape, routes, outbox)
+            self.streams[name] = (PickledStreamOut if debug else StreamOut)(who, shape, routes, outbox, text_hash)
         self._routed = [route.batches for stream in self.streams.values() for route in stream.routes]
 
     def stream(self, name: str) -> StreamOut:

@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import cycle
 from operator import itemgetter
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
 
 from squall.engine.api.component import CustomGrouping
 from squall.engine.api.stream import Stream
@@ -35,7 +35,7 @@ from squall.engine.foreign.text import repr_of
 
 Values = tuple[Any, ...]
 
-# Keys remembered per sending task, because hashing text costs ten times a dictionary look-up. About 16 MiB; when full,
+# Keys remembered per sending task, because a stable hash costs ten times a dictionary look-up. About 16 MiB; when full,
 # the memo is cleared, at the price of one more hash for each key.
 _MEMO_KEYS = 131_072
 
@@ -43,27 +43,62 @@ _MEMO_KEYS = 131_072
 T = TypeVar("T")
 ChooseOne = Callable[[Values], T]
 ChooseMany = Callable[[Values], Sequence[T]]
+TextHash = Callable[[str], int]
+"""`stable_hash`; or `hash`, at a tenth of its cost, if all processes that route the stream were started with one
+PYTHONHASHSEED."""
 
 
-class KeyMemo(dict[Any, T]):
-    """key -> its one of `targets`, computed once per key; bounded."""
+class Keys(Generic[T]):
+    """The one of `targets` for each key. The same for equal keys, whichever method is asked."""
 
-    def __init__(self, targets: Sequence[T], hash_of: Callable[[Any], int] = stable_hash) -> None:
-        """`hash_of`: `stable_hash`, or a `KeyHash`, whose errors say more of a key without a hash."""
-        super().__init__()
-        self._targets = targets
+    def __init__(
+        self, targets: Sequence[T], hash_of: Callable[[Any], int] = stable_hash, text_hash: TextHash = stable_hash
+    ) -> None:
+        """`hash_of`: `stable_hash`, or a `KeyHash`, whose errors say more of a key without a hash. `text_hash`: for
+        keys that are text."""
+        self.targets = targets
+        self.text_hash = text_hash
+        """Text -> a number; its remainder by the number of targets is the target's index."""
+        self.only = targets[0] if len(targets) == 1 else None
+        """The target, if there is one only."""
+        self.memo: KeyMemo[T] = KeyMemo(self._compute)
+        """key -> its target, for keys that are not text."""
         self._hash_of = hash_of
 
     def of(self, key: Any) -> T:
-        """Like `memo[key]`, for keys that cannot be remembered (list, dict, set) but have a stable hash."""
+        """The target of any key that has a stable hash. Raises ComponentError."""
+        if key.__class__ is str:
+            return self.only or self.targets[self.text_hash(key) % len(self.targets)]
+        try:
+            return self.memo[key]
+        except TypeError:
+            # Not to be remembered: a list, a dict, a set.
+            return self._compute(key)
+
+    def hash_of(self, key: Any) -> int:
+        """The number whose remainder decides. Raises ComponentError."""
+        if key.__class__ is str:
+            return self.text_hash(key)
         try:
             hashed = stable_hash(key)
         except ComponentError:
             hashed = self._hash_of(key)
-        return self._targets[hashed % len(self._targets)]
+        # Text of a class of its own equals plain text.
+        return self.text_hash(str.__str__(key)) if isinstance(key, str) else hashed
+
+    def _compute(self, key: Any) -> T:
+        return self.targets[self.hash_of(key) % len(self.targets)]
+
+
+class KeyMemo(dict[Any, T]):
+    """key -> its target, computed once per key; bounded."""
+
+    def __init__(self, compute: Callable[[Any], T]) -> None:
+        super().__init__()
+        self._compute = compute
 
     def __missing__(self, key: Any) -> T:
-        target = self.of(key)
+        target = self._compute(key)
         if len(self) >= _MEMO_KEYS:
             self.clear()
         self[key] = target
@@ -100,21 +135,10 @@ def key_of(shape: Stream, fields: tuple[str, ...]) -> Callable[[Values], Any]:
     return itemgetter(*(shape.index[name] for name in fields))
 
 
-def fields_chooser(
-    shape: Stream, fields: tuple[str, ...], choices: Sequence[T], hash_of: Callable[[Any], int] = stable_hash
-) -> ChooseOne[T]:
+def fields_chooser(shape: Stream, fields: tuple[str, ...], keys: Keys[T]) -> ChooseOne[T]:
     """Send equal keys to the same task."""
-    memo = KeyMemo(choices, hash_of)
-    key = key_of(shape, fields)
-
-    def choose(values: Values) -> T:
-        wanted = key(values)
-        try:
-            return memo[wanted]
-        except TypeError:
-            return memo.of(wanted)
-
-    return choose
+    of, key = keys.of, key_of(shape, fields)
+    return lambda values: of(key(values))
 
 
 def shuffle_chooser(choices: Sequence[T], rng: random.Random) -> ChooseOne[T]:
@@ -125,10 +149,9 @@ def shuffle_chooser(choices: Sequence[T], rng: random.Random) -> ChooseOne[T]:
     return partial(next, cycle(order))
 
 
-def partial_key_chooser(
-    shape: Stream, fields: tuple[str, ...], choices: Sequence[T], hash_of: Callable[[Any], int] = stable_hash
-) -> ChooseOne[T]:
+def partial_key_chooser(shape: Stream, fields: tuple[str, ...], keys: Keys[T]) -> ChooseOne[T]:
     """Choose of a key's two candidates the one with fewer tuples (Nasir et al., "The Power of Both Choices", 2015)."""
+    choices, hash_of = keys.targets, keys.hash_of
     n_targets = len(choices)
     sent = [0] * n_targets
     key = key_of(shape, fields)
@@ -155,12 +178,13 @@ def make_chooser(
     rng: random.Random,
     choices: Sequence[T],
     hash_of: Callable[[Any], int] = stable_hash,
+    text_hash: TextHash = stable_hash,
 ) -> tuple[ChooseOne[T] | None, ChooseMany[T] | None]:
     """Make the chooser of one subscription: (one, None) or (None, many). Direct grouping has neither. `choices`: one
-    for each of `targets`. `hash_of`: see `KeyHash`."""
+    for each of `targets`. `hash_of` and `text_hash`: see `Keys`."""
     grouping = subscription.grouping
     if grouping == FIELDS:
-        return fields_chooser(shape, subscription.fields, choices, hash_of), None
+        return fields_chooser(shape, subscription.fields, Keys(choices, hash_of, text_hash)), None
     if grouping == SHUFFLE:
         return shuffle_chooser(choices, rng), None
     if grouping == LOCAL_OR_SHUFFLE:
@@ -168,7 +192,7 @@ def make_chooser(
         local = [choice for target, choice in zip(targets, choices, strict=True) if target in here]
         return shuffle_chooser(local or choices, rng), None
     if grouping == PARTIAL_KEY:
-        return partial_key_chooser(shape, subscription.fields, choices, hash_of), None
+        return partial_key_chooser(shape, subscription.fields, Keys(choices, hash_of, text_hash)), None
     if grouping == GLOBAL:
         return (lambda values: choices[0]), None
     if grouping == NONE:

@@ -29,6 +29,7 @@ from typing import NamedTuple
 
 from squall.engine.errors import ClusterError, UsageError
 from squall.engine.plural import plural
+from squall.ipc import text_seed
 from squall.ipc.private import naming, opener
 from squall.ipc.rundir import RunDir
 from squall.scheduler.client.why_away import room_error
@@ -53,9 +54,10 @@ def daemon_command(module: str, run_dir: RunDir, *arguments: str) -> list[str]:
 
 
 def daemon_environment(run_dir: RunDir) -> dict[str, str]:
-    """A daemon's environment: that of this process, and the mark. UsageError for a mistake in its plan of faults."""
+    """A daemon's environment: that of this process, the mark, and the seed of its cluster. UsageError for a mistake in
+    its plan of faults."""
     check_environment()
-    return {**os.environ, RUN_DIR_MARK: str(run_dir.path)}
+    return {**os.environ, RUN_DIR_MARK: str(run_dir.path), **text_seed.environment(run_dir.text_seed())}
 
 
 def ports_of(slots: int) -> str:

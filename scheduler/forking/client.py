@@ -20,6 +20,7 @@ from collections import deque
 from typing import NamedTuple
 
 from squall.engine.errors import ClusterError, ProtocolError
+from squall.ipc import text_seed
 from squall.scheduler.common.messages import WorkerBoot
 from squall.scheduler.forking.interpreter import interpreter
 from squall.scheduler.forking.module import ChildProcess, fork_module
@@ -61,13 +62,17 @@ class ForkingParentClient:
         self._poll.register(channel, select.POLLIN)
 
     @classmethod
-    def start(cls, *, forked: bool = False) -> ForkingParentClient:
-        """Start one: as a new interpreter, or `forked` from this process while that has one thread and no ZeroMQ
-        context. Returns at once; requests wait in the socket until the forking parent has imported everything."""
+    def start(cls, seed: int, *, forked: bool = False) -> ForkingParentClient:
+        """Start one that hashes text by the cluster's `seed`: as a new interpreter, or `forked` from this process, if
+        that has this seed, while that has one thread and no ZeroMQ context. Returns at once; requests wait in the
+        socket until the forking parent has imported everything."""
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
         ours.settimeout(SEND_TIMEOUT_SECS)
         try:
-            child = (_fork if forked else _execute)(theirs.fileno())
+            if forked and text_seed.of_process() == seed:
+                child = _fork(theirs.fileno())
+            else:
+                child = _execute(theirs.fileno(), seed)
         except (OSError, ClusterError) as error:
             ours.close()
             raise ClusterError(f"cannot start the forking parent: {error}") from error
@@ -157,9 +162,12 @@ def _fork(fd: int) -> ChildProcess:
     return fork_module(_MODULE, ("--fd", str(fd)), (fd,))
 
 
-def _execute(fd: int) -> ChildProcess:
+def _execute(fd: int, seed: int) -> ChildProcess:
     command = [*interpreter(_MODULE), "--fd", str(fd)]
-    return subprocess.Popen(command, stdin=subprocess.DEVNULL, pass_fds=[fd], start_new_session=True)
+    environment = {**os.environ, **text_seed.environment(seed)}
+    return subprocess.Popen(
+        command, stdin=subprocess.DEVNULL, pass_fds=[fd], start_new_session=True, env=environment
+    )
 
 
 def _answers(event: ForkedChild | ForkRefused, boot: WorkerBoot) -> bool:

@@ -73,7 +73,9 @@ class SupervisorProcess:
         self._inbox = SignalInbox(self._poller, options.lifeline, [*self._stop_signals, signal.SIGCHLD])
         self._boards = NodeBoards(run_dir)
         # Before the ZeroMQ context: no process that has one may fork.
-        self._forking_parent = ForkingParent(self._poller, options.entry, rng, time.monotonic())
+        self._forking_parent = ForkingParent(
+            self._poller, options.entry, rng, time.monotonic(), run_dir.text_seed()
+        )
         limits = ProspectOptions(RestartPolicyOptions(max_deaths=options.max_deaths))
         prospects = Prospects(limits, rng, self._boards.totals)
         slots = [

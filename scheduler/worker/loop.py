@@ -159,6 +159,7 @@ class Worker:
             account=self._board.account,
             untracked=self._board.flow(boot.slot_index),
             said_quiet=self._board.said_quiet(boot.slot_index),
+            text_hash=hash,
         )
         self._core = Assembler(topology, self._plan, self._config, boot.slot_index, self._peers, around).build()
         self._threads = ExecutorWatch(self._core)

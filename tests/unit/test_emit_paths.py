@@ -31,6 +31,7 @@ from squall.engine.flow.batch import Batch
 from squall.engine.flow.collectors import Emit, SpoutCollector
 from squall.engine.flow.ids import EdgeIds, root_ids
 from squall.engine.foreign.identity import key_of
+from squall.engine.foreign.stable_hash import stable_hash
 from squall.engine.tracking.acker import Acker
 from squall.engine.tracking.peers import Peers
 from tests.unit.lab import batch_of
@@ -104,6 +105,8 @@ class Case:
     debug: bool = False
     seconds: bool = False
     """Another bolt has subscribed to the stream as well."""
+    hashed: bool = False
+    """Text is grouped by the interpreter's own hash, as in worker processes."""
     held_back_after: int | None = None
     """After so many emits of the spout, some messages are not to go out at once."""
 
@@ -245,7 +248,7 @@ def core_of(case: Case, parts: Parts, script: Script, hook: Any = None) -> Worke
     )
     around = Surroundings(
         "test", "node-1:6700", 1, clock.now_ns, None, lambda *error: script.came.append(error), lambda *letter: None,
-        copy=copy_component, deterministic=True, parts=parts,
+        copy=copy_component, deterministic=True, parts=parts, text_hash=hash if case.hashed else stable_hash,
     )
     config = Config(seed=1, ackers=case.ackers, debug=case.debug, on_error="fail")
     return Assembler(topology, Plan(executors, ["node-1:6700", "node-1:6701"]), config, HERE, peers, around).build()
@@ -296,10 +299,15 @@ def outcome(case: Case, parts: Parts) -> list[Any]:
     return [*seen, outbox.edges.next()]
 
 
+class Word(str):
+    """Text of a class of its own, which equals plain text."""
+
+    __slots__ = ()
+
+
 ODD_KEYS = [[1], {}, {"a"}, RaisesWhenHashed(), object(), lambda: None, float("nan"), Lock()]
-KEYS = st.sampled_from(["a", "b", "c", "\u00e4", 1, 1.0, True, None, -0.0, b"a", ("a", 1)]) | st.sampled_from(
-    range(len(ODD_KEYS))
-).map(lambda index: ODD_KEYS[index])
+PLAIN_KEYS = ["a", "b", "c", Word("c"), "\u00e4", 1, 1.0, True, None, -0.0, b"a", ("a", 1)]
+KEYS = st.sampled_from(PLAIN_KEYS) | st.sampled_from(range(len(ODD_KEYS))).map(lambda index: ODD_KEYS[index])
 OTHERS = st.integers(0, 2) | st.integers(0, 2) | KEYS
 ROWS = st.tuples(KEYS, OTHERS) | st.tuples(KEYS, OTHERS).map(list)
 WRONG = st.sampled_from(["ab", 5, None, (), ("a",), ("a", 1, 2), {"a": 1}, {"a", "b"}])
@@ -332,7 +340,7 @@ RUNS = st.lists(
 CASES = st.builds(
     Case, st.sampled_from(KINDS), st.sampled_from(list(GROUPINGS)), st.integers(1, 3), st.lists(EMITS, max_size=8),
     RUNS, hooks=st.booleans(), ackers=st.sampled_from([1, 1, 1, 0]), debug=st.sampled_from([False] * 4 + [True]),
-    seconds=st.sampled_from([False] * 3 + [True]), held_back_after=st.none() | st.integers(0, 3),
+    seconds=st.sampled_from([False] * 3 + [True]), hashed=st.booleans(), held_back_after=st.none() | st.integers(0, 3),
 )
 PLAIN = replace(PRODUCT, fast_emit=lambda collector: None)
 QUICK = [HealthCheck.too_slow, HealthCheck.data_too_large]

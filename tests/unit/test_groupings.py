@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 import random
 from collections import Counter
 from collections.abc import Sequence
@@ -15,7 +16,7 @@ from squall.engine.api.context import TopologyContext
 from squall.engine.api.stream import Stream
 from squall.engine.api.topology import Subscription
 from squall.engine.errors import ComponentError
-from squall.engine.flow.groupings import KeyMemo, make_chooser
+from squall.engine.flow.groupings import Keys, TextHash, make_chooser
 from squall.engine.foreign.stable_hash import stable_hash
 from tests.unit.rig import Does, DoesBasic, Feeder, Rig, emits
 
@@ -101,8 +102,19 @@ def test_equal_keys_of_different_types_meet() -> None:
     assert len({choices("fields", range(64), [(key, 0)], ("key",))[0] for key in (b"k", bytearray(b"k"))}) == 1
 
 
-@pytest.mark.parametrize("key", ["word", 5, 5.0, ("a", 1), ["a", 1], {"a": 1}, bytearray(b"x"), None])
-def test_whoever_sends_it_and_however_it_is_emitted_a_key_has_one_task(key: Any) -> None:
+class Word(str):
+    __slots__ = ()
+
+
+class Colour(enum.StrEnum):
+    RED = "red"
+
+
+@pytest.mark.parametrize("text_hash", [stable_hash, hash])
+@pytest.mark.parametrize(
+    "key", ["word", Word("word"), Colour.RED, 5, 5.0, ("a", 1), ["a", 1], {"a": 1}, bytearray(b"x"), None]
+)
+def test_whoever_sends_it_and_however_it_is_emitted_a_key_has_one_task(key: Any, text_hash: TextHash) -> None:
     spout = Feeder(("key",))
     builder = TopologyBuilder()
     builder.set_spout("spout", spout)
@@ -116,12 +128,21 @@ def test_whoever_sends_it_and_however_it_is_emitted_a_key_has_one_task(key: Any)
     count = builder.set_bolt("count", sink(), 7)
     for name in ("spout", *senders):
         count.fields_grouping(name, "key")
-    rig = Rig(builder)
+    rig = Rig(builder, around={"text_hash": text_hash})
     spout.feed(key, id=1)
     rig.settle()
     got = [len(rig.user("count", index).own) for index in range(7)]
     assert sorted(got) == [0] * 6 + [4]
-    assert got.index(4) == stable_hash(key) % 7
+    expected = text_hash(str.__str__(key)) if isinstance(key, str) else stable_hash(key)
+    assert got.index(4) == expected % 7
+
+
+@pytest.mark.parametrize("grouping", ["fields", "partial_key"])
+def test_a_single_target_takes_every_key_that_several_would(grouping: str) -> None:
+    rows = [("a", 1), (Word("a"), 1), (1, 1), (["a"], 1)]
+    assert choices(grouping, [4], rows, ("key",)) == [(4,)] * 4
+    with pytest.raises(ComponentError, match="fields grouping cannot use"):
+        choices(grouping, [4], [(object(), 0)], ("key",))
 
 
 def test_a_key_without_a_stable_hash_is_refused() -> None:
@@ -130,10 +151,10 @@ def test_a_key_without_a_stable_hash_is_refused() -> None:
 
 
 def test_remembered_keys_are_bounded() -> None:
-    memo, most = KeyMemo(list("abc")), 0
+    keys, most = Keys(list("abc")), 0
     for n in range(300_000):
-        assert memo[n] == "abc"[stable_hash(n) % 3]
-        most = max(most, len(memo))
+        assert keys.of(n) == "abc"[stable_hash(n) % 3]
+        most = max(most, len(keys.memo))
     assert 100_000 < most < 150_000
 
 

@@ -1,0 +1,67 @@
+"""The seed by which a cluster's processes hash text: drawn once, kept, and never replaced in silence."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from squall.engine.errors import ClusterError, UsageError
+from squall.ipc.rundir import RunDir
+from squall.ipc.text_seed import FILE_NAME, VARIABLE, of_process
+from squall.scheduler.cluster.daemons import daemon_environment
+
+
+@pytest.fixture
+def run_dir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RunDir:
+    monkeypatch.delenv(VARIABLE, raising=False)
+    return RunDir.create(tmp_path / "c")
+
+
+def test_a_cluster_keeps_its_seed(run_dir: RunDir) -> None:
+    seed = run_dir.text_seed()
+    assert 0 < seed < 1 << 32
+    (run_dir.path / "key").unlink()
+    assert RunDir.create(run_dir.path).text_seed() == seed
+    assert daemon_environment(run_dir)[VARIABLE] == str(seed)
+
+
+def test_clusters_have_seeds_of_their_own(run_dir: RunDir, tmp_path: Path) -> None:
+    assert len({run_dir.text_seed(), *(RunDir.create(tmp_path / name).text_seed() for name in "de")}) > 1
+
+
+@pytest.mark.parametrize(("given", "taken"), [("0", 0), ("77", 77), ("4294967295", (1 << 32) - 1)])
+def test_a_user_may_choose_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, given: str, taken: int) -> None:
+    monkeypatch.setenv(VARIABLE, given)
+    run_dir = RunDir.create(tmp_path / "c")
+    assert run_dir.text_seed() == taken
+    # Later processes of the cluster follow the file.
+    monkeypatch.setenv(VARIABLE, "5")
+    assert daemon_environment(run_dir)[VARIABLE] == given
+
+
+@pytest.mark.parametrize("given", ["", "random", "-1", "4294967296", "\u0663", "1.0"])
+def test_what_is_no_seed_is_not_taken(given: str) -> None:
+    assert of_process({VARIABLE: given}) is None
+
+
+def test_one_that_is_lost_is_drawn_again_only_without_a_store(run_dir: RunDir) -> None:
+    (run_dir.path / FILE_NAME).unlink()
+    with pytest.raises(ClusterError, match=r"text\.seed is lost"):
+        run_dir.text_seed()
+    RunDir.create(run_dir.path).text_seed()
+    (run_dir.path / FILE_NAME).unlink()
+    run_dir.nimbus_db.touch()
+    with pytest.raises(UsageError, match=r"text\.seed is lost: .* put back a copy"):
+        RunDir.create(run_dir.path)
+
+
+def test_any_altered_bit_is_noticed(run_dir: RunDir) -> None:
+    path = run_dir.path / FILE_NAME
+    whole = path.read_bytes()
+    bits = ((at, 1 << bit) for at in range(len(whole)) for bit in range(8))
+    altered = [whole[:at] + bytes([whole[at] ^ bit]) + whole[at + 1 :] for at, bit in bits]
+    for content in (*altered, *(whole[:size] for size in range(len(whole))), whole + b"1"):
+        path.write_bytes(content)
+        with pytest.raises(ClusterError, match=r"text\.seed is damaged"):
+            run_dir.text_seed()
