@@ -46,13 +46,14 @@ from squall.on_demand import on_demand
 
 if TYPE_CHECKING:
     from squall.pipeline.feed_spout import FeedSpout
+    from squall.pipeline.parquet_sink import ParquetSink
     from squall.scheduler.client.job import Job
     from squall.scheduler.cluster.local_cluster import LocalCluster, run
 
 _CLUSTER = "squall.scheduler.cluster.local_cluster"
 _ON_DEMAND = {
     "FeedSpout": "squall.pipeline.feed_spout", "Job": "squall.scheduler.client.job", "LocalCluster": _CLUSTER,
-    "run": _CLUSTER,
+    "ParquetSink": "squall.pipeline.parquet_sink", "run": _CLUSTER,
 }
 
 __version__ = "0.1.0"
@@ -79,6 +80,7 @@ __all__ = [
     "FeedSpout",
     "Job",
     "LocalCluster",
+    "ParquetSink",
     "ProtocolError",
     "ReplayingSpout",
     "RunReport",

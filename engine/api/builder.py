@@ -166,7 +166,7 @@ def _check_component(declarer: Declarer, mistakes: list[str]) -> ComponentSpec:
         for name in outputs
         if name.startswith(SYSTEM_PREFIX)
     )
-    config = _check_config(id_, declarer._config, mistakes)
+    config = _check_config(id_, {**_own_config(id_, component, mistakes), **declarer._config}, mistakes)
     return ComponentSpec(str(id_), component, executors, tasks, outputs, tuple(declarer._subscriptions), config)
 
 
@@ -221,6 +221,15 @@ def _check_parallelism(id_: Any, executors: Any, tasks: Any, mistakes: list[str]
             f"component {id_!r} has {n_executors} executors for {n_tasks} tasks; executors cannot exceed tasks"
         )
     return n_executors, n_tasks
+
+
+def _own_config(id_: Any, component: Any, mistakes: list[str]) -> dict[str, Any]:
+    """The settings that a component brings along."""
+    config = component.component_config if isinstance(component, Component) else {}
+    if type(config) is dict and all(type(key) is str for key in config):
+        return config
+    mistakes.append(f"component {id_!r} has component_config = {repr_of(config)}; allowed: a dict of settings")
+    return {}
 
 
 def _check_config(id_: Any, config: dict[str, Any], mistakes: list[str]) -> dict[str, Any]:

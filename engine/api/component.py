@@ -25,6 +25,9 @@ class Component:
     outputs: Outputs = ()
     """Field names of the default stream, or a dict of stream name -> field names or `Stream`."""
 
+    component_config: Mapping[str, Any] = {}
+    """A dict of settings that this component brings along, such as its ticks; `set_config` overrides them."""
+
 
 class Spout(Component):
     """A source of tuples."""

@@ -1,0 +1,161 @@
+"""ParquetSink: writes tuples to Parquet files, and acks them when their file is on disk.
+
+Guarantees
+    * A tuple is acked after its file is complete, under its final name, and synced; so nothing is lost when a worker or
+      everything dies. A reader sees whole files only.
+    * At least once: a tuple whose worker died between its file and its ack comes again. With a `key`, each row has a
+      `_message_id` that is the same each time, by which readers drop what came twice. A bolt knows no such id by
+      itself: the engine gives each attempt of a message a new root.
+    * A value that does not fit its column fails its own tuple, with an error that names field, value and type.
+    * No tuple is held longer than `commit_secs`, a tick (a twentieth of that) and the time of writing; no more than
+      `commit_rows` rows, nor more than `commit_bytes` and one tuple.
+    * While files cannot be written, nothing is acked: what is held fails, with an error, and its sources emit it again.
+
+Relies on `pipeline.sink_dir` for the files, `pipeline.sink_table` for their content, `pipeline.sink_pace` for the time.
+Imports pyarrow on use. Thread: one of its own (`blocking`), as a sync takes as long as the disk likes.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from squall.engine.api.component import Bolt
+from squall.engine.clock import NS_PER_SEC
+from squall.engine.errors import ClusterError, UsageError
+from squall.engine.foreign.sizes import row_bytes
+from squall.engine.foreign.text import line_of_error, repr_of
+from squall.engine.plural import plural
+from squall.pipeline.sink_columns import Misfit
+from squall.pipeline.sink_dir import SinkDirectory, check_directory, load_about
+from squall.pipeline.sink_pace import Pace
+from squall.pipeline.sink_table import TableMaker
+
+if TYPE_CHECKING:
+    from squall.engine.api.collectors import BoltCollector
+    from squall.engine.api.context import TopologyContext
+    from squall.engine.api.tuple import Tuple
+
+TICKS_PER_COMMIT = 20
+COMMIT_ROWS = 100_000
+COMMIT_BYTES = 64 << 20
+MISFITS_SHOWN = 3
+"""Most misfits of a file that are reported one by one."""
+
+
+class ParquetSink(Bolt):
+    """A bolt in the box. `ParquetSink("build/out")` writes its tuples to Parquet files in that directory."""
+
+    blocking = True
+
+    def __init__(
+        self, path: str | os.PathLike[str], *, fields: Sequence[str] = (), schema: Any = None,
+        key: str | Sequence[str] = (), commit_rows: int = COMMIT_ROWS, commit_bytes: int = COMMIT_BYTES,
+        commit_secs: float = 1.0,
+    ) -> None:
+        """`fields`: those to write, in this order; by default those of `schema`, else all of the first tuple but
+        `origin`. `schema`: the columns' Arrow types, as a pyarrow.Schema or a dict of field: type or its name; without
+        it, they are inferred from the first rows, and fixed. `key`: the fields that tell which row of which message a
+        tuple is, for the column `_message_id`; of `origin` (see FeedSpout), life and number count.
+
+        UsageError if the directory cannot be a sink's, or its files have other columns or another key."""
+        self._path = Path(path).absolute()
+        limits = {"commit_rows": commit_rows, "commit_bytes": commit_bytes, "commit_secs": commit_secs}
+        for name, limit in limits.items():
+            if isinstance(limit, bool) or not isinstance(limit, int | float) or not 0.001 <= limit <= 1 << 40:
+                raise UsageError(f"ParquetSink has {name} {repr_of(limit)}; allowed: a number from 0.001 up")
+        self._limits = int(commit_rows), int(commit_bytes), round(commit_secs * NS_PER_SEC)
+        self.component_config = {"tick_tuple_freq_secs": max(commit_secs / TICKS_PER_COMMIT, 0.001)}
+        # What is wrong with the rest is said before anything starts, too.
+        if importlib.util.find_spec("pyarrow") is None:
+            raise UsageError('ParquetSink needs pyarrow: pip install "squall[spark]"')
+        self._tables = TableMaker(fields, schema, key)
+        check_directory(self._path)
+        self._adopt()
+
+    def _adopt(self) -> bool:
+        """Take what is fixed for the directory; whether anything is."""
+        about = load_about(self._path)
+        if about is not None:
+            self._tables.adopt(about)
+        return about is not None
+
+    def prepare(self, conf: Mapping[str, Any], context: TopologyContext, collector: BoltCollector) -> None:
+        commit_secs, timeout_secs = self._limits[2] / NS_PER_SEC, conf["message_timeout_secs"]
+        if commit_secs > timeout_secs / 2:
+            raise UsageError(
+                f"ParquetSink has commit_secs {commit_secs:g}; allowed: up to {timeout_secs / 2:g}, half of "
+                "message_timeout_secs, after which a message that is held comes again"
+            )
+        self._collector = collector
+        self._now_ns = context.now_ns
+        self._held: list[Tuple] = []
+        self._pace = Pace(*self._limits)
+        self._shape: tuple[str, ...] | None = None
+        """The fields of the last tuple, which had all that are needed."""
+        try:
+            self._directory = SinkDirectory(self._path)
+            self._adopt()
+        except OSError as error:
+            raise ClusterError(f"ParquetSink cannot write to {self._path}: {line_of_error(error)}") from error
+
+    def execute(self, tup: Tuple) -> None:
+        if tup.is_tick:
+            if self._pace.tick(self._now_ns()):
+                self._commit()
+            self._collector.ack(tup)
+            return
+        if tup.fields is not self._shape:
+            if mistake := self._tables.mistake(tup):
+                self._refuse([tup], [f"ParquetSink {self._path}: {mistake}"])
+                return
+            self._shape = tup.fields
+        self._held.append(tup)
+        if self._pace.took(row_bytes(tup.values), self._now_ns()):
+            self._commit()
+
+    def cleanup(self) -> None:
+        """Write what is held: tuples without a tree have no other chance."""
+        self._commit()
+
+    def _commit(self) -> None:
+        """Publish a file of the tuples that are held, and ack them."""
+        held, self._held = self._held, []
+        self._pace.wrote()
+        if not held:
+            return
+        try:
+            misfits = self._write(held)
+        except OSError as error:
+            what = f"{plural(len(held), 'tuple')} cannot be written to {self._path}"
+            self._refuse(held, [f"{what}, and will be emitted again: {line_of_error(error)}"])
+            return
+        wrong = {misfit.row for misfit in misfits}
+        for row, tup in enumerate(held):
+            if row not in wrong:
+                self._collector.ack(tup)
+        if misfits:
+            shown = [f"ParquetSink {self._path}: {misfit.why}" for misfit in misfits[:MISFITS_SHOWN]]
+            if len(misfits) > MISFITS_SHOWN:
+                shown[-1] += f"; {plural(len(misfits) - MISFITS_SHOWN, 'more tuple')} of this file did not fit either"
+            self._refuse((held[misfit.row] for misfit in misfits), shown)
+
+    def _write(self, held: Sequence[Tuple]) -> list[Misfit]:
+        tables = self._tables
+        if tables.schema is None and not self._adopt() and (unknown := tables.infer(held)):
+            return unknown
+        # Each time, because the directory may have been emptied; another task may have been the first.
+        tables.adopt(self._directory.fix(tables.schema, tables.key))
+        table, misfits = tables.make(held)
+        if table.num_rows:
+            self._directory.publish(table)
+        return misfits
+
+    def _refuse(self, tuples: Iterable[Tuple], errors: Iterable[str]) -> None:
+        for error in errors:
+            self._collector.report_error(ClusterError(error))
+        for tup in tuples:
+            self._collector.fail(tup)

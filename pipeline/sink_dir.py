@@ -1,0 +1,195 @@
+"""A directory of numbered Parquet files, written by many tasks, read by anyone at any time.
+
+::
+
+    DIR/_common_metadata          the schema of all files, made once, and who made it
+    DIR/part-0000000000.parquet   complete from the instant at which it has this name, and never changed
+    DIR/part-0000000001.parquet   numbers have no gap: a file's number is its place in the order of commits
+    DIR/_tmp-4f1c...              being written, locked by its writer; not locked: its writer is dead
+
+Guarantees, whichever writers are killed whenever: a number is given once, as a hard link is made only if there is no
+such name; a reader never sees a part of a file; what a dead writer left is removed by the next that begins. What was
+published survives a power loss as far as the disk keeps its word (fsync). Relies on a file system that knows hard links
+and flock, and on files being removed from the lowest number up, never the highest. Imports pyarrow when called.
+Thread: one for each object.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import re
+import secrets
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from squall.engine.errors import UsageError
+from squall.engine.foreign.text import text_of_error
+
+FORMAT = 1
+SCHEMA_NAME = "_common_metadata"
+_ABOUT = b"squall.sink"
+"""Key of our entry in the metadata of a schema."""
+_FILE = b"squall.file"
+_PART = re.compile(r"part-(\d{10})\.parquet")
+_DRAFT = re.compile(r"_tmp-[0-9a-f]{16}")
+
+
+class About(NamedTuple):
+    """What is fixed for all files of a directory."""
+
+    path: Path
+    schema: Any
+    """Arrow's, without our metadata."""
+    key: tuple[str, ...]
+    id: str
+    """Random: another directory under the same name has another."""
+
+
+def part_name(number: int) -> str:
+    return f"part-{number:010d}.parquet"
+
+
+def numbers_in(path: Path) -> list[int]:
+    """The numbers of the files that are there, in order."""
+    with os.scandir(path) as entries:
+        return sorted(int(found[1]) for entry in entries if (found := _PART.fullmatch(entry.name)))
+
+
+def id_of(path: Path) -> str:
+    """A random number that a file got when it was made. FileNotFoundError if it is gone."""
+    from pyarrow import parquet
+
+    return str((parquet.read_schema(path).metadata or {}).get(_FILE, b"").decode("ascii", "replace"))
+
+
+def check_directory(path: Path) -> None:
+    """UsageError if a sink cannot write there, or another's files lie there."""
+    there = next(some for some in (path, *path.parents) if some.exists())
+    if not there.is_dir():
+        raise UsageError(f"ParquetSink cannot write to {path}: {there} is not a directory")
+    if there != path:
+        return
+    try:
+        names = sorted(os.listdir(path))
+    except OSError as error:
+        raise UsageError(f"ParquetSink cannot write to {path}: {error.strerror}") from error
+    others = [name for name in names if name.endswith(".parquet") and not _PART.fullmatch(name)]
+    if others or (SCHEMA_NAME not in names and any(map(_PART.fullmatch, names))):
+        other = others[0] if others else next(name for name in names if _PART.fullmatch(name))
+        raise UsageError(f"{path} holds {other!r}, which is no file of a ParquetSink; choose another directory")
+
+
+def load_about(path: Path) -> About | None:
+    """What is fixed for a directory; None if nothing is yet. UsageError if it is not a sink's."""
+    import pyarrow
+    from pyarrow import parquet
+
+    try:
+        schema = parquet.read_schema(path / SCHEMA_NAME)
+        about = json.loads((schema.metadata or {})[_ABOUT])
+        if about["format"] != FORMAT:
+            raise UsageError(f"{path} has format {about['format']!r}; this version reads format {FORMAT}")
+        return About(path, schema.remove_metadata(), tuple(map(str, about["key"])), str(about["id"]))
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except (pyarrow.ArrowException, OSError, KeyError, TypeError, ValueError, RecursionError) as error:
+        raise UsageError(f"{path / SCHEMA_NAME} is not of a ParquetSink: {text_of_error(error)}") from error
+
+
+class SinkDirectory:
+    """The directory as one writer sees it."""
+
+    def __init__(self, path: Path) -> None:
+        """Make it if need be, and clear what dead writers left. OSError if that fails, UsageError if it is not ours."""
+        check_directory(path)
+        path.mkdir(parents=True, exist_ok=True)
+        self.path = path
+        self._next = max(numbers_in(path), default=-1) + 1
+        self._clear()
+
+    def fix(self, schema: Any, key: Sequence[str]) -> About:
+        """Fix schema and key for all files, unless that was done. What is fixed now."""
+        from pyarrow import parquet
+
+        if (about := load_about(self.path)) is None:
+            made = About(self.path, schema, tuple(key), secrets.token_hex(8))
+            entry = json.dumps({"format": FORMAT, "id": made.id, "key": list(key)}).encode()
+            with self._draft() as draft:
+                parquet.write_metadata(schema.with_metadata({_ABOUT: entry}), draft)
+                _sync(draft)
+                try:
+                    os.link(draft, self.path / SCHEMA_NAME)
+                    about = made
+                except FileExistsError:
+                    about = load_about(self.path)
+            _sync(self.path)
+        if about is None:
+            raise UsageError(f"{self.path / SCHEMA_NAME} was removed while a ParquetSink wrote")
+        return about
+
+    def publish(self, table: Any) -> Path:
+        """Write a table under the next number. Returns when it is on disk; after an error, nothing has been published,
+        or the caller cannot know."""
+        from pyarrow import parquet
+
+        table = table.replace_schema_metadata({_FILE: secrets.token_hex(8).encode()})
+        with self._draft() as draft:
+            parquet.write_table(table, draft)
+            _sync(draft)
+            while True:
+                target = self.path / part_name(self._next)
+                try:
+                    os.link(draft, target)
+                    break
+                except FileExistsError:
+                    self._next += 1  # another task took the number
+            self._next += 1
+        _sync(self.path)
+        return target
+
+    @contextmanager
+    def _draft(self) -> Iterator[Path]:
+        """A file to write to, which readers do not look at, and no other writer removes."""
+        while True:
+            path = self.path / f"_tmp-{secrets.token_hex(8)}"
+            lock = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX)
+                if not os.fstat(lock).st_nlink:
+                    continue  # one that began just now took it for a dead writer's
+                try:
+                    yield path
+                finally:
+                    path.unlink(missing_ok=True)
+                return
+            finally:
+                os.close(lock)
+
+    def _clear(self) -> None:
+        """Remove what dead writers left: what nobody has locked."""
+        for name in os.listdir(self.path):
+            if not _DRAFT.fullmatch(name):
+                continue
+            try:
+                lock = os.open(self.path / name, os.O_WRONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+            except FileNotFoundError:
+                continue
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                (self.path / name).unlink(missing_ok=True)
+            except BlockingIOError:
+                continue
+            finally:
+                os.close(lock)
+
+
+def _sync(path: Path) -> None:
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)

@@ -1,0 +1,402 @@
+"""ParquetSink: acks what is on disk and nothing else; what does not fit fails alone; files are whole, and numbered."""
+
+from __future__ import annotations
+
+import datetime
+import json
+import os
+import resource
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from squall import Config, ParquetSink, Spout, TopologyBuilder, TopologyError, UsageError
+from squall.engine.core.executor import TaskCrashed
+from squall.testing.simulated import SimulatedCluster
+
+pyarrow = pytest.importorskip("pyarrow")
+parquet = pytest.importorskip("pyarrow.parquet")
+
+
+class Source(Spout):
+    """Emits what the test puts into `todo`; remembers its answers."""
+
+    def __init__(self, *fields: str) -> None:
+        self.outputs = fields
+
+    def open(self, conf: Any, context: Any, collector: Any) -> None:
+        self.collector, self.todo, self.next = collector, list[Sequence[Any]](), 0
+        self.acked, self.failed = list[int](), list[int]()
+
+    def next_tuple(self) -> None:
+        if self.todo:
+            self.collector.emit(self.todo.pop(0), self.next)
+            self.next += 1
+
+    def ack(self, message_id: int) -> None:
+        self.acked.append(message_id)
+
+    def fail(self, message_id: int) -> None:
+        self.failed.append(message_id)
+
+
+class Lab(SimulatedCluster):
+    """A source and sinks."""
+
+    def __init__(self, sink: ParquetSink, fields: Sequence[str] = ("n", "text"), tasks: int = 1, **settings: Any):
+        builder = TopologyBuilder()
+        builder.set_spout("source", Source(*fields))
+        builder.set_bolt("sink", sink, tasks).shuffle_grouping("source")
+        super().__init__(builder.build(), Config(**settings), record=False)
+
+    def __enter__(self) -> Lab:
+        return self
+
+    @property
+    def source(self) -> Source:
+        found: Source = self.user("source")
+        return found
+
+    def put(self, *rows: Sequence[Any]) -> None:
+        self.source.todo += rows
+        self.settle()
+
+    def go(self, secs: float = 1.1) -> None:
+        """Let time pass: ticks come when the clock has moved."""
+        for _ in range(4):
+            self.advance(secs / 4)
+            self.settle()
+
+    @property
+    def texts(self) -> list[str]:
+        return [text for _, _, text in self.errors]
+
+
+def files(out: Path) -> list[str]:
+    return sorted(os.listdir(out))
+
+
+def rows(out: Path) -> list[dict[str, Any]]:
+    """In the order of commits."""
+    return [row for path in sorted(out.glob("*.parquet")) for row in parquet.read_table(path).to_pylist()]
+
+
+@pytest.fixture
+def out(tmp_path: Path) -> Path:
+    return tmp_path / "new" / "o ut"
+
+
+def test_tuples_are_acked_when_their_file_is_there(out: Path) -> None:
+    with Lab(ParquetSink(out)) as lab:
+        lab.put((1, "a"), (2, "\u2028\0"), (3, None))
+        lab.go(0.8)
+        assert lab.source.acked == []
+        assert files(out) == []
+        lab.go(0.5)
+        assert lab.source.acked == [0, 1, 2]
+        assert rows(out) == [{"n": 1, "text": "a"}, {"n": 2, "text": "\u2028\0"}, {"n": 3, "text": None}]
+        assert files(out) == ["_common_metadata", "part-0000000000.parquet"]
+
+
+@pytest.mark.parametrize(
+    ("limits", "sizes"), [({"commit_rows": 4}, [4, 4]), ({"commit_bytes": 3_000}, [3, 3, 3]), ({}, [])]
+)
+def test_a_file_is_complete_at_its_limits(out: Path, limits: dict[str, Any], sizes: list[int]) -> None:
+    with Lab(ParquetSink(out, **limits), max_spout_pending=100) as lab:
+        lab.put(*((n, "x" * 1000) for n in range(10)))
+        assert [parquet.read_metadata(path).num_rows for path in sorted(out.glob("*.parquet"))] == sizes
+        assert len(lab.source.acked) == sum(sizes)
+
+
+def test_rows_held_at_the_end_are_written(out: Path) -> None:
+    with Lab(ParquetSink(out)) as lab:
+        lab.put((1, "a"))
+    assert rows(out) == [{"n": 1, "text": "a"}]
+
+
+def test_a_source_that_waits_for_acks_is_not_kept_waiting_twice(out: Path) -> None:
+    """With 5 messages at most open, each file of 5 rows would take its full second."""
+    with Lab(ParquetSink(out), max_spout_pending=5) as lab:
+        lab.put(*((n, "") for n in range(40)))
+        lab.go(1.5)
+        for _ in range(30):
+            lab.advance(0.05)
+            lab.settle()
+        assert len(lab.source.acked) == 40
+
+
+def test_rows_that_trickle_in_do_not_each_get_a_file(out: Path) -> None:
+    with Lab(ParquetSink(out)) as lab:
+        for n in range(100):
+            lab.put((n, ""))
+            for _ in range(2):
+                lab.advance(0.05)
+                lab.settle()
+        assert 5 < len(list(out.glob("*.parquet"))) < 15
+
+
+def test_only_its_own_tuple_fails_for_a_value_that_does_not_fit(out: Path) -> None:
+    with Lab(ParquetSink(out)) as lab:
+        lab.put((1, "a"), ("x", "b"), (1.5, "c"), (4, b"d"), (5, "e"), (2**70, "f"), (True, "g"), (8, "\ud800"))
+        lab.go()
+        assert lab.source.acked == [0, 4]
+        assert lab.source.failed == [1, 2, 3, 5, 6, 7]
+        assert [row["n"] for row in rows(out)] == [1, 5]
+        assert lab.texts[0] == (
+            f"ClusterError: ParquetSink {out}: field 'n' is 'x' of type str, which a column of int64 cannot hold"
+        )
+        assert lab.texts[2].endswith("; 3 more tuples of this file did not fit either")
+
+
+class Awkward:
+    def __iter__(self) -> Iterator[int]:
+        raise ZeroDivisionError
+
+    __len__ = __array__ = __float__ = __index__ = __str__ = __repr__ = __bool__ = __eq__ = __iter__  # type: ignore[assignment]
+    __hash__ = None  # type: ignore[assignment]
+
+
+@pytest.mark.parametrize("value", [Awkward(), object(), {1: 2}, [1, "a"], {"a": 1, "b": Awkward()}, Awkward, 1j])
+@pytest.mark.parametrize("first", [True, False])
+def test_no_object_harms_the_rows_beside_it(out: Path, value: Any, first: bool) -> None:
+    with Lab(ParquetSink(out)) as lab:
+        lab.put(*[(1, value), (2, "a")] if first else [(1, "a"), (2, value)])
+        lab.go()
+        assert [len(lab.source.acked), len(lab.source.failed)] == [1, 1]
+        assert [row["text"] for row in rows(out)] == ["a"]
+
+
+NOW = datetime.datetime(2026, 1, 2, 3, 4, 5, 678901)
+
+
+@pytest.mark.parametrize(
+    ("type_", "good", "bad"),
+    [
+        ("float64", [1, 2.5, None], [True, "1", 2**60 + 1]),
+        ("int8", [1, -128], [128, 1.0, "1"]),
+        ("string", ["a", ""], [b"a", 1]),
+        ("binary", [b"a", bytearray(b"b")], ["a", 1]),
+        ("bool", [True], [1, "True"]),
+        ("timestamp[us]", [NOW], [NOW.replace(tzinfo=datetime.UTC), 5, "2026", NOW.date()]),
+        ("date32", [NOW.date()], [NOW, 5]),
+        (pyarrow.struct([("a", pyarrow.int64())]), [{"a": 1}, {}], [{"a": 1.5}, {"a": 1, "b": 2}, [1]]),
+        (pyarrow.list_(pyarrow.int64()), [[1], (2,), []], [[1.5], "ab", {"a": 1}, 1]),
+        (pyarrow.map_(pyarrow.string(), pyarrow.int64()), [{"a": 1}], [{"a": 1.5}, {1: 1}, 1]),
+        (pyarrow.decimal128(5, 2), [1], [1.5, 10**6]),
+    ],
+)
+def test_nothing_is_changed_on_the_way(out: Path, type_: Any, good: list[Any], bad: list[Any]) -> None:
+    with Lab(ParquetSink(out, schema={"v": type_}), ["v"]) as lab:
+        lab.put(*((value,) for value in good + bad))
+        lab.go()
+        assert lab.source.acked == list(range(len(good)))
+        assert lab.source.failed == list(range(len(good), len(good + bad)))
+        assert parquet.read_table(out).column("v").to_pylist() == pyarrow.array(good, _type(type_)).to_pylist()
+
+
+def _type(type_: Any) -> Any:
+    return pyarrow.type_for_alias(type_) if isinstance(type_, str) else type_
+
+
+def test_types_are_those_of_the_first_rows_and_hold_for_all_tasks_and_lives(out: Path) -> None:
+    with Lab(ParquetSink(out), tasks=2) as lab:
+        lab.put((1, "a"), (2, "b"))
+        lab.go()
+        lab.put((3.5, "c"), (4, "d"))
+        lab.go()
+        assert [sorted(lab.source.acked), lab.source.failed] == [[0, 1, 3], [2]]
+        lab.kill(0)
+        lab.restart(0)
+        lab.put((1.5, "a"), (6, "b"))
+        lab.go()
+        assert [lab.source.acked, lab.source.failed] == [[1], [0]]
+    assert sorted(row["n"] for row in rows(out)) == [1, 2, 4, 6]
+    assert files(out)[1:] == [f"part-{number:010d}.parquet" for number in range(4)]
+
+
+def test_a_type_that_the_first_rows_do_not_tell_is_asked_for(out: Path) -> None:
+    with Lab(ParquetSink(out)) as lab:
+        lab.put((1, None), (2, None))
+        lab.go()
+        assert lab.source.failed == [0, 1]
+        assert "field 'text' is None in the first rows, which does not tell its type: give ParquetSink" in lab.texts[0]
+        lab.put((1, None), (2, "b"))
+        lab.go()
+        assert lab.source.acked == [2, 3]
+
+
+def test_after_a_death_what_was_not_acked_is_not_there_and_leftovers_go(out: Path) -> None:
+    with Lab(ParquetSink(out, key="n")) as lab:
+        lab.put((1, "a"))
+        lab.go()
+        lab.put((2, "b"))
+        lab.kill(0)
+        (out / "_tmp-0123456789abcdef").write_text("half a file")
+        (out / "_tmp-mine").write_text("somebody's")
+        lab.restart(0)
+        lab.put((2, "b"))
+        lab.go()
+    assert rows(out) == [{"_message_id": "[1]", "n": 1, "text": "a"}, {"_message_id": "[2]", "n": 2, "text": "b"}]
+    assert files(out) == ["_common_metadata", "_tmp-mine", "part-0000000000.parquet", "part-0000000001.parquet"]
+
+
+def test_a_file_that_another_process_writes_is_no_leftover(out: Path) -> None:
+    out.mkdir(parents=True)
+    draft = out / "_tmp-0123456789abcdef"
+    hold = f"import fcntl, sys; f = open({str(draft)!r}, 'w'); fcntl.flock(f, fcntl.LOCK_EX); print(); sys.stdin.read()"
+    with subprocess.Popen([sys.executable, "-c", hold], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as holder:
+        assert holder.stdout is not None
+        holder.stdout.readline()
+        with Lab(ParquetSink(out)):
+            assert draft.exists()
+        holder.kill()
+        holder.communicate()
+    with Lab(ParquetSink(out)):
+        assert not draft.exists()
+
+
+def test_the_message_id_is_that_of_the_row_however_often_it_comes(out: Path) -> None:
+    with Lab(ParquetSink(out, key=["origin", "place"]), ["origin", "place", "word"]) as lab:
+        lab.put(*(((7, line, floor), "x", word) for line, floor, word in [(5, 0, "a"), (5, 3, "a"), (6, 3, "b")]))
+        lab.put((None, "x", "c"), ((1,), Awkward(), "d"))
+        lab.go()
+        assert lab.source.failed == [3, 4]
+        assert "key ['origin', 'place'] is None, 'x', which makes no _message_id: TypeError" in lab.texts[0]
+    assert [row["_message_id"] for row in rows(out)] == ['[[7,5],"x"]', '[[7,5],"x"]', '[[7,6],"x"]']
+    assert [*rows(out)[0]] == ["_message_id", "place", "word"]
+
+
+@contextmanager
+def no_room() -> Iterator[None]:
+    """Files may hold 100 bytes."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    ignored = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+        signal.signal(signal.SIGXFSZ, ignored)
+
+
+def test_nothing_is_acked_that_cannot_be_written_and_nothing_is_left(out: Path) -> None:
+    with Lab(ParquetSink(out)) as lab:
+        lab.put((1, "a"), (2, "b"))
+        with no_room():
+            lab.go()
+        assert [lab.source.acked, lab.source.failed] == [[], [0, 1]]
+        assert files(out) == []
+        assert lab.texts[0].startswith(
+            f"ClusterError: 2 tuples cannot be written to {out}, and will be emitted again: "
+        )
+        assert "File too large" in lab.texts[0]
+        lab.put((1, "a"), (2, "b"))
+        lab.go()
+        with no_room():
+            lab.put((3, "c"))
+            lab.go()
+        lab.put((3, "c"))
+        lab.go()
+    assert [row["n"] for row in rows(out)] == [1, 2, 3]
+    assert files(out)[1:] == ["part-0000000000.parquet", "part-0000000001.parquet"]
+
+
+def test_tuples_of_other_streams_need_the_fields(out: Path) -> None:
+    class Two(Source):
+        def next_tuple(self) -> None:
+            if not self.next:
+                self.collector.emit((1, "a"), 0)
+                self.collector.emit(("b", 0, 2), 1, stream="more")
+                self.collector.emit(("b",), 2, stream="less")
+                self.next = 1
+
+    builder = TopologyBuilder()
+    source = Two()
+    source.outputs = {"default": ("n", "text"), "more": ("text", "x", "n"), "less": ("text",)}  # type: ignore[assignment]
+    builder.set_spout("source", source)
+    sink = builder.set_bolt("sink", ParquetSink(out, fields=["n", "text"]))
+    sink.shuffle_grouping("source").shuffle_grouping("source", stream="more").shuffle_grouping("source", stream="less")
+    with SimulatedCluster(builder.build(), Config(), record=False) as cluster:
+        cluster.settle()
+        user = cluster.user("source")
+        assert user.failed == [2]
+        assert "a tuple of source, stream 'less', has no field 'n'; its fields are text" in cluster.errors[0][2]
+    assert rows(out) == [{"n": 1, "text": "a"}, {"n": 2, "text": "b"}]
+
+
+def written(out: Path, **sink: Any) -> None:
+    with Lab(ParquetSink(out, **sink)) as lab:
+        lab.put((1, "a"))
+
+
+@pytest.mark.parametrize(
+    ("sink", "why"),
+    [
+        ({"fields": "text"}, r"ParquetSink has fields 'text'"),
+        ({"fields": ["n", "n"]}, r"ParquetSink has fields \('n', 'n'\)|\['n', 'n'\]"),
+        ({"fields": ["_message_id"]}, r"different names, not '_message_id'"),
+        ({"schema": {"n": "integer"}}, r"field 'n' has the type 'integer'; allowed: "),
+        ({"schema": {"n": pyarrow.month_day_nano_interval()}}, r"Parquet cannot hold the schema .*: ArrowNot"),
+        ({"schema": ["n"]}, r"a schema is \['n'\]; allowed: "),
+        ({"schema": {"n": "int64"}, "fields": ["m"]}, r"fields \['m'\]; allowed: those of its schema"),
+        ({"key": 5}, r"key 5"),
+        ({"commit_secs": 0}, r"commit_secs 0; allowed: a number from 0\.001 up"),
+        ({"commit_rows": float("nan")}, r"commit_rows nan"),
+        ({"key": ["n"]}, r"contradicts the files in .*: key is \['n'\], but \[\] there"),
+        ({"schema": {"n": "int64", "text": "binary"}}, r"contradicts .*: field 'text' is binary, but string there"),
+        ({"fields": ["n"]}, r"contradicts .*: fields are \['n'\], but \['n', 'text'\] there"),
+    ],
+)
+def test_wrong_arguments_are_named_before_anything_starts(out: Path, sink: dict[str, Any], why: str) -> None:
+    written(out)
+    with pytest.raises(UsageError, match=why):
+        ParquetSink(out, **sink)
+
+
+def test_only_a_sinks_directory_is_written_to(out: Path, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(UsageError, match="file is not a directory"):
+        ParquetSink(tmp_path / "file")
+    with pytest.raises(UsageError, match="file is not a directory"):
+        ParquetSink(tmp_path / "file" / "below")
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "x.parquet").write_text("")
+    with pytest.raises(UsageError, match=r"holds 'x\.parquet', which is no file of a ParquetSink"):
+        ParquetSink(tmp_path / "other")
+    written(out)
+    (out / "_common_metadata").write_bytes(b"PAR1")
+    with pytest.raises(UsageError, match=r"_common_metadata is not of a ParquetSink: "):
+        ParquetSink(out)
+    (out / "_common_metadata").unlink()
+    with pytest.raises(UsageError, match=r"holds 'part-0000000000\.parquet', which is no file"):
+        ParquetSink(out)
+
+
+def test_rows_are_not_held_until_their_messages_time_out(out: Path) -> None:
+    with pytest.raises(TaskCrashed, match=r"commit_secs 20; allowed: up to 15, half of message_timeout_secs"):
+        Lab(ParquetSink(out, commit_secs=20))
+
+
+def test_a_component_brings_settings_along_and_set_config_overrides_them() -> None:
+    class Brings(Source):
+        component_config = {"max_spout_pending": 7, "debug": True}  # noqa: RUF012
+
+    builder = TopologyBuilder()
+    builder.set_spout("a", Brings("n")).set_config(debug=False)
+    assert builder.build()["a"].config == {"max_spout_pending": 7, "debug": False}
+    for wrong in ({"workers": 2}, 5, {1: 2}):
+        Brings.component_config = wrong  # type: ignore[assignment]
+        with pytest.raises(TopologyError, match="component 'a'"):
+            builder.build()
+
+
+def test_the_metadata_tells_what_it_is(out: Path) -> None:
+    written(out, key="n")
+    metadata = parquet.read_schema(out / "_common_metadata").metadata
+    assert json.loads(metadata[b"squall.sink"])["key"] == ["n"]
