@@ -85,6 +85,8 @@ def check_directory(path: Path) -> None:
 
 def load_about(path: Path) -> About | None:
     """What is fixed for a directory; None if nothing is yet. UsageError if it is not a sink's."""
+    if not (path / SCHEMA_NAME).exists():
+        return None
     import pyarrow
     from pyarrow import parquet
 

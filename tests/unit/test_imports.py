@@ -79,10 +79,13 @@ WALL_CLOCK_ALLOWED = {
     "scheduler/nimbus/service.py": "when a topology was submitted, for its record",
 }
 
-# What a worker imports for a FeedSpout.
+# What a worker imports for a FeedSpout or a ParquetSink.
 READS_FEEDS = frozenset(
     f"pipeline/{name}.py"
-    for name in ("claims", "feed", "feed_spout", "part_reader", "shares", "sources", "text_source")
+    for name in (
+        "claims", "feed", "feed_spout", "parquet_sink", "part_reader", "shares", "sink_columns", "sink_dir",
+        "sink_pace", "sink_table", "sources", "text_source",
+    )
 )
 
 MAX_FILE_LINES = 600
