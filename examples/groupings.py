@@ -43,7 +43,7 @@ class Orders(ReplayingSpout):
 
     def read(self) -> Iterator[tuple[Any, Any]]:
         for currency, rate in RATES.items():
-            self._collector.emit((currency, rate), stream="rates")
+            self.collector.emit((currency, rate), stream="rates")
         for number in range(100):
             currency = "EUR" if number % 3 else "USD"
             yield number, (number, REGIONS[number % 4], currency, number)

@@ -46,7 +46,7 @@ class Messages(ReplayingSpout):
 
     def fail(self, message_id: Any) -> None:
         print(f"{message_id} failed, it will be emitted again", flush=True)
-        self._kept[message_id] = message_id, (next(self.attempts), MESSAGE)
+        self.replace(message_id, (next(self.attempts), MESSAGE))
 
     def ack(self, message_id: Any) -> None:
         super().ack(message_id)

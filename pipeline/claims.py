@@ -6,10 +6,9 @@
     {"part": ..., "start": ..., ...}     the rest never changes
 
 Guarantees that of several tasks, in whatever processes, one makes the claim of a range, also if it is killed in the
-middle; that a claim is read whole; that its position survives every process, though not a power loss. Storing a
-position is one write in place: a new file under the old name took milliseconds of the worker's loop on ext4. Relies on
-a file system that knows hard links, and on a write of 30 bytes at the begin of a file not being cut by a kill. Thread:
-the task's; each task has an object of its own.
+middle; that a claim is read whole; that its position survives every process, though not a power loss. Relies on a file
+system that knows hard links, and on `engine.api.position_file` for the line. Thread: the task's; each task has an
+object of its own.
 """
 
 from __future__ import annotations
@@ -17,9 +16,9 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import zlib
 from pathlib import Path
 
+from squall.engine.api.position_file import position_line
 from squall.engine.errors import ClusterError
 from squall.engine.foreign.text import text_of_error
 from squall.pipeline.shares import Claim
@@ -47,7 +46,7 @@ class Claims:
         del fixed["position"]
         # Not in place: a draft that was left may be linked to a claim.
         self._draft.unlink(missing_ok=True)
-        self._draft.write_bytes(_line(claim.position) + json.dumps(fixed).encode())
+        self._draft.write_bytes(position_line(claim.position) + json.dumps(fixed).encode())
         try:
             os.link(self._draft, self._path(claim))
         except FileExistsError:
@@ -58,7 +57,7 @@ class Claims:
         """Store the position of a claim."""
         fd = os.open(self._path(claim), os.O_WRONLY | os.O_CLOEXEC)
         try:
-            os.pwrite(fd, _line(claim.position), 0)
+            os.pwrite(fd, position_line(claim.position), 0)
         finally:
             os.close(fd)
 
@@ -73,7 +72,7 @@ class Claims:
             for again in reversed(range(READS)):
                 line, _, fixed = path.read_bytes().partition(b"\n")
                 position = int(line.partition(b" ")[0])
-                if line + b"\n" == _line(position):
+                if line + b"\n" == position_line(position):
                     break
                 # Perhaps its task was writing.
                 if not again:
@@ -88,8 +87,3 @@ class Claims:
                 f"{path} is no claim of a range of a feed: {text_of_error(error)}; without it, the range is read again"
             ) from error
         return claim
-
-
-def _line(position: int) -> bytes:
-    digits = b"%020d" % position
-    return b"%s %08x\n" % (digits, zlib.crc32(digits))

@@ -157,8 +157,8 @@ class FeedSpout(ReplayingSpout):
             self._shares.read(self._range, self._chunk_end - length_hint(self._offsets))
 
     def ack(self, message_id: RowId) -> None:
-        self._kept.pop(message_id, None)  # such an id is its own key
-        if self._now_ns() >= self._commit_at_ns or (self._at_end and not self._kept):
+        self.kept.pop(message_id, None)  # such an id is its own key
+        if self._now_ns() >= self._commit_at_ns or (self.at_end and not self.kept):
             self._commit()
 
     def idle(self) -> None:
@@ -184,7 +184,7 @@ class FeedSpout(ReplayingSpout):
                 self._shares.stored(claim)
         except OSError as error:
             again_secs = COMMIT_AGAIN_SECS
-            self._collector.report_error(
+            self.collector.report_error(
                 ClusterError(f"positions in feed {self._feed} cannot be stored: {error}; rows go on meanwhile")
             )
         self._commit_at_ns = self._now_ns() + round(again_secs * NS_PER_SEC)

@@ -16,7 +16,9 @@ from squall.engine.api.collectors import BasicCollector, BoltCollector, SpoutCol
 from squall.engine.api.component import BasicBolt, Bolt, CustomGrouping, Spout
 from squall.engine.api.config import Config
 from squall.engine.api.context import TopologyContext
+from squall.engine.api.emit import Emit
 from squall.engine.api.failure import Failure
+from squall.engine.api.functions import bolt, spout
 from squall.engine.api.hooks import (
     BoltAckInfo,
     BoltExecuteInfo,
@@ -74,6 +76,7 @@ __all__ = [
     "ConfigError",
     "CustomGrouping",
     "Declarer",
+    "Emit",
     "EmitInfo",
     "FailedTuple",
     "Failure",
@@ -97,7 +100,9 @@ __all__ = [
     "TopologyError",
     "Tuple",
     "UsageError",
+    "bolt",
     "run",
+    "spout",
 ]
 
 __getattr__ = on_demand(__name__, _ON_DEMAND)

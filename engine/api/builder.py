@@ -7,6 +7,7 @@ found. Cycles are legal, as in Storm.
 from __future__ import annotations
 
 import difflib
+import inspect
 from collections.abc import Iterable
 from typing import Any
 
@@ -142,7 +143,11 @@ def _check_component(declarer: Declarer, mistakes: list[str]) -> ComponentSpec:
     kinds = (Bolt, BasicBolt) if wants_bolt else (Spout,)
     if not isinstance(component, kinds):
         what = "a Bolt or BasicBolt" if wants_bolt else "a Spout"
-        hint = "; pass an instance, not the class" if isinstance(component, type) else ""
+        hint = ""
+        if isinstance(component, type):
+            hint = "; pass an instance, not the class"
+        elif inspect.isroutine(component):
+            hint = f"; decorate it with @{'bolt' if wants_bolt else 'spout'}"
         shown = component.__name__ if isinstance(component, type) else type(component).__name__
         mistakes.append(f"component {id_!r} must be {what}, not {shown}{hint}")
     else:

@@ -5,7 +5,8 @@ message id. The delay doubles with each attempt of that record, with jitter, so 
 all retries at once.
 
 Not guaranteed: replay after the death of this spout's worker. A source that can be re-read from a position should store
-that position in `context.state_dir`; see `unacked` and `AckedPrefix`. `FeedSpout` does it for files.
+that position in `context.state_dir`; see `unacked` and `AckedPrefix`. `FeedSpout` does it for files, and functions with
+a parameter `start` have it done for them (`engine.api.functions`).
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from squall.engine.api.component import Spout
+from squall.engine.api.emit import Emit
 from squall.engine.clock import NS_PER_SEC
 from squall.engine.errors import ComponentError
 from squall.engine.foreign.identity import key_of
@@ -26,11 +28,22 @@ if TYPE_CHECKING:
     from squall.engine.api.failure import Failure
 
 Record = tuple[Any, Any]
-"""(message id, values)."""
+"""(message id, values); the values are an `Emit` if they go to another stream, or to one task."""
 
 
 class ReplayingSpout(Spout):
-    """Subclasses define `outputs` and `read()`, and may define `start(conf, context)` and `idle()`."""
+    """Subclasses define `outputs` and `read()`, and may define `start(conf, context)` and `idle()`.
+
+    A subclass that overrides `open`, `ack` or `on_failure` calls the inherited one."""
+
+    collector: SpoutCollector
+    """For emits without a message id, which are not replayed, and for `report_error`."""
+    context: TopologyContext
+    kept: dict[Any, Record]
+    """The records that were read and are not acked, in the order of reading. The key of an id that is a string, a
+    number or a tuple of them is the id itself."""
+    at_end: bool
+    """Whether `read` has ended."""
 
     first_delay_secs: float = 0.01
     """Delay before a record's first replay: short, as most failures are dead workers, and those are back in 50 ms."""
@@ -39,7 +52,8 @@ class ReplayingSpout(Spout):
     """Records that may wait for a replay, in memory; while there are this many, `read` is paused."""
 
     def read(self) -> Iterator[Record | None]:
-        """Yield (message id, values) of each record, None if there is none at the moment; return at the end."""
+        """Yield (message id, values) of each record, None if there is none at the moment; return at the end. For
+        another stream than the default one, or for one task, yield (message id, Emit(values, stream, task))."""
         raise TypeError(f"{type(self).__name__} must define read")
 
     def start(self, conf: Mapping[str, Any], context: TopologyContext) -> None:
@@ -49,43 +63,64 @@ class ReplayingSpout(Spout):
         """Called when there is nothing to emit, again and again."""
 
     def open(self, conf: Mapping[str, Any], context: TopologyContext, collector: SpoutCollector) -> None:
-        self._collector = collector
-        self._kept: dict[Any, Record] = {}
+        self.collector, self.context = collector, context
+        self.kept = {}
         self._due: list[tuple[int, int, Any]] = []
         self._order = 0
         self._now_ns, self._jitter = context.now_ns, context.random
-        self._at_end = False
+        self.at_end = False
         self.start(conf, context)
         self._records = self.read()
 
     def next_tuple(self) -> None:
         if self._due and self._due[0][0] <= self._now_ns():
-            kept = self._kept.get(heapq.heappop(self._due)[2])
+            kept = self.kept.get(heapq.heappop(self._due)[2])
             if kept is not None:
-                self._collector.emit(kept[1], kept[0])
+                self._emit(*kept)
             return
-        if self._at_end or len(self._due) >= self.max_waiting:
+        if self.at_end or len(self._due) >= self.max_waiting:
             self.idle()
             return
         record = next(self._records, _END)
         if record is _END or record is None:
-            self._at_end = record is _END
+            self.at_end = record is _END
             self.idle()
         else:
             message_id, values = record
             key = key_of(message_id)
-            if message_id is None or key in self._kept:
+            if message_id is None or key in self.kept:
                 raise ComponentError(
                     f"{type(self).__name__}.read yielded message id {repr_of(message_id)}; every record needs one, "
                     "and no two that are pending may share it"
                 )
-            self._kept[key] = message_id, values
-            self._collector.emit(values, message_id)
+            self.kept[key] = message_id, values
+            if values.__class__ is Emit:
+                self._emit(message_id, values)
+            else:
+                self.collector.emit(values, message_id)
+
+    def _emit(self, message_id: Any, values: Any) -> None:
+        if values.__class__ is not Emit:
+            self.collector.emit(values, message_id)
+        elif values.task is None:
+            self.collector.emit(values.values, message_id, values.stream)
+        else:
+            self.collector.emit_direct(values.task, values.values, message_id, values.stream)
+
+    def replace(self, message_id: Any, values: Any) -> None:
+        """Emit other values at the next attempt of a record that is not acked."""
+        key = key_of(message_id)
+        if key not in self.kept:
+            raise ComponentError(
+                f"{type(self).__name__} cannot replace the values of message {repr_of(message_id)}; allowed: of one "
+                "that is pending"
+            )
+        self.kept[key] = message_id, values
 
     @property
     def exhausted(self) -> bool:  # type: ignore[override]
         """True if `read` has ended and no record waits for a replay."""
-        return self._at_end and not self._kept
+        return self.at_end and not self.kept
 
     @property
     def waiting_count(self) -> int:
@@ -95,14 +130,14 @@ class ReplayingSpout(Spout):
     def unacked(self) -> Iterator[Any]:
         """The ids of the records that were read and not acked, in the order of reading: the first is the position up to
         which everything is done."""
-        return (message_id for message_id, _ in self._kept.values())
+        return (message_id for message_id, _ in self.kept.values())
 
     def ack(self, message_id: Any) -> None:
-        self._kept.pop(key_of(message_id), None)
+        self.kept.pop(key_of(message_id), None)
 
     def on_failure(self, message_id: Any, failure: Failure) -> None:
         key = key_of(message_id)
-        if key not in self._kept:
+        if key not in self.kept:
             return
         delay_secs = min(self.max_delay_secs, self.first_delay_secs * 2.0 ** min(failure.attempt - 1, 30))
         self._order += 1

@@ -12,7 +12,7 @@ import contextlib
 import pickle
 import sys
 from collections.abc import Iterator
-from types import ModuleType
+from types import CellType, FunctionType, ModuleType
 from typing import Any
 
 import cloudpickle
@@ -116,6 +116,12 @@ def _parts(value: Any) -> list[tuple[str, Any]]:
         return [(f"[{repr_of(key)}]", inner) for key, inner in value.items()]
     if isinstance(value, list | tuple | set | frozenset):
         return [(f"[{index}]", inner) for index, inner in enumerate(value)]
+    if isinstance(value, FunctionType):
+        # A cell is empty until the variable around the function has a value.
+        cells = zip(value.__code__.co_freevars, value.__closure__ or (), strict=True)
+        named = {name: value.__globals__[name] for name in value.__code__.co_names if name in value.__globals__}
+        named |= {name: cell.cell_contents for name, cell in cells if cell != CellType()}
+        return [(f"'s variable {name}", inner) for name, inner in named.items()]
     try:
         state = value.__getstate__()
     except KeyboardInterrupt:

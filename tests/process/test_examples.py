@@ -80,6 +80,14 @@ msg 1 (attempt 2)
 
 
 @pytest.mark.parametrize("mode", [("--local",), ("--workers", "2")])
+def test_hello_world_prints_squares(mode: tuple[str, ...]) -> None:
+    done = squall("run", "examples/hello_world.py", *mode)
+    assert done.returncode == 0, done.stderr
+    assert sorted(map(int, re.findall(r"square=(\d+)>", done.stdout + done.stderr))) == [n * n for n in range(10)]
+    assert "10 acked" in done.stdout
+
+
+@pytest.mark.parametrize("mode", [("--local",), ("--workers", "2")])
 def test_names_prints_its_tree_after_a_replay(mode: tuple[str, ...]) -> None:
     done = squall("run", "examples/names.py", *mode)
     assert done.returncode == 0, done.stderr
@@ -121,7 +129,7 @@ def test_topologies_of_ones_own_survive_in_two_processes_of_pytest(tmp_path: Pat
 
 def test_every_example_is_tested_here() -> None:
     assert {path.stem for path in (ROOT / "examples").glob("*.py")} == {
-        "word_count", "names", "groupings", "test_survives",
+        "hello_world", "word_count", "names", "groupings", "test_survives",
     }  # fmt: skip
 
 

@@ -15,24 +15,32 @@ PROGRAMS = [text for language, text in BLOCKS if language == "python"]
 
 
 def test_hello(tmp_path: Path) -> None:
-    (tmp_path / "hello.py").write_text(PROGRAMS[0])
+    for name, program in zip(("hello", "largest"), PROGRAMS, strict=False):
+        (tmp_path / f"{name}.py").write_text(program)
     for mode in (("--workers", "2"), ("--local",)):
-        done = squall("run", tmp_path / "hello.py", *mode)
-        assert done.returncode == 0, done.stderr
-        assert "the largest square is 998001" in done.stdout + done.stderr
-        assert "1,000 acked" in done.stdout
+        for name, said in (("hello", "square=81>"), ("largest", "the largest square is 81")):
+            done = squall("run", tmp_path / f"{name}.py", *mode)
+            assert done.returncode == 0, done.stderr
+            assert said in done.stdout + done.stderr
+            assert "10 acked" in done.stdout
+
+
+def test_hello_is_the_example_of_twelve_lines() -> None:
+    example = (ROOT / "examples" / "hello_world.py").read_text().partition('"""\n\n')[2]
+    assert PROGRAMS[0] == "# hello.py\n" + example
+    assert sum(bool(line.strip()) for line in example.splitlines()) == 12
 
 
 def test_from_python(tmp_path: Path) -> None:
     (tmp_path / "hello.py").write_text(PROGRAMS[0])
-    (tmp_path / "main.py").write_text(PROGRAMS[1])
+    (tmp_path / "main.py").write_text(PROGRAMS[2])
     done = subprocess.run(
         [sys.executable, str(tmp_path / "main.py")], cwd=tmp_path, env=environment(), capture_output=True, text=True,
         timeout=100,
     )
     assert done.returncode == 0, done.stderr
-    assert done.stdout.startswith("1000 ")
-    assert '"acked": 1000' in done.stdout
+    assert done.stdout.startswith("10 ")
+    assert '"acked": 10' in done.stdout
 
 
 def test_commands() -> None:

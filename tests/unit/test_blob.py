@@ -159,7 +159,7 @@ def test_place_is_spelled_as_in_code(held: dict[str, object], place: str) -> Non
 
 def test_function_that_holds_a_lock_is_named() -> None:
     lock = threading.Lock()
-    assert ": keep.act is a function, which cannot be pickled" in refusal(Keep(act=lambda: lock))
+    assert ": keep.act's variable lock is a lock, which cannot be pickled" in refusal(Keep(act=lambda: lock))
 
 
 def test_too_deep_to_look_names_the_nearest() -> None:

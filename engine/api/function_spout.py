@@ -1,0 +1,118 @@
+"""FunctionSpout: a generator function as a spout that replays; `@spout` makes it.
+
+Guarantees
+    * The records of a task are numbered from 0; the number is the message id. Each is emitted until it is acked or a
+      dead letter.
+    * After the death of its worker, a function with a parameter `start` is called with the number of the first record
+      that is not acked, and of a sequence the records before are left out. Any other function begins anew: all that it
+      yields is emitted, also what was acked.
+
+Relies on: a function with `start` beginning there, and a sequence being the same each time. The position is stored in
+the task's state directory, at most every tenth of a second.
+"""
+
+from __future__ import annotations
+
+import inspect
+import itertools
+import os
+from collections.abc import Generator, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from squall.engine.api.emit import Emit
+from squall.engine.api.of_function import Function, OfFunction, is_named, is_needed, name_of, shown
+from squall.engine.api.position_file import PositionFile
+from squall.engine.api.prefix import AckedPrefix
+from squall.engine.api.replaying import Record, ReplayingSpout
+from squall.engine.api.stream import Outputs
+from squall.engine.clock import NS_PER_SEC
+from squall.engine.errors import ClusterError, ComponentError, UsageError
+from squall.engine.foreign.text import message_of, repr_of
+
+if TYPE_CHECKING:
+    from squall.engine.api.context import TopologyContext
+
+STORE_SECS = 0.1
+STORE_AGAIN_SECS = 5.0
+"""After a position could not be stored; records go on meanwhile."""
+
+
+class FunctionSpout(OfFunction, ReplayingSpout):
+    """A spout made by `@spout`."""
+
+    kind = "spout"
+
+    def check(self, function: Function, outputs: Outputs, parameters: list[inspect.Parameter]) -> None:
+        if any(is_needed(one) and not (is_named(one) and one.name in ("start", "context")) for one in parameters):
+            raise UsageError(
+                f"@spout function {name_of(function)} has the parameters {shown(parameters)}; "
+                "allowed: start and context (give it others by functools.partial)"
+            )
+        if not outputs:
+            raise UsageError(
+                f'@spout on {name_of(function)} names no field to emit; allowed: @spout("field", ...)'
+            )
+        self.takes_start = any(one.name == "start" for one in parameters if is_named(one))
+
+    def start(self, conf: Mapping[str, Any], context: TopologyContext) -> None:
+        named: dict[str, Any] = {"context": context} if self.takes_context else {}
+        # A simulated cluster has no state directory unless its test gives it one.
+        file = None if context.state_root is None else PositionFile(os.path.join(context.state_dir, "position"))
+        begin = 0 if file is None else file.load()
+        if self.takes_start:
+            named["start"] = begin
+        made = self.function(**named)
+        if isinstance(made, str | bytes) or not isinstance(made, Iterable):
+            raise ComponentError(
+                f"@spout function {self.__name__} returned {repr_of(made)}; allowed: yields, or an iterable to emit"
+            )
+        if not self.takes_start:
+            if isinstance(made, Sequence):
+                made = map(made.__getitem__, range(begin, len(made)))
+            else:
+                file, begin = None, 0
+        self._made, self._file = made, file
+        self._prefix, self._stored = AckedPrefix(begin), begin
+        self._store_at_ns = context.now_ns()
+
+    def read(self) -> Generator[Record | None, None, None]:
+        numbers = itertools.count(self._stored)
+        for values in self._made:
+            if values is None:
+                yield None
+            elif self.has_one_field and values.__class__ is not tuple and values.__class__ is not Emit:
+                yield next(numbers), (values,)
+            else:
+                yield next(numbers), values
+
+    def ack(self, message_id: int) -> None:
+        self.kept.pop(message_id, None)
+        if self._prefix.ack(message_id) and self._file is not None:
+            self._store(self._file)
+
+    def idle(self) -> None:
+        if self._file is not None:
+            self._store(self._file)
+
+    def close(self) -> None:
+        if self._file is not None:
+            self._store(self._file, at_once=True)
+        if inspect.isgenerator(self._made) and not self._made.gi_running:
+            self._made.close()  # its `finally`; a blocking one may be at work
+
+    def _store(self, file: PositionFile, at_once: bool = False) -> None:
+        """Store the position if it has risen and it is time."""
+        position, now_ns = self._prefix.committable, self.context.now_ns()
+        at_once = at_once or (self.at_end and not self.kept)
+        if position == self._stored or (now_ns < self._store_at_ns and not at_once):
+            return
+        again_secs = STORE_SECS
+        try:
+            file.store(position)
+            self._stored = position
+        except OSError as error:
+            again_secs = STORE_AGAIN_SECS
+            self.collector.report_error(
+                ClusterError(f"position {position} cannot be stored in {file.path}: {message_of(error)}; records go on")
+            )
+        self._store_at_ns = now_ns + round(again_secs * NS_PER_SEC)

@@ -1,0 +1,475 @@
+"""Functions as components: the same life as those made of classes, one line for what they cannot be."""
+
+from __future__ import annotations
+
+import copy
+import functools
+import importlib.util
+import pickle
+import subprocess
+import sys
+import textwrap
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from squall import Config, Emit, FailedTuple, Stream, TopologyBuilder, TopologyContext, UsageError, bolt, spout
+from squall.chaos.taps import Tapping, tap
+from squall.engine.api.topology import Topology
+from squall.engine.core.executor import TaskCrashed
+from squall.engine.core.local import LocalRunner
+from squall.engine.errors import ClusterError, TopologyError
+from squall.scheduler.common import blob
+from squall.testing import complete_topology
+from squall.testing.simulated import SimulatedCluster
+
+ROOT = Path(__file__).parents[2]
+
+
+@spout("n")
+def numbers() -> Iterator[int]:
+    """Counts."""
+    yield from range(5)
+
+
+@spout("n")
+def from_start(start: int) -> Iterator[int]:
+    yield from range(start, 40)
+
+
+@bolt("square")
+def square(tup: Any) -> Iterator[int]:
+    yield tup["n"] ** 2
+
+
+@bolt("square")
+def even_squares(tup: Any) -> int | None:
+    return None if tup["n"] % 2 else tup["n"] ** 2
+
+
+def chain(source: Any, *bolts: Any, parallelism: int = 1) -> Topology:
+    builder = TopologyBuilder()
+    builder.set_spout("source", source)
+    before = "source"
+    for number, one in enumerate(bolts, 1):
+        builder.set_bolt(f"bolt-{number}", one, parallelism).shuffle_grouping(before)
+        before = f"bolt-{number}"
+    return builder.build()
+
+
+def emitted(*components: Any) -> dict[str, list[Any]]:
+    return complete_topology(chain(*components))
+
+
+def test_what_a_generator_yields_and_a_function_returns_is_emitted() -> None:
+    assert emitted(numbers, square)["bolt-1"] == [(0,), (1,), (4,), (9,), (16,)]
+    assert emitted(numbers, even_squares)["bolt-1"] == [(0,), (4,), (16,)]
+
+
+class Order(NamedTuple):
+    id: int
+    amount: int
+
+
+@pytest.mark.parametrize(
+    ("fields", "made", "row"),
+    [
+        (("a",), 1, (1,)),
+        (("a",), "text", ("text",)),
+        (("a",), [1, 2], ([1, 2],)),
+        (("a",), (None,), (None,)),
+        (("a",), ((1, 2),), ((1, 2),)),
+        (("a",), Order(1, 2), (Order(1, 2),)),
+        (("a", "b"), (1, 2), (1, 2)),
+        (("a", "b"), [1, 2], (1, 2)),
+        (("a", "b"), Order(1, 2), (1, 2)),
+    ],
+)
+def test_a_plain_tuple_is_a_row_and_anything_else_the_value_of_one_field(
+    fields: tuple[str, ...], made: Any, row: tuple[Any, ...]
+) -> None:
+    @spout(*fields)
+    def source() -> Iterator[Any]:
+        yield made
+
+    @bolt(*fields)
+    def again(tup: Any) -> Iterator[Any]:
+        yield None
+        yield made
+
+    @bolt(*fields)
+    def returns(tup: Any) -> Any:
+        return made
+
+    rows = emitted(source, again, returns)
+    assert rows["source"] == rows["bolt-1"] == rows["bolt-2"] == [row]
+
+
+def test_other_streams_and_direct() -> None:
+    streams = {"odd": ("n",), "to": Stream("n", direct=True)}
+
+    @spout("n", streams=streams)
+    def source(context: TopologyContext) -> Iterator[Any]:
+        last = context.component_tasks("sink")[-1]
+        yield 1
+        yield Emit((2,), "odd")
+        yield Emit((3,), "to", last)
+
+    @bolt("n", streams=streams)
+    def split(tup: Any, context: TopologyContext) -> Iterator[Any]:
+        last = context.component_tasks("sink")[-1]
+        if tup.source_stream == "default":
+            yield 1
+        else:
+            yield Emit(tup.values, tup.source_stream, last if tup.source_stream == "to" else None)
+
+    @bolt("task", "n")
+    def sink(tup: Any, context: TopologyContext) -> tuple[int, int]:
+        return context.task_index, tup["n"]
+
+    builder = TopologyBuilder()
+    builder.set_spout("source", source)
+    every = builder.set_bolt("split", split)
+    every.shuffle_grouping("source").shuffle_grouping("source", stream="odd")
+    builder.set_bolt("sink", sink, parallelism=2).direct_grouping("source", stream="to").direct_grouping(
+        "split", stream="to"
+    )
+    rows = complete_topology(builder.build())
+    assert rows["source/odd"] == rows["split/odd"] == [(2,)]
+    assert rows["source/to"] == [(3,)]
+    assert rows["sink"] == [(1, 3)]
+
+
+def test_a_failed_tuple_is_emitted_again_with_all_that_follows() -> None:
+    seen: list[int] = []
+
+    @bolt("n")
+    def middle(tup: Any) -> int:
+        return int(tup["n"])
+
+    @bolt
+    def fails_once(tup: Any) -> None:
+        seen.append(tup["n"])
+        if seen.count(3) == 1 and tup["n"] == 3:
+            raise FailedTuple("not yet")
+
+    with LocalRunner(chain(numbers, middle, fails_once), copy=keeping(fails_once)) as runner:
+        report = runner.run()
+    assert sorted(seen) == [0, 1, 2, 3, 3, 4]
+    assert (report.acked, report.failed, report.replayed, report.pending) == (5, 1, 1, 0)
+    assert report.components["bolt-1"].acked == 6
+
+
+def keeping(kept: Any) -> Callable[[Any], Any]:
+    """Copy all components but one, whose variables the test reads."""
+    return lambda spec: spec.component if spec.component is kept else blob.copy_component(spec)
+
+
+def test_none_means_nothing_at_the_moment() -> None:
+    @spout("n")
+    def pauses() -> Iterator[int | None]:
+        yield 1
+        yield None
+        yield 2
+
+    assert emitted(pauses)["source"] == [(1,), (2,)]
+
+
+@pytest.mark.parametrize("made", [range(5), [0, 1, 2, 3, 4], (0, 1, 2, 3, 4), {0: "", 1: "", 2: "", 3: "", 4: ""}])
+def test_a_spout_function_may_return_any_iterable(made: Any) -> None:
+    assert emitted(spout("n")(lambda: made))["source"] == [(0,), (1,), (2,), (3,), (4,)]
+
+
+def sequence() -> range:
+    return range(40)
+
+
+@pytest.mark.parametrize("source", [from_start, spout("n")(sequence)])
+def test_a_source_that_can_be_read_from_an_index_goes_on_after_a_death(source: Any, tmp_path: Path) -> None:
+    topology = chain(source, square)
+    with SimulatedCluster(topology, Config(max_spout_pending=4), state_root=tmp_path) as cluster:
+        cluster.run_until(lambda: len(cluster.emitted["source"]) >= 20, 10, "half was emitted")
+        cluster.advance(1)
+        cluster.kill(0)
+        cluster.restart(0)
+        cluster.run_until(lambda: cluster.drained, 10, "it was drained")
+        numbers_seen = [row[0] for row in cluster.emitted["source"]]
+    assert set(numbers_seen) == set(range(40)), "nothing is lost"
+    assert len(numbers_seen) < 60, "what was acked long ago does not come again"
+    with SimulatedCluster(topology, state_root=tmp_path) as again:
+        again.run_until(lambda: again.drained, 10, "it was drained")
+        assert again.emitted["source"] == [], "the end was stored"
+
+
+def test_any_other_source_begins_anew(tmp_path: Path) -> None:
+    for _ in range(2):
+        with SimulatedCluster(chain(numbers), state_root=tmp_path) as cluster:
+            cluster.run_until(lambda: cluster.drained, 10, "it was drained")
+            assert cluster.emitted["source"] == [(0,), (1,), (2,), (3,), (4,)]
+
+
+def test_a_hole_is_read_again(tmp_path: Path) -> None:
+    """Records behind one that is not acked are emitted again; the one itself is not lost."""
+
+    @bolt
+    def forgets(tup: Any) -> None:
+        if tup["n"] == 7:
+            raise FailedTuple("always")
+
+    config = Config(max_spout_pending=50)
+    with SimulatedCluster(chain(from_start, forgets), config, state_root=tmp_path) as cluster:
+        cluster.run_until(lambda: cluster.pending == 0 or len(cluster.emitted["source"]) > 45, 10, "all were emitted")
+        cluster.advance(1)
+    with SimulatedCluster(chain(from_start, square), state_root=tmp_path) as again:
+        again.run_until(lambda: again.drained, 10, "it was drained")
+        assert again.emitted["source"][0] == (7,)
+
+
+@pytest.mark.parametrize("text", ["7", "00000000000000000007 00000000\n", "x" * 99])
+def test_a_damaged_position_is_not_taken_for_one(text: str, tmp_path: Path) -> None:
+    file = tmp_path / "source-0" / "position"
+    file.parent.mkdir()
+    file.write_text(text)
+    with pytest.raises(TaskCrashed) as crashed, SimulatedCluster(chain(from_start), state_root=tmp_path):
+        pass
+    assert isinstance(crashed.value.__cause__, ClusterError)
+    assert f"{file} holds" in str(crashed.value.__cause__)
+
+
+def test_a_position_that_cannot_be_stored_is_reported_and_records_go_on(tmp_path: Path) -> None:
+    (tmp_path / "source-0").mkdir()
+    with SimulatedCluster(chain(from_start), state_root=tmp_path) as cluster:
+        (tmp_path / "source-0" / "position").mkdir()
+        cluster.run_until(lambda: cluster.drained, 10, "it was drained")
+        assert len(cluster.emitted["source"]) == 40
+        assert "cannot be stored" in cluster.errors[0][2]
+
+
+def test_finally_of_a_generator_runs_at_an_orderly_end() -> None:
+    ended: list[str] = []
+
+    @spout("n")
+    def endless() -> Iterator[int | None]:
+        try:
+            while True:
+                yield None
+        finally:
+            ended.append("closed")
+
+    with SimulatedCluster(chain(endless), copy=keeping(endless)) as cluster:
+        cluster.step()
+    assert ended == ["closed"]
+
+
+def test_a_component_is_shown_and_called_as_its_function() -> None:
+    assert list(square({"n": 3})) == [9]
+    assert list(numbers()) == [0, 1, 2, 3, 4]
+    assert (numbers.__name__, numbers.__doc__) == ("numbers", "Counts.")
+    assert bolt(print).__name__ == "print"
+
+
+def test_arguments_may_be_given_before() -> None:
+    def power(tup: Any, *, exponent: int) -> int:
+        return int(tup["n"]) ** exponent
+
+    assert emitted(numbers, bolt("cube")(functools.partial(power, exponent=3)))["bolt-1"][-1] == (64,)
+
+
+def test_blocking_is_taken_over() -> None:
+    assert bolt("x", blocking=True)(lambda tup: tup[0]).blocking
+    assert not square.blocking
+
+
+# Travelling
+
+
+def test_a_function_of_a_module_travels_by_name() -> None:
+    for data in (pickle.dumps(square), blob.dump(chain(numbers, square))):
+        assert b"test_functions" in data
+        assert b"<locals>" not in data
+    again = pickle.loads(pickle.dumps(square))
+    assert again is not square, "each task has an object of its own"
+    assert again.function is square.function
+    assert copy.copy(numbers) is not numbers
+
+
+def test_a_closure_travels_by_value() -> None:
+    factor = 3
+
+    @bolt("x")
+    def times(tup: Any) -> int:
+        return int(tup["n"]) * factor
+
+    back = blob.load(blob.dump(chain(numbers, times)), [])["bolt-1"].component
+    assert back({"n": 5}) == 15
+    assert blob.copy_component(blob.load(blob.dump(chain(numbers, back)), [])["bolt-1"])({"n": 5}) == 15
+
+
+MODULE = """
+    from squall import bolt, spout
+    FACTOR = 3
+    @spout("n")
+    def numbers():
+        return range(3)
+    @bolt("x")
+    def times(tup):
+        return tup["n"] * FACTOR
+"""
+READER = """
+    import sys
+    from squall.scheduler.common import blob
+    topology = blob.load(sys.stdin.buffer.read(), [])
+    for _ in range(2):
+        print(blob.copy_component(topology["bolt-1"])({"n": 5}), list(blob.copy_component(topology["source"])()))
+"""
+
+
+def elsewhere(data: bytes) -> str:
+    """What another interpreter gets of it, where the module cannot be imported."""
+    done = subprocess.run([sys.executable, "-c", textwrap.dedent(READER)], input=data, capture_output=True, check=False)
+    assert done.returncode == 0, done.stderr.decode()
+    return done.stdout.decode()
+
+
+def test_functions_of_the_topology_file_travel_by_value(tmp_path: Path) -> None:
+    path = tmp_path / "file_of_functions.py"
+    path.write_text(textwrap.dedent(MODULE))
+    spec = importlib.util.spec_from_file_location("file_of_functions", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module: Any = importlib.util.module_from_spec(spec)
+    sys.modules["file_of_functions"] = module
+    try:
+        spec.loader.exec_module(module)
+        data = blob.dump(chain(module.numbers, module.times), module)
+    finally:
+        del sys.modules["file_of_functions"]
+    assert elsewhere(data) == "15 [0, 1, 2]\n" * 2
+
+
+def test_functions_of_main_travel_by_value(tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(textwrap.dedent(MODULE) + textwrap.dedent("""
+        import sys
+        from squall import TopologyBuilder
+        from squall.scheduler.common import blob
+        builder = TopologyBuilder()
+        builder.set_spout("source", numbers)
+        builder.set_bolt("bolt-1", times).shuffle_grouping("source")
+        sys.stdout.buffer.write(blob.dump(builder.build()))
+    """))
+    made = subprocess.run([sys.executable, script], capture_output=True, check=True)
+    assert elsewhere(made.stdout) == "15 [0, 1, 2]\n" * 2
+
+
+def test_a_variable_that_cannot_travel_is_named() -> None:
+    lock = threading.Lock()
+
+    @bolt
+    def locked(tup: Any) -> None:
+        with lock:
+            pass
+
+    with pytest.raises(UsageError, match=r"bolt-1\.function's variable lock is a lock, which cannot be pickled"):
+        blob.dump(chain(numbers, locked))
+
+
+def test_a_module_that_changed_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    data = pickle.dumps(square)
+    monkeypatch.setattr(sys.modules[__name__], "square", 5)
+    with pytest.raises(UsageError, match=r"test_functions\.square is 5; when it was sent"):
+        pickle.loads(data)
+
+
+def test_taps_of_a_chaos_run_fit_around_functions(tmp_path: Path) -> None:
+    tapped = tap(chain(numbers, square, bolt(print)), Tapping(str(tmp_path), ("bolt-2",)))
+    with SimulatedCluster(tapped) as cluster:
+        cluster.run_until(lambda: cluster.drained, 10, "it was drained")
+        assert [row[0] for row in cluster.emitted["bolt-1"]] == [0, 1, 4, 9, 16]
+
+
+# Wrong use
+
+
+async def waits(tup: Any) -> None: ...
+
+
+async def waits_and_yields(tup: Any) -> Any:
+    yield 1
+
+
+def two(tup: Any, other: Any) -> None: ...
+
+
+def yields(tup: Any) -> Iterator[int]:
+    yield 1
+
+
+def positional(tup: Any, context: Any, /) -> None: ...
+
+
+class OfItsOwn:
+    def __call__(self, tup: Any) -> int:
+        return int(tup["n"])
+
+
+@pytest.mark.parametrize(
+    ("decorate", "text"),
+    [
+        (lambda: bolt(waits), "@bolt is put on waits, which is async def, which nothing would await; allowed: a f"),
+        (lambda: bolt("n")(waits_and_yields), "@bolt is put on waits_and_yields, which is async def with yield, which"),
+        (lambda: bolt(two), "@bolt function two has the parameters (tup: 'Any', other: 'Any'); allowed: one for the"),
+        (lambda: bolt(lambda: 1), "@bolt function <lambda> has the parameters (); allowed: one for the tuple, and"),
+        (lambda: bolt(lambda context: 1), "@bolt function <lambda> has the parameters (context); allowed: one for"),
+        (lambda: bolt(lambda *, tup: 1), "@bolt function <lambda> has the parameters (tup); allowed: one for"),
+        (lambda: bolt(positional), "@bolt function positional has the parameters (tup: 'Any', context: 'Any'); allow"),
+        (lambda: bolt(yields), '@bolt function yields yields, but names no field to emit; allowed: @bolt("field", '),
+        (lambda: bolt(Order), "@bolt is put on Order, which is a class: its instances are components without it"),
+        (lambda: bolt(5), "@bolt is put on 5, which is of type int; allowed: a function, with or without yield"),
+        (lambda: bolt("a")(None), "@bolt is put on None, which is of type NoneType; allowed: a function, with"),
+        (lambda: bolt("a")(square), "@bolt is put on square, which is a component already; allowed: a function"),
+        (lambda: bolt("a", 5), "@bolt is given the field 5; allowed: a name (streams={name: fields})"),
+        (lambda: bolt("a", streams=("b",)), "@bolt is given streams=('b',); allowed: a dict of stream name -> fields"),
+        (lambda: spout(sequence), '@spout on sequence names no field to emit; allowed: @spout("field", ...)'),
+        (lambda: spout()(sequence), '@spout on sequence names no field to emit; allowed: @spout("field", ...)'),
+        (lambda: spout("a")(lambda n: n), "@spout function <lambda> has the parameters (n); allowed: start and cont"),
+        (lambda: spout("a")(waits_and_yields), "@spout is put on waits_and_yields, which is async def with yield, w"),
+    ],
+)
+def test_wrong_use_is_one_line(decorate: Callable[[], Any], text: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        decorate()
+    assert str(caught.value).startswith(text)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("made", ["text", b"bytes", 5, None])
+def test_a_spout_function_that_returns_nothing_to_emit(made: Any) -> None:
+    with pytest.raises(TaskCrashed) as crashed:
+        emitted(spout("n")(lambda: made))
+    assert f"@spout function <lambda> returned {made!r}; allowed: yields, or an iterable to emit" in str(crashed.value)
+
+
+def test_a_callable_object_is_a_function_too() -> None:
+    assert emitted(numbers, bolt("n")(OfItsOwn()))["bolt-1"] == [(0,), (1,), (2,), (3,), (4,)]
+
+
+def test_a_plain_function_is_refused_by_the_builder_with_what_to_do() -> None:
+    builder = TopologyBuilder()
+    builder.set_spout("source", sequence)  # type: ignore[arg-type]
+    builder.set_bolt("two", two).shuffle_grouping("source")  # type: ignore[arg-type]
+    builder.set_bolt("bad fields", bolt("a", "a")(lambda tup: tup)).shuffle_grouping("source")
+    with pytest.raises(TopologyError) as refused:
+        builder.build()
+    text = str(refused.value)
+    assert "component 'source' must be a Spout, not function; decorate it with @spout" in text
+    assert "component 'two' must be a Bolt or BasicBolt, not function; decorate it with @bolt" in text
+    assert "component 'bad fields' declares bad outputs: field names must differ, got a, a" in text
+
+
+def test_a_wrong_number_of_values_names_component_and_stream() -> None:
+    with pytest.raises(TaskCrashed, match="source"):
+        emitted(spout("a", "b")(lambda: [(1, 2, 3)]))
