@@ -1,8 +1,8 @@
 """A topology as it travels to a cluster: its pickled objects, its layout, and its modules.
 
 Guarantees
-    * Modules that lie beside the topology file and were imported when it was packed travel along: workers that start
-      later run the submitted code, even if the files change.
+    * Modules that lie beside the topology file and were imported when it was packed travel along, packages as a whole:
+      workers that start later run the submitted code, even if the files change.
     * The code of a refused submission does not stay in the code store, and that of one under way is not swept from it.
 
 Relies on: `scheduler.common.blob` to choose what is pickled by value and what by name.
@@ -15,7 +15,7 @@ import os
 import sys
 import zipfile
 from collections.abc import Iterator
-from pathlib import Path
+from pathlib import Path, PurePath
 from types import ModuleType
 
 from squall.engine.api.config import Config
@@ -28,7 +28,10 @@ from squall.scheduler.common.messages import ComponentSummary, TopologyRecord, W
 
 _ZIP_TIME = (1980, 1, 1, 0, 0, 0)
 """Time stamp of every file in an archive, the earliest of the format: the same modules make the same archive."""
-_INSTALLED = frozenset({"site-packages", "dist-packages"})
+INSTALLED = frozenset({"site-packages", "dist-packages"})
+"""Names of folders whose modules workers find by themselves."""
+_DATA_BYTES = 1 << 20
+"""Largest file of a package, other than a module, that travels along."""
 
 
 class TopologyCode(Wire, frozen=True):
@@ -75,24 +78,50 @@ def submit(
 
 
 def _archive(directory: Path, by_value: ModuleType | None) -> bytes:
-    files = dict(_modules_under(directory, by_value))
+    files = dict(_files_under(directory, by_value))
     if not files:
         return b""
     data = io.BytesIO()
     with zipfile.ZipFile(data, "w", zipfile.ZIP_DEFLATED) as archive:
+        # A folder without __init__.py is a package only if the archive names it.
+        for folder in sorted({f"{parent}/" for name in files for parent in PurePath(name).parents[:-1]}):
+            archive.writestr(zipfile.ZipInfo(folder, _ZIP_TIME), b"")
         for name, path in sorted(files.items()):
             archive.writestr(zipfile.ZipInfo(name, _ZIP_TIME), path.read_bytes(), zipfile.ZIP_DEFLATED)
     return data.getvalue()
 
 
-def _modules_under(directory: Path, by_value: ModuleType | None) -> Iterator[tuple[str, Path]]:
-    """(name in the archive, source file) of each imported module under `directory`, but installed and Squall's ones."""
+def _files_under(directory: Path, by_value: ModuleType | None) -> Iterator[tuple[str, Path]]:
+    """(name in the archive, file) of each imported module under `directory`, but installed and Squall's ones.
+
+    A package is whole: with modules that are imported later, and small files that its code reads.
+    """
     for name, module in list(sys.modules.items()):
         file = getattr(module, "__file__", None)
-        if module is by_value or file is None or not file.endswith(".py") or name.partition(".")[0] == "squall":
+        if module is by_value or not isinstance(file, str) or not file.endswith(".py"):
+            continue
+        if name.partition(".")[0] == "squall":
             continue
         path = Path(file).resolve()
-        if path.is_relative_to(directory) and not _INSTALLED & set(path.relative_to(directory).parts):
+        if path.is_relative_to(directory) and not INSTALLED & set(path.relative_to(directory).parts):
             # The name under which the import system looks for it, whatever directory of the import path it is in.
             parts = name.replace(".", "/")
-            yield f"{parts}/__init__.py" if path.name == "__init__.py" else f"{parts}.py", path
+            if path.name == "__init__.py":
+                yield from ((f"{parts}/{inner}", found) for inner, found in _package(path.parent))
+            else:
+                yield f"{parts}.py", path
+
+
+def _package(folder: Path) -> list[tuple[str, Path]]:
+    """(path in it, file) of each file of a package; none if it has compiled modules: no archive can hold them."""
+    files = []
+    for parent, folders, names in os.walk(folder):
+        folders[:] = [name for name in folders if not name.startswith(".") and name not in {"__pycache__", *INSTALLED}]
+        for name in names:
+            path = Path(parent, name)
+            if name.endswith(".so"):
+                return []
+            small = not name.startswith(".") and path.is_file() and path.stat().st_size <= _DATA_BYTES
+            if small or (name.endswith(".py") and path.is_file()):
+                files.append((str(path.relative_to(folder)), path))
+    return files

@@ -31,6 +31,7 @@ from squall.cli.interrupts import Interrupts
 from squall.cli.loader import load_topology
 from squall.cli.output import note, reserve_stdout, say, say_json
 from squall.cli.settings import parse_settings
+from squall.cli.target import target_options
 from squall.engine.api.config import Config
 from squall.engine.errors import UsageError
 from squall.scheduler.cluster.size import check_workers, this_machine
@@ -42,7 +43,7 @@ _MAX_SEED, _MOST = 2**63, 1_000_000
 
 
 @click.command("chaos")
-@click.argument("target", metavar="FILE[:NAME]")
+@target_options
 @click.option("--seed", required=True, metavar="N", help="Decides what the faults are, what they hit and when.")
 @click.option("--seeds", type=int, default=1, show_default=True, help="Number of seeds to try, from --seed on.")
 @click.option("--for", "duration", default="30s", show_default=True, help="Time with faults, for each seed.")
@@ -62,9 +63,9 @@ _MAX_SEED, _MOST = 2**63, 1_000_000
               help="Write a report with a picture to this file.")
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED, metavar="[-- ARGS]")
 def chaos_command(
-    target: str, seed: str, seeds: int, duration: str, mix: str, sinks: tuple[str, ...], workers: int | None,
-    nodes: int, settings: tuple[str, ...], drain_secs: float, only: str | None, no_shrink: bool, jobs: int,
-    as_json: bool, html: str | None, arguments: tuple[str, ...],
+    target: str, app_dir: str | None, seed: str, seeds: int, duration: str, mix: str, sinks: tuple[str, ...],
+    workers: int | None, nodes: int, settings: tuple[str, ...], drain_secs: float, only: str | None, no_shrink: bool,
+    jobs: int, as_json: bool, html: str | None, arguments: tuple[str, ...],
 ) -> None:
     """Run the topology in FILE under random faults, and prove that nothing was lost.
 
@@ -86,14 +87,16 @@ def chaos_command(
         raise UsageError(f"--html {html}: there is no directory {Path(html).parent}")
     # From here on, users' code runs in this process and may print.
     out = reserve_stdout() if as_json else None
-    topology, module = load_topology(target, list(arguments))
-    subject = Subject(topology, module, config, nodes, sinks or sinks_of(topology), drain_secs)
+    loaded = load_topology(target, list(arguments), app_dir)
+    topology = loaded.topology
+    subject = Subject(topology, loaded.script, config, nodes, sinks or sinks_of(topology), drain_secs)
     tap(topology, Tapping("", subject.sinks))
     asked = {
         "file": target, "seed": first, "seeds": seeds, "for": duration, "mix": mix,
         "sink": list(subject.sinks), "set": [f"{name}={value}" for name, value in given.items()],
         "nodes": nodes, "drain-secs": drain_secs, "jobs": jobs,
-        **({} if only is None else {"only": only}), "arguments": list(arguments),
+        **({} if only is None else {"only": only}), **({} if app_dir is None else {"app-dir": app_dir}),
+        "arguments": list(arguments),
     }  # fmt: skip
     session = _Session(asked, note if as_json else say)
     directory = Path(tempfile.mkdtemp(prefix="squall-chaos-"))

@@ -8,7 +8,6 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
-from pathlib import Path
 from typing import NoReturn
 
 import msgspec
@@ -43,9 +42,9 @@ def import_and_answer(answer: int) -> NoReturn:
 def _load(request: LoadRequest) -> TopologyCode:
     config = Config(**request.settings)
     try:
-        topology, module = load_topology(request.target, request.arguments)
+        loaded = load_topology(request.target, request.arguments, request.app_dir)
     except UsageError as error:
         if isinstance(error.__cause__, MemoryError):
             raise MemoryError from error
         raise
-    return pack(topology, config, module, beside=Path(str(module.__file__)).parent)
+    return pack(loaded.topology, config, loaded.script, beside=loaded.root)

@@ -43,6 +43,7 @@ class LoadRequest(Wire, frozen=True):
 
     target: str
     arguments: list[str]
+    app_dir: str | None
     settings: dict[str, object]
     memory_bytes: int
 
@@ -61,10 +62,11 @@ class Loaded(Wire, frozen=True, tag=True):
 
 
 def load_apart(
-    target: str, arguments: list[str], config: Config, time_secs: float = TIME_SECS, memory_bytes: int = MEMORY_BYTES
+    target: str, arguments: list[str], config: Config, time_secs: float = TIME_SECS,
+    memory_bytes: int = MEMORY_BYTES, app_dir: str | None = None,
 ) -> TopologyCode:
     """Import `target` in a process of its own. UsageError (its note is the user's traceback) if that fails."""
-    request = msgspec.msgpack.encode(LoadRequest(target, arguments, config.to_dict(), memory_bytes))
+    request = msgspec.msgpack.encode(LoadRequest(target, arguments, app_dir, config.to_dict(), memory_bytes))
     answer_read, answer_write = os.pipe2(os.O_CLOEXEC)
     lifeline_read, lifeline = os.pipe2(os.O_CLOEXEC)
     try:

@@ -20,6 +20,7 @@ from squall.cli.progress import Progress
 from squall.cli.settings import parse_settings
 from squall.cli.standing import emitted_again
 from squall.cli.summary import print_summary
+from squall.cli.target import target_options
 from squall.engine.api.config import Config
 from squall.engine.core.local import LocalRunner
 from squall.engine.errors import UsageError
@@ -39,7 +40,7 @@ EXIT_OK, EXIT_FAILURE, EXIT_DEAD_LETTERS, EXIT_UNPROCESSED = 0, 1, 3, 4
 
 
 @click.command("run", context_settings={"ignore_unknown_options": False})
-@click.argument("target", metavar="FILE[:NAME]")
+@target_options
 @click.option("--workers", type=int, help="Worker processes (setting workers).")
 @click.option("--nodes", type=int, default=1, show_default=True, help="Nodes (supervisors) to spread them over.")
 @click.option("--name", help="Name of the topology; the file's name by default.")
@@ -60,17 +61,19 @@ EXIT_OK, EXIT_FAILURE, EXIT_DEAD_LETTERS, EXIT_UNPROCESSED = 0, 1, 3, 4
               help="Print the report as one JSON document on stdout; other prints go to stderr.")
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED, metavar="[-- ARGS]")
 def run_command(
-    target: str, workers: int | None, nodes: int, name: str | None, settings: tuple[str, ...], duration: str | None,
+    target: str, app_dir: str | None, workers: int | None, nodes: int, name: str | None, settings: tuple[str, ...],
+    duration: str | None,
     drain_secs: float, interval: float, directory: str | None, faults: tuple[str, ...],
     fault_plans: tuple[str, ...],
     local: bool, quiet: bool, as_json: bool, arguments: tuple[str, ...],
 ) -> None:
     """Run the topology in FILE until its spouts are exhausted and everything is acked.
 
-    NAME is a Topology, or a function that takes ARGS and returns one (default: topology). Exit code 0: all that was
-    emitted is acked; 1: failure, messages failed and were not emitted again, or close or cleanup raised; 2: wrong use;
-    3: finished, with dead letters; 4: finished (or cut by --for), but messages are pending or wait for a retry, or
-    untracked tuples are unprocessed or unknown; 130: interrupted. The first of 130, 1, 3, 4 that applies.
+    FILE may also be a module (package.module), and NAME is a Topology, or a function that takes ARGS and returns one
+    (default: topology). Exit code 0: all that was emitted is acked; 1: failure, messages failed and were not emitted
+    again, or close or cleanup raised; 2: wrong use; 3: finished, with dead letters; 4: finished (or cut by --for), but
+    messages are pending or wait for a retry, or untracked tuples are unprocessed or unknown; 130: interrupted. The
+    first of 130, 1, 3, 4 that applies.
     """
     if name is None:
         name = _name_of(target)
@@ -89,14 +92,14 @@ def run_command(
     for_secs = parse_duration_secs(duration) if duration is not None else None
     # From here on users' code runs in this process, and may print.
     out = reserve_stdout() if as_json else None
-    topology, module = load_topology(target, list(arguments))
+    loaded = load_topology(target, list(arguments), app_dir)
     with Interrupts() as interrupts:
         if local:
-            report = _run_local(topology, config, name, for_secs, drain_secs, interrupts)
+            report = _run_local(loaded.topology, config, name, for_secs, drain_secs, interrupts)
         else:
             slots = -(-config.workers // nodes)
             names = [f"node-{number}" for number in range(1, nodes + 1)]
-            plan = read_faults(faults, fault_plans, view_before(name, topology, names, slots), for_secs)
+            plan = read_faults(faults, fault_plans, view_before(name, loaded.topology, names, slots), for_secs)
             if plan is not None and (points := points_text(plan)):
                 # The daemons started next, and their workers, inherit it.
                 os.environ[ENVIRONMENT] = points
@@ -105,7 +108,7 @@ def run_command(
                 progress = Progress(name, interval, quiet or as_json)
                 try:
                     # With a plan, the driver activates it, so that faults at 0 s begin before the first tuple.
-                    job = cluster.submit(name, topology, config, module, active=plan is None)
+                    job = cluster.submit(name, loaded.topology, config, loaded.script, active=plan is None)
                     driver = FaultDriver(plan, cluster.client, job, names, _fault_line(progress)) if plan else None
                     report = _follow(cluster, job, progress, interrupts, for_secs, drain_secs, driver)
                 finally:

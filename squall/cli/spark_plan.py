@@ -10,6 +10,7 @@ from squall.cli.loader import load_topology
 from squall.cli.output import reserve_stdout, say, say_json
 from squall.cli.settings import parse_settings
 from squall.cli.tables import table
+from squall.cli.target import target_options
 from squall.engine.api.config import Config
 from squall.engine.foreign.plain_text import plain
 from squall.engine.plural import plural
@@ -26,11 +27,13 @@ def spark_group() -> None:
 
 
 @spark_group.command("plan")
-@click.argument("target", metavar="FILE[:NAME]")
+@target_options
 @click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="A setting; see squall config.")
 @click.option("--json", "as_json", is_flag=True, help="Print the plan as one JSON document on stdout.")
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED, metavar="[-- ARGS]")
-def plan_command(target: str, settings: tuple[str, ...], as_json: bool, arguments: tuple[str, ...]) -> None:
+def plan_command(
+    target: str, app_dir: str | None, settings: tuple[str, ...], as_json: bool, arguments: tuple[str, ...]
+) -> None:
     """Show what `squall run FILE --on spark` does with each component, edge and setting.
 
     EXACT: as Squall's own engine. APPROX: with a difference, which is named. REFUSED: not at all, and what to do. Exit
@@ -40,8 +43,8 @@ def plan_command(target: str, settings: tuple[str, ...], as_json: bool, argument
 
     config = Config(**parse_settings(settings))
     out = reserve_stdout() if as_json else None
-    topology, _ = load_topology(target, list(arguments))
-    plan = plan_topology(topology, config)
+    loaded = load_topology(target, list(arguments), app_dir)
+    plan = plan_topology(loaded.topology, config)
     if out is not None:
         say_json(plan.to_dict(), out=out)
     else:

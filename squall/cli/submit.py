@@ -8,6 +8,7 @@ from squall.cli.checks import seconds
 from squall.cli.load_limits import TIME_SECS, load_apart
 from squall.cli.settings import parse_settings
 from squall.cli.standing import directory_option, json_option, nimbus_of, show
+from squall.cli.target import target_options
 from squall.engine.api.config import Config
 from squall.engine.errors import UsageError
 from squall.engine.foreign.plain_text import plain
@@ -20,7 +21,7 @@ from squall.scheduler.nimbus.task_state import left_by_earlier
 
 
 @click.command("submit")
-@click.argument("target", metavar="FILE[:NAME]")
+@target_options
 @click.option("--name", required=True, help="Name of the topology in the cluster.")
 @click.option("--workers", type=int, help="Worker processes (setting workers).")
 @click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="A setting; see squall config.")
@@ -32,14 +33,15 @@ from squall.scheduler.nimbus.task_state import left_by_earlier
 @json_option
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED, metavar="[-- ARGS]")
 def submit_command(
-    target: str, name: str, workers: int | None, settings: tuple[str, ...], inactive: bool, fresh: bool,
-    load_secs: float, directory: str | None, as_json: bool, arguments: tuple[str, ...],
+    target: str, app_dir: str | None, name: str, workers: int | None, settings: tuple[str, ...], inactive: bool,
+    fresh: bool, load_secs: float, directory: str | None, as_json: bool, arguments: tuple[str, ...],
 ) -> None:
     """Run the topology in FILE on the standing cluster, until it is killed.
 
-    NAME is a Topology, or a function that takes ARGS and returns one (default: topology). FILE is imported in a process
-    of its own first; nothing of a bad file reaches the cluster. Its tasks find the state directories that an earlier
-    topology of the same name left, and so go on where that one stopped, unless --fresh is given.
+    FILE may also be a module (package.module), and NAME is a Topology, or a function that takes ARGS and returns one
+    (default: topology). The code is imported in a process of its own first; nothing of a bad file reaches the cluster.
+    Its tasks find the state directories that an earlier topology of the same name left, and so go on where that one
+    stopped, unless --fresh is given.
     """
     check_topology_name(name)
     given = parse_settings(settings)
@@ -50,7 +52,7 @@ def submit_command(
         # Check before the import, which may take long; Nimbus checks again.
         if any(record.name == name for record in client.get_cluster().topologies):
             raise UsageError(f"a topology named {name!r} is there already: choose another name, or kill it first")
-        code = load_apart(target, list(arguments), config, load_secs)
+        code = load_apart(target, list(arguments), config, load_secs, app_dir=app_dir)
         takes_up = bool(left_by_earlier(run_dir, name)) and not fresh
         submit(client, run_dir, name, config, code, active=not inactive, fresh=fresh)
         state = client.get_topology(name)

@@ -207,3 +207,24 @@ def test_modules_travel_with_the_topology(cluster: Standing, tmp_path: Path) -> 
     assert log.read_text() == "as submitted\n" * 2
     cluster.ok("kill", "travels")
     assert_untouched(cluster)
+
+
+def test_a_package_travels_whole_under_its_real_name(cluster: Standing, tmp_path: Path) -> None:
+    """Relative imports work in a worker, and a module that is imported late is the submitted one."""
+    package = tmp_path / "src" / "shop"
+    package.mkdir(parents=True)
+    (package / "__init__.py").write_text("")
+    (package / "late.py").write_text("WORD = 'as submitted'\n")
+    (package / "parts.py").write_text(
+        HEAD.replace("pass", "from .late import WORD; print(__name__, WORD, flush=True)")
+    )
+    (package / "topology.py").write_text("from .parts import *\ntopology = build(One(), Nothing())\n")
+    target = ("submit", "shop.topology:topology", "--app-dir", tmp_path / "src")
+    submitted = cluster.json(*target, "--name", "packed", "--inactive")
+    (package / "late.py").write_text("WORD = 'changed since'\n")
+    cluster.ok("activate", "packed")
+    log = cluster.run_dir.worker_log(submitted["id"], "node-1", 6700)
+    wait_for("the tuple", lambda: log.exists() and "\n" in log.read_text())
+    assert log.read_text() == "shop.parts as submitted\n"
+    cluster.ok("kill", "packed")
+    assert_untouched(cluster)
