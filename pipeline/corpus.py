@@ -8,13 +8,15 @@ on nothing of Spark: it runs on the driver (find_files, balance) and in Spark's 
 
 from __future__ import annotations
 
+import errno
 import fnmatch
+import hashlib
 import heapq
 import os
 import stat
 import sysconfig
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
@@ -32,6 +34,8 @@ REASON_NOT_UTF8 = "not UTF-8"
 REASON_TOO_LONG = "longer than 1 MiB"
 
 _BOM = b"\xef\xbb\xbf"
+#: Bytes read at a time: what is longer than a line may be is looked at line by line.
+_BLOCK_BYTES = MAX_LINE_BYTES // 2
 _SKIPPED_DIRECTORIES = frozenset({"__pycache__", "site-packages"})
 
 
@@ -46,6 +50,7 @@ class InputFile:
     location: str
     size_bytes: int = 0
     problem: str = ""
+    mtime_ns: int = 0
 
 
 @dataclass(frozen=True)
@@ -97,10 +102,12 @@ def find_files(source: Path, pattern: str | None = None, exclude: Iterable[Path]
     files: list[InputFile] = []
     skipped: list[str] = []
     for file in _walk(source, pattern, excluded):
-        if file.problem == "" and _looks_binary(file.location):
-            skipped.append(file.name)
-        else:
+        if file.problem:
             files.append(file)
+        elif probed := _probed(file):
+            files.append(probed)
+        else:
+            skipped.append(file.name)
     files.sort(key=lambda file: file.name)
     return Corpus(str(source), tuple(files), tuple(sorted(skipped)))
 
@@ -122,23 +129,100 @@ def balance(files: Sequence[InputFile], partitions: int) -> list[list[InputFile]
     return dealt
 
 
+class Chunk(NamedTuple):
+    """Neighbouring lines: the texts, the number of each, and the lines among them that were refused."""
+
+    line_nos: Sequence[int]
+    texts: list[str]
+    refused: list[Line]
+
+
+class Digested:
+    """The bytes of a file as it was found, and their checksum as far as they are read."""
+
+    def __init__(self, stream: BinaryIO, size_bytes: int) -> None:
+        self._stream = stream
+        self._left = size_bytes
+        self._digest = hashlib.sha256()
+
+    @property
+    def sha256(self) -> str:
+        return self._digest.hexdigest()
+
+    def read(self, size: int) -> bytes:
+        return self._noted(self._stream.read(min(size, self._left)))
+
+    def readline(self, size: int) -> bytes:
+        return self._noted(self._stream.readline(min(size, self._left)))
+
+    def _noted(self, data: bytes) -> bytes:
+        self._left -= len(data)
+        self._digest.update(data)
+        return data
+
+    def check_end(self) -> None:
+        """OSError if the file ended before it should."""
+        if self._left:
+            raise OSError(errno.ESTALE, f"{self._left} bytes fewer than when it was found")
+
+
 def read_file(file: InputFile) -> Iterator[Line]:
     """Read all lines of one file in order. An unreadable file gives a line 0 with the reason, not an exception."""
+    for chunk in read_chunks(file):
+        lines = [Line(line_no, text) for line_no, text in zip(chunk.line_nos, chunk.texts, strict=True)]
+        yield from sorted([*lines, *chunk.refused], key=lambda line: line.line_no)
+
+
+def read_chunks(file: InputFile, note: Callable[[str], None] = lambda sha256: None) -> Iterator[Chunk]:
+    """Read all lines of one file in order, as `read_file`, but many at a time. `note` gets the checksum of the file."""
     if file.problem:
-        yield Line(0, None, file.problem, b"")
+        yield Chunk((), [], [Line(0, None, file.problem, b"")])
         return
     line_no = 0
     try:
-        with open(file.location, "rb") as stream:
-            for line_no, (raw, complete) in enumerate(_raw_lines(stream), 1):
-                yield _judge(line_no, raw, complete)
+        with open(file.location, "rb") as opened:
+            stream = Digested(opened, file.size_bytes)
+            for block in _blocks(stream):
+                lines = block.split(b"\n")
+                # What follows the last end of line is a line only if there is something.
+                texts = _texts(block) if len(block) <= MAX_LINE_BYTES else None
+                count = len(lines) - (not lines[-1])
+                if texts is None:
+                    yield _judged(line_no + 1, lines[:count], block.endswith(b"\n"))
+                else:
+                    yield Chunk(range(line_no + 1, line_no + count + 1), texts[:count], [])
+                line_no += count
+            stream.check_end()
+            note(stream.sha256)
     except OSError as error:
         after = f" after line {line_no}" if line_no else ""
-        yield Line(0, None, f"cannot be read{after}: {error.strerror}", b"")
+        yield Chunk((), [], [Line(0, None, f"cannot be read{after}: {error.strerror}", b"")])
 
 
-def _judge(line_no: int, raw: bytes, complete: bool) -> Line:
-    if not complete or len(raw) > MAX_LINE_BYTES:
+def _texts(block: bytes) -> list[str] | None:
+    """The lines of a block without their ends; None if there is one that is no text."""
+    if b"\0" in block:
+        return None
+    try:
+        text = block.decode("utf-8")
+    except UnicodeDecodeError:
+        return None
+    return text.replace("\r\n", "\n").split("\n")
+
+
+def _judged(line_no: int, lines: list[bytes], is_ended: bool) -> Chunk:
+    """The lines of a block in which not all are text. `is_ended`: the last one is not the last of the file."""
+    judged = []
+    for index, line in enumerate(lines):
+        raw = line.removesuffix(b"\r") if is_ended or index < len(lines) - 1 else line
+        judged.append(_judge(line_no + index, raw))
+    good = [line for line in judged if line.text is not None]
+    refused = [line for line in judged if line.text is None]
+    return Chunk([line.line_no for line in good], [line.text or "" for line in good], refused)
+
+
+def _judge(line_no: int, raw: bytes) -> Line:
+    if len(raw) > MAX_LINE_BYTES:
         reason = REASON_TOO_LONG
     elif b"\0" in raw:
         reason = REASON_NUL
@@ -150,33 +234,32 @@ def _judge(line_no: int, raw: bytes, complete: bool) -> Line:
     return Line(line_no, None, reason, raw[:MAX_RAW_BYTES])
 
 
-def _raw_lines(stream: BinaryIO) -> Iterator[tuple[bytes, bool]]:
-    """(line without terminator, True), or for a line that is too long (its beginning, False); the rest is skipped."""
-    if stream.read(len(_BOM)) != _BOM:
-        stream.seek(0)
-    limit = MAX_LINE_BYTES + 2
-    while raw := stream.readline(limit):
-        if raw.endswith(b"\r\n"):
-            yield raw[:-2], True
-        elif raw.endswith(b"\n"):
-            yield raw[:-1], True
-        elif len(raw) < limit:
-            yield raw, True
+def _blocks(stream: Digested) -> Iterator[bytes]:
+    """Pieces of a file that end at the end of a line. One that is too long is cut, at more than its limit."""
+    is_first = True
+    while block := stream.read(_BLOCK_BYTES):
+        if is_first:
+            block = block.removeprefix(_BOM)
+            is_first = False
+        if not block.endswith(b"\n"):
+            block += (rest := stream.readline(MAX_LINE_BYTES + 2))
+            yield block
+            while len(rest) > MAX_LINE_BYTES and not rest.endswith(b"\n"):
+                rest = stream.readline(MAX_LINE_BYTES + 2)
         else:
-            yield raw, False
-            while raw and not raw.endswith(b"\n"):
-                raw = stream.readline(limit)
+            yield block
 
 
 def _one_file(source: Path, pattern: str | None) -> Corpus:
     if pattern is not None:
         raise UsageError(f"a pattern ({pattern}) needs a directory as input; {source} is a file")
     try:
-        with source.open("rb"):
-            size_bytes = source.stat().st_size
+        with source.open("rb") as opened:
+            status = os.fstat(opened.fileno())
     except OSError as error:
         raise UsageError(f"cannot read input {source}: {error.strerror}") from error
-    return Corpus(str(source), (InputFile(_unicode(source.name), str(source.absolute()), size_bytes),))
+    name, location = _unicode(source.name), str(source.absolute())
+    return Corpus(str(source), (InputFile(name, location, status.st_size, mtime_ns=status.st_mtime_ns),))
 
 
 def _walk(source: Path, pattern: str | None, excluded: set[str]) -> Iterator[InputFile]:
@@ -213,16 +296,18 @@ def _look_at(location: str, name: str) -> InputFile | None:
         status = os.stat(location)
     except OSError as error:
         return InputFile(name, location, problem=f"cannot be read: {error.strerror}")
-    return InputFile(name, location, status.st_size) if stat.S_ISREG(status.st_mode) else None
+    if not stat.S_ISREG(status.st_mode):
+        return None
+    return InputFile(name, location, status.st_size, mtime_ns=status.st_mtime_ns)
 
 
-def _looks_binary(location: str) -> bool:
+def _probed(file: InputFile) -> InputFile | None:
+    """The file, with a problem if it cannot be read; None if it looks binary."""
     try:
-        with open(location, "rb") as stream:
-            return b"\0" in stream.read(BINARY_PROBE_BYTES)
-    except OSError:
-        # Its content is unknown: read_file meets the same error and quarantines the file with the reason.
-        return False
+        with open(file.location, "rb") as stream:
+            return None if b"\0" in stream.read(BINARY_PROBE_BYTES) else file
+    except OSError as error:
+        return replace(file, problem=f"cannot be read: {error.strerror}")
 
 
 def _unicode(name: str) -> str:

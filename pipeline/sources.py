@@ -25,7 +25,7 @@ from urllib.parse import unquote, urlsplit
 
 from squall.engine.errors import UsageError
 from squall.engine.foreign.text import text_of_error
-from squall.pipeline.feed import MANIFEST_NAME, load_manifest
+from squall.pipeline.manifest import MANIFEST_NAME, load_manifest
 from squall.pipeline.part_reader import PartReader
 from squall.pipeline.shares import Part
 

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from squall.pipeline.verify import Check, Verdict
 
 EXIT_FAILURE = 1
+SHOWN_NAMES = 10
 
 
 class Stages:
@@ -45,16 +46,15 @@ def _path(context: click.Context, parameter: click.Parameter, text: str | None) 
 @click.argument("source", metavar="[INPUT]", required=False, type=click.Path(), callback=_path)
 @click.option("--out", "feed", metavar="FEED", required=True, type=click.Path(), callback=_path,
               help="Directory to make the feed in.")
-@click.option("--partitions", type=int, default=4, show_default=True,
-              help="Parts of the feed; tasks read them side by side.")
+@click.option("--partitions", type=int, help="Parts of a new feed, which are written side by side.  [default: 4]")
 @click.option("--glob", "pattern", metavar="PATTERN",
               help="Only files with such names, or such paths if it has a slash.")
-@click.option("--overwrite", is_flag=True, help="Replace FEED if it is a feed already.")
+@click.option("--overwrite", is_flag=True, help="Make FEED anew if it is a feed already.")
 @click.option("--json", "as_json", is_flag=True, help="Print the outcome as one JSON document on stdout.")
 def prepare(
-    source: Path | None, feed: Path, partitions: int, pattern: str | None, overwrite: bool, as_json: bool
+    source: Path | None, feed: Path, partitions: int | None, pattern: str | None, overwrite: bool, as_json: bool
 ) -> None:
-    """Make a feed from the lines of text files, with Spark.
+    """Make a feed from the lines of text files, or add what is new to one, with Spark.
 
     INPUT is a file or a directory (default: the source of Python's standard library). In a directory, hidden and binary
     files, __pycache__, site-packages and links to directories are left out. A line that is no text (not UTF-8, with a
@@ -74,6 +74,9 @@ def prepare(
             "feed": str(feed),
             "quarantine_shown": prepared.quarantine_shown,
             "skipped_shown": prepared.skipped_shown,
+            "added_files": prepared.added_files,
+            "added_rows": prepared.added_rows,
+            "vanished": prepared.vanished,
             "duration_secs": round(stages.elapsed_secs, 3),
         }
         say_json(document)
@@ -126,24 +129,31 @@ def _print_prepared(prepared: Prepared, elapsed_secs: float) -> None:
     manifest = prepared.manifest
     source = f"{plural(manifest.files, 'file')} of {plain(manifest.input)}"
     say(f"feed        {plain(prepared.feed)} in {elapsed_secs:.1f} s, from {source}")
-    say(
-        f"holds       {plural(manifest.rows, 'line')}, {plural(manifest.words, 'word')}, "
-        f"{plural(manifest.bytes, 'byte')}"
-    )
+    if len(manifest.increments) > 1 or not prepared.added_files:
+        say(f"added       {plural(prepared.added_rows, 'row')} of {plural(prepared.added_files, 'new file')}")
+    if manifest.words is None or manifest.bytes is None:
+        say(f"holds       {plural(manifest.rows, 'row')} of {', '.join(map(plain, manifest.fields))}")
+    else:
+        words, size = plural(manifest.words, "word"), plural(manifest.bytes, "byte")
+        say(f"holds       {plural(manifest.rows, 'line')}, {words}, {size}")
     rows = ", ".join(f"{partition.rows:,}" for partition in manifest.partitions)
-    say(f"partitions  {len(manifest.partitions)}, lines in each: {rows}")
+    say(f"partitions  {len(manifest.partitions)}, rows in each: {rows}")
     reasons = "; ".join(f"{count:,} {plain(reason)}" for reason, count in manifest.quarantine_reasons.items())
     say(f"quarantined {manifest.quarantined:,}" + (f" ({reasons})" if reasons else ""))
     _print_names(prepared.quarantine_shown, manifest.quarantined, f"{plain(prepared.feed)}/quarantine")
     say(f"skipped     {plural(manifest.skipped_binary, 'binary file')}")
     _print_names(prepared.skipped_shown, manifest.skipped_binary, "")
+    if prepared.vanished:
+        say(f"vanished    {plural(len(prepared.vanished), 'file')}, whose rows stay in the feed")
+        _print_names(prepared.vanished[:SHOWN_NAMES], len(prepared.vanished), "")
 
 
 def _print_names(names: tuple[str, ...], total: int, where: str) -> None:
     for name in names:
         say(f"            {plain(name)}")
-    if total > len(names):
-        say(f"            and {total - len(names):,} more" + (f" in {where}" if where else ""))
+    if total > len(names) and (names or where):
+        more = f"and {total - len(names):,} more" if names else "see them"
+        say(f"            {more}" + (f" in {where}" if where else ""))
 
 
 def print_verdict(verdict: Verdict, elapsed_secs: float) -> None:

@@ -14,15 +14,15 @@ from pathlib import Path
 import pytest
 
 from squall.engine.errors import UsageError
-from squall.pipeline.feed import Manifest, Partition
-from squall.pipeline.staging import siblings, staged
+from squall.pipeline.manifest import Manifest, Partition
+from squall.pipeline.staging import clear_orphans, siblings, staged
 
 ROOT = Path(__file__).parents[2]
 
 
 def fill(path: Path, text: str) -> None:
-    (path / "lines").mkdir()
-    (path / "lines" / "text").write_text(text)
+    (path / "rows").mkdir()
+    (path / "rows" / "text").write_text(text)
     (path / "_feed.json").write_text(json.dumps(Manifest("", (Partition(0, 0),), 0, 0, 0, 0).to_dict()))
 
 
@@ -32,7 +32,7 @@ def make(target: Path, text: str, overwrite: bool = False) -> None:
 
 
 def text_of(target: Path) -> str:
-    return (target / "lines" / "text").read_text()
+    return (target / "rows" / "text").read_text()
 
 
 def names(path: Path) -> list[str]:
@@ -44,7 +44,7 @@ import os, sys
 from pathlib import Path
 from squall.pipeline.staging import staged
 with staged(Path(sys.argv[1]), True) as staging:
-    (staging / "lines").mkdir()
+    (staging / "rows").mkdir()
     print(staging.name, flush=True)
     sys.stdin.read()
 """
@@ -98,9 +98,8 @@ def test_a_killed_run_leaves_the_old_feed_and_the_next_one_clears_up(tmp_path: P
 def test_a_run_that_died_between_the_renames_is_undone_by_the_next_one(tmp_path: Path) -> None:
     target = tmp_path / "feed"
     make(tmp_path / "feed.old-prepare-123", "old")
-    with pytest.raises(UsageError, match="holds a feed of 0 lines already"):
-        make(target, "new")
-    assert text_of(target) == "old"
+    with staged(target, overwrite=False):
+        assert text_of(target) == "old"
     assert names(tmp_path) == ["feed"]
 
 
@@ -136,7 +135,7 @@ def test_an_empty_directory_may_become_a_feed(tmp_path: Path) -> None:
 def test_what_is_no_feed_is_never_replaced(tmp_path: Path) -> None:
     other = tmp_path / "other"
     other.mkdir()
-    (other / "lines").touch()
+    (other / "rows").touch()
     with pytest.raises(UsageError, match=r"holds something other than a feed \(no _feed\.json\)"):
         make(other, "", overwrite=True)
     target = tmp_path / "feed"
@@ -144,7 +143,7 @@ def test_what_is_no_feed_is_never_replaced(tmp_path: Path) -> None:
     (target / "notes.txt").touch()
     with pytest.raises(UsageError, match=r"also holds 'notes\.txt', which prepare did not write"):
         make(target, "", overwrite=True)
-    assert names(target) == ["_feed.json", "lines", "notes.txt"]
+    assert names(target) == ["_feed.json", "notes.txt", "rows"]
 
 
 def test_directories_of_other_people_beside_a_feed_are_left_alone(tmp_path: Path) -> None:
@@ -156,6 +155,38 @@ def test_directories_of_other_people_beside_a_feed_are_left_alone(tmp_path: Path
     assert siblings(tmp_path / "feed") == []
     make(tmp_path / "feed", "text")
     assert names(tmp_path) == ["another.tmp-prepare-5", "feed", *before[1:]]
+
+
+def add(target: Path, name: str) -> None:
+    with staged(target, overwrite=False) as staging:
+        (staging / "rows").mkdir()
+        (staging / "rows" / name).touch()
+        (staging / "_feed.json").write_text(name)
+
+
+def test_an_increment_joins_a_feed_and_its_manifest_comes_last(tmp_path: Path) -> None:
+    target = tmp_path / "feed"
+    make(target, "old")
+    add(target, "more")
+    assert names(target / "rows") == ["more", "text"]
+    assert (target / "_feed.json").read_text() == "more"
+    # The manifest cannot replace a directory: the files are there, but nothing names them.
+    (target / "_feed.json").unlink()
+    (target / "_feed.json").mkdir()
+    with pytest.raises(UsageError, match=r"feed .* cannot be replaced: Is a directory"):
+        add(target, "again")
+    assert names(target / "rows") == ["again", "more", "text"]
+    clear_orphans(target, {"rows/more"})
+    assert names(target / "rows") == ["again", "more", "text"]
+    assert names(tmp_path) == ["feed"]
+
+
+def test_a_block_without_a_manifest_changes_nothing(tmp_path: Path) -> None:
+    make(tmp_path / "feed", "old")
+    with staged(tmp_path / "feed", overwrite=True) as staging:
+        (staging / "rows").mkdir()
+    assert text_of(tmp_path / "feed") == "old"
+    assert names(tmp_path) == ["feed"]
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import random
@@ -20,6 +21,7 @@ from squall.engine.errors import UsageError
 from squall.pipeline.corpus import MAX_LINE_BYTES, MAX_RAW_BYTES
 from squall.pipeline.feed import Feed
 from squall.pipeline.prepare import MAX_PARTITIONS, Prepared, prepare
+from squall.pipeline.sources import open_feed
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -90,7 +92,7 @@ def test_every_line_comes_out_once_or_is_quarantined(odd_feed: Prepared) -> None
 def _check_manifest(prepared: Prepared) -> None:
     rows = rows_of(prepared.feed)
     manifest = json.loads((prepared.feed / "_feed.json").read_text())
-    assert manifest["format"] == 1
+    assert manifest["format"] == 2
     assert [entry["partition"] for entry in manifest["partitions"]] == [0, 1, 2]
     assert [entry["rows"] for entry in manifest["partitions"]] == [sum(row[0] == p for row in rows) for p in range(3)]
     assert manifest["rows"] == len(rows) == prepared.manifest.rows
@@ -115,7 +117,7 @@ def _check_manifest(prepared: Prepared) -> None:
 
 def test_partitions_are_contiguous_sorted_and_in_files_of_their_own(odd_feed: Prepared) -> None:
     seen: dict[int, list[tuple[int, str, int]]] = {}
-    for path in (odd_feed.feed / "lines").glob("*.parquet"):
+    for path in (odd_feed.feed / "rows").glob("*.parquet"):
         table = parquet.read_table(path)
         assert table.column_names == ["partition", "offset", "path", "line_no", "text"]
         assert [str(field.type) for field in table.schema] == ["int32", "int64", "string", "int32", "string"]
@@ -144,16 +146,72 @@ def test_the_same_input_gives_the_same_rows(spark: SparkSession, source: Path, t
     assert rows_of(tmp_path / "one") == rows_of(tmp_path / "two")
 
 
-def test_a_feed_is_replaced_only_when_asked(spark: SparkSession, source: Path, tmp_path: Path) -> None:
+def test_a_feed_is_made_anew_only_when_asked(spark: SparkSession, source: Path, tmp_path: Path) -> None:
     write(source / "a.txt", b"old\n")
     prepare(source, tmp_path / "feed")
     write(source / "a.txt", b"new\n")
-    with pytest.raises(UsageError, match=r"holds a feed of 1 lines already; --overwrite replaces it"):
+    refusal = r"^1 file of .* changed after .* took in the rows: a\.txt \(other content of the same size\); --overwrite"
+    with pytest.raises(UsageError, match=refusal):
         prepare(source, tmp_path / "feed")
     assert texts_of(tmp_path / "feed") == {"a.txt": [(1, "old")]}
     prepare(source, tmp_path / "feed", overwrite=True)
     assert texts_of(tmp_path / "feed") == {"a.txt": [(1, "new")]}
     assert sorted(path.name for path in tmp_path.iterdir()) == ["feed", "in put"]
+
+
+def test_a_second_run_adds_what_is_new_and_nothing_twice(spark: SparkSession, source: Path, tmp_path: Path) -> None:
+    feed = tmp_path / "feed"
+    write(source / "a.txt", b"a1\na2\na3\n")
+    write(source / "gone.txt", b"g\n")
+    first = prepare(source, feed, partitions=2)
+    before = rows_of(feed)
+    os.utime(source / "a.txt", (1, 1))
+    (source / "gone.txt").unlink()
+    write(source / "b.txt", b"b1\n\xff\nb3\n")
+    follower = open_feed(feed, ("text",), follow=True)
+    assert sum(part.rows for part in follower.find()) == 4
+    second = prepare(source, feed)
+    assert (second.added_files, second.added_rows, second.vanished) == (1, 2, ("gone.txt",))
+    assert [part.rows for part in follower.find()] == [2]
+    after = rows_of(feed)
+    assert set(before) < set(after)
+    assert texts_of(feed) == {
+        "a.txt": [(1, "a1"), (2, "a2"), (3, "a3")], "b.txt": [(1, "b1"), (3, "b3")], "gone.txt": [(1, "g")],
+    }
+    # The new rows went to the smaller partition, with its next offsets.
+    assert sorted((row[0], row[1]) for row in after) == [(0, 0), (0, 1), (0, 2), (1, 0), (1, 1), (1, 2)]
+    manifest = second.manifest
+    assert (manifest.rows, manifest.words, manifest.bytes, manifest.files, manifest.quarantined) == (6, 6, 11, 3, 1)
+    assert [(one.rows, one.quarantined) for one in manifest.increments] == [(4, 0), (2, 1)]
+    assert {file.name for entry in first.manifest.partitions for file in entry.files} < manifest.file_names
+    for name in manifest.file_names:
+        assert (feed / name).is_file()
+
+
+def test_checksums_are_those_of_the_files(spark: SparkSession, source: Path, tmp_path: Path) -> None:
+    write(source / "a.txt", b"\xef\xbb\xbfone\r\n\xff\ntwo" + b" long" * MAX_LINE_BYTES)
+    manifest = prepare(source, tmp_path / "feed", partitions=1).manifest
+    listed = [file for entry in manifest.partitions for file in entry.files]
+    listed += [*manifest.quarantine, *(one.sources for one in manifest.increments)]
+    assert len(listed) == 3
+    for file in listed:
+        data = (tmp_path / "feed" / file.name).read_bytes()
+        assert (len(data), hashlib.sha256(data).hexdigest()) == (file.bytes, file.sha256)
+    (line,) = (tmp_path / "feed" / manifest.increments[0].sources.name).read_text().splitlines()
+    assert json.loads(line)["sha256"] == hashlib.sha256((source / "a.txt").read_bytes()).hexdigest()
+
+
+def test_what_a_killed_run_left_in_a_feed_is_removed(spark: SparkSession, source: Path, tmp_path: Path) -> None:
+    feed = tmp_path / "feed"
+    write(source / "a.txt", b"a\n")
+    prepare(source, feed)
+    (feed / "rows" / "00002-0001-0123abcd.parquet").touch()
+    (feed / "sources" / "00002-0123abcd.jsonl").touch()
+    (feed / "rows" / "yours.parquet").touch()
+    write(source / "b.txt", b"b\n")
+    manifest = prepare(source, feed).manifest
+    there = {str(path.relative_to(feed)) for path in feed.rglob("*") if path.is_file()}
+    assert there == {*manifest.file_names, "_feed.json", "rows/yours.parquet"}
 
 
 def test_a_feed_inside_its_input_is_not_read_again(spark: SparkSession, source: Path) -> None:
@@ -204,6 +262,28 @@ def test_what_can_be_refused_is_refused_before_spark_starts(source: Path, tmp_pa
     with pytest.raises(UsageError, match=r"feed .* cannot be written: (Not a directory|File exists)"):
         prepare(source, source / "a.txt" / "feed")
     assert not feed.exists()
+
+
+def test_nothing_new_and_wrong_increments_need_no_spark(spark: SparkSession, source: Path, tmp_path: Path) -> None:
+    feed = tmp_path / "feed"
+    write(source / "a.txt", b"text\n")
+    prepare(source, feed)
+    told: list[str] = []
+    again = prepare(source, feed, progress=told.append)
+    assert (again.added_files, again.added_rows, again.manifest.rows) == (0, 0, 1)
+    assert told[-1] == "nothing new among 1 file"
+    other = tmp_path / "other"
+    write(other / "a.txt", b"text\n")
+    with pytest.raises(UsageError, match=r"was made with input .*/in put, and now it is .*/other; --overwrite"):
+        prepare(other, feed)
+    with pytest.raises(UsageError, match="was made with partitions 4, and now it is 3; --overwrite"):
+        prepare(source, feed, partitions=3)
+    with pytest.raises(UsageError, match=r"was made with glob not given, and now it is \*\.txt; --overwrite"):
+        prepare(source, feed, pattern="*.txt")
+    (sources,) = (feed / "sources").iterdir()
+    sources.write_bytes(sources.read_bytes().replace(b"a.txt", b"b.txt"))
+    with pytest.raises(UsageError, match=r"is damaged: sources/.*\.jsonl: .*its checksum is another one; .* anew"):
+        prepare(source, feed)
 
 
 def test_the_command_prints_one_json_document(spark: SparkSession, source: Path, tmp_path: Path) -> None:

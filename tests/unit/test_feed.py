@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from squall.engine.errors import UsageError
-from squall.pipeline.feed import Feed, Manifest, PartFile, Partition, Row
+from squall.pipeline.feed import Feed, Row
+from squall.pipeline.manifest import Manifest, PartFile, Partition
 from squall.pipeline.part_reader import CHUNK_ROWS
 
 pyarrow = pytest.importorskip("pyarrow")
@@ -95,12 +96,12 @@ def test_what_is_no_feed_is_refused(feed: Path, tmp_path: Path) -> None:
         Feed.open(tmp_path / "lines")
     with pytest.raises(UsageError, match=r"is not a feed: it has no _feed\.json"):
         Feed.open(tmp_path / "lines" / "a.parquet")
-    write_manifest(tmp_path, format=2)
-    with pytest.raises(UsageError, match="has format 2; this version reads format 1"):
+    write_manifest(tmp_path, format=1)
+    with pytest.raises(UsageError, match=r"has format 1; this version of Squall reads format 2; .* makes it anew"):
         Feed.open(tmp_path)
 
 
-@pytest.mark.parametrize("text", ["", "[]", "{", '{"format": 1}', '{"format": 1, "partitions": [1]}', "\xff", DEEP])
+@pytest.mark.parametrize("text", ["", "[]", "{", '{"format": 2}', '{"format": 2, "partitions": [1]}', "\xff", DEEP])
 def test_what_is_no_manifest_is_refused(feed: Path, text: str) -> None:
     (feed / "_feed.json").write_text(text, encoding="latin-1")
     with pytest.raises(UsageError, match=r"_feed\.json(: | is not a manifest of a feed: \w+Error: )"):
@@ -108,7 +109,8 @@ def test_what_is_no_manifest_is_refused(feed: Path, text: str) -> None:
 
 
 def test_a_manifest_that_contradicts_itself_is_refused(feed: Path) -> None:
-    write_manifest(feed, partitions=[{"partition": 0, "rows": 2, "files": [{"name": "lines/a.parquet", "rows": 1}]}])
+    file = PartFile("lines/a.parquet", 1).to_dict()
+    write_manifest(feed, partitions=[{"partition": 0, "rows": 2, "files": [file]}])
     with pytest.raises(UsageError, match="the files of partition 0 do not hold its 2 rows"):
         Feed.open(feed)
 

@@ -15,7 +15,7 @@ import pytest
 from squall import Bolt, BoltCollector, Config, FeedSpout, TopologyBuilder, Tuple, UsageError
 from squall.engine.core.executor import TaskCrashed
 from squall.pipeline.claims import Claims
-from squall.pipeline.feed import Manifest, PartFile, Partition
+from squall.pipeline.manifest import Manifest, PartFile, Partition
 from squall.pipeline.shares import Claim
 from squall.testing.simulated import SimulatedCluster
 from tests.unit.rig import chain
@@ -321,7 +321,7 @@ def test_what_is_no_feed_is_refused(tmp_path: Path) -> None:
     assert "input file /missing.txt does not exist" in refused(["/missing.txt"])
     assert "cannot follow text files" in refused([file], follow=True)
     (tmp_path / "x" / "_feed.json").write_text('{"format": 99}')
-    assert "has format 99; this version reads format 1" in refused(tmp_path / "x")
+    assert "has format 99; this version of Squall reads format 2" in refused(tmp_path / "x")
 
 
 @pytest.mark.parametrize("fields", [(), "text", ["n", "n"], ["origin"]])

@@ -83,7 +83,7 @@ WALL_CLOCK_ALLOWED = {
 READS_FEEDS = frozenset(
     f"pipeline/{name}.py"
     for name in (
-        "claims", "feed", "feed_spout", "parquet_sink", "part_reader", "shares", "sink_columns", "sink_dir",
+        "claims", "feed", "feed_spout", "manifest", "parquet_sink", "part_reader", "shares", "sink_columns", "sink_dir",
         "sink_pace", "sink_table", "sources", "text_source",
     )
 )

@@ -1,0 +1,132 @@
+"""Which files of an input a feed holds already, and which are new: what makes prepare incremental.
+
+::
+
+    FEED/sources/<increment>.jsonl   a line for each file that the increment read
+
+Guarantees that a file is new, known, changed or gone, and nothing else: known if size and time of change are those that
+were read, or if its bytes still have their checksum. A file that could not be read is tried again when its problem is
+another one. Relies on names: a file that is renamed is new.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+from squall.engine.foreign.text import text_of_error
+from squall.pipeline.corpus import InputFile
+from squall.pipeline.manifest import Manifest, damaged
+
+
+@dataclass(frozen=True)
+class SourceFile:
+    """A file as an increment read it."""
+
+    path: str
+    """Relative to the input; bytes that are not UTF-8 as Python's surrogates."""
+    size_bytes: int
+    mtime_ns: int
+    sha256: str = ""
+    """Empty if it could not be read to its end."""
+    problem: str = ""
+    lines: int = 0
+    """Of a file with a problem: those read before it."""
+
+
+@dataclass
+class Change:
+    """What is different from the sources of a feed."""
+
+    new: list[InputFile] = field(default_factory=list)
+    changed: list[str] = field(default_factory=list)
+    """A line about each."""
+    vanished: list[str] = field(default_factory=list)
+    known: int = 0
+
+
+def path_in(root: str, file: InputFile) -> str:
+    """The path of a file relative to its input, by which increments know it."""
+    relative = os.path.relpath(file.location, os.path.abspath(root))
+    return os.path.basename(file.location) if relative == "." else relative
+
+
+def compare(
+    root: str, found: Iterable[InputFile], known: Mapping[str, SourceFile],
+    checksum: Callable[[str], str] | None = None,
+) -> Change:
+    """Compare the files of an input with the sources of a feed. Reads those whose time of change is another one."""
+    change = Change()
+    seen = set()
+    for file in found:
+        path = path_in(root, file)
+        seen.add(path)
+        before = known.get(path)
+        if before is None or _is_worth_another_try(before, file):
+            change.new.append(file)
+        elif _is_as_before(before, file):
+            change.known += 1
+        elif file.problem:
+            change.changed.append(f"{file.name} ({file.problem})")
+        elif file.size_bytes != before.size_bytes:
+            change.changed.append(f"{file.name} (it had {before.size_bytes:,} bytes, and has {file.size_bytes:,})")
+        elif (checksum or sha256_of)(file.location) != before.sha256:
+            change.changed.append(f"{file.name} (other content of the same size)")
+        else:
+            change.known += 1
+    change.vanished = sorted(os.fsencode(path).decode("utf-8", "backslashreplace") for path in known.keys() - seen)
+    return change
+
+
+def _is_worth_another_try(before: SourceFile, file: InputFile) -> bool:
+    return before.problem != "" and before.lines == 0 and before.problem != file.problem
+
+
+def _is_as_before(before: SourceFile, file: InputFile) -> bool:
+    if file.problem and file.problem == before.problem:
+        return True
+    return (file.size_bytes, file.mtime_ns) == (before.size_bytes, before.mtime_ns)
+
+
+def sha256_of(path: str | Path) -> str:
+    """The checksum of a file; empty if it cannot be read."""
+    try:
+        with open(path, "rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError:
+        return ""
+
+
+def changed_since(file: InputFile) -> bool:
+    """Whether a file was written after it was found. One that only grew is not: what was found of it is still there."""
+    try:
+        now = os.stat(file.location)
+    except OSError:
+        return True
+    return now.st_size < file.size_bytes or (now.st_size == file.size_bytes and now.st_mtime_ns != file.mtime_ns)
+
+
+def load_sources(feed: Path, manifest: Manifest) -> dict[str, SourceFile]:
+    """The sources of a feed by path. UsageError if a list of them is missing or damaged."""
+    sources: dict[str, SourceFile] = {}
+    for increment in manifest.increments:
+        name = increment.sources.name
+        try:
+            data = (feed / name).read_bytes()
+            if hashlib.sha256(data).hexdigest() != increment.sources.sha256:
+                raise ValueError("its checksum is another one")
+            for line in data.splitlines():
+                source = SourceFile(**json.loads(line))
+                sources[source.path] = source
+        except (OSError, TypeError, ValueError, RecursionError) as error:
+            raise damaged(feed, f"{name}: {text_of_error(error)}") from error
+    return sources
+
+
+def sources_bytes(sources: Iterable[SourceFile]) -> bytes:
+    """The content of a list of sources."""
+    return b"".join(json.dumps(asdict(source)).encode("ascii") + b"\n" for source in sources)

@@ -1,0 +1,67 @@
+"""The Spark job for plain lines of text: each task reads its files and writes its part of the feed, in one pass.
+
+Guarantees that each line of the files is in the feed or in the quarantine, in order of file name and line, and that
+only the outcomes come back to the driver: names, counts and checksums. Relies on `pipeline.corpus` for what a line is.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from squall.pipeline.corpus import InputFile, balance, read_chunks
+from squall.pipeline.inputs import SourceFile, path_in
+from squall.pipeline.written import Place, Written
+
+if TYPE_CHECKING:
+    import pyarrow
+    from pyspark.sql import SparkSession
+
+#: Columns of a line beside partition and offset.
+LINE_COLUMNS = ("path", "line_no", "text")
+
+
+def write_lines(spark: SparkSession, root: str, files: Sequence[InputFile], places: Sequence[Place]) -> list[Written]:
+    """Write all lines of the files, in one task for each place."""
+    plan = balance(files, len(places))
+
+    def write(batches: Iterator[pyarrow.RecordBatch]) -> Iterator[pyarrow.RecordBatch]:
+        import pyarrow
+
+        for batch in batches:
+            for task in batch.column(0).to_pylist():
+                outcome = pickle.dumps(_write(root, plan[task], places[task]))
+                yield pyarrow.RecordBatch.from_arrays([pyarrow.array([outcome])], ["outcome"])
+
+    tasks = len(places)
+    rows = spark.range(0, tasks, 1, tasks).mapInArrow(write, "outcome binary").collect()
+    return [pickle.loads(row.outcome) for row in rows]
+
+
+def _write(root: str, files: Sequence[InputFile], place: Place) -> Written:
+    import pyarrow
+
+    from squall.pipeline.part_writer import PartWriter
+
+    types = {"path": pyarrow.string(), "line_no": pyarrow.int32(), "text": pyarrow.string()}
+    writer = PartWriter(place, types)
+    for file in files:
+        checksums: list[str] = []
+        line_no, problem = 0, ""
+        for chunk in read_chunks(file, checksums.append):
+            if chunk.texts:
+                texts = pyarrow.array(chunk.texts, types["text"])
+                paths = pyarrow.repeat(file.name, len(texts))
+                writer.add([paths, pyarrow.array(chunk.line_nos, types["line_no"]), texts])
+                joined = "\n".join(chunk.texts)
+                writer.written.words += len(joined.split())
+                writer.written.bytes += len(joined.encode()) - len(chunk.texts) + 1
+                line_no = chunk.line_nos[-1]
+            writer.refuse([(file.name, line.line_no, line.reason or "", line.raw or b"") for line in chunk.refused])
+            if not checksums and chunk.refused and not chunk.refused[-1].line_no:
+                problem = chunk.refused[-1].reason or ""
+        source = SourceFile(path_in(root, file), file.size_bytes, file.mtime_ns, "".join(checksums), problem, line_no)
+        writer.written.sources.append(source)
+    return writer.close()
+

@@ -1,0 +1,90 @@
+"""Which files of an input are new to a feed, known, changed or gone."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from squall.pipeline.corpus import find_files
+from squall.pipeline.inputs import Change, SourceFile, changed_since, compare, path_in, sha256_of
+
+
+def read(root: Path) -> dict[str, SourceFile]:
+    """The files as an increment would note them."""
+    found = find_files(root).files
+    sources = [
+        SourceFile(path_in(str(root), file), file.size_bytes, file.mtime_ns, sha256_of(file.location), file.problem)
+        for file in found
+    ]
+    return {source.path: source for source in sources}
+
+
+def change_of(root: Path, known: dict[str, SourceFile]) -> Change:
+    return compare(str(root), find_files(root).files, known)
+
+
+def test_new_known_changed_and_vanished_files_are_told_apart(tmp_path: Path) -> None:
+    for name in ("known", "touched", "longer", "other", "gone"):
+        (tmp_path / name).write_text("text\n")
+    known = read(tmp_path)
+    (tmp_path / "new").write_text("text\n")
+    os.utime(tmp_path / "touched", ns=(1, 1))
+    (tmp_path / "longer").write_text("text\nmore\n")
+    (tmp_path / "other").write_text("TEXT\n")
+    os.utime(tmp_path / "other", ns=(2, 2))
+    (tmp_path / "gone").unlink()
+    change = change_of(tmp_path, known)
+    assert [file.name for file in change.new] == ["new"]
+    assert change.changed == ["longer (it had 5 bytes, and has 10)", "other (other content of the same size)"]
+    assert change.vanished == ["gone"]
+    assert change.known == 2
+
+
+def test_names_that_are_no_text_are_not_mixed_up(tmp_path: Path) -> None:
+    (tmp_path / os.fsdecode(b"a\xff")).write_text("one\n")
+    known = read(tmp_path)
+    (tmp_path / "a\\xff").write_text("two\n")
+    change = change_of(tmp_path, known)
+    assert [os.path.basename(file.location) for file in change.new] == ["a\\xff"]
+    assert (change.changed, change.vanished, change.known) == ([], [], 1)
+
+
+def test_a_file_that_could_not_be_read_is_tried_again_when_it_can(tmp_path: Path) -> None:
+    os.symlink(tmp_path / "target", tmp_path / "link")
+    known = read(tmp_path)
+    assert change_of(tmp_path, known).known == 1
+    (tmp_path / "target").write_text("text\n")
+    assert [file.name for file in change_of(tmp_path, known).new] == ["link", "target"]
+
+
+def test_a_file_that_was_read_in_part_is_not_read_again(tmp_path: Path) -> None:
+    (tmp_path / "a").write_text("text\n")
+    (file,) = find_files(tmp_path).files
+    known = {"a": SourceFile("a", file.size_bytes, file.mtime_ns, "", "cannot be read after line 7: no such luck", 7)}
+    assert change_of(tmp_path, known).known == 1
+    (tmp_path / "a").write_text("more text\n")
+    assert change_of(tmp_path, known).changed == ["a (it had 5 bytes, and has 10)"]
+
+
+def test_one_file_as_input_is_known_by_its_name(tmp_path: Path) -> None:
+    path = tmp_path / "a"
+    path.write_text("text\n")
+    known = read(path)
+    assert list(known) == ["a"]
+    assert change_of(path, known).known == 1
+
+
+def test_only_what_was_found_of_a_file_must_stay(tmp_path: Path) -> None:
+    path = tmp_path / "a"
+    path.write_text("text\n")
+    (file,) = find_files(tmp_path).files
+    assert not changed_since(file)
+    path.write_text("text\nmore\n")
+    assert not changed_since(file)
+    path.write_text("tex\n")
+    assert changed_since(file)
+    path.write_text("TEXT\n")
+    os.utime(path, ns=(1, 1))
+    assert changed_since(file)
+    path.unlink()
+    assert changed_since(file)
