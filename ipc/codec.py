@@ -3,10 +3,11 @@
 Guarantees: `decode` returns what `encode` was given, values and types; if a parcel cannot be encoded, the error names
 task, stream, position and type of the value.
 
-Data is encoded by column: a column of plain text is joined and encoded in one go (a third of pickle's time), the rest
-goes through pickle protocol 5. Buffers of 64 KiB and more are taken out of the stream and travel beside it, so that
-they are copied once and never through pickle: numpy arrays and Arrow buffers wherever they are, `bytes` and `bytearray`
-that are values of a tuple themselves (inside other objects pickle offers no way to take them out).
+Data is encoded by column, and rows that are kept as columns stay so: a column of plain text is joined and encoded in
+one go (a third of pickle's time), the rest goes through pickle protocol 5. Buffers of 64 KiB and more are taken out of
+the stream and travel beside it, so that they are copied once and never through pickle: numpy arrays and Arrow buffers
+wherever they are, `bytes` and `bytearray` that are values of a tuple themselves (inside other objects pickle offers no
+way to take them out).
 
 A value whose class raises while it is rebuilt costs its own tuple only: see `ipc.rescue`.
 
@@ -18,14 +19,16 @@ from __future__ import annotations
 import pickle
 from array import array
 from collections.abc import Callable, Sequence
+from dataclasses import astuple
 from typing import Any
 
+from squall.engine.api.columns import Columns
 from squall.engine.api.failure import Failure
 from squall.engine.errors import ComponentError
 from squall.engine.flow.batch import Batch
 from squall.engine.flow.parcel import Parcel
 from squall.engine.foreign.text import text_of_error, type_name
-from squall.ipc.rescue import Unread, rescue
+from squall.ipc.rescue import Broken, Unread, rescue
 
 OUT_OF_BAND_BYTES = 64 * 1024
 """Smaller buffers stay in the stream: a descriptor and a second copy would cost more (measured: D4)."""
@@ -130,7 +133,7 @@ def _take_out_unread(batch: Batch, unread: Unread, parcel: Parcel) -> None:
 
 
 def _pack_failure(failure: Failure) -> tuple[Any, ...]:
-    return failure.reason, failure.component, failure.task, failure.worker, failure.error, failure.attempt
+    return astuple(failure)
 
 
 def _pack_ids(ids: Any) -> bytes:
@@ -145,8 +148,13 @@ def _unpack_ids(data: bytes) -> array[int]:
 
 def _pack_batch(batch: Batch) -> tuple[Any, ...]:
     rows = batch.rows
-    # Rows without values have no columns to count them by.
-    columns = [_pack_column(column) for column in zip(*rows, strict=True)] or len(rows)
+    columns: Any
+    whole = rows.__class__ is Columns
+    if whole:
+        columns = len(rows), [_pack_column(column) if type(column) is list else (column,) for column in rows.columns]
+    else:
+        # Rows without values have no columns to count them by.
+        columns = [_pack_column(column) for column in zip(*rows, strict=True)] or len(rows)
     return (
         batch.source, batch.stream, batch.target, array("I", batch.starts).tobytes(), _pack_ids(batch.roots),
         _pack_ids(batch.edges), batch.others, columns,
@@ -164,12 +172,23 @@ def _unpack_batch(packed: tuple[Any, ...]) -> Batch:
     batch.others = others
     if isinstance(columns, int):
         batch.rows = [()] * columns
+    elif isinstance(columns, tuple):
+        length, packed_columns = columns
+        batch.rows = Columns(tuple(_unpack_whole(column, length) for column in packed_columns), length)
     else:
         batch.rows = list(zip(*map(_unpack_column, columns), strict=True))
     return batch
 
 
-def _pack_column(column: tuple[Any, ...]) -> bytes | list[Any]:
+def _unpack_whole(packed: Any, length: int) -> Any:
+    """A column of rows that are kept as columns; one that could not be rebuilt stands for each of its values."""
+    if packed.__class__ is tuple:
+        (packed,) = packed
+        return [packed] * length if isinstance(packed, Broken) else packed
+    return _unpack_column(packed)
+
+
+def _pack_column(column: Sequence[Any]) -> bytes | list[Any]:
     types = set(map(type, column))
     if types == _TEXT_ONLY:
         joined = _SEPARATOR.join(column)
@@ -179,7 +198,7 @@ def _pack_column(column: tuple[Any, ...]) -> bytes | list[Any]:
         return [
             _Bytes(value) if type(value) in _BUFFERS and len(value) >= OUT_OF_BAND_BYTES else value for value in column
         ]
-    return list(column)
+    return column if type(column) is list else list(column)
 
 
 def _unpack_column(packed: bytes | list[Any]) -> list[Any]:

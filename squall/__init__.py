@@ -12,8 +12,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from squall.engine.api.builder import BoltDeclarer, Declarer, TopologyBuilder
-from squall.engine.api.collectors import BasicCollector, BoltCollector, SpoutCollector
-from squall.engine.api.component import BasicBolt, Bolt, CustomGrouping, Spout
+from squall.engine.api.collectors import BasicCollector, BatchCollector, BoltCollector, SpoutCollector
+from squall.engine.api.columns import ColumnBatch
+from squall.engine.api.component import BasicBolt, BatchBolt, BatchSpout, Bolt, CustomGrouping, Spout
 from squall.engine.api.config import Config
 from squall.engine.api.context import TopologyContext
 from squall.engine.api.emit import Emit
@@ -64,6 +65,9 @@ __all__ = [
     "AckedPrefix",
     "BasicBolt",
     "BasicCollector",
+    "BatchBolt",
+    "BatchCollector",
+    "BatchSpout",
     "Bolt",
     "BoltAckInfo",
     "BoltCollector",
@@ -71,6 +75,7 @@ __all__ = [
     "BoltExecuteInfo",
     "BoltFailInfo",
     "ClusterError",
+    "ColumnBatch",
     "ComponentError",
     "Config",
     "ConfigError",

@@ -11,7 +11,7 @@ import inspect
 from collections.abc import Iterable
 from typing import Any
 
-from squall.engine.api.component import BasicBolt, Bolt, Component, CustomGrouping, Spout
+from squall.engine.api.component import BasicBolt, BatchBolt, BatchSpout, Bolt, Component, CustomGrouping, Spout
 from squall.engine.api.config import COMPONENT_SETTINGS, check_setting
 from squall.engine.api.replaying import ReplayingSpout
 from squall.engine.api.stream import DEFAULT_STREAM, SYSTEM_PREFIX, Stream, parse_outputs
@@ -110,7 +110,7 @@ class TopologyBuilder:
         return declarer
 
     def set_bolt(
-        self, id: str, bolt: Bolt | BasicBolt, parallelism: int = 1, tasks: int | None = None
+        self, id: str, bolt: Bolt | BasicBolt | BatchBolt, parallelism: int = 1, tasks: int | None = None
     ) -> BoltDeclarer:
         """Add a bolt with `parallelism` executors and as many tasks, or `tasks` of them."""
         declarer = BoltDeclarer(id, bolt, parallelism, tasks)
@@ -140,9 +140,9 @@ def _check_component(declarer: Declarer, mistakes: list[str]) -> ComponentSpec:
     id_, component = declarer._id, declarer._component
     wants_bolt = isinstance(declarer, BoltDeclarer)
     _check_id(id_, mistakes)
-    kinds = (Bolt, BasicBolt) if wants_bolt else (Spout,)
+    kinds = (Bolt, BasicBolt, BatchBolt) if wants_bolt else (Spout,)
     if not isinstance(component, kinds):
-        what = "a Bolt or BasicBolt" if wants_bolt else "a Spout"
+        what = "a Bolt, BasicBolt or BatchBolt" if wants_bolt else "a Spout"
         hint = ""
         if isinstance(component, type):
             hint = "; pass an instance, not the class"
@@ -153,12 +153,15 @@ def _check_component(declarer: Declarer, mistakes: list[str]) -> ComponentSpec:
     else:
         who = f"component {id_!r:.80}"
         _check_methods(who, component, BOLT_METHODS if wants_bolt else SPOUT_METHODS, mistakes)
-        if wants_bolt:
-            _check_call(who, component, "execute", 2 if isinstance(component, BasicBolt) else 1, mistakes)
-        else:
-            _check_call(who, component, "next_tuple", 0, mistakes)
+        method, arguments = _hot_method(component)
+        _check_call(who, component, method, arguments, mistakes)
         if not isinstance(blocking := component.blocking, bool):
             mistakes.append(f"component {id_!r} has blocking = {repr_of(blocking)}; allowed: True or False")
+        elif blocking and isinstance(component, BatchSpout | BatchBolt):
+            mistakes.append(
+                f"component {id_!r} is a {'BatchBolt' if wants_bolt else 'BatchSpout'} with blocking = True; allowed: "
+                f"False, or a {'Bolt' if wants_bolt else 'Spout'} with blocking = True"
+            )
     executors, tasks = _check_parallelism(id_, declarer._parallelism, declarer._tasks, mistakes)
     outputs: dict[str, Stream] = {}
     if isinstance(component, Component):
@@ -202,6 +205,15 @@ def _check_methods(who: str, found: Any, methods: Iterable[str], mistakes: list[
             for method, kind in kinds.items()
             if kind is not None and (method != "read" or kind.startswith("async"))
         )
+
+
+def _hot_method(component: Component) -> tuple[str, int]:
+    """The method that the engine calls for tuples, and with how many arguments."""
+    if isinstance(component, Spout):
+        return ("next_batch", 1) if isinstance(component, BatchSpout) else ("next_tuple", 0)
+    if isinstance(component, BatchBolt):
+        return "execute_batch", 2
+    return "execute", 2 if isinstance(component, BasicBolt) else 1
 
 
 def _check_call(who: str, found: Any, method: str, arguments: int, mistakes: list[str]) -> None:

@@ -6,8 +6,10 @@ engine's implementations are in `engine.flow.collectors`. Thread: the task's.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Protocol, runtime_checkable
 
+from squall.engine.api.columns import ColumnBatch
 from squall.engine.api.stream import DEFAULT_STREAM
 from squall.engine.api.tuple import Anchors, Tuple
 
@@ -26,6 +28,12 @@ class SpoutCollector(Protocol):
         self, task: int, values: Any, message_id: Any = None, stream: str = DEFAULT_STREAM
     ) -> list[int]:
         """Emit to one task, named by the caller, on a stream declared direct."""
+
+    def emit_batch(
+        self, columns: Sequence[Any], message_ids: Sequence[Any] | None = None, stream: str = DEFAULT_STREAM
+    ) -> None:
+        """Emit rows, one column for each field; with message ids, one for each row, the tree of each row is tracked and
+        answered on its own. Columns are lists, arrays, numpy or Arrow arrays; do not change one afterwards."""
 
     def report_error(self, error: BaseException) -> None:
         """Show an error to the operator; nothing else happens."""
@@ -75,6 +83,34 @@ class BasicCollector(Protocol):
 
     def reset_timeout(self, tup: Tuple) -> None:
         """Restart the message timeout of this tuple's trees."""
+
+    def report_error(self, error: BaseException) -> None:
+        """Show an error to the operator; nothing else happens."""
+
+
+@runtime_checkable
+class BatchCollector(Protocol):
+    """Emits a batch bolt's rows, each anchored to the input row it was made from."""
+
+    def emit_batch(
+        self, columns: Sequence[Any], counts: Sequence[int] | None = None, parents: Sequence[int] | None = None,
+        stream: str = DEFAULT_STREAM,
+    ) -> None:
+        """Emit rows, one column for each field. `counts`: how many of them were made from each input row, in order; or
+        `parents`: the input row of each. Neither: one row for each input row. Columns are lists, arrays, numpy or Arrow
+        arrays; do not change one afterwards."""
+
+    def emit_batch_direct(
+        self, task: int, columns: Sequence[Any], counts: Sequence[int] | None = None,
+        parents: Sequence[int] | None = None, stream: str = DEFAULT_STREAM,
+    ) -> None:
+        """Emit to one task, named by the caller, on a stream declared direct."""
+
+    def fail(self, row: int | Sequence[int], why: str = "") -> None:
+        """Fail every tree to which an input row, or each of several, belongs; the others are not touched."""
+
+    def reset_timeout(self, batch: ColumnBatch) -> None:
+        """Restart the message timeout of the trees of the batch at hand."""
 
     def report_error(self, error: BaseException) -> None:
         """Show an error to the operator; nothing else happens."""

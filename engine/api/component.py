@@ -1,4 +1,4 @@
-"""The base classes of users' components: spouts, bolts and custom groupings.
+"""The base classes of users' components: spouts, bolts, their kinds for batches, and custom groupings.
 
 Guarantees: one thread calls all methods of a task, one call at a time.
 
@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 from squall.engine.api.stream import Outputs
 
 if TYPE_CHECKING:
-    from squall.engine.api.collectors import BasicCollector, BoltCollector, SpoutCollector
+    from squall.engine.api.collectors import BasicCollector, BatchCollector, BoltCollector, SpoutCollector
+    from squall.engine.api.columns import ColumnBatch
     from squall.engine.api.context import TopologyContext
     from squall.engine.api.failure import Failure
     from squall.engine.api.tuple import Tuple
@@ -80,6 +81,34 @@ class Spout(Component):
         `next_tuple` after one second, called meanwhile: close the resource on which it waits."""
 
 
+class BatchSpout(Spout):
+    """A source that emits batches of columns, and is told of answers in batches. Each message has its own tree, as if
+    it had been emitted alone."""
+
+    def next_batch(self, rows: int) -> None:
+        """Emit up to about `rows` rows, by one `collector.emit_batch` or several; none if there are none. The engine
+        chooses the number by time and room. Must not block."""
+        raise TypeError(f"{type(self).__name__} must define next_batch")
+
+    def next_tuple(self) -> None:
+        """Never called: `next_batch` is."""
+
+    def ack_batch(self, message_ids: list[Any]) -> None:
+        """Called with messages that are fully processed. The default calls `ack` for each."""
+        for message_id in message_ids:
+            self.ack(message_id)
+
+    def fail_batch(self, message_ids: list[Any], failures: list[Failure]) -> None:
+        """Called with messages that failed, and why each did; a reliable spout emits them again, with the same ids. The
+        default calls `on_failure` for each."""
+        for message_id, failure in zip(message_ids, failures, strict=True):
+            self.on_failure(message_id, failure)
+
+    def on_dead_letter(self, message_id: Any, failure: Failure) -> None:
+        """As of any spout. The default calls `ack_batch`, so that the source can move on."""
+        self.ack_batch([message_id])
+
+
 class Bolt(Component):
     """A consumer of tuples that acks each one itself."""
 
@@ -110,6 +139,26 @@ class BasicBolt(Component):
     def execute(self, tup: Tuple, collector: BasicCollector) -> None:
         """Process one tuple."""
         raise TypeError(f"{type(self).__name__} must define execute")
+
+    def cleanup(self) -> None:
+        """Called at an orderly end, not when the worker is killed."""
+
+
+class BatchBolt(Component):
+    """A bolt that processes batches of columns, and anchors and acks by itself: every row that it emits is anchored to
+    the input row it was made from, and all input rows are acked when `execute_batch` returns, but for those that it
+    failed (`collector.fail(row)`)."""
+
+    blocking: bool = False
+    """Must be False: batches are executed by the worker's loop."""
+
+    def prepare(self, conf: Mapping[str, Any], context: TopologyContext) -> None:
+        """Called once before anything else, in the worker."""
+
+    def execute_batch(self, batch: ColumnBatch, collector: BatchCollector) -> None:
+        """Process the rows of one batch; ticks come here, too (`batch.is_tick`). The engine chooses the number of rows
+        by the time that the last ones took. An exception fails all of them; a `FailedTuple` does no more than that."""
+        raise TypeError(f"{type(self).__name__} must define execute_batch")
 
     def cleanup(self) -> None:
         """Called at an orderly end, not when the worker is killed."""

@@ -33,6 +33,8 @@ class Failure:
     """Text of the error; empty if there was none."""
     attempt: int = 1
     """Number of attempts of this message so far."""
+    among: int = 1
+    """Messages of one batch that failed together by one error, and any of them may be its cause."""
 
     def as_attempt(self, attempt: int) -> Failure:
         return replace(self, attempt=attempt)

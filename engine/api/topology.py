@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from squall.engine.api.component import BasicBolt, Bolt, CustomGrouping, Spout
+from squall.engine.api.component import BasicBolt, BatchBolt, Bolt, CustomGrouping, Spout
 from squall.engine.api.stream import ACKER_COMPONENT, Stream
 
 SHUFFLE = "shuffle"
@@ -36,7 +36,7 @@ class ComponentSpec:
     """A component and its settings in a topology."""
 
     id: str
-    component: Spout | Bolt | BasicBolt
+    component: Spout | Bolt | BasicBolt | BatchBolt
     executors: int
     tasks: int
     outputs: Mapping[str, Stream]

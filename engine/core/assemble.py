@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import Any, TypeVar, cast
 
-from squall.engine.api.component import BasicBolt, Bolt, Spout
+from squall.engine.api.component import BasicBolt, BatchBolt, BatchSpout, Spout
 from squall.engine.api.config import Config
 from squall.engine.api.context import TopologyContext
 from squall.engine.api.hooks import Hooks
@@ -20,16 +20,19 @@ from squall.engine.api.plan import ExecutorPlan, Plan
 from squall.engine.api.stream import ACKER_COMPONENT
 from squall.engine.api.topology import ComponentSpec, Topology
 from squall.engine.core.backpressure import SPOUT_TURNS_PER_LIMIT
+from squall.engine.core.batch_executor import process_whole
+from squall.engine.core.batch_spout import BatchSpoutExecutor, BatchSpoutTask
 from squall.engine.core.blocking import BlockingExecutor
 from squall.engine.core.blocking_spout import BlockingSpoutExecutor
-from squall.engine.core.emit_paths import basic_paths, bolt_paths, spout_paths
-from squall.engine.core.executor import SLICE_NS, BoltExecutor, BoltTask, TaskCrashed
+from squall.engine.core.emit_paths import basic_paths, bolt_paths, spout_paths, watch_batches
+from squall.engine.core.executor import SLICE_NS, AnyBolt, BoltExecutor, BoltTask, TaskCrashed, entry_of
 from squall.engine.core.spout_executor import TURN_NS, SpoutExecutor, SpoutTask
 from squall.engine.core.spout_gate import BlockingSpoutTask, Emits, Gate
 from squall.engine.core.surroundings import Surroundings
-from squall.engine.core.watching import watch_answers, watched_basic_execute, watched_execute
+from squall.engine.core.watching import watch_answers, watched_basic_execute, watched_batch_execute, watched_execute
 from squall.engine.core.worker_core import WorkerCore
 from squall.engine.errors import ComponentError, SquallError
+from squall.engine.flow.batch_collector import BatchCollector
 from squall.engine.flow.collectors import BasicCollector, BoltCollector, SpoutCollector
 from squall.engine.flow.emitter import Emitter
 from squall.engine.flow.outbox import Outbox
@@ -37,6 +40,7 @@ from squall.engine.foreign.methods import Returned, checked
 from squall.engine.foreign.text import text_of_error
 from squall.engine.report.metrics import SpoutStats, TaskStats
 from squall.engine.tracking.attempts import Limits
+from squall.engine.tracking.batch_answers import BatchAnswers
 from squall.engine.tracking.fate import Fate
 from squall.engine.tracking.open_messages import OpenMessages
 from squall.engine.tracking.peers import Peers
@@ -88,7 +92,8 @@ class Assembler:
         return self.core
 
     def _spout_executor(self, spec: ComponentSpec, executor: ExecutorPlan) -> None:
-        tasks = []
+        tasks: list[SpoutTask] = []
+        in_batches = isinstance(spec.component, BatchSpout)
         for task in executor.tasks:
             user, context, pending, stats, roots = self._spout_parts(spec, task)
             collector = SpoutCollector(
@@ -96,18 +101,23 @@ class Assembler:
             )
             collector.use(spout_paths(collector, self._fast))
             self._open(spec, task, "open", partial(user.open, self._conf_of(spec), context, collector))
+            answers = BatchAnswers(cast("BatchSpout", user)) if in_batches else None
             if hooks := self._hooks(spec, context):
-                collector.use(spout_paths(collector, self._fast, None, hooks, watch_answers(hooks, pending)))
-            tasks.append(
-                SpoutTask(
-                    spec.id, task, user, collector, pending, stats, self._max_pending(spec), self.around.said_quiet
-                )
+                began_ns = watch_answers(hooks, answers or pending)
+                collector.use(spout_paths(collector, self._fast, None, hooks, began_ns))
+                watch_batches(collector, hooks, began_ns)
+            made = (BatchSpoutTask if in_batches else SpoutTask)(
+                spec.id, task, user, collector, pending, stats, self._max_pending(spec), self.around.said_quiet
             )
+            if answers is not None and isinstance(made, BatchSpoutTask):
+                made.answer_by(answers)
+            tasks.append(made)
         turn_ns = None if self.around.deterministic else TURN_NS
+        asked = "next_batch" if in_batches else "next_tuple"
         for made in tasks:
-            made.returned = Returned(spec.id, made.task, "next_tuple", self._warn(spec, made.task, "returned"))
+            made.returned = Returned(spec.id, made.task, asked, self._warn(spec, made.task, "returned"))
         self.core.add_spout_executor(
-            SpoutExecutor(
+            (BatchSpoutExecutor if in_batches else SpoutExecutor)(
                 tasks, self.around.at_hand, turn_ns, lambda task, secs: self._slow_spout(spec, task, secs),
                 self._turn_bytes,
             )
@@ -132,6 +142,7 @@ class Assembler:
             made.returned = Returned(spec.id, task, "next_tuple", self._warn(spec, task, "returned"))
             emits = Emits(pending)
             own = SpoutCollector(self._emitter(spec, task, outbox, context), emits, roots(), report)
+            own.refuses_batches = True
             made.join(gate, own, emits)
             own.use(spout_paths(own, self._fast, made))
             tasks.append(made)
@@ -177,7 +188,7 @@ class Assembler:
 
     def _bolt_executor(self, spec: ComponentSpec, executor: ExecutorPlan) -> None:
         tick_secs = spec.config.get("tick_tuple_freq_secs", self.config.tick_tuple_freq_secs)
-        bolt: Bolt | BasicBolt = spec.component  # type: ignore[assignment]
+        bolt: AnyBolt = spec.component  # type: ignore[assignment]
         own_thread = bolt.blocking and not self.around.deterministic
         outbox = self.around.parts.new_outbox() if own_thread else self.core.outbox
         tasks, collectors = [], {}
@@ -194,6 +205,7 @@ class Assembler:
             crash=self.config.on_error == "crash", at_hand=None if own_thread else self.around.at_hand,
             slice_ns=self._slice_ns, interrupts=self.around.interrupts,
             emitted_bytes=self._emitted_bytes if self._slice_ns is None else None, most_bytes=self._turn_bytes,
+            process=process_whole if isinstance(bolt, BatchBolt) else None,
         )
         runner = None
         if own_thread:
@@ -206,26 +218,30 @@ class Assembler:
     def _prepared(
         self, spec: ComponentSpec, task: BoltTask, emitter: Emitter, context: TopologyContext,
         report: Callable[[BaseException], None],
-    ) -> BasicCollector | BoltCollector:
+    ) -> BasicCollector | BoltCollector | BatchCollector:
         """Prepare the user's object of a task; the collector that it has been given."""
         user: Any = task.user
         prepare = partial(user.prepare, self._conf_of(spec), context)
-        collector: BasicCollector | BoltCollector
+        collector: BasicCollector | BoltCollector | BatchCollector
         choose: Callable[[Hooks | None], None]
         if isinstance(user, BasicBolt):
             collector = basic = BasicCollector(emitter, report)
             watched, choose = watched_basic_execute, lambda hooks: basic.use(basic_paths(basic, self._fast, hooks))
+        elif isinstance(user, BatchBolt):
+            collector = whole = BatchCollector(emitter, report)
+            watched = watched_batch_execute
+            choose = lambda hooks: None if hooks is None else watch_batches(whole, hooks)  # noqa: E731
         else:
             collector = bolt = BoltCollector(emitter, self.around.worker, report, task.stats)
             watched, choose = watched_execute, lambda hooks: bolt.use(bolt_paths(bolt, self._fast, hooks))
             prepare = partial(prepare, collector)
         choose(None)
         self._open(spec, task.task, "prepare", prepare)
-        task.execute = user.execute  # what `prepare` may have put there
-        task.returned = Returned(spec.id, task.task, "execute", self._warn(spec, task.task, "returned"))
+        task.execute = entry_of(user)  # what `prepare` may have put there
+        task.returned = Returned(spec.id, task.task, task.execute_name, self._warn(spec, task.task, "returned"))
         if hooks := self._hooks(spec, context):
             choose(hooks)
-            task.execute = watched(hooks, checked(user.execute, task.returned))
+            task.execute = watched(hooks, checked(task.execute, task.returned))
         return collector
 
     def _open(self, spec: ComponentSpec, task: int, doing: str, call: Callable[[], object]) -> None:

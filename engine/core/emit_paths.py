@@ -11,7 +11,8 @@ and errors (`tests/unit/test_emit_paths.py`). Without hooks nothing is wrapped.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any
 
 from squall.engine.api.hooks import BoltAckInfo, BoltFailInfo, Hooks
@@ -19,6 +20,7 @@ from squall.engine.api.stream import DEFAULT_STREAM
 from squall.engine.api.tuple import Anchors, Tuple
 from squall.engine.core.spout_gate import BlockingSpoutTask
 from squall.engine.flow.batch import OpenBatch
+from squall.engine.flow.batch_collector import BatchCollector
 from squall.engine.flow.collectors import (
     BasicCollector,
     BoltCollector,
@@ -191,6 +193,22 @@ def _fast_basic_by_field(collector: BasicCollector, out: StreamOut, keys: Keys[O
 
 
 # ---- wrappers ----
+
+
+def watch_batches(
+    collector: SpoutCollector | BatchCollector, hooks: Hooks, began_ns: dict[Any, int] | None = None
+) -> None:
+    """Have the hooks see each row of the batches that a component emits. `began_ns`: see `spout_paths`."""
+    for name, out in collector.emitter.streams.items():
+        out.watch = partial(hooks.emitted, name)
+    if isinstance(collector, SpoutCollector) and began_ns is not None:
+        began = began_ns
+
+        def note(message_ids: Iterable[Any]) -> None:
+            now_ns = hooks.now_ns()
+            began.update((key_of(message_id), now_ns) for message_id in message_ids)
+
+        collector.note_ids = note
 
 
 def _through_gate(task: BlockingSpoutTask, emit: Emit) -> Emit:

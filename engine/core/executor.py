@@ -13,11 +13,12 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, MutableSequence
+from functools import partial
 from itertools import islice
 from sys import getrefcount
 from typing import Any
 
-from squall.engine.api.component import BasicBolt, Bolt
+from squall.engine.api.component import BasicBolt, BatchBolt, Bolt
 from squall.engine.api.failure import EXCEPTION, FAILED, Failure
 from squall.engine.api.stream import TICK_STREAM, Stream
 from squall.engine.api.tuple import Run, Source, Tuple
@@ -39,6 +40,8 @@ def _refcount_of_unshared() -> int:
 _NO_SOURCE = Source("", 0, "", Stream())
 _UNSHARED = _refcount_of_unshared()
 SourceOf = Callable[[int, str], Source]
+AnyBolt = Bolt | BasicBolt | BatchBolt
+Process = Callable[["BoltExecutor", "BoltTask", Batch], None]
 AtHand = MutableSequence[int] | memoryview
 """One word: the task whose code a loop is in, 0 = none. Read by the supervisor when it finds the loop hung."""
 
@@ -75,26 +78,32 @@ class TaskHung(TaskCrashed):
         SquallError.__init__(self, f"{component}[{task}] hung {self.error_text}")
 
 
+def entry_of(user: AnyBolt) -> Callable[..., Any]:
+    """The method of a bolt that takes its tuples."""
+    return user.execute_batch if isinstance(user, BatchBolt) else user.execute
+
+
 class BoltTask:
     """One task of a bolt, whichever kind: its queue, its counters, its user object."""
 
     __slots__ = (
-        "component", "execute", "genuine", "inbox", "noted", "processed", "processed_bytes", "received",
+        "component", "execute", "execute_name", "genuine", "inbox", "noted", "processed", "processed_bytes", "received",
         "received_bytes", "returned", "slice_rows", "stats", "task", "tick_ns", "ticks_at_ns", "ticks_done",
         "ticks_put", "user",
     )
 
-    def __init__(self, component: str, task: int, user: Bolt | BasicBolt, stats: TaskStats, tick_secs: float | None):
+    def __init__(self, component: str, task: int, user: AnyBolt, stats: TaskStats, tick_secs: float | None):
         self.component = component
         self.task = task
         self.user = user
-        self.execute: Callable[..., Any] = user.execute
+        self.execute: Callable[..., Any] = entry_of(user)
         """The user's method, or a wrapper around it (see `engine.core.watching`)."""
         self.genuine: Callable[..., Any] | None = None
         """`execute` without tampering (see `engine.core.tampering`), once that is needed."""
         self.noted: Callable[[Callable[..., Any]], Callable[..., Any]] | None = None
         """Of a task with a thread of its own: wraps an `execute` so that the thread's watch sees each call."""
-        self.returned: Callable[[Any], None] = Returned(component, task, "execute")
+        self.execute_name = "execute_batch" if isinstance(user, BatchBolt) else "execute"
+        self.returned: Callable[[Any], None] = Returned(component, task, self.execute_name)
         """Called with the value that `execute` returns, unless it is None."""
         self.stats = stats
         self.inbox: deque[tuple[Batch, Callable[[], None] | None]] = deque()
@@ -130,15 +139,16 @@ class BoltExecutor:
         self, tasks: list[BoltTask], collectors: dict[int, Any], outbox: Outbox, now_ns: Callable[[], int],
         source_of: SourceOf, worker: str, crash: bool, at_hand: AtHand | None = None,
         slice_ns: int | None = SLICE_NS, interrupts: bool = False,
-        emitted_bytes: Callable[[int], int] | None = None, most_bytes: int = 0,
+        emitted_bytes: Callable[[int], int] | None = None, most_bytes: int = 0, process: Process | None = None,
     ) -> None:
-        """`slice_ns`: when a long batch is interrupted; None if order must not depend on time. Then it is
+        """`process` executes the rows of a batch, for bolts that take batches.
+        `slice_ns`: when a long batch is interrupted; None if order must not depend on time. Then it is
         interrupted when a task's emits, `emitted_bytes(task)`, reach `most_bytes`, if that is given.
         `interrupts`: whether a KeyboardInterrupt may be the operator's, which ends the run whatever `crash` says."""
         self.tasks = tasks
         self.outbox = outbox
         self._now_ns = now_ns
-        self._source_of = source_of
+        self.source_of = source_of
         self._worker = worker
         self._crash = crash
         self._interrupts = interrupts
@@ -154,10 +164,12 @@ class BoltExecutor:
                 task.slice_rows = _FIRST_SLICE_ROWS
         self.held = 0
         """How many of the tasks it can send to are full. While there are any, it is not run."""
-        self._process = {
+        self._process: dict[int, Callable[[BoltTask, Batch], None]] = {
             task.task: self._process_basic if isinstance(task.user, BasicBolt) else self._process_plain
             for task in tasks
         }
+        if process is not None:
+            self._process = {task.task: partial(process, self) for task in tasks}
 
     def hold(self, step: int) -> None:
         """Count one more full target (1), or one fewer (-1)."""
@@ -232,7 +244,7 @@ class BoltExecutor:
         collector: BasicCollector = self.collectors[task.task]
         run = collector.run
         run.others = ()
-        tup = Tuple((), self._source_of(batch.source, batch.stream), run)
+        tup = Tuple((), self.source_of(batch.source, batch.stream), run)
         rows = iter(batch.rows)
         ends = batch.starts[1:]
         ends.append(len(batch.rows))
@@ -291,8 +303,10 @@ class BoltExecutor:
 
     def _process_plain(self, task: BoltTask, batch: Batch) -> None:
         execute = task.execute
-        source = self._source_of(batch.source, batch.stream)
+        source = self.source_of(batch.source, batch.stream)
         rows, ends, others = batch.rows, batch.starts[1:], batch.others
+        if rows.__class__ is not list:
+            rows = list(rows)
         ends.append(len(rows))
         begin = 0
         for index, (root, edge, end) in enumerate(zip(batch.roots, batch.edges, ends, strict=True)):
@@ -322,13 +336,16 @@ class BoltExecutor:
                 task.stats.failed += 1
 
     def _raised(self, task: BoltTask, run: Run, error: BaseException) -> None:
-        """Handle an exception of user code: fail the trees at hand, then end or carry on, as configured."""
         self.outbox.fail_run(run, self.failure(task, EXCEPTION, text_of_error(error)))
+        self.end_or_go_on(task, error)
+
+    def end_or_go_on(self, task: BoltTask, error: BaseException) -> None:
+        """Handle an exception of user code, once the trees at hand have failed: end or go on, as configured."""
         if self._crash or (self._interrupts and issubclass(type(error), KeyboardInterrupt)):
             task.stats.errors += 1
-            raise TaskCrashed(task.component, task.task, "execute", error) from error
+            raise TaskCrashed(task.component, task.task, task.execute_name, error) from error
         self.collectors[task.task].report_error(error)
 
-    def failure(self, task: BoltTask, reason: str, error: str) -> Failure:
+    def failure(self, task: BoltTask, reason: str, error: str, among: int = 1) -> Failure:
         """Make a failure of one of the tasks."""
-        return Failure(reason, task.component, task.task, self._worker, error)
+        return Failure(reason, task.component, task.task, self._worker, error, among=among)

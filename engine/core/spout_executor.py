@@ -143,6 +143,9 @@ class SpoutTask:
         self.stats.errors += 1
         return TaskCrashed(self.component, self.task, doing, error)
 
+    def tell(self) -> None:
+        """Tell the spout of answers that were collected. This one is told at once."""
+
     def acker_died(self, is_its: Callable[[int], bool], failure: Failure) -> None:
         """Fail the trees of an acker that is gone; `is_its(root)` says which those are."""
         try:

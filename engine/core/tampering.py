@@ -11,11 +11,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from squall.engine.api.columns import ColumnBatch
 from squall.engine.api.tuple import Tuple
+from squall.engine.core.batch_spout import BatchSpoutTask
+from squall.engine.core.watching import tuples_of
 from squall.engine.core.worker_core import WorkerCore
 
 Before = Callable[[Tuple | None], None]
-"""Called with the tuple that `execute` is about to get; None before `next_tuple`."""
+"""Called with each tuple that `execute` or `execute_batch` is about to get; None before `next_tuple` or
+`next_batch`."""
 
 
 def tamper(core: WorkerCore, task: int, before: Before | None) -> bool:
@@ -30,23 +34,25 @@ def tamper(core: WorkerCore, task: int, before: Before | None) -> bool:
         return True
     if task in core.spout_tasks:
         spout = core.spout_tasks[task][1]
-        spout.asks = None if before is None else _next_tuple(before, spout.user)
+        asked = spout.user.next_batch if isinstance(spout, BatchSpoutTask) else spout.user.next_tuple
+        spout.asks = None if before is None else _asks(before, asked)
         return True
     return False
 
 
 def _execute(before: Before, genuine: Callable[..., Any]) -> Callable[..., Any]:
-    def execute(tup: Tuple, *collector: object) -> Any:
+    def execute(tup: Tuple | ColumnBatch, *collector: object) -> Any:
         if not tup.is_tick:
-            before(tup)
+            for one in tuples_of(tup) if isinstance(tup, ColumnBatch) else (tup,):
+                before(one)
         return genuine(tup, *collector)
 
     return execute
 
 
-def _next_tuple(before: Before, spout: Any) -> Callable[[], Any]:
-    def next_tuple() -> Any:
+def _asks(before: Before, asked: Callable[..., Any]) -> Callable[..., Any]:
+    def ask(*rows: int) -> Any:
         before(None)
-        return spout.next_tuple()
+        return asked(*rows)
 
-    return next_tuple
+    return ask

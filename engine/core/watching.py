@@ -11,7 +11,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from squall.engine.api.component import Spout
+from squall.engine.api.columns import ColumnBatch
+from squall.engine.api.component import BatchSpout
 from squall.engine.api.failure import Failure
 from squall.engine.api.hooks import (
     BoltAckInfo,
@@ -21,19 +22,21 @@ from squall.engine.api.hooks import (
     SpoutAckInfo,
     SpoutFailInfo,
 )
-from squall.engine.api.tuple import Tuple
+from squall.engine.api.tuple import Run, Tuple
 from squall.engine.core.spout_gate import Emits
+from squall.engine.flow.batch_collector import BatchCollector
 from squall.engine.flow.collectors import BasicCollector
 from squall.engine.foreign.identity import key_of
+from squall.engine.tracking.batch_answers import BatchAnswers
 from squall.engine.tracking.open_messages import OpenMessages
 
 Execute = Callable[..., None]
 
 
-class _WatchedSpout(Spout):
+class _WatchedSpout(BatchSpout):
     """Stands before a spout to see its answers."""
 
-    def __init__(self, spout: Spout, hooks: Hooks, began_ns: dict[Any, int]) -> None:
+    def __init__(self, spout: Any, hooks: Hooks, began_ns: dict[Any, int]) -> None:
         self._spout = spout
         self._hooks = hooks
         self._began_ns = began_ns
@@ -48,6 +51,17 @@ class _WatchedSpout(Spout):
         self._spout.on_failure(message_id, failure)
         self._hooks.tell("spout_fail", SpoutFailInfo(self._hooks.task, message_id, failure, latency_ms))
 
+    def ack_batch(self, message_ids: list[Any]) -> None:
+        self._spout.ack_batch(message_ids)
+        for message_id in message_ids:
+            self._hooks.tell("spout_ack", SpoutAckInfo(self._hooks.task, message_id, self._latency_ms(message_id)))
+
+    def fail_batch(self, message_ids: list[Any], failures: list[Failure]) -> None:
+        latencies_ms = list(map(self._latency_ms, message_ids))
+        self._spout.fail_batch(message_ids, failures)
+        for message_id, failure, latency_ms in zip(message_ids, failures, latencies_ms, strict=True):
+            self._hooks.tell("spout_fail", SpoutFailInfo(self._hooks.task, message_id, failure, latency_ms))
+
     def on_dead_letter(self, message_id: Any, failure: Failure) -> None:
         latency_ms = self._latency_ms(message_id)
         self._spout.on_dead_letter(message_id, failure)
@@ -58,7 +72,7 @@ class _WatchedSpout(Spout):
         return None if began_ns is None else (self._hooks.now_ns() - began_ns) / 1e6
 
 
-def watch_answers(hooks: Hooks, told: OpenMessages | Emits) -> dict[Any, int]:
+def watch_answers(hooks: Hooks, told: OpenMessages | Emits | BatchAnswers) -> dict[Any, int]:
     """Have the hooks see the answers to a spout task from now on. Returns message's key -> time of its emit, which the
     emit path fills. `told`: the object that tells the spout of answers."""
     began_ns: dict[Any, int] = {}
@@ -93,3 +107,35 @@ def watched_basic_execute(hooks: Hooks, execute: Execute) -> Execute:
             hooks.tell("bolt_ack", BoltAckInfo(hooks.task, tup))
 
     return watched
+
+
+def watched_batch_execute(hooks: Hooks, execute: Execute) -> Execute:
+    """Wrap a batch bolt's `execute_batch`: the hooks see each row, as a tuple of its own."""
+
+    def watched(batch: ColumnBatch, collector: BatchCollector) -> None:
+        began_ns = hooks.now_ns()
+        tuples = [] if batch.is_tick else tuples_of(batch)
+        failed: Any = ()
+        try:
+            execute(batch, collector)
+        except BaseException:
+            failed = range(len(tuples))
+            raise
+        else:
+            failed = collector.failed
+            latency_ms = (hooks.now_ns() - began_ns) / 1e6 / (len(tuples) or 1)
+            for tup in tuples:
+                hooks.tell("bolt_execute", BoltExecuteInfo(hooks.task, tup, latency_ms))
+        finally:
+            for row, tup in enumerate(tuples):
+                if row in failed:
+                    hooks.tell("bolt_fail", BoltFailInfo(hooks.task, tup))
+                else:
+                    hooks.tell("bolt_ack", BoltAckInfo(hooks.task, tup))
+
+    return watched
+
+
+def tuples_of(batch: ColumnBatch) -> list[Tuple]:
+    """The rows of a batch as tuples, to be looked at only."""
+    return [Tuple(row, batch.source, Run(0, 0, 1)) for row in batch.to_rows()]

@@ -23,7 +23,7 @@ from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from squall.engine.api.component import BasicBolt
+from squall.engine.api.component import BasicBolt, BatchBolt
 from squall.engine.api.config import Config
 from squall.engine.api.failure import ANOTHER_TUPLE, EXCEPTION, WORKER_DIED, Failure
 from squall.engine.api.hooks import Hooks
@@ -32,6 +32,7 @@ from squall.engine.api.stream import SYSTEM_COMPONENT, TICK_FIELDS, TICK_STREAM,
 from squall.engine.api.topology import Topology
 from squall.engine.api.tuple import Source
 from squall.engine.core.backpressure import FRAMES_PER_WINDOW, Backpressure
+from squall.engine.core.batch_spout import BatchSpoutTask
 from squall.engine.core.blocking import BlockingExecutor, Handover
 from squall.engine.core.countdown import Countdown
 from squall.engine.core.executor import BoltExecutor, BoltTask, TaskCrashed
@@ -115,6 +116,9 @@ class WorkerCore:
         self.spouts.append(executor)
         for task in executor.tasks:
             self.spout_tasks[task.task] = (executor, task)
+            if isinstance(task, BatchSpoutTask):
+                task.pending.spout = task.answers
+                self.tracking.of_batches.append(task)
 
     def add_bolt_executor(self, executor: BoltExecutor, blocking: BlockingExecutor | None) -> None:
         component = executor.tasks[0].component
@@ -502,7 +506,7 @@ class WorkerCore:
             stats.crashes = spout.pending.attempts.crashes
         for bolt in self.bolt_tasks.values():
             bolt.stats.in_queue = bolt.in_queue
-            if isinstance(bolt.user, BasicBolt):
+            if isinstance(bolt.user, BasicBolt | BatchBolt):
                 bolt.stats.acked = bolt.stats.executed - bolt.stats.failed
 
     @property

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 if TYPE_CHECKING:
     from squall.engine.foreign.picklable import PickleCheck
 
-from squall.engine.foreign.sizes import estimate, rows_bytes
+from squall.engine.foreign.sizes import columns_bytes, estimate, rows_bytes
 
 _new_batch = object.__new__
 
@@ -32,7 +32,8 @@ class Batch:
         self.stream = stream
         self.target = target
         """Task that receives them."""
-        self.rows: list[tuple[Any, ...]] = []
+        self.rows: Any = []
+        """A list of tuples, or `Columns` (see `engine.api.columns`): a sequence of the same tuples."""
         self.starts: list[int] = []
         self.roots: list[int] = []
         self.edges: list[int] = []
@@ -51,15 +52,22 @@ class Batch:
 
     def weigh(self) -> int:
         """Estimate `bytes` from a few rows."""
-        self.bytes = size = estimate(self.rows, len(self.starts))
+        rows, runs = self.rows, len(self.starts)
+        self.bytes = size = estimate(rows, runs) if rows.__class__ is list else columns_bytes(rows, runs)
         return size
 
     def measure(self) -> int:
         """Compute `bytes` from every row, once; returns the growth."""
         if self.measured:
             return 0
-        before, self.bytes, self.measured = self.bytes, rows_bytes(self.rows, len(self.starts)), True
+        rows, runs, before = self.rows, len(self.starts), self.bytes
+        self.bytes = rows_bytes(rows, runs) if rows.__class__ is list else columns_bytes(rows, runs)
+        self.measured = True
         return self.bytes - before
+
+    def take(self) -> Batch:
+        """The batch itself: it is closed. See `OpenBatch.take`."""
+        return self
 
     @classmethod
     def untracked(cls, source: int, stream: str, target: int, values: tuple[Any, ...]) -> Batch:

@@ -11,17 +11,22 @@ Thread: the task's.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import compress, islice
 from typing import Any, NamedTuple, Protocol
 
+from squall.engine.api.columns import Columns
 from squall.engine.api.failure import EXCEPTION, FAILED, Failure
 from squall.engine.api.stream import DEFAULT_STREAM
 from squall.engine.api.tuple import Anchors, Run, Tuple
 from squall.engine.errors import ComponentError
+from squall.engine.flow.anchoring import Anchoring, Owned
 from squall.engine.flow.emitter import UNNAMED, Emitter, StreamOut
 from squall.engine.flow.routed import Routed
+from squall.engine.foreign.columns import column_mistake, values_of
 from squall.engine.foreign.identity import key_of
 from squall.engine.foreign.text import repr_of, text_of_error
+from squall.engine.plural import plural
 from squall.engine.report.metrics import TaskStats
 
 UNTRACKED = Run(0, 0, 0)
@@ -88,6 +93,10 @@ class SpoutCollector:
         self.emitted = 0
         self.untracked = 0
         """The emits without a tree."""
+        self.note_ids: Callable[[Iterable[Any]], None] | None = None
+        """Told the message ids of a batch before it is emitted, for hooks."""
+        self.refuses_batches = False
+        """Of a spout with a thread of its own."""
         self._report = report
         self.use(EmitPaths(self.plain_emit, self.plain_emit_direct))
 
@@ -125,6 +134,83 @@ class SpoutCollector:
         if error is not None:
             raise error
         return tasks
+
+    def emit_batch(
+        self, columns: Sequence[Any], message_ids: Sequence[Any] | None = None, stream: str = DEFAULT_STREAM
+    ) -> None:
+        """Emit rows, one column for each field; with message ids, one for each row, the tree of each row is tracked and
+        answered on its own."""
+        if self.refuses_batches:
+            raise ComponentError(
+                f"{self.emitter.component}[{self.emitter.task}] has a thread of its own and emitted a batch; allowed: "
+                "emit, or a spout with blocking = False"
+            )
+        out = self.emitter.stream(stream)
+        rows = out.check_columns(columns)
+        ids = None if message_ids is None else self._ids(out.who, message_ids, len(rows))
+        if not rows:
+            return
+        if ids is not None and self.note_ids is not None:
+            self.note_ids(ids)
+        if ids is None or self.roots is None:
+            self._emit_untracked(out, rows, ids)
+            return
+        if self.held_back:
+            rows, ids = self._hold_some(rows, ids, stream)
+            if not rows:
+                return
+        try:
+            places = out.spread(rows)
+        except BaseException as error:
+            # Row by row: it fails the message whose key it was, and no other.
+            for row, message_id in zip(rows, ids, strict=True):
+                self._emit_to(UNNAMED, row, message_id, stream)
+            if isinstance(error, Exception):
+                return
+            raise
+        count = len(rows)
+        roots = list(islice(self.roots, count))
+        anchoring = Anchoring(roots)
+        out.append_batch(rows, places, Owned(range(count), range(1, count + 1)), anchoring)
+        self.emitted += count
+        add = self.pending.add
+        values: Iterable[Any] = rows
+        if stream != DEFAULT_STREAM:
+            values = (Routed.on(stream, None, row) for row in rows)
+        for tree in zip(roots, ids, values, anchoring.children, anchoring.masks, strict=True):
+            add(*tree)
+
+    def _ids(self, who: str, message_ids: Any, rows: int) -> list[Any]:
+        try:
+            ids = list(values_of(message_ids)) if column_mistake(message_ids) is None else list(message_ids)
+        except TypeError:
+            raise ComponentError(f"{who} got {repr_of(message_ids)} as message ids; allowed: a list of them") from None
+        if len(ids) != rows or any(message_id is None for message_id in ids):
+            got = "None among the ids" if len(ids) == rows else plural(len(ids), "message id")
+            raise ComponentError(
+                f"{who} emitted {plural(rows, 'row')} with {got}; allowed: an id for each row, or message_ids=None"
+            )
+        return ids
+
+    def _emit_untracked(self, out: StreamOut, rows: Columns, ids: list[Any] | None) -> None:
+        count = len(rows)
+        self.emitted += count
+        self.untracked += count
+        out.append_batch(rows, out.spread(rows), Owned((0,), (count,)), Anchoring((0,)))
+        for message_id in ids or ():
+            self.pending.answer_untracked(message_id)
+
+    def _hold_some(self, rows: Columns, ids: list[Any], stream: str) -> tuple[Columns, list[Any]]:
+        """Hold the messages that must not go out at once; returns the others."""
+        may_go = bytes(key_of(message_id, row) not in self.held_back for row, message_id in zip(rows, ids, strict=True))
+        if all(may_go):
+            return rows, ids
+        for row, message_id, goes in zip(rows, ids, may_go, strict=True):
+            if not goes:
+                self.emitted += 1
+                routed = row if stream == DEFAULT_STREAM else Routed.on(stream, None, row)
+                self.pending.hold(message_id, routed)
+        return rows.select(may_go), list(compress(ids, may_go))
 
     def send(self, message_id: Any, values: Any) -> int:
         """Emit held values, `Routed` or plain; returns the root of their tree. Called by the engine.

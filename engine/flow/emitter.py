@@ -18,14 +18,18 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
+from squall.engine.api.columns import Columns
 from squall.engine.api.plan import Plan
 from squall.engine.api.stream import Stream
 from squall.engine.api.topology import FIELDS, Subscription, Topology
 from squall.engine.api.tuple import Run
 from squall.engine.errors import ComponentError
+from squall.engine.flow.anchoring import Anchoring, Owned
 from squall.engine.flow.batch import OpenBatch
 from squall.engine.flow.groupings import ChooseMany, ChooseOne, KeyHash, Keys, TextHash, Values, make_chooser
 from squall.engine.flow.outbox import Outbox
+from squall.engine.flow.spread import Share, Spread, make_spread, named
+from squall.engine.foreign.columns import ALLOWED, column_mistake
 from squall.engine.foreign.picklable import PickleCheck
 from squall.engine.foreign.sizes import row_bytes
 from squall.engine.foreign.stable_hash import stable_hash
@@ -42,16 +46,21 @@ Choosers = Callable[[Sequence[OpenBatch]], tuple[BatchFor | None, ChooseMany[Ope
 class Route:
     """One subscription seen from one sending task: its target tasks, and the batch open to each."""
 
-    __slots__ = ("batches", "many", "one", "subscription", "targets")
+    __slots__ = ("_make_spread", "_spread", "batches", "check", "many", "one", "subscription", "targets")
 
     def __init__(
         self, source: int, stream: str, subscription: Subscription, targets: Sequence[int], bits: dict[int, int],
-        choosers: Choosers, check: PickleCheck, open_batch: Callable[..., OpenBatch] = OpenBatch,
+        choosers: Choosers, check: PickleCheck, spread: Callable[[], Spread],
+        open_batch: Callable[..., OpenBatch] = OpenBatch,
     ) -> None:
+        """`spread` makes the function that spreads the rows of a batch."""
         self.subscription = subscription
         self.targets = list(targets)
         self.batches = [open_batch(source, stream, target, bits, check) for target in targets]
         self.one, self.many = choosers(self.batches)
+        self.check = check
+        self._make_spread = spread
+        self._spread: Spread | None = None
 
     def choose(self, values: Values, task: Any) -> Sequence[OpenBatch]:
         """The batches of the tasks that a tuple goes to, or of the one that its sender named."""
@@ -59,11 +68,22 @@ class Route:
             return (self.batches[self.targets.index(task)],)
         return (self.one(values),) if self.one is not None else self.many(values)  # type: ignore[misc]
 
+    def spread(self, rows: Columns, task: Any) -> list[Share]:
+        """The tasks that rows go to, or the one that their sender named, and which rows go to each."""
+        if task is not UNNAMED:
+            return named(self.targets.index(task))
+        if self._spread is None:
+            # Few senders emit batches; keys remembered take memory.
+            self._spread = self._make_spread()
+        return self._spread(rows)
+
 
 class StreamOut:
     """One output stream of one task."""
 
-    __slots__ = ("counted_by_batch", "emitted", "outbox", "routes", "shape", "text_hash", "who")
+    __slots__ = (
+        "counted_by_batch", "emitted", "newest_bytes", "outbox", "routes", "shape", "text_hash", "watch", "who",
+    )
 
     def __init__(
         self, who: str, shape: Stream, routes: list[Route], outbox: Outbox, text_hash: TextHash = stable_hash
@@ -76,6 +96,10 @@ class StreamOut:
         self.emitted = 0
         self.counted_by_batch = False
         """Emits are counted by `Emitter.count_batch`: each is one row of one batch."""
+        self.watch: Callable[[Values, list[int]], object] | None = None
+        """Told each row of a batch and its tasks, for hooks."""
+        self.newest_bytes = 0
+        """Estimated memory of a row of the newest batch that was emitted as a whole."""
 
     def check(self, values: Any, task: Any = UNNAMED) -> Values:
         """Return `values` as a tuple of the right length. Raises ComponentError, also if the stream does not go to the
@@ -129,6 +153,59 @@ class StreamOut:
             self.emitted += 1
         return tasks
 
+    def check_columns(self, columns: Any, task: Any = UNNAMED) -> Columns:
+        """Return columns as rows. Raises ComponentError, also if the stream does not go to the task."""
+        fields = self.shape.fields
+        if not isinstance(columns, tuple | list) or len(columns) != len(fields) or not fields:
+            got = plural(len(columns), "column") if isinstance(columns, tuple | list) else repr_of(columns)
+            raise ComponentError(
+                f"{self.who} must emit a tuple or list of columns for ({', '.join(fields)}), not {got}"
+            )
+        for field, column in zip(fields, columns, strict=True):
+            mistake = column_mistake(column)
+            if mistake is not None:
+                raise ComponentError(f"{self.who} field {field!r}: {mistake} is no column; allowed: {ALLOWED}")
+        lengths = list(map(len, columns))
+        if len(set(lengths)) != 1:
+            told = ", ".join(f"{field} has {length}" for field, length in zip(fields, lengths, strict=True))
+            raise ComponentError(f"{self.who} emitted columns of different lengths: {told}")
+        if task is not UNNAMED or self.shape.direct:
+            self._check_task(task)
+        rows = Columns(tuple(list(column) if type(column) is tuple else column for column in columns), lengths[0])
+        if rows and self.routes:
+            self.check_rows(rows)
+        return rows
+
+    def check_rows(self, rows: Columns) -> None:
+        """Check whether rows can be pickled, as `OpenBatch` does: the first. Raises ComponentError."""
+        self.routes[0].check.look(rows[0])
+
+    def spread(self, rows: Columns, task: Any = UNNAMED) -> list[tuple[Route, list[Share]]]:
+        """Where checked rows go. Raises what a grouping raises; nothing was put anywhere then."""
+        routes = self.routes if task is UNNAMED else self._routes_to(task)
+        return [(route, route.spread(rows, task)) for route in routes]
+
+    def append_batch(
+        self, rows: Columns, places: list[tuple[Route, list[Share]]], owned: Owned, anchoring: Anchoring
+    ) -> None:
+        """Put rows where `spread` said, anchored to the runs that own them."""
+        outbox = self.outbox
+        for route, shares in places:
+            for target, wanted in shares:
+                instead_of = route.batches[target]
+                batch = instead_of.closed(instead_of.source, instead_of.stream, instead_of.target)
+                batch.rows = rows if wanted is None else rows.select(wanted)
+                anchoring.enter(
+                    batch, owned if wanted is None else owned.where(wanted), instead_of.bits[instead_of.target],
+                    outbox.edges,
+                )
+                outbox.put(instead_of, batch)
+        self.emitted += len(rows)
+        self.newest_bytes = row_bytes(rows[-1])
+        if self.watch is not None:
+            for row, tasks in zip(rows, _tasks_of(rows, places), strict=True):
+                self.watch(row, tasks)
+
     def only_route(self) -> Route | None:
         """The only route, if every tuple goes to one task of one bolt. An emit may then bypass `append`."""
         if len(self.routes) != 1 or self.routes[0].one is None or self.shape.direct:
@@ -160,6 +237,10 @@ class PickledStreamOut(StreamOut):
         self._pickles.test(checked)
         return checked
 
+    def check_rows(self, rows: Columns) -> None:
+        for row in rows:
+            self._pickles.test(row)
+
     def only_route(self) -> Route | None:
         """None: an emit that bypasses `append` would check nothing."""
         return None
@@ -190,12 +271,13 @@ class Emitter:
                     grouping = copy.deepcopy(subscription.custom)
                     grouping.prepare(context, component, name, targets)
                     subscription = replace(subscription, custom=grouping)
+                hash_of = KeyHash(who, subscription.fields)
                 choosers = partial(
                     make_chooser, subscription, shape, task, targets, plan.tasks_of(spec.id, worker),
-                    random.Random(rng.random()),
-                    hash_of=KeyHash(who, subscription.fields), text_hash=text_hash,
+                    random.Random(rng.random()), hash_of=hash_of, text_hash=text_hash,
                 )
-                routes.append(Route(task, name, subscription, targets, bits, choosers, check, open_batch))
+                spread = partial(_spread_of, choosers, subscription, shape, len(targets), hash_of, text_hash)
+                routes.append(Route(task, name, subscription, targets, bits, choosers, check, spread, open_batch))
             self.streams[name] = (PickledStreamOut if debug else StreamOut)(who, shape, routes, outbox, text_hash)
         self._routed = [route.batches for stream in self.streams.values() for route in stream.routes]
 
@@ -215,6 +297,10 @@ class Emitter:
         if out.counted_by_batch:
             out.emitted += rows
 
+    def batch_bytes(self) -> int:
+        """Estimated memory of the batches emitted as such since the last flush."""
+        return self.outbox.bytes_of(self.task)
+
     def newest_row_bytes(self) -> int:
         """Estimated memory of the last emit on each stream; 0 if none is left in a batch."""
         size = 0
@@ -223,11 +309,11 @@ class Emitter:
                 if batch.rows:
                     size += row_bytes(batch.rows[-1])
                     break
-        return size
+        return size or max((stream.newest_bytes for stream in self.streams.values()), default=0)
 
     def open_bytes(self) -> int:
         """Estimated memory of the emits since the last flush."""
-        return sum(
+        return self.batch_bytes() + sum(
             len(batch.rows) * row_bytes(batch.rows[-1]) for batches in self._routed for batch in batches if batch.rows
         )
 
@@ -235,3 +321,22 @@ class Emitter:
     def emitted(self) -> int:
         """Emits so far, over all streams."""
         return sum(stream.emitted for stream in self.streams.values())
+
+
+def _spread_of(
+    choosers: Callable[[range], tuple[ChooseOne[int] | None, ChooseMany[int] | None]], subscription: Subscription,
+    shape: Stream, n_targets: int, hash_of: KeyHash, text_hash: TextHash,
+) -> Spread:
+    one, many = choosers(range(n_targets))
+    return make_spread(subscription, shape, one, many, Keys(range(n_targets), hash_of, text_hash))
+
+
+def _tasks_of(rows: Columns, places: list[tuple[Route, list[Share]]]) -> list[list[int]]:
+    """The tasks that each row went to."""
+    tasks: list[list[int]] = [[] for _ in rows]
+    for route, shares in places:
+        for target, wanted in shares:
+            for index, its in enumerate(tasks):
+                if wanted is None or wanted[index]:
+                    its.append(route.batches[target].target)
+    return tasks

@@ -34,6 +34,17 @@ class EdgeIds:
             self.refill()
         return pool.pop()
 
+    def take(self, count: int) -> list[int]:
+        """Take several ids at once."""
+        pool = self.pool
+        while len(pool) < count:
+            taken, pool[:] = pool[:], []
+            self.refill()
+            pool += taken
+        ids = pool[len(pool) - count :]
+        del pool[len(pool) - count :]
+        return ids
+
     def refill(self) -> None:
         """Draw more ids. A method of its own, so that the tuple path can pop from `pool` directly."""
         pool = self.pool

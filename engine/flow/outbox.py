@@ -28,9 +28,9 @@ class Outbox:
     def __init__(self, edges: EdgeIds | None = None) -> None:
         self.edges = EdgeIds() if edges is None else edges
         self._pool = self.edges.pool
-        self._here: list[OpenBatch] = []
+        self._here: list[Batch] = []
         """Batches for tasks of this worker."""
-        self._there: list[OpenBatch] = []
+        self._there: list[Batch] = []
         """Batches for other workers; they stay open until a parcel is made, so that they fill."""
         self._acks: dict[int, int] = {}
         """root -> XOR for its acker."""
@@ -98,6 +98,13 @@ class Outbox:
             if batch.others is None:
                 batch.others = {}
             batch.others[len(batch.roots) - 1] = tuple(pairs[1:])
+
+    def put(self, instead_of: OpenBatch, batch: Batch) -> None:
+        """Put a batch that was made as a whole, for the task of an open batch, after what that one holds."""
+        batches = self._there if instead_of.bits[instead_of.target] else self._here
+        if instead_of.starts:
+            batches[:] = [each.take() if each is instead_of else each for each in batches]
+        batches.append(batch)
 
     def ack_run(self, run: Run) -> None:
         """Ack a run whose last tuple is done: its edge goes to the acker together with its children's."""
@@ -195,8 +202,9 @@ class Outbox:
             taken = [batch.take() for batch in there]
             there.clear()
         elif there:
+            left = [batch for batch in there if not wanted(batch.target)]
             taken = [batch.take() for batch in there if wanted(batch.target)]
-            there[:] = [batch for batch in there if batch.starts]
+            there[:] = left
         return taken
 
     # ---- looked at ----
@@ -205,6 +213,11 @@ class Outbox:
     def fails(self) -> Mapping[int, Failure]:
         """The failures that no acker has been told yet."""
         return MappingProxyType(self._fails)
+
+    def bytes_of(self, source: int) -> int:
+        """Estimated memory of the batches that one task made as a whole."""
+        made = (batch for batches in (self._here, self._there) for batch in batches if not isinstance(batch, OpenBatch))
+        return sum(batch.bytes or batch.weigh() for batch in made if batch.source == source)
 
     @property
     def rows_there(self) -> int:

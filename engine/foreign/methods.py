@@ -17,8 +17,9 @@ from squall.engine.foreign.text import repr_of
 
 SPOUT_METHODS = (
     "open", "next_tuple", "ack", "fail", "on_failure", "on_dead_letter", "activate", "deactivate", "close",
+    "next_batch", "ack_batch", "fail_batch",
 )
-BOLT_METHODS = ("prepare", "execute", "cleanup")
+BOLT_METHODS = ("prepare", "execute", "execute_batch", "cleanup")
 GROUPING_METHODS = ("prepare", "choose_tasks")
 
 

@@ -10,15 +10,22 @@ Pure. Thread: any.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
 from itertools import chain, islice
 from sys import getsizeof
-from typing import Any
+from typing import Any, Protocol
+
+from squall.engine.foreign.columns import column_bytes
 
 _FLAT = frozenset((str, bytes, int, float, bool, type(None), complex, bytearray))
 _ITEMS_LOOKED_AT = 8
 _MAX_DEPTH = 4
 _ROW_BYTES = 64
 """Size of a tuple object and its row in a batch."""
+_REFERENCE_BYTES = 8
+"""Size of a value's place in a column."""
+_SAMPLES = 8
+"""Values of a list that are looked at to size a column."""
 _RUN_BYTES = 128
 """Size of a run: its root, edge and start."""
 _UNKNOWN_BYTES = 64
@@ -84,3 +91,25 @@ def estimate(rows: list[tuple[Any, ...]], runs: int) -> int:
     if count > 2:
         size = size * count >> 1
     return size + _ROW_BYTES * count + _RUN_BYTES * runs
+
+
+class _Columns(Protocol):
+    """Rows by column: `engine.api.columns.Columns`."""
+
+    @property
+    def columns(self) -> Sequence[Any]: ...
+
+    def __len__(self) -> int: ...
+
+
+def columns_bytes(rows: _Columns, runs: int) -> int:
+    """Estimate the bytes that rows kept as columns, with so many runs, hold: of lists from a few of their values."""
+    count, size = len(rows), 0
+    for column in rows.columns:
+        known = column_bytes(column)
+        if known is not None:
+            size += known
+        elif count:
+            looked_at = [value_bytes(value) for value in column[:: -(-count // _SAMPLES)]]
+            size += _REFERENCE_BYTES * count + _extrapolate(looked_at, count)
+    return size + _RUN_BYTES * runs

@@ -8,6 +8,7 @@ Three numbers are kept per message until it is acked:
     crashes     exceptions and hangs that ended a worker; and, once it has killed on trial, every death in a row that it
                 was under way at. The limit is `max_crashes`.
 
+An exception in a bolt that takes batches has one cause among many messages, and is counted like a death without a word.
 A worker that dies without a word takes up to `max_spout_pending` messages with it, and any of them may be the cause:
 each gets a *strike*, which does not accuse it yet. A message with two strikes in a row is a *suspect* and goes out only
 on *trial*, in small groups (see `.quarantine`). An innocent one is acked and forgotten; one that kills twice more while
@@ -229,6 +230,9 @@ class Attempts:
             trials += blamed
             charged += blamed
             strikes += failure.error != ANOTHER_TUPLE
+        elif failure.among > 1:
+            # One of a batch is the cause, and nobody knows which: a strike, as at a death without a word.
+            strikes += 1
         elif failure.reason != FRAME_LOST:
             blamed = self._limits.is_crash(failure)
             if failure.reason not in (TIMEOUT, FRAME_DAMAGED):

@@ -138,11 +138,14 @@ class OpenMessages:
         try:
             self.spout.ack(message_id)
         except BaseException:
-            # It did not take the answer: its successor will emit the message again. If this counted, a spout that
-            # raises again and again would seem to make progress.
-            self._acked -= 1
-            self._account[ACKED] = self._acked
+            self.not_taken(1)
             raise
+
+    def not_taken(self, acks: int) -> None:
+        """The spout raised and did not take the answers: its successor will emit the messages again. If they counted, a
+        spout that raises again and again would seem to make progress."""
+        self._acked -= acks
+        self._account[ACKED] = self._acked
 
     def failed(self, root: int, failure: Failure) -> None:
         """Fail a tree: tell the spout, or give the message up if it has failed too often."""

@@ -35,6 +35,8 @@ class Answered(Protocol):
 
     def crashed(self, doing: str, error: BaseException) -> BaseException: ...
 
+    def tell(self) -> None: ...
+
     def acker_died(self, is_its: Callable[[int], bool], failure: Failure) -> None: ...
 
 
@@ -55,6 +57,8 @@ class Tracking:
         self.ackers = {index: acker() for index, worker in enumerate(self._acker_worker) if worker == peers.me}
         self.to_tell: list[ToTell] = []
         """Acks for ackers of other workers, which may have a shorter way than by parcel: see `take_to_tell`."""
+        self.of_batches: list[Answered] = []
+        """The spout tasks here that are told of answers by the batch."""
         self._all_ackers_here = len(self.ackers) == len(self._acker_worker)
 
     def settle(self) -> bool:
@@ -180,6 +184,8 @@ class Tracking:
         except BaseException as error:
             # Only users' methods raise, those of the spout that was told last.
             raise spouts[spout_task][1].crashed("ack" if failure is None else "on_failure", error) from error
+        for task in self.of_batches:
+            task.tell()
 
     def rotate(self) -> None:
         """Rotate the ackers here. Called once per message timeout."""

@@ -25,13 +25,13 @@ from typing import Any
 
 from squall.chaos.line_log import LineLog, digest, is_plain, quoted
 from squall.engine.api.collectors import BasicCollector, BoltCollector, SpoutCollector
-from squall.engine.api.component import BasicBolt, Bolt, CustomGrouping, Spout
+from squall.engine.api.component import BasicBolt, BatchBolt, BatchSpout, Bolt, CustomGrouping, Spout
 from squall.engine.api.context import TopologyContext
 from squall.engine.api.failure import FAILED, Failure
 from squall.engine.api.stream import DEFAULT_STREAM, Stream
 from squall.engine.api.topology import LOCAL_OR_SHUFFLE, NONE, PARTIAL_KEY, SHUFFLE, ComponentSpec, Topology
 from squall.engine.api.tuple import Anchors, Source, Tuple
-from squall.engine.errors import UsageError
+from squall.engine.errors import ComponentError, UsageError
 from squall.engine.foreign.text import repr_of
 
 STEMS_FROM = "squall_stems_from"
@@ -90,6 +90,11 @@ def _tapped(spec: ComponentSpec, tapping: Tapping) -> ComponentSpec:
     )
     component = spec.component
     tapped: Spout | Bolt | BasicBolt
+    if isinstance(component, BatchSpout | BatchBolt):
+        raise UsageError(
+            f"component {spec.id!r} takes or emits batches, and squall chaos follows single tuples; allowed: Spout, "
+            "Bolt and BasicBolt"
+        )
     if isinstance(component, Spout):
         tapped = TappedSpout(component, spec.id, tapping)
     elif isinstance(component, BasicBolt):
@@ -239,6 +244,11 @@ class _TappedSpoutCollector:
 
     def emit_direct(self, task: int, values: Any, message_id: Any = None, stream: str = DEFAULT_STREAM) -> list[int]:
         return self._collector.emit_direct(task, self._noted(values, message_id), message_id, stream)
+
+    def emit_batch(
+        self, columns: Sequence[Any], message_ids: Sequence[Any] | None = None, stream: str = DEFAULT_STREAM
+    ) -> None:
+        raise ComponentError(f"{self._who[0]}[{self._who[1]}] emitted a batch, and squall chaos follows single tuples")
 
     def _noted(self, values: Any, message_id: Any) -> Any:
         self.emitted += 1

@@ -132,6 +132,16 @@ class _Watched:
         self._failed[self._name, message_id] = failure
         self._spout.on_failure(message_id, failure)
 
+    def ack_batch(self, message_ids: list[Any]) -> None:
+        for message_id in message_ids:
+            self._failed.pop((self._name, message_id), None)
+        self._spout.ack_batch(message_ids)
+
+    def fail_batch(self, message_ids: list[Any], failures: list[Failure]) -> None:
+        for message_id, failure in zip(message_ids, failures, strict=True):
+            self._failed[self._name, message_id] = failure
+        self._spout.fail_batch(message_ids, failures)
+
     def on_dead_letter(self, message_id: Any, failure: Failure) -> None:
         self._failed[self._name, message_id] = failure
         self._spout.on_dead_letter(message_id, failure)

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from squall.engine.api.columns import Columns
 from squall.engine.api.stream import DEFAULT_STREAM
 from squall.engine.api.topology import Topology
 from squall.engine.api.tuple import Run
@@ -56,6 +57,11 @@ class _RecordedStream(StreamOut):
         tasks = super().append(values, key, anchor, task)
         self._record(values)
         return tasks
+
+    def append_batch(self, rows: Columns, *given: Any) -> None:
+        super().append_batch(rows, *given)
+        for row in rows:
+            self._record(row)
 
     def only_route(self) -> Route | None:
         """None: who goes past `append` is not recorded."""

@@ -211,7 +211,7 @@ def test_what_is_no_bolt_is_refused(component: Any) -> None:
     builder = good()
     builder.set_bolt("x", component).shuffle_grouping("lines")
     mistake = only_mistake_of(builder)
-    assert "must be a Bolt or BasicBolt" in mistake
+    assert "must be a Bolt, BasicBolt or BatchBolt" in mistake
     assert ("pass an instance" in mistake) == isinstance(component, type)
 
 

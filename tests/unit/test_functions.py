@@ -466,7 +466,7 @@ def test_a_plain_function_is_refused_by_the_builder_with_what_to_do() -> None:
         builder.build()
     text = str(refused.value)
     assert "component 'source' must be a Spout, not function; decorate it with @spout" in text
-    assert "component 'two' must be a Bolt or BasicBolt, not function; decorate it with @bolt" in text
+    assert "component 'two' must be a Bolt, BasicBolt or BatchBolt, not function; decorate it with @bolt" in text
     assert "component 'bad fields' declares bad outputs: field names must differ, got a, a" in text
 
 

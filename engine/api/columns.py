@@ -1,0 +1,151 @@
+"""Rows that are kept as columns, and the batch of them that a `BatchBolt` receives.
+
+Guarantees: `Columns` is a sequence of the same tuples that a list of rows would hold; a series of them shares nothing
+with the whole but the values.
+
+Relies on: nobody changing a column that was emitted or received. Several tasks, and the spout's pending table, share
+one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import repeat
+from typing import Any, overload
+
+from squall.engine.api.stream import SYSTEM_COMPONENT, TICK_STREAM
+from squall.engine.api.tuple import Source
+from squall.engine.errors import ComponentError
+from squall.engine.foreign.columns import select, value_at, values_of
+from squall.engine.foreign.text import repr_of
+
+Row = tuple[Any, ...]
+
+
+class Columns(Sequence[Row]):
+    """Rows, by column. Thread: any; it never changes."""
+
+    __slots__ = ("_length", "_texts", "columns")
+
+    def __init__(self, columns: tuple[Any, ...], length: int) -> None:
+        """`length`: of every column; rows without values have none to tell it."""
+        self.columns = columns
+        self._length = length
+        self._texts: dict[int, bool] = {}
+
+    @classmethod
+    def of(cls, rows: Sequence[Row]) -> Columns:
+        """Turn rows into columns, which are lists; columns stay as they are."""
+        return rows if isinstance(rows, Columns) else cls(tuple(map(list, zip(*rows, strict=True))), len(rows))
+
+    def __len__(self) -> int:
+        return self._length
+
+    def __iter__(self) -> Iterator[Row]:
+        return zip(*map(values_of, self.columns), strict=True) if self.columns else repeat((), self._length)
+
+    @overload
+    def __getitem__(self, key: int) -> Row: ...
+    @overload
+    def __getitem__(self, key: slice) -> Columns: ...
+    def __getitem__(self, key: int | slice) -> Row | Columns:
+        if isinstance(key, slice):
+            length = len(range(*key.indices(self._length)))
+            return self._part(Columns(tuple(column[key] for column in self.columns), length))
+        if not -self._length <= key < self._length:
+            raise IndexError(f"row {key} of {self._length}")
+        return tuple(value_at(column, key) for column in self.columns)
+
+    def select(self, wanted: bytes) -> Columns:
+        """The rows where `wanted` is 1 and not 0."""
+        return self._part(Columns(tuple(select(column, wanted) for column in self.columns), wanted.count(1)))
+
+    def is_text(self, position: int) -> bool:
+        """Whether a column is a list of plain text and of nothing else. Looked at once; its parts know."""
+        known = self._texts.get(position)
+        if known is None:
+            column = self.columns[position]
+            known = self._texts[position] = type(column) is list and set(map(type, column)) == {str}
+        return known
+
+    def is_known_text(self, position: int) -> None:
+        """Note that a column is such a list."""
+        self._texts[position] = True
+
+    def _part(self, part: Columns) -> Columns:
+        """Tell a part of these rows what is known of the columns."""
+        part._texts.update(self._texts)
+        return part
+
+
+class ColumnBatch:
+    """Tuples of one stream from one task, by column: read them by field (`batch["word"]`), or as rows (`to_rows()`).
+
+    Do not change a column: other tasks may read it, too.
+    """
+
+    __slots__ = ("_rows", "source")
+
+    def __init__(self, rows: Columns, source: Source) -> None:
+        self._rows = rows
+        self.source = source
+        """The origin of the rows. For the engine."""
+
+    def __len__(self) -> int:
+        """Number of rows."""
+        return len(self._rows)
+
+    def __getitem__(self, field: str) -> Any:
+        """The column of a field."""
+        try:
+            return self._rows.columns[self.source.index[field]]
+        except (KeyError, TypeError):
+            source = self.source
+            raise ComponentError(
+                f"a batch of {source.component}, stream {source.stream!r}, has no field {repr_of(field)}; "
+                f"its fields are {', '.join(source.fields)}"
+            ) from None
+
+    __iter__ = None
+    """Not iterable: over rows or over fields, it would surprise half of its users."""
+
+    def __contains__(self, field: object) -> bool:
+        """Whether the rows have a *field* of that name."""
+        return field in self.source.index
+
+    @property
+    def columns(self) -> tuple[Any, ...]:
+        """All columns, in the order of the fields."""
+        return self._rows.columns
+
+    @property
+    def fields(self) -> tuple[str, ...]:
+        return self.source.fields
+
+    @property
+    def source_component(self) -> str:
+        return self.source.component
+
+    @property
+    def source_task(self) -> int:
+        return self.source.task
+
+    @property
+    def source_stream(self) -> str:
+        return self.source.stream
+
+    @property
+    def is_tick(self) -> bool:
+        """Whether this is a tick of the system, one row, not data."""
+        return self.source.stream == TICK_STREAM and self.source.component == SYSTEM_COMPONENT
+
+    def to_rows(self) -> list[Row]:
+        """The rows, as tuples of Python objects."""
+        return list(self._rows)
+
+    def __repr__(self) -> str:
+        source = self.source
+        return (
+            f"<ColumnBatch of {len(self)} rows from {source.component}:{source.task} {source.stream} "
+            f"({', '.join(source.fields)})>"
+        )

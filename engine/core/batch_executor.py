@@ -1,0 +1,95 @@
+"""Executes batches for bolts that take them whole.
+
+Guarantees
+    * The rows of a batch are acked when `execute_batch` has returned, those that it failed excepted: each run on its
+      own, as if its rows had been executed one by one.
+    * An exception fails every tree at hand. It accuses none of them if there are several: each may be the cause
+      (`Failure.among`), so each is tried alone if it happens again.
+
+Thread: that of the executor.
+"""
+
+from __future__ import annotations
+
+from squall.engine.api.columns import ColumnBatch, Columns
+from squall.engine.api.failure import EXCEPTION, FAILED, Failure
+from squall.engine.api.stream import TICK_STREAM
+from squall.engine.core.executor import BoltExecutor, BoltTask
+from squall.engine.errors import FailedTuple
+from squall.engine.flow.batch import Batch
+from squall.engine.flow.batch_collector import BatchCollector
+from squall.engine.foreign.text import line_of_error, text_of_error
+
+
+def process_whole(executor: BoltExecutor, task: BoltTask, batch: Batch) -> None:
+    """Execute the rows of a batch. Raises TaskCrashed."""
+    collector: BatchCollector = executor.collectors[task.task]
+    collector.begin(batch)
+    given = ColumnBatch(Columns.of(batch.rows), executor.source_of(batch.source, batch.stream))
+    error: BaseException | None = None
+    try:
+        if (value := task.execute(given, collector)) is not None:
+            task.returned(value)
+    except BaseException as raised:
+        # Also `sys.exit`: it must not end the worker by itself, without a report.
+        error = raised
+    if error is None:
+        failed = _fail_rows(executor, task, batch, collector)
+    else:
+        failed = set(range(len(batch.starts)))
+        _fail_all(executor, task, batch, error)
+    _ack(executor, task, batch, collector, failed)
+    if error is not None and not issubclass(type(error), FailedTuple):
+        executor.end_or_go_on(task, error)
+
+
+def _fail_rows(executor: BoltExecutor, task: BoltTask, batch: Batch, collector: BatchCollector) -> set[int]:
+    """Fail the trees of the rows that the bolt failed; returns their runs."""
+    failed = set()
+    for row, why in collector.failed.items():
+        run = collector.run_of(row)
+        failed.add(run)
+        _fail_run(executor, batch, run, executor.failure(task, FAILED, why))
+    if batch.stream != TICK_STREAM:
+        task.stats.failed += len(collector.failed)
+    return failed
+
+
+def _fail_all(executor: BoltExecutor, task: BoltTask, batch: Batch, error: BaseException) -> None:
+    if issubclass(type(error), FailedTuple):
+        failure = executor.failure(task, FAILED, line_of_error(error))
+    else:
+        trees = {root for root in batch.roots if root}
+        failure = executor.failure(task, EXCEPTION, text_of_error(error), len(trees))
+    for run in range(len(batch.starts)):
+        _fail_run(executor, batch, run, failure)
+    if batch.stream != TICK_STREAM:
+        task.stats.failed += len(batch.rows)
+
+
+def _fail_run(executor: BoltExecutor, batch: Batch, run: int, failure: Failure) -> None:
+    others = (batch.others or {}).get(run, ())
+    for root in (batch.roots[run], *(other for other, _ in others)):
+        if root:
+            executor.outbox.fail_root(root, failure)
+
+
+def _ack(
+    executor: BoltExecutor, task: BoltTask, batch: Batch, collector: BatchCollector, failed: set[int]
+) -> None:
+    """Ack all runs but the failed ones, whose trees wait for nothing any more."""
+    acks, masks = executor.outbox.open_acks()
+    anchoring, others = collector.anchoring, batch.others
+    runs = zip(batch.roots, batch.edges, anchoring.children, anchoring.masks, strict=True)
+    for run, (root, edge, children, mask) in enumerate(runs):
+        if not root or (failed and run in failed):
+            continue
+        acks[root] = acks.get(root, 0) ^ edge ^ children
+        if mask:
+            masks[root] = masks.get(root, 0) | mask
+        for other, its_edge in others.get(run, ()) if others else ():
+            acks[other] = acks.get(other, 0) ^ its_edge ^ children
+            if mask:
+                masks[other] = masks.get(other, 0) | mask
+    if 0 in batch.roots and batch.stream != TICK_STREAM:
+        task.stats.untracked_executed += batch.untracked_rows()

@@ -1,0 +1,114 @@
+"""Runs spouts that emit batches: asks for as many rows as there is time and room for, and tells answers by the batch.
+
+Guarantees: as of any spout (`engine.core.spout_executor`). `next_batch` is asked for no more rows than there may be
+open messages; what it emits beyond that is emitted.
+
+Thread: the worker's loop.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from squall.engine.api.component import BatchSpout
+from squall.engine.api.failure import Failure
+from squall.engine.core.spout_executor import (
+    INPUT,
+    NOTHING,
+    PENDING_LIMIT,
+    RETRY,
+    SLOW_NS,
+    SpoutExecutor,
+    SpoutTask,
+)
+from squall.engine.tracking.batch_answers import BatchAnswers
+
+_ROWS_PER_EMIT = 4
+"""Rows of a batch for each emit that another spout might make: 1,024 a turn, of which each costs a quarter as much."""
+
+
+class BatchSpoutTask(SpoutTask):
+    """One task of a spout that emits batches."""
+
+    __slots__ = ("answers",)
+
+    answers: BatchAnswers
+    user: BatchSpout
+
+    def answer_by(self, answers: BatchAnswers) -> None:
+        """Set what collects the answers, at set-up."""
+        self.answers = answers
+
+    def tell(self) -> None:
+        """Tell the spout of the answers collected. Raises TaskCrashed."""
+        answers = self.answers
+        acked = answers.take_acked()
+        if acked:
+            self.finished = False
+            try:
+                answers.spout.ack_batch(acked)
+            except BaseException as error:
+                # It did not take them: see `OpenMessages.acked`.
+                self.pending.not_taken(len(acked))
+                raise self.crashed("ack_batch", error) from error
+        failed, failures = answers.take_failed()
+        if failed:
+            self.finished = False
+            try:
+                answers.spout.fail_batch(failed, failures)
+            except BaseException as error:
+                raise self.crashed("fail_batch", error) from error
+
+    def acker_died(self, is_its: Callable[[int], bool], failure: Failure) -> None:
+        super().acker_died(is_its, failure)
+        self.tell()
+
+
+class BatchSpoutExecutor(SpoutExecutor):
+    """Runs tasks of a spout that emits batches."""
+
+    tasks: list[BatchSpoutTask]  # type: ignore[assignment]
+
+    def run(self, emits: int, may_send: bool = True) -> bool:
+        worked = super().run(emits, may_send)
+        self.tell()
+        return worked
+
+    def tell(self) -> None:
+        """Tell the spouts of the answers collected. Raises TaskCrashed."""
+        for task in self.tasks:
+            task.tell()
+
+    def _emit(self, task: SpoutTask, emits: int) -> bool:
+        assert isinstance(task, BatchSpoutTask)
+        task.tell()
+        collector, now_ns = task.collector, task.pending.now_ns
+        room = self._room(task)
+        if room <= 0:
+            task.waits_for = PENDING_LIMIT
+            return False
+        # No more than fit a turn by their size; few at first, when that is unknown.
+        most = emits * _ROWS_PER_EMIT if task.emit_bytes else emits
+        rows = int(min(most, room, task.fitting))
+        before, began_ns = collector.emitted, now_ns() if self._turn_ns is not None else 0
+        ask: Callable[..., Any] = task.asks or task.user.next_batch
+        try:
+            if (value := ask(rows)) is not None:
+                task.returned(value)
+            emitted = collector.emitted - before
+            if not emitted:
+                task.finished = not (task.pending.trees or task.pending) and task.exhausted
+                task.waits_for = RETRY if task.held_for_retry else INPUT
+                return False
+        except BaseException as error:
+            raise task.crashed("next_batch", error) from error
+        if self._turn_bytes is not None:
+            task.see_size(collector.newest_row_bytes(), self._turn_bytes)
+        if began_ns and now_ns() - began_ns > SLOW_NS:
+            self._took_long(task, now_ns() - began_ns)
+        task.finished = False
+        task.waits_for = PENDING_LIMIT if self._room(task) <= 0 else NOTHING
+        # Fewer than it was asked for: it has no more at the moment.
+        self.ran_dry = self.ran_dry and emitted < rows
+        return True

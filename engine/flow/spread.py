@@ -1,0 +1,124 @@
+"""Spreads the rows of a batch over the tasks of one subscription: the groupings, a column at a time.
+
+Guarantees: each row goes to a task that the grouping of `engine.flow.groupings` allows for it; equal keys to the same
+task as from a sender of rows. Groupings without a key (shuffle, local or shuffle, none) keep rows together: a batch
+goes to one task, or in a series of at least `SERIES_ROWS` rows to each of several.
+
+Thread: the sending task's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from itertools import chain, pairwise, repeat
+
+from squall.engine.api.columns import Columns
+from squall.engine.api.stream import Stream
+from squall.engine.api.topology import ALL, FIELDS, GLOBAL, LOCAL_OR_SHUFFLE, NONE, SHUFFLE, Subscription
+from squall.engine.flow.groupings import ChooseMany, ChooseOne, Keys
+from squall.engine.foreign.columns import values_of
+
+SERIES_ROWS = 256
+"""Rows that one task gets at least, if there are so many: dividing a batch costs more than executing a few rows."""
+_BYTE_TASKS = 256
+"""Targets whose numbers fit a byte each."""
+
+Share = tuple[int, bytes | None]
+"""(number of the target, 1 for each row that it gets and 0 for the others), None for all rows."""
+Spread = Callable[[Columns], list[Share]]
+
+
+def make_spread(
+    subscription: Subscription, shape: Stream, one: ChooseOne[int] | None, many: ChooseMany[int] | None,
+    keys: Keys[int],
+) -> Spread:
+    """Make the function that spreads the rows of one subscription. `one`, `many`, `keys`: choosers among the numbers of
+    its targets."""
+    grouping, n_targets = subscription.grouping, len(keys.targets)
+    if grouping == ALL:
+        everyone: list[Share] = [(target, None) for target in range(n_targets)]
+        return lambda rows: everyone
+    if grouping == GLOBAL or (n_targets == 1 and one is not None):
+        return lambda rows: [(0, None)]
+    if grouping in (SHUFFLE, LOCAL_OR_SHUFFLE, NONE) and one is not None:
+        return _in_series(one, n_targets)
+    if grouping == FIELDS and n_targets <= _BYTE_TASKS:
+        return _by_key(keys, [shape.index[name] for name in subscription.fields])
+    if one is not None:
+        return _row_by_row(lambda row: (one(row),))
+    return _row_by_row(many) if many is not None else lambda rows: []
+
+
+def _in_series(one: ChooseOne[int], n_targets: int) -> Spread:
+    def spread(rows: Columns) -> list[Share]:
+        count = len(rows)
+        pieces = min(n_targets, count // SERIES_ROWS)
+        if pieces < 2:
+            return [(one(()), None)]
+        ends = [count * piece // pieces for piece in range(pieces + 1)]
+        shares: dict[int, bytearray] = {}
+        for begin, end in pairwise(ends):
+            wanted = shares.setdefault(one(()), bytearray(count))
+            wanted[begin:end] = b"\1" * (end - begin)
+        return [(target, bytes(wanted)) for target, wanted in shares.items()]
+
+    return spread
+
+
+def _by_key(keys: Keys[int], positions: list[int]) -> Spread:
+    n_targets, of, text_hash = len(keys.targets), keys.of, keys.text_hash
+    tables = [bytes(number == target for number in range(256)) for target in range(n_targets)]
+
+    def spread(rows: Columns) -> list[Share]:
+        if len(positions) > 1:
+            columns = [values_of(rows.columns[position]) for position in positions]
+            return _shares(bytes(map(of, zip(*columns, strict=True))), tables)
+        column = values_of(rows.columns[positions[0]])
+        if text_hash is hash and rows.is_text(positions[0]):
+            return _shares(bytes([hashed % n_targets for hashed in map(hash, column)]), tables)
+        return _shares(bytes(map(of, column)), tables)
+
+    return spread
+
+
+def _shares(targets: bytes, tables: list[bytes]) -> list[Share]:
+    found = []
+    for target, table in enumerate(tables):
+        if target in targets:
+            wanted = targets.translate(table)
+            found.append((target, None if all(wanted) else wanted))
+    return found
+
+
+def _row_by_row(choose: ChooseMany[int]) -> Spread:
+    def spread(rows: Columns) -> list[Share]:
+        count = len(rows)
+        shares: dict[int, bytearray] = {}
+        twice: list[Share] = []
+        for index, row in enumerate(rows):
+            chosen = choose(row)
+            for number, target in enumerate(chosen):
+                if target in chosen[:number]:
+                    # A grouping may name a task twice: it gets the row twice.
+                    twice.append((target, bytes(chain(repeat(0, index), (1,), repeat(0, count - index - 1)))))
+                else:
+                    shares.setdefault(target, bytearray(count))[index] = 1
+        return [*((target, bytes(wanted)) for target, wanted in shares.items()), *twice]
+
+    return spread
+
+
+def named(target: int) -> list[Share]:
+    """All rows go to the target that their sender names."""
+    return [(target, None)]
+
+
+def series_of(owners: Sequence[int]) -> Iterator[tuple[int, int]]:
+    """(owner, end) of each series of equal owners."""
+    before, end = -1, 0
+    for end, owner in enumerate(owners):
+        if owner != before and end:
+            yield before, end
+        before = owner
+    if owners:
+        yield before, end + 1

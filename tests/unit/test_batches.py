@@ -1,0 +1,713 @@
+"""Batches of columns from spout to bolt: each row is tracked as if it had been emitted alone."""
+
+from __future__ import annotations
+
+import random
+from array import array
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from squall.engine.api.builder import TopologyBuilder
+from squall.engine.api.component import BasicBolt, BatchBolt, Bolt, CustomGrouping
+from squall.engine.api.failure import EXCEPTION, FAILED
+from squall.engine.api.hooks import TaskHook
+from squall.engine.api.stream import Stream
+from squall.engine.core.executor import TaskCrashed
+from squall.engine.core.tampering import tamper
+from squall.engine.errors import ComponentError, FailedTuple, TopologyError
+from squall.testing import complete_topology
+from tests.unit.batch_rig import BatchFeeder, DoesBatch, fails, nothing, passes, splits
+from tests.unit.rig import Does, DoesBasic, Feeder, Rig, acks, chain, emits, keeps
+
+AnyBolt = Bolt | BasicBolt | BatchBolt
+
+
+def fed(*bolts: AnyBolt, outputs: Any = ("value",), **settings: Any) -> tuple[Rig, BatchFeeder]:
+    """A batch spout and bolts in a chain."""
+    spout = BatchFeeder(outputs)
+    rig = Rig(chain(spout, *bolts), **settings)
+    return rig, rig.user("spout")
+
+
+def row_split(bolt: DoesBasic, tup: Any, collector: Any) -> None:
+    for word in tup[0].split():
+        collector.emit((word,))
+
+
+# ---- every row is a message ----
+
+
+def test_columns_pass_through_and_every_message_is_acked() -> None:
+    last = DoesBatch(nothing)
+    rig, spout = fed(DoesBatch(passes, ("value",)), last)
+    values = ["a", "b", "c"]
+    spout.feed(values, ids=[1, 2, 3])
+    rig.settle()
+    assert last.seen == [("a",), ("b",), ("c",)]
+    assert spout.all_acked == [1, 2, 3]
+    assert (rig.pending, rig.tracked) == (0, 0)
+
+
+def test_a_whole_batch_goes_on_as_the_very_column() -> None:
+    last = DoesBatch(nothing)
+    rig, spout = fed(DoesBatch(lambda bolt, batch, collector: collector.emit_batch((values,)), ("value",)), last)
+    values = list("abcdefgh")
+    last_slices = rig.core.bolt_tasks[rig.plan.tasks_of("bolt-2")[0]]
+    last_slices.slice_rows = 1000
+    spout.feed(list("12345678"), ids=list(range(8)))
+    rig.settle()
+    assert last.batches[0]["value"] is values
+
+
+@pytest.mark.parametrize("second", ["batch", "plain", "basic"])
+@pytest.mark.parametrize("first", ["batch", "basic"])
+def test_batch_bolts_and_row_bolts_follow_each_other(first: str, second: str) -> None:
+    split = DoesBatch(splits, ("word",)) if first == "batch" else DoesBasic(row_split, ("word",))
+    ends = {"batch": DoesBatch(nothing), "plain": Does(acks), "basic": DoesBasic(lambda *_: None)}
+    rig, spout = fed(split, ends[second])
+    spout.feed(["a b", "", "c"], ids=["x", "y", "z"])
+    rig.settle()
+    assert ends[second].seen == [("a",), ("b",), ("c",)]  # type: ignore[attr-defined]
+    assert sorted(spout.all_acked) == ["x", "y", "z"]
+
+
+def test_a_batch_bolt_takes_what_a_row_spout_emits() -> None:
+    bolt, spout = DoesBatch(nothing), Feeder(("value", "other"))
+    rig = Rig(chain(spout, bolt))
+    for number in range(5):
+        spout.feed(number, str(number), id=number)
+    rig.settle()
+    assert bolt.seen == [(number, str(number)) for number in range(5)]
+    assert sorted(rig.user("spout").acked) == list(range(5))
+
+
+def test_one_row_fails_alone() -> None:
+    rig, spout = fed(DoesBatch(fails("b"), ("value",)), DoesBatch(nothing))
+    spout.feed(["a", "b", "c"], ids=[1, 2, 3])
+    rig.settle()
+    assert sorted(spout.all_acked) == [1, 3]
+    [([message_id], [failure])] = spout.failed
+    assert (message_id, failure.reason, failure.error, failure.component) == (2, FAILED, "b is wrong", "bolt-1")
+    assert (rig.pending, rig.tracked) == (0, 0)
+    rig.core.refresh_gauges()
+    stats = rig.core.stats[rig.plan.tasks_of("bolt-1")[0]]
+    assert (stats.executed, stats.acked, stats.failed) == (3, 2, 1)
+
+
+def test_a_row_that_a_later_row_bolt_holds_keeps_only_its_own_message_open() -> None:
+    rig, spout = fed(DoesBatch(passes, ("value",)), Does(keeps))
+    spout.feed(["a", "b", "c"], ids=[1, 2, 3])
+    rig.settle()
+    last = rig.user("bolt-2")
+    assert spout.all_acked == []
+    last.collector.ack(last.kept[1])
+    rig.settle()
+    assert spout.all_acked == [2]
+    last.collector.fail(last.kept[0])
+    rig.settle()
+    assert spout.reasons == {1: FAILED}
+    rig.advance(31)
+    assert spout.reasons == {1: FAILED, 3: "timeout"}
+
+
+def test_a_row_with_several_trees_is_anchored_to_all_of_them() -> None:
+    spout = Feeder(("value",))
+
+    def joins(bolt: Does, tup: Any) -> None:
+        bolt.kept.append(tup)
+        if len(bolt.kept) == 2:
+            bolt.collector.emit(("joined",), bolt.kept)
+            for kept in bolt.kept:
+                bolt.collector.ack(kept)
+
+    rig = Rig(chain(spout, Does(joins, ("value",)), DoesBatch(passes, ("value",)), Does(keeps)))
+    spout.feed("a", id=1)
+    spout.feed("b", id=2)
+    rig.settle()
+    [kept] = rig.user("bolt-3").kept
+    assert rig.user("spout").acked == []
+    rig.user("bolt-3").collector.ack(kept)
+    rig.settle()
+    assert sorted(rig.user("spout").acked) == [1, 2]
+
+
+def test_untracked_rows_are_counted_and_not_answered() -> None:
+    bolt = DoesBatch(nothing)
+    rig, spout = fed(DoesBatch(passes, ("value",)), bolt)
+    spout.feed(["a", "b"])
+    rig.settle()
+    assert bolt.seen == [("a",), ("b",)]
+    assert (spout.acked, rig.pending) == ([], 0)
+    task = rig.plan.tasks_of("bolt-2")[0]
+    assert rig.core.untracked[2 * task - 2] == 2
+    assert rig.core.stats[task].untracked_executed == 2
+
+
+def test_without_ackers_messages_are_acked_as_they_are_emitted() -> None:
+    rig, spout = fed(DoesBatch(nothing), ackers=0)
+    spout.feed(["a", "b"], ids=[1, 2])
+    rig.settle()
+    assert spout.all_acked == [1, 2]
+
+
+# ---- which row came of which ----
+
+
+@pytest.mark.parametrize("how", ["counts", "parents"])
+def test_rows_belong_to_the_input_row_they_were_made_from(how: str) -> None:
+    """The sink fails one of them: that fails its message and no other."""
+
+    def makes(bolt: Any, batch: Any, collector: Any) -> None:
+        counts = [int(value) for value in batch["value"]]
+        parents = [row for row, count in enumerate(counts) for _ in range(count)]
+        rows = [f"{row}.{number}" for row, count in enumerate(counts) for number in range(count)]
+        if how == "parents":
+            rows, parents = rows[::-1], parents[::-1]
+        collector.emit_batch((rows,), **{how: counts if how == "counts" else parents})
+
+    for wrong, failed in (("0.1", 10), ("2.0", 12), ("3.2", 13)):
+        rig, spout = fed(DoesBatch(makes, ("value",)), DoesBatch(fails(wrong), ("value",)), DoesBatch(nothing))
+        spout.feed(["2", "0", "1", "3"], ids=[10, 11, 12, 13])
+        rig.settle()
+        assert spout.reasons == {failed: FAILED}
+        assert sorted(spout.all_acked) == sorted({10, 11, 12, 13} - {failed})
+
+
+def test_a_tree_stays_open_until_every_row_of_it_is_executed(seed: int) -> None:
+    """Random trees, held open by one tuple each in turn."""
+    rng = random.Random(seed)
+
+    def multiplies(bolt: Any, batch: Any, collector: Any) -> None:
+        counts = [rng.randrange(3) for _ in range(len(batch))]
+        rows = [value for value, count in zip(batch["value"], counts, strict=True) for _ in range(count)]
+        collector.emit_batch((rows,), counts)
+
+    for _ in range(20):
+        builder = TopologyBuilder()
+        builder.set_spout("spout", BatchFeeder())
+        builder.set_bolt("a", DoesBatch(multiplies, ("value",)), 2).shuffle_grouping("spout")
+        builder.set_bolt("b", DoesBatch(multiplies, ("value",)), 3).fields_grouping("a", "value")
+        end = builder.set_bolt("end", Does(keeps), 2).all_grouping("b").fields_grouping("a", "value")
+        assert end
+        rig = Rig(builder)
+        spout = rig.user("spout")
+        spout.feed(list(range(40)), ids=list(range(40)))
+        rig.settle()
+        kept = [(bolt, tup) for bolt in (rig.user("end", 0),) for tup in bolt.kept]
+        rng.shuffle(kept)
+        open_ = [tup[0] for _, tup in kept]
+        while kept:
+            bolt, tup = kept.pop()
+            assert set(spout.all_acked).isdisjoint(open_)
+            open_.remove(tup[0])
+            bolt.collector.ack(tup)
+            rig.settle()
+        assert sorted(spout.all_acked) == list(range(40))
+        assert (rig.pending, rig.tracked) == (0, 0)
+
+
+# ---- groupings and streams ----
+
+
+class Odd(CustomGrouping):
+    """Odd numbers to the first task, even ones to all, 7 to nobody."""
+
+    def prepare(self, context: Any, source: str, stream: str, target_tasks: Any) -> None:
+        self.targets = target_tasks
+
+    def choose_tasks(self, source_task: int, values: Any) -> list[int]:
+        return [] if values[0] == 7 else [self.targets[0]] if values[0] % 2 else list(self.targets)
+
+
+GROUPINGS: dict[str, tuple[Callable[[Any], Any], Callable[[list[int], int], list[list[int]]] | None]] = {
+    "shuffle": (lambda bolt: bolt.shuffle_grouping("spout"), None),
+    "local or shuffle": (lambda bolt: bolt.local_or_shuffle_grouping("spout"), None),
+    "none": (lambda bolt: bolt.none_grouping("spout"), None),
+    "fields": (lambda bolt: bolt.fields_grouping("spout", "value"), None),
+    "two fields": (lambda bolt: bolt.fields_grouping("spout", "value", "name"), None),
+    "partial key": (lambda bolt: bolt.partial_key_grouping("spout", "value"), None),
+    "global": (lambda bolt: bolt.global_grouping("spout"), lambda values, tasks: [values] + [[]] * (tasks - 1)),
+    "all": (lambda bolt: bolt.all_grouping("spout"), lambda values, tasks: [values] * tasks),
+    "custom": (
+        lambda bolt: bolt.custom_grouping("spout", Odd()),
+        lambda values, tasks: [
+            [value for value in values if value != 7], *[[v for v in values if not v % 2]] * (tasks - 1)
+        ],
+    ),
+}
+
+
+@pytest.mark.parametrize("tasks", [1, 3])
+@pytest.mark.parametrize("grouping", GROUPINGS)
+def test_groupings(grouping: str, tasks: int) -> None:
+    subscribe, expected = GROUPINGS[grouping]
+    builder = TopologyBuilder()
+    builder.set_spout("spout", BatchFeeder(("value", "name")))
+    subscribe(builder.set_bolt("bolt", DoesBatch(nothing), tasks))
+    rig = Rig(builder)
+    spout = rig.user("spout")
+    values = list(range(1500))
+    spout.feed(values, [f"name {value}" for value in values], ids=values)
+    rig.settle()
+    got = [[value for value, _ in rig.user("bolt", index).own] for index in range(tasks)]
+    assert all(name == f"name {value}" for index in range(tasks) for value, name in rig.user("bolt", index).own)
+    if expected is not None:
+        assert got == expected(values, tasks)
+    else:
+        assert sorted(value for task in got for value in task) == values
+        assert grouping == "none" or all(got)
+    assert sorted(spout.all_acked) == values
+
+
+@pytest.mark.parametrize("grouping", ["fields", "two fields"])
+def test_equal_keys_go_where_a_sender_of_rows_sends_them(grouping: str) -> None:
+    keys = ["a", "b", "ä", "", "x" * 100, "7", "key"] + [f"key {number}" for number in range(60)]
+
+    def places(spout: Any, feed: Callable[[Any], None]) -> list[list[Any]]:
+        builder = TopologyBuilder()
+        builder.set_spout("spout", spout)
+        GROUPINGS[grouping][0](builder.set_bolt("bolt", Does(acks), 5))
+        rig = Rig(builder)
+        feed(rig.user("spout"))
+        rig.settle()
+        return [sorted(rig.user("bolt", index).own) for index in range(5)]
+
+    by_row = places(Feeder(("value", "name")), lambda spout: [spout.feed(key, 1) for key in keys])
+    by_batch = places(BatchFeeder(("value", "name")), lambda spout: spout.feed(keys, [1] * len(keys)))
+    assert by_row == by_batch
+
+
+def test_keys_that_python_cannot_hash_are_grouped() -> None:
+    builder = TopologyBuilder()
+    builder.set_spout("spout", BatchFeeder())
+    builder.set_bolt("bolt", DoesBatch(nothing), 3).fields_grouping("spout", "value")
+    rig = Rig(builder)
+    rig.user("spout").feed([[1], [2], [1], {"a": 1}], ids=[1, 2, 3, 4])
+    rig.settle()
+    own = [rig.user("bolt", index).own for index in range(3)]
+    assert sorted(str(row) for rows in own for row in rows) == sorted(map(str, [([1],), ([2],), ([1],), ({"a": 1},)]))
+    assert sum(([1],) in rows for rows in own) == 1
+    assert sorted(rig.user("spout").all_acked) == [1, 2, 3, 4]
+
+
+def test_a_key_without_a_hash_costs_its_own_message_only() -> None:
+    class NoHash:
+        def __hash__(self) -> int:
+            raise ValueError("no hash today")
+
+    builder = TopologyBuilder()
+    builder.set_spout("spout", BatchFeeder())
+    builder.set_bolt("bolt", Does(acks), 2).fields_grouping("spout", "value")
+    rig = Rig(builder)
+    spout = rig.user("spout")
+    spout.feed(["a", NoHash(), "b"], ids=[1, 2, 3])
+    with pytest.raises(TaskCrashed, match="no hash today"):
+        rig.settle()
+    rig.core.tracking.charge()
+    open_ = {tree[0] for _, task in rig.core.spout_tasks.values() for tree in task.pending.trees.values()}
+    assert 2 not in open_
+
+
+def test_streams_and_direct_streams() -> None:
+    outputs = {"default": ("value",), "pair": ("a", "b"), "to": Stream("value", direct=True)}
+
+    def sends(bolt: Any, batch: Any, collector: Any) -> None:
+        values = list(batch["value"])
+        collector.emit_batch((values,))
+        collector.emit_batch((values, values), stream="pair")
+        task = bolt.context.component_tasks("sink")[1]
+        collector.emit_batch_direct(task, (values,), stream="to")
+
+    builder = chain(BatchFeeder(), DoesBatch(sends, outputs))
+    sink = builder.set_bolt("sink", DoesBatch(nothing), 2)
+    sink.global_grouping("bolt-1").global_grouping("bolt-1", stream="pair").direct_grouping("bolt-1", stream="to")
+    rig = Rig(builder)
+    rig.user("spout").feed(["x", "y"], ids=[1, 2])
+    rig.settle()
+    assert sorted(rig.user("sink", 0).own) == [("x",), ("x", "x"), ("y",), ("y", "y")]
+    assert rig.user("sink", 1).own == [("x",), ("y",)]
+    assert {batch.source_stream for batch in rig.user("sink").batches} == {"default", "pair", "to"}
+    assert rig.user("spout").all_acked == [1, 2]
+
+
+def test_rows_and_batches_of_one_spout_keep_their_order() -> None:
+    class Both(BatchFeeder):
+        def next_batch(self, rows: int) -> None:
+            if self.queue:
+                self.queue.clear()
+                self.collector.emit(("1",), "i")
+                self.collector.emit_batch((["2", "3"],), ["ii", "iii"])
+                self.collector.emit(("4",), "iv")
+                self.collector.emit_batch((["5"],))
+
+    sink = Does(acks)
+    rig = Rig(chain(Both(), sink))
+    rig.user("spout").feed()
+    rig.settle()
+    assert sink.seen == [("1",), ("2",), ("3",), ("4",), ("5",)]
+    assert sorted(rig.user("spout").all_acked) == ["i", "ii", "iii", "iv"]
+
+
+# ---- kinds of columns ----
+
+
+@pytest.mark.parametrize("grouping", ["shuffle", "fields", "all"])
+@pytest.mark.parametrize("kind", ["list", "tuple", "array", "numpy", "arrow", "chunked"])
+def test_columns_of_every_kind(kind: str, grouping: str) -> None:
+    values = [value % 50 for value in range(600)]
+    column: Any = {"list": list, "tuple": tuple, "array": lambda v: array("q", v)}.get(kind, list)(values)
+    if kind == "numpy":
+        column = pytest.importorskip("numpy").array(values)
+    elif kind in ("arrow", "chunked"):
+        arrow = pytest.importorskip("pyarrow")
+        column = arrow.array(values) if kind == "arrow" else arrow.chunked_array([values[:100], values[100:]])
+    builder = TopologyBuilder()
+    builder.set_spout("spout", BatchFeeder())
+    GROUPINGS[grouping][0](builder.set_bolt("bolt", DoesBatch(passes, ("value",)), 2))
+    builder.set_bolt("end", Does(acks)).global_grouping("bolt")
+    rig = Rig(builder)
+    rig.user("spout").feed(column, ids=list(range(600)))
+    rig.settle()
+    seen = [value for (value,) in rig.user("end").seen]
+    assert sorted(seen) == sorted(values * (2 if grouping == "all" else 1))
+    assert set(map(type, seen)) == {int}
+    kinds = {type(batch["value"]) for batch in rig.user("bolt").batches}
+    assert kinds == {list if kind == "tuple" else type(column)}
+    assert sorted(rig.user("spout").all_acked) == list(range(600))
+
+
+def test_rows_with_a_table_for_a_column() -> None:
+    numpy = pytest.importorskip("numpy")
+    table = numpy.arange(12).reshape(4, 3)
+    end = Does(acks)
+    rig, spout = fed(DoesBatch(passes, ("value",)), end)
+    spout.feed(table, ids=[1, 2, 3, 4])
+    rig.settle()
+    assert [value.tolist() for (value,) in end.seen] == table.tolist()
+
+
+# ---- the batch ----
+
+
+def test_a_batch_is_read_by_field() -> None:
+    bolt = DoesBatch(nothing)
+    rig, spout = fed(bolt, outputs=("value", "name"))
+    spout.feed([1, 2], ["a", "b"], ids=[1, 2])
+    rig.core.bolt_tasks[rig.plan.tasks_of("bolt-1")[0]].slice_rows = 10
+    rig.settle()
+    [batch] = bolt.batches
+    assert (list(batch["value"]), batch["name"], len(batch), batch.fields) == ([1, 2], ["a", "b"], 2, ("value", "name"))
+    assert batch.to_rows() == [(1, "a"), (2, "b")]
+    assert ("name" in batch, "x" in batch, batch.is_tick) == (True, False, False)
+    assert (batch.source_component, batch.source_stream) == ("spout", "default")
+    with pytest.raises(ComponentError, match="no field 'x'; its fields are value, name"):
+        batch["x"]
+    with pytest.raises(ComponentError, match="no field 0"):
+        batch[0]  # type: ignore[index]
+    with pytest.raises(TypeError):
+        iter(batch)  # type: ignore[call-overload]
+
+
+def test_ticks_come_as_batches() -> None:
+    ticks: list[Any] = []
+
+    def counts(bolt: Any, batch: Any, collector: Any) -> None:
+        if batch.is_tick:
+            ticks.append(batch.to_rows())
+            collector.emit_batch((["total"],))
+
+    end = Does(acks)
+    rig = Rig(_ticking(DoesBatch(counts, ("value",)), end))
+    rig.advance(5)
+    assert ticks == [[(5.0,)]]
+    assert end.seen == [("total",)]
+    assert rig.core.stats[rig.plan.tasks_of("bolt-1")[0]].executed == 0
+
+
+def _ticking(first: Any, second: Any) -> TopologyBuilder:
+    builder = TopologyBuilder()
+    builder.set_spout("spout", BatchFeeder())
+    builder.set_bolt("bolt-1", first).shuffle_grouping("spout").set_config(tick_tuple_freq_secs=5)
+    builder.set_bolt("bolt-2", second).shuffle_grouping("bolt-1")
+    return builder
+
+
+def test_a_slow_bolt_gets_few_rows_at_a_time() -> None:
+    """And a row whose rows are divided is acked when the last of them is done."""
+    rig: Any = None
+
+    def slow(bolt: Any, batch: Any, collector: Any) -> None:
+        rig.clock.advance_ns(1_000_000 * len(batch))
+
+    bolt = DoesBatch(slow)
+    rig = Rig(chain(BatchFeeder(), DoesBatch(splits, ("word",)), bolt), around={"slice_ns": 5_000_000})
+    rig.user("spout").feed(["a b c d e f g h", "i j k l m n"], ids=[1, 2])
+    rig.settle()
+    assert max(map(len, bolt.batches)) == 5
+    assert [word for (word,) in bolt.seen] == list("abcdefghijklmn")
+    assert sorted(rig.user("spout").all_acked) == [1, 2]
+
+
+# ---- errors ----
+
+
+def test_an_exception_fails_every_row_and_accuses_none() -> None:
+    def breaks(bolt: Any, batch: Any, collector: Any) -> None:
+        raise ValueError("broken")
+
+    rig, spout = fed(DoesBatch(breaks), on_error="fail", max_attempts=2)
+    spout.feed(["a", "b"], ids=[1, 2])
+    rig.core.bolt_tasks[rig.plan.tasks_of("bolt-1")[0]].slice_rows = 10
+    rig.settle()
+    assert spout.reasons == {1: EXCEPTION, 2: EXCEPTION}
+    assert {failure.among for _, failures in spout.failed for failure in failures} == {2}
+    assert [error for _, _, error in rig.errors] == ["ValueError: broken"]
+    assert (rig.pending, rig.tracked) == (0, 0)
+
+
+def test_the_culprit_of_a_batch_is_found_alone_and_the_innocent_are_acked() -> None:
+    def breaks(bolt: Any, batch: Any, collector: Any) -> None:
+        if "poison" in batch["value"]:
+            raise ValueError("broken")
+
+    class Replays(BatchFeeder):
+        def fail_batch(self, message_ids: list[Any], failures: list[Any]) -> None:
+            super().fail_batch(message_ids, failures)
+            self.feed([texts[message_id] for message_id in message_ids], ids=message_ids)
+
+    texts = {number: "poison" if number == 5 else "fine" for number in range(12)}
+    bolt = DoesBatch(breaks)
+    rig = Rig(chain(Replays(), bolt), on_error="fail", max_attempts=3)
+    rig.core.bolt_tasks[rig.plan.tasks_of("bolt-1")[0]].slice_rows = 100
+    spout = rig.user("spout")
+    spout.feed([texts[number] for number in range(12)], ids=list(range(12)))
+    rig.settle()
+    assert sorted(spout.all_acked) == list(range(12))  # the poisonous one as a dead letter
+    assert [(message_id, values) for _, _, message_id, values, _ in rig.dead_letters] == [(5, ("poison",))]
+
+
+def test_an_exception_ends_the_worker_and_charges_each_message_at_hand() -> None:
+    def breaks(bolt: Any, batch: Any, collector: Any) -> None:
+        raise ValueError("broken")
+
+    rig, spout = fed(DoesBatch(breaks))
+    rig.core.bolt_tasks[rig.plan.tasks_of("bolt-1")[0]].slice_rows = 10
+    spout.feed(["a", "b"], ids=[1, 2])
+    with pytest.raises(TaskCrashed, match=r"bolt-1\[\d+\] raised ValueError: broken in execute_batch"):
+        rig.settle()
+    rig.core.tracking.charge()
+    [(_, task)] = rig.core.spout_tasks.values()
+    assert {message_id: tries.strikes for message_id, tries in task.pending.attempts.tries.items()} == {1: 1, 2: 1}
+    assert (task.pending.attempts.crashes, task.pending.trees) == (0, {})
+
+
+def test_a_failed_tuple_fails_the_whole_batch_and_no_more() -> None:
+    def refuses(bolt: Any, batch: Any, collector: Any) -> None:
+        raise FailedTuple("not now")
+
+    rig, spout = fed(DoesBatch(refuses))
+    spout.feed(["a", "b"], ids=[1, 2])
+    rig.settle()
+    assert spout.reasons == {1: FAILED, 2: FAILED}
+
+
+def test_a_spout_that_raises_when_it_is_told_ends_its_worker_and_the_acks_do_not_count() -> None:
+    class Raises(BatchFeeder):
+        def ack_batch(self, message_ids: list[Any]) -> None:
+            raise ValueError("cannot store it")
+
+    rig = Rig(chain(Raises(), DoesBatch(nothing)))
+    rig.user("spout").feed(["a", "b"], ids=[1, 2])
+    with pytest.raises(TaskCrashed, match="cannot store it in ack_batch"):
+        rig.settle()
+    [(_, task)] = rig.core.spout_tasks.values()
+    assert task.stats.account[2] == 0
+
+
+WRONG: dict[str, tuple[Callable[[Any], Any], str]] = {
+    "no column": (lambda c: c.emit_batch("abc"), "a tuple or list of columns for .value., not 'abc'"),
+    "a text for a column": (lambda c: c.emit_batch(("abc",)), "field 'value': a value of type str is no column"),
+    "an iterator": (lambda c: c.emit_batch((iter("abc"),)), "is no column; allowed: a list, an array"),
+    "two columns": (lambda c: c.emit_batch((["a"], ["b"])), "columns for .value., not 2 columns"),
+    "lengths": (lambda c: c.emit_batch((["a"], ["b", "c"]), stream="pair"), "different lengths: a has 1, b has 2"),
+    "stream": (lambda c: c.emit_batch((["a"],), stream="x"), "undeclared stream 'x'; declared: 'default', 'pair'"),
+    "direct": (lambda c: c.emit_batch((["a"],), stream="to"), "is a direct stream"),
+    "not direct": (lambda c: c.emit_batch_direct(1, (["a"],)), "is not a direct stream"),
+    "task": (lambda c: c.emit_batch_direct(99, (["a"],), stream="to"), "cannot send to task 99"),
+    "rows": (lambda c: c.emit_batch((["a"],)), "emitted 1 row for a batch of 2; say which row"),
+    "counts and parents": (lambda c: c.emit_batch((["a"],), [1, 0], [0]), "got counts and parents"),
+    "counts too few": (lambda c: c.emit_batch((["a"],), [1]), "got 1 count; allowed: one from 0 up for each of 2"),
+    "counts of text": (lambda c: c.emit_batch((["a"],), "ab"), "got 'ab'; allowed: one from 0 up"),
+    "counts negative": (lambda c: c.emit_batch((["a"],), [2, -1]), "got 2 counts; allowed: one from 0 up"),
+    "counts' sum": (lambda c: c.emit_batch((["a"],), [1, 1]), "emitted 1 row, but the counts add up to 2"),
+    "parents too few": (lambda c: c.emit_batch((["a", "b"],), parents=[0]), "got 1 parent for 2 rows"),
+    "parents too high": (lambda c: c.emit_batch((["a"],), parents=[2]), "from 2 to 2; allowed: 0 to 1"),
+    "parents of floats": (lambda c: c.emit_batch((["a"],), parents=[0.0]), "for 1 row; allowed: an input row's number"),
+    "fail": (lambda c: c.fail(2), "failed row 2 of a batch of 2 rows; allowed: 0 to 1"),
+    "fail what": (lambda c: c.fail("x"), "failed row 'x'; allowed: the number of an input row"),
+    "not picklable": (lambda c: c.emit_batch(([lambda: 1, 2],)), "field 'value': a value of type function cannot be"),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_wrong_use_is_an_error_at_once(name: str) -> None:
+    call, says = WRONG[name]
+    outputs = {"default": ("value",), "pair": ("a", "b"), "to": Stream("value", direct=True)}
+    builder = chain(BatchFeeder(), DoesBatch(lambda bolt, batch, collector: call(collector), outputs))
+    sink = builder.set_bolt("sink", DoesBatch(nothing)).shuffle_grouping("bolt-1")
+    sink.direct_grouping("bolt-1", stream="to")
+    rig = Rig(builder)
+    rig.core.bolt_tasks[rig.plan.tasks_of("bolt-1")[0]].slice_rows = 10
+    rig.user("spout").feed(["x", "y"], ids=[1, 2])
+    with pytest.raises(TaskCrashed, match=says):
+        rig.settle()
+    assert rig.user("sink").seen == []
+
+
+@pytest.mark.parametrize(("ids", "says"), [
+    ([1], "2 rows with 1 message id; allowed: an id for each row"), ([1, None], "2 rows with None among the ids"),
+    (7, "got 7 as message ids"),
+])
+def test_message_ids_are_one_for_each_row(ids: Any, says: str) -> None:
+    rig, spout = fed(DoesBatch(nothing))
+    spout.feed(["a", "b"], ids=ids)
+    with pytest.raises(TaskCrashed, match=says):
+        rig.settle()
+
+
+@pytest.mark.parametrize(("component", "says"), [
+    (DoesBatch(nothing), "is a BatchBolt with blocking = True"),
+    (BatchFeeder(), "is a BatchSpout with blocking = True"),
+])
+def test_blocking_is_refused(component: Any, says: str) -> None:
+    component.blocking = True
+    builder = TopologyBuilder()
+    if isinstance(component, BatchFeeder):
+        builder.set_spout("x", component)
+    else:
+        builder.set_spout("spout", BatchFeeder())
+        builder.set_bolt("x", component).shuffle_grouping("spout")
+    with pytest.raises(TopologyError, match=says):
+        builder.build()
+
+
+def test_execute_batch_must_take_a_batch_and_a_collector() -> None:
+    class Wrong(BatchBolt):
+        def execute_batch(self, batch: Any) -> None:  # type: ignore[override]
+            pass
+
+    with pytest.raises(TopologyError, match="defines execute_batch with the parameters"):
+        chain(BatchFeeder(), Wrong()).build()
+
+
+# ---- limits ----
+
+
+def test_a_spout_is_asked_for_no_more_rows_than_may_be_open() -> None:
+    rig, spout = fed(Does(keeps), max_spout_pending=7)
+    spout.feed(list("abc"), ids=[1, 2, 3])
+    rig.settle()
+    assert spout.asked[0] == 7
+    assert set(spout.asked[1:]) == {4}
+    spout.feed(list("defg"), ids=[4, 5, 6, 7])
+    rig.settle()
+    before = len(spout.asked)
+    rig.settle()
+    assert len(spout.asked) == before
+    bolt = rig.user("bolt-1")
+    bolt.collector.ack(bolt.kept.pop())
+    rig.settle()
+    assert spout.asked[-1] == 1
+
+
+# ---- others who look on ----
+
+
+def test_hooks_see_every_row() -> None:
+    log: list[Any] = []
+
+    class Seen(TaskHook):
+        def emit(self, info: Any) -> None:
+            log.append(("emit", info.values, len(info.out_tasks)))
+
+        def bolt_execute(self, info: Any) -> None:
+            log.append(("execute", info.tup.values))
+
+        def bolt_ack(self, info: Any) -> None:
+            log.append(("ack", info.tup["value"]))
+
+        def bolt_fail(self, info: Any) -> None:
+            log.append(("fail", info.tup["value"]))
+
+        def spout_ack(self, info: Any) -> None:
+            log.append(("spout ack", info.message_id, info.complete_latency_ms is not None))
+
+        def spout_fail(self, info: Any) -> None:
+            log.append(("spout fail", info.message_id, info.failure.reason))
+
+    class Watched(DoesBatch):
+        def prepare(self, conf: Any, context: Any) -> None:
+            super().prepare(conf, context)
+            context.add_hook(Seen())
+
+    class WatchedSpout(BatchFeeder):
+        def open(self, conf: Any, context: Any, collector: Any) -> None:
+            super().open(conf, context, collector)
+            context.add_hook(Seen())
+
+    rig = Rig(chain(WatchedSpout(), Watched(fails("b"), ("value",)), Does(acks)))
+    rig.user("spout").feed(["a", "b"], ids=[1, 2])
+    rig.settle()
+    assert sorted(log, key=str) == sorted([
+        ("emit", ("a",), 1), ("emit", ("b",), 1), ("emit", ("a",), 1), ("emit", ("b",), 1), ("execute", ("a",)),
+        ("execute", ("b",)), ("ack", "a"), ("fail", "b"), ("spout ack", 1, True), ("spout fail", 2, FAILED),
+    ], key=str)
+
+
+def test_tampering_sees_each_row_before_the_bolt() -> None:
+    log: list[Any] = []
+    bolt = DoesBatch(lambda bolt, batch, collector: log.append(len(batch)))
+    rig, spout = fed(bolt)
+    assert tamper(rig.core, rig.plan.tasks_of("bolt-1")[0], lambda tup: log.append(tup and tup.values))
+    assert tamper(rig.core, rig.plan.tasks_of("spout")[0], lambda tup: log.append("asked"))
+    spout.feed(["a"], ids=[1])
+    rig.step()
+    assert log == ["asked", ("a",), 1]
+
+
+def test_complete_topology_runs_batches() -> None:
+    builder = chain(BatchFeeder(), DoesBatch(splits, ("word",)), DoesBatch(passes, ("word",)))
+    found = complete_topology(builder.build(), {"spout": [("a b",), ("c",)]})
+    words = [("a",), ("b",), ("c",)]
+    assert found == {"spout": [("a b",), ("c",)], "bolt-1": words, "bolt-2": words}
+
+
+def test_debug_pickles_every_value() -> None:
+    rig, spout = fed(DoesBatch(nothing), debug=True)
+    spout.feed([1, 2, lambda: 3], ids=[1, 2, 3])
+    with pytest.raises(TaskCrashed, match="field 'value'"):
+        rig.settle()
+
+
+def test_an_ordinary_spout_may_emit_a_batch() -> None:
+    class Plain(Feeder):
+        def next_tuple(self) -> None:
+            if self.queue:
+                self.queue.clear()
+                self.collector.emit_batch((["a", "b"],), [1, 2])
+
+    rig = Rig(chain(Plain(), DoesBatch(nothing)))
+    rig.user("spout").feed()
+    rig.settle()
+    assert sorted(rig.user("spout").acked) == [1, 2]
+
+
+def test_row_bolts_that_emit_several_rows_share_a_run_with_batches() -> None:
+    end = DoesBatch(nothing)
+    rig, spout = fed(Does(emits(3), ("value",)), end)
+    spout.feed(["a", "b"], ids=[1, 2])
+    rig.settle()
+    assert end.seen == [("a",)] * 3 + [("b",)] * 3
+    assert sorted(spout.all_acked) == [1, 2]
