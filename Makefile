@@ -14,11 +14,13 @@ MAKEFLAGS += --no-print-directory
 
 BOOTSTRAP := @.ci/bootstrap.sh
 BIN := $(VENV)/bin
-# Tests that start no process run side by side; those that do look at the whole machine for what they left.
 QUICK := tests/unit tests/sim
 SUITES := tests/process tests/spark tests/chaos
 # As typed in a shell: any character may be in the name of a folder.
 quoted = '$(subst ','\'',$(1))'
+
+# Two tests at a time, in a folder of a short name: the paths of sockets end at 107 bytes.
+side_by_side = at=$$(mktemp -d -t u.XXX) && { $(BIN)/pytest -n 2 --basetemp=$$at -m "not slow" $(1); code=$$?; rm -rf "$$at"; exit $$code; }
 
 .DEFAULT_GOAL := help
 .PHONY: help install run test prove sim chaos lint type package bench clean
@@ -46,8 +48,8 @@ test: ## Lint, types, the wheel and every test that is not marked slow (what CI 
 	.ci/link_packages.sh
 	$(BIN)/mypy
 	.ci/check_package.sh
-	at=$$(mktemp -d -t u.XXXX) && { $(BIN)/pytest -n 2 --basetemp=$$at -m "not slow" $(QUICK); code=$$?; rm -rf "$$at"; exit $$code; }
-	$(BIN)/pytest -m "not slow" $(SUITES)
+	$(call side_by_side,$(QUICK))
+	$(call side_by_side,--dist loadgroup $(SUITES))
 
 prove: EXTRAS ?= test
 prove: ## Model check of the tracking: every schedule of small trees, a million random ones, negative controls [ARGS="--help"]

@@ -72,6 +72,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         suite = suite_of(item)
         if suite in SUITES:
             item.add_marker(suite)
+        # Side by side, a file's tests stay together, with what they share; so do all that share the Spark session.
+        item.add_marker(pytest.mark.xdist_group("spark" if suite == "spark" else item.path.name))
 
 
 def suite_of(item: pytest.Item) -> str:
