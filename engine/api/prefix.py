@@ -1,41 +1,74 @@
 """The contiguous acked prefix of a source: the position up to which it may be committed.
 
-Acks arrive out of order. If the highest acked offset were committed, the earlier ones still pending would be lost when
-the worker dies; so only the prefix without holes may be (hazard H32; Storm's Kafka spout does the same).
+Acks arrive out of order. If the highest acked position were committed, the earlier ones still pending would be lost
+when the worker dies; so only the prefix without holes may be (hazard H32; Storm's Kafka spout does the same).
+
+Relies on: the records following one another without a gap, each beginning where the one before it ends. A number in a
+series ends at the next number. Of other positions, such as byte offsets, the caller says the end.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from squall.engine.errors import UsageError
+from squall.engine.foreign.text import repr_of
 
 
 class AckedPrefix:
-    """Tracks acks of offsets 0, 1, 2 ... of one partition. Pure. Thread: the caller's, one per object."""
+    """Tracks acks of one partition's records, by their positions: any values that have an order. Pure. Thread: the
+    caller's, one per object."""
 
-    __slots__ = ("_beyond", "committable")
+    __slots__ = ("_ends", "committable")
 
-    def __init__(self, start: int = 0, beyond: Iterable[int] = ()) -> None:
+    def __init__(self, start: Any = 0, beyond: Iterable[Any] | Mapping[Any, Any] = ()) -> None:
+        """`beyond`: what `beyond` or `spans` of an earlier object held."""
         self.committable = start
-        """Every offset below this one is acked."""
-        self._beyond: set[int] = set(beyond)
+        """Every position below this one is acked; the source is to be read again from here."""
+        self._ends: dict[Any, Any] = dict(beyond) if isinstance(beyond, Mapping) else {one: one + 1 for one in beyond}
 
-    def ack(self, offset: int) -> bool:
-        """Note an ack. Returns whether `committable` rose. Acking an offset again changes nothing."""
-        if offset < self.committable:
+    def ack(self, position: Any, end: Any = None) -> bool:
+        """Note the ack of the record at `position`; `end` is where the next one begins: `position + 1` if left out.
+
+        Returns whether `committable` rose. Acking a record again changes nothing."""
+        if position < self.committable:
             return False
-        self._beyond.add(offset)
-        if offset != self.committable:
+        if end is None:
+            end = self._after(position)
+        elif not position < end:
+            raise UsageError(
+                f"a record at position {repr_of(position)} was acked with the end {repr_of(end)}; allowed: one beyond "
+                "the position"
+            )
+        if position != self.committable:
+            self._ends[position] = end
             return False
-        while self.committable in self._beyond:
-            self._beyond.remove(self.committable)
-            self.committable += 1
+        self._ends.pop(position, None)
+        while end in self._ends:
+            end = self._ends.pop(end)
+        self.committable = end
         return True
 
-    def is_acked(self, offset: int) -> bool:
-        """Whether this offset was acked, past a hole or not."""
-        return offset < self.committable or offset in self._beyond
+    @staticmethod
+    def _after(position: Any) -> Any:
+        if not isinstance(position, int):
+            raise UsageError(
+                f"a record at position {repr_of(position)} was acked without its end; allowed: ack(position, end), or "
+                "whole numbers that follow one another"
+            )
+        return position + 1
+
+    def is_acked(self, position: Any) -> bool:
+        """Whether the record at this position was acked, past a hole or not."""
+        return bool(position < self.committable) or position in self._ends
 
     @property
-    def beyond(self) -> list[int]:
-        """Offsets acked past a hole. A source that stores them too re-reads only the pending ones."""
-        return sorted(self._beyond)
+    def beyond(self) -> list[Any]:
+        """Positions acked past a hole. A source that stores them too re-reads only the pending ones."""
+        return sorted(self._ends)
+
+    @property
+    def spans(self) -> dict[Any, Any]:
+        """The same with the end of each record, where that is not the next number."""
+        return {position: self._ends[position] for position in self.beyond}

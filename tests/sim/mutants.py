@@ -207,9 +207,9 @@ class HighestPrefix(AckedPrefix):
 
     __slots__ = ()
 
-    def ack(self, offset: int) -> bool:
-        rises = offset >= self.committable
-        self.committable = max(self.committable, offset + 1)
+    def ack(self, position: int, end: int | None = None) -> bool:
+        rises = position >= self.committable
+        self.committable = max(self.committable, position + 1)
         return rises
 
 

@@ -69,6 +69,23 @@ def reads(tree: ast.Module, names: frozenset[str]) -> Iterator[tuple[int, str]]:
                     yield from ((node.lineno, last) for text in texts if (last := text.rpartition(".")[2]) in names)
 
 
+def private_uses(tree: ast.Module) -> Iterator[tuple[int, str]]:
+    """(line, name) of each private attribute, or private name of another module, that a file uses."""
+    for node in ast.walk(tree):
+        match node:
+            case ast.Attribute(attr=name) if is_private(name):
+                yield node.lineno, name
+            case ast.ImportFrom(module=str(module), names=taken):
+                yield from ((node.lineno, name) for name in (*module.split("."), *(one.name for one in taken))
+                            if is_private(name))
+            case ast.Call(func=ast.Name(id=function) | ast.Attribute(attr=function), args=args):
+                if function in TAKE_NAMES_AS_TEXT:
+                    yield from (
+                        (node.lineno, arg.value) for arg in args
+                        if isinstance(arg, ast.Constant) and isinstance(arg.value, str) and is_private(arg.value)
+                    )
+
+
 @pytest.fixture(scope="module")
 def private() -> frozenset[str]:
     paths = [path for package in PRODUCT for path in (ROOT / package).rglob("*.py")]
@@ -86,6 +103,29 @@ def test_tests_come_in_by_the_front_door(private: frozenset[str]) -> None:
     # By the text: whether the name is the product's too may change from day to day.
     gone = [entry for entry in ALLOWED if entry[1] not in (ROOT / entry[0]).read_text()]
     assert not gone, f"remove from ALLOWED what needs it no more: {gone}"
+
+
+def test_examples_use_no_private_name() -> None:
+    """Not even names of their own: a reader cannot tell them from the product's."""
+    wrong = [
+        f"{path.name}:{line}: uses {name}"
+        for path in sorted((ROOT / "examples").rglob("*.py"))
+        for line, name in private_uses(ast.parse(path.read_text()))
+    ]
+    assert not wrong, "\n".join(wrong)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["self._kept = 1", "spout._kept", "from squall import _x", "from squall._x import y", "getattr(spout, '_kept')"],
+)
+def test_private_name_in_an_example_is_reported(text: str) -> None:
+    assert [line for line, _ in private_uses(ast.parse(text))] == [1]
+
+
+@pytest.mark.parametrize("text", ["def _own(): ...\n_own()", "_", "self.__init__", "row._replace(a=1)", "print('_a')"])
+def test_what_an_example_may_use_passes(text: str) -> None:
+    assert list(private_uses(ast.parse(text))) == []
 
 
 @pytest.mark.parametrize(

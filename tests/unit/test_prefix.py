@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 
 import pytest
 
 from squall.engine.api.prefix import AckedPrefix
+from squall.engine.errors import UsageError
 
 
 def test_in_order_each_ack_raises_it() -> None:
@@ -63,3 +65,55 @@ def test_what_is_acked_past_a_hole_can_be_kept_and_taken_up_again() -> None:
     again.ack(2)
     again.ack(4)
     assert (again.committable, again.beyond) == (6, [])
+
+
+def test_byte_offsets(seed: int) -> None:
+    rng = random.Random(seed)
+    text = "".join("x" * rng.randrange(20) + "\n" for _ in range(50)).encode()
+    begins = [0, *(at + 1 for at, byte in enumerate(text) if byte == ord("\n"))]
+    spans = list(itertools.pairwise(begins))
+    prefix = AckedPrefix()
+    acked: set[int] = set()
+    for begin, end in rng.choices(spans, k=400) + spans:
+        prefix.ack(begin, end)
+        acked.add(begin)
+        assert prefix.committable == next((at for at, _ in spans if at not in acked), len(text))
+        assert prefix.is_acked(begin)
+    assert prefix.committable == len(text)
+    assert prefix.spans == {}
+
+
+def test_positions_of_any_order() -> None:
+    """A file's name and an offset in it."""
+    prefix = AckedPrefix(("a", 0))
+    assert not prefix.ack(("a", 10), ("b", 0))
+    assert not prefix.ack(("b", 0), ("b", 7))
+    assert prefix.ack(("a", 0), ("a", 10))
+    assert prefix.committable == ("b", 7)
+    assert not prefix.ack(("a", 10), ("b", 0))
+
+
+def test_spans_past_a_hole_can_be_kept_and_taken_up_again() -> None:
+    prefix = AckedPrefix()
+    prefix.ack(100, 140)
+    prefix.ack(30, 100)
+    again = AckedPrefix(prefix.committable, prefix.spans)
+    assert again.beyond == [30, 100]
+    assert again.ack(0, 30)
+    assert again.committable == 140
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        (("b",), "a record at position 'b' was acked without its end; allowed: ack"),
+        (("b", "b"), "a record at position 'b' was acked with the end 'b'; allowed: one beyond the po"),
+        (("b", "a"), "a record at position 'b' was acked with the end 'a'; allowed: one beyond the po"),
+    ],
+)
+def test_a_position_without_an_end_is_refused(arguments: tuple[str, ...], text: str) -> None:
+    prefix = AckedPrefix("a")
+    with pytest.raises(UsageError) as refused:
+        prefix.ack(*arguments)
+    assert str(refused.value).startswith(text)
+    assert prefix.committable == "a"

@@ -9,12 +9,16 @@ from typing import Any
 
 import pytest
 
+from squall.engine.api.builder import TopologyBuilder
+from squall.engine.api.emit import Emit
 from squall.engine.api.failure import Failure
 from squall.engine.api.replaying import Record, ReplayingSpout
+from squall.engine.api.stream import DEFAULT_STREAM
 from squall.engine.api.tuple import Tuple
 from squall.engine.clock import NS_PER_SEC
 from squall.engine.core.executor import TaskCrashed
-from tests.unit.rig import Does, Rig, acks, chain, keeps
+from squall.engine.errors import ComponentError
+from tests.unit.rig import STREAMS, Does, Rig, acks, chain, keeps
 
 
 class Reads(ReplayingSpout):
@@ -183,6 +187,56 @@ def test_a_record_that_could_not_be_kept_is_refused(second: Any) -> None:
     lab = Lab(Reads((1, ("a",)), (second, ("b",))), Does(keeps))
     with pytest.raises(TaskCrashed, match=rf"ComponentError: Reads\.read yielded message id {second}"):
         lab.settle()
+
+
+def streams_lab(*records: Record) -> Rig:
+    spout = Reads(*records)
+    spout.outputs = STREAMS
+    builder = TopologyBuilder()
+    builder.set_spout("spout", spout)
+    sinks = builder.set_bolt("bolt-1", Does(keeps)).shuffle_grouping("spout")
+    sinks.shuffle_grouping("spout", stream="pair").direct_grouping("spout", stream="to")
+    return Rig(builder)
+
+
+@pytest.mark.parametrize("emit", [Emit((1, 2), "pair"), Emit((3,), "to", 2), Emit((4,)), (5,)])
+def test_records_of_any_stream_come_again_where_they_went(emit: Any) -> None:
+    lab = streams_lab(("id", emit))
+    lab.settle()
+    lab.user("bolt-1").collector.fail(lab.user("bolt-1").kept[0])
+    lab.settle()
+    lab.advance(1)
+    first, again = lab.user("bolt-1").kept
+    assert again.values == first.values == (emit if isinstance(emit, tuple) else emit.values)
+    assert again.source_stream == first.source_stream == (DEFAULT_STREAM if isinstance(emit, tuple) else emit.stream)
+    lab.user("bolt-1").collector.ack(again)
+    lab.settle()
+    assert lab.user("spout").exhausted
+
+
+def test_other_values_may_be_emitted_at_the_next_attempt() -> None:
+    lab = Lab(Reads((1, ("a",))), Does(keeps))
+    lab.settle()
+    lab.spout.replace(1, ("b",))
+    lab.fail()
+    lab.advance(1)
+    assert lab.bolt.seen == [("a",), ("b",)]
+    lab.user("bolt-1").collector.ack(lab.bolt.kept[-1])
+    lab.settle()
+    with pytest.raises(ComponentError, match="Reads cannot replace the values of message 1; allowed: of one that is p"):
+        lab.spout.replace(1, ("c",))
+
+
+def test_a_subclass_sees_what_is_kept_and_may_emit_untracked() -> None:
+    lab = Lab(Reads((1, ("a",)), (("x", 2), ("b",))), Does(keeps))
+    lab.settle()
+    assert lab.spout.kept == {1: (1, ("a",)), ("x", 2): (("x", 2), ("b",))}
+    assert lab.spout.at_end
+    assert lab.spout.context.component_id == "spout"
+    lab.spout.collector.emit(("c",))
+    lab.settle()
+    assert lab.bolt.seen == [("a",), ("b",), ("c",)]
+    assert lab.pending == 2
 
 
 def test_read_must_be_defined() -> None:
