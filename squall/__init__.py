@@ -50,12 +50,14 @@ from squall.on_demand import on_demand
 if TYPE_CHECKING:
     from squall.pipeline.feed_spout import FeedSpout
     from squall.pipeline.parquet_sink import ParquetSink
+    from squall.scheduler.client.cluster import Cluster
     from squall.scheduler.client.job import Job
     from squall.scheduler.cluster.local_cluster import LocalCluster, run
 
 _CLUSTER = "squall.scheduler.cluster.local_cluster"
 _ON_DEMAND = {
-    "FeedSpout": "squall.pipeline.feed_spout", "Job": "squall.scheduler.client.job", "LocalCluster": _CLUSTER,
+    "Cluster": "squall.scheduler.client.cluster", "FeedSpout": "squall.pipeline.feed_spout",
+    "Job": "squall.scheduler.client.job", "LocalCluster": _CLUSTER,
     "ParquetSink": "squall.pipeline.parquet_sink", "run": _CLUSTER,
 }
 
@@ -74,6 +76,7 @@ __all__ = [
     "BoltDeclarer",
     "BoltExecuteInfo",
     "BoltFailInfo",
+    "Cluster",
     "ClusterError",
     "ColumnBatch",
     "ComponentError",

@@ -35,6 +35,7 @@ from squall.scheduler.records.topology_view import TopologyView
 if TYPE_CHECKING:
     from squall.scheduler.client.nimbus_client import NimbusClient
 
+FINISHED = "FINISHED"
 _POLL_SECS, _POLL_MAX_SECS = 0.002, 0.02
 """Pause between two looks at the board, first and longest: a look with the logs costs some 0.2 ms, and the end of a
 long run may be noticed a fiftieth of a second late."""
@@ -46,6 +47,10 @@ _STOP_GRACE_SECS = 15.0
 """Longest wait for a worker to close its tasks: the supervisor kills it long before."""
 _NIMBUS_PAUSE_SECS = 0.01
 """Between two questions to Nimbus during a move: a user does not notice so short a delay."""
+
+
+class Gone(ClusterError):
+    """The topology was removed."""
 
 
 class Job:
@@ -77,10 +82,17 @@ class Job:
         """Nimbus's view, or its last one before the removal. Raises ClusterError if Nimbus does not answer."""
         if self.removed and self._last_state is not None:
             return self._last_state
-        state = self._ask()
+        try:
+            state = self._ask()
+        except Gone:
+            if self._last_state is None or self.ended is None or not self.record.remove_when_drained:
+                raise
+            self.removed = True
+            return self._last_state
         while True:
             try:
                 self._refresh(state.assignment)
+                self._last_state = state
                 return state
             except BoardMissing:
                 # The topology may have moved after the answer: Nimbus makes the next board, then removes this one.
@@ -93,11 +105,16 @@ class Job:
         try:
             state = self._client.get_topology(self.name)
         except UsageError:
-            raise ClusterError(f"topology {self.id} is gone") from None
+            raise Gone(f"topology {self.id} is gone") from None
         if state.topology.id != self.id:
-            raise ClusterError(f"topology {self.id} is gone; {self.name!r} is now the name of another one")
+            raise Gone(f"topology {self.id} is gone; {self.name!r} is now the name of another one")
         self.record = state.topology
         return state
+
+    def status(self) -> str:
+        """The status for people: Nimbus's, or "FINISHED" if its spouts are exhausted and nothing is pending."""
+        status = self.state().topology.status
+        return FINISHED if status == "ACTIVE" and self.is_drained() else status
 
     def _refresh(self, assignment: Assignment | None) -> None:
         """Open the board of the present assignment: the topology may have moved."""
@@ -209,7 +226,8 @@ class Job:
         while not self.is_drained():
             if on_wait is not None and on_wait():
                 return False
-            self._give_up_if_hopeless()
+            if self._give_up_if_hopeless():
+                break
             if deadline is not None and time.monotonic() >= deadline:
                 view, stats = self.view(), self.stats()
                 why = "it is not placed" if view is None else view.undrained()
@@ -223,19 +241,25 @@ class Job:
         self.ended = time.monotonic()
         return True
 
-    def _give_up_if_hopeless(self) -> None:
-        """ClusterError if the supervisors have judged the topology hopeless."""
+    def _give_up_if_hopeless(self) -> bool:
+        """ClusterError if the supervisors have judged the topology hopeless, or it is gone. True if it has finished and
+        left meanwhile, as it was told to."""
         now = time.monotonic()
         if now - self._nimbus_asked < _NIMBUS_POLL_SECS:
-            return
+            return False
         self._nimbus_asked = now
         if nimbus_is_stopped(self._run_dir):
             # It will be asked when the fault is over; a question now would only hold up the caller.
-            return
-        state, view = self.state(), self.view()
+            return False
+        try:
+            state, view = self.state(), self.view()
+        except Gone:
+            if self.record.remove_when_drained and self._view is not None and self._view.has_finished():
+                return True
+            raise
         deaths, hopeless = (0, False) if view is None else view.deaths_in_a_row()
         if not (hopeless or "failed" in state.workers.values()) or not state.restarts:
-            return
+            return False
         last = state.restarts[-1]
         why = (last.error or last.reason).splitlines()[0]
         how_often = f"{deaths} times in a row" if deaths > 1 else "once"
@@ -318,6 +342,11 @@ class Job:
         self._remember()
         self._client.kill_topology(self.name, 0.0)
         self._client.await_removed(self.id, grace_secs)
+        self.removed = True
+
+    def await_removed(self, timeout_secs: float = _STOP_GRACE_SECS) -> None:
+        """Wait until the topology is gone, which was submitted to leave when it has finished."""
+        self._client.await_removed(self.id, timeout_secs)
         self.removed = True
 
     def _remember(self) -> None:

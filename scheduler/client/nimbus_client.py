@@ -18,7 +18,7 @@ import os
 import time
 from collections.abc import Callable, Sequence
 from types import TracebackType
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import msgspec
 
@@ -29,7 +29,6 @@ from squall.scheduler.client.why_away import why_away
 from squall.scheduler.common.mark import processes_of
 from squall.scheduler.common.messages import (
     ClusterState,
-    ComponentSummary,
     FaultsTold,
     ForgetUnknown,
     GetCluster,
@@ -102,19 +101,13 @@ class NimbusClient:
 
     # ---- topologies ----
 
-    def submit_topology(
-        self,
-        name: str,
-        conf: dict[str, Any],
-        components: list[ComponentSummary],
-        blob: str,
-        sys_path: list[str],
-        status: str = "ACTIVE",
-        fresh: bool = False,
-    ) -> TopologyRecord:
-        """Start a topology whose code is in the code store under `blob`; `fresh`: drop the state of an earlier one."""
-        request = SubmitTopology(name, conf, components, blob, sys_path, status, fresh)
+    def submit_topology(self, request: SubmitTopology) -> TopologyRecord:
+        """Start a topology whose code is in the code store."""
         return self._call("submit_topology", request, TopologyRecord)
+
+    def check_topology(self, request: SubmitTopology) -> None:
+        """Raise UsageError if it would be refused under a free name. Changes nothing."""
+        self._call("submit_topology", msgspec.structs.replace(request, check_only=True), SubmitTopology)
 
     def get_topology(self, name: str) -> TopologyState:
         """Record, assignment, workers and deaths of a topology."""

@@ -14,7 +14,7 @@ import io
 import os
 import sys
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path, PurePath
 from types import ModuleType
 
@@ -24,7 +24,7 @@ from squall.ipc.rundir import RunDir
 from squall.scheduler.client.nimbus_client import NimbusClient
 from squall.scheduler.common import blob
 from squall.scheduler.common.code_store import CodeStore
-from squall.scheduler.common.messages import ComponentSummary, TopologyRecord, Wire
+from squall.scheduler.common.messages import ComponentSummary, SubmitTopology, TopologyRecord, Wire
 
 _ZIP_TIME = (1980, 1, 1, 0, 0, 0)
 """Time stamp of every file in an archive, the earliest of the format: the same modules make the same archive."""
@@ -63,18 +63,29 @@ def pack(
 
 def submit(
     client: NimbusClient, run_dir: RunDir, name: str, config: Config, code: TopologyCode, active: bool = True,
-    fresh: bool = False,
+    fresh: bool = False, *, remove_when_drained: bool = False, make_room: Callable[[], object] | None = None,
 ) -> TopologyRecord:
-    """Hand a topology to Nimbus; `fresh`: drop the state of an earlier one."""
+    """Hand a topology to Nimbus; `fresh`: drop the state of an earlier one; `make_room` is called once it is sure that
+    nothing but its name may stand against it."""
     store = CodeStore(run_dir.code)
     with store.held():
         digest = store.put(code.blob)
         sys_path = code.sys_path
         if code.archive:
             sys_path = [str(store.path(store.put(code.archive))), *sys_path]
-        return client.submit_topology(
-            name, config.to_dict(), code.components, digest, sys_path, "ACTIVE" if active else "INACTIVE", fresh
+        request = SubmitTopology(
+            name, config.to_dict(), code.components, digest, sys_path, "ACTIVE" if active else "INACTIVE", fresh,
+            remove_when_drained,
         )
+        if make_room is not None:
+            client.check_topology(request)
+            make_room()
+        return client.submit_topology(request)
+
+
+def is_installed(path: PurePath) -> bool:
+    """Whether packages are installed there, which workers import by themselves."""
+    return bool(INSTALLED & set(path.parts))
 
 
 def _archive(directory: Path, by_value: ModuleType | None) -> bytes:
@@ -103,7 +114,7 @@ def _files_under(directory: Path, by_value: ModuleType | None) -> Iterator[tuple
         if name.partition(".")[0] == "squall":
             continue
         path = Path(file).resolve()
-        if path.is_relative_to(directory) and not INSTALLED & set(path.relative_to(directory).parts):
+        if path.is_relative_to(directory) and not is_installed(path.relative_to(directory)):
             # The name under which the import system looks for it, whatever directory of the import path it is in.
             parts = name.replace(".", "/")
             if path.name == "__init__.py":

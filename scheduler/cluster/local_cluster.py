@@ -27,25 +27,24 @@ from squall.engine.plural import plural
 from squall.engine.report.run_report import RunReport
 from squall.ipc.private import naming
 from squall.ipc.rundir import RunDir, default_parent, sweep_stale
+from squall.scheduler.client.cluster_use import ClusterUse
 from squall.scheduler.client.healing import heal
 from squall.scheduler.client.job import Job
 from squall.scheduler.client.log_tail import LogTail, log_line
 from squall.scheduler.client.nimbus_client import AWAY_PATIENCE_SECS, NimbusClient
-from squall.scheduler.client.topology_code import pack, submit
 from squall.scheduler.cluster.daemons import Daemons, take_directory
 from squall.scheduler.cluster.keeper_process import BoundKeeper
 from squall.scheduler.cluster.size import check_cluster, this_machine
 from squall.scheduler.cluster.starting import InUse, Starting
 from squall.scheduler.faults.check import needs_keeper
-from squall.scheduler.faults.fault import Fault, Value
-from squall.scheduler.faults.in_force import FaultInForce
+from squall.scheduler.faults.fault import Fault
 from squall.scheduler.records.kept_state import keep_dead_letters
 
 _STOP_GRACE_SECS = 5.0
 """Longest time for workers' `close` and `cleanup` before they are killed."""
 
 
-class LocalCluster:
+class LocalCluster(ClusterUse):
     """Nimbus and `nodes` supervisors with `slots_per_node` worker slots each. A context manager."""
 
     def __init__(
@@ -63,8 +62,8 @@ class LocalCluster:
             sweep_stale(default_parent())
         self.run_dir = RunDir.create() if run_dir is None else take_directory(run_dir)
         self._daemons = Daemons(self.run_dir)
-        self._client: NimbusClient | None = None
-        self._jobs: list[Job] = []
+        self._client = None
+        self._jobs = []
         self._tail = LogTail(self.run_dir.logs) if logs else None
         # No other program starts a cluster in an anonymous directory.
         starting = None if self._anonymous else self._take_start()
@@ -171,56 +170,12 @@ class LocalCluster:
 
     # ---- use ----
 
-    @property
-    def client(self) -> NimbusClient:
-        """The connection to Nimbus, for requests for which this class has no method."""
-        if self._client is None:
-            raise ClusterError("this cluster is closed")
-        return self._client
-
-    def submit(
-        self, name: str, topology: Topology, config: Config | None = None, by_value: ModuleType | None = None,
-        active: bool = True,
-    ) -> Job:
-        """Submit a topology; with `active=False` its spouts wait for `Job.activate`.
-
-        `by_value` is a module that workers cannot import (see `scheduler.common.blob`).
-        """
-        if not isinstance(topology, Topology):
-            raise UsageError(f"submit needs the Topology that TopologyBuilder.build() returns, not {topology!r:.80}")
-        config = config or Config()
-        code = pack(topology, config, by_value)
-        with naming(self.run_dir.path):
-            record = submit(self.client, self.run_dir, name, config, code, active)
-        job = Job(self.client, record, self.run_dir)
-        self._jobs.append(job)
-        return job
-
-    def inject(
-        self, fault: str, *targets: str, for_secs: float | None = None, probability: float | None = None,
-        seed: int | None = None, **params: Value,
-    ) -> list[FaultInForce]:
-        """Inject a fault of the catalogue (`squall faults`) now, into these targets.
-
-        A lasting fault ends after `for_secs`, by default the catalogue's time, or by `heal`. UsageError if it is not
-        allowed, or if it ends a daemon and this cluster has no keeper to start that again; ClusterError if a target is
-        not there now: not started yet, or dead and not replaced yet.
-        """
-        wanted = Fault(fault, targets, for_secs=for_secs, probability=probability, params=params, seed=seed)
-        if self._keeper is None and needs_keeper(wanted):
+    def _check_fault(self, fault: Fault) -> None:
+        if self._keeper is None and needs_keeper(fault):
             raise UsageError(
-                f"{plain(wanted.kind)} ends a daemon, which nothing starts again in this cluster; "
+                f"{plain(fault.kind)} ends a daemon, which nothing starts again in this cluster; "
                 "allowed: in LocalCluster(keeper=True)"
             )
-        return self.client.inject(wanted)
-
-    def heal(self, *targets: str) -> list[FaultInForce]:
-        """End every fault in force; with `targets`, only those begun with exactly these. Returns them."""
-        return heal(self.client, targets)
-
-    def new_log_lines(self) -> list[tuple[str, str]]:
-        """(worker, line) of workers' output since the last call."""
-        return [] if self._tail is None else self._tail.poll()
 
 
 def run(

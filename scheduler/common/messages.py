@@ -96,6 +96,8 @@ class TopologyRecord(Wire):
     """Slots whose workers died too often: not used for this topology again until an operator resets it."""
     resets: int = 0
     """Number of resets. A slot that hears of another one starts anew."""
+    remove_when_drained: bool = False
+    """Whether Nimbus removes it when its spouts are exhausted and nothing is pending."""
 
 
 class SlotAssignment(Wire):
@@ -243,6 +245,10 @@ class SubmitTopology(Wire):
     status: str = "ACTIVE"
     fresh: bool = False
     """Once it is accepted, remove the state of earlier topologies of this name."""
+    remove_when_drained: bool = False
+    """As in TopologyRecord."""
+    check_only: bool = False
+    """Reply with this request if it would be accepted under a free name, and change nothing."""
 
 
 class NamedTopology(Wire):

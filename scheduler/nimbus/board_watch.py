@@ -1,4 +1,5 @@
-"""Watches status boards and processes for Nimbus: which topologies are at rest or lost workers, which slots are empty.
+"""Watches status boards and processes for Nimbus: which topologies are at rest, have finished or lost workers, which
+slots are empty.
 
 Guarantees: if a topology's board cannot be read, nothing is reported of it; the error is logged, and the limits of
 `scheduler.nimbus.decisions` end the wait.
@@ -11,6 +12,7 @@ from __future__ import annotations
 
 import logging
 import random
+from collections.abc import Callable
 
 from squall.engine.errors import ClusterError
 from squall.scheduler.common.messages import Assignment, SlotRef, TopologyRecord
@@ -25,6 +27,9 @@ DRAIN_LOOK_SECS = 0.01
 EMPTY_LOOK_SECS = 0.02
 """Between two searches for processes in slots that shall be empty and have no supervisor to report it: a search reads
 a few files per slot."""
+FINISH_LOOK_SECS = 0.5
+"""Between two looks at the boards of topologies that leave when they have finished. Two looks in a row must show it, so
+a program that follows the topology sees its end before the board goes."""
 MISSING_LOOK_SECS = 1.0
 """Between two searches for slots whose nodes are gone: a node is gone only after seconds of silence."""
 ORPHAN_LEASE_SECS = 60.0
@@ -44,10 +49,14 @@ class BoardWatch:
         self._empty_look_at = 0.0
         self._drain_look_at = 0.0
         self._missing_look_at = 0.0
+        self._finish_look_at = 0.0
+        self._seen_finished: set[str] = set()
 
     def next_deadline(self) -> float | None:
         """When the next look is due; None if there is nothing to watch."""
         deadlines = [self._drain_look_at] if self._nimbus.draining() else []
+        if self._nimbus.finishing():
+            deadlines.append(self._finish_look_at)
         if self._nimbus.is_emptying:
             deadlines.append(self._empty_look_at)
         if self._nimbus.has_topologies:
@@ -60,7 +69,22 @@ class BoardWatch:
             return None
         # Random, so as not to fall in step with bolts' ticks: during each, a worker is not quiet for a moment.
         self._drain_look_at = now + DRAIN_LOOK_SECS * random.uniform(0.5, 1.0)
-        return [record.id for record, assignment in self._nimbus.draining() if self._is_at_rest(record, assignment)]
+        return [
+            record.id for record, assignment in self._nimbus.draining()
+            if self._looks(record, assignment, TopologyView.is_at_rest)
+        ]
+
+    def finished(self, now: float) -> list[str]:
+        """Ids of the topologies that shall leave when they have finished, and have."""
+        if now < self._finish_look_at:
+            return []
+        self._finish_look_at = now + FINISH_LOOK_SECS * random.uniform(0.5, 1.0)
+        before = self._seen_finished
+        self._seen_finished = {
+            record.id for record, assignment in self._nimbus.finishing()
+            if self._looks(record, assignment, TopologyView.is_drained)
+        }
+        return sorted(before & self._seen_finished)
 
     def emptied(self, now: float) -> list[tuple[str, list[SlotRef], list[SlotRef]]]:
         """(topology id, slots that shall be empty but are not reported so, those of them that are not empty)."""
@@ -83,10 +107,12 @@ class BoardWatch:
             if self._has_dead(record, assignment, slots, now)
         ]
 
-    def _is_at_rest(self, record: TopologyRecord, assignment: Assignment) -> bool:
+    def _looks(
+        self, record: TopologyRecord, assignment: Assignment, condition: Callable[[TopologyView], bool]
+    ) -> bool:
         try:
             with self._files.view(record, assignment) as view:
-                return view.is_at_rest()
+                return condition(view)
         except ClusterError as error:
             log.warning("%s", error)
             return False

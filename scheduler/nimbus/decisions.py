@@ -161,6 +161,7 @@ class Nimbus:
             blob=request.blob,
             sys_path=request.sys_path,
             created_unix_secs=created_unix_secs,
+            remove_when_drained=request.remove_when_drained,
         )
         self._next_number += 1
         life = TopologyLife(record)
@@ -258,6 +259,22 @@ class Nimbus:
             for life in self._topologies
             if life.assignment is not None and (life.is_draining or (self._spouts_stopped and life.left_at is None))
         ]
+
+    def finishing(self) -> list[tuple[TopologyRecord, Assignment]]:
+        """The topologies to watch until they have finished; see `finished`."""
+        return [
+            (life.record, life.assignment)
+            for life in self._topologies
+            if life.assignment is not None and life.record.remove_when_drained and life.stop_at is None
+        ]
+
+    def finished(self, topology_id: str, now: float) -> Instructions:
+        """The spouts of a topology of `finishing` are exhausted and nothing is pending: it leaves."""
+        life = self._topologies.by_id(topology_id)
+        if life is None or life.stop_at is not None:
+            return []
+        _, steps = self.kill(KillTopology(life.record.name), now)
+        return [Note(f"{topology_id} has finished, and is removed"), *steps]
 
     def drained(self, topology_id: str, now: float) -> Instructions:
         """A topology that is being killed or rebalanced has nothing pending any more: go on at once."""

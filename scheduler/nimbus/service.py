@@ -69,6 +69,7 @@ from squall.scheduler.nimbus.instruction import (
 from squall.scheduler.nimbus.leftovers import mend_boards, tidy_boards
 from squall.scheduler.nimbus.living_workers import LivingWorkers
 from squall.scheduler.nimbus.store import Store, StoreError
+from squall.scheduler.nimbus.submission import check_submission
 from squall.scheduler.nimbus.topology_life import TopologyLife
 
 FRAMES_PER_TURN = 1000
@@ -152,6 +153,8 @@ class NimbusService:
             for topology_id in at_rest:
                 self._carry_out(self.nimbus.drained(topology_id, now))
             self._stop_when_at_rest(set(at_rest), now)
+        for topology_id in self._watch.finished(now):
+            self._carry_out(self.nimbus.finished(topology_id, now))
         for topology_id, slots, living in self._watch.emptied(now):
             self._carry_out(self.nimbus.looked(topology_id, slots, living, now))
         for topology_id in self._watch.lost(now):
@@ -220,10 +223,13 @@ class NimbusService:
             if isinstance(error, StoreError):
                 raise
 
-    def _submit(self, incoming: Incoming, now: float) -> TopologyRecord:
+    def _submit(self, incoming: Incoming, now: float) -> TopologyRecord | SubmitTopology:
         request = incoming.decode(SubmitTopology)
         try:
             self._files.check_code(request)
+            if request.check_only:
+                check_submission(request)
+                return request
             return self._accept(request, now)
         except SquallError:
             self._discard_unused_code()

@@ -9,6 +9,8 @@ Stages of its end, and of a move::
 
     running ──kill──────► KILLED       ─┐ until drained,         ┌─► leaving: slots emptied, ─┬─► gone
             ──rebalance─► REBALANCING  ─┘ at most until `stop_at` ┘   until each is "stopped"  └─► placed anew, running
+
+One that shall be removed when it has finished is killed by Nimbus then.
 """
 
 from __future__ import annotations

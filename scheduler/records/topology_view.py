@@ -103,6 +103,12 @@ class TopologyView:
         """Every spout is exhausted, nothing is pending and nothing under way."""
         return self._twice(lambda: self._at_work() or self._spouts_at_work(exhausted=True))
 
+    def has_finished(self) -> bool:
+        """Whether the counts, which outlive the workers, say that every message of exhausted spouts was answered."""
+        left = self.unfinished()
+        exhausted = all(self.board.task_counters(task)["exhausted"] for task in self._spout_tasks)
+        return exhausted and not left and not left.waiting
+
     def undrained(self) -> str:
         """Why it is not drained, for people; "" if nothing stands against it at the moment."""
         workers = self.assignment.workers

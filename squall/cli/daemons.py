@@ -7,8 +7,9 @@ from typing import NoReturn
 
 import click
 
-from squall.cli.standing import cluster_path, directory_option, no_faults_option
+from squall.cli.standing import directory_option, no_faults_option
 from squall.cli.up import DEFAULT_SLOTS
+from squall.scheduler.client.standing import cluster_path
 from squall.scheduler.cluster.daemons import daemon_command, daemon_environment, ports_of, take_directory
 from squall.scheduler.cluster.size import check_cluster, this_machine
 from squall.scheduler.common.node_name import check_node_name

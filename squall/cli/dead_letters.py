@@ -13,11 +13,11 @@ from rich.table import Table
 from squall.cli.checks import some_path
 from squall.cli.output import note, say, say_json
 from squall.cli.plain_console import PlainConsole
-from squall.cli.standing import DIRECTORY_VARIABLE
 from squall.engine.errors import UsageError
 from squall.engine.foreign.plain_text import plain
 from squall.engine.plural import plural
 from squall.ipc.rundir import RunDir
+from squall.scheduler.client.standing import DIRECTORY_VARIABLE
 from squall.scheduler.nimbus.topologies import with_near_name
 from squall.scheduler.records.dead_letters import DeadLetter, DeadLetters
 from squall.scheduler.records.kept_state import find_dead_letters, names_with_dead_letters

@@ -8,12 +8,13 @@ import click
 
 from squall.cli.checks import seconds
 from squall.cli.interrupts import Interrupts
-from squall.cli.standing import cluster_path, directory_option, json_option, open_cluster, show
+from squall.cli.standing import directory_option, json_option, show
 from squall.cli.up import DRAIN_SECS, tell
 from squall.engine.errors import UsageError
 from squall.engine.foreign.plain_text import plain
 from squall.engine.plural import plural
 from squall.ipc.rundir import RunDir
+from squall.scheduler.client.standing import cluster_path, open_cluster
 from squall.scheduler.cluster.standing import end_lost, stop_cluster
 
 

@@ -9,10 +9,11 @@ from pathlib import Path
 import click
 
 from squall.cli.interrupts import Interrupts
-from squall.cli.standing import directory_option, json_option, open_cluster, show
+from squall.cli.standing import directory_option, json_option, show
 from squall.engine.errors import UsageError
 from squall.ipc.rundir import RunDir
 from squall.scheduler.client.log_tail import LogTail, log_line
+from squall.scheduler.client.standing import open_cluster
 from squall.scheduler.nimbus.topologies import with_near_name
 
 _POLL_SECS = 0.05

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import click
 
-from squall.cli.standing import directory_option, json_option, open_cluster, show
+from squall.cli.standing import directory_option, json_option, show
 from squall.engine.errors import UsageError
+from squall.scheduler.client.standing import open_cluster
 from squall.scheduler.nimbus import store_repair
 
 

@@ -5,29 +5,25 @@ from __future__ import annotations
 import contextlib
 import functools
 import os
-import shlex
 import sys
-import time
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any, TypeVar, cast
 
 import click
 
 from squall.cli.checks import seconds, some_path
 from squall.cli.output import note, say, say_json
-from squall.engine.errors import UsageError
 from squall.engine.foreign.plain_text import plain
 from squall.engine.plural import plural
 from squall.engine.report.account import Unfinished
 from squall.ipc.private import naming
-from squall.ipc.rundir import RunDir, standing_directory
+from squall.ipc.rundir import RunDir
 from squall.scheduler.client.job import Job
-from squall.scheduler.client.nimbus_client import AWAY_PATIENCE_SECS, NimbusClient, NoCluster
+from squall.scheduler.client.nimbus_client import AWAY_PATIENCE_SECS, NimbusClient
+from squall.scheduler.client.standing import DIRECTORY_VARIABLE, cluster_path, connect_to, job_named
 from squall.scheduler.common.messages import ClusterState, TopologyRecord
 
 C = TypeVar("C", bound=Callable[..., Any])
-DIRECTORY_VARIABLE = "SQUALL_DIR"
 
 
 def directory_option(command: C) -> C:
@@ -63,57 +59,28 @@ def wait_option(command: C) -> C:
     )(command)
 
 
-def cluster_path(directory: str | None) -> Path:
-    """The directory of the cluster that the user chose."""
-    return standing_directory() if directory is None else Path(directory)
-
-
-def open_cluster(directory: str | None) -> RunDir:
-    """Open the run directory of a cluster that is or was there."""
-    path = cluster_path(directory)
-    if not path.exists():
-        raise UsageError(f"there is no cluster at {path}: {_start_hint(directory)}")
-    return RunDir.open(path)
-
-
-def _start_hint(directory: str | None) -> str:
-    where = "" if directory is None else f" --dir {shlex.quote(directory)}"
-    return f"start one with `squall up{where}`"
+def tell_away() -> None:
+    """Tell the user that Nimbus is waited for."""
+    note(f"Nimbus is away, waiting for it for up to {AWAY_PATIENCE_SECS:g} s")
 
 
 @contextlib.contextmanager
 def nimbus_of(directory: str | None) -> Iterator[tuple[RunDir, NimbusClient]]:
     """Connect to the running cluster that the user chose."""
-    run_dir = open_cluster(directory)
-    try:
-        client = patient_client(run_dir)
-    except NoCluster:
-        raise UsageError(f"no cluster runs in {run_dir.path}: {_start_hint(directory)}") from None
+    run_dir, client = connect_to(directory, tell_away)
     with client:
         yield run_dir, client
-
-
-def patient_client(run_dir: RunDir) -> NimbusClient:
-    """Connect to Nimbus; if it is away, tell the user and wait a moment."""
-    text = f"Nimbus is away, waiting for it for up to {AWAY_PATIENCE_SECS:g} s"
-    return NimbusClient(run_dir, patience_secs=AWAY_PATIENCE_SECS, on_away=lambda: note(text))
 
 
 @contextlib.contextmanager
 def job_of(directory: str | None, name: str) -> Iterator[Job]:
     """Connect to a topology of the running cluster that the user chose."""
     with nimbus_of(directory) as (run_dir, client):
-        record = client.get_topology(name).topology
-        job = Job(client, record, run_dir, time.monotonic() - uptime_secs(record))
+        job = job_named(client, run_dir, name)
         try:
             yield job
         finally:
             job.close()
-
-
-def uptime_secs(record: TopologyRecord) -> float:
-    """Seconds since a topology was submitted; never negative, even if the clock was set back."""
-    return max(0.0, time.time() - record.created_unix_secs)
 
 
 def limit_secs(wait_secs: float | None, record: TopologyRecord) -> float:

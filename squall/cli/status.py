@@ -9,21 +9,12 @@ import click
 
 from squall.cli.checks import seconds
 from squall.cli.fault_text import faults_in_force
-from squall.cli.standing import (
-    directory_option,
-    job_of,
-    json_option,
-    nimbus_of,
-    open_cluster,
-    show,
-    tell_refused,
-    tell_unknown,
-    uptime_secs,
-)
+from squall.cli.standing import directory_option, job_of, json_option, nimbus_of, show, tell_refused, tell_unknown
 from squall.cli.status_text import cluster_text, topology_text
 from squall.engine.report.run_report import TaskReading
 from squall.ipc.board import SLOT_HELD_BYTES, STATE_NAMES, SlotCell
 from squall.scheduler.client.job import Job
+from squall.scheduler.client.standing import open_cluster, uptime_secs
 from squall.scheduler.common import process
 from squall.scheduler.common.messages import ClusterState, RestartRecord, TopologyState
 
@@ -75,7 +66,7 @@ def describe(job: Job, over_secs: float) -> dict[str, Any]:
     components = {component.id: component for component in state.topology.components}
     executors = _executors(state)
     return {
-        "name": job.name, "id": job.id, "status": state.topology.status,
+        "name": job.name, "id": job.id, "status": job.status(),
         "uptime_secs": round(uptime_secs(state.topology), 1),
         "workers_wanted": state.topology.conf["workers"],
         **{key: value for key, value in counts.items() if key not in ("components", "workers", "topology")},

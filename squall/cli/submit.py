@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
+from typing import NoReturn
+
 import click
 
 from squall.cli.checks import seconds
+from squall.cli.interrupts import Interrupts
 from squall.cli.load_limits import TIME_SECS, load_apart
+from squall.cli.output import note, say_json
+from squall.cli.run import exit_code
 from squall.cli.settings import parse_settings
-from squall.cli.standing import directory_option, json_option, nimbus_of, show
+from squall.cli.standing import directory_option, emitted_again, json_option, nimbus_of, show, wait_option
+from squall.cli.summary import print_summary
 from squall.cli.target import target_options
 from squall.engine.api.config import Config
 from squall.engine.errors import UsageError
 from squall.engine.foreign.plain_text import plain
 from squall.engine.plural import plural
+from squall.scheduler.client.job import Job
 from squall.scheduler.client.nimbus_client import NimbusClient
+from squall.scheduler.client.standing import drain_away
 from squall.scheduler.client.topology_code import submit
 from squall.scheduler.common.messages import TopologyState
 from squall.scheduler.nimbus.submission import check_topology_name
@@ -27,6 +35,11 @@ from squall.scheduler.nimbus.task_state import left_by_earlier
 @click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="A setting; see squall config.")
 @click.option("--inactive", is_flag=True, help="Have its spouts wait for squall activate.")
 @click.option("--fresh", is_flag=True, help="Remove the state that an earlier topology of this name left.")
+@click.option("--replace", is_flag=True,
+              help="If a topology of this name is there, drain and remove it first; the new one takes up its state.")
+@wait_option
+@click.option("--until-drained", is_flag=True, help="Wait until it has finished, and print its report, as squall run.")
+@click.option("--remove-when-drained", is_flag=True, help="Have it leave the cluster by itself when it has finished.")
 @click.option("--load-secs", type=float, default=TIME_SECS, show_default=True, metavar="SECS",
               callback=seconds(above=True), help="Longest time for importing FILE.")
 @directory_option
@@ -34,27 +47,45 @@ from squall.scheduler.nimbus.task_state import left_by_earlier
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED, metavar="[-- ARGS]")
 def submit_command(
     target: str, app_dir: str | None, name: str, workers: int | None, settings: tuple[str, ...], inactive: bool,
-    fresh: bool, load_secs: float, directory: str | None, as_json: bool, arguments: tuple[str, ...],
+    fresh: bool, replace: bool, wait_secs: float | None, until_drained: bool, remove_when_drained: bool,
+    load_secs: float, directory: str | None, as_json: bool, arguments: tuple[str, ...],
 ) -> None:
     """Run the topology in FILE on the standing cluster, until it is killed.
 
     FILE may also be a module (package.module), and NAME is a Topology, or a function that takes ARGS and returns one
     (default: topology). The code is imported in a process of its own first; nothing of a bad file reaches the cluster.
     Its tasks find the state directories that an earlier topology of the same name left, and so go on where that one
-    stopped, unless --fresh is given.
+    stopped, unless --fresh is given. With --replace nothing happens to the old topology before it is known that the new
+    one will be accepted. With --until-drained the exit code is that of squall run; after an interrupt the topology runs
+    on.
     """
     check_topology_name(name)
+    _check_options(inactive, replace, wait_secs, until_drained)
     given = parse_settings(settings)
     if workers is not None:
         given["workers"] = workers
     config = Config(**given)
-    with nimbus_of(directory) as (run_dir, client):
+    with Interrupts() as interrupts, nimbus_of(directory) as (run_dir, client):
         # Check before the import, which may take long; Nimbus checks again.
-        if any(record.name == name for record in client.get_cluster().topologies):
-            raise UsageError(f"a topology named {name!r} is there already: choose another name, or kill it first")
+        if not replace and any(record.name == name for record in client.get_cluster().topologies):
+            raise UsageError(
+                f"a topology named {name!r} is there already: choose another name, --replace it, or kill it first"
+            )
         code = load_apart(target, list(arguments), config, load_secs, app_dir=app_dir)
+
+        def make_room() -> None:
+            left = drain_away(client, run_dir, name, wait_secs, lambda: interrupts.count > 0)
+            if left is not None and left + left.waiting:
+                count = plural(left + left.waiting, "message")
+                note(f"the {plain(name)} that was there left {count}: {emitted_again(left + left.waiting)}")
+
+        record = submit(
+            client, run_dir, name, config, code, active=not inactive, fresh=fresh,
+            remove_when_drained=remove_when_drained, make_room=make_room if replace else None,
+        )
         takes_up = bool(left_by_earlier(run_dir, name)) and not fresh
-        submit(client, run_dir, name, config, code, active=not inactive, fresh=fresh)
+        if until_drained:
+            _follow(Job(client, record, run_dir), interrupts, as_json)
         state = client.get_topology(name)
         text = _words(client, state)
         if takes_up:
@@ -67,6 +98,31 @@ def submit_command(
         "workers": [] if assignment is None else [str(slot) for slot in assignment.workers],
     }
     show(as_json, document, text)
+
+
+def _check_options(inactive: bool, replace: bool, wait_secs: float | None, until_drained: bool) -> None:
+    if inactive and until_drained:
+        raise UsageError("--inactive and --until-drained: spouts that wait for squall activate are never exhausted")
+    if wait_secs is not None and not replace:
+        raise UsageError("--wait is how long the topology to --replace may drain; allowed: with --replace")
+
+
+def _follow(job: Job, interrupts: Interrupts, as_json: bool) -> NoReturn:
+    """Wait until the topology has finished, print its report, and end the command."""
+    try:
+        report = job.wait_until_drained(on_wait=lambda: interrupts.count > 0)
+        if not report.drained:
+            note(f"{plain(job.name)} runs on; squall status {plain(job.name)} shows it")
+            raise click.exceptions.Exit(interrupts.exit_code)
+        if as_json:
+            say_json(report.to_dict(), sort_keys=True)
+        else:
+            print_summary(report)
+        if job.record.remove_when_drained:
+            job.await_removed()
+    finally:
+        job.close()
+    raise click.exceptions.Exit(exit_code(report))
 
 
 def _words(client: NimbusClient, state: TopologyState) -> str:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any
 
 import click
 
-from squall.cli.standing import directory_option, json_option, nimbus_of, show, tell_refused, tell_unknown, uptime_secs
+from squall.cli.standing import directory_option, json_option, nimbus_of, show, tell_refused, tell_unknown
 from squall.cli.tables import table
-from squall.engine.errors import UsageError
+from squall.engine.errors import ClusterError, UsageError
+from squall.scheduler.client.job import Job
+from squall.scheduler.client.standing import uptime_secs
 
 
 @click.command("list")
@@ -27,7 +30,7 @@ def list_command(directory: str | None, as_json: bool) -> None:
                 # It was removed between the two requests.
                 continue
             rows.append({
-                "name": record.name, "id": record.id, "status": record.status,
+                "name": record.name, "id": record.id, "status": _status(Job(client, record, run_dir)),
                 "tasks": sum(component.tasks for component in record.components),
                 "executors": 0 if assignment is None else sum(map(len, assignment.executors)),
                 "workers": 0 if assignment is None else len(assignment.workers),
@@ -45,3 +48,11 @@ def list_command(directory: str | None, as_json: bool) -> None:
     if refused or (cluster.unknown and not rows):
         # The store was lost: a script that asks whether anything runs must not read that nothing does.
         raise click.exceptions.Exit(1)
+
+
+def _status(job: Job) -> str:
+    with contextlib.closing(job):
+        try:
+            return job.status()
+        except ClusterError:  # it was removed, or its board cannot be read: that is told by squall status
+            return job.record.status

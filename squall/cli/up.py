@@ -11,19 +11,19 @@ from squall.cli.checks import seconds
 from squall.cli.interrupts import Interrupts
 from squall.cli.output import note
 from squall.cli.standing import (
-    cluster_path,
     directory_option,
     json_option,
     left_pending,
     no_faults_option,
-    patient_client,
     show,
+    tell_away,
     tell_unknown,
 )
 from squall.cli.systemd_unit import tell_ready, unit
 from squall.engine.errors import UsageError
 from squall.engine.foreign.plain_text import plain
 from squall.engine.plural import plural
+from squall.scheduler.client.standing import cluster_path, patient_client
 from squall.scheduler.cluster.keeper_process import BoundKeeper, start_with_keeper
 from squall.scheduler.cluster.size import SMALLEST_SLOTS, check_cluster, this_machine
 from squall.scheduler.cluster.standing import Stopped, stop_cluster
@@ -62,7 +62,7 @@ def up_command(
         path = cluster_path(directory)
         keeper = None if detach else BoundKeeper(path, nodes, slots, faults=not no_faults)
         run_dir = start_with_keeper(path, nodes, slots, faults=not no_faults) if keeper is None else keeper.run_dir
-        with patient_client(run_dir) as client:
+        with patient_client(run_dir, tell_away) as client:
             cluster = client.get_cluster()
         kept = [record.name for record in cluster.topologies]
         text = f"cluster of {plural(nodes, 'node')} with {plural(slots, 'slot')} each runs in {plain(run_dir.path)}"

@@ -7,6 +7,7 @@ components started, the run directory, descriptors of this process that are open
 from __future__ import annotations
 
 from types import ModuleType
+from typing import Any
 
 from squall.engine.api.config import Config
 from squall.engine.api.topology import Topology
@@ -24,9 +25,9 @@ class FixtureCluster(LocalCluster):
 
     def submit(
         self, name: str, topology: Topology, config: Config | None = None, by_value: ModuleType | None = None,
-        active: bool = True,
+        active: bool = True, **options: Any,
     ) -> Job:
-        return super().submit(name, topology, config, by_value or self._module, active)
+        return super().submit(name, topology, config, by_value or self._module, active, **options)
 
     def end(self) -> list[str]:
         """Close the cluster. Returns a line for each leftover."""

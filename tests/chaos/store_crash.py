@@ -15,7 +15,7 @@ from squall.engine.errors import ClusterError, UsageError
 from squall.ipc.rundir import RunDir
 from squall.scheduler.client.nimbus_client import NimbusClient
 from squall.scheduler.common.code_store import CodeStore
-from squall.scheduler.common.messages import ComponentSummary
+from squall.scheduler.common.messages import ComponentSummary, SubmitTopology
 from squall.scheduler.nimbus.store import Store
 from tests.process.test_nimbus_process import NimbusDaemon
 
@@ -84,7 +84,7 @@ def come_and_go(client: NimbusClient, run_dir: RunDir, told: Told, rng: random.R
                 client.kill_topology(name)
             else:
                 blob = CodeStore(run_dir.code).put(name.encode())
-                client.submit_topology(name, {"workers": 1}, COMPONENTS, blob, [])
+                client.submit_topology(SubmitTopology(name, {"workers": 1}, COMPONENTS, blob, []))
         except UsageError:
             raise
         except ClusterError:

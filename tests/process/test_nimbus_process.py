@@ -36,6 +36,7 @@ from squall.scheduler.common.messages import (
     Shutdown,
     SlotAssignment,
     SlotChanged,
+    SubmitTopology,
     TopologyRecord,
 )
 from tests.process.waiting import wait_for
@@ -156,7 +157,7 @@ def raw(run_dir: RunDir) -> Iterator[zmq.Socket[bytes]]:
 
 def submit(client: NimbusClient, run_dir: RunDir, name: str = "x", workers: int = 2) -> TopologyRecord:
     blob = CodeStore(run_dir.code).put(b"code")
-    return client.submit_topology(name, {"workers": workers}, COMPONENTS, blob, ["lib"])
+    return client.submit_topology(SubmitTopology(name, {"workers": workers}, COMPONENTS, blob, ["lib"]))
 
 
 # ---- a topology's life ----
@@ -225,9 +226,9 @@ def test_errors_arrive_as_they_were_raised(client: NimbusClient, run_dir: RunDir
     with pytest.raises(UsageError, match="a topology named 'x' is already running"):
         submit(client, run_dir)
     with pytest.raises(UsageError, match=r"code 0{64} of topology 'y' is not in the code store"):
-        client.submit_topology("y", {"workers": 1}, COMPONENTS, "0" * 64, [])
+        client.submit_topology(SubmitTopology("y", {"workers": 1}, COMPONENTS, "0" * 64, []))
     with pytest.raises(UsageError, match="not a SHA-256 digest"):
-        client.submit_topology("y", {"workers": 1}, COMPONENTS, "../key", [])
+        client.submit_topology(SubmitTopology("y", {"workers": 1}, COMPONENTS, "../key", []))
     with pytest.raises(UsageError, match="there is no topology named 'y'; running: 'x'"):
         client.get_topology("y")
     with pytest.raises(UsageError, match="allowed: a number of seconds from 0 up"):
@@ -260,7 +261,7 @@ def keep_state(run_dir: RunDir, name: str = "x") -> Path:
 
 def submit_fresh(client: NimbusClient, run_dir: RunDir, **changes: Any) -> TopologyRecord:
     wanted = {"name": "x", "conf": {"workers": 1}, "components": COMPONENTS, "sys_path": ["lib"], **changes}
-    return client.submit_topology(blob=CodeStore(run_dir.code).put(b"code"), fresh=True, **wanted)
+    return client.submit_topology(SubmitTopology(blob=CodeStore(run_dir.code).put(b"code"), fresh=True, **wanted))
 
 
 def test_state_is_out_of_the_way_when_a_worker_may_start_and_then_gone(

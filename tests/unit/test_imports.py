@@ -75,7 +75,7 @@ WALL_CLOCKS = frozenset(
 WALL_CLOCK_ALLOWED = {
     "scheduler/records/dead_letters.py": "when a message was given up, for people",
     "scheduler/worker/wall_clock.py": "it is what this moves on purpose",
-    "squall/cli/standing.py": "how long ago a topology was submitted, for people",
+    "scheduler/client/standing.py": "how long ago a topology was submitted, for people",
     "scheduler/nimbus/service.py": "when a topology was submitted, for its record",
 }
 

@@ -1,0 +1,106 @@
+"""What a program does with a cluster that runs, whoever started it: submit topologies, find them, break things.
+
+Guarantees: a mistake is a UsageError before the cluster changes. Thread: any one of the program's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+
+from squall.engine.api.config import Config
+from squall.engine.api.topology import Topology
+from squall.engine.errors import ClusterError, UsageError
+from squall.ipc.private import naming
+from squall.ipc.rundir import RunDir
+from squall.scheduler.client.healing import heal
+from squall.scheduler.client.job import Job
+from squall.scheduler.client.log_tail import LogTail
+from squall.scheduler.client.nimbus_client import NimbusClient
+from squall.scheduler.client.standing import drain_away, job_named
+from squall.scheduler.client.topology_code import pack, submit
+from squall.scheduler.faults.fault import Fault, Value
+from squall.scheduler.faults.in_force import FaultInForce
+
+
+class ClusterUse:
+    """The common part of `LocalCluster` and `Cluster`."""
+
+    run_dir: RunDir
+    _client: NimbusClient | None
+    _jobs: list[Job]
+    _tail: LogTail | None
+
+    @property
+    def client(self) -> NimbusClient:
+        """The connection to Nimbus, for requests for which this class has no method."""
+        if self._client is None:
+            raise ClusterError("this cluster is closed")
+        return self._client
+
+    def submit(
+        self, name: str, topology: Topology, config: Config | None = None, by_value: ModuleType | None = None,
+        active: bool = True, *, fresh: bool = False, replace: bool = False, wait_secs: float | None = None,
+        remove_when_drained: bool = False,
+    ) -> Job:
+        """Submit a topology; with `active=False` its spouts wait for `Job.activate`.
+
+        `by_value`: a module that workers cannot import (see `scheduler.common.blob`). `fresh`: drop the state that an
+        earlier topology of this name left. `replace`: if there is one of this name, drain it first, for at most
+        `wait_secs` (its message timeout), and take up its state. `remove_when_drained`: it leaves by itself when its
+        spouts are exhausted and nothing is pending.
+        """
+        if not isinstance(topology, Topology):
+            raise UsageError(f"submit needs the Topology that TopologyBuilder.build() returns, not {topology!r:.80}")
+        config = config or Config()
+        code = pack(topology, config, by_value, self._beside())
+        make_room: Callable[[], object] | None = None
+        if replace:
+            make_room = lambda: drain_away(self.client, self.run_dir, name, wait_secs)  # noqa: E731
+        with naming(self.run_dir.path):
+            record = submit(
+                self.client, self.run_dir, name, config, code, active, fresh, remove_when_drained=remove_when_drained,
+                make_room=make_room,
+            )
+        job = Job(self.client, record, self.run_dir)
+        self._jobs.append(job)
+        return job
+
+    def _beside(self) -> Path | None:
+        """The directory whose modules travel along with a topology; None if they need not."""
+        return None
+
+    def job(self, name: str) -> Job:
+        """A topology that is there already. UsageError if there is none of this name."""
+        job = job_named(self.client, self.run_dir, name)
+        self._jobs.append(job)
+        return job
+
+    def names(self) -> list[str]:
+        """The names of the topologies, in the order of their submission."""
+        return [record.name for record in self.client.get_cluster().topologies]
+
+    def inject(
+        self, fault: str, *targets: str, for_secs: float | None = None, probability: float | None = None,
+        seed: int | None = None, **params: Value,
+    ) -> list[FaultInForce]:
+        """Inject a fault of the catalogue (`squall faults`) now, into these targets.
+
+        A lasting fault ends after `for_secs`, by default the catalogue's time, or by `heal`. UsageError if it is not
+        allowed; ClusterError if a target is not there now: not started yet, or dead and not replaced yet.
+        """
+        wanted = Fault(fault, targets, for_secs=for_secs, probability=probability, params=params, seed=seed)
+        self._check_fault(wanted)
+        return self.client.inject(wanted)
+
+    def _check_fault(self, fault: Fault) -> None:
+        """Raise UsageError for a fault that this cluster would not get over."""
+
+    def heal(self, *targets: str) -> list[FaultInForce]:
+        """End every fault in force; with `targets`, only those begun with exactly these. Returns them."""
+        return heal(self.client, targets)
+
+    def new_log_lines(self) -> list[tuple[str, str]]:
+        """(worker, line) of workers' output since the last call."""
+        return [] if self._tail is None else self._tail.poll()

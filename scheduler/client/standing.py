@@ -1,0 +1,82 @@
+"""Finds a standing cluster: its directory, its Nimbus, its topologies.
+
+Guarantees: a cluster that is not there is one UsageError, which says how to start it.
+"""
+
+from __future__ import annotations
+
+import shlex
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from squall.engine.errors import UsageError
+from squall.engine.report.account import Unfinished
+from squall.ipc.rundir import RunDir, standing_directory
+from squall.scheduler.client.job import Job
+from squall.scheduler.client.nimbus_client import AWAY_PATIENCE_SECS, NimbusClient, NoCluster
+from squall.scheduler.common.messages import TopologyRecord
+
+DIRECTORY_VARIABLE = "SQUALL_DIR"
+
+
+def cluster_path(directory: str | Path | None) -> Path:
+    """The directory of the cluster that the user chose."""
+    return standing_directory() if directory is None else Path(directory)
+
+
+def open_cluster(directory: str | Path | None) -> RunDir:
+    """Open the run directory of a cluster that is or was there."""
+    path = cluster_path(directory)
+    if not path.exists():
+        raise UsageError(f"there is no cluster at {path}: {start_hint(directory)}")
+    return RunDir.open(path)
+
+
+def start_hint(directory: str | Path | None) -> str:
+    where = "" if directory is None else f" --dir {shlex.quote(str(directory))}"
+    return f"start one with `squall up{where}`"
+
+
+def connect_to(
+    directory: str | Path | None, on_away: Callable[[], None] = lambda: None
+) -> tuple[RunDir, NimbusClient]:
+    """Connect to the running cluster; `on_away` is called before a wait for a Nimbus that is being restarted."""
+    run_dir = open_cluster(directory)
+    try:
+        return run_dir, patient_client(run_dir, on_away)
+    except NoCluster:
+        raise UsageError(f"no cluster runs in {run_dir.path}: {start_hint(directory)}") from None
+
+
+def patient_client(run_dir: RunDir, on_away: Callable[[], None]) -> NimbusClient:
+    """Connect to Nimbus; if it is away, wait a moment."""
+    return NimbusClient(run_dir, patience_secs=AWAY_PATIENCE_SECS, on_away=on_away)
+
+
+def drain_away(
+    client: NimbusClient, run_dir: RunDir, name: str, wait_secs: float | None = None,
+    on_wait: Callable[[], bool | None] | None = None,
+) -> Unfinished | None:
+    """Drain the topology of that name for at most `wait_secs`, by default its message timeout, and remove it.
+
+    Returns what was left, None if there is no such topology. When `on_wait` returns True, the drain ends early."""
+    if name not in [record.name for record in client.get_cluster().topologies]:
+        return None
+    job = job_named(client, run_dir, name)
+    try:
+        limit_secs = float(job.record.conf["message_timeout_secs"]) if wait_secs is None else wait_secs
+        return job.kill(limit_secs, on_wait)
+    finally:
+        job.close()
+
+
+def job_named(client: NimbusClient, run_dir: RunDir, name: str) -> Job:
+    """A topology of the cluster, whose time counts since it was submitted."""
+    record = client.get_topology(name).topology
+    return Job(client, record, run_dir, time.monotonic() - uptime_secs(record))
+
+
+def uptime_secs(record: TopologyRecord) -> float:
+    """Seconds since a topology was submitted; never negative, even if the clock was set back."""
+    return max(0.0, time.time() - record.created_unix_secs)
