@@ -6,18 +6,21 @@ import json
 import re
 import shlex
 import signal
+import subprocess
+import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
-from tests.process.cli import ROOT, start
+from tests.process.cli import ROOT, environment, start
 from tests.process.standing_tools import Standing, directory
 from tests.process.waiting import wait_for
 
 PAGE = (ROOT / "docs" / "operations.md").read_text()
 COMMANDS = [
     line
-    for block in re.findall(r"^```\n(.*?)^```$", PAGE, re.DOTALL | re.MULTILINE)
+    for language, block in re.findall(r"^```(\w*)\n(.*?)^```$", PAGE, re.DOTALL | re.MULTILINE) if not language
     for line in block.splitlines()
 ]
 
@@ -45,9 +48,27 @@ def test_every_command_of_the_page(cluster: Standing) -> None:
         assert done.returncode == 0, (line, done.stderr)
         if "--json" in arguments:
             json.loads(done.stdout)
-        if arguments[0] == "submit":
+        if arguments[0] == "submit" and "--remove-when-drained" not in arguments:
             name = arguments[arguments.index("--name") + 1]
             wait_for("the workers", lambda name=name: cluster.described(name)["acked"] > 0)
+
+
+def test_the_program_of_the_page(cluster: Standing, tmp_path: Path) -> None:
+    [program] = re.findall(r"^```python\n(.*?)^```$", PAGE, re.DOTALL | re.MULTILINE)
+    (tmp_path / "connect.py").write_text(program)
+    hello = (ROOT / "examples" / "hello_world.py").read_text()
+    (tmp_path / "squares.py").write_text(hello)
+    cluster.up(slots=2)
+    cluster.ok("submit", tmp_path / "squares.py", "--name", "words")
+    wait_for("the end of words", lambda: cluster.described("words")["status"] == "FINISHED")
+    done = subprocess.run(
+        [sys.executable, tmp_path / "connect.py"], env=environment(SQUALL_DIR=str(cluster.path)), capture_output=True,
+        text=True, check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    first, second = done.stdout.splitlines()
+    assert first == "10"
+    assert second in ("['words', 'squares'] FINISHED", "['words'] FINISHED")
 
 
 def run_until_interrupted(cluster: Standing, arguments: list[str]) -> None:

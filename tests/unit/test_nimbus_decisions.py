@@ -958,3 +958,51 @@ def test_a_move_off_a_failed_slot_that_fills_the_topology_is_the_only_one() -> N
     state = cluster.nimbus.topology("x")
     assert (state.topology.status, state.assignment and state.assignment.version) == ("ACTIVE", 2)
     assert cluster.heartbeat("node-1", "node-2") == []
+
+
+# ---- topologies that leave when they have finished ----
+
+
+def leaving_cluster() -> tuple[Cluster, TopologyRecord]:
+    cluster = Cluster()
+    record, _ = cluster.nimbus.submit(request(remove_when_drained=True), cluster.now, 1.5e9, "0a0b0c0d")
+    return cluster, record
+
+
+def test_only_topologies_that_shall_leave_are_watched_for_their_end() -> None:
+    cluster, record = leaving_cluster()
+    cluster.submit("stays", 1)
+    assert record.remove_when_drained
+    assert [watched.id for watched, _ in cluster.nimbus.finishing()] == [record.id]
+
+
+def test_one_that_has_finished_is_killed_at_once() -> None:
+    cluster, record = leaving_cluster()
+    steps = cluster.nimbus.finished(record.id, cluster.now)
+    assert StoreStatus(record.id, "KILLED", 0.0) in steps
+    assert cluster.nimbus.finishing() == []
+    assert cluster.nimbus.finished(record.id, cluster.now) == [], "once"
+    assert cluster.nimbus.finished("another", cluster.now) == []
+
+
+@pytest.mark.parametrize("how", ["kill", "rebalance"])
+def test_one_that_leaves_or_moves_already_is_not_watched(how: str) -> None:
+    cluster, record = leaving_cluster()
+    if how == "kill":
+        cluster.kill(wait_secs=30.0)
+    else:
+        cluster.rebalance(workers=1)
+    assert cluster.nimbus.finishing() == []
+    assert cluster.nimbus.finished(record.id, cluster.now) == []
+
+
+def test_one_that_waits_for_a_slot_has_no_board_to_watch() -> None:
+    cluster = Cluster(nodes=0)
+    cluster.nimbus.submit(request(remove_when_drained=True), cluster.now, 1.5e9, "0a0b0c0d")
+    assert cluster.nimbus.finishing() == []
+
+
+def test_a_move_keeps_that_it_shall_leave() -> None:
+    life = TopologyLife(TopologyRecord("x-1", "x", "ACTIVE", {"workers": 1}, COMPONENTS, "b", [], 0.0,
+                                       remove_when_drained=True))
+    assert life.moved_record().remove_when_drained

@@ -1,0 +1,244 @@
+"""A standing cluster from a program, and topologies that are followed, replaced, and leave when they have finished."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import subprocess
+import sys
+import textwrap
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from squall import Cluster, Config, TopologyBuilder, UsageError, bolt, spout
+from squall.engine.api.topology import Topology
+from tests.process.cli import command, environment
+from tests.process.standing_tools import Standing, directory
+from tests.process.waiting import wait_for
+
+FILE = """
+    import time
+    from squall import FailedTuple, TopologyBuilder, bolt, spout
+
+    @spout("n")
+    def numbers(start):
+        yield from range(start, LIMIT)
+
+    @spout("n")
+    def endless(start):
+        while True:
+            time.sleep(0.001)
+            yield start
+            start += 1
+
+    @bolt
+    def write(tup, context):
+        with open(OUT, "a") as file:
+            print("VERSION", tup["n"], file=file)
+        if FAILS:
+            raise FailedTuple
+
+    def topology():
+        builder = TopologyBuilder()
+        builder.set_spout("numbers", numbers if LIMIT else endless)
+        builder.set_bolt("write", write).shuffle_grouping("numbers")
+        return builder.build()
+
+    def wide():
+        builder = TopologyBuilder()
+        builder.set_spout("numbers", numbers, tasks=5000)
+        return builder.build()
+"""
+
+
+@pytest.fixture(scope="module")
+def standing() -> Iterator[Standing]:
+    with directory() as made:
+        made.up(slots=2)
+        yield made
+
+
+@pytest.fixture
+def cluster(standing: Standing) -> Iterator[Cluster]:
+    with Cluster.connect(standing.path) as connected:
+        yield connected
+        for name in connected.names():
+            connected.job(name).kill(0.0)
+
+
+class File:
+    """A topology file that writes down what it processed."""
+
+    def __init__(self, folder: Path) -> None:
+        self.path, self.out = folder / "app.py", folder / "out"
+
+    def write(self, limit: int, version: str = "a", fails: bool = False) -> Path:
+        text = textwrap.dedent(FILE).replace("LIMIT", str(limit)).replace("OUT", repr(str(self.out)))
+        self.path.write_text(text.replace("VERSION", version).replace("FAILS", str(fails)))
+        return self.path
+
+    @property
+    def lines(self) -> list[tuple[str, int]]:
+        rows = [line.split() for line in self.out.read_text().splitlines()] if self.out.exists() else []
+        return [(version, int(number)) for version, number in rows]
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> File:
+    return File(tmp_path)
+
+
+def counting(count: int) -> Topology:
+    @spout("n")
+    def numbers() -> range:
+        return range(count)
+
+    @bolt
+    def sink(tup: Any) -> None: ...
+
+    builder = TopologyBuilder()
+    builder.set_spout("numbers", numbers)
+    builder.set_bolt("sink", sink).shuffle_grouping("numbers")
+    return builder.build()
+
+
+def test_a_program_submits_finds_and_breaks(cluster: Cluster) -> None:
+    job = cluster.submit("counted", counting(50), Config(workers=1))
+    assert job.wait_until_drained(60).acked == 50
+    assert job.status() == "FINISHED"
+    again = cluster.job("counted")
+    assert again.stats().emitted == 50
+    assert cluster.names() == ["counted"]
+    [begun] = cluster.inject("slow", "sink", for_secs=60)
+    assert begun.kind == "slow"
+    assert [fault.kind for fault in cluster.heal()] == ["slow"]
+    assert cluster.new_log_lines() == []
+    with pytest.raises(UsageError, match="there is no topology named 'other'"):
+        cluster.job("other")
+    with pytest.raises(UsageError, match="submit needs the Topology"):
+        cluster.submit("x", "topology")  # type: ignore[arg-type]
+
+
+def test_a_topology_outlives_its_program_and_takes_its_modules_along(
+    standing: Standing, cluster: Cluster, tmp_path: Path
+) -> None:
+    (tmp_path / "beside.py").write_text("def twice(n):\n    return 2 * n\n")
+    (tmp_path / "program.py").write_text(textwrap.dedent(f"""
+        import beside
+        from squall import Cluster, TopologyBuilder, bolt, spout
+
+        @spout("n")
+        def numbers():
+            return range(3)
+
+        @bolt
+        def write(tup):
+            with open({str(tmp_path / "out")!r}, "a") as file:
+                print(beside.twice(tup["n"]), file=file)
+
+        builder = TopologyBuilder()
+        builder.set_spout("numbers", numbers)
+        builder.set_bolt("write", write).shuffle_grouping("numbers")
+        with Cluster.connect() as cluster:
+            cluster.submit("left", builder.build(), active=False)
+    """))
+    done = subprocess.run(
+        [sys.executable, tmp_path / "program.py"], env=environment(SQUALL_DIR=str(standing.path)), capture_output=True,
+        text=True, check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    (tmp_path / "beside.py").unlink()
+    job = cluster.job("left")
+    job.activate()
+    job.wait_until_drained(60)
+    assert (tmp_path / "out").read_text().split() == ["0", "2", "4"]
+
+
+def test_one_that_has_finished_leaves(standing: Standing, cluster: Cluster) -> None:
+    job = cluster.submit("leaving", counting(20), remove_when_drained=True)
+    stays = cluster.submit("staying", counting(20))
+    assert job.wait_until_drained(60).acked == 20
+    wait_for("its removal", lambda: "leaving" not in cluster.names())
+    assert job.stats().acked == 20, "its last report is kept"
+    stays.wait_until_drained(60)
+    assert {row["name"]: row["status"] for row in standing.json("list")} == {"staying": "FINISHED"}
+    assert standing.described("staying")["status"] == "FINISHED"
+
+
+def test_submit_until_drained_is_as_run(standing: Standing, cluster: Cluster, file: File) -> None:
+    report = standing.json("submit", file.write(30), "--name", "x", "--until-drained", "--remove-when-drained")
+    assert (report["acked"], report["drained"]) == (30, True)
+    assert cluster.names() == []
+    failing = ("submit", file.write(3, fails=True), "--name", "y", "--set", "max_attempts=1", "--until-drained")
+    done = standing.run(*failing)
+    assert done.returncode == 3, done.stderr
+    assert "3 dead letters" in done.stdout
+    assert cluster.names() == ["y"]
+
+
+def test_an_interrupted_follower_leaves_the_topology(standing: Standing, cluster: Cluster, file: File) -> None:
+    arguments = command("submit", file.write(0), "--name", "followed", "--until-drained", "--dir", standing.path)
+    with subprocess.Popen(arguments, env=environment(), stderr=subprocess.PIPE, text=True) as follower:
+        wait_for("its work", lambda: len(file.lines) > 5)
+        follower.send_signal(signal.SIGINT)
+        _, said = follower.communicate(timeout=60)
+    assert follower.returncode == 130
+    assert said.strip() == "followed runs on; squall status followed shows it"
+    assert cluster.job("followed").status() == "ACTIVE"
+
+
+def test_replace_drains_keeps_the_state_and_goes_on(standing: Standing, cluster: Cluster, file: File) -> None:
+    standing.ok("submit", file.write(0, "old"), "--name", "replaced")
+    wait_for("its work", lambda: len(file.lines) > 200)
+    report = standing.json("submit", file.write(len(file.lines) + 10_000, "new"), "--name", "replaced", "--replace")
+    assert report["takes_up_state"]
+    wait_for("the new one's work", lambda: file.lines[-1][0] == "new")
+    lines = file.lines
+    versions = [version for version, _ in lines]
+    assert versions == sorted(versions, reverse=True), "the old one had ended before the new one began"
+    old, new = ([number for version, number in lines if version == one] for one in ("old", "new"))
+    assert old == list(range(len(old)))
+    assert new == list(range(len(old), len(old) + len(new))), "nothing is lost, and nothing comes twice"
+
+
+def test_replace_of_nothing_is_a_plain_submission(cluster: Cluster) -> None:
+    assert cluster.submit("nothing", counting(5), replace=True).wait_until_drained(60).acked == 5
+
+
+def test_a_refused_replacement_leaves_the_old_one_alone(standing: Standing, cluster: Cluster, file: File) -> None:
+    standing.ok("submit", file.write(0), "--name", "refused")
+    before = cluster.job("refused").id
+    said = standing.refused(2, "submit", f"{file.path}:wide", "--name", "refused", "--replace")
+    assert "tasks; allowed: 1 to" in said
+    said = standing.refused(2, "submit", file.write(5), "--name", "refused")
+    assert said == "a topology named 'refused' is there already: choose another name, --replace it, or kill it first"
+    assert cluster.job("refused").id == before
+    assert cluster.job("refused").status() == "ACTIVE"
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        (("-w", "3"), "--wait is how long the topology to --replace may drain; allowed: with --replace"),
+        (("--inactive", "--until-drained"), "--inactive and --until-drained: spouts that wait for squall activate are"),
+    ],
+)
+def test_options_that_contradict(standing: Standing, options: tuple[str, ...], text: str, file: File) -> None:
+    assert standing.refused(2, "submit", file.write(1), "--name", "x", *options).startswith(text)
+
+
+def test_without_a_cluster(monkeypatch: pytest.MonkeyPatch, standing: Standing) -> None:
+    with directory() as none:
+        with pytest.raises(UsageError) as refused:
+            Cluster.connect(none.path)
+        text = f"there is no cluster at {none.path}: start one with `squall up --dir {none.path}`"
+        assert str(refused.value) == text
+        monkeypatch.setenv("SQUALL_DIR", str(none.path))
+        with pytest.raises(UsageError, match=f"there is no cluster at {none.path}"):
+            Cluster.connect()
+    monkeypatch.setenv("SQUALL_DIR", str(standing.path))
+    with contextlib.closing(Cluster.connect()) as connected:
+        assert connected.names() == []
