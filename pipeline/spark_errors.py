@@ -12,8 +12,9 @@ import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from urllib.parse import unquote
 
-from squall.engine.errors import ClusterError
+from squall.engine.errors import ClusterError, UsageError
 
 #: Most characters of an error line, short enough to read: the traceback has the rest.
 MAX_ERROR_CHARS = 400
@@ -21,6 +22,14 @@ MAX_ERROR_CHARS = 400
 FATE_TIMEOUT_SECS = 20.0
 
 _EXCEPTION_LINE = re.compile(r"^(?:[\w.]+\.)?[A-Z]\w*(?::\s.*|\s*)$")
+#: Conditions of Spark that tell of the data, not of the machine.
+_DATA_TROUBLE = re.compile(
+    r"\[(?:FAILED_READ_FILE|MALFORMED_|CANNOT_PARSE|INVALID_UTF8|UNABLE_TO_INFER|CONFLICTING_|COLUMN_ALREADY_EXISTS"
+    r"|PARQUET_|UNSUPPORTED_|CAST_|NUMERIC_VALUE_OUT_OF_RANGE|AMBIGUOUS_|_LEGACY_ERROR_TEMP)"
+)
+_READ_FILE = re.compile(r"Encountered error while reading file (?:file:/*(?=/))?([^\n]*?)\.\s")
+#: Of a cause: the name of Java's class, the code of the SQL standard.
+_NOISE = re.compile(r"^[\w.$]+(?:Exception|Error): | SQLSTATE: \w+$")
 _TROUBLE = re.compile(r"\bError\b|ERROR|Exception|OutOfMemory|No such file|not found")
 
 
@@ -40,6 +49,23 @@ def one_line_errors(log: Path | None) -> Iterator[None]:
         raise ClusterError(f"Spark failed: {_one_line(text)}") from RuntimeError(text)
     except (Py4JError, ConnectionError) as error:
         raise ClusterError(f"Spark's JVM {_fate()}: {_last_words(log) or 'it left no message'}") from error
+
+
+@contextmanager
+def data_errors(what: str) -> Iterator[None]:
+    """Raise as a UsageError what Spark finds wrong with the data that it reads in the block; other errors stay."""
+    from py4j.protocol import Py4JJavaError
+    from pyspark.errors import PySparkException
+
+    try:
+        yield
+    except (PySparkException, Py4JJavaError) as error:
+        text = str(error)
+        if not _DATA_TROUBLE.search(text):
+            raise
+        file = _READ_FILE.search(text)
+        where = f"{unquote(file[1])}: " if file else ""
+        raise UsageError(f"{what}: {where}{_NOISE.sub('', _one_line(text))}") from RuntimeError(text)
 
 
 def _fate() -> str:

@@ -6,10 +6,9 @@ so an error in the engine cannot hide itself.
 
 ::
 
-    FEED/lines/*.parquet ──┬─ words of each line ─┐
-    RESULT/ledger/*.jsonl ─┼──────────────────────┴─ full outer join on (partition, offset) ─► lines: ok, missing, ...
-                           ├─ count of each word ─┐
-    RESULT/counts/*.jsonl ─┴──────────────────────┴─ full outer join on word ────────────────► words: ok, missing, ...
+    FEED/lines/*.parquet ──► words of each line, count of each word ──┐
+    RESULT/ledger/*.jsonl ──────────► words of each line ─────────────┼─ group by line or word ─► ok, missing, ...
+    RESULT/counts/*.jsonl ──────────► totals of each word ────────────┘
 """
 
 from __future__ import annotations
@@ -21,14 +20,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from squall.engine.errors import UsageError
-from squall.pipeline.corpus import InputFile, balance
 from squall.pipeline.feed import Feed
-from squall.pipeline.results import SCHEMAS, find_results, row_batches
-from squall.pipeline.session import spark_session, usable_cores
+from squall.pipeline.result_tables import check_readable, result_table
+from squall.pipeline.results import find_results
+from squall.pipeline.session import spark_session
 
 if TYPE_CHECKING:
     import pyarrow
-    from pyspark.sql import Column, DataFrame, Row, SparkSession
+    from pyspark.sql import DataFrame, Row, SparkSession
 
 #: Differences of each kind that are named; the rest are only counted.
 SHOWN = 10
@@ -42,6 +41,8 @@ KINDS = ("missing", "invented", "different")
 #: Called with one line about the present step.
 Progress = Callable[[str], None]
 _Batches = Iterator["pyarrow.RecordBatch"]
+_COUNTED = "partition bigint, `offset` bigint, word string, counted bigint"
+_COUNTED_NAMES = ["partition", "offset", "word", "counted"]
 
 
 @dataclass(frozen=True)
@@ -85,26 +86,10 @@ def verify(feed: Path, result: Path, *, progress: Progress = lambda line: None) 
     files = sum(len(found) for found in results.values())
     progress(f"feed of {opened.rows:,} lines, {files} result files, starting Spark")
     with spark_session("squall verify") as spark:
-        tables = {kind: _result_table(spark, kind, found).persist() for kind, found in results.items()}
-        try:
-            return _compare(spark, opened, tables["ledger"], tables["counts"], progress)
-        finally:
-            for table in tables.values():
-                table.unpersist()
-
-
-def _compare(spark: SparkSession, feed: Feed, ledger: DataFrame, counts: DataFrame, progress: Progress) -> Verdict:
-    progress("reading the result")
-    torn = _check_readable(ledger.unionByName(counts, allowMissingColumns=True))
-    lines = _feed_table(spark, feed)
-    progress("comparing the words of every line")
-    line_check = _check(_join_lines(lines, ledger.where("partition is not null")), _line_offender(feed))
-    if line_check.checked != feed.rows:
-        wrong = f"it holds {line_check.checked:,} lines where its manifest says {feed.rows:,}"
-        raise UsageError(f"feed {feed.path} is damaged: {wrong}; run squall prepare again")
-    progress("comparing the count of every word")
-    word_check = _check(_join_words(lines, counts.where("word is not null")), _word_offender)
-    return Verdict(line_check, word_check, torn)
+        lines = _feed_table(spark, opened)
+        tables = {kind: result_table(spark, kind, found) for kind, found in results.items()}
+        progress("comparing every line and the count of every word")
+        return _compare(opened, lines, _judged(lines, tables))
 
 
 def _feed_table(spark: SparkSession, feed: Feed) -> DataFrame:
@@ -115,139 +100,124 @@ def _feed_table(spark: SparkSession, feed: Feed) -> DataFrame:
     return spark.read.schema(schema).parquet(*names)
 
 
-def _result_table(spark: SparkSession, kind: str, files: list[InputFile]) -> DataFrame:
-    tasks = max(1, min(len(files), 2 * usable_cores()))
-    plan = balance(files, tasks)
+def _judged(lines: DataFrame, results: dict[str, DataFrame]) -> DataFrame:
+    """A row for each line and each word, with the feed's number of it, the result's least and most, and the kind.
 
-    def read(batches: _Batches) -> _Batches:
-        for batch in batches:
-            for task in batch.column(0).to_pylist():
-                yield from row_batches(kind, plan[task])
-
-    return spark.range(0, tasks, 1, tasks).mapInArrow(read, SCHEMAS[kind])
-
-
-def _check_readable(rows: DataFrame) -> tuple[str, ...]:
-    """The places of torn lines; UsageError for the first invalid row."""
-    found = rows.where("problem is not null or torn is not null").select("problem", "torn").collect()
-    problems = sorted(row.problem for row in found if row.problem)
-    if problems:
-        more = f" (and {len(problems) - 1} more files have such lines)" if len(problems) > 1 else ""
-        raise UsageError(f"the result cannot be read: {problems[0]}{more}")
-    return tuple(sorted(row.torn for row in found if row.torn))
-
-
-def _join_lines(lines: DataFrame, ledger: DataFrame) -> DataFrame:
+    Lines and words go through one grouping, so that the feed is read once. Rows that say what is wrong with a file of
+    the result come through too, with the kind `unread`.
+    """
     from pyspark.sql import functions as f
 
-    schema = "partition bigint, `offset` bigint, path string, line_no int, words bigint"
-    feed = lines.mapInArrow(_count_words_of_lines, schema)
-    told = ledger.groupBy("partition", "offset").agg(
-        f.min("words").alias("least"), f.max("words").alias("most"), f.count("words").alias("times")
+    counted = lines.select("partition", "offset", "text").mapInArrow(_count, _COUNTED)
+    ledger = results["ledger"].withColumnRenamed("words", "told")
+    counts = results["counts"].withColumnRenamed("count", "told")
+    both = counted.unionByName(ledger, allowMissingColumns=True).unionByName(counts, allowMissingColumns=True)
+    grouped = both.groupBy("partition", "offset", "word", "problem", "torn").agg(
+        f.sum("counted").alias("words"), f.min("told").alias("least"), f.max("told").alias("most"),
+        f.count("told").alias("times"),
     )
-    joined = feed.join(told, ["partition", "offset"], "full_outer")
-    right = (f.col("least") == f.col("words")) & (f.col("most") == f.col("words"))
+    # Totals of a word only grow, so older ones may be below the count; a line has one number of words.
+    right = (f.col("most") == f.col("words")) & (f.col("word").isNotNull() | (f.col("least") == f.col("words")))
     # If a line was counted several times with different numbers, show a wrong one.
-    wrong = f.when(f.col("least") != f.col("words"), f.col("least")).otherwise(f.col("most"))
-    return joined.withColumns(
-        {
-            "kind": _kind(f.col("words").isNull(), f.col("times").isNull(), right),
-            "repeats": f.greatest(f.coalesce("times", f.lit(0)) - 1, f.lit(0)),
-            "told": wrong,
-            "rank": f.struct("partition", "offset"),
-        }
+    wrong = f.when(f.col("word").isNull() & (f.col("least") != f.col("words")), f.col("least")).otherwise(f.col("most"))
+    kind = (
+        f.when(f.col("problem").isNotNull() | f.col("torn").isNotNull(), "unread")
+        .when(f.col("words").isNull(), "invented").when(f.col("times") == 0, "missing")
+        .when(right, "ok").otherwise("different")
     )
+    about = f.when(f.col("word").isNull(), "lines").otherwise("words")
+    return grouped.withColumns({"kind": kind, "about": about, "told": wrong})
 
 
-def _join_words(lines: DataFrame, counts: DataFrame) -> DataFrame:
+def _compare(feed: Feed, lines: DataFrame, judged: DataFrame) -> Verdict:
     from pyspark.sql import functions as f
 
-    partial = lines.select("text").mapInArrow(_count_words, "word string, partial bigint")
-    feed = partial.groupBy("word").agg(f.sum("partial").alias("words"))
-    told = counts.groupBy("word").agg(f.max("count").alias("told"))
-    joined = feed.join(told, "word", "full_outer")
-    return joined.withColumns(
-        {
-            "kind": _kind(f.col("words").isNull(), f.col("told").isNull(), f.col("words") == f.col("told")),
-            "repeats": f.lit(0),
-            "rank": f.struct("word"),
-        }
-    )
+    repeats = f.sum(f.greatest(f.col("times") - 1, f.lit(0)))
+    totals = judged.groupBy("about", "kind").agg(f.count("kind").alias("things"), repeats.alias("repeats")).collect()
+    torn: tuple[str, ...] = ()
+    if any(row.kind == "unread" for row in totals):
+        torn = check_readable(judged.where("kind = 'unread'"))
+    offenders = _offenders(feed, lines, judged) if {row.kind for row in totals} - {"ok", "unread"} else {}
+    checks = {}
+    for about in ("lines", "words"):
+        things = Counter({row.kind: int(row.things) for row in totals if row.about == about})
+        checks[about] = Check(
+            checked=things["ok"] + things["missing"] + things["different"],
+            ok=things["ok"],
+            missing=things["missing"],
+            invented=things["invented"],
+            different=things["different"],
+            # Totals are repeated by design.
+            repeated=sum(int(row.repeats) for row in totals if row.about == about == "lines"),
+            offenders={kind: tuple(offenders.get((about, kind), ())) for kind in KINDS},
+        )
+    if checks["lines"].checked != feed.rows:
+        wrong = f"it holds {checks['lines'].checked:,} lines where its manifest says {feed.rows:,}"
+        raise UsageError(f"feed {feed.path} is damaged: {wrong}; run squall prepare again")
+    return Verdict(checks["lines"], checks["words"], torn)
 
 
-def _kind(not_in_feed: Column, not_in_result: Column, right: Column) -> Column:
-    from pyspark.sql import functions as f
-
-    return f.when(not_in_feed, "invented").when(not_in_result, "missing").when(right, "ok").otherwise("different")
-
-
-def _check(joined: DataFrame, offender: Callable[[str, Row], str]) -> Check:
+def _offenders(feed: Feed, lines: DataFrame, judged: DataFrame) -> dict[tuple[str, str], list[str]]:
+    """The first differences of each kind, as sentences."""
     from pyspark.sql import Window
     from pyspark.sql import functions as f
 
-    totals = joined.groupBy("kind").agg(f.count("kind").alias("things"), f.sum("repeats").alias("repeats")).collect()
-    counted = Counter({row.kind: int(row.things) for row in totals})
-    offenders: dict[str, list[str]] = {}
-    if counted.keys() - {"ok"}:
-        position = f.row_number().over(Window.partitionBy("kind").orderBy("rank"))
-        first = joined.where("kind != 'ok'").withColumn("position", position).where(f.col("position") <= SHOWN)
-        for row in first.orderBy("kind", "position").collect():
-            offenders.setdefault(row.kind, []).append(offender(row.kind, row))
-    return Check(
-        checked=counted["ok"] + counted["missing"] + counted["different"],
-        ok=counted["ok"],
-        missing=counted["missing"],
-        invented=counted["invented"],
-        different=counted["different"],
-        repeated=sum(int(row.repeats) for row in totals),
-        offenders={kind: tuple(offenders.get(kind, ())) for kind in KINDS},
-    )
+    place = f.row_number().over(Window.partitionBy("about", "kind").orderBy("partition", "offset", "word"))
+    first = judged.where(f.col("kind").isin(*KINDS)).withColumn("place", place).where(f.col("place") <= SHOWN)
+    rows = first.orderBy("place").collect()
+    of_lines = [f"(partition = {row.partition} and offset = {row.offset})" for row in rows if row.about == "lines"]
+    found = lines.where(" or ".join(of_lines)).drop("text").collect() if of_lines else []
+    places = {(row.partition, row.offset): f"{row.path}:{row.line_no}" for row in found}
+    offenders: dict[tuple[str, str], list[str]] = {}
+    for row in rows:
+        said = _word_offender(row) if row.about == "words" else _line_offender(feed, row, places)
+        offenders.setdefault((row.about, row.kind), []).append(said)
+    return offenders
 
 
-def _line_offender(feed: Feed) -> Callable[[str, Row], str]:
-    def say(kind: str, row: Row) -> str:
-        line = f"line partition {row.partition} offset {row.offset}"
-        if kind == "missing":
-            return f"{line} ({row.path}:{row.line_no}) is missing from the ledger"
-        if kind == "different":
-            return f"{line} ({row.path}:{row.line_no}): feed {row.words} words, ledger {row.told}"
-        if row.partition in feed.partitions:
-            return f"{line} is in the ledger, but the feed has only {feed.partition_rows(row.partition)} lines there"
-        return f"{line} is in the ledger, but the feed has no such partition"
-
-    return say
+def _line_offender(feed: Feed, row: Row, places: dict[tuple[int, int], str]) -> str:
+    line = f"line partition {row.partition} offset {row.offset}"
+    if row.kind == "missing":
+        return f"{line} ({places[row.partition, row.offset]}) is missing from the ledger"
+    if row.kind == "different":
+        return f"{line} ({places[row.partition, row.offset]}): feed {row.words} words, ledger {row.told}"
+    if row.partition in feed.partitions:
+        return f"{line} is in the ledger, but the feed has only {feed.partition_rows(row.partition)} lines there"
+    return f"{line} is in the ledger, but the feed has no such partition"
 
 
-def _word_offender(kind: str, row: Row) -> str:
+def _word_offender(row: Row) -> str:
     word = repr(row.word if len(row.word) <= SHOWN_WORD_CHARS else row.word[:SHOWN_WORD_CHARS] + "...")
-    if kind == "missing":
+    if row.kind == "missing":
         return f"word {word}: feed {row.words}, not in the result"
-    if kind == "invented":
+    if row.kind == "invented":
         return f"word {word}: not in the feed, result {row.told}"
     return f"word {word}: feed {row.words}, result {row.told}"
 
 
-def _count_words_of_lines(batches: _Batches) -> _Batches:
-    """Count words in Spark's Python workers: only Python's str.split separates words exactly as a topology does."""
+def _count(batches: _Batches) -> _Batches:
+    """The number of words of each line, and how often each word occurs in a bulk of lines.
+
+    Runs in Spark's Python workers: only Python's str.split separates words exactly as a topology does.
+    """
     import pyarrow
 
+    counts: Counter[str] = Counter()
     for batch in batches:
-        words = [len(text.split()) for text in batch.column("text").to_pylist()]
+        lengths = []
+        for text in batch.column("text").to_pylist():
+            words = text.split()
+            lengths.append(len(words))
+            counts.update(words)
         yield pyarrow.RecordBatch.from_arrays(
             [
                 batch.column("partition").cast(pyarrow.int64()),
-                *(batch.column(name) for name in ("offset", "path", "line_no")),
-                pyarrow.array(words, pyarrow.int64()),
+                batch.column("offset"),
+                pyarrow.nulls(batch.num_rows, pyarrow.string()),
+                pyarrow.array(lengths, pyarrow.int64()),
             ],
-            ["partition", "offset", "path", "line_no", "words"],
+            _COUNTED_NAMES,
         )
-
-
-def _count_words(batches: _Batches) -> _Batches:
-    counts: Counter[str] = Counter()
-    for batch in batches:
-        for text in batch.column("text").to_pylist():
-            counts.update(text.split())
         if len(counts) >= HELD_WORDS:
             yield _count_batch(counts)
             counts.clear()
@@ -258,5 +228,6 @@ def _count_words(batches: _Batches) -> _Batches:
 def _count_batch(counts: Counter[str]) -> pyarrow.RecordBatch:
     import pyarrow
 
+    nowhere = pyarrow.nulls(len(counts), pyarrow.int64())
     words, totals = pyarrow.array(list(counts), pyarrow.string()), pyarrow.array(list(counts.values()), pyarrow.int64())
-    return pyarrow.RecordBatch.from_arrays([words, totals], ["word", "partial"])
+    return pyarrow.RecordBatch.from_arrays([nowhere, nowhere, words, totals], _COUNTED_NAMES)

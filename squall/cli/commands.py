@@ -29,12 +29,13 @@ from squall.cli.rebalance import rebalance_command
 from squall.cli.repair import repair_command
 from squall.cli.reset import reset_command
 from squall.cli.run import run_command
-from squall.cli.spark import prepare, verify
+from squall.cli.spark import prepare
 from squall.cli.spark_plan import spark_group
 from squall.cli.status import status_command
 from squall.cli.submit import submit_command
 from squall.cli.topologies import list_command
 from squall.cli.up import up_command
+from squall.cli.verify import verify
 from squall.engine.errors import SquallError, UsageError
 from squall.engine.foreign.plain_text import plain
 

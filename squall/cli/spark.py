@@ -1,25 +1,21 @@
-"""`squall prepare` and `squall verify`: Spark makes feeds and checks results. PySpark is imported on first use."""
+"""`squall prepare`: Spark makes feeds. PySpark is imported on first use."""
 
 from __future__ import annotations
 
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
-from rich.table import Table
 
 from squall.cli.checks import some_path
 from squall.cli.output import note, say, say_json
-from squall.cli.plain_console import PlainConsole
 from squall.engine.foreign.plain_text import plain
 from squall.engine.plural import plural
 
 if TYPE_CHECKING:
     from squall.pipeline.prepare import Prepared
-    from squall.pipeline.verify import Check, Verdict
 
-EXIT_FAILURE = 1
 SHOWN_NAMES = 10
 
 
@@ -84,47 +80,6 @@ def prepare(
         _print_prepared(prepared, stages.elapsed_secs)
 
 
-@click.command("verify")
-@click.argument("feed", type=click.Path(), callback=_path)
-@click.argument("result", type=click.Path(), callback=_path)
-@click.option("--json", "as_json", is_flag=True, help="Print the outcome as one JSON document on stdout.")
-def verify(feed: Path, result: Path, as_json: bool) -> None:
-    """Count the words of FEED again with Spark and compare with RESULT, which examples/word_count.py wrote.
-
-    Exit code 0: every line and every count is right; 1: something is missing, invented or different.
-    """
-    from squall.pipeline.verify import verify as verify_result
-
-    stages = Stages()
-    verdict = verify_result(feed, result, progress=stages)
-    if as_json:
-        document = {
-            "passed": verdict.passed,
-            "lines": _check_document(verdict.lines),
-            "words": _check_document(verdict.words),
-            "torn": verdict.torn,
-            "duration_secs": round(stages.elapsed_secs, 3),
-        }
-        say_json(document)
-    else:
-        print_verdict(verdict, stages.elapsed_secs)
-    if not verdict.passed:
-        raise click.exceptions.Exit(EXIT_FAILURE)
-
-
-def _check_document(check: Check) -> dict[str, Any]:
-    return {
-        "passed": check.passed,
-        "checked": check.checked,
-        "ok": check.ok,
-        "missing": check.missing,
-        "invented": check.invented,
-        "different": check.different,
-        "repeated": check.repeated,
-        "offenders": check.offenders,
-    }
-
-
 def _print_prepared(prepared: Prepared, elapsed_secs: float) -> None:
     manifest = prepared.manifest
     source = f"{plural(manifest.files, 'file')} of {plain(manifest.input)}"
@@ -154,27 +109,3 @@ def _print_names(names: tuple[str, ...], total: int, where: str) -> None:
     if total > len(names) and (names or where):
         more = f"and {total - len(names):,} more" if names else "see them"
         say(f"            {more}" + (f" in {where}" if where else ""))
-
-
-def print_verdict(verdict: Verdict, elapsed_secs: float) -> None:
-    console = PlainConsole()
-    table = Table()
-    for column in ("", "checked", "ok", "missing", "invented", "different", "repeated"):
-        table.add_column(column, justify="right" if column else "left")
-    for name, check in (("lines", verdict.lines), ("words", verdict.words)):
-        numbers = (check.checked, check.ok, check.missing, check.invented, check.different)
-        # Totals are repeated by design: only repetitions in the ledger mean something, namely replays.
-        repeated = f"{check.repeated:,}" if check is verdict.lines else "-"
-        table.add_row(name, *(f"{number:,}" for number in numbers), repeated)
-    console.print(table)
-    for check in (verdict.lines, verdict.words):
-        for kind, offenders in check.offenders.items():
-            for offender in offenders:
-                console.print(offender)
-            total = {"missing": check.missing, "invented": check.invented, "different": check.different}[kind]
-            if total > len(offenders):
-                console.print(f"... and {total - len(offenders):,} more {kind}")
-    for where in verdict.torn:
-        console.print(f"{where}: the last line is torn (its writer was killed) and was not counted")
-    outcome = "every line and every count is right" if verdict.passed else "the result does not follow from the feed"
-    console.print(f"{'passed' if verdict.passed else 'FAILED'} in {elapsed_secs:.1f} s: {outcome}")

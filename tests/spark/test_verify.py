@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from click.testing import CliRunner, Result
 
-from squall.cli.spark import verify as verify_command
+from squall.cli.verify import verify as verify_command
 from squall.engine.errors import UsageError
 from squall.pipeline.feed import Feed
 from squall.pipeline.prepare import prepare
@@ -271,4 +271,5 @@ def test_wrong_arguments_are_one_line_and_exit_code_2(feed: Path, tmp_path: Path
         [sys.executable, "-m", "squall", *arguments], cwd=ROOT, capture_output=True, text=True, timeout=100
     )
     assert shown.returncode == 2
-    assert shown.stderr == f"squall: {tmp_path} is not a feed: it has no _feed.json; squall prepare makes one\n"
+    complaint = "is not a feed: it has no _feed.json; to compare any two results, name their key with --by"
+    assert shown.stderr == f"squall: {tmp_path} {complaint}\n"

@@ -9,7 +9,7 @@ import pytest
 
 from squall.engine.errors import UsageError
 from squall.pipeline.corpus import InputFile
-from squall.pipeline.results import BATCH_ROWS, find_results, row_batches
+from squall.pipeline.results import BULK_BYTES, find_results, row_batches
 
 pytest.importorskip("pyarrow")
 
@@ -38,8 +38,19 @@ def test_count_rows(tmp_path: Path) -> None:
 
 
 def test_many_rows_come_in_batches(tmp_path: Path) -> None:
-    data = b'{"word":"a","count":1}\n' * (BATCH_ROWS + 1)
-    assert len(rows_of(tmp_path, "counts", data)) == BATCH_ROWS + 1
+    line = b'{"word":"a","count":1}\n'
+    rows = 2 * BULK_BYTES // len(line)
+    assert [row["count"] for row in rows_of(tmp_path, "counts", line * rows)] == [1] * rows
+
+
+def test_a_problem_in_the_middle_of_many_rows_has_its_line(tmp_path: Path) -> None:
+    line = b'{"word":"a","count":1}\n'
+    before = BULK_BYTES // len(line) + 7
+    # Two rows on a line, then a row on two lines: as many rows as lines.
+    odd = line.strip() * 2 + b"\n" + line.replace(b",", b",\n")
+    rows = rows_of(tmp_path, "counts", line * before + odd + line * before)
+    assert [row["count"] for row in rows[:-1]] == [1] * before
+    assert rows[-1]["problem"].startswith(f"counts/part.jsonl:{before + 1} is not a row of the counts: ")
 
 
 @pytest.mark.parametrize("tail", [b"{", b'{"word":"b","count":', b'{"word":"\xc3', b'{"word":"b"', b"\0\0\0"])

@@ -19,7 +19,7 @@ import click
 import pytest
 from hypothesis import HealthCheck, given, settings
 
-from squall.cli import commands, dead_letters, spark
+from squall.cli import commands, dead_letters, spark, verify
 from squall.cli.account_text import failure_lines, metric_lines
 from squall.cli.output import note, say, say_json
 from squall.cli.plain_console import PlainConsole
@@ -31,6 +31,9 @@ from squall.cli.tables import table
 from squall.engine.errors import ClusterError, UsageError
 from squall.engine.report.metrics import HISTOGRAM_BUCKETS, TASK_COUNTERS
 from squall.engine.report.run_report import Restart, RunReport, TaskReading, build_report
+from squall.pipeline.comparison import ColumnCheck, Comparison, Difference
+from squall.pipeline.side import Side
+from squall.pipeline.tolerance import Tolerance
 from squall.pipeline.verify import Check, Verdict
 from squall.scheduler.cluster.local_cluster import echo
 from squall.scheduler.common.daemon_log import PlainFormatter
@@ -140,6 +143,15 @@ def verdict_of(text: str) -> Verdict:
     return Verdict(lines, lines, (text,))
 
 
+def comparison_of(text: str) -> Comparison:
+    side = Side(Path(text), text, (text,))
+    keys = {"equal": 1, "missing": 1, "extra": 1, "duplicated": 1, "different": 1}
+    examples = tuple(
+        Difference(kind, {text: text}, (1, 2), {text: (text, None)}) for kind in keys if kind != "equal"
+    )
+    return Comparison((side, side), (1, 1), (1, 1), keys, {text: ColumnCheck(1, 0.5, Tolerance(1, 1))}, examples)
+
+
 LINES: dict[str, Callable[[str], object]] = {
     "table": lambda text: say(table([text, "b"], [[text, 1], [text, 2]])),
     "summary": lambda text: print_summary(report_of(text)),
@@ -151,7 +163,8 @@ LINES: dict[str, Callable[[str], object]] = {
     "dead letters": lambda text: dead_letters.print_letters([letter_of(text)]),
     "letters that stay": lambda text: dead_letters.tell_why_they_stay([(letter_of(text).id, f"x{text}")]),
     "stages": spark.Stages(),
-    "verdict": lambda text: spark.print_verdict(verdict_of(text), 1.0),
+    "verdict": lambda text: verify.print_verdict(verdict_of(text), 1.0),
+    "comparison": lambda text: verify.print_comparison(comparison_of(text), 1.0),
     "daemon's log": lambda text: note(logged(text)),
 }
 """Renderers, each of which prints as many lines for one text as for another."""

@@ -1,0 +1,178 @@
+"""One of the two results that `squall verify LEFT RIGHT --by KEY` compares: what is on disk, as a table of Spark.
+
+::
+
+    FEED                 `squall prepare` made it; or the output of a Structured Streaming query
+    DIRECTORY, FILE      Parquet, CSV (with a header) or JSON Lines; in a directory, files of one of these kinds
+    RESULT               of examples/word_count.py (ledger/ and counts/): word, count; the largest total of each word
+
+Guarantees a UsageError in one line before Java starts if there is no such thing, a Parquet file is damaged, or its
+columns are not those of the file before it; never a part of a table. Relies on files that do not change meanwhile.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from squall.engine.errors import UsageError
+from squall.engine.foreign.text import message_of
+from squall.pipeline.manifest import MANIFEST_NAME
+from squall.pipeline.result_tables import checked_result
+from squall.pipeline.results import ROW_TYPES
+from squall.pipeline.sources import SPARK_LOG_NAME, open_feed
+from squall.pipeline.spark_errors import data_errors
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+PARQUET, CSV, JSON, WORD_COUNT = "Parquet", "CSV", "JSON", "word count"
+_ENDINGS = {
+    ".parquet": PARQUET, ".csv": CSV, ".csv.gz": CSV, ".json": JSON, ".jsonl": JSON, ".ndjson": JSON,
+    ".json.gz": JSON, ".jsonl.gz": JSON, ".ndjson.gz": JSON,
+}
+ALLOWED = "a feed, a result of examples/word_count.py, or .parquet, .csv, .json or .jsonl files"
+_CSV_OPTIONS = {
+    "header": "true",
+    # A line break in quotes belongs to the value.
+    "multiLine": "true",
+    # As RFC 4180 has it; Spark's default is a backslash.
+    "escape": '"',
+    # Columns that nobody asked for are read too, or a row that is too short would not be found.
+    "columnPruning": "false",
+    # What an empty field is read as; a text that none is, or "" in quotes would be null too.
+    "nullValue": "\ufdd0",
+}
+
+
+@dataclass(frozen=True)
+class Side:
+    """Where a side is, its kind, and its files in order of name."""
+
+    path: Path
+    kind: str
+    files: tuple[str, ...]
+
+    @property
+    def is_loose(self) -> bool:
+        """Whether a text in it may stand for a value of another type, as the format has no better way to write it."""
+        return self.kind in (CSV, JSON)
+
+    @property
+    def is_of_totals(self) -> bool:
+        """Whether, of rows with one key, only the largest counts."""
+        return self.kind == WORD_COUNT
+
+
+def find_side(path: Path) -> Side:
+    """Look at what is on disk; UsageError if it is not `ALLOWED`."""
+    if path.is_dir():
+        return _directory(path.absolute())
+    if not path.exists():
+        raise UsageError(f"{path} does not exist; allowed: {ALLOWED}")
+    kind = _kind_of(path.name)
+    if kind is None or not path.is_file():
+        raise UsageError(f"{path} cannot be compared; allowed: {ALLOWED}")
+    if kind == PARQUET:
+        _check_parquet(path.parent.absolute(), [path.name])
+    return _side(path.absolute(), kind, [""])
+
+
+def _directory(path: Path) -> Side:
+    if all((path / folder).is_dir() for folder in ROW_TYPES):
+        return Side(path, WORD_COUNT, ())
+    if (path / MANIFEST_NAME).exists() or (path / SPARK_LOG_NAME).exists():
+        # The list of complete files is in the directory itself.
+        names = [part.name for part in open_feed(path, (), follow=False).find()]
+        if not names:
+            raise UsageError(f"{path} holds no rows; allowed: {ALLOWED}")
+        _check_parquet(path, names)
+        return _side(path, PARQUET, names)
+    found: dict[str, list[str]] = {}
+    for name in _data_files(path):
+        kind = _kind_of(name)
+        if kind is None:
+            raise UsageError(f"{path} holds {name!r}, which cannot be compared; allowed: {ALLOWED}")
+        found.setdefault(kind, []).append(name)
+    if len(found) != 1:
+        what = f"files of several kinds ({', '.join(sorted(found))})" if found else "no data file"
+        raise UsageError(f"{path} holds {what}; allowed: {ALLOWED}")
+    ((kind, names),) = found.items()
+    if kind == PARQUET:
+        _check_parquet(path, names)
+    return _side(path, kind, names)
+
+
+def _side(path: Path, kind: str, names: list[str]) -> Side:
+    """`names`: relative to the path."""
+    files = [str(path / name) for name in names]
+    odd = next((file for file in files if ":" in Path(file).name), None)
+    if odd is not None:
+        raise UsageError(f"{odd} has a colon in its name, with which Spark cannot read it; rename it")
+    return Side(path, kind, tuple(files))
+
+
+def _data_files(path: Path) -> Iterator[str]:
+    """The files in a directory and below, without those whose names begin with a dot or an underscore, as in Spark."""
+
+    def refuse(error: OSError) -> None:
+        raise UsageError(f"cannot read {error.filename}: {error.strerror}") from error
+
+    for folder, folders, names in os.walk(path, onerror=refuse):
+        folders[:] = sorted(name for name in folders if name[0] not in "._")
+        inside = os.path.relpath(folder, path)
+        yield from (os.path.normpath(f"{inside}/{name}") for name in sorted(names) if name[0] not in "._")
+
+
+def _kind_of(name: str) -> str | None:
+    return next((kind for ending, kind in _ENDINGS.items() if name.lower().endswith(ending)), None)
+
+
+def _check_parquet(path: Path, names: list[str]) -> None:
+    first: dict[str, str] = {}
+    for name in names:
+        types = _types(path / name)
+        first = first or types
+        for column in first.keys() | types.keys():
+            if first.get(column) != types.get(column):
+                this, other = (found.get(column, "missing") for found in (types, first))
+                raise UsageError(
+                    f"the files of {path} do not agree: column {column!r} is {this} in {name}, {other} in {names[0]}"
+                )
+
+
+def _types(file: Path) -> dict[str, str]:
+    try:
+        import pyarrow
+        from pyarrow import parquet
+    except ImportError as error:
+        raise UsageError(f'this command needs pyarrow ({error}): pip install "squall[spark]"') from error
+    try:
+        return {field.name: str(field.type) for field in parquet.read_schema(file)}
+    except (pyarrow.ArrowException, OSError) as error:
+        raise UsageError(f"{file} is damaged: {message_of(error)}") from error
+
+
+def read_side(spark: SparkSession, side: Side) -> DataFrame:
+    """The table. What only shows in the data is raised by Spark, when it is read."""
+    with data_errors(f"{side.path} cannot be read"):
+        return _read(spark, side)
+
+
+def _read(spark: SparkSession, side: Side) -> DataFrame:
+    if side.kind == WORD_COUNT:
+        return checked_result(spark, side.path, "counts").select("word", "count")
+    # Names are names: no character in them is a pattern.
+    reader = spark.read.option("__globPaths__", "false")
+    if side.path.is_dir():
+        # Values of columns may be in the names of folders: day=2026-11-22.
+        reader = reader.option("basePath", str(side.path))
+    if side.kind == PARQUET:
+        return reader.parquet(*side.files)
+    reader = reader.option("mode", "FAILFAST")
+    if side.kind == JSON:
+        return reader.json(list(side.files))
+    return reader.options(**_CSV_OPTIONS).csv(list(side.files))

@@ -1,0 +1,51 @@
+"""The commands of docs/verify.md compare what they say."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pyarrow
+import pyarrow.parquet as parquet
+import pytest
+from click.testing import CliRunner
+
+from squall.cli.verify import verify
+from squall.pipeline.prepare import prepare
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+PAGE = (Path(__file__).parents[2] / "docs" / "verify.md").read_text()
+
+
+def write_lines(path: Path, *rows: dict[str, object]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+
+def test_commands(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "text.txt").write_text("one two\ntwo\n")
+    prepare(tmp_path / "text.txt", tmp_path / "build/feed", partitions=1)
+    lines = [{"partition": 0, "offset": 0, "words": 2}, {"partition": 0, "offset": 1, "words": 1}]
+    counts = [{"word": "one", "count": 1}, {"word": "two", "count": 1}, {"word": "two", "count": 2}]
+    write_lines(tmp_path / "build/result/ledger/a.jsonl", *lines)
+    write_lines(tmp_path / "found.jsonl", lines[0], *lines)
+    write_lines(tmp_path / "build/result/counts/a.jsonl", *counts)
+    write_lines(tmp_path / "first/counts/a.jsonl", *counts)
+    write_lines(tmp_path / "second/counts/b.jsonl", *counts[::-1])
+    (tmp_path / "expected.csv").write_text("url,day,hits,p99_ms\n/,2026-11-22,3,10.0\n")
+    (tmp_path / "found").mkdir()
+    table = pyarrow.table({"url": ["/"], "day": ["2026-11-22"], "hits": [3.005], "p99_ms": [10.4]})
+    parquet.write_table(table, tmp_path / "found/a.parquet")
+    commands = [shlex.split(line) for line in re.findall(r"^squall verify (.*)$", PAGE, re.MULTILINE)]
+    done = [CliRunner().invoke(verify, arguments) for arguments in commands[:2]]
+    assert [outcome.exit_code for outcome in done] == [0, 1], done[0].output
+    assert "different   url='/', day='2026-11-22': hits 3.0, not 3.005; p99_ms 10.0, not 10.4" in done[1].stdout
+    for arguments in commands[2:]:
+        outcome = CliRunner().invoke(verify, arguments)
+        assert outcome.exit_code == 0, outcome.output

@@ -1,0 +1,91 @@
+"""What `squall verify --by` can compare, and what it refuses before Java starts."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from squall.engine.errors import UsageError
+from squall.pipeline.side import find_side
+
+pyarrow = pytest.importorskip("pyarrow")
+parquet = pytest.importorskip("pyarrow.parquet")
+
+
+def put(path: Path, **columns: list[object]) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    parquet.write_table(pyarrow.table(columns), path)
+    return path
+
+
+def test_files_by_their_endings(tmp_path: Path) -> None:
+    for name, kind in (("a.csv", "CSV"), ("A.CSV.GZ", "CSV"), ("a.jsonl", "JSON"), ("a b.ndjson", "JSON")):
+        (tmp_path / name).write_text("")
+        side = find_side(tmp_path / name)
+        assert (side.kind, side.files) == (kind, (str(tmp_path / name),))
+
+
+def test_a_directory_holds_files_of_one_kind_at_any_depth(tmp_path: Path) -> None:
+    put(tmp_path / "day=2" / "b.parquet", n=[1])
+    put(tmp_path / "day=1" / "a.parquet", n=[1])
+    put(tmp_path / "_temporary" / "c.parquet", other=[1])
+    (tmp_path / "_SUCCESS").write_text("")
+    (tmp_path / ".a.parquet.crc").write_text("")
+    side = find_side(tmp_path)
+    assert side.kind == "Parquet"
+    assert side.files == (f"{tmp_path}/day=1/a.parquet", f"{tmp_path}/day=2/b.parquet")
+
+
+def test_the_log_of_a_streaming_query_says_what_is_complete(tmp_path: Path) -> None:
+    put(tmp_path / "in.parquet", n=[1])
+    put(tmp_path / "not in.parquet", n=[1])
+    (tmp_path / "_spark_metadata").mkdir()
+    entry = json.dumps({"path": f"file://{tmp_path}/in.parquet", "action": "add"})
+    (tmp_path / "_spark_metadata" / "0").write_text(f"v1\n{entry}")
+    assert find_side(tmp_path).files == (f"{tmp_path}/in.parquet",)
+
+
+def test_a_word_counts_result_is_of_totals(tmp_path: Path) -> None:
+    for name in ("counts", "ledger"):
+        (tmp_path / name).mkdir()
+    assert find_side(tmp_path).is_of_totals
+
+
+def test_what_cannot_be_compared_is_named(tmp_path: Path) -> None:
+    def refused(path: Path) -> str:
+        with pytest.raises(UsageError) as caught:
+            find_side(path)
+        said = str(caught.value)
+        assert "\n" not in said
+        return said.replace(str(tmp_path), "AT")
+
+    allowed = "allowed: a feed, a result of examples/word_count.py, or .parquet, .csv, .json or .jsonl files"
+    assert refused(tmp_path / "none") == f"AT/none does not exist; {allowed}"
+    assert refused(tmp_path) == f"AT holds no data file; {allowed}"
+    (tmp_path / "notes.txt").write_text("")
+    assert refused(tmp_path / "notes.txt") == f"AT/notes.txt cannot be compared; {allowed}"
+    assert refused(tmp_path) == f"AT holds 'notes.txt', which cannot be compared; {allowed}"
+    os.mkfifo(tmp_path / "pipe.csv")
+    assert refused(tmp_path / "pipe.csv") == f"AT/pipe.csv cannot be compared; {allowed}"
+    both = tmp_path / "both"
+    put(both / "a.parquet", n=[1])
+    (both / "b.csv").write_text("n\n1\n")
+    assert refused(both) == f"AT/both holds files of several kinds (CSV, Parquet); {allowed}"
+    (tmp_path / "a:b.csv").write_text("n\n1\n")
+    assert refused(tmp_path / "a:b.csv").startswith("AT/a:b.csv has a colon in its name")
+
+
+def test_parquet_files_are_opened_first(tmp_path: Path) -> None:
+    first, second = put(tmp_path / "a.parquet", n=[1], m=[1]), tmp_path / "b.parquet"
+    second.write_bytes(first.read_bytes()[:-9])
+    with pytest.raises(UsageError, match=rf"^{second} is damaged: "):
+        find_side(tmp_path)
+    put(second, n=["1"], m=[1])
+    with pytest.raises(UsageError, match=r"do not agree: column 'n' is string in b\.parquet, int64 in a\.parquet$"):
+        find_side(tmp_path)
+    put(second, n=[1])
+    with pytest.raises(UsageError, match=r"do not agree: column 'm' is missing in b\.parquet, int64 in a\.parquet$"):
+        find_side(tmp_path)
