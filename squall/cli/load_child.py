@@ -27,22 +27,37 @@ def import_and_answer(answer: int) -> NoReturn:
     try:
         outcome: Loaded | Refusal = Loaded(_load(request))
     except MemoryError as error:
-        message = f"importing {request.target} took more than {request.memory_bytes} bytes of memory"
+        message = f"importing {os.fsdecode(request.target)} took more than {request.memory_bytes} bytes of memory"
         outcome = Refusal(message, traceback_of(error))
     except BaseException as error:  # users' code may raise anything, even while a component is pickled
         outcome = Refusal(message_of(error, TRACEBACK_CHARACTERS), traceback_of(error))
     with contextlib.suppress(OSError, ValueError, AttributeError):  # the file may have closed or replaced it
         sys.stdout.flush()
     with open(answer, "wb") as pipe:
-        pipe.write(msgspec.msgpack.encode(outcome))
+        pipe.write(_encoded(outcome))
     # Not by a normal exit: threads that the file started must not keep this process alive.
     os._exit(0)
+
+
+def _encoded(outcome: Loaded | Refusal) -> bytes:
+    try:
+        return msgspec.msgpack.encode(outcome)
+    except UnicodeEncodeError as error:
+        if isinstance(outcome, Loaded):
+            # Such as the path of its directory, which the workers need for their imports.
+            told = ascii(error.object)[:200]
+            message = f"{told} of the topology is no valid UTF-8, as everything sent to Nimbus must be"
+            return msgspec.msgpack.encode(Refusal(message, ""))
+        texts = (text.encode(errors="backslashreplace").decode() for text in (outcome.message, outcome.traceback))
+        return msgspec.msgpack.encode(Refusal(*texts))
 
 
 def _load(request: LoadRequest) -> TopologyCode:
     config = Config(**request.settings)
     try:
-        loaded = load_topology(request.target, request.arguments, request.app_dir)
+        arguments = [os.fsdecode(argument) for argument in request.arguments]
+        app_dir = None if request.app_dir is None else os.fsdecode(request.app_dir)
+        loaded = load_topology(os.fsdecode(request.target), arguments, app_dir)
     except UsageError as error:
         if isinstance(error.__cause__, MemoryError):
             raise MemoryError from error

@@ -41,9 +41,10 @@ _GUARD_SECS = 10.0
 class LoadRequest(Wire, frozen=True):
     """Request to the throw-away process, on its stdin."""
 
-    target: str
-    arguments: list[str]
-    app_dir: str | None
+    target: bytes
+    """As the shell gave it, like arguments and app_dir: a path may have bytes that are no text."""
+    arguments: list[bytes]
+    app_dir: bytes | None
     settings: dict[str, object]
     memory_bytes: int
 
@@ -66,7 +67,8 @@ def load_apart(
     memory_bytes: int = MEMORY_BYTES, app_dir: str | None = None,
 ) -> TopologyCode:
     """Import `target` in a process of its own. UsageError (its note is the user's traceback) if that fails."""
-    request = msgspec.msgpack.encode(LoadRequest(target, arguments, app_dir, config.to_dict(), memory_bytes))
+    given = [os.fsencode(argument) for argument in arguments], None if app_dir is None else os.fsencode(app_dir)
+    request = msgspec.msgpack.encode(LoadRequest(os.fsencode(target), *given, config.to_dict(), memory_bytes))
     answer_read, answer_write = os.pipe2(os.O_CLOEXEC)
     lifeline_read, lifeline = os.pipe2(os.O_CLOEXEC)
     try:

@@ -92,6 +92,20 @@ def test_what_an_import_may_not_do(file: Path, text: str, message: str) -> None:
     assert time.monotonic() - began < 35
 
 
+def test_arguments_and_paths_need_not_be_text(tmp_path: Path) -> None:
+    file = tmp_path / "file\udcff.py"
+    file.write_text(
+        "import sys\nfrom tests.process.chaos_topologies import numbers\n"
+        "def topology(args):\n"
+        "    if args != ['a\\udcff', 'b']:\n"
+        "        raise ValueError(f'got {args[0]}')\n"
+        "    return numbers()\n"
+    )
+    assert load_apart(str(file), ["a\udcff", "b"], Config()).components
+    with pytest.raises(UsageError, match=r"got c\\udcff$"):
+        load_apart(str(file), ["c\udcff"], Config())
+
+
 def test_processes_that_an_import_leaves_behind_are_ended(file: Path) -> None:
     file.write_text("import subprocess\nchild = subprocess.Popen(['sleep', '60'])\nprint(child.pid)\n" + GOOD)
     code = load_apart(str(file), [], Config())
