@@ -5,7 +5,7 @@ Guarantees
       (`ipc.envelope`); any other is dropped and counted in `refused`, and never decoded.
     * A server takes no message from a connection that has not given the password derived from the key (`ipc.door`).
     * A reply answers its own request: late replies of a request that timed out are dropped.
-    * No call waits longer than it was told, and every queue is bounded.
+    * No call waits longer than it was told, or for a server that its caller knows to be gone; every queue is bounded.
     * A process that died and came back under the same name is reached by its new connection; late frames of the old one
       do not lead back to it.
 
@@ -23,6 +23,7 @@ import os
 import socket as unix
 import time
 from collections import OrderedDict, deque
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, NamedTuple, TypeVar
@@ -49,6 +50,11 @@ CLIENT_LINGER_SECS = 0.5
 """Longest that `ControlClient.close` waits for unsent frames, such as a worker's last words. Without any it returns at
 once."""
 
+GONE_LOOK_SECS = 0.05
+"""Between two looks of a waiting call whether its server is gone, which take some 20 us each."""
+_LAST_WORDS_MS = 100
+"""Longest wait for an answer that a server gave right before its end, and that is still under way in this process."""
+
 ErrorKind = Literal["UsageError", "ClusterError"]
 M = TypeVar("M", bound=msgspec.Struct)
 
@@ -62,6 +68,10 @@ class ControlError(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 class NoAnswer(ClusterError):
     """A request was not answered in time. It may or may not have been carried out."""
+
+
+class ServerGone(NoAnswer):
+    """The process that a request was for ended before it answered."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,19 +230,31 @@ class ControlClient:
         self.socket.setsockopt(zmq.RECONNECT_IVL_MAX, RECONNECT_MAX_MS)
         self.socket.connect(f"ipc://{self.path}")
 
-    def call(self, method: str, body: msgspec.Struct, reply_type: type[M], timeout_secs: float) -> M:
-        """Ask and wait for the answer. UsageError or ClusterError as the server says; NoAnswer on timeout."""
+    def call(
+        self, method: str, body: msgspec.Struct, reply_type: type[M], timeout_secs: float,
+        is_gone: Callable[[], bool] | None = None,
+    ) -> M:
+        """Ask and wait for the answer. UsageError or ClusterError as the server says; NoAnswer on timeout.
+
+        `is_gone` says whether the process that the request is for has ended: ServerGone then.
+        """
         deadline = time.monotonic() + timeout_secs
         self._last_id += 1
         if not self._send(self._sealer.seal("request", self._last_id, method, body)):
             raise ClusterError(f"{method}: {QUEUE_FRAMES} frames for {self.path} wait unsent; is its process alive?")
+        gone = False
         while True:
             incoming = self._receive()
             if incoming is None:
                 remaining_secs = deadline - time.monotonic()
+                if gone:
+                    raise ServerGone(f"{method}: the process that serves {self.path} ended before it answered")
                 if remaining_secs <= 0:
                     raise NoAnswer(f"{method}: no answer on {self.path} within {timeout_secs:g} s")
-                self.socket.poll(math.ceil(remaining_secs * 1000))
+                wait_secs = remaining_secs if is_gone is None else min(remaining_secs, GONE_LOOK_SECS)
+                if not self.socket.poll(math.ceil(wait_secs * 1000)) and is_gone is not None and is_gone():
+                    gone = True
+                    self.socket.poll(_LAST_WORDS_MS)
             elif incoming.kind == "event":
                 self._store(incoming)
             elif incoming.id == self._last_id:

@@ -63,8 +63,13 @@ from squall.ipc.run_parent import (
     try_flock,
 )
 
-__all__ = ["Presence", "RunDir", "RunLock", "check_socket_path", "default_parent", "standing_directory", "sweep_stale"]
+__all__ = [
+    "UNKNOWN", "Presence", "RunDir", "RunLock", "check_socket_path", "default_parent", "standing_directory",
+    "sweep_stale",
+]  # fmt: skip
 
+UNKNOWN = "unknown"
+"""Instead of the pid of a process that has not written it yet."""
 KEY_BYTES = 32
 SOCKET_PATH_MAX_BYTES = 107
 """`sun_path` of a Unix socket address has 108 bytes; the last is NUL."""
@@ -207,7 +212,7 @@ class RunDir:
             raise ClusterError(f"cannot write {self.lock_file}: {error.strerror}") from error
 
     def lock_holder(self) -> str | None:
-        """Pid of the Nimbus that holds the directory, "unknown" until it has written it; None if no Nimbus does."""
+        """Pid of the Nimbus that holds the directory, UNKNOWN until it has written it; None if no Nimbus does."""
         try:
             fd = os.open(self.lock_file, os.O_RDONLY | os.O_CLOEXEC)
         except FileNotFoundError:
@@ -226,11 +231,11 @@ class RunDir:
             with open(self.lock_file, "rb") as file:
                 said = file.read(_PID_MAX_BYTES)
         except FileNotFoundError:
-            return "unknown"
+            return UNKNOWN
         text = said.strip()
         # A holder that was killed leaves its pid behind until the next one has written its own.
         known = text.isdigit() and int(text) > 0 and os.path.exists(f"/proc/{int(text)}")
-        return str(int(text)) if known else "unknown"
+        return str(int(text)) if known else UNKNOWN
 
     def key(self) -> bytes:
         """The secret that signs control frames."""

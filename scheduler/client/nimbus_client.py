@@ -6,8 +6,10 @@ Guarantees
       key.
     * Without a Nimbus, ClusterError says so: at once, or after `patience_secs` if other processes of the cluster run,
       because a keeper may be starting it again.
-    * Requests that change something are not repeated: after a timeout they may have been carried out. Questions are
-      repeated, so that they survive a Nimbus that dies before it answers.
+    * Requests that change something are not repeated: after a timeout they may have been carried out. If Nimbus dies
+      before it answers one, NimbusGone says so at once.
+    * Questions are repeated, so that they survive its death; with `patience_secs` also requests that may be carried out
+      twice (activate, deactivate, reset, heal, shutdown).
 
 Relies on: the run directory's key, which only the cluster's owner can read. Thread: the one that made the client.
 """
@@ -17,14 +19,15 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from types import TracebackType
 from typing import TypeVar
 
 import msgspec
 
 from squall.engine.errors import ClusterError, UsageError
-from squall.ipc.control import ControlClient, NoAnswer
-from squall.ipc.rundir import RunDir
+from squall.ipc.control import ControlClient, NoAnswer, ServerGone
+from squall.ipc.rundir import UNKNOWN, RunDir
 from squall.scheduler.client.why_away import why_away
 from squall.scheduler.common.mark import processes_of
 from squall.scheduler.common.messages import (
@@ -57,6 +60,10 @@ _QUESTION_SECS = 1.0
 W = TypeVar("W", bound=Wire)
 
 
+class NimbusGone(NoAnswer):
+    """Nimbus ended before it answered a request, which it may or may not have carried out."""
+
+
 class Interrupted(ClusterError):
     """The caller ended the wait."""
 
@@ -85,7 +92,7 @@ class NimbusClient:
         self._patience_secs = patience_secs
         self._on_away = on_away
         self._require_nimbus()
-        self._control = ControlClient(run_dir.nimbus_socket, run_dir.key(), f"client:{os.urandom(8).hex()}")
+        self._control = self._connected()
 
     def __enter__(self) -> NimbusClient:
         return self
@@ -115,11 +122,11 @@ class NimbusClient:
 
     def activate(self, name: str) -> TopologyRecord:
         """Let the spouts emit."""
-        return self._call("activate", NamedTopology(name), TopologyRecord)
+        return self._call("activate", NamedTopology(name), TopologyRecord, repeats=True)
 
     def deactivate(self, name: str) -> TopologyRecord:
         """Stop the spouts; bolts go on."""
-        return self._call("deactivate", NamedTopology(name), TopologyRecord)
+        return self._call("deactivate", NamedTopology(name), TopologyRecord, repeats=True)
 
     def kill_topology(self, name: str, wait_secs: float = 0.0) -> TopologyRecord:
         """Stop the spouts, and the workers once drained, or after `wait_secs`. Returns at once."""
@@ -131,7 +138,7 @@ class NimbusClient:
 
     def reset(self, name: str) -> TopologyRecord:
         """Have slots that were given up start anew."""
-        return self._call("reset", NamedTopology(name), TopologyRecord)
+        return self._call("reset", NamedTopology(name), TopologyRecord, repeats=True)
 
     def await_removed(
         self, topology_id: str, timeout_secs: float, on_wait: Callable[[], bool | None] | None = None
@@ -170,7 +177,7 @@ class NimbusClient:
 
     def heal(self, targets: Sequence[str] = ()) -> list[FaultInForce]:
         """End all faults in force; with `targets`, only those begun with exactly these. Returns them."""
-        told = self._call("heal", HealFaults(list(targets)), FaultsTold)
+        told = self._call("heal", HealFaults(list(targets)), FaultsTold, repeats=True)
         return [msgspec.convert(ended, FaultInForce) for ended in told.faults]
 
     # ---- the cluster ----
@@ -184,7 +191,7 @@ class NimbusClient:
 
         Returns at once; see `await_end`. May be called again, with less patience.
         """
-        self._call("shutdown", Shutdown(grace_secs, drain_secs), Shutdown)
+        self._call("shutdown", Shutdown(grace_secs, drain_secs), Shutdown, repeats=True)
 
     def await_end(self, timeout_secs: float, on_wait: Callable[[], bool | None] | None = None) -> None:
         """Wait until Nimbus has ended. `on_wait` as in `await_removed`."""
@@ -197,6 +204,9 @@ class NimbusClient:
             time.sleep(POLL_SECS)
 
     # ---- parts ----
+
+    def _connected(self) -> ControlClient:
+        return ControlClient(self.run_dir.nimbus_socket, self.run_dir.key(), f"client:{os.urandom(8).hex()}")
 
     def _require_nimbus(self) -> None:
         path = self.run_dir.path
@@ -227,13 +237,34 @@ class NimbusClient:
                 if remaining_secs <= _QUESTION_SECS:
                     raise self._silent(time.monotonic() - began) from None
 
-    def _call(self, method: str, body: Wire, reply_type: type[W]) -> W:
-        self._require_nimbus()
+    def _call(self, method: str, body: Wire, reply_type: type[W], *, repeats: bool = False) -> W:
+        """Have something changed. `repeats`: whether it may be carried out twice."""
         began = time.monotonic()
-        try:
-            return self._control.call(method, body, reply_type, self._timeout_secs)
-        except NoAnswer:
-            raise self._silent(time.monotonic() - began, f"; {method} may still be carried out") from None
+        while True:
+            self._require_nimbus()
+            asked = self.run_dir.lock_holder()
+            try:
+                return self._control.call(method, body, reply_type, self._timeout_secs, partial(self._has_gone, asked))
+            except ServerGone:
+                # So that a request that has not left yet never reaches the next Nimbus.
+                self.close()
+                self._control = self._connected()
+                if not repeats or not self._patience_secs or time.monotonic() >= began + self._timeout_secs:
+                    raise self._gone(asked, method) from None
+            except NoAnswer:
+                raise self._silent(time.monotonic() - began, f"; {method} may still be carried out") from None
+
+    def _gone(self, asked: str | None, method: str) -> NimbusGone:
+        why = why_away(self.run_dir)
+        return NimbusGone(
+            f"Nimbus (pid {asked}) ended before it answered{f' ({why})' if why else ''}; {method} was carried out or "
+            "not: squall status tells, and it may be asked again"
+        )
+
+    def _has_gone(self, asked: str | None) -> bool:
+        """Whether the Nimbus of this pid no longer holds the directory, as far as is known."""
+        holder = self.run_dir.lock_holder()
+        return holder is None or (holder != asked and UNKNOWN not in (holder, asked))
 
     def _silent(self, waited_secs: float, besides: str = "") -> NoAnswer:
         """The error for a missing answer: Nimbus has gone, is stopped, hangs, or has another key."""

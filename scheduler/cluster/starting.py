@@ -19,7 +19,7 @@ from squall.engine.errors import UsageError
 from squall.engine.plural import plural
 from squall.ipc.private import naming
 from squall.ipc.run_parent import try_flock
-from squall.ipc.rundir import RunDir
+from squall.ipc.rundir import UNKNOWN, RunDir
 from squall.scheduler.cluster.daemons import WORKER
 from squall.scheduler.common.mark import processes_of, runs
 
@@ -36,7 +36,7 @@ class InUse(UsageError):
     def __init__(self, message: str, pid: str) -> None:
         super().__init__(message)
         self.pid = pid
-        """Pid of its Nimbus, or of the command that starts it; "unknown" if it is not written yet."""
+        """Pid of its Nimbus, or of the command that starts it; UNKNOWN if it is not written yet."""
 
 
 class Starting:
@@ -74,13 +74,13 @@ class Starting:
 
 
 def _said(path: os.PathLike[str]) -> str:
-    """The pid that the first command wrote, for messages only; "unknown" if it is not written yet or was removed."""
+    """The pid that the first command wrote, for messages only; UNKNOWN if it is not written yet or was removed."""
     try:
         with open(path, "rb") as file:
             text = file.read(_PID_MAX_BYTES).strip()
     except FileNotFoundError:
-        return "unknown"
-    return str(int(text)) if text.isdigit() and os.path.exists(f"/proc/{int(text)}") else "unknown"
+        return UNKNOWN
+    return str(int(text)) if text.isdigit() and os.path.exists(f"/proc/{int(text)}") else UNKNOWN
 
 
 def _check_what_runs(run_dir: RunDir, adopts: bool) -> bool:

@@ -11,7 +11,7 @@
 
 Clauses, in any order: `at 3s`, `after 10000 acked`, `at point worker.send` (or `at point worker.send 3`: at its third
 pass), `every 10s`, `10 times`, `for 3s`, `with probability 0.01` or `1%`, `seed 7`, NAME=VALUE. Units of time are ms,
-s, m and h.
+s, m and h; without one it is seconds, but not behind `after`, which also counts messages.
 
 Guarantees: `parse(text_of(fault)) == fault` for every fault whose targets and parameters can be written. The error for
 a line that is not understood names the wrong word.
@@ -159,7 +159,7 @@ class _Parser:
             when: When = AfterAcked(self._count("the number of acked messages"))
             self.left.pop(0)
         else:
-            when = AfterSecs(self._secs("after", zero=True))
+            when = AfterSecs(self._secs("after", zero=True, bare=False))
         self._set("when", when, "the beginning")
 
     def _every(self) -> None:
@@ -184,12 +184,14 @@ class _Parser:
 
     # ---- values ----
 
-    def _secs(self, clause: str, *, zero: bool = False) -> float:
+    def _secs(self, clause: str, *, zero: bool = False, bare: bool = True) -> float:
+        """`bare`: whether a number without a unit means seconds."""
         word = self._next(f"a time after `{clause}`")
         if _NUMBER.fullmatch(word) and word != "0":
-            if not self.left or not self.left[0].isalpha() or self.left[0] in RESERVED:
-                raise UsageError(f"time {word[:80]!r} after `{clause}` has no unit; units are {', '.join(UNITS)}")
-            word += self.left.pop(0)
+            if self.left and self.left[0].isalpha() and self.left[0] not in RESERVED:
+                word += self.left.pop(0)
+            elif not bare:
+                raise UsageError(f"time {word[:80]!r} after `{clause}` has no unit; allowed: {word}s, {word} acked")
         if zero and re.fullmatch(f"0({'|'.join(UNITS)})?", word):
             return 0.0
         return parse_duration_secs(word)

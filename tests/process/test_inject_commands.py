@@ -120,7 +120,7 @@ def test_the_python_of_the_page() -> None:
         (["kill", "node-9:6700"], 2, "there is no worker, node or component 'node-9:6700'"),
         (["slow", "nosuch"], 2, "there is no worker, node or component 'nosuch'"),
         (["slow", "split", "ms=soon"], 2, "ms is 'soon'"),
-        (["stop", "node-1:6700", "--for", "3"], 2, "has no unit"),
+        (["stop", "node-1:6700", "after", "3"], 2, "has no unit"),
         (["stop", "node-1:6700", "--for", "3 parsecs"], 2, "parsecs"),
         (["stop", "node-1:6700", "--for", "0s"], 2, "0s"),
         (["kill", "node-1:6700", "at", "3s"], 2, "now and once; use a fault plan for"),

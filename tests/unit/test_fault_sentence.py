@@ -73,6 +73,7 @@ def test_any_line_is_a_fault_or_refused(line: str) -> None:
         ("slow split ms=5 for 10 s", Fault("slow", ("split",), for_secs=10, params={"ms": 5})),
         (' poison "my bolt" a=b equals="a b" ', Fault("poison", ('"my bolt"',), params={"a": "b", "equals": "a b"})),
         ("kill a at 0", Fault("kill", ("a",))),
+        ("stop a for 3 at 2 every 4.5, 2 times", Fault("stop", ("a",), AfterSecs(2), 4.5, 2, 3)),
         ("stop with share=0.5 forking parent node-1", Fault("stop", ("forking-parent node-1",), params={"share": 0.5})),
     ],
 )  # fmt: skip
@@ -84,7 +85,8 @@ def test_forms(line: str, fault: Fault) -> None:
     ("line", "said"),
     [
         ("", "it is empty"), ("-> a", "it begins with '->'"), ("3s kill", "it begins with '3s'"),
-        ("kill a at", "a time after `at` is missing at the end"), ("kill a for 3", "time '3' after `for` has no unit"),
+        ("kill a at", "a time after `at` is missing at the end"),
+        ("kill a after 3", "time '3' after `after` has no unit; allowed: 3s, 3 acked"),
         ("kill a for 3 weeks", "unknown unit 'weeks'; units are ms, s, m, h"), ("kill a for 3d", "unknown unit 'd'"),
         ("kill a for -3s", "'-3s' is not understood"), ("kill a for 0s", "more than 0"), ("kill a for nans", "'nans'"),
         ("kill a for 1e999s", "more than 0 and at most"), ("kill a every for 3s", "'for' is not understood"),

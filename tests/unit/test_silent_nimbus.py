@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
 import subprocess
 import sys
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -13,12 +15,13 @@ import pytest
 from squall.cli.up import tell
 from squall.ipc.control import NoAnswer
 from squall.ipc.rundir import RunDir
-from squall.scheduler.client.nimbus_client import AWAY_PATIENCE_SECS, NimbusClient
+from squall.scheduler.client.nimbus_client import AWAY_PATIENCE_SECS, NimbusClient, NimbusGone
 from squall.scheduler.cluster import standing
 from squall.scheduler.cluster.daemons import daemon_environment
 from squall.scheduler.cluster.keeper import LOOK_SECS, OPTIONS, STOPPED_SECS, Keeper
 from squall.scheduler.cluster.standing import Stopped, stop_cluster
 from squall.scheduler.common.mark import processes_of
+from squall.scheduler.faults.in_force import FaultInForce
 
 HANGS = """
 import signal, sys
@@ -31,6 +34,24 @@ while True:
 """
 
 
+SERVES = """
+import os, sys
+from squall.ipc.control import ControlServer
+from squall.ipc.rundir import RunDir
+from squall.scheduler.common.messages import FaultsTold
+run_dir = RunDir.open(sys.argv[1])
+lock = run_dir.lock()
+server = ControlServer(run_dir.nimbus_socket, run_dir.key(), "nimbus")
+print("locked", flush=True)
+while True:
+    asked = server.recv()
+    if asked is not None and sys.argv[2:] == ["and dies"]:
+        os.kill(os.getpid(), 9)
+    if asked is not None:
+        server.reply(asked, FaultsTold([]))
+"""
+
+
 @pytest.fixture
 def run_dir(tmp_path: Path) -> RunDir:
     return RunDir.create(tmp_path / "run")
@@ -39,8 +60,14 @@ def run_dir(tmp_path: Path) -> RunDir:
 @pytest.fixture
 def hung(run_dir: RunDir) -> Iterator[subprocess.Popen[str]]:
     """Holds the directory as Nimbus does, hears no SIGTERM and answers nothing."""
+    with _nimbus(run_dir, HANGS) as process:
+        yield process
+
+
+@contextlib.contextmanager
+def _nimbus(run_dir: RunDir, program: str, *arguments: str) -> Iterator[subprocess.Popen[str]]:
     with subprocess.Popen(
-        [sys.executable, "-c", HANGS, str(run_dir.path)], stdout=subprocess.PIPE, text=True,
+        [sys.executable, "-c", program, str(run_dir.path), *arguments], stdout=subprocess.PIPE, text=True,
         env=daemon_environment(run_dir),
     ) as process:
         assert process.stdout is not None
@@ -64,6 +91,34 @@ def test_it_is_named_with_the_time_that_was_waited(run_dir: RunDir, hung: subpro
             f"it is stopped or hung, or {run_dir.key_file} is not the key that it was started with{besides}; "
             f"SIGCONT continues a stopped one, `squall down --dir {run_dir.path}` ends the cluster without it"
         )
+
+
+def test_one_that_dies_before_it_answers_is_not_waited_for(run_dir: RunDir) -> None:
+    with _nimbus(run_dir, SERVES, "and dies") as dies, NimbusClient(run_dir, timeout_secs=300) as client:
+        with pytest.raises(NimbusGone) as told:
+            client.kill_topology("one")
+        assert str(told.value) == (
+            f"Nimbus (pid {dies.pid}) ended before it answered; kill_topology was carried out or not: squall status "
+            "tells, and it may be asked again"
+        )
+        with _nimbus(run_dir, SERVES, "and dies"), pytest.raises(NimbusGone):
+            client.kill_topology("one")
+
+
+def test_what_may_be_done_twice_is_asked_of_the_next_one(run_dir: RunDir) -> None:
+    keeper = subprocess.Popen(["sleep", "300"], env=daemon_environment(run_dir))
+    with _nimbus(run_dir, SERVES, "and dies") as dies, ThreadPoolExecutor(1) as pool:
+
+        def heal() -> list[FaultInForce]:
+            with NimbusClient(run_dir, timeout_secs=300, patience_secs=300) as client:
+                return client.heal()
+
+        healed = pool.submit(heal)
+        dies.wait()
+        with _nimbus(run_dir, SERVES):
+            assert healed.result() == []
+    keeper.kill()
+    keeper.wait()
 
 
 def test_down_ends_the_cluster_without_it(
