@@ -11,12 +11,10 @@ from __future__ import annotations
 import multiprocessing
 import pickle
 import sys
-import tempfile
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from multiprocessing.connection import wait
+from multiprocessing.connection import Connection, wait
 from multiprocessing.context import ForkProcess
-from pathlib import Path
 from typing import Any, TypeVar
 
 from squall.chaos.proof import Expected, Proof, SeedResult
@@ -66,27 +64,29 @@ class Campaign:
     def _each(self, tasks: Iterable[Callable[[], T]]) -> Iterator[T]:
         context = multiprocessing.get_context("fork")
         waiting = iter(list(tasks))
-        running: dict[ForkProcess, Path] = {}
-        with tempfile.TemporaryDirectory(prefix="squall-chaos-") as name:
-            try:
-                while True:
-                    while len(running) < self._jobs and (task := next(waiting, None)) is not None:
-                        path = Path(tempfile.mkstemp(dir=name)[1])
-                        child = context.Process(target=_work, args=(task, path))
-                        child.start()
-                        running[child] = path
-                    if not running:
-                        return
-                    wait([child.sentinel for child in running], _LOOK_SECS)
-                    if self._should_stop():
-                        raise Stopped
-                    for child in [child for child in running if child.exitcode is not None]:
-                        yield _result(child, running.pop(child))
-            finally:
-                for child in running:
-                    child.terminate()
-                for child in running:
-                    child.join()
+        running: dict[Connection, ForkProcess] = {}
+        try:
+            while True:
+                while len(running) < self._jobs and (task := next(waiting, None)) is not None:
+                    # A pipe: for a file there may be no room.
+                    answer, answering = context.Pipe(duplex=False)
+                    child = context.Process(target=_work, args=(task, answering))
+                    child.start()
+                    answering.close()
+                    running[answer] = child
+                if not running:
+                    return
+                answered = wait(list(running), _LOOK_SECS)
+                if self._should_stop():
+                    raise Stopped
+                for answer in [answer for answer in running if answer in answered]:
+                    yield _result(answer, running.pop(answer))
+        finally:
+            for child in running.values():
+                child.terminate()
+            for answer, child in running.items():
+                child.join()
+                answer.close()
 
 
 class _Try:
@@ -100,23 +100,27 @@ class _Try:
         return self._proof.try_seed(*self._arguments)
 
 
-def _work(task: Callable[[], Any], path: Path) -> None:
-    """Run a task in the child, and write its result to `path`."""
+def _work(task: Callable[[], Any], answering: Connection) -> None:
+    """Run a task in the child, and answer with its result."""
     try:
         said: tuple[str, Any] = "done", task()
     except Stopped:
         said = "stopped", None
-    except SquallError as error:
+    except (SquallError, OSError) as error:
         said = "refused", error
     except BaseException:
         said = "broken", traceback.format_exc()
-    path.write_bytes(pickle.dumps(said))
+    answering.send_bytes(pickle.dumps(said))
     sys.exit(0)
 
 
-def _result(child: ForkProcess, path: Path) -> Any:
+def _result(answer: Connection, child: ForkProcess) -> Any:
+    with answer:
+        try:
+            data = answer.recv_bytes()
+        except EOFError:
+            data = b""
     child.join()
-    data = path.read_bytes()
     if child.exitcode or not data:
         raise ClusterError(_SAYS_NOTHING.format(child.exitcode))
     kind, value = pickle.loads(data)

@@ -26,6 +26,7 @@ from squall.chaos.text import failures_text
 from squall.engine.api.config import Config
 from squall.engine.api.topology import Topology
 from squall.engine.errors import ClusterError
+from squall.ipc.rundir import RunDir
 from squall.scheduler.client.job import Job
 from squall.scheduler.cluster.private_cluster import PrivateCluster
 from squall.scheduler.faults.fault import Fault
@@ -121,12 +122,28 @@ def run(
         outcome = _observe(cluster, audit, subject, tapping, draw, for_secs, to_its_end, should_stop)
     finally:
         forced = cluster.close()
-        shutil.copytree(cluster.run_dir.logs, Path(tapping.directory) / "logs", dirs_exist_ok=True)
+        not_kept = _keep_logs(cluster.run_dir, Path(tapping.directory))
         left = audit.in_directory(cluster.run_dir)
         cluster.remove()
         left += audit.left(cluster.run_dir)
+    if not_kept:
+        raise ClusterError(not_kept)
     outcome.left += [f"the cluster did not end by itself: {forced}"] * bool(forced) + left
     return outcome
+
+
+def _keep_logs(run_dir: RunDir, directory: Path) -> str:
+    """Copy the cluster's logs. Returns why that failed, or ""."""
+    try:
+        shutil.copytree(run_dir.logs, directory / "logs", dirs_exist_ok=True)
+    except shutil.Error as error:
+        # It lists every file, with the reason in words.
+        why = error.args[0][0][2]
+    except OSError as error:
+        why = str(error)
+    else:
+        return ""
+    return f"cannot keep the logs of a run: {why}"
 
 
 def _observe(

@@ -3,9 +3,15 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import tempfile
 from pathlib import Path
 
-from tests.process.cli import squall
+import pytest
+
+from tests.process.cli import ROOT, command, environment, squall
+from tests.process.test_full_disk import IN_A_NAMESPACE, may_mount
 
 HERE = "tests/process/chaos_topologies.py"
 
@@ -58,6 +64,26 @@ def test_a_seed_that_fails_is_shrunk_and_can_be_done_again(tmp_path: Path) -> No
     only = command.partition("--only ")[2].split()[0]
     assert "," not in only
     assert f"  fault {only}: at " in done.stdout
+
+
+@pytest.mark.skipif(not may_mount(), reason="this system lets nobody but root mount")
+def test_a_disk_that_fills_up_is_told_in_a_line() -> None:
+    """There is room for the beginning of a cluster, and not for all that a run writes."""
+    script = 'mount -t tmpfs -o size=350k,mode=0700 squall-test "$TMPDIR" && "$@"; code=$?; find "$TMPDIR"; exit $code'
+    chaos = command("chaos", f"{HERE}:numbers", "--seed", "1", "--for", "0.5s", "--drain-secs", "0.5")
+    line = [*IN_A_NAMESPACE, "sh", "-c", script, "sh", *chaos]
+    # Short: socket paths end at 107 bytes.
+    directory = Path(tempfile.mkdtemp(prefix="d-", dir=os.environ["XDG_RUNTIME_DIR"]))
+    surroundings = environment(TMPDIR=str(directory), XDG_RUNTIME_DIR="")
+    try:
+        done = subprocess.run(line, cwd=ROOT, env=surroundings, capture_output=True, text=True, timeout=100)
+    finally:
+        directory.rmdir()
+    assert done.returncode == 1, done.stdout
+    (said,) = done.stderr.splitlines()
+    assert "No space left on device" in said, said
+    left = [name for name in done.stdout.splitlines() if name.startswith(str(directory))]
+    assert left == [str(directory), f"{directory}/squall-0"], "the directory of this user's clusters stays"
 
 
 def test_a_spout_that_cannot_replay_is_refused() -> None:
