@@ -11,6 +11,7 @@ from typing import NamedTuple
 from squall.engine.api.user_metrics import MetricReading, Metrics, summarise
 from squall.engine.report.account import Account, Unfinished, account_of
 from squall.engine.report.failure_log import ComponentFailures
+from squall.engine.report.html import report_html
 from squall.engine.report.metrics import WAIT_COUNTERS, WAITS, merge, percentile_ms
 from squall.engine.report.strict_json import strict_json
 
@@ -171,6 +172,10 @@ class RunReport(Account):
     def to_json(self) -> str:
         """The report as one JSON document; NaN and infinity, which JSON lacks, become null."""
         return strict_json(self.to_dict(), sort_keys=True)
+
+    def _repr_html_(self) -> str:
+        """Notebooks call it."""
+        return report_html(self)
 
 
 def build_report(

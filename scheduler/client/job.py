@@ -19,8 +19,10 @@ from typing import TYPE_CHECKING
 
 from squall.engine.api.user_metrics import MetricReading
 from squall.engine.errors import ClusterError, UsageError
+from squall.engine.foreign.text import message_of
 from squall.engine.report.account import Unfinished
 from squall.engine.report.failure_log import ComponentFailures
+from squall.engine.report.html import report_html, text_html
 from squall.engine.report.run_report import Restart, RunReport, TaskReading, build_report
 from squall.ipc.board import LINK_COUNTERS, Board, BoardMissing
 from squall.ipc.line_file import read_lines
@@ -154,6 +156,16 @@ class Job:
             self._failures(), self._links(), self._metrics(), self._idle or idle,
             self._close_errors(),
         )
+
+    def __repr__(self) -> str:
+        return f"<Job {self.id}>"
+
+    def _repr_html_(self) -> str:
+        """Notebooks call it."""
+        try:
+            return f"{text_html(self.name)} is {text_html(self.status())}{report_html(self.stats())}"
+        except ClusterError as error:
+            return f"{text_html(self.name)}: {text_html(message_of(error))}"
 
     def _metrics(self) -> list[MetricReading]:
         """The components' metrics; their files go with the topology."""

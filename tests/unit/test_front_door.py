@@ -30,7 +30,10 @@ TAKE_NAMES_AS_TEXT = frozenset({"attrgetter", "delattr", "getattr", "hasattr", "
 
 
 def is_private(name: str) -> bool:
-    return name.startswith("_") and not name.startswith("__") and name.isidentifier() and name not in OF_NAMED_TUPLES
+    """Not names such as `__init__` and `_repr_html_`, by which others call what a class defines for them."""
+    if not name.startswith("_") or name.startswith("__") or name.endswith("_"):
+        return False
+    return name.isidentifier() and name not in OF_NAMED_TUPLES
 
 
 def defined(tree: ast.Module) -> Iterator[str]:
