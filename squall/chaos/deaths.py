@@ -2,8 +2,8 @@
 
 Guarantees: a worker's death is one that its supervisor recorded. A daemon's death is one that was seen from outside:
 its process was there at one look and not at a later one. A fault explains the death of a process that it names, that of
-a Nimbus while its store is broken, that of a worker which could not be forked, and that of a forking parent whose
-supervisor it hit, because the supervisor ends it.
+a Nimbus while its store is broken, that of a worker which could not be forked, that of a worker which was not forked
+yet when its supervisor was hit, and that of a forking parent whose supervisor it hit, because the supervisor ends it.
 
 Relies on: the record of faults, which is written before a fault is carried out; Linux's list of a process's children.
 """
@@ -26,6 +26,9 @@ from squall.scheduler.faults.kind import ActsOn
 NIMBUS = "nimbus"
 _MARGIN_SECS = 1.0
 """A death may be seen so much later than the end of the fault that led to it: a Nimbus takes its time to leave."""
+_SUCCESSOR_SECS = 5.0
+"""Longest until the successor of a killed supervisor reports the worker that was not forked: it is back in a tenth of a
+second, on a busy machine in one."""
 
 
 @dataclass
@@ -50,8 +53,8 @@ class Claims:
     hit: Mapping[tuple[str, int], str]
     """(name, pid) -> kind of the last fault that hit it."""
     in_force: Sequence[tuple[float, float, str, str]]
-    """Begin and end on the monotonic clock, kind, and who is meant, of each fault that names no process: "nimbus", or
-    a node whose workers are not forked."""
+    """Begin and end on the monotonic clock, kind, and who is meant, of each fault that has victims which it does not
+    name: "nimbus", or a node whose workers are not forked."""
 
     @classmethod
     def read(cls, run_dir: RunDir) -> Claims:
@@ -60,7 +63,12 @@ class Claims:
         in_force = []
         for event in read_record(run_dir):
             victims = event.get("victims", ()) if event["event"] == BEGIN else [event] if event["event"] == HIT else ()
-            hit.update({(victim["name"], victim["pid"]): event["kind"] for victim in victims})
+            for victim in victims:
+                hit[victim["name"], victim["pid"]] = event["kind"]
+                role, _, node = victim["name"].partition(" ")
+                if role == "supervisor":
+                    at_secs = event["at_secs"]
+                    in_force.append((at_secs, at_secs + _SUCCESSOR_SECS, event["kind"], node))
             if event["event"] != BEGIN:
                 continue
             acts_on = CATALOGUE[event["kind"]].acts_on

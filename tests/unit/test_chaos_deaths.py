@@ -45,6 +45,16 @@ def test_refused_forks_explain_workers_of_their_node_that_never_were(run_dir: Ru
     assert claims.of("node-2:6700", 0, 6.0) == ""
 
 
+def test_a_killed_supervisor_explains_the_worker_that_it_had_only_asked_for(run_dir: RunDir) -> None:
+    note_begin(run_dir, FaultInForce(1, "kill", ["node-1"], 5.0, 5.0, victims=[Victim("supervisor node-1", 11, 1)]))
+    claims = Claims.read(run_dir)
+    assert claims.of("node-1:6700", 0, 5.1) == "kill"
+    assert claims.of("node-1:6700", 0, 4.9) == ""
+    assert claims.of("node-1:6700", 0, 60.0) == ""
+    assert claims.of("node-1:6700", 12, 5.1) == ""
+    assert claims.of("node-2:6700", 0, 5.1) == ""
+
+
 @pytest.fixture
 def nimbus(run_dir: RunDir) -> Iterator[Child]:
     yield from daemon(run_dir)
