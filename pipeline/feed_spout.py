@@ -85,10 +85,13 @@ class FeedSpout(ReplayingSpout):
             return TextSource(self._feed, self._fields, self._range_rows)
         return open_feed(self._feed, self._fields, self._follow)
 
+    def _open_claims(self, context: TopologyContext) -> Claims:
+        return Claims(Path(context.shared_state_dir), context.task_index)
+
     def start(self, conf: Mapping[str, Any], context: TopologyContext) -> None:
         tasks = len(context.component_tasks(context.component_id))
         self._shares = Shares(context.task_index, tasks, self._range_rows, secrets.randbits(63))
-        self._claims = Claims(Path(context.shared_state_dir), context.task_index)
+        self._claims = self._open_claims(context)
         self._source = self._open_source()
         self._reader: Reader | None = None
         self._read_part: Part | None = None

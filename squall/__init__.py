@@ -49,6 +49,7 @@ from squall.on_demand import on_demand
 
 if TYPE_CHECKING:
     from squall.pipeline.feed_spout import FeedSpout
+    from squall.pipeline.live_spout import LiveSpout
     from squall.pipeline.parquet_sink import ParquetSink
     from squall.scheduler.client.cluster import Cluster
     from squall.scheduler.client.job import Job
@@ -57,7 +58,7 @@ if TYPE_CHECKING:
 _CLUSTER = "squall.scheduler.cluster.local_cluster"
 _ON_DEMAND = {
     "Cluster": "squall.scheduler.client.cluster", "FeedSpout": "squall.pipeline.feed_spout",
-    "Job": "squall.scheduler.client.job", "LocalCluster": _CLUSTER,
+    "Job": "squall.scheduler.client.job", "LiveSpout": "squall.pipeline.live_spout", "LocalCluster": _CLUSTER,
     "ParquetSink": "squall.pipeline.parquet_sink", "run": _CLUSTER,
 }
 
@@ -90,6 +91,7 @@ __all__ = [
     "Failure",
     "FeedSpout",
     "Job",
+    "LiveSpout",
     "LocalCluster",
     "ParquetSink",
     "ProtocolError",

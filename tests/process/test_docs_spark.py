@@ -12,6 +12,7 @@ import pytest
 from tests.process.cli import ROOT, squall
 from tests.process.standing_tools import Standing, directory
 from tests.process.waiting import wait_for
+from tests.process.written import Written
 
 pyarrow = pytest.importorskip("pyarrow")
 parquet = pytest.importorskip("pyarrow.parquet")
@@ -39,23 +40,6 @@ def grow(feed: Path, number: int) -> None:
     table = pyarrow.table({"text": [f"{number}.{row}" for row in range(ROWS)]})
     parquet.write_table(table, feed / "_new", row_group_size=7_000)
     (feed / "_new").rename(feed / f"{number}.parquet")
-
-
-class Written:
-    """What the sink has written, read as it comes. A file that can be seen can be read, whoever is killed."""
-
-    def __init__(self, out: Path) -> None:
-        self._out = out
-        self._seen: set[Path] = set()
-        self.texts: dict[str, str] = {}
-        """By id."""
-
-    def look(self) -> dict[str, str]:
-        for path in set(self._out.glob("*.parquet")) - self._seen:
-            table = parquet.read_table(path)
-            self.texts.update(zip(table["_message_id"].to_pylist(), table["text"].to_pylist(), strict=True))
-            self._seen.add(path)
-        return self.texts
 
 
 def test_a_feed_that_grows_loses_nothing_whoever_is_killed(cluster: Standing, program: Path, tmp_path: Path) -> None:
@@ -101,5 +85,6 @@ def test_wrong_feeds_are_named_in_one_line(program: Path, tmp_path: Path) -> Non
 
 def test_every_python_block_is_a_file() -> None:
     """Of which tests/spark runs those that need Spark."""
-    assert re.findall(r"^```python\n# (.*)$", TEXT, re.MULTILINE) == ["tail.py", "read.py"]
-    assert TEXT.count("```python\n") == 2
+    found = re.findall(r"^```python\n# (.*)$", TEXT, re.MULTILINE)
+    assert found == ["tail.py", "read.py", "live_topology.py", "live.py"]
+    assert TEXT.count("```python\n") == len(found)

@@ -79,12 +79,12 @@ WALL_CLOCK_ALLOWED = {
     "scheduler/nimbus/service.py": "when a topology was submitted, for its record",
 }
 
-# What a worker imports for a FeedSpout or a ParquetSink.
+# What a worker imports for a FeedSpout, a LiveSpout or a ParquetSink.
 READS_FEEDS = frozenset(
     f"pipeline/{name}.py"
     for name in (
-        "claims", "feed", "feed_spout", "manifest", "parquet_sink", "part_reader", "shares", "sink_columns", "sink_dir",
-        "sink_pace", "sink_table", "sources", "text_source",
+        "claims", "feed", "feed_spout", "inlet", "live_spout", "manifest", "parquet_sink", "part_reader", "shares",
+        "sink_columns", "sink_dir", "sink_pace", "sink_table", "sources", "text_source",
     )
 )
 

@@ -1,0 +1,97 @@
+"""Feeds a running topology from a Structured Streaming query, which commits a batch when the topology has acked it.
+
+::
+
+    query = frame.writeStream.foreachBatch(feed("run/inlet")).option("checkpointLocation", ...).start()
+    builder.set_spout("lines", LiveSpout("run/inlet", ["text"]))
+
+Guarantees at least once from end to end: `feed` returns when every row of the batch is acked (or a dead letter), so
+Spark asks its sources for no more before that, and forgets no row that is not. A batch that is asked for again, because
+Spark was killed before its commit, is not fed again if it was acked, and goes on where it was if it was not. Rows go
+through files that Spark's tasks write, never through the driver.
+
+Relies on Spark's tasks and the topology seeing one file system. Thread: the query's, in the driver.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from squall.engine.errors import ClusterError, UsageError
+from squall.pipeline.inlet import Batch, Inlet
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+POLL_SECS = 0.02
+#: Time between two looks whether the query is being stopped: it cannot end before its batch does.
+ALIVE_SECS = 0.5
+#: Time without an ack after which the log says so, each time.
+SAY_SECS = 30.0
+
+log = logging.getLogger(__name__)
+
+
+def feed(inlet: str | os.PathLike[str], timeout_secs: float | None = None) -> Callable[[DataFrame, int], None]:
+    """The function for `foreachBatch` that feeds the LiveSpout of this inlet. `timeout_secs`: time without an ack after
+    which the query fails (it can be started again, and nothing is lost); by default it waits for the topology.
+
+    UsageError if `inlet` is something else's directory."""
+    place = Inlet(inlet)
+
+    def feed_batch(frame: DataFrame, number: int) -> None:
+        query = frame.sparkSession.sparkContext.getLocalProperty("sql.streaming.queryId")
+        if query is None:
+            raise UsageError("feed was called outside of a query; allowed: frame.writeStream.foreachBatch(feed(INLET))")
+        batch = Batch(place, query, number)
+        batch.clear()
+        if batch.is_acked:
+            return
+        if not batch.path.exists():
+            place.fix_columns(", ".join(f"{field.name} {field.dataType.simpleString()}" for field in frame.schema))
+            draft = batch.new_draft()
+            frame.write.parquet(f"file://{draft}")
+            batch.publish(draft)
+        _wait(batch, timeout_secs)
+        batch.note_acked()
+        batch.clear()
+
+    return feed_batch
+
+
+def _wait(batch: Batch, timeout_secs: float | None) -> None:
+    """Return when all rows are acked."""
+    now = time.monotonic()
+    last, since, say_at, alive_at = -1, now, now + SAY_SECS, now + ALIVE_SECS
+    while True:
+        acked, rows = batch.progress()
+        if acked == rows:
+            return
+        now = time.monotonic()
+        if acked != last:
+            last, since, say_at = acked, now, now + SAY_SECS
+        state = f"{acked:,} of {rows:,} rows of batch {batch.number} are acked"
+        advice = f"does a topology with LiveSpout({str(batch.inlet.path)!r}) run?"
+        if timeout_secs is not None and now - since >= timeout_secs:
+            raise ClusterError(f"{state}, and none within {timeout_secs:g} s; {advice}")
+        if now >= say_at:
+            say_at = now + SAY_SECS
+            log.warning("%s, and none within %.0f s; %s", state, now - since, advice)
+        if now >= alive_at:
+            alive_at = now + ALIVE_SECS
+            if _is_stopped(batch.query):
+                raise ClusterError(f"the query was stopped when {state}; it goes on there when it is started again")
+        time.sleep(POLL_SECS)
+
+
+def _is_stopped(id_: str) -> bool:
+    """Whether a query is being stopped, as Spark cannot interrupt Python. False if this session does not know it."""
+    from pyspark.sql import SparkSession
+
+    session = SparkSession._instantiatedSession
+    query = None if session is None else session.streams.get(id_)
+    return query is not None and not query.isActive

@@ -1,0 +1,75 @@
+"""A streaming query feeds a topology: it commits a batch when the topology has acked it, and not before."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from squall.pipeline.live import feed
+from tests.inlet_lab import Lab
+from tests.process.waiting import wait_for
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+    from pyspark.sql.streaming import StreamingQuery
+
+
+def test_a_batch_is_committed_when_its_rows_are_acked(spark: SparkSession, source: Path, tmp_path: Path) -> None:
+    inlet, checkpoint = tmp_path / "in let", tmp_path / "checkpoint"
+    commits = checkpoint / "commits"
+
+    def start(timeout_secs: float | None = None) -> StreamingQuery:
+        frame = spark.readStream.text(str(source)).withColumnRenamed("value", "text")
+        writer = frame.writeStream.foreachBatch(feed(inlet, timeout_secs))
+        return writer.option("checkpointLocation", str(checkpoint)).start()
+
+    def put(name: str, *texts: str) -> None:
+        (source / f"_{name}").write_text("\n".join(texts))
+        (source / f"_{name}").rename(source / name)
+
+    def sees(lab: Lab, *texts: str) -> bool:
+        lab.go()
+        return sorted(lab.bolt.seen) == [*texts]
+
+    put("a.txt", "a", "b", "c")
+    query = start()
+    try:
+        with Lab(inlet, "text") as lab:
+            wait_for("the rows of a batch", lambda: sees(lab, "a", "b", "c"))
+            lab.bolt.ack(2)
+            lab.go()
+            put("b.txt", "d")
+            assert sees(lab, "a", "b", "c")
+            # It ends although its batch does not.
+            query.stop()
+            assert not (commits / "0").exists()
+            query = start()
+            assert sees(lab, "a", "b", "c")
+            lab.bolt.ack()
+            wait_for("the next batch", lambda: sees(lab, "a", "b", "c", "d"))
+            assert [path.name for path in commits.glob("[0-9]*")] == ["0"]
+            lab.bolt.ack()
+            lab.go()
+            query.processAllAvailable()
+            assert sorted(path.name for path in commits.glob("[0-9]*")) == ["0", "1"]
+            assert sees(lab, "a", "b", "c", "d")
+        query.stop()
+        # The whole topology is away, and the query was told not to wait for it.
+        put("c.txt", "e")
+        query = start(timeout_secs=0.2)
+        with pytest.raises(Exception, match=r"0 of 1 rows of batch 2 are acked, and none within 0\.2 s; does a"):
+            query.processAllAvailable()
+    finally:
+        query.stop()
+    with Lab(inlet, "text") as lab:
+        wait_for("the row", lambda: sees(lab, "e"))
+        lab.bolt.ack()
+        lab.go()
+    query = start()
+    try:
+        query.processAllAvailable()
+    finally:
+        query.stop()
+    assert sorted(path.name for path in inlet.iterdir()) == ["_acked", "_claims", "_schema"]
