@@ -31,6 +31,7 @@ from squall.engine.report.account import ACCOUNT_COLUMNS
 from squall.engine.report.metrics import HISTOGRAM_BUCKETS, TASK_COUNTERS
 from squall.ipc.ack_rings import rings_words
 from squall.ipc.fault_point import pass_point
+from squall.ipc.temporary_file import gone_if_failed
 
 MAGIC = 0x5351_5541_4C4C_0001
 VERSION = 8
@@ -114,18 +115,16 @@ class Board:
         size = _size_bytes(n_slots, n_tasks)
         temporary = f"{path}.new"
         try:
-            fd = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
-            try:
-                os.posix_fallocate(fd, 0, size)
-                os.pwrite(fd, _HEADER.pack(MAGIC, VERSION, n_slots, n_tasks), 0)
-                pass_point("board.written")
-                os.rename(temporary, path)
-                pass_point("board.placed")
-            except OSError:
-                os.unlink(temporary)
-                raise
-            finally:
-                os.close(fd)
+            with gone_if_failed(temporary):
+                fd = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+                try:
+                    os.posix_fallocate(fd, 0, size)
+                    os.pwrite(fd, _HEADER.pack(MAGIC, VERSION, n_slots, n_tasks), 0)
+                    pass_point("board.written")
+                    os.rename(temporary, path)
+                    pass_point("board.placed")
+                finally:
+                    os.close(fd)
         except OSError as error:
             raise ClusterError(f"cannot create status board {path} of {size} bytes: {error.strerror}") from error
         return cls.attach(path)

@@ -13,10 +13,10 @@ from collections.abc import Iterator
 
 @contextlib.contextmanager
 def gone_if_failed(temporary: str | os.PathLike[str]) -> Iterator[None]:
-    """Remove a temporary file if the block, which writes it and puts it in place, raises OSError. Raises that."""
+    """Remove a temporary file if the block, which writes it and puts it in place, raises. Raises that."""
     try:
         yield
-    except OSError:
+    except Exception:
         with contextlib.suppress(OSError):
             os.unlink(temporary)
         raise

@@ -90,12 +90,9 @@ class ClusterUse:
         A lasting fault ends after `for_secs`, by default the catalogue's time, or by `heal`. UsageError if it is not
         allowed; ClusterError if a target is not there now: not started yet, or dead and not replaced yet.
         """
-        wanted = Fault(fault, targets, for_secs=for_secs, probability=probability, params=params, seed=seed)
-        self._check_fault(wanted)
-        return self.client.inject(wanted)
-
-    def _check_fault(self, fault: Fault) -> None:
-        """Raise UsageError for a fault that this cluster would not get over."""
+        return self.client.inject(
+            Fault(fault, targets, for_secs=for_secs, probability=probability, params=params, seed=seed)
+        )
 
     def heal(self, *targets: str) -> list[FaultInForce]:
         """End every fault in force; with `targets`, only those begun with exactly these. Returns them."""

@@ -36,8 +36,6 @@ from squall.scheduler.cluster.daemons import Daemons, take_directory
 from squall.scheduler.cluster.keeper_process import BoundKeeper
 from squall.scheduler.cluster.size import check_cluster, this_machine
 from squall.scheduler.cluster.starting import InUse, Starting
-from squall.scheduler.faults.check import needs_keeper
-from squall.scheduler.faults.fault import Fault
 from squall.scheduler.records.kept_state import keep_dead_letters
 
 _STOP_GRACE_SECS = 5.0
@@ -167,15 +165,6 @@ class LocalCluster(ClusterUse):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
-
-    # ---- use ----
-
-    def _check_fault(self, fault: Fault) -> None:
-        if self._keeper is None and needs_keeper(fault):
-            raise UsageError(
-                f"{plain(fault.kind)} ends a daemon, which nothing starts again in this cluster; "
-                "allowed: in LocalCluster(keeper=True)"
-            )
 
 
 def run(

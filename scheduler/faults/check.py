@@ -15,7 +15,7 @@ from squall.scheduler.faults.catalogue import CATALOGUE
 from squall.scheduler.faults.fault import AtPoint, Fault, shown
 from squall.scheduler.faults.kind import Kind
 from squall.scheduler.faults.resolution import locate
-from squall.scheduler.faults.target import DAEMONS, AnyTarget, LinkTarget, Sort, Target, parse_target
+from squall.scheduler.faults.target import DAEMONS, AnyTarget, LinkTarget, parse_target
 from squall.scheduler.faults.view import Place, View, listed
 
 
@@ -27,18 +27,6 @@ def kind_of(fault: Fault) -> Kind:
         hint = f"; did you mean {near[0]}?" if near else ""
         raise UsageError(f"fault {shown(fault.kind)} is unknown{hint} (squall faults lists all)")
     return kind
-
-
-def needs_keeper(fault: Fault) -> bool:
-    """Whether it ends a daemon that only a keeper starts again. False for a fault with a mistake."""
-    if fault.kind == "torn-write":
-        return True
-    try:
-        targets = [parse_target(target) for target in fault.targets]
-    except UsageError:
-        return False
-    daemons = (Sort.NIMBUS, Sort.SUPERVISOR)
-    return fault.kind == "kill" and any(isinstance(one, Target) and one.sort in daemons for one in targets)
 
 
 def mistakes_of(fault: Fault, view: View | None = None, *, has_end: bool = False) -> list[str]:

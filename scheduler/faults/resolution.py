@@ -14,7 +14,7 @@ from typing import TypeVar
 
 from squall.engine.errors import ClusterError, UsageError
 from squall.scheduler.faults.fault import shown
-from squall.scheduler.faults.kind import ActsOn, Kind
+from squall.scheduler.faults.kind import ActsOn, Carrier, Kind
 from squall.scheduler.faults.target import ALL, DAEMONS, OF_NODES, RANDOM, SINGLE, AnyTarget, LinkTarget, Sort, Target
 from squall.scheduler.faults.view import Place, View, listed
 
@@ -68,6 +68,8 @@ def locate(kind: Kind, targets: Sequence[AnyTarget], view: View) -> Resolved:
     """
     if bool(targets) == (kind.acts_on is ActsOn.CLUSTER) and kind.acts_on is not ActsOn.LINKS:
         raise UsageError(f"{kind.name} {'takes no target' if targets else f'needs a target: {kind.targets}'}")
+    if not view.has_keeper:
+        _refuse_for_want_of_a_keeper(kind, targets)
     match kind.acts_on:
         case ActsOn.CLUSTER:
             return Resolved()
@@ -79,6 +81,16 @@ def locate(kind: Kind, targets: Sequence[AnyTarget], view: View) -> Resolved:
             return Resolved(processes=_each(kind, targets, lambda target: _forking_parents(kind, target, view)))
         case _:
             return Resolved(processes=_each(kind, targets, lambda target: _processes(kind, target, view)))
+
+
+def _refuse_for_want_of_a_keeper(kind: Kind, targets: Sequence[AnyTarget]) -> None:
+    """UsageError for what hits the keeper, or ends a daemon that only a keeper starts again."""
+    who = "; clusters of `squall up`, runs with faults and LocalCluster(keeper=True) have one"
+    sorts = {target.sort for target in targets if isinstance(target, Target)}
+    if Sort.KEEPER in sorts:
+        raise UsageError(f"there is no keeper{who}")
+    if kind.carrier is Carrier.NIMBUS or (kind.name == "kill" and sorts & {Sort.NIMBUS, Sort.SUPERVISOR}):
+        raise UsageError(f"{kind.name} ends a daemon, which only a keeper starts again, and there is no keeper{who}")
 
 
 def draw_all(targets: Iterable[AnyTarget], view: View, rng: random.Random) -> list[AnyTarget]:
@@ -221,8 +233,6 @@ def _processes(kind: Kind, target: Target, view: View) -> list[Process]:
         raise UsageError(f"{kind.name} takes no {target}; it takes {kind.targets}")
     if target.which:
         return [Process(candidate.sort, candidate.name) for candidate in _candidates(target, view)]
-    if target.sort is Sort.KEEPER and not view.has_keeper:
-        raise UsageError("there is no keeper; clusters of `squall up` and runs with faults have one")
     if target.sort not in SINGLE:
         view.check_node(target.name)
     return [Process(target.sort, target.name)]

@@ -32,7 +32,8 @@ class View:
     """ "node-1:6700": the slots that have a worker."""
     topologies: Mapping[str, Mapping[str, tuple[Place, ...]]] = field(default_factory=dict)
     """Name -> component -> its tasks, in the order of their numbers."""
-    has_keeper: bool = False
+    has_keeper: bool = True
+    """Whether a keeper starts dead daemons again."""
     received: Mapping[tuple[str, str], frozenset[str]] = field(default_factory=dict)
     """(topology, component) -> names of the fields of the tuples that it executes; none for a spout. Without an entry,
     they are not known."""

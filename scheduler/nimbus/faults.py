@@ -39,7 +39,7 @@ from squall.scheduler.faults.fault import AT_ONCE, Fault
 from squall.scheduler.faults.in_force import NIMBUS, WORKERS, FaultInForce, Victim
 from squall.scheduler.faults.kind import ActsOn, Carrier, Kind
 from squall.scheduler.faults.resolution import Process, resolve
-from squall.scheduler.faults.target import Sort, Target, parse_target
+from squall.scheduler.faults.target import Sort, parse_target
 from squall.scheduler.nimbus.decisions import Nimbus
 from squall.scheduler.nimbus.fault_view import view_of
 from squall.scheduler.nimbus.files import NimbusFiles
@@ -172,12 +172,10 @@ class NimbusFaults:
         """The fault as it is carried out: one for each carrier or topology."""
         assigned = self._nimbus.assigned()
         targets = [parse_target(text) for text in fault.targets]
-        # Only if asked for: finding the keeper takes a look at every process of the machine.
-        asks_keeper = any(isinstance(target, Target) and target.sort is Sort.KEEPER for target in targets)
-        has_keeper = asks_keeper and self._victims.has_keeper()
         # Also nodes whose supervisors have not registered yet with a Nimbus that was started again.
         nodes = {slot.node for _, assignment in assigned if assignment is not None for slot in assignment.workers}
-        view = view_of(sorted(nodes.union(self._nimbus.cluster().supervisors)), assigned, has_keeper=has_keeper)
+        nodes.update(self._nimbus.cluster().supervisors)
+        view = view_of(sorted(nodes), assigned, has_keeper=self._victims.has_keeper())
         found = resolve(kind, targets, view, random.Random(seed))
         if mistakes := list(field_mistakes(kind, fault, found.tasks, view)):
             raise UsageError("; ".join(mistakes))

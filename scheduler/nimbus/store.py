@@ -28,6 +28,7 @@ import msgspec
 
 from squall.engine.errors import ClusterError
 from squall.ipc.fault_point import pass_point
+from squall.ipc.temporary_file import gone_if_failed
 from squall.scheduler.common import process
 from squall.scheduler.common.messages import Assignment, RestartRecord, TopologyRecord
 from squall.scheduler.nimbus.store_seal import Seal, SealDamaged, SealFile, read_seal
@@ -354,17 +355,18 @@ class Store:
         temporary = f"{self.path}.new"
         if os.path.exists(temporary):
             os.unlink(temporary)
-        db = self._connect(temporary)
-        try:
-            db.executescript(f"BEGIN; {_SCHEMA} PRAGMA user_version = {SCHEMA_VERSION};")
-            pass_point("store.creating")
-            db.execute("COMMIT")
-        except sqlite3.Error as error:
-            raise StoreError(f"cannot make store {self.path}: {_said(error)}") from error
-        finally:
-            db.close()
-        pass_point("store.created")
-        os.rename(temporary, self.path)
+        with gone_if_failed(temporary):
+            db = self._connect(temporary)
+            try:
+                db.executescript(f"BEGIN; {_SCHEMA} PRAGMA user_version = {SCHEMA_VERSION};")
+                pass_point("store.creating")
+                db.execute("COMMIT")
+            except sqlite3.Error as error:
+                raise StoreError(f"cannot make store {self.path}: {_said(error)}") from error
+            finally:
+                db.close()
+            pass_point("store.created")
+            os.rename(temporary, self.path)
         pass_point("store.begun")
 
     def _connect(self, path: str) -> sqlite3.Connection:

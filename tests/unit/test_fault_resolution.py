@@ -9,8 +9,6 @@ import pytest
 
 from squall.engine.errors import ClusterError, UsageError
 from squall.scheduler.faults.catalogue import CATALOGUE
-from squall.scheduler.faults.check import needs_keeper
-from squall.scheduler.faults.fault import Fault
 from squall.scheduler.faults.resolution import ANYBODY, LinkEnds, Resolved, locate, resolve
 from squall.scheduler.faults.target import parse_targets
 from squall.scheduler.faults.view import Place, View
@@ -123,7 +121,6 @@ def test_who_is_drawn_is_among_those_meant_and_by_seed(targets: str, among: set[
         ("kill", "count[3]", "there is no task count[3]; tasks are count[0] to count[2]"),
         ("kill", "lines[1]", "there is no task lines[1]; tasks are lines[0]"),
         ("kill", "supervisor node-9", "there is no node 'node-9'; nodes are node-1, node-2"),
-        ("kill", "keeper", "there is no keeper; clusters of `squall up` and runs with faults have one"),
         ("kill", "a -> b", "kill takes no link such as 'a -> b'; it takes a worker"),
         ("kill", "", "kill needs a target: a worker"),
         ("kill", "x y", "nodes are node-1, node-2; there is no worker, node or component 'y'"),
@@ -173,13 +170,19 @@ def test_links_know_workers_to_come_by_their_node() -> None:
 
 
 @pytest.mark.parametrize(
-    ("kind", "targets", "wanted"),
+    ("kind", "targets", "refused"),
     [
-        ("kill", ("nimbus",), True), ("kill", ("node-1:6700", "supervisor node-1"), True), ("torn-write", (), True),
-        ("kill", ("all supervisors",), True), ("kill", ("nimbus[0]",), False),
-        ("kill", ("forking-parent node-1",), False),
-        ("stop", ("nimbus",), False), ("kill", ("nimbus nimbus",), False), ("partition", ("node-1 > node-2",), False),
+        ("kill", "nimbus", True), ("kill", f"{A} supervisor node-1", True), ("torn-write", "", True),
+        ("store-full", "", True), ("store-locked", "", False), ("kill", "all supervisors", True),
+        ("kill", "forking-parent node-1", False), ("stop", "nimbus", False), ("kill", A, False),
+        ("stop", "keeper", True), ("partition", "node-1 node-2", False),
     ],
 )  # fmt: skip
-def test_what_ends_a_daemon_needs_a_keeper(kind: str, targets: tuple[str, ...], wanted: bool) -> None:
-    assert needs_keeper(Fault(kind, targets)) is wanted
+def test_what_ends_a_daemon_needs_a_keeper(kind: str, targets: str, refused: bool) -> None:
+    alone = replace(VIEW, has_keeper=False)
+    found(kind, targets)
+    if refused:
+        with pytest.raises(UsageError, match="there is no keeper; clusters of `squall up`, runs with faults and "):
+            found(kind, targets, alone)
+    else:
+        found(kind, targets, alone)
