@@ -1,7 +1,8 @@
 """Finds what a cluster's run left behind: in its directory, in shared memory, in the process table, in this process.
 
 Guarantees: names each leftover of this run, and none of another. What a process of the run held is known from looks at
-it while it lived: segments in /dev/shm that were not there before, and sockets, files and memory without a name.
+it while it lived. Files outside the run's directory belong to users, in /dev/shm too: Squall keeps its shared memory in
+the directory (boards) and in memory without a name (arenas).
 
 Relies on: Linux's /proc; the mark that every process of a cluster carries.
 """
@@ -12,7 +13,6 @@ import contextlib
 import os
 import time
 from collections.abc import Iterator
-from pathlib import Path
 
 import psutil
 
@@ -20,7 +20,6 @@ from squall.ipc.rundir import RunDir
 from squall.scheduler.common.mark import processes_of
 from squall.testing.leftovers import descriptors, left_behind
 
-SHARED_MEMORY = Path("/dev/shm")
 ZOMBIE_SECS = 2.0
 """Longest that a dead child may stay: its parent reaps it in its next turn."""
 _POLL_SECS = 0.1
@@ -36,18 +35,16 @@ class Audit:
 
     def __init__(self) -> None:
         self._descriptors = descriptors()
-        self._segments = _segments()
         self._children = {child.pid for child in psutil.Process().children()}
-        self._held: set[str] = set()
-        """Segments in /dev/shm that processes of the run had open or mapped."""
         self._memory: set[int] = set()
-        """Inodes of their memory without a name."""
+        """Inodes of the memory without a name that processes of the run had."""
 
     def look(self, run_dir: RunDir) -> None:
         """Note what the run's processes hold now."""
         for process in processes_of(run_dir):
             for target, inode in _open_files(process.pid):
-                self._note(target, inode)
+                if target.startswith(_MEMFD):
+                    self._memory.add(inode)
 
     def zombies(self, run_dir: RunDir) -> list[str]:
         """The dead children that the run's living processes do not reap within ZOMBIE_SECS."""
@@ -57,12 +54,6 @@ class Audit:
                 return [f"zombie {pid}, a child of process {parent}" for pid, parent in sorted(found.items())]
             time.sleep(_POLL_SECS)
         return []
-
-    def _note(self, target: str, inode: int) -> None:
-        if target.startswith(f"{SHARED_MEMORY}/") and target not in self._segments:
-            self._held.add(target)
-        elif target.startswith(_MEMFD):
-            self._memory.add(inode)
 
     def in_directory(self, run_dir: RunDir) -> list[str]:
         """What is still in the directory of a cluster that has ended, and should not be."""
@@ -76,7 +67,6 @@ class Audit:
     def left(self, run_dir: RunDir) -> list[str]:
         """What is left when the directory has been removed."""
         lines = left_behind(run_dir, self._descriptors)
-        lines += [f"shared memory {path}" for path in sorted(self._held) if os.path.exists(path)]
         lines += sorted(f"socket {path} is still open" for path in _bound_sockets() if _is_below(path, run_dir))
         zombies = _dead_children({os.getpid()}).keys() - self._children
         lines += [f"zombie {pid}, a child of this process" for pid in sorted(zombies)]
@@ -103,12 +93,6 @@ def _dead_children(parents: set[int]) -> dict[int, int]:
             if process.status() == psutil.STATUS_ZOMBIE and process.ppid() in parents:
                 found[process.pid] = process.ppid()
     return found
-
-
-def _segments() -> set[str]:
-    with contextlib.suppress(FileNotFoundError):
-        return {str(path) for path in SHARED_MEMORY.iterdir()}
-    return set()
 
 
 def _is_below(path: str, run_dir: RunDir) -> bool:
