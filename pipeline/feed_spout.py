@@ -15,17 +15,17 @@ from __future__ import annotations
 import os
 import secrets
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import repeat
+from itertools import chain, repeat
 from operator import length_hint
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from squall.engine.api.replaying import Record, ReplayingSpout
 from squall.engine.clock import NS_PER_SEC
 from squall.engine.errors import ClusterError, UsageError
 from squall.engine.foreign.text import repr_of
 from squall.pipeline.claims import Claims
-from squall.pipeline.shares import Part, Range, RowId, Shares
+from squall.pipeline.shares import Claim, Part, Range, RowId, Shares
 from squall.pipeline.sources import Reader, Source, open_feed
 from squall.pipeline.text_source import TextSource
 
@@ -38,6 +38,16 @@ COMMIT_SECS = 0.1
 #: After positions could not be stored, and in between, tuples go on.
 COMMIT_AGAIN_SECS = 5.0
 ORIGIN = "origin"
+_POSITION = ("_shares", "_range", "kept", "_due", "_order", "_jitter", "at_end")
+"""The attributes that change while it emits, but for open files."""
+
+
+class ClaimStore(Protocol):
+    """Where the claims of a spout's tasks are kept."""
+
+    def load(self) -> list[Claim]: ...
+    def make(self, claim: Claim) -> Claim: ...
+    def store(self, claim: Claim) -> None: ...
 
 
 class FeedSpout(ReplayingSpout):
@@ -71,6 +81,7 @@ class FeedSpout(ReplayingSpout):
         self._follow = follow
         self._with_origin = with_origin
         self._range_rows = range_rows
+        self._dealt: tuple[ClaimStore, int] | None = None
         self.outputs = outputs
         # What is wrong with it is said before anything starts.
         self._open_source().find()
@@ -79,6 +90,31 @@ class FeedSpout(ReplayingSpout):
     def follows(self) -> bool:
         """Whether it waits for more at the end."""
         return self._follow
+
+    @property
+    def range_rows(self) -> int:
+        """Rows of a range."""
+        return self._range_rows
+
+    def deal(self, claims: ClaimStore, life: int) -> None:
+        """Before `open`: keep claims elsewhere than in files of the state directory; `life`: the number of every life
+        of this task. For runners that store a spout as a whole."""
+        self._dealt = claims, life
+
+    def position(self) -> dict[str, Any]:
+        """What `go_on` needs, as one value to pickle."""
+        self._note_read()
+        return {name: getattr(self, name) for name in _POSITION}
+
+    def go_on(self, position: Mapping[str, Any]) -> None:
+        """After `open`: emit what an earlier life, whose position this was, has not emitted."""
+        for name in _POSITION:
+            setattr(self, name, position[name])
+        rest: Iterator[Record | None] = iter(())
+        if self._range is not None and (row := self._shares.read_of(self._range)) is not None:
+            self._chunk_end = row
+            rest = self._rows_of(self._range, row)
+        self._records = iter(()) if self.at_end else chain(rest, self.read())
 
     def _open_source(self) -> Source:
         if isinstance(self._feed, list):
@@ -90,8 +126,9 @@ class FeedSpout(ReplayingSpout):
 
     def start(self, conf: Mapping[str, Any], context: TopologyContext) -> None:
         tasks = len(context.component_tasks(context.component_id))
-        self._shares = Shares(context.task_index, tasks, self._range_rows, secrets.randbits(63))
-        self._claims = self._open_claims(context)
+        life = secrets.randbits(63) if self._dealt is None else self._dealt[1]
+        self._shares = Shares(context.task_index, tasks, self._range_rows, life)
+        self._claims: ClaimStore = self._open_claims(context) if self._dealt is None else self._dealt[0]
         self._source = self._open_source()
         self._reader: Reader | None = None
         self._read_part: Part | None = None

@@ -41,11 +41,13 @@ MAX_SHUFFLE_PARTITIONS = 4
 JVM_OPTIONS = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -XX:-UsePerfData"
 #: Longest time from telling a JVM to stop to killing it: it mostly deletes its files.
 STOP_TIMEOUT_SECS = 20.0
+LOOPBACK = frozenset({"127.0.0.1", "localhost", "[::1]"})
 
 
 @contextmanager
-def spark_session(app_name: str) -> Iterator[SparkSession]:
-    """Run a session for the length of the block. Thread: any, but Ctrl-C cancels Spark's jobs on the main one only.
+def spark_session(app_name: str, master: str | None = None) -> Iterator[SparkSession]:
+    """Run a session for the length of the block, on this machine's cores, or on the cluster of `master`. Thread: any,
+    but Ctrl-C cancels Spark's jobs on the main one only.
 
     UsageError if PySpark or Java is missing, ClusterError (one line) for any error of Spark inside the block.
     """
@@ -58,9 +60,9 @@ def spark_session(app_name: str) -> Iterator[SparkSession]:
     check_java()
     with tempfile.TemporaryDirectory(prefix="squall-spark-", ignore_cleanup_errors=True) as scratch:
         log = Path(scratch) / "spark.log"
-        with _signals(), _environment(), _quiet_py4j():
+        with _signals(), _environment(is_here(master)), _quiet_py4j():
             with one_line_errors(log):
-                context, process = _start(app_name, Path(scratch), log)
+                context, process = _start(_settings(app_name, Path(scratch), master), log)
             try:
                 with one_line_errors(log):
                     yield session_class(context)
@@ -81,15 +83,23 @@ def _import_session_class() -> type[SparkSession]:
     return SparkSession
 
 
-def _settings(app_name: str, scratch: Path) -> Mapping[str, str]:
+def is_here(master: str | None) -> bool:
+    """Whether the processes of a session are all on this machine, as far as the master's address shows."""
+    if master is None or not master.startswith("spark://"):
+        return master is None or master.startswith("local")
+    return all(place.rpartition(":")[0] in LOOPBACK for place in master.removeprefix("spark://").split(","))
+
+
+def _settings(app_name: str, scratch: Path, master: str | None) -> Mapping[str, str]:
     cores = usable_cores()
     # In quotes, because the launcher splits options at spaces, and TMPDIR may contain some.
     java_options = f'"-Djava.io.tmpdir={scratch}" "-Dderby.system.home={scratch}" {JVM_OPTIONS}'
+    # On another machine's cluster, executors must find the driver.
+    here = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"} if is_here(master) else {}
     return {
+        **here,
         "spark.app.name": app_name,
-        "spark.master": f"local[{cores}]",
-        "spark.driver.host": "127.0.0.1",
-        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.master": master or f"local[{cores}]",
         "spark.driver.extraJavaOptions": java_options,
         "spark.local.dir": str(scratch),
         "spark.sql.warehouse.dir": str(scratch / "warehouse"),
@@ -103,13 +113,13 @@ def _settings(app_name: str, scratch: Path) -> Mapping[str, str]:
     }
 
 
-def _start(app_name: str, scratch: Path, log: Path) -> tuple[SparkContext, subprocess.Popen[bytes] | None]:
+def _start(settings: Mapping[str, str], log: Path) -> tuple[SparkContext, subprocess.Popen[bytes] | None]:
     """Start a context. Returns it, and the JVM's process if we must end it: not if an earlier session left that JVM."""
     from pyspark import SparkConf, SparkContext
     from pyspark.java_gateway import launch_gateway
 
     launch: Callable[..., Any] = launch_gateway
-    conf = SparkConf(loadDefaults=False).setAll(list(_settings(app_name, scratch).items()))
+    conf = SparkConf(loadDefaults=False).setAll(list(settings.items()))
     if SparkContext._gateway is not None:
         return SparkContext(conf=conf), None
     with log.open("ab") as output:
@@ -165,12 +175,12 @@ def _end_gateway(gateway: Any, process: subprocess.Popen[bytes] | None) -> None:
 
 
 @contextmanager
-def _environment() -> Iterator[None]:
+def _environment(here: bool) -> Iterator[None]:
     """Set the variables that Spark's launcher and its Python side read, and restore them after the block."""
     wanted: dict[str, str | None] = {
         "PYSPARK_PYTHON": sys.executable,
         "PYSPARK_DRIVER_PYTHON": sys.executable,
-        "SPARK_LOCAL_IP": "127.0.0.1",
+        **({"SPARK_LOCAL_IP": "127.0.0.1"} if here else {}),
         # The session must be on this machine, even if the shell names a Spark Connect server.
         "SPARK_REMOTE": None,
     }

@@ -173,6 +173,10 @@ class Shares:
             if open_.range is range_:
                 open_.read = row
 
+    def read_of(self, range_: Range) -> int | None:
+        """Up to which row an open range has been read; None if it is not open."""
+        return next((open_.read for open_ in self._open if open_.range is range_), None)
+
     def risen(self, unacked: Iterable[RowId]) -> list[Claim]:
         """What to store: the claims whose position has risen. `unacked`: rows that were emitted and not acked, in the
         order of reading."""

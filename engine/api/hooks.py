@@ -94,6 +94,10 @@ class Hooks:
         self._hooks: list[TaskHook] = []
         self._opened = False
 
+    def __bool__(self) -> bool:
+        """Whether there are any."""
+        return bool(self._hooks)
+
     def add(self, hook: Hook) -> None:
         """Add a hook. ComponentError if it is no hook, or the component is open already."""
         if not isinstance(hook, TaskHook):

@@ -38,7 +38,7 @@ _CONSTRUCTS = {
     SHUFFLE: "dealt to the tasks in turn, in each batch",
     LOCAL_OR_SHUFFLE: "as shuffle: no task of Spark's is nearer than another",
     NONE: "to any task",
-    FIELDS: "the same hash and the same task as in Squall's own engine",
+    FIELDS: "equal values to the same task, in every process and run",
     PARTIAL_KEY: "the same two tasks of a key; loads are compared within a batch",
     ALL: "to every task",
     GLOBAL: "to the task with the lowest number",
@@ -134,8 +134,8 @@ def _spout(spec: ComponentSpec) -> Finding:
     else:
         how = "its attributes are stored with every batch"
         why.append("what it took from outside in a batch that was lost is not taken again, unless it is offered again")
-    if _uses_state_dir(spout) and not isinstance(spout, FeedSpout):
-        why.append(_OWN_FILES)
+        if _uses_state_dir(spout):
+            why.append(_OWN_FILES)
     if "max_spout_pending" in spec.config:
         why.append("max_spout_pending does not apply: a batch bounds the open messages")
     return Finding("spout", spec.id, APPROX if why else EXACT, how, "; ".join(why))

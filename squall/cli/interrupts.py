@@ -35,6 +35,11 @@ class Interrupts:
                 self._before[signum] = signal.signal(signum, self._caught)
         return self
 
+    def again(self) -> None:
+        """Count on, after other code has set handlers of its own."""
+        for signum in self._before:
+            signal.signal(signum, self._caught)
+
     def __exit__(self, *exc_info: object) -> None:
         for signum, handler in self._before.items():
             signal.signal(signum, handler)

@@ -17,6 +17,7 @@ from squall.cli.interrupts import Interrupts
 from squall.cli.loader import load_topology
 from squall.cli.output import note, reserve_stdout, say_json
 from squall.cli.progress import Progress
+from squall.cli.run_spark import run_on_spark, spark_options
 from squall.cli.settings import parse_settings
 from squall.cli.standing import emitted_again
 from squall.cli.summary import print_summary
@@ -56,6 +57,13 @@ EXIT_OK, EXIT_FAILURE, EXIT_DEAD_LETTERS, EXIT_UNPROCESSED = 0, 1, 3, 4
 @click.option("--faults", "fault_plans", multiple=True, metavar="PLAN.yaml",
               help="Inject the faults of this plan; see docs/faults.md.")
 @click.option("--local", is_flag=True, help="Run everything in this process, deterministically: for a debugger.")
+@click.option("--on", "engine", type=click.Choice(["spark"]), help="Run it on Spark; see docs/spark.md.")
+@click.option("--master", metavar="URL", help="With --on spark: the cluster (default: this machine's cores).")
+@click.option("--checkpoint", type=click.Path(), callback=some_path,
+              help="With --on spark: directory to keep, and to go on from.")
+@click.option("--batch-rows", type=click.IntRange(min=1), metavar="N",
+              help="With --on spark: most messages of a spout task in a batch.")
+@click.option("--accept-approx", is_flag=True, help="With --on spark: run also what differs; see squall spark plan.")
 @click.option("--quiet", is_flag=True, help="Print no progress.")
 @click.option("--json", "as_json", is_flag=True,
               help="Print the report as one JSON document on stdout; other prints go to stderr.")
@@ -65,7 +73,7 @@ def run_command(
     duration: str | None,
     drain_secs: float, interval: float, directory: str | None, faults: tuple[str, ...],
     fault_plans: tuple[str, ...],
-    local: bool, quiet: bool, as_json: bool, arguments: tuple[str, ...],
+    local: bool, engine: str | None, quiet: bool, as_json: bool, arguments: tuple[str, ...], **on_spark: Any,
 ) -> None:
     """Run the topology in FILE until its spouts are exhausted and everything is acked.
 
@@ -87,14 +95,21 @@ def run_command(
         raise UsageError(f"--nodes is {nodes}; allowed: an integer from 1 up")
     if local and (faults or fault_plans):
         raise UsageError("--fault and --faults break processes and links; with --local there are none")
-    if not local:
+    spark = spark_options(engine, on_spark, {
+        "--workers": workers, "--nodes": nodes > 1, "--local": local, "--fault": faults, "--faults": fault_plans,
+        "--dir": directory,
+    })
+    if not local and spark is None:
         check_workers(config.workers, nodes, this_machine())
     for_secs = parse_duration_secs(duration) if duration is not None else None
     # From here on users' code runs in this process, and may print.
     out = reserve_stdout() if as_json else None
     loaded = load_topology(target, list(arguments), app_dir)
     with Interrupts() as interrupts:
-        if local:
+        if spark is not None:
+            shown = Progress(name, interval, quiet or as_json)
+            report = run_on_spark(loaded, config, name, spark, shown, interrupts, for_secs, drain_secs)
+        elif local:
             report = _run_local(loaded.topology, config, name, for_secs, drain_secs, interrupts)
         else:
             slots = -(-config.workers // nodes)

@@ -1,0 +1,252 @@
+"""The life of a user's object over batches: how it is stored, and how its next life begins.
+
+Guarantees: a restored object is as the stored one was (see `snapshot` for what cannot be stored). A `ReplayingSpout`
+reads on where it was; a `FeedSpout` does so without reading anything twice. Relies on `read()` giving the same records
+in the same order; it is checked by a checksum of the message ids, and a ClusterError says so if not.
+"""
+
+from __future__ import annotations
+
+import pickle
+import tempfile
+import zlib
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from squall.engine.api.component import Spout
+from squall.engine.api.context import TopologyContext
+from squall.engine.api.hooks import Hooks
+from squall.engine.api.replaying import Record, ReplayingSpout
+from squall.engine.errors import ClusterError
+from squall.engine.foreign.stable_hash import stable_hash
+from squall.pipeline.feed_spout import FeedSpout
+from squall.pipeline.shares import Claim
+from squall.pipeline.underneath.snapshot import (
+    Baseline,
+    Engine,
+    Stored,
+    can_be_stored_whole,
+    open_descriptors,
+    restore,
+    store,
+)
+
+COLLECTOR_METHODS = ("emit", "emit_direct", "ack", "fail")
+
+
+class Life:
+    """Of a bolt, or a spout of any kind that has no life of its own below."""
+
+    begins_with = "prepare"
+
+    def __init__(self, run_id: str) -> None:
+        self.run_id = run_id
+        self.user: Any = None
+        self.engine = Engine()
+        self.left_out: tuple[str, ...] = ()
+        self._stored: Any = None
+        self._baseline: Baseline | None = None
+
+    def attach(self, user: Any, engine: Engine, stored: bytes | None, has_gauges: Callable[[], bool]) -> None:
+        """Have the next call of `prepare` (or `open`) begin this life."""
+        self.user, self.engine, self._has_gauges = user, engine, has_gauges
+        self._stored = None if stored is None else pickle.loads(stored)
+        real = getattr(user, self.begins_with)
+
+        def begin(conf: Mapping[str, Any], context: TopologyContext, collector: Any = None) -> None:
+            delattr(user, self.begins_with)
+            self._name(conf, context, collector)
+            self.begin(lambda: real(conf, context) if collector is None else real(conf, context, collector), context)
+
+        setattr(user, self.begins_with, begin)
+
+    def _name(self, conf: Mapping[str, Any], context: TopologyContext, collector: Any) -> None:
+        named = {"conf": conf, "context": context, "metrics": context.metrics, "now_ns": context.now_ns}
+        if collector is not None:
+            named["collector"] = collector
+            for name in COLLECTOR_METHODS:
+                if hasattr(collector, name):
+                    named[f"collector.{name}"] = getattr(collector, name)
+        if context.hooks is not None:
+            named["hooks"] = context.hooks
+        self.engine.named = named
+
+    def begin(self, prepare: Callable[[], None], context: TopologyContext) -> None:
+        stored: Stored | None = self._stored
+        if stored is not None and not stored.prepared:
+            restore(self.user, stored, self.engine)
+            return
+        before = open_descriptors()
+        prepare()
+        hooks = context.hooks
+        if (
+            stored is not None or self._has_gauges() or (isinstance(hooks, Hooks) and bool(hooks))
+            or open_descriptors() - before or not can_be_stored_whole(self.user, self.engine)
+        ):
+            self._baseline = Baseline(self.user, self.engine)
+        if stored is not None:
+            restore(self.user, stored, self.engine)
+
+    def state_root(self, root: str | None) -> str | None:
+        """Where state directories of this life lie; `root` is where they are kept."""
+        return root
+
+    def end(self) -> None:
+        """The life is over, in order or not."""
+
+    @property
+    def ends_with_batch(self) -> bool:
+        """Whether `cleanup` (or `close`) is to be called after each batch, as `prepare` is before each."""
+        return self._baseline is not None
+
+    def store(self) -> bytes:
+        """The object as it is now."""
+        stored = store(self.user, self.engine, self._baseline)
+        self.left_out = stored.left_out
+        return pickle.dumps(stored, 5)
+
+
+class SpoutLife(Life):
+    """Of a spout with its own `next_tuple`."""
+
+    begins_with = "open"
+
+
+class ReplayingLife(SpoutLife):
+    """Of a `ReplayingSpout`: its records are counted, and skipped in the next life."""
+
+    records: Counted
+    _directory: tempfile.TemporaryDirectory[str] | None = None
+
+    def state_root(self, root: str | None) -> str | None:
+        """An empty one: a spout that goes on at a position of its own in there would skip twice."""
+        if root is not None:
+            self._directory = tempfile.TemporaryDirectory(prefix="squall-spout-")
+            return self._directory.name
+        return None
+
+    def end(self) -> None:
+        if self._directory is not None:
+            self._directory.cleanup()
+
+    def begin(self, prepare: Callable[[], None], context: TopologyContext) -> None:
+        prepare()
+        user: ReplayingSpout = self.user
+        self.records = Counted(user._records)
+        user._records = iter(())
+        self._baseline = Baseline(user, self.engine)
+        if self._stored is not None:
+            stored, count, checksum = self._stored
+            restored = self.engine.loads(stored.data)
+            if restored.get("at_end"):
+                self.records = Counted(iter(()), count, checksum)
+            elif not self._skip(user, count, checksum):
+                raise ClusterError(
+                    f"read of {context.component_id}[{context.task_id}] gave other records than before; on Spark, it "
+                    "must give the same ones in the same order each time"
+                )
+            restore(user, stored, self.engine)
+        user._records = self.records
+
+    def _skip(self, user: ReplayingSpout, count: int, checksum: int) -> bool:
+        """Whether the first `count` records are those of the last life."""
+        collector, user.collector = user.collector, Mute()
+        try:
+            for _ in self.records:
+                if self.records.count == count:
+                    break
+        finally:
+            user.collector = collector
+        return count == 0 or (self.records.count, self.records.checksum) == (count, checksum)
+
+    def store(self) -> bytes:
+        user: ReplayingSpout = self.user
+        user._records = iter(())
+        assert self._baseline is not None
+        stored = self._baseline.changed(user, self.engine)
+        user._records = self.records
+        self.left_out = stored.left_out
+        return pickle.dumps((stored, self.records.count, self.records.checksum), 5)
+
+
+class Counted(Iterator[Record | None]):
+    """The records of a spout, counted, with a checksum of their ids."""
+
+    def __init__(self, records: Iterator[Record | None], count: int = 0, checksum: int = 0) -> None:
+        self._records = records
+        self.count = count
+        self.checksum = checksum
+
+    def __next__(self) -> Record | None:
+        record = next(self._records)
+        if record is not None:
+            self.count += 1
+            if type(record[0]) in (int, str, bytes):
+                self.checksum = zlib.crc32(repr(record[0]).encode("utf-8", "replace"), self.checksum)
+        return record
+
+
+class Mute:
+    """In place of a collector while records are skipped: what `read` emits itself has been emitted."""
+
+    pending_count = 0
+
+    def emit(self, *arguments: Any, **named: Any) -> list[int]:
+        return []
+
+    emit_direct = emit
+
+    def emit_batch(self, *arguments: Any, **named: Any) -> None: ...
+
+    def report_error(self, error: BaseException) -> None: ...
+
+
+class FeedLife(SpoutLife):
+    """Of a `FeedSpout`: ranges are dealt to its tasks, and it goes on at the row where it was."""
+
+    ends_with_batch = True
+
+    def begin(self, prepare: Callable[[], None], context: TopologyContext) -> None:
+        user: FeedSpout = self.user
+        tasks = len(context.component_tasks(context.component_id))
+        user.deal(
+            DealtClaims(context.task_index, tasks, user.range_rows),
+            stable_hash((self.run_id, context.component_id, context.task_index)) >> 1,
+        )
+        prepare()
+        if self._stored is not None:
+            user.go_on(self.engine.loads(self._stored))
+
+    def store(self) -> bytes:
+        return pickle.dumps(self.engine.dumps(self.user.position()), 5)
+
+
+class DealtClaims:
+    """The claims of ranges where no file is shared: each range has a task from the start."""
+
+    def __init__(self, task: int, tasks: int, range_rows: int) -> None:
+        self._task = task
+        self._tasks = tasks
+        self._rows = range_rows
+
+    def load(self) -> list[Claim]:
+        return []
+
+    def make(self, claim: Claim) -> Claim:
+        """The claim of the task that the range is dealt to."""
+        owner = claim.start // self._rows + zlib.crc32(claim.part.encode("utf-8", "replace"))
+        return claim if owner % self._tasks == self._task else claim._replace(task=owner % self._tasks, life=-1)
+
+    def store(self, claim: Claim) -> None: ...
+
+
+def life_of(component: Any, run_id: str) -> Life:
+    """The life that suits a component."""
+    if isinstance(component, ReplayingSpout) and not _overridden(component, ReplayingSpout):
+        return FeedLife(run_id) if isinstance(component, FeedSpout) else ReplayingLife(run_id)
+    return SpoutLife(run_id) if isinstance(component, Spout) else Life(run_id)
+
+
+def _overridden(spout: Spout, base: type) -> bool:
+    """Whether its class has a way of its own to emit."""
+    return any(getattr(type(spout), name) is not getattr(base, name) for name in ("next_tuple", "open"))

@@ -1,0 +1,76 @@
+"""`squall run --on spark`: the same topologies, on the session of this folder, with the answers of our own engine."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from squall.cli.commands import main
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+
+
+def run(capsys: pytest.CaptureFixture[str], *arguments: str, code: int = 0) -> tuple[str, str]:
+    """What `squall run` prints on stdout and stderr."""
+    with pytest.raises(SystemExit) as ended:
+        main(["run", *arguments])
+    told = capsys.readouterr()
+    assert ended.value.code == code, told.err
+    return told.out, told.err
+
+
+def printed(err: str) -> list[str]:
+    """What components printed, without the task's name."""
+    return sorted(line.partition(" | ")[2] for line in err.splitlines() if "] | " in line)
+
+
+def test_every_grouping_gives_what_our_own_engine_gives(
+    spark: SparkSession, capsys: pytest.CaptureFixture[str]
+) -> None:
+    example = str(EXAMPLES / "groupings.py")
+    local, _ = run(capsys, example, "--local", "--json")
+    out, err = run(capsys, example, "--on", "spark", "--accept-approx", "--json", "--quiet")
+    ours, theirs = json.loads(local[local.index("{") :]), json.loads(out)
+    assert printed(err) == sorted(local[: local.index("{")].splitlines())
+    for name, component in ours["components"].items():
+        found = theirs["components"][name]
+        assert {key: found[key] for key in ("executed", "emitted", "acked")} == {
+            key: component[key] for key in ("executed", "emitted", "acked")
+        }, name
+    assert (theirs["acked"], theirs["pending"], theirs["drained"]) == (100, 0, True)
+
+
+def result(out: Path) -> tuple[dict[str, int], set[tuple[int, int]]]:
+    """The counts by word, and the lines of the ledger."""
+    counts: dict[str, int] = {}
+    for row in rows(out / "counts"):
+        counts[row["word"]] = max(counts.get(row["word"], 0), row["count"])
+    return counts, {(row["partition"], row["offset"]) for row in rows(out / "ledger")}
+
+
+def rows(folder: Path) -> Iterable[dict[str, Any]]:
+    for path in sorted(folder.iterdir()):
+        yield from map(json.loads, path.read_text().splitlines())
+
+
+def test_word_count_gives_the_same_result_on_both_engines(
+    spark: SparkSession, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    text = tmp_path / "lines.txt"
+    text.write_text("".join(f"w{number % 91} und w{number % 7}\n" for number in range(30_000)))
+    example = str(EXAMPLES / "word_count.py")
+    run(capsys, example, "--local", "--json", "--", "--out", str(tmp_path / "ours"), str(text))
+    out, err = run(
+        capsys, example, "--on", "spark", "--accept-approx", "--json", "--quiet", "--batch-rows", "8000", "--",
+        "--out", str(tmp_path / "theirs"), str(text),
+    )
+    assert result(tmp_path / "theirs") == result(tmp_path / "ours")
+    report = json.loads(out)
+    assert (report["emitted"], report["acked"], report["pending"]) == (30_000, 30_000, 0), err

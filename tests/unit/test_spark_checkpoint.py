@@ -1,0 +1,117 @@
+"""The checkpoint of a topology on Spark: what is refused, and that a batch is done or not."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from squall import BasicBolt, ReplayingSpout, Topology, TopologyBuilder
+from squall.engine.errors import ClusterError, UsageError
+from squall.pipeline.underneath.checkpoint import Checkpoint
+from squall.pipeline.underneath.control import Control
+
+
+class In(ReplayingSpout):
+    outputs = ("n", "m")
+
+    def read(self) -> Iterator[tuple[Any, Any]]:
+        yield 1, (1, 2)
+
+
+class Out(BasicBolt):
+    pass
+
+
+class Other(Out):
+    pass
+
+
+def topology(tasks: int = 2, bolt: type[BasicBolt] = Out, field: str = "n", more: bool = False) -> Topology:
+    builder = TopologyBuilder()
+    builder.set_spout("in", In())
+    builder.set_bolt("out", bolt(), parallelism=tasks).fields_grouping("in", field)
+    if more:
+        builder.set_bolt("more", bolt()).shuffle_grouping("in")
+    return builder.build()
+
+
+def opened(path: Path, made: Topology | None = None, name: str = "t") -> Checkpoint:
+    return Checkpoint(path, made or topology(), name)
+
+
+def test_it_goes_on_after_the_last_batch_that_was_done(tmp_path: Path) -> None:
+    with opened(tmp_path / "c") as first:
+        assert first.control.number == -1
+        batch = first.new_batch(0)
+        batch.mkdir()
+        lost = first.new_batch(0)
+        lost.mkdir()
+        first.done(Control(number=0, spouts_at=batch.name, bolts_at=batch.name), [{"message_id": "1"}])
+        assert not lost.exists()
+        run = first.run_id
+    with opened(tmp_path / "c") as second:
+        assert (second.control.number, second.run_id) == (0, run)
+        assert batch.exists()
+        after = second.new_batch(1)
+        after.mkdir()
+        second.done(replace(second.control, number=1, spouts_at=after.name), [])
+        # The bolts are where they were before.
+        assert batch.exists()
+    assert [json.loads(line) for line in second.letters.read_text().splitlines()] == [{"batch": 0, "message_id": "1"}]
+
+
+@pytest.mark.parametrize(
+    ("other", "name", "why"),
+    [
+        (topology(), "u", "its name is 't', not 'u'"),
+        (topology(tasks=3), "t", "its out tasks is 2, not 3"),
+        (topology(bolt=Other), "t", "its out class is 'Out', not 'Other'"),
+        (topology(field="m"), "t", "its out inputs is "),
+        (topology(more=True), "t", "it has no 'more'"),
+    ],
+)
+def test_another_topology_is_refused_and_named(other: Topology, name: str, why: str, tmp_path: Path) -> None:
+    opened(tmp_path / "c").__exit__()
+    with pytest.raises(UsageError) as refused:
+        opened(tmp_path / "c", other, name)
+    assert str(refused.value).startswith(f"--checkpoint {tmp_path}/c is of another topology: {why}")
+    assert "\n" not in str(refused.value)
+    opened(tmp_path / "c").__exit__()
+
+
+def test_what_is_no_checkpoint_is_refused_and_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "thesis.txt").touch()
+    with pytest.raises(UsageError, match=r"holds 'thesis.txt', and no checkpoint"):
+        opened(tmp_path / "mine")
+    assert [path.name for path in (tmp_path / "mine").iterdir()] == ["thesis.txt"]
+    with pytest.raises(UsageError, match="is not a directory"):
+        opened(tmp_path / "mine" / "thesis.txt")
+    with pytest.raises(UsageError, match="cannot be used: Not a directory"):
+        opened(tmp_path / "mine" / "thesis.txt" / "c")
+
+
+def test_two_at_once_are_refused(tmp_path: Path) -> None:
+    with opened(tmp_path / "c"), pytest.raises(UsageError, match="is in use by another run"):
+        opened(tmp_path / "c")
+
+
+@pytest.mark.parametrize(
+    ("file", "data", "error"),
+    [
+        ("topology.json", b"{", UsageError), ("topology.json", b"[]", UsageError),
+        ("topology.json", b'{"version": 99, "run": "x"}', UsageError), ("control.pickle", b"nonsense", ClusterError),
+        ("control.pickle", b"\x80\x05K\x01.", ClusterError),
+    ],
+)
+def test_a_damaged_checkpoint_is_named(file: str, data: bytes, error: type[Exception], tmp_path: Path) -> None:
+    opened(tmp_path / "c").__exit__()
+    (tmp_path / "c" / file).write_bytes(data)
+    with pytest.raises(error, match=str(tmp_path / "c")):
+        opened(tmp_path / "c")
+    (tmp_path / "c" / file).unlink()

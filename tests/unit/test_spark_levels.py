@@ -1,0 +1,336 @@
+"""A topology as Spark runs it, batch by batch, without Spark: state, acks, failures, lost and mixed executions."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from squall import (
+    BasicBolt,
+    BasicCollector,
+    Bolt,
+    BoltCollector,
+    Config,
+    FailedTuple,
+    FeedSpout,
+    ReplayingSpout,
+    Spout,
+    SpoutCollector,
+    Topology,
+    TopologyBuilder,
+    TopologyContext,
+    Tuple,
+)
+from squall.testing import complete_topology
+from tests.unit.levels import Levels, Mixed
+
+WORDS = [f"w{number % 7} w{number % 3}" for number in range(400)]
+
+
+class Lines(ReplayingSpout):
+    outputs = ("line",)
+
+    def read(self) -> Iterator[tuple[Any, Any]]:
+        for number, line in enumerate(WORDS):
+            yield number, (line,)
+
+
+class Numbers(Spout):
+    """A spout of its own kind: what it is at lies in its attributes."""
+
+    outputs = ("line",)
+
+    def open(self, conf: Mapping[str, Any], context: TopologyContext, collector: SpoutCollector) -> None:
+        self.collector = collector
+        self.next = 0
+        self.again: list[int] = []
+
+    def next_tuple(self) -> None:
+        if self.again:
+            number = self.again.pop()
+        elif self.next < len(WORDS):
+            number, self.next = self.next, self.next + 1
+        else:
+            return
+        self.collector.emit((WORDS[number],), message_id=number)
+
+    def fail(self, message_id: Any) -> None:
+        self.again.append(message_id)
+
+    @property
+    def exhausted(self) -> bool:  # type: ignore[override]
+        return self.next == len(WORDS) and not self.again
+
+
+class Split(BasicBolt):
+    outputs = ("word",)
+
+    def execute(self, tup: Tuple, collector: BasicCollector) -> None:
+        for word in tup["line"].split():
+            collector.emit((word,))
+
+
+class Count(BasicBolt):
+    outputs = ("word", "count")
+
+    def prepare(self, conf: Mapping[str, Any], context: TopologyContext) -> None:
+        self.counts: Counter[str] = Counter()
+        self.index = context.task_index
+        self.hits = context.counter("hits")
+
+    def execute(self, tup: Tuple, collector: BasicCollector) -> None:
+        self.counts[tup["word"]] += 1
+        self.hits.inc()
+        collector.emit((tup["word"], self.counts[tup["word"]]))
+
+    def cleanup(self) -> None:
+        for word in sorted(self.counts):
+            print(word, self.counts[word])
+
+
+class Holds(Bolt):
+    """Acks in bulk, on ticks."""
+
+    outputs = ("word",)
+
+    def prepare(self, conf: Mapping[str, Any], context: TopologyContext, collector: BoltCollector) -> None:
+        self.collector = collector
+        self.emit = collector.emit
+        self.held: list[Tuple] = []
+
+    def execute(self, tup: Tuple) -> None:
+        self.held.append(tup)
+        if tup.is_tick:
+            for held in self.held:
+                if not held.is_tick:
+                    for word in held["line"].split():
+                        self.emit((word,), held)
+                self.collector.ack(held)
+            self.held = []
+
+
+def words(spout: Spout, count: BasicBolt | None = None, split: Bolt | BasicBolt | None = None) -> Topology:
+    builder = TopologyBuilder()
+    builder.set_spout("lines", spout, parallelism=1)
+    builder.set_bolt("split", split or Split(), parallelism=2).shuffle_grouping("lines")
+    builder.set_bolt("count", count or Count(), parallelism=3).fields_grouping("split", "word")
+    return builder.build()
+
+
+EXPECTED = {f"{word} {count}" for word, count in Counter(" ".join(WORDS).split()).items()}
+
+
+@pytest.mark.parametrize("spout", [Lines(), Numbers()])
+@pytest.mark.parametrize("batch_rows", [7, 64, 10_000])
+def test_state_goes_on_over_batches(spout: Spout, batch_rows: int) -> None:
+    levels = Levels(words(spout), batch_rows=batch_rows)
+    report = levels.run()
+    assert set(levels.said) == EXPECTED
+    assert (report.emitted, report.acked, report.pending, report.failed) == (len(WORDS), len(WORDS), 0, 0)
+    assert report.components["count"].executed == len(" ".join(WORDS).split())
+    assert report.metrics["count"]["hits"] == len(" ".join(WORDS).split())
+    assert report.drained
+
+
+def test_every_tuple_is_as_on_our_own_engine() -> None:
+    native = complete_topology(words(Lines()))
+    levels = Levels(words(Lines(), Printing()))
+    levels.run()
+    assert sorted(levels.said) == sorted(f"{word} {count}" for word, count in native["count"])
+
+
+class Printing(Count):
+    def execute(self, tup: Tuple, collector: BasicCollector) -> None:
+        super().execute(tup, collector)
+        print(tup["word"], self.counts[tup["word"]])
+
+    def cleanup(self) -> None: ...
+
+
+def test_a_batch_that_is_run_again_leaves_no_trace() -> None:
+    levels = Levels(words(Lines()), batch_rows=50)
+    while True:
+        for _ in range(2):
+            # As after the death of a driver: nothing of it was committed.
+            before = levels.control, dict(levels.stored)
+            levels.batch()
+            if levels.control.closed:
+                break
+            levels.control, levels.stored = before
+            levels.said.clear()
+        if levels.batch().closed:
+            break
+    assert set(levels.said) == EXPECTED
+
+
+def test_rows_of_two_executions_do_not_count() -> None:
+    levels = Levels(words(Lines()), batch_rows=50)
+    levels.batch()
+    before = levels.control
+    for level, workers in enumerate(levels.layout.levels):
+        for slot in range(len(workers)):
+            levels.twice = lambda at, of, mine=(level, slot): (at, of) == mine  # type: ignore[misc]
+            with pytest.raises(Mixed):
+                levels.batch()
+            assert levels.control is before
+    levels.twice = lambda level, slot: False
+    levels.run()
+    assert set(levels.said) == EXPECTED
+
+
+class Poisoned(Count):
+    """Cannot count one word the first times; what it did before it raised must be undone."""
+
+    def execute(self, tup: Tuple, collector: BasicCollector) -> None:
+        self.counts[tup["word"]] += 1
+        if tup["word"] == "bad":
+            raise ValueError("a bad word")
+        self.counts[tup["word"]] -= 1
+        super().execute(tup, collector)
+
+
+class WithPoison(Lines):
+    def read(self) -> Iterator[tuple[Any, Any]]:
+        for number, record in enumerate(super().read()):
+            yield record
+            if number == 100:
+                yield "poison", ("bad",)
+
+
+@pytest.mark.parametrize("on_error", ["crash", "fail"])
+def test_an_exception_undoes_the_batch_until_the_message_is_a_dead_letter(on_error: str) -> None:
+    config = Config(on_error=on_error, max_attempts=3, max_crashes=3)
+    levels = Levels(words(WithPoison(), Poisoned()), config, batch_rows=60)
+    undone = 0
+    letters = []
+    while not levels.control.closed:
+        undone += levels.batch().undone
+        letters += [letter for report in levels.reports.values() for letter in report.letters]
+    assert [(letter[3], letter[4], letter[5].reason) for letter in letters] == [("poison", ("bad",), "exception")]
+    assert undone == (3 if on_error == "crash" else 0)
+    said = {line for line in levels.said if not line.startswith("bad")}
+    assert said == EXPECTED
+    # With "fail", as on our own engine, what the bolt did before it raised stays.
+    assert any(line.startswith("bad") for line in levels.said) == (on_error == "fail")
+
+
+class FailsOnce(Split):
+    def prepare(self, conf: Mapping[str, Any], context: TopologyContext) -> None:
+        self.seen: set[str] = set()
+
+    def execute(self, tup: Tuple, collector: BasicCollector) -> None:
+        if tup["line"] not in self.seen:
+            self.seen.add(tup["line"])
+            raise FailedTuple("the first time")
+        super().execute(tup, collector)
+
+
+def test_a_failed_message_is_emitted_again_and_nothing_else() -> None:
+    config = Config(seed=1)
+    levels = Levels(words(Lines(), split=FailsOnce()), config, batch_rows=10_000)
+    report = levels.run()
+    assert set(levels.said) == EXPECTED
+    assert report.acked == len(WORDS)
+    assert report.failed == report.emitted - report.acked > 20
+
+
+def test_held_tuples_are_acked_in_a_later_batch() -> None:
+    builder = TopologyBuilder()
+    builder.set_spout("lines", Lines())
+    builder.set_bolt("split", Holds()).shuffle_grouping("lines").set_config(tick_tuple_freq_secs=0.15)
+    builder.set_bolt("count", Count()).fields_grouping("split", "word")
+    levels = Levels(builder.build(), batch_rows=50)
+    levels.batch()
+    assert levels.control.reports[0].reading.counters["acked"] == 0
+    report = levels.run()
+    assert set(levels.said) == EXPECTED
+    assert report.acked == len(WORDS)
+
+
+class Opens(Count):
+    """Holds a file: it is opened again where the object comes to life again."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+
+    def prepare(self, conf: Mapping[str, Any], context: TopologyContext) -> None:
+        super().prepare(conf, context)
+        self.file = open(f"{self.path}-{self.index}", "a", buffering=1)  # noqa: SIM115
+
+    def execute(self, tup: Tuple, collector: BasicCollector) -> None:
+        super().execute(tup, collector)
+        self.file.write(f"{tup['word']}\n")
+
+    def cleanup(self) -> None:
+        super().cleanup()
+        self.file.close()
+
+
+def test_an_object_with_a_file_is_prepared_again_and_keeps_its_counts(tmp_path: Path) -> None:
+    levels = Levels(words(Lines(), Opens(str(tmp_path / "out"))), batch_rows=50)
+    levels.run()
+    # `cleanup` is called as often as `prepare`.
+    assert len(levels.said) > len(EXPECTED)
+    assert set(levels.said[-len(EXPECTED):]) == EXPECTED
+    written = [line for index in range(3) for line in (tmp_path / f"out-{index}").read_text().splitlines()]
+    assert Counter(written) == Counter(" ".join(WORDS).split())
+
+
+def test_a_feed_is_dealt_to_the_tasks_and_read_once(tmp_path: Path) -> None:
+    for number in range(3):
+        (tmp_path / f"{number}.txt").write_text("".join(f"{line}\n" for line in WORDS))
+    feed = FeedSpout([tmp_path / f"{number}.txt" for number in range(3)], range_rows=64, with_origin=True)
+    builder = TopologyBuilder()
+    builder.set_spout("lines", feed, parallelism=2)
+    builder.set_bolt("keep", Keep()).shuffle_grouping("lines")
+    levels = Levels(builder.build(), batch_rows=100)
+    report = levels.run()
+    assert report.acked == report.emitted == 3 * len(WORDS)
+    assert Counter(line.partition("|")[2] for line in levels.said) == Counter(3 * WORDS)
+    origins = [line.partition("|")[0] for line in levels.said]
+    assert len(set(origins)) == len(origins)
+    assert all(report.reading.counters["emitted"] for report in levels.control.reports.values() if report.is_spout)
+
+
+class Keep(BasicBolt):
+    def execute(self, tup: Tuple, collector: BasicCollector) -> None:
+        life, number, _ = tup["origin"]
+        print(f"{life} {number}|{tup['text']}")
+
+
+class Moody(Lines):
+    """Reads other records each time."""
+
+    def read(self) -> Iterator[tuple[Any, Any]]:
+        for number in range(400):
+            yield f"{id(self)} {number}", ("a",)
+
+
+def test_a_spout_that_reads_other_records_is_found_out() -> None:
+    levels = Levels(words(Moody()), batch_rows=50)
+    levels.batch()
+    with pytest.raises(AssertionError, match="gave other records than before"):
+        levels.batch()
+
+
+class Unprepared(Count):
+    def prepare(self, conf: Mapping[str, Any], context: TopologyContext) -> None:
+        raise RuntimeError("no database")
+
+
+def test_a_bolt_that_cannot_be_prepared_is_named() -> None:
+    with pytest.raises(AssertionError, match=r"count\[\d\] raised RuntimeError: no database in prepare"):
+        Levels(words(Lines(), Unprepared())).batch()
+
+
+def test_state_does_not_grow_with_what_is_done() -> None:
+    levels = Levels(words(Lines()), batch_rows=20)
+    sizes = []
+    for _ in range(15):
+        levels.batch()
+        sizes.append(levels.state_bytes)
+    assert max(sizes[5:]) < 1.3 * sizes[4]
