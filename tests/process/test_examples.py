@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -12,8 +13,10 @@ from pathlib import Path
 
 import pytest
 
+from examples import sales_day
 from tests.process.cli import ROOT, environment, plugin_arguments, squall
 
+PAGES = sorted((ROOT / "docs" / "examples").glob("*.md"))
 TEXT = "the cat and the dog\nthe end\n\n  spaced   out  \n" * 50
 
 
@@ -129,8 +132,59 @@ def test_topologies_of_ones_own_survive_in_two_processes_of_pytest(tmp_path: Pat
 
 def test_every_example_is_tested_here() -> None:
     assert {path.stem for path in (ROOT / "examples").glob("*.py")} == {
-        "hello_world", "word_count", "names", "groupings", "test_survives",
+        "hello_world", "word_count", "names", "groupings", "test_survives", *(page.stem for page in PAGES),
     }  # fmt: skip
+
+
+def test_the_page_of_the_examples_names_each_once_in_order() -> None:
+    text = (ROOT / "examples" / "README.md").read_text()
+    rows = re.findall(r"^\| (\d+) \| \[(\w+\.\w+)\]\((\w+\.\w+)\)", text, re.MULTILINE)
+    assert [int(number) for number, _, _ in rows] == [*range(1, len(rows) + 1)]
+    there = [path.name for path in (ROOT / "examples").glob("*.*") if path.suffix in (".py", ".ipynb")]
+    assert sorted(name for _, name, _ in rows) == sorted(link for _, _, link in rows) == sorted(there)
+    linked = re.findall(r"\]\(([\w./]+\.md)\)", text)
+    assert all((ROOT / "examples" / link).exists() for link in linked)
+    assert {Path(link).stem for link in linked} >= {page.stem for page in PAGES}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_the_page_of_an_example_shows_what_it_prints(page: Path, tmp_path: Path) -> None:
+    [shown] = re.findall(r"^```text\n(.*?)^```$", page.read_text(), re.DOTALL | re.MULTILINE)
+    [command] = re.findall(r"^```\nsquall (.*?)\n```$", page.read_text(), re.MULTILINE)
+    done = squall(*shlex.split(command.replace("RESULT", str(tmp_path / "result"))))
+    assert done.returncode == 0, done.stderr
+    printed = [line.split("] ", 1)[-1] for line in (done.stdout + done.stderr).splitlines()]
+    assert set(shown.splitlines()) <= set(printed)
+    if "--local" in command:
+        assert "\n".join(printed).startswith(shown)
+
+
+def test_the_acker_ends_at_zero_in_any_order() -> None:
+    done = squall("run", "examples/acker.py", "--workers", "3")
+    assert done.returncode == 0, done.stderr
+    printed = [line.split("] ", 1)[-1] for line in done.stderr.splitlines()]
+    steps = [re.fullmatch(r".*: ([01]{4}) XOR ([01]{4}) = ([01]{4})", line) for line in printed]
+    before, told, after = zip(*(step.groups() for step in steps if step), strict=True)
+    assert before == ("0000", *after[:-1])
+    assert all(int(a, 2) ^ int(b, 2) == int(c, 2) for a, b, c in zip(before, told, after, strict=True))
+    assert after[-1] == "0000"
+    assert "0000" not in after[:-1]
+    assert printed.count("tree 66 is done") == 1
+
+
+def test_the_sales_day_is_exact_under_kills(tmp_path: Path) -> None:
+    out, count = tmp_path / "result", 9_000
+    kills = [part for ms in (150, 300, 450) for part in ("--fault", f"kill random worker at {ms}ms")]
+    given = ("--orders", str(count), "--out", out)
+    done = squall("run", "examples/sales_day.py", "--workers", "2", "--json", *kills, "--", *given)
+    assert done.returncode == 0, done.stderr
+    assert len(json.loads(done.stdout)["restarts"]) >= 1
+    wanted: dict[str, tuple[int, int]] = {}
+    for number in range(count):
+        _, category, cents = sales_day.order(number)
+        before = wanted.get(category, (0, 0))
+        wanted[category] = before[0] + 1, before[1] + cents
+    assert sales_day.totals(out) == wanted
 
 
 def test_metrics_of_components_are_in_the_report_of_the_command(tmp_path: Path) -> None:
