@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from squall.engine.api.async_component import AsyncBolt, AsyncSpout
 from squall.engine.api.builder import BoltDeclarer, Declarer, TopologyBuilder
 from squall.engine.api.collectors import BasicCollector, BatchCollector, BoltCollector, SpoutCollector
 from squall.engine.api.columns import ColumnBatch
@@ -66,6 +67,8 @@ __version__ = "0.1.0"
 
 __all__ = [
     "AckedPrefix",
+    "AsyncBolt",
+    "AsyncSpout",
     "BasicBolt",
     "BasicCollector",
     "BatchBolt",

@@ -11,6 +11,7 @@ import inspect
 from collections.abc import Iterable
 from typing import Any
 
+from squall.engine.api.async_component import AsyncBolt, AsyncSpout
 from squall.engine.api.component import BasicBolt, BatchBolt, BatchSpout, Bolt, Component, CustomGrouping, Spout
 from squall.engine.api.config import COMPONENT_SETTINGS, check_setting
 from squall.engine.api.replaying import ReplayingSpout
@@ -162,6 +163,12 @@ def _check_component(declarer: Declarer, mistakes: list[str]) -> ComponentSpec:
                 f"component {id_!r} is a {'BatchBolt' if wants_bolt else 'BatchSpout'} with blocking = True; allowed: "
                 f"False, or a {'Bolt' if wants_bolt else 'Spout'} with blocking = True"
             )
+        elif isinstance(component, AsyncBolt | AsyncSpout) and not blocking:
+            mistakes.append(f"component {id_!r} is asynchronous and has blocking = False; allowed: True")
+        if isinstance(component, AsyncBolt):
+            in_flight = component.max_in_flight
+            if not isinstance(in_flight, int) or isinstance(in_flight, bool) or in_flight < 1:
+                mistakes.append(f"component {id_!r} has max_in_flight = {repr_of(in_flight)}; allowed: 1 and more")
     executors, tasks = _check_parallelism(id_, declarer._parallelism, declarer._tasks, mistakes)
     outputs: dict[str, Stream] = {}
     if isinstance(component, Component):

@@ -67,7 +67,7 @@ def parameters_of(kind: str, function: Any) -> list[inspect.Parameter]:
     elif not callable(function):
         mistake = f"of type {type_name(function)}"
     elif (deferred := deferred_kind(function)) and deferred.startswith("async"):
-        mistake = f"{deferred}, which nothing would await"
+        mistake = f"{deferred}: the base class Async{kind.capitalize()} is for that"
     if mistake:
         raise UsageError(
             f"@{kind} is put on {name_of(function)}, which is {mistake}; allowed: a function, with or without yield"

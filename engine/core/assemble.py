@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import Any, TypeVar, cast
 
+from squall.engine.api.async_component import AsyncBolt
 from squall.engine.api.component import BasicBolt, BatchBolt, BatchSpout, Spout
 from squall.engine.api.config import Config
 from squall.engine.api.context import TopologyContext
@@ -29,7 +30,13 @@ from squall.engine.core.executor import SLICE_NS, AnyBolt, BoltExecutor, BoltTas
 from squall.engine.core.spout_executor import TURN_NS, SpoutExecutor, SpoutTask
 from squall.engine.core.spout_gate import BlockingSpoutTask, Emits, Gate
 from squall.engine.core.surroundings import Surroundings
-from squall.engine.core.watching import watch_answers, watched_basic_execute, watched_batch_execute, watched_execute
+from squall.engine.core.watching import (
+    watch_answers,
+    watched_async_execute,
+    watched_basic_execute,
+    watched_batch_execute,
+    watched_execute,
+)
 from squall.engine.core.worker_core import WorkerCore
 from squall.engine.errors import ComponentError, SquallError
 from squall.engine.flow.batch_collector import BatchCollector
@@ -209,7 +216,13 @@ class Assembler:
         )
         runner = None
         if own_thread:
-            runner = BlockingExecutor(
+            make = BlockingExecutor
+            if isinstance(bolt, AsyncBolt):
+                # Imported here: asyncio takes its time, and few topologies need it.
+                from squall.engine.core.async_bolt import AsyncExecutor
+
+                make = partial(AsyncExecutor, max_in_flight=bolt.max_in_flight)  # type: ignore[assignment]
+            runner = make(
                 made, f"{spec.id}[{executor.first_task}]", self._post, self.config.execute_timeout_of(spec.config),
                 self._post_resets, self.core.pressure.limit_bytes,
             )
@@ -241,7 +254,10 @@ class Assembler:
         task.returned = Returned(spec.id, task.task, task.execute_name, self._warn(spec, task.task, "returned"))
         if hooks := self._hooks(spec, context):
             choose(hooks)
-            task.execute = watched(hooks, checked(task.execute, task.returned))
+            if isinstance(user, AsyncBolt):
+                task.execute = watched_async_execute(hooks, task.execute)
+            else:
+                task.execute = watched(hooks, checked(task.execute, task.returned))
         return collector
 
     def _open(self, spec: ComponentSpec, task: int, doing: str, call: Callable[[], object]) -> None:

@@ -80,6 +80,8 @@ class BlockingExecutor:
         """Longest that one tuple may be in `execute` without a `reset_timeout`; None = for ever."""
         self._calls = 0
         self._doing: tuple[BoltTask, Run] | None = None
+        self.end_error: TaskCrashed | None = None
+        """The error of what the thread did at its orderly end."""
 
     def start(self) -> None:
         self.executor.outbox.pass_resets_to(self._reset)
@@ -116,7 +118,7 @@ class BlockingExecutor:
     def give_up(self, secs: float, outbox: Outbox) -> TaskHung | None:
         """Give up a thread that has been in one call for `secs`: fail the trees of that tuple in `outbox`, the loop's.
         Returns the error for the worker to end by; None if the call has just returned."""
-        doing = self._doing
+        doing = self._at_hand_now()
         frame = sys._current_frames().get(self._thread.ident or 0)
         if doing is None or frame is None or self.execute_timeout_secs is None:
             return None
@@ -126,6 +128,10 @@ class BlockingExecutor:
         outbox.fail_run(run, self.executor.failure(task, HUNG, hung.error_text))
         task.stats.errors += 1
         return hung
+
+    def _at_hand_now(self) -> tuple[BoltTask, Run] | None:
+        """The task and the run of the tuple in the present call. Thread: the worker's loop."""
+        return self._doing
 
     def put(self, task: BoltTask, batch: Batch, done: Callable[[], None] | None) -> None:
         self._put += 1

@@ -25,6 +25,8 @@ def close_tasks(core: WorkerCore) -> list[TaskCrashed]:
         spout.end()
     for runner in core.blocking:
         runner.stop()
+        if runner.end_error is not None:
+            crashes.append(runner.end_error)
     for spout in core.spouts:
         spout.stop()
     for component, task, user in core.users():

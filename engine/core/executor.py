@@ -147,7 +147,7 @@ class BoltExecutor:
         `interrupts`: whether a KeyboardInterrupt may be the operator's, which ends the run whatever `crash` says."""
         self.tasks = tasks
         self.outbox = outbox
-        self._now_ns = now_ns
+        self.now_ns = now_ns
         self.source_of = source_of
         self._worker = worker
         self._crash = crash
@@ -205,7 +205,7 @@ class BoltExecutor:
 
     def process(self, task: BoltTask, batch: Batch) -> bool:
         """Execute a batch, or as much of it as fits a slice; whether there is more, left in it."""
-        count, number, now_ns = len(batch.rows), task.task, self._now_ns
+        count, number, now_ns = len(batch.rows), task.task, self.now_ns
         more = count > task.slice_rows and self._splits
         if more:
             count = task.slice_rows
@@ -316,15 +316,24 @@ class BoltExecutor:
                 try:
                     if (value := execute(tup)) is not None:
                         task.returned(value)
-                except FailedTuple as failed:
-                    self._finish(task, tup)
-                    self.outbox.fail_run(run, self.failure(task, FAILED, line_of_error(failed)))
                 except BaseException as error:
-                    self._finish(task, tup)
-                    self._raised(task, run, error)
+                    self.refuse_plain(task, tup, error)
             if not root and batch.stream != TICK_STREAM:
                 task.stats.untracked_executed += end - begin
             begin = end
+
+    def refuse_plain(self, task: BoltTask, tup: Tuple, error: BaseException) -> None:
+        """`execute` of a bolt that acks itself raised an error. Raises TaskCrashed if the worker shall end."""
+        if issubclass(type(error), FailedTuple):
+            self.fail_plain(task, tup, self.failure(task, FAILED, line_of_error(error)))
+        else:
+            self._finish(task, tup)
+            self._raised(task, tup._run, error)
+
+    def fail_plain(self, task: BoltTask, tup: Tuple, failure: Failure) -> None:
+        """Fail a tuple whose `execute` did not end as it should."""
+        self._finish(task, tup)
+        self.outbox.fail_run(tup._run, failure)
 
     @staticmethod
     def _finish(task: BoltTask, tup: Tuple) -> None:

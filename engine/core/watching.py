@@ -8,6 +8,7 @@ Relies on: emits, acks and fails going through the collector at the moment they 
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from typing import Any
 
@@ -88,6 +89,30 @@ def watched_execute(hooks: Hooks, execute: Execute) -> Execute:
         execute(tup, *collector)
         if not tup.is_tick:
             hooks.tell("bolt_execute", BoltExecuteInfo(hooks.task, tup, (hooks.now_ns() - began_ns) / 1e6))
+
+    return watched
+
+
+def watched_async_execute(hooks: Hooks, execute: Callable[..., Any]) -> Callable[..., Any]:
+    """Wrap an AsyncBolt's `execute`, which gives a coroutine where there is an event loop."""
+
+    def watched(tup: Tuple) -> Any:
+        began_ns = hooks.now_ns()
+
+        def tell() -> None:
+            if not tup.is_tick:
+                hooks.tell("bolt_execute", BoltExecuteInfo(hooks.task, tup, (hooks.now_ns() - began_ns) / 1e6))
+
+        async def told() -> Any:
+            ended = await value
+            tell()
+            return ended
+
+        value = execute(tup)
+        if inspect.isawaitable(value):
+            return told()
+        tell()
+        return value
 
     return watched
 

@@ -132,7 +132,8 @@ def test_topologies_of_ones_own_survive_in_two_processes_of_pytest(tmp_path: Pat
 
 def test_every_example_is_tested_here() -> None:
     assert {path.stem for path in (ROOT / "examples").glob("*.py")} == {
-        "hello_world", "word_count", "names", "groupings", "test_survives", *(page.stem for page in PAGES),
+        "hello_world", "word_count", "names", "groupings", "test_survives", "enrich",
+        *(page.stem for page in PAGES),
     }  # fmt: skip
 
 

@@ -419,8 +419,8 @@ class OfItsOwn:
 @pytest.mark.parametrize(
     ("decorate", "text"),
     [
-        (lambda: bolt(waits), "@bolt is put on waits, which is async def, which nothing would await; allowed: a f"),
-        (lambda: bolt("n")(waits_and_yields), "@bolt is put on waits_and_yields, which is async def with yield, which"),
+        (lambda: bolt(waits), "@bolt is put on waits, which is async def: the base class AsyncBolt is for t"),
+        (lambda: bolt("n")(waits_and_yields), "@bolt is put on waits_and_yields, which is async def with yield: the b"),
         (lambda: bolt(two), "@bolt function two has the parameters (tup: 'Any', other: 'Any'); allowed: one for the"),
         (lambda: bolt(lambda: 1), "@bolt function <lambda> has the parameters (); allowed: one for the tuple, and"),
         (lambda: bolt(lambda context: 1), "@bolt function <lambda> has the parameters (context); allowed: one for"),
@@ -436,7 +436,7 @@ class OfItsOwn:
         (lambda: spout(sequence), '@spout on sequence names no field to emit; allowed: @spout("field", ...)'),
         (lambda: spout()(sequence), '@spout on sequence names no field to emit; allowed: @spout("field", ...)'),
         (lambda: spout("a")(lambda n: n), "@spout function <lambda> has the parameters (n); allowed: start and cont"),
-        (lambda: spout("a")(waits_and_yields), "@spout is put on waits_and_yields, which is async def with yield, w"),
+        (lambda: spout("a")(waits_and_yields), "@spout is put on waits_and_yields, which is async def with yield: the"),
     ],
 )
 def test_wrong_use_is_one_line(decorate: Callable[[], Any], text: str) -> None:

@@ -1,0 +1,195 @@
+"""AsyncBolt and AsyncSpout: components whose work is a coroutine, for calls over a network that mostly wait.
+
+Guarantees
+    * An `AsyncBolt` has up to `max_in_flight` tuples in `execute` at a time, all on one event loop in a thread of their
+      executor; one coroutine runs at a time, so its attributes need no locks. Acks, failures and emits may come in any
+      order. Otherwise it is a `Bolt`: it acks or fails each tuple itself.
+    * An `AsyncSpout` is asked for one tuple at a time, on an event loop in a thread of its executor.
+    * `setup` runs on that loop before the first tuple, `teardown` at an orderly end, so they may open and close what
+      belongs to a loop, such as an HTTP session.
+    * With `--local`, in `squall.testing` and under the taps of `squall chaos`, tuples are executed one after the other,
+      each to its end.
+
+Wrong use is a UsageError where the class is defined.
+
+Relies on: `engine.core.async_bolt` for many in flight. asyncio is imported on first use: it takes a third of the time
+that `import squall` may.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import inspect
+import threading
+from collections.abc import Callable, Coroutine, Iterator
+from typing import TYPE_CHECKING, Any
+
+from squall.engine.api.component import Bolt, Spout
+from squall.engine.errors import UsageError
+
+if TYPE_CHECKING:
+    import asyncio
+
+    from squall.engine.api.tuple import Tuple
+
+
+class _Here(threading.local):
+    runs_loop = False
+    """Whether this thread is inside an event loop of Squall's."""
+
+
+_here = _Here()
+
+
+@contextlib.contextmanager
+def own_loop() -> Iterator[None]:
+    """Mark this thread as one that runs an event loop of Squall's: calls of the method give coroutines."""
+    before, _here.runs_loop = _here.runs_loop, True
+    try:
+        yield
+    finally:
+        _here.runs_loop = before
+
+
+class _Asynchronous:
+    """The common part: makes the method for tuples one that can be called with and without an event loop."""
+
+    _method: str
+
+    def __init_subclass__(cls, **named: Any) -> None:
+        super().__init_subclass__(**named)
+        method = cls._method
+        found = getattr(cls, method)
+        if hasattr(found, "is_driven"):
+            return
+        if not inspect.iscoroutinefunction(found):
+            kind = "a generator" if inspect.isgeneratorfunction(found) or inspect.isasyncgenfunction(found) else "a def"
+            raise UsageError(
+                f"{cls.__name__} defines {method} as {kind}; allowed in an {cls._base_name()}: async def {method}, "
+                "without yield"
+            )
+        setattr(cls, method, _driven(found))
+
+    @classmethod
+    def _base_name(cls) -> str:
+        return "AsyncBolt" if issubclass(cls, AsyncBolt) else "AsyncSpout"
+
+    async def setup(self) -> None:
+        """Called once, on the event loop, before the first tuple."""
+
+    async def teardown(self) -> None:
+        """Called on the event loop at an orderly end, not when the worker is killed."""
+
+    def _drive(self, coroutine: Coroutine[Any, Any, Any]) -> Any:
+        """Run a coroutine to its end on a loop of this object's own."""
+        return _outside_of_loops(lambda: self._run(coroutine))
+
+    def _run(self, coroutine: Coroutine[Any, Any, Any]) -> Any:
+        import asyncio
+
+        with own_loop():
+            if getattr(self, "_loop_runner", None) is None:
+                self._loop_runner: asyncio.Runner | None = asyncio.Runner()
+                self._loop_runner.run(self.setup())
+            return self._loop_runner.run(coroutine)  # type: ignore[union-attr]
+
+    def _end_drive(self) -> None:
+        """Tear down, and close the loop of this object's own, if it has one."""
+        runner = getattr(self, "_loop_runner", None)
+        self._loop_runner = None
+        if runner is not None:
+            _outside_of_loops(lambda: self._end(runner))
+
+    def _end(self, runner: asyncio.Runner) -> None:
+        with runner, own_loop():
+            runner.run(self.teardown())
+
+
+def _outside_of_loops(call: Callable[[], Any]) -> Any:
+    """Call it where no event loop runs: the kernel of a notebook has one in its main thread."""
+    import asyncio
+    from concurrent.futures import ThreadPoolExecutor
+
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return call()
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(call).result()
+
+
+def _called(component: Any, coroutine: Coroutine[Any, Any, Any]) -> Any:
+    """A function of this module, so that methods that travel by value take its name along and not its variables."""
+    return coroutine if _here.runs_loop else component._drive(coroutine)
+
+
+def _driven(function: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(function)
+    def call(self: Any, *arguments: Any) -> Any:
+        return _called(self, function(self, *arguments))
+
+    call.is_driven = True  # type: ignore[attr-defined]
+    return call
+
+
+class AsyncBolt(_Asynchronous, Bolt):
+    """A bolt with `async def execute(self, tup)`."""
+
+    _method = "execute"
+    blocking = True
+    max_in_flight: int = 100
+    """Most tuples of an executor in `execute` at a time."""
+
+    @_driven
+    async def execute(self, tup: Tuple) -> None:
+        """Process one tuple. It must be acked or failed, now or later."""
+        raise TypeError(f"{type(self).__name__} must define execute")
+
+    def cleanup(self) -> None:
+        """Ends what `--local` and tests began; override `teardown`."""
+        self._end_drive()
+
+
+class AsyncSpout(_Asynchronous, Spout):
+    """A spout with `async def next_tuple(self)`. Tasks that it starts on the loop run while it is in `next_tuple`."""
+
+    _method = "next_tuple"
+    blocking = True
+    _asked: asyncio.Task[Any] | None = None
+    _closing = False
+
+    @_driven
+    async def next_tuple(self) -> None:
+        """Emit zero, one or several tuples. It may wait for any time; `ack` and `fail` are called between two calls."""
+        raise TypeError(f"{type(self).__name__} must define next_tuple")
+
+    def _drive(self, coroutine: Coroutine[Any, Any, Any]) -> Any:
+        import asyncio
+
+        try:
+            return super()._drive(self._noted(coroutine))
+        except asyncio.CancelledError:
+            if not self._closing:
+                raise
+            self._end_drive()
+            return None
+
+    async def _noted(self, coroutine: Coroutine[Any, Any, Any]) -> Any:
+        import asyncio
+
+        self._asked = asyncio.current_task()
+        try:
+            return await coroutine
+        finally:
+            self._asked = None
+
+    def close(self) -> None:
+        """Cancel a `next_tuple` that still waits; override `teardown`."""
+        self._closing = True
+        asked = self._asked
+        if asked is None:
+            self._end_drive()
+        else:
+            with contextlib.suppress(RuntimeError):  # the loop has ended meanwhile
+                asked.get_loop().call_soon_threadsafe(asked.cancel)

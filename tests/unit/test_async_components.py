@@ -1,0 +1,451 @@
+"""AsyncBolt and AsyncSpout: many tuples at a time, and otherwise the life of any bolt and spout."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from squall import AsyncBolt, AsyncSpout, FailedTuple, TaskHook, TopologyBuilder, UsageError
+from squall.chaos.taps import Tapping, tap
+from squall.engine.core.closing import close_tasks
+from squall.engine.core.executor import TaskCrashed, TaskHung
+from squall.engine.errors import TopologyError
+from squall.scheduler.worker.executor_watch import ExecutorWatch
+from squall.testing import complete_topology
+from squall.testing.simulated import SimulatedCluster
+from tests.unit.rig import Does, Feeder, Rig, acks, chain
+
+
+class Doors:
+    """Where coroutines wait until the test lets them go on, by their tuple's first value."""
+
+    def __init__(self) -> None:
+        self.waiting: dict[Any, Callable[[str], None]] = {}
+
+    async def wait(self, value: Any) -> str:
+        loop, opened = asyncio.get_running_loop(), asyncio.Event()
+        said: list[str] = []
+
+        def let(how: str) -> None:
+            said.append(how)
+            loop.call_soon_threadsafe(opened.set)
+
+        self.waiting[value] = let
+        try:
+            await opened.wait()
+        finally:
+            del self.waiting[value]
+        return said[0]
+
+    def let(self, value: Any, how: str = "ack") -> None:
+        until(lambda: value in self.waiting)
+        self.waiting[value](how)
+
+
+def until(condition: Callable[[], Any]) -> None:
+    deadline = time.monotonic() + 30
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.001)
+
+
+class Waits(AsyncBolt):
+    outputs = ("value",)
+    max_in_flight = 3
+
+    def __init__(self, doors: Doors) -> None:
+        self.doors = doors
+        self.said: list[str] = []
+
+    def prepare(self, conf: Any, context: Any, collector: Any) -> None:
+        self.collector = collector
+
+    async def setup(self) -> None:
+        self.said.append(f"setup in {threading.current_thread().name}")
+
+    async def teardown(self) -> None:
+        self.said.append("teardown")
+
+    async def execute(self, tup: Any) -> None:
+        how = await self.doors.wait(tup[0])
+        if how == "fail":
+            self.collector.fail(tup)
+        elif how == "failed":
+            raise FailedTuple("on purpose")
+        elif how == "raise":
+            raise ValueError("on purpose")
+        elif how == "emit first":
+            self.collector.emit((tup[0],), tup)
+            await self.doors.wait(("after", tup[0]))
+            self.collector.ack(tup)
+        else:
+            self.collector.emit((tup[0],), tup)
+            self.collector.ack(tup)
+
+
+class Lab(Rig):
+    def __init__(self, **settings: Any) -> None:
+        self.doors, self.sink, self.feeder = Doors(), Does(acks), Feeder()
+        super().__init__(chain(self.feeder, Waits(self.doors), self.sink), threads=True, **settings)
+
+    @property
+    def bolt(self) -> Waits:
+        return self.user("bolt-1")
+
+    def feed(self, *values: Any) -> None:
+        for value in values:
+            self.feeder.feed(value, id=value)
+        self.settle()
+
+
+@pytest.fixture
+def lab() -> Iterator[Lab]:
+    made = Lab()
+    yield made
+    close_tasks(made.core)
+
+
+def test_as_many_are_in_flight_as_allowed_and_end_in_any_order(lab: Lab) -> None:
+    lab.feed(1, 2, 3, 4, 5)
+    until(lambda: len(lab.doors.waiting) == 3)
+    assert sorted(lab.doors.waiting) == [1, 2, 3]
+    lab.doors.let(2)
+    lab.settle_until(lambda: lab.feeder.acked == [2])
+    until(lambda: sorted(lab.doors.waiting) == [1, 3, 4])
+    for value in (4, 3, 5, 1):
+        lab.doors.let(value)
+        lab.settle_until(lambda value=value: lab.feeder.acked[-1] == value)  # type: ignore[misc]
+    assert [row[0] for row in lab.sink.seen] == [2, 4, 3, 5, 1]
+    assert lab.tracked == lab.pending == 0
+
+
+@pytest.mark.parametrize("how", ["fail", "failed"])
+def test_a_failure_is_of_its_tuple_alone(lab: Lab, how: str) -> None:
+    lab.feed(1, 2)
+    lab.doors.let(1, how)
+    lab.settle_until(lambda: bool(lab.feeder.reasons))
+    assert lab.feeder.reasons == [(1, "failed")]
+    lab.doors.let(2)
+    lab.settle_until(lambda: lab.feeder.acked == [2])
+
+
+def test_an_exception_ends_the_worker(lab: Lab) -> None:
+    lab.feed(1, 2)
+    lab.doors.let(1, "raise")
+    with pytest.raises(TaskCrashed, match=r"bolt-1\[2\] raised ValueError: on purpose in execute"):
+        lab.settle_until(lambda: False)
+
+
+def test_or_with_on_error_fail_its_tuple() -> None:
+    lab = Lab(on_error="fail")
+    try:
+        lab.feed(1, 2)
+        lab.doors.let(1, "raise")
+        lab.settle_until(lambda: bool(lab.feeder.reasons))
+        assert lab.feeder.reasons == [(1, "exception")]
+        assert lab.errors[0][2].startswith("ValueError: on purpose")
+        lab.doors.let(2)
+        lab.settle_until(lambda: lab.feeder.acked == [2])
+    finally:
+        close_tasks(lab.core)
+
+
+def test_what_is_emitted_leaves_before_the_end(lab: Lab) -> None:
+    lab.feed(1)
+    lab.doors.let(1, "emit first")
+    lab.settle_until(lambda: lab.sink.seen == [(1,)])
+    assert lab.pending == 1
+    lab.doors.let(("after", 1))
+    lab.settle_until(lambda: lab.feeder.acked == [1])
+
+
+def test_it_is_not_quiet_before_the_last_has_ended(lab: Lab) -> None:
+    lab.feed(1)
+    until(lambda: 1 in lab.doors.waiting)
+    lab.settle()
+    assert not lab.core.quiet
+    lab.doors.let(1)
+    lab.settle_until(lambda: lab.core.quiet)
+
+
+def test_setup_comes_first_and_teardown_last_on_the_thread_of_the_loop() -> None:
+    lab = Lab()
+    lab.feed(1)
+    lab.doors.let(1)
+    lab.settle_until(lambda: lab.feeder.acked == [1])
+    lab.feed(2)
+    until(lambda: 2 in lab.doors.waiting)
+    assert close_tasks(lab.core) == []
+    assert lab.bolt.said == ["setup in bolt-1[2]", "teardown"]
+    assert lab.doors.waiting == {}, "what was in flight was cancelled"
+    assert lab.feeder.acked == [1]
+
+
+def test_an_error_in_setup_ends_the_worker_and_one_in_teardown_is_told() -> None:
+    class Bad(Waits):
+        async def setup(self) -> None:
+            if self.doors.waiting is not None:
+                raise OSError("no server")
+
+        async def teardown(self) -> None:
+            raise OSError("cannot close")
+
+    class BadEnd(Bad):
+        async def setup(self) -> None: ...
+
+    rig = Rig(chain(Feeder(), Bad(Doors())), threads=True)
+    with pytest.raises(TaskCrashed, match=r"bolt-1\[2\] raised OSError: no server in setup"):
+        rig.settle_until(lambda: False)
+    close_tasks(rig.core)
+    rig = Rig(chain(Feeder(), BadEnd(Doors())), threads=True)
+    [crash] = close_tasks(rig.core)
+    assert str(crash) == "bolt-1[2] raised OSError: cannot close in teardown"
+
+
+def test_one_that_takes_too_long_is_cancelled_and_failed() -> None:
+    lab = Lab(execute_timeout_secs=0.05)
+    try:
+        lab.feed(1, 2)
+        lab.settle_until(lambda: len(lab.feeder.reasons) == 2)
+        assert sorted(lab.feeder.reasons) == [(1, "hung"), (2, "hung")]
+        assert lab.doors.waiting == {}
+    finally:
+        close_tasks(lab.core)
+
+
+def test_a_reset_gives_it_its_time_anew() -> None:
+    class Slow(AsyncBolt):
+        def prepare(self, conf: Any, context: Any, collector: Any) -> None:
+            self.collector = collector
+
+        async def execute(self, tup: Any) -> None:
+            begin = time.monotonic()
+            while time.monotonic() < begin + 1.0:
+                await asyncio.sleep(0.01)
+                self.collector.reset_timeout(tup)
+            self.collector.ack(tup)
+
+    feeder = Feeder()
+    rig = Rig(chain(feeder, Slow()), threads=True, execute_timeout_secs=0.5)
+    try:
+        feeder.feed(1, id=1)
+        rig.settle()
+        rig.settle_until(lambda: bool(feeder.acked or feeder.reasons))
+        assert feeder.acked == [1]
+    finally:
+        close_tasks(rig.core)
+
+
+def test_a_coroutine_that_blocks_the_loop_is_given_up() -> None:
+    blocked, go_on = threading.Event(), threading.Event()
+
+    class Blocks(AsyncBolt):
+        async def execute(self, tup: Any) -> None:
+            blocked.set()
+            go_on.wait(30)
+
+    feeder = Feeder()
+    rig = Rig(chain(feeder, Blocks()), threads=True, execute_timeout_secs=0.1)
+    try:
+        feeder.feed(1, id=1)
+        rig.settle()
+        assert blocked.wait(30)
+        watch = ExecutorWatch(rig.core)
+
+        def look() -> None:
+            for tenths in range(100):
+                watch.look(tenths / 10)
+
+        with pytest.raises(TaskHung, match=r"bolt-1\[2\] hung in execute for") as hung:
+            look()
+        assert "go_on.wait(30)" in hung.value.traceback_text
+        rig.settle()
+        assert feeder.reasons == [(1, "hung")]
+    finally:
+        go_on.set()
+        close_tasks(rig.core)
+
+
+def test_hooks_see_each_end() -> None:
+    seen: list[Any] = []
+
+    class Hook(TaskHook):
+        def bolt_execute(self, info: Any) -> None:
+            seen.append(info.tup[0])
+
+    class Hooked(Waits):
+        def prepare(self, conf: Any, context: Any, collector: Any) -> None:
+            super().prepare(conf, context, collector)
+            context.add_hook(Hook())
+
+    doors, feeder = Doors(), Feeder()
+    rig = Rig(chain(feeder, Hooked(doors)), threads=True)
+    try:
+        for value in (1, 2):
+            feeder.feed(value, id=value)
+        rig.settle()
+        until(lambda: len(doors.waiting) == 2)
+        assert seen == []
+        doors.let(2)
+        rig.settle_until(lambda: feeder.acked == [2])
+        assert seen == [2]
+    finally:
+        close_tasks(rig.core)
+
+
+# One after the other, where there is no thread
+
+
+class Numbers(AsyncSpout):
+    outputs = ("n",)
+
+    def open(self, conf: Any, context: Any, collector: Any) -> None:
+        self.collector, self.n = collector, 0
+        self.said: list[str] = []
+
+    async def setup(self) -> None:
+        self.said.append("setup")
+
+    async def next_tuple(self) -> None:
+        await asyncio.sleep(0)
+        if self.n < 5:
+            self.collector.emit((self.n,), self.n)
+            self.n += 1
+        self.exhausted = self.n == 5
+
+
+class Double(AsyncBolt):
+    outputs = ("n", "life")
+
+    def prepare(self, conf: Any, context: Any, collector: Any) -> None:
+        self.collector = collector
+
+    async def setup(self) -> None:
+        self.loop = asyncio.get_running_loop()
+
+    async def execute(self, tup: Any) -> None:
+        await asyncio.sleep(0)
+        assert asyncio.get_running_loop() is self.loop
+        self.collector.emit((tup["n"] * 2, "plain"), tup)
+        self.collector.ack(tup)
+
+
+class Named(Double):
+    async def execute(self, tup: Any) -> None:
+        await super().execute(tup)
+
+
+def numbered(bolt: AsyncBolt) -> Any:
+    builder = TopologyBuilder()
+    builder.set_spout("numbers", Numbers())
+    builder.set_bolt("double", bolt).shuffle_grouping("numbers")
+    return builder.build()
+
+
+@pytest.mark.parametrize("bolt", [Double, Named])
+def test_without_threads_tuples_are_executed_one_by_one(bolt: type[Double]) -> None:
+    assert [row[0] for row in complete_topology(numbered(bolt()))["double"]] == [0, 2, 4, 6, 8]
+
+
+def test_so_do_the_taps_of_a_chaos_run(tmp_path: Path) -> None:
+    with SimulatedCluster(tap(numbered(Double()), Tapping(str(tmp_path), ("double",)))) as cluster:
+        cluster.run_until(lambda: cluster.drained, 10, "it was drained")
+        assert [row[0] for row in cluster.emitted["double"]] == [0, 2, 4, 6, 8]
+
+
+def test_also_beside_the_loop_of_a_notebook() -> None:
+    async def cell() -> Any:
+        return complete_topology(numbered(Double()))
+
+    assert len(asyncio.run(cell())["double"]) == 5
+
+
+def test_a_spout_that_waits_is_cancelled_at_its_end() -> None:
+    entered = threading.Event()
+    said: list[str] = []
+
+    class Endless(AsyncSpout):
+        outputs = ("n",)
+
+        async def next_tuple(self) -> None:
+            entered.set()
+            await asyncio.sleep(3600)
+
+        async def teardown(self) -> None:
+            said.append("teardown")
+
+    spout = Endless()
+    thread = threading.Thread(target=spout.next_tuple)
+    thread.start()
+    assert entered.wait(30)
+    spout.close()
+    thread.join(30)
+    assert not thread.is_alive()
+    assert said == ["teardown"]
+
+
+def test_a_spout_that_does_not_wait_is_torn_down_by_its_close() -> None:
+    class Once(Numbers):
+        async def teardown(self) -> None:
+            self.said.append("teardown")
+
+    class Takes:
+        def emit(self, *values: Any) -> None: ...
+
+    spout = Once()
+    spout.open({}, None, Takes())
+    spout.next_tuple()
+    spout.close()
+    spout.close()
+    assert spout.said == ["setup", "teardown"]
+
+
+# Wrong use
+
+
+@pytest.mark.parametrize(
+    ("base", "method", "kind"), [(AsyncBolt, "execute", "a def"), (AsyncSpout, "next_tuple", "a def")],
+)
+def test_a_plain_method_is_refused_where_it_is_defined(base: type, method: str, kind: str) -> None:
+    with pytest.raises(UsageError) as refused:
+        type("Mine", (base,), {method: lambda self, *given: None})
+    wanted = f"Mine defines {method} as {kind}; allowed in an {base.__name__}: async def {method}, without yield"
+    assert str(refused.value) == wanted
+
+
+def test_a_generator_is_refused() -> None:
+    with pytest.raises(UsageError, match="Mine defines execute as a generator"):
+
+        class Mine(AsyncBolt):
+            async def execute(self, tup: Any) -> Any:  # type: ignore[override]
+                yield 1
+
+
+@pytest.mark.parametrize(
+    ("changes", "text"),
+    [
+        ({"max_in_flight": 0}, "component 'bolt-1' has max_in_flight = 0; allowed: 1 and more"),
+        ({"max_in_flight": True}, "component 'bolt-1' has max_in_flight = True; allowed: 1 and more"),
+        ({"blocking": False}, "component 'bolt-1' is asynchronous and has blocking = False; allowed: True"),
+    ],
+)
+def test_settings_that_cannot_be(changes: dict[str, Any], text: str) -> None:
+    bolt = Waits(Doors())
+    for name, value in changes.items():
+        setattr(bolt, name, value)
+    with pytest.raises(TopologyError, match=text):
+        chain(Feeder(), bolt).build()
+
+
+def test_a_bolt_without_execute_says_so() -> None:
+    class Empty(AsyncBolt):
+        pass
+
+    with pytest.raises(TaskCrashed, match="Empty must define execute"):
+        complete_topology(numbered(Empty()))
