@@ -187,6 +187,11 @@ def test_what_was_removed_or_replaced_is_not_passed_over(out: Path, tmp_path: Pa
     for call in (lambda: plan.latestOffset(three, everything), lambda: planner(out).partitions(three, six)):
         with pytest.raises(UsageError, match=anew):
             call()
+    # The last file that was read has been removed, and numbers are higher: only the directory is another.
+    (out / "part-0000000002.parquet").rename(tmp_path / "kept")
+    with pytest.raises(UsageError, match=anew):
+        plan.latestOffset(three, everything)
+    (tmp_path / "kept").rename(out / "part-0000000002.parquet")
     # The columns are those of before, the rows are others, or none.
     shutil.copy(tmp_path / "old" / "_common_metadata", out)
     with pytest.raises(UsageError, match=anew):

@@ -11,7 +11,7 @@ import pytest
 
 from squall import LiveSpout, UsageError
 from squall.engine.errors import ClusterError
-from squall.pipeline.inlet import Batch, Inlet, InletClaims
+from squall.pipeline.inlet import Batch, Inlet, InletClaims, InletSource
 from tests.inlet_lab import Lab
 
 pyarrow = pytest.importorskip("pyarrow")
@@ -143,6 +143,19 @@ def test_a_claim_made_for_a_file_that_is_gone_does_no_harm_later(path: Path) -> 
         put(path, 1, range(5))
         lab.go()
         assert sorted(lab.bolt.seen) == list(range(5))
+
+
+def test_a_file_that_goes_while_it_is_looked_for_is_no_error_and_none_is_remembered_for_ever(path: Path) -> None:
+    batch = put(path, 0, range(10))
+    gone = batch.path / "gone.parquet"
+    gone.symlink_to(path / "nowhere")  # it is listed, and not there
+    source = InletSource(path, ["n"])
+    assert sum(part.rows for part in source.find()) == 10
+    assert source.find() == []
+    batch.path.rename(path.parent / "away")
+    assert source.find() == []
+    (path.parent / "away").rename(batch.path)
+    assert sum(part.rows for part in source.find()) == 10
 
 
 def test_columns_are_fixed(path: Path) -> None:

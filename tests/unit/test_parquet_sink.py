@@ -18,6 +18,7 @@ import pytest
 
 from squall import Config, ParquetSink, Spout, TopologyBuilder, TopologyError, UsageError
 from squall.engine.core.executor import TaskCrashed
+from squall.pipeline.sources import open_feed
 from squall.testing.simulated import SimulatedCluster
 
 pyarrow = pytest.importorskip("pyarrow")
@@ -394,6 +395,13 @@ def test_a_component_brings_settings_along_and_set_config_overrides_them() -> No
         Brings.component_config = wrong  # type: ignore[assignment]
         with pytest.raises(TopologyError, match="component 'a'"):
             builder.build()
+
+
+def test_another_topology_reads_what_a_sink_writes(out: Path) -> None:
+    with Lab(ParquetSink(out, commit_rows=2)) as lab:
+        lab.put(*((n, "a") for n in range(5)))
+    parts = open_feed(out, ["n"], follow=True).find()
+    assert [part.rows for part in parts] == [2, 2, 1]
 
 
 def test_the_metadata_tells_what_it_is(out: Path) -> None:
