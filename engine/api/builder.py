@@ -13,7 +13,7 @@ from typing import Any
 
 from squall.engine.api.async_component import AsyncBolt, AsyncSpout
 from squall.engine.api.component import BasicBolt, BatchBolt, BatchSpout, Bolt, Component, CustomGrouping, Spout
-from squall.engine.api.config import COMPONENT_SETTINGS, check_setting
+from squall.engine.api.config import COMPONENT_SETTINGS, Config, check_setting
 from squall.engine.api.replaying import ReplayingSpout
 from squall.engine.api.stream import DEFAULT_STREAM, SYSTEM_PREFIX, Stream, parse_outputs
 from squall.engine.api.topology import (
@@ -101,8 +101,10 @@ class BoltDeclarer(Declarer):
 class TopologyBuilder:
     """Collects components; `build()` checks them and makes the topology."""
 
-    def __init__(self) -> None:
+    def __init__(self, config: Config | None = None) -> None:
+        """`config`: settings of the topology; those that are given where it is run win."""
         self._declared: list[Declarer] = []
+        self._config = Config() if config is None else config
 
     def set_spout(self, id: str, spout: Spout, parallelism: int = 1, tasks: int | None = None) -> Declarer:
         """Add a spout with `parallelism` executors and as many tasks, or `tasks` of them."""
@@ -121,6 +123,8 @@ class TopologyBuilder:
     def build(self) -> Topology:
         """Check all components and make the topology. Raises TopologyError with every mistake found."""
         mistakes: list[str] = []
+        if not isinstance(self._config, Config):
+            mistakes.append(f"the builder's config is {repr_of(self._config)}; allowed: a Config")
         specs: dict[str, ComponentSpec] = {}
         for declarer in self._declared:
             spec = _check_component(declarer, mistakes)
@@ -134,7 +138,7 @@ class TopologyBuilder:
             _check_inputs(spec, specs, mistakes)
         if mistakes:
             raise TopologyError(mistakes)
-        return Topology(specs)
+        return Topology(specs, self._config)
 
 
 def _check_component(declarer: Declarer, mistakes: list[str]) -> ComponentSpec:

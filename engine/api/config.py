@@ -196,6 +196,8 @@ class Config:
         "seed of shuffle and none groupings (never of tuple ids)",
     )
     extra: Mapping[str, Any] = field(default_factory=dict)
+    given: frozenset[str] = field(default=frozenset(), compare=False, repr=False)
+    """Names of the settings that were passed, even if as the default."""
 
     def __init__(self, **settings: Any) -> None:
         mistakes, values = _parse(settings)
@@ -216,7 +218,12 @@ class Config:
 
     def replace(self, **changes: Any) -> Config:
         """Copy with some settings changed."""
-        return Config(**{**self.settings(), **self.extra, **changes})
+        changes = {canonical_name(key) or key: value for key, value in changes.items()}
+        return Config(**{**self.explicit(), **changes})
+
+    def explicit(self) -> dict[str, Any]:
+        """The settings that were passed, by Squall's name, and the extra keys."""
+        return {**{name: getattr(self, name) for name in SETTINGS if name in self.given}, **self.extra}
 
     def settings(self) -> dict[str, Any]:
         """Every setting by Squall's name."""
@@ -275,6 +282,7 @@ def _parse(settings: Mapping[str, Any]) -> tuple[list[str], dict[str, Any]]:
         f.name: f.default for f in dataclasses.fields(Config) if f.default is not dataclasses.MISSING
     }
     extra: dict[str, Any] = {}
+    given: set[str] = set()
     for key, value in settings.items():
         # A dotted key that is not Storm's belongs to the user's own components; a typo in Storm's is caught.
         if canonical_name(key) is None and "." in key and not key.startswith(("topology.", "squall.")):
@@ -286,5 +294,7 @@ def _parse(settings: Mapping[str, Any]) -> tuple[list[str], dict[str, Any]]:
             mistakes.append(str(mistake))
         else:
             values[name] = kept
+            given.add(name)
     values["extra"] = extra
+    values["given"] = frozenset(given)
     return mistakes, values

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from squall.engine.api.component import BasicBolt, BatchBolt, Bolt, CustomGrouping, Spout
+from squall.engine.api.config import Config
 from squall.engine.api.stream import ACKER_COMPONENT, Stream
 
 SHUFFLE = "shuffle"
@@ -58,9 +59,15 @@ class Topology:
     """All components, by id, in the order of declaration."""
 
     components: Mapping[str, ComponentSpec]
+    config: Config = field(default_factory=Config)
+    """Settings that its author gave it; those that are given where it is run win."""
 
     def __getitem__(self, component: str) -> ComponentSpec:
         return self.components[component]
+
+    def configured(self, config: Config | None) -> Config:
+        """Its settings, and over them those that are given where it is run."""
+        return self.config if config is None else self.config.replace(**config.explicit())
 
     @property
     def spouts(self) -> list[ComponentSpec]:

@@ -86,7 +86,7 @@ class LocalRunner:
     ) -> None:
         """`interrupts`: whether a KeyboardInterrupt in a component is the operator's. False if SIGINT does not raise
         one: then it is the component's error, as in a worker."""
-        config = config or Config()
+        config = topology.configured(config)
         self.name = name
         self._interrupts = interrupts
         self.config = config if config.seed is not None else config.replace(seed=0)

@@ -51,9 +51,7 @@ class ClusterUse:
         `wait_secs` (its message timeout), and take up its state. `remove_when_drained`: it leaves by itself when its
         spouts are exhausted and nothing is pending.
         """
-        if not isinstance(topology, Topology):
-            raise UsageError(f"submit needs the Topology that TopologyBuilder.build() returns, not {topology!r:.80}")
-        config = config or Config()
+        config = configured(topology, config)
         code = pack(topology, config, by_value, self._beside())
         make_room: Callable[[], object] | None = None
         if replace:
@@ -101,3 +99,10 @@ class ClusterUse:
     def new_log_lines(self) -> list[tuple[str, str]]:
         """(worker, line) of workers' output since the last call."""
         return [] if self._tail is None else self._tail.poll()
+
+
+def configured(topology: Topology, config: Config | None) -> Config:
+    """The settings that a topology is run with. UsageError if it is none."""
+    if not isinstance(topology, Topology):
+        raise UsageError(f"submit needs the Topology that TopologyBuilder.build() returns, not {topology!r:.80}")
+    return topology.configured(config)

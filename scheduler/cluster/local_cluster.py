@@ -27,7 +27,7 @@ from squall.engine.plural import plural
 from squall.engine.report.run_report import RunReport
 from squall.ipc.private import naming
 from squall.ipc.rundir import RunDir, default_parent, sweep_stale
-from squall.scheduler.client.cluster_use import ClusterUse
+from squall.scheduler.client.cluster_use import ClusterUse, configured
 from squall.scheduler.client.healing import heal
 from squall.scheduler.client.job import Job
 from squall.scheduler.client.log_tail import LogTail, log_line
@@ -180,7 +180,7 @@ def run(
     The components' output appears on stderr, marked with the worker. `on_wait` is called every few milliseconds; when
     it returns True the run ends early.
     """
-    config = config or Config()
+    config = configured(topology, config)
     slots = -(-config.workers // max(1, nodes))
     with LocalCluster(nodes, slots) as cluster:
         job = cluster.submit(name, topology, config, by_value)

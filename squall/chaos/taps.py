@@ -69,7 +69,7 @@ def tap(topology: Topology, tapping: Tapping) -> Topology:
         if sink not in topology.components or topology[sink].is_spout:
             bolts = ", ".join(spec.id for spec in topology.components.values() if not spec.is_spout)
             raise UsageError(f"sink {sink!r} is no bolt of this topology; its bolts: {bolts or 'none'}")
-    return Topology({name: _tapped(spec, tapping) for name, spec in topology.components.items()})
+    return replace(topology, components={name: _tapped(spec, tapping) for name, spec in topology.components.items()})
 
 
 def let_go(tapping: Tapping) -> None:

@@ -28,11 +28,10 @@ from squall.chaos.text import (
 from squall.chaos.trial import SETTINGS, Stopped, Subject
 from squall.cli.checks import seconds, some_path
 from squall.cli.interrupts import Interrupts
+from squall.cli.layers import layers_of
 from squall.cli.loader import load_topology
 from squall.cli.output import note, reserve_stdout, say, say_json
-from squall.cli.settings import parse_settings
 from squall.cli.target import target_options
-from squall.engine.api.config import Config
 from squall.engine.errors import UsageError
 from squall.scheduler.cluster.size import check_workers, this_machine
 from squall.scheduler.common.duration import parse_duration_secs
@@ -80,20 +79,21 @@ def chaos_command(
         _number(option, str(value), 1, _MOST)
     numbers = None if only is None else [_number("--only", part, 0, _MOST) for part in only.split(",")]
     for_secs, kinds = parse_duration_secs(duration), kinds_of(mix)
-    given = {**SETTINGS, **parse_settings(settings)} | ({} if workers is None else {"workers": workers})
-    config = Config(**given)
-    check_workers(config.workers, nodes, this_machine())
+    layers = layers_of(settings, workers, SETTINGS)
+    check_workers(layers.config().workers, nodes, this_machine())
     if html is not None and not Path(html).absolute().parent.is_dir():
         raise UsageError(f"--html {html}: there is no directory {Path(html).parent}")
     # From here on, users' code runs in this process and may print.
     out = reserve_stdout() if as_json else None
     loaded = load_topology(target, list(arguments), app_dir)
     topology = loaded.topology
+    config = layers.config(topology.config)
+    check_workers(config.workers, nodes, this_machine())
     subject = Subject(topology, loaded.script, config, nodes, sinks or sinks_of(topology), drain_secs)
     tap(topology, Tapping("", subject.sinks))
     asked = {
         "file": target, "seed": first, "seeds": seeds, "for": duration, "mix": mix,
-        "sink": list(subject.sinks), "set": [f"{name}={value}" for name, value in given.items()],
+        "sink": list(subject.sinks), "set": [f"{name}={value}" for name, value in config.explicit().items()],
         "nodes": nodes, "drain-secs": drain_secs, "jobs": jobs,
         **({} if only is None else {"only": only}), **({} if app_dir is None else {"app-dir": app_dir}),
         "arguments": list(arguments),

@@ -9,9 +9,11 @@ from __future__ import annotations
 import sys
 import textwrap
 import traceback
+from pathlib import Path
 
 import click
 import zmq
+from click.core import ParameterSource
 
 from squall import __version__
 from squall.cli.activate import activate_command, deactivate_command
@@ -23,6 +25,7 @@ from squall.cli.down import down_command
 from squall.cli.faults import faults_command
 from squall.cli.inject import heal_command, inject_command
 from squall.cli.kill import kill_command
+from squall.cli.layers import command_path, use_settings_file, variable_of
 from squall.cli.logs import logs_command
 from squall.cli.output import note
 from squall.cli.rebalance import rebalance_command
@@ -42,13 +45,25 @@ from squall.engine.foreign.plain_text import plain
 EXIT_FAILURE, EXIT_USAGE = 1, 2
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"]})
-@click.option("--debug", is_flag=True, help="Show the traceback of an error.")
-@click.version_option(__version__, prog_name="squall")
+@click.group(context_settings={"help_option_names": ["-h", "--help"], "auto_envvar_prefix": "SQUALL"})
+@click.option("--debug", is_flag=True, allow_from_autoenv=False, help="Show the traceback of an error.")
+@click.option("--settings", "settings_path", metavar="FILE", type=click.Path(exists=True, dir_okay=False),
+              envvar="SQUALL_SETTINGS", help="Settings file (default: the nearest squall.toml or pyproject.toml).")
+@click.version_option(__version__, prog_name="squall", allow_from_autoenv=False)
 @click.pass_context
-def cli(context: click.Context, debug: bool) -> None:
+def cli(context: click.Context, debug: bool, settings_path: str | None) -> None:
     """Squall runs stream-processing topologies on the cores of this machine; every record at least once."""
     context.obj = {"debug": debug}
+    if settings_path is not None:
+        use_settings_file(context, None, settings_path)
+    else:
+        command = cli.get_command(context, context.invoked_subcommand or "")
+        if command is None:
+            return
+        # A command with a FILE looks beside it.
+        names = {"target"} if isinstance(command, click.Group) else {param.name for param in command.params}
+        if "target" not in names:
+            use_settings_file(context, Path())
 
 
 STANDING = (
@@ -102,10 +117,22 @@ def _note_traceback() -> None:
     note(textwrap.indent(traceback.format_exc().rstrip("\n"), "  "))
 
 
+def _variable_behind(error: click.BadParameter) -> str:
+    """Name the variable that gave a bad value; "" if none did."""
+    option, context = error.param, error.ctx
+    if option is None or context is None:
+        return ""
+    if context.get_parameter_source(option.name or "") is not ParameterSource.ENVIRONMENT:
+        return ""
+    return f", from the variable {variable_of(max(option.opts, key=len), command_path(context))}"
+
+
 def _show(error: click.ClickException) -> int:
     """Print click's message on wrong use as one line, made plain because it quotes the arguments."""
     context = error.ctx if isinstance(error, click.UsageError) else None
     said = error.format_message().removesuffix(".")
+    if isinstance(error, click.BadParameter):
+        said += _variable_behind(error)
     if isinstance(error, click.exceptions.NoArgsIsHelpError):
         note(said)
     else:

@@ -1,26 +1,54 @@
-"""`squall config`: every setting with its default, Storm's key and meaning."""
+"""`squall config`: every setting with its value, Storm's key and meaning, and where its value comes from."""
 
 from __future__ import annotations
 
+from typing import Any
+
 import click
 
-from squall.cli.output import say, say_json
-from squall.cli.settings import parse_settings
-from squall.engine.api.config import Config
+from squall.cli.layers import layers_of, options_in_force
+from squall.cli.loader import load_topology
+from squall.cli.output import reserve_stdout, say, say_json
+from squall.cli.target import app_dir_option, use_settings_beside
 from squall.engine.foreign.plain_text import plain
 
 
 @click.command("config")
+@click.argument("target", metavar="[FILE[:NAME]]", required=False, is_eager=True, callback=use_settings_beside)
+@app_dir_option
 @click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="A setting, by its name or Storm's key.")
+@click.option("--show-origin", is_flag=True, help="Name where each value comes from, and list options that are set.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document on stdout.")
-def config_command(settings: tuple[str, ...], as_json: bool) -> None:
-    """Show the resolved settings."""
-    config = Config(**parse_settings(settings))
+@click.argument("arguments", nargs=-1, type=click.UNPROCESSED, metavar="[-- ARGS]")
+def config_command(
+    target: str | None, app_dir: str | None, settings: tuple[str, ...], show_origin: bool, as_json: bool,
+    arguments: tuple[str, ...],
+) -> None:
+    """Show the resolved settings; with FILE, those of the topology in it.
+
+    Options win over SQUALL_* variables, these over the Config of the code, this over squall.toml or [tool.squall] in
+    pyproject.toml, and that over the defaults.
+    """
+    layers = layers_of(settings)
+    out = reserve_stdout() if as_json else None
+    code = None if target is None else load_topology(target, list(arguments), app_dir).topology.config
+    config = layers.config(code)
+    rows = [(name, value, f"{key}: {text}") for name, key, value, text in config]
+    rows += [(key, value, "handed to the components") for key, value in config.extra.items()]
+    origins = {name: layers.origin(name, code, target or "") for name, _, _ in rows} if show_origin else {}
+    options = options_in_force(click.get_current_context()) if show_origin else []
     if as_json:
-        rows = {name: {"value": value, "storm_key": key, "help": text} for name, key, value, text in config}
-        say_json({**rows, **{key: {"value": value} for key, value in config.extra.items()}})
+        document: dict[str, Any] = {
+            name: {"value": value, "storm_key": key, "help": text} for name, key, value, text in config
+        }
+        document |= {key: {"value": value} for key, value in config.extra.items()}
+        for name, origin in origins.items():
+            document[name]["origin"] = origin
+        document |= {option: {"value": value, "origin": origin} for option, value, origin in options}
+        say_json(document, out=out)
         return
-    for name, key, value, text in config:
-        say(f"{name} = {value!r}\n    {key}: {text}")
-    for key, value in config.extra.items():
-        say(f"{plain(key)} = {value!r}\n    handed to the components")
+    for name, value, text in rows:
+        more = f"    # {plain(origins[name])}" if show_origin else f"\n    {text}"
+        say(f"{plain(name)} = {value!r}{more}")
+    for option, value, origin in options:
+        say(plain(f"{option} = {value!r}    # {origin}"))

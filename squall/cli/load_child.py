@@ -12,12 +12,12 @@ from typing import NoReturn
 
 import msgspec
 
+from squall.cli.layers import Layers
 from squall.cli.load_limits import Loaded, LoadRequest, Refusal, limit_memory
 from squall.cli.loader import load_topology
-from squall.engine.api.config import Config
 from squall.engine.errors import UsageError
 from squall.engine.foreign.text import TRACEBACK_CHARACTERS, message_of, traceback_of
-from squall.scheduler.client.topology_code import TopologyCode, pack
+from squall.scheduler.client.topology_code import pack
 
 
 def import_and_answer(answer: int) -> NoReturn:
@@ -25,7 +25,7 @@ def import_and_answer(answer: int) -> NoReturn:
     request = msgspec.msgpack.decode(sys.stdin.buffer.read(), type=LoadRequest)
     limit_memory(request.memory_bytes)
     try:
-        outcome: Loaded | Refusal = Loaded(_load(request))
+        outcome: Loaded | Refusal = _load(request)
     except MemoryError as error:
         message = f"importing {os.fsdecode(request.target)} took more than {request.memory_bytes} bytes of memory"
         outcome = Refusal(message, traceback_of(error))
@@ -52,8 +52,7 @@ def _encoded(outcome: Loaded | Refusal) -> bytes:
         return msgspec.msgpack.encode(Refusal(*texts))
 
 
-def _load(request: LoadRequest) -> TopologyCode:
-    config = Config(**request.settings)
+def _load(request: LoadRequest) -> Loaded:
     try:
         arguments = [os.fsdecode(argument) for argument in request.arguments]
         app_dir = None if request.app_dir is None else os.fsdecode(request.app_dir)
@@ -62,4 +61,6 @@ def _load(request: LoadRequest) -> TopologyCode:
         if isinstance(error.__cause__, MemoryError):
             raise MemoryError from error
         raise
-    return pack(loaded.topology, config, loaded.script, beside=loaded.root)
+    config = Layers(request.below, request.above).config(loaded.topology.config)
+    code = pack(loaded.topology, config, loaded.script, beside=loaded.root)
+    return Loaded(code, config.to_dict())

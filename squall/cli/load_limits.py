@@ -17,6 +17,7 @@ import time
 
 import msgspec
 
+from squall.cli.layers import Layers
 from squall.cli.output import note
 from squall.engine.api.config import Config
 from squall.engine.errors import ClusterError, UsageError
@@ -45,7 +46,8 @@ class LoadRequest(Wire, frozen=True):
     """As the shell gave it, like arguments and app_dir: a path may have bytes that are no text."""
     arguments: list[bytes]
     app_dir: bytes | None
-    settings: dict[str, object]
+    below: dict[str, object]
+    above: dict[str, object]
     memory_bytes: int
 
 
@@ -60,15 +62,19 @@ class Loaded(Wire, frozen=True, tag=True):
     """Answer: the topology to submit."""
 
     code: TopologyCode
+    settings: dict[str, object]
+    """Those that hold, the code's own included."""
 
 
 def load_apart(
-    target: str, arguments: list[str], config: Config, time_secs: float = TIME_SECS,
+    target: str, arguments: list[str], layers: Layers, time_secs: float = TIME_SECS,
     memory_bytes: int = MEMORY_BYTES, app_dir: str | None = None,
-) -> TopologyCode:
+) -> tuple[TopologyCode, Config]:
     """Import `target` in a process of its own. UsageError (its note is the user's traceback) if that fails."""
     given = [os.fsencode(argument) for argument in arguments], None if app_dir is None else os.fsencode(app_dir)
-    request = msgspec.msgpack.encode(LoadRequest(os.fsencode(target), *given, config.to_dict(), memory_bytes))
+    request = msgspec.msgpack.encode(
+        LoadRequest(os.fsencode(target), *given, layers.below, layers.above, memory_bytes)
+    )
     answer_read, answer_write = os.pipe2(os.O_CLOEXEC)
     lifeline_read, lifeline = os.pipe2(os.O_CLOEXEC)
     try:
@@ -107,7 +113,7 @@ def _await_guard(child: subprocess.Popen[bytes], target: str) -> None:
 
 def _follow(
     child: subprocess.Popen[bytes], request: bytes, answer: int, target: str, time_secs: float
-) -> TopologyCode:
+) -> tuple[TopologyCode, Config]:
     assert child.stdin is not None
     assert child.stdout is not None
     with contextlib.suppress(BrokenPipeError):
@@ -139,7 +145,7 @@ def _follow(
         error = UsageError(outcome.message)
         error.add_note(outcome.traceback)
         raise error
-    return outcome.code
+    return outcome.code, Config(**outcome.settings)
 
 
 def _ending(child: subprocess.Popen[bytes]) -> str:

@@ -18,7 +18,7 @@ import pkgutil
 import sys
 import traceback
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import CoroutineType, ModuleType
 from typing import Any
@@ -26,6 +26,7 @@ from typing import Any
 from squall.cli.early_exit import EarlyExit, ExitWatch
 from squall.cli.interrupts import NotedInterrupt
 from squall.cli.target import Target, read_target
+from squall.engine.api.config import Config
 from squall.engine.api.topology import Topology
 from squall.engine.errors import SquallError, UsageError
 from squall.engine.foreign.text import TRACEBACK_CHARACTERS, isinstance_of, message_of, type_name
@@ -210,14 +211,20 @@ def _call(place: _Place, name: str, factory: Any, arguments: list[str]) -> Topol
     given: tuple[Any, ...] = tuple(arguments) if spread else ((arguments,) if parameters else ())
     with _told(place, f"{name}()"):
         topology = factory(*given)
-    if not isinstance_of(topology, Topology):
+    found, config = topology if _is_pair(topology) else (topology, None)
+    if not isinstance_of(found, Topology):
         if isinstance_of(topology, CoroutineType):
             topology.close()  # or Python warns that it was never awaited
         raise UsageError(
             f"{place.label}:{name}() returned a value of type {_kind(topology)}; "
-            "it must return a Topology (builder.build())"
+            "it must return a Topology (builder.build()), or a Topology and a Config"
         )
-    return topology  # type: ignore[no-any-return]
+    return replace(found, config=found.configured(config))  # type: ignore[no-any-return]
+
+
+def _is_pair(value: Any) -> bool:
+    """Whether it is (Topology, Config)."""
+    return type(value) is tuple and len(value) == 2 and isinstance_of(value[1], Config)
 
 
 def _kind(value: object) -> str:

@@ -14,11 +14,11 @@ import click
 from squall.cli.checks import seconds, some_path
 from squall.cli.fault_options import read_faults
 from squall.cli.interrupts import Interrupts
+from squall.cli.layers import layers_of
 from squall.cli.loader import load_topology
 from squall.cli.output import note, reserve_stdout, say_json
 from squall.cli.progress import Progress
 from squall.cli.run_spark import run_on_spark, spark_options
-from squall.cli.settings import parse_settings
 from squall.cli.standing import emitted_again
 from squall.cli.summary import print_summary
 from squall.cli.target import target_options
@@ -51,7 +51,7 @@ EXIT_OK, EXIT_FAILURE, EXIT_DEAD_LETTERS, EXIT_UNPROCESSED = 0, 1, 3, 4
               help="Longest wait for pending messages.")
 @click.option("--interval", type=float, default=1.0, show_default=True, metavar="SECS", callback=seconds(above=True),
               help="Time between two progress reports.")
-@click.option("--dir", "directory", type=click.Path(), callback=some_path,
+@click.option("--dir", "directory", type=click.Path(), callback=some_path, allow_from_autoenv=False,
               help="Run directory to use and keep (default: temporary).")
 @click.option("--fault", "faults", multiple=True, metavar="LINE", help="Inject this fault; see squall faults.")
 @click.option("--faults", "fault_plans", multiple=True, metavar="PLAN.yaml",
@@ -87,10 +87,7 @@ def run_command(
         name = _name_of(target)
     else:
         check_topology_name(name)
-    given = parse_settings(settings)
-    if workers is not None:
-        given["workers"] = workers
-    config = Config(**given)
+    layers = layers_of(settings, workers)
     if nodes < 1:
         raise UsageError(f"--nodes is {nodes}; allowed: an integer from 1 up")
     if local and (faults or fault_plans):
@@ -100,11 +97,12 @@ def run_command(
         "--dir": directory,
     })
     if not local and spark is None:
-        check_workers(config.workers, nodes, this_machine())
+        check_workers(layers.config().workers, nodes, this_machine())
     for_secs = parse_duration_secs(duration) if duration is not None else None
     # From here on users' code runs in this process, and may print.
     out = reserve_stdout() if as_json else None
     loaded = load_topology(target, list(arguments), app_dir)
+    config = layers.config(loaded.topology.config)
     with Interrupts() as interrupts:
         if spark is not None:
             shown = Progress(name, interval, quiet or as_json)
@@ -112,6 +110,7 @@ def run_command(
         elif local:
             report = _run_local(loaded.topology, config, name, for_secs, drain_secs, interrupts)
         else:
+            check_workers(config.workers, nodes, this_machine())
             slots = -(-config.workers // nodes)
             names = [f"node-{number}" for number in range(1, nodes + 1)]
             plan = read_faults(faults, fault_plans, view_before(name, loaded.topology, names, slots), for_secs)

@@ -18,11 +18,12 @@ def parse_settings(settings: Iterable[str]) -> dict[str, Any]:
         key, equals, text = setting.partition("=")
         if not equals or not key:
             raise UsageError(f"--set {setting!r} is not understood; write KEY=VALUE")
-        parsed[key] = _value(text)
+        parsed[key] = parse_value(text)
     return parsed
 
 
-def _value(text: str) -> Any:
+def parse_value(text: str) -> Any:
+    """Read a value as JSON if it is valid JSON, else as text."""
     if text.lower() in _WORDS:
         return _WORDS[text.lower()]
     try:

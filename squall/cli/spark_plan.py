@@ -6,12 +6,11 @@ from typing import TYPE_CHECKING
 
 import click
 
+from squall.cli.layers import layers_of
 from squall.cli.loader import load_topology
 from squall.cli.output import reserve_stdout, say, say_json
-from squall.cli.settings import parse_settings
 from squall.cli.tables import table
 from squall.cli.target import target_options
-from squall.engine.api.config import Config
 from squall.engine.foreign.plain_text import plain
 from squall.engine.plural import plural
 
@@ -41,10 +40,10 @@ def plan_command(
     """
     from squall.pipeline.underneath.plan import APPROX, EXACT, REFUSED, plan_topology
 
-    config = Config(**parse_settings(settings))
+    layers = layers_of(settings)
     out = reserve_stdout() if as_json else None
     loaded = load_topology(target, list(arguments), app_dir)
-    plan = plan_topology(loaded.topology, config)
+    plan = plan_topology(loaded.topology, layers.config(loaded.topology.config))
     if out is not None:
         say_json(plan.to_dict(), out=out)
     else:

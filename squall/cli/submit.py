@@ -8,14 +8,13 @@ import click
 
 from squall.cli.checks import seconds
 from squall.cli.interrupts import Interrupts
+from squall.cli.layers import layers_of
 from squall.cli.load_limits import TIME_SECS, load_apart
 from squall.cli.output import note, say_json
 from squall.cli.run import exit_code
-from squall.cli.settings import parse_settings
 from squall.cli.standing import directory_option, emitted_again, json_option, nimbus_of, show, wait_option
 from squall.cli.summary import print_summary
 from squall.cli.target import target_options
-from squall.engine.api.config import Config
 from squall.engine.errors import UsageError
 from squall.engine.foreign.plain_text import plain
 from squall.engine.plural import plural
@@ -61,17 +60,14 @@ def submit_command(
     """
     check_topology_name(name)
     _check_options(inactive, replace, wait_secs, until_drained)
-    given = parse_settings(settings)
-    if workers is not None:
-        given["workers"] = workers
-    config = Config(**given)
+    layers = layers_of(settings, workers)
     with Interrupts() as interrupts, nimbus_of(directory) as (run_dir, client):
         # Check before the import, which may take long; Nimbus checks again.
         if not replace and any(record.name == name for record in client.get_cluster().topologies):
             raise UsageError(
                 f"a topology named {name!r} is there already: choose another name, --replace it, or kill it first"
             )
-        code = load_apart(target, list(arguments), config, load_secs, app_dir=app_dir)
+        code, config = load_apart(target, list(arguments), layers, load_secs, app_dir=app_dir)
 
         def make_room() -> None:
             left = drain_away(client, run_dir, name, wait_secs, lambda: interrupts.count > 0)

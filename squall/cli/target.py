@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 import click
 
 from squall.cli.checks import some_path
+from squall.cli.layers import use_settings_file
 from squall.engine.errors import UsageError
 
 C = TypeVar("C", bound=Callable[..., Any])
@@ -48,11 +49,23 @@ class Target:
 
 def target_options(command: C) -> C:
     """Add the argument FILE[:NAME], and --app-dir."""
-    app_dir = click.option(
+    target = click.argument("target", metavar="FILE[:NAME]", is_eager=True, callback=use_settings_beside)
+    return target(app_dir_option(command))
+
+
+def app_dir_option(command: C) -> C:
+    return click.option(
         "--app-dir", metavar="DIR", type=click.Path(), callback=_directory,
         help="Directory to import modules from (default: this one, or src in it; for a FILE, that of its package).",
-    )
-    return click.argument("target", metavar="FILE[:NAME]")(app_dir(command))
+    )(command)
+
+
+def use_settings_beside(context: click.Context, parameter: click.Parameter, target: str | None) -> str | None:
+    """Read the settings file beside the code. The argument is read first: the file may set the other options."""
+    label, _ = _split(target or "")
+    path = Path(label)
+    use_settings_file(context, path.resolve().parent if path.is_file() else Path())
+    return target
 
 
 def _directory(context: click.Context, parameter: click.Parameter, path: str | None) -> str | None:

@@ -45,16 +45,17 @@ def complete_topology(
     and was not acked later; TaskCrashed when a component raises and `on_error` is "crash"; UsageError for a source that
     does not fit; ClusterError when the topology is not drained within `timeout_secs` of simulated time.
     """
-    fixed = _fixed_spouts(topology, sources or {})
-    specs = {id_: replace(spec, **_replacement(fixed.get(id_))) for id_, spec in topology.components.items()}
+    spouts = _fixed_spouts(topology, sources or {})
+    specs = {id_: replace(spec, **_replacement(spouts.get(id_))) for id_, spec in topology.components.items()}
+    fixed = replace(topology, components=specs)
     ledger = _Ledger()
     with (
         tempfile.TemporaryDirectory(prefix="squall-complete-") as state,
-        SimulatedCluster(Topology(specs), config, name="complete", state_root=state, copy=ledger.copy) as cluster,
+        SimulatedCluster(fixed, config, name="complete", state_root=state, copy=ledger.copy) as cluster,
     ):
         try:
             cluster.run_until(
-                lambda: cluster.drained or any(spout in fixed for spout, _, _ in ledger.failures()), timeout_secs,
+                lambda: cluster.drained or any(spout in spouts for spout, _, _ in ledger.failures()), timeout_secs,
                 "it was drained",
             )
         except ClusterError as error:

@@ -51,7 +51,7 @@ class SimulatedCluster:
         record: bool = True, copy: Callable[[ComponentSpec], Any] = copy_sharing,
         wiring: Callable[..., Wiring] = Wiring,
     ) -> None:
-        config = config or Config()
+        config = topology.configured(config)
         self.name = name
         self.config = config if config.seed is not None else config.replace(seed=0)
         self.topology = topology

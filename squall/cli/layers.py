@@ -1,0 +1,172 @@
+"""Which setting holds: options, then variables, then the code, then the settings file, then the defaults.
+
+Guarantees: every layer is checked before users' code is imported, and a mistake names where it stands. An option that
+the settings file sets is in the file's layer, even if it stands for a setting (`[run] workers`).
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import click
+from click.core import ParameterSource
+
+from squall.cli import settings_file
+from squall.cli.output import note
+from squall.cli.settings import parse_settings, parse_value
+from squall.cli.settings_file import SettingsFile
+from squall.engine.api.config import SETTINGS, Config, canonical_name, check_setting
+from squall.engine.errors import ConfigError, UsageError
+from squall.engine.foreign.plain_text import plain
+
+VARIABLES = "SQUALL_"
+_FILE = "squall.settings_file"
+_NEAR = 0.9
+"""How near to a setting's name a variable must be to be taken for a typing error: others may use the prefix."""
+
+
+@dataclass(frozen=True)
+class Layers:
+    """The settings given to a command, in two parts: the code's come between them."""
+
+    below: dict[str, Any]
+    above: dict[str, Any]
+    origins: dict[str, str] = field(default_factory=dict)
+    """Setting above -> where it was given; of several places the one that holds."""
+    file: SettingsFile = field(default_factory=SettingsFile)
+    by_option: dict[str, str] = field(default_factory=dict)
+    """Setting below -> the option in the file that stands for it."""
+    command: str = ""
+
+    def config(self, code: Config | None = None) -> Config:
+        """The settings that hold, with those of the code."""
+        between = {} if code is None else code.explicit()
+        return Config(**{**self.below, **between, **self.above})
+
+    def origin(self, key: str, code: Config | None, target: str) -> str:
+        """Where a setting of `config(code)` comes from."""
+        if key in self.above:
+            return self.origins[key]
+        if code is not None and key in code.explicit():
+            return target
+        what = self.by_option.get(key, key)
+        if what in self.file.places:
+            return self.file.origin(what)
+        return f"default of squall {self.command}" if key in self.below else "default"
+
+
+def use_settings_file(context: click.Context, start: Path | None, named: str | None = None) -> None:
+    """Make the options of the settings file the defaults of this command's; `start`: where to look for one."""
+    found = context.meta.get(_FILE)
+    if found is None or found.path is None:
+        path = Path(named) if named is not None else None if start is None else settings_file.find(start)
+        trusted = None if start is None else start.stat().st_uid
+        root = context.find_root().command
+        assert isinstance(root, click.Group)
+        found = SettingsFile() if path is None else settings_file.read(path, root, trusted)
+        context.meta[_FILE] = found
+    options: Any = found.options
+    for name in command_path(context).split():
+        options = options.get(name, {})
+    context.default_map = options
+
+
+def file_in_use(context: click.Context) -> SettingsFile:
+    found = context.meta.get(_FILE)
+    return found if isinstance(found, SettingsFile) else SettingsFile()
+
+
+def command_path(context: click.Context) -> str:
+    """The words of a command after `squall`."""
+    words = [] if context.parent is None else [command_path(context.parent), str(context.info_name)]
+    return " ".join(words).lstrip()
+
+
+def layers_of(
+    settings: Iterable[str] = (), workers: int | None = None, defaults: Mapping[str, Any] | None = None
+) -> Layers:
+    """Collect the settings given to the current command; `settings` and `workers` are its options."""
+    context = click.get_current_context()
+    file = file_in_use(context)
+    below = {**(defaults or {}), **file.settings}
+    by_option: dict[str, str] = {}
+    above, origins = _variables()
+    path = command_path(context)
+    for parameter, given in (("settings", parse_settings(settings)), ("workers", {"workers": workers})):
+        option = "--set" if parameter == "settings" else "--workers"
+        source = context.get_parameter_source(parameter)
+        for key, value in given.items():
+            if value is None and parameter == "workers":
+                continue
+            name = canonical_name(key) or key
+            if source is ParameterSource.DEFAULT_MAP:
+                below[name] = value
+                by_option[name] = f"{path} {option}"
+            else:
+                above[name] = value
+                origins[name] = variable_of(option, path) if source is ParameterSource.ENVIRONMENT else option
+    for layer in (below, above):
+        Config(**layer)
+    return Layers(below, above, origins, file, by_option, path)
+
+
+def options_in_force(context: click.Context) -> list[tuple[str, Any, str]]:
+    """(command and option, value, origin) of each option that a variable or the settings file sets."""
+    file = file_in_use(context)
+    rows: dict[str, tuple[str, Any, str]] = {}
+    for path, name, option in _every_option(context.find_root().command):
+        variable, what = variable_of(name, path), f"{path} --{name}"
+        if os.environ.get(variable) and option.allow_from_autoenv:
+            rows[what] = (f"squall {what}", os.environ[variable], variable)
+        elif what in file.places:
+            options: Any = file.options
+            for part in path.split():
+                options = options[part]
+            rows[what] = (f"squall {what}", options[str(option.name)], file.origin(what))
+    return list(rows.values())
+
+
+def _every_option(command: click.Command, path: str = "") -> Iterator[tuple[str, str, click.Option]]:
+    if isinstance(command, click.Group):
+        context = click.Context(command)
+        for name in command.list_commands(context):
+            inner = command.get_command(context, name)
+            if inner is not None:
+                yield from _every_option(inner, f"{path} {name}".lstrip())
+    else:
+        yield from ((path, name, option) for name, option in settings_file.options_of(command).items())
+
+
+def variable_of(option: str, path: str = "") -> str:
+    """The variable for an option of a command."""
+    words = [*path.split(), *option.lstrip("-").split("-")]
+    return VARIABLES + "_".join(words).replace("-", "_").upper()
+
+
+def setting_variable(name: str) -> str:
+    return VARIABLES + name.upper()
+
+
+def _variables() -> tuple[dict[str, Any], dict[str, str]]:
+    """(settings, origins) from the environment."""
+    known = {setting_variable(name): name for name in SETTINGS}
+    given: dict[str, Any] = {}
+    origins: dict[str, str] = {}
+    for variable, text in os.environ.items():
+        if not variable.startswith(VARIABLES) or not text:
+            continue
+        if variable in known:
+            name = known[variable]
+            try:
+                given[name] = check_setting(name, parse_value(text))[1]
+            except ConfigError as error:
+                raise UsageError(f"{variable}: {error}") from None
+            origins[name] = variable
+        elif near := difflib.get_close_matches(variable, known, n=1, cutoff=_NEAR):
+            note(plain(f"variable {variable} is no setting, and is not used; did you mean {near[0]}?"))
+    return given, origins

@@ -1,0 +1,224 @@
+"""Settings have five places: each beats the next, a mistake is named where it stands, and docs/settings.md is true."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from squall import Config, Spout, TopologyBuilder, TopologyError
+from squall.cli.commands import cli, main
+from squall.cli.layers import setting_variable, variable_of
+from squall.cli.settings_file import find, line_of, options_of, read
+from squall.engine.api.config import SETTINGS
+from squall.testing import complete_topology
+
+PAGE = (Path(__file__).parents[2] / "docs" / "settings.md").read_text()
+TOML = re.findall(r"^```toml\n(.*?)^```$", PAGE, re.DOTALL | re.MULTILINE)[0]
+CODE = re.findall(r"^```python\n(.*?)^```$", PAGE, re.DOTALL | re.MULTILINE)[0]
+
+
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    monkeypatch.chdir(tmp_path)
+    for name in [name for name in os.environ if name.startswith("SQUALL_")]:
+        monkeypatch.delenv(name)
+    path = list(sys.path)
+    (tmp_path / "shop_of_test.py").write_text(CODE)
+    yield tmp_path
+    sys.modules.pop("shop_of_test", None)
+    sys.path[:] = path
+
+
+def config(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, tuple[object, str]]:
+    """What `squall config` shows: setting -> (value, origin)."""
+    with pytest.raises(SystemExit) as ended:
+        main(["config", *arguments, "--show-origin", "--json"])
+    told = capsys.readouterr()
+    sys.modules.pop("shop_of_test", None)
+    assert ended.value.code == 0, told.err
+    return {name: (row["value"], row["origin"]) for name, row in json.loads(told.out).items()}
+
+
+def refusal(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+    with pytest.raises(SystemExit) as ended:
+        main(list(arguments))
+    told = capsys.readouterr()
+    assert (ended.value.code, told.out, told.err.count("\n")) == (2, "", 1), told
+    return told.err.removeprefix("squall: ").removesuffix("\n")
+
+
+def test_each_place_beats_the_next(
+    project: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    name, target = "message_timeout_secs", "shop_of_test.py"
+    assert config(capsys)[name] == (30.0, "default")
+    toml = project / "squall.toml"
+    toml.write_text(f"# first\n{name} = 4\n")
+    assert config(capsys)[name] == (4.0, f"{toml}:2")
+    assert config(capsys, target)[name] == (5.0, target)
+    monkeypatch.setenv("SQUALL_MESSAGE_TIMEOUT_SECS", "6")
+    assert config(capsys, target)[name] == (6.0, "SQUALL_MESSAGE_TIMEOUT_SECS")
+    assert config(capsys, target, "--set", "topology.message.timeout.secs=7")[name] == (7.0, "--set")
+
+
+def test_a_settings_file_is_found_beside_the_code(
+    project: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (project / "pyproject.toml").write_text("[tool.squall]\nworkers = 2\n[tool.squall.run]\nnodes = 3\n")
+    (project / "inner").mkdir()
+    (project / "inner" / "pyproject.toml").write_text("[tool.other]\nx = 'tool.squall'\n")
+    assert find(project / "inner") == project / "pyproject.toml"
+    monkeypatch.chdir("/")
+    shown = config(capsys, str(project / "shop_of_test.py"))
+    assert shown["workers"] == (2, f"{project}/pyproject.toml:2")
+    assert shown["squall run --nodes"] == (3, f"{project}/pyproject.toml:4")
+    assert config(capsys)["workers"] == (1, "default")
+    (project / "squall.toml").write_text("workers = 4\n")
+    assert find(project / "inner") == project / "squall.toml"
+    monkeypatch.setenv("SQUALL_SETTINGS", str(project / "pyproject.toml"))
+    assert config(capsys)["workers"] == (2, f"{project}/pyproject.toml:2")
+
+
+def test_the_file_of_the_page(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (project / "squall.toml").write_text(TOML)
+    (project / "src").mkdir()
+    shown = config(capsys, "shop_of_test.py")
+    assert shown["workers"][0] == 2
+    assert shown["max_spout_pending"] == (None, f"{project}/squall.toml:3")
+    assert shown["shop.currency"] == ("EUR", f"{project}/squall.toml:4")
+    assert shown["message_timeout_secs"] == (5.0, "shop_of_test.py")
+    assert shown["squall run --quiet"] == (True, f"{project}/squall.toml:8")
+    assert shown["squall submit --app-dir"] == (str(project / "src"), f"{project}/squall.toml:11")
+
+
+def test_options_come_from_file_and_variables(
+    project: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (project / "squall.toml").write_text("[run]\nnodes = 0\n[spark.plan]\njson = true\n")
+    assert refusal(capsys, "run", "shop_of_test.py") == "--nodes is 0; allowed: an integer from 1 up"
+    monkeypatch.setenv("SQUALL_RUN_NODES", "-3")
+    assert refusal(capsys, "run", "shop_of_test.py") == "--nodes is -3; allowed: an integer from 1 up"
+    assert refusal(capsys, "run", "shop_of_test.py", "--nodes", "-4").startswith("--nodes is -4;")
+    assert config(capsys)["squall run --nodes"] == ("-3", "SQUALL_RUN_NODES")
+
+
+def test_an_option_in_the_file_does_not_beat_the_code(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (project / "squall.toml").write_text('[config]\nset = ["message_timeout_secs=4", "max_attempts=2"]\n')
+    shown = config(capsys, "shop_of_test.py")
+    assert shown["message_timeout_secs"] == (5.0, "shop_of_test.py")
+    assert shown["max_attempts"] == (2, f"{project}/squall.toml:2")
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("x = 1\nworker = 2", "{file}:1: unknown setting x; settings are workers,"),
+        ("x = 1\nworker = 2", "{file}:2: unknown setting worker; did you mean workers?"),
+        ("topology.worker = 2", "{file}:1: unknown setting topology.worker; did you mean topology.workers?"),
+        ("\n# c\nworkers = [\n 1,\n]", "{file}:3: setting workers is [1]; allowed: an integer from 1 to 1024"),
+        ("shop.day = 2020-01-01", "{file}:1: setting shop.day is 2020-01-01; allowed: a number, a text,"),
+        ("[run]\nnods = 1", "{file}:2: squall run has no option nods; did you mean nodes?"),
+        ("[run]\nseed = 1", "{file}:2: seed is a setting, no option of squall run; write it above [run]"),
+        ("[run]\nnodes = 'x'", "{file}:2: invalid value for '--nodes': 'x' is not a valid integer"),
+        ("[run]\ninterval = 0", "{file}:2: --interval is 0; allowed: a number of seconds above 0"),
+        ("[run]\nset = 'workers=1'", "{file}:2: option --set is 'workers=1'; allowed: a list"),
+        ("[run]\nquiet = 1", "{file}:2: option --quiet is 1; allowed: true or false"),
+        ("[rn]\nnodes = 1", "{file}:1: unknown command [rn]; did you mean [run]?"),
+        ("[spark.plam]\njson = true", "{file}:1: unknown command [spark.plam]"),
+        ("[a", "{file} is no TOML: Expected ']' at the end of a table declaration"),
+    ],
+)
+def test_a_mistake_in_the_file_is_named(
+    project: Path, capsys: pytest.CaptureFixture[str], text: str, said: str
+) -> None:
+    file = project / "squall.toml"
+    file.write_text(text)
+    for command in (["run", "shop_of_test.py"], ["list"]):
+        assert said.format(file=file) in refusal(capsys, *command)
+
+
+def test_a_file_of_another_user_is_refused(
+    project: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = project / "squall.toml"
+    file.write_text("workers = 2\n")
+    own = file.stat().st_uid
+    monkeypatch.setattr(os, "getuid", lambda: own + 1)
+    monkeypatch.setattr(Path, "stat", _owned_by(own + 2, Path.stat))
+    said = refusal(capsys, "--settings", str(file), "list")
+    assert said.startswith(f"{file} belongs to another user (uid {own + 2});")
+    # Whoever owns the code may say how it runs.
+    assert read(file, cli, own + 2).settings == {"workers": 2}
+
+
+def _owned_by(uid: int, true_stat: object) -> object:
+    def stat(path: Path, **options: object) -> os.stat_result:
+        found = list(true_stat(path, **options))  # type: ignore[operator]
+        found[4] = uid
+        return os.stat_result(found)
+
+    return stat
+
+
+def test_variables_with_mistakes_are_named(
+    project: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("SQUALL_WORKER", "2")
+    monkeypatch.setenv("SQUALL_OTHERS", "2")
+    with pytest.raises(SystemExit):
+        main(["config"])
+    told = capsys.readouterr().err
+    assert told == "variable SQUALL_WORKER is no setting, and is not used; did you mean SQUALL_WORKERS?\n"
+    monkeypatch.delenv("SQUALL_WORKER")
+    monkeypatch.setenv("SQUALL_RUN_NODES", "x")
+    said = refusal(capsys, "run", "shop_of_test.py")
+    assert "'x' is not a valid integer, from the variable SQUALL_RUN_NODES" in said
+    monkeypatch.setenv("SQUALL_WORKERS", "x")
+    assert refusal(capsys, "config") == "SQUALL_WORKERS: setting workers is 'x'; allowed: an integer from 1 to 1024"
+
+
+def test_no_two_things_share_a_variable() -> None:
+    commands = {name: command for name, command in cli.commands.items() if not hasattr(command, "commands")}
+    variables = [variable_of(option, name) for name, command in commands.items() for option in options_of(command)]
+    variables += [setting_variable(name) for name in SETTINGS]
+    assert len(variables) == len(set(variables))
+
+
+def test_lines_of_keys() -> None:
+    text = 'a = """\nb = 1\n"""\nb = [\n1,\n]\n\n# c\n[t]\nc = 1\n[t.u]\nd = {\n  "e" = 1 }\n'.replace("{\n  ", "{ ")
+    found = {path: line_of(text, path) for path in [("a",), ("b",), ("t",), ("t", "c"), ("t", "u", "d")]}
+    assert found == {("a",): 1, ("b",): 4, ("t",): 9, ("t", "c"): 10, ("t", "u", "d"): 12}
+
+
+class _One(Spout):
+    outputs = ("n",)
+    exhausted = True
+
+    def open(self, conf: dict[str, object], context: object, collector: object) -> None:
+        self.conf = conf
+
+    def next_tuple(self) -> None:
+        print(self.conf["max_attempts"], self.conf["message_timeout_secs"])
+
+
+def test_a_builder_carries_settings(capsys: pytest.CaptureFixture[str]) -> None:
+    builder = TopologyBuilder(Config(max_attempts=3, message_timeout_secs=5))
+    builder.set_spout("one", _One())
+    complete_topology(builder.build(), config=Config(message_timeout_secs=9))
+    assert capsys.readouterr().out.startswith("3 9.0\n")
+    wrong = TopologyBuilder({"workers": 1})  # type: ignore[arg-type]
+    with pytest.raises(TopologyError, match=r"the builder's config is {'workers': 1}; allowed: a Config"):
+        wrong.build()
+
+
+def test_what_was_given_stays_told_apart() -> None:
+    config = Config(workers=1, **{"shop.x": 2})
+    assert config == Config(**{"shop.x": 2})
+    assert config.explicit() == {"workers": 1, "shop.x": 2}
+    assert config.replace(**{"topology.workers": 3}).explicit() == {"workers": 3, "shop.x": 2}
