@@ -15,6 +15,7 @@ Layout::
     RUN/lock  nimbus.db  nimbus.seal  text.seed
     RUN/faults.json  faults.jsonl                     what is broken on purpose now, and what was
     RUN/code/<sha256>                                 topology blobs
+    RUN/env/<topology id>                             variables for its workers: they may be secrets
     RUN/n/<node>.sock                                 supervisors
     RUN/s/<tag>-<node>-<port>-<incarnation>           workers; the tag stands for topology id and assignment version
     RUN/boards/<topology id>[.<version>]              status boards
@@ -29,8 +30,9 @@ Layout::
     RUN/durable                                       see below
 
 A standing cluster that was given no directory has two: sockets, boards, notes about workers and the key are in the
-user's runtime directory, which is emptied at logout or reboot; lock, store, code, state, accounts and logs are in the
-durable one, to which the link RUN/durable leads and whose file `run-dir` leads back. Any other cluster has one for all.
+user's runtime directory, which is emptied at logout or reboot; lock, store, code, variables, state, accounts and logs
+are in the durable one, to which the link RUN/durable leads and whose file `run-dir` leads back. Any other cluster has
+one for all.
 """
 
 from __future__ import annotations
@@ -330,6 +332,14 @@ class RunDir:
     @property
     def code(self) -> Path:
         return self.durable / "code"
+
+    @property
+    def environments(self) -> Path:
+        return self.durable / "env"
+
+    def environment(self, topology_id: str) -> Path:
+        """The variables that a topology's submitter gave (see `scheduler.common.environment`)."""
+        return self.environments / _file_name(topology_id)
 
     @property
     def boards(self) -> Path:

@@ -14,7 +14,7 @@ import io
 import os
 import sys
 import zipfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path, PurePath
 from types import ModuleType
 
@@ -64,9 +64,13 @@ def pack(
 def submit(
     client: NimbusClient, run_dir: RunDir, name: str, config: Config, code: TopologyCode, active: bool = True,
     fresh: bool = False, *, remove_when_drained: bool = False, make_room: Callable[[], object] | None = None,
+    cwd: str | None = None, env: Mapping[str, str] | None = None,
 ) -> TopologyRecord:
     """Hand a topology to Nimbus; `fresh`: drop the state of an earlier one; `make_room` is called once it is sure that
-    nothing but its name may stand against it."""
+    nothing but its name may stand against it.
+
+    `cwd`: the working directory of its workers, by default this program's; `env`: variables for them, kept secret.
+    """
     store = CodeStore(run_dir.code)
     with store.held():
         digest = store.put(code.blob)
@@ -75,12 +79,20 @@ def submit(
             sys_path = [str(store.path(store.put(code.archive))), *sys_path]
         request = SubmitTopology(
             name, config.to_dict(), code.components, digest, sys_path, "ACTIVE" if active else "INACTIVE", fresh,
-            remove_when_drained,
+            remove_when_drained, cwd=_current_directory() if cwd is None else cwd, env=dict(env or {}),
         )
         if make_room is not None:
             client.check_topology(request)
             make_room()
         return client.submit_topology(request)
+
+
+def _current_directory() -> str:
+    try:
+        return os.getcwd()
+    except FileNotFoundError:
+        # Removed: the workers have that of the daemons, as if there had been none.
+        return ""
 
 
 def is_installed(path: PurePath) -> bool:

@@ -98,6 +98,10 @@ class TopologyRecord(Wire):
     """Number of resets. A slot that hears of another one starts anew."""
     remove_when_drained: bool = False
     """Whether Nimbus removes it when its spouts are exhausted and nothing is pending."""
+    cwd: str = ""
+    """The working directory of its workers; "" for that of the daemons."""
+    env_names: list[str] = []
+    """Variables that its workers get. Their values may be secrets: see `scheduler.common.environment`."""
 
 
 class SlotAssignment(Wire):
@@ -249,6 +253,9 @@ class SubmitTopology(Wire):
     """As in TopologyRecord."""
     check_only: bool = False
     """Reply with this request if it would be accepted under a free name, and change nothing."""
+    cwd: str = ""
+    env: dict[str, str] = {}
+    """Variables for its workers. Nimbus keeps them in a file of their own, never in its store."""
 
 
 class NamedTopology(Wire):

@@ -162,6 +162,8 @@ class Nimbus:
             sys_path=request.sys_path,
             created_unix_secs=created_unix_secs,
             remove_when_drained=request.remove_when_drained,
+            cwd=request.cwd,
+            env_names=sorted(request.env),
         )
         self._next_number += 1
         life = TopologyLife(record)

@@ -12,12 +12,13 @@ import contextlib
 import glob
 import logging
 import shutil
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 
 from squall.engine.errors import ClusterError, UsageError
 from squall.ipc.board import Board
 from squall.ipc.rundir import RunDir
+from squall.scheduler.common import environment
 from squall.scheduler.common.code_store import CodeStore
 from squall.scheduler.common.messages import Assignment, SubmitTopology, TopologyRecord
 from squall.scheduler.nimbus import task_state
@@ -61,9 +62,10 @@ class NimbusFiles:
         self.remove_accounts(topology_id)
 
     def remove_accounts(self, topology_id: str) -> None:
-        """Remove its workers' files for the report: metrics, the last failures. Its dead letters stay."""
+        """Remove its variables, and its workers' files for the report: metrics, failures. Its dead letters stay."""
         for path in (self._run_dir.metrics(topology_id), self._run_dir.failures(topology_id)):
             shutil.rmtree(path, ignore_errors=True)
+        environment.forget_environment(self._run_dir, topology_id)
 
     def set_state_aside(self, record: TopologyRecord) -> None:
         """Set earlier tasks' state aside; ClusterError if it cannot be. Follow it by one of the next two."""
@@ -78,6 +80,18 @@ class NimbusFiles:
     def tidy_state(self, records: Iterable[TopologyRecord], unknown: Collection[str]) -> None:
         """Finish with state that an earlier Nimbus had set aside; for an unknown topology it stays aside."""
         task_state.tidy(self._run_dir, records, unknown)
+
+    def keep_environment(self, record: TopologyRecord, variables: Mapping[str, str]) -> None:
+        """Keep the variables of an accepted topology; ClusterError if they cannot be."""
+        if variables:
+            environment.keep_environment(self._run_dir, record.id, variables)
+
+    def forget_environment(self, record: TopologyRecord) -> None:
+        environment.forget_environment(self._run_dir, record.id)
+
+    def tidy_environments(self, records: Iterable[TopologyRecord], unknown: Collection[str]) -> None:
+        """Remove variables that an earlier Nimbus has left; workers of unknown topologies may need theirs."""
+        environment.tidy_environments(self._run_dir, {*unknown, *(record.id for record in records)})
 
     @contextlib.contextmanager
     def view(self, record: TopologyRecord, assignment: Assignment) -> Iterator[TopologyView]:

@@ -110,6 +110,7 @@ class NimbusService:
         self._workers = LivingWorkers(run_dir)
         self._watch = BoardWatch(self.nimbus, self._files, self._workers)
         self._files.tidy_state((life.record for life in lives), unknown)
+        self._files.tidy_environments((life.record for life in lives), unknown)
         self._sweep = CodeSweep(self.nimbus, self._files)
         self._discard_unused_code()
         self.faults = NimbusFaults(
@@ -243,9 +244,11 @@ class NimbusService:
                 self._files.set_state_aside(record)
             for step in boards:
                 self._files.make_board(step)
+            self._files.keep_environment(record, request.env)
             pass_point("nimbus.accepted")
         except ClusterError:
             self._files.put_state_back(record)
+            self._files.forget_environment(record)
             self.nimbus.withdraw(record.name)
             raise
         # If the store fails, Nimbus ends, and the next one sees in the store whether to put the state back.

@@ -9,6 +9,7 @@ import msgspec
 from squall.engine.api.stream import SYSTEM_PREFIX
 from squall.engine.errors import TopologyError, UsageError
 from squall.engine.foreign.names import name_mistake
+from squall.scheduler.common.environment import environment_mistakes
 from squall.scheduler.common.messages import ComponentSummary, RebalanceTopology, SubmitTopology
 
 NAME_MAX_CHARS = 64
@@ -33,6 +34,7 @@ def check_submission(request: SubmitTopology) -> None:
     size = len(msgspec.msgpack.encode(request))
     if size > SUBMISSION_MAX_BYTES:
         mistakes.append(f"configuration and components take {size} bytes; allowed: at most {SUBMISSION_MAX_BYTES}")
+    mistakes += environment_mistakes(request.env)
     if mistakes:
         raise TopologyError(mistakes)
 

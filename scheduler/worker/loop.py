@@ -47,6 +47,7 @@ from squall.ipc.metric_file import MetricFile
 from squall.ipc.rundir import RunDir
 from squall.scheduler.common import blob, process
 from squall.scheduler.common.code_store import CodeStore
+from squall.scheduler.common.environment import enter_surroundings
 from squall.scheduler.common.fault_points import from_environment, link_shim_from_environment
 from squall.scheduler.common.messages import Assignment, SetStatus, WorkerBoot, WorkerFailed, WorkerReady
 from squall.scheduler.records.last_words import write_last_words
@@ -138,6 +139,7 @@ class Worker:
         self._pass("open")
         self._peers.update(boot.slot_index, boot.incarnation, True)
         refuse_breakpoints(self._component_at_hand, lambda text: _log(f"{self._name}: {text}"))
+        enter_surroundings(self._run_dir, boot.topology)
         code = self._starts.code(CodeStore(self._run_dir.code).get(boot.topology.blob))
         topology = blob.load(code, boot.topology.sys_path)
         around = Surroundings(

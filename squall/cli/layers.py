@@ -122,13 +122,20 @@ def options_in_force(context: click.Context) -> list[tuple[str, Any, str]]:
     for path, name, option in _every_option(context.find_root().command):
         variable, what = variable_of(name, path), f"{path} --{name}"
         if os.environ.get(variable) and option.allow_from_autoenv:
-            rows[what] = (f"squall {what}", os.environ[variable], variable)
+            rows[what] = (f"squall {what}", _shown(option, os.environ[variable]), variable)
         elif what in file.places:
             options: Any = file.options
             for part in path.split():
                 options = options[part]
-            rows[what] = (f"squall {what}", options[str(option.name)], file.origin(what))
+            rows[what] = (f"squall {what}", _shown(option, options[str(option.name)]), file.origin(what))
     return list(rows.values())
+
+
+def _shown(option: click.Option, value: Any) -> Any:
+    """The value of an option; of variables only the names."""
+    if option.name != "variables":
+        return value
+    return [text.partition("=")[0] for text in (value.split() if isinstance(value, str) else value)]
 
 
 def _every_option(command: click.Command, path: str = "") -> Iterator[tuple[str, str, click.Option]]:

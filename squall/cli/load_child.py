@@ -24,6 +24,7 @@ def import_and_answer(answer: int) -> NoReturn:
     """Run that process: import the file, and answer on descriptor `answer`."""
     request = msgspec.msgpack.decode(sys.stdin.buffer.read(), type=LoadRequest)
     limit_memory(request.memory_bytes)
+    os.environ.update(request.environment)
     try:
         outcome: Loaded | Refusal = _load(request)
     except MemoryError as error:

@@ -14,6 +14,7 @@ import resource
 import select
 import subprocess
 import time
+from collections.abc import Mapping
 
 import msgspec
 
@@ -48,6 +49,7 @@ class LoadRequest(Wire, frozen=True):
     app_dir: bytes | None
     below: dict[str, object]
     above: dict[str, object]
+    environment: dict[str, str]
     memory_bytes: int
 
 
@@ -68,12 +70,13 @@ class Loaded(Wire, frozen=True, tag=True):
 
 def load_apart(
     target: str, arguments: list[str], layers: Layers, time_secs: float = TIME_SECS,
-    memory_bytes: int = MEMORY_BYTES, app_dir: str | None = None,
+    memory_bytes: int = MEMORY_BYTES, app_dir: str | None = None, environment: Mapping[str, str] | None = None,
 ) -> tuple[TopologyCode, Config]:
     """Import `target` in a process of its own. UsageError (its note is the user's traceback) if that fails."""
     given = [os.fsencode(argument) for argument in arguments], None if app_dir is None else os.fsencode(app_dir)
+    variables = dict(environment or {})
     request = msgspec.msgpack.encode(
-        LoadRequest(os.fsencode(target), *given, layers.below, layers.above, memory_bytes)
+        LoadRequest(os.fsencode(target), *given, layers.below, layers.above, variables, memory_bytes)
     )
     answer_read, answer_write = os.pipe2(os.O_CLOEXEC)
     lifeline_read, lifeline = os.pipe2(os.O_CLOEXEC)

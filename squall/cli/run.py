@@ -12,6 +12,7 @@ from typing import Any
 import click
 
 from squall.cli.checks import seconds, some_path
+from squall.cli.environment import environment_options, read_environment
 from squall.cli.fault_options import read_faults
 from squall.cli.interrupts import Interrupts
 from squall.cli.layers import layers_of
@@ -56,6 +57,7 @@ EXIT_OK, EXIT_FAILURE, EXIT_DEAD_LETTERS, EXIT_UNPROCESSED = 0, 1, 3, 4
 @click.option("--fault", "faults", multiple=True, metavar="LINE", help="Inject this fault; see squall faults.")
 @click.option("--faults", "fault_plans", multiple=True, metavar="PLAN.yaml",
               help="Inject the faults of this plan; see docs/faults.md.")
+@environment_options
 @click.option("--local", is_flag=True, help="Run everything in this process, deterministically: for a debugger.")
 @click.option("--on", "engine", type=click.Choice(["spark"]), help="Run it on Spark; see docs/spark.md.")
 @click.option("--master", metavar="URL", help="With --on spark: the cluster (default: this machine's cores).")
@@ -73,6 +75,7 @@ def run_command(
     duration: str | None,
     drain_secs: float, interval: float, directory: str | None, faults: tuple[str, ...],
     fault_plans: tuple[str, ...],
+    variables: tuple[str, ...], variable_files: tuple[str, ...],
     local: bool, engine: str | None, quiet: bool, as_json: bool, arguments: tuple[str, ...], **on_spark: Any,
 ) -> None:
     """Run the topology in FILE until its spouts are exhausted and everything is acked.
@@ -99,6 +102,8 @@ def run_command(
     if not local and spark is None:
         check_workers(layers.config().workers, nodes, this_machine())
     for_secs = parse_duration_secs(duration) if duration is not None else None
+    # The code in this process and the daemons started next, with their workers, have them.
+    os.environ.update(read_environment(variables, variable_files))
     # From here on users' code runs in this process, and may print.
     out = reserve_stdout() if as_json else None
     loaded = load_topology(target, list(arguments), app_dir)

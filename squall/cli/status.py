@@ -68,6 +68,7 @@ def describe(job: Job, over_secs: float) -> dict[str, Any]:
     return {
         "name": job.name, "id": job.id, "status": job.status(),
         "uptime_secs": round(uptime_secs(state.topology), 1),
+        "cwd": state.topology.cwd, "env": state.topology.env_names,
         "workers_wanted": state.topology.conf["workers"],
         **{key: value for key, value in counts.items() if key not in ("components", "workers", "topology")},
         "drained": job.is_drained(),

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from typing import NoReturn
 
 import click
 
-from squall.cli.checks import seconds
+from squall.cli.checks import seconds, some_path
+from squall.cli.environment import environment_options, read_environment
 from squall.cli.interrupts import Interrupts
 from squall.cli.layers import layers_of
 from squall.cli.load_limits import TIME_SECS, load_apart
@@ -39,6 +41,9 @@ from squall.scheduler.nimbus.task_state import left_by_earlier
 @wait_option
 @click.option("--until-drained", is_flag=True, help="Wait until it has finished, and print its report, as squall run.")
 @click.option("--remove-when-drained", is_flag=True, help="Have it leave the cluster by itself when it has finished.")
+@environment_options
+@click.option("--cwd", type=click.Path(), callback=some_path, metavar="DIR",
+              help="Working directory of its workers (default: this one).")
 @click.option("--load-secs", type=float, default=TIME_SECS, show_default=True, metavar="SECS",
               callback=seconds(above=True), help="Longest time for importing FILE.")
 @directory_option
@@ -47,6 +52,7 @@ from squall.scheduler.nimbus.task_state import left_by_earlier
 def submit_command(
     target: str, app_dir: str | None, name: str, workers: int | None, settings: tuple[str, ...], inactive: bool,
     fresh: bool, replace: bool, wait_secs: float | None, until_drained: bool, remove_when_drained: bool,
+    variables: tuple[str, ...], variable_files: tuple[str, ...], cwd: str | None,
     load_secs: float, directory: str | None, as_json: bool, arguments: tuple[str, ...],
 ) -> None:
     """Run the topology in FILE on the standing cluster, until it is killed.
@@ -56,18 +62,22 @@ def submit_command(
     Its tasks find the state directories that an earlier topology of the same name left, and so go on where that one
     stopped, unless --fresh is given. With --replace nothing happens to the old topology before it is known that the new
     one will be accepted. With --until-drained the exit code is that of squall run; after an interrupt the topology runs
-    on.
+    on. Values of --env are kept in a file that only you can read, and are never shown.
     """
     check_topology_name(name)
     _check_options(inactive, replace, wait_secs, until_drained)
     layers = layers_of(settings, workers)
+    environment = read_environment(variables, variable_files)
+    folder = os.path.abspath(cwd or ".")
+    if not os.path.isdir(folder):
+        raise UsageError(f"--cwd is {cwd}; allowed: a directory")
     with Interrupts() as interrupts, nimbus_of(directory) as (run_dir, client):
         # Check before the import, which may take long; Nimbus checks again.
         if not replace and any(record.name == name for record in client.get_cluster().topologies):
             raise UsageError(
                 f"a topology named {name!r} is there already: choose another name, --replace it, or kill it first"
             )
-        code, config = load_apart(target, list(arguments), layers, load_secs, app_dir=app_dir)
+        code, config = load_apart(target, list(arguments), layers, load_secs, app_dir=app_dir, environment=environment)
 
         def make_room() -> None:
             left = drain_away(client, run_dir, name, wait_secs, lambda: interrupts.count > 0)
@@ -78,6 +88,7 @@ def submit_command(
         record = submit(
             client, run_dir, name, config, code, active=not inactive, fresh=fresh,
             remove_when_drained=remove_when_drained, make_room=make_room if replace else None,
+            cwd=folder, env=environment,
         )
         takes_up = bool(left_by_earlier(run_dir, name)) and not fresh
         if until_drained:

@@ -242,3 +242,42 @@ def test_a_package_travels_whole_under_its_real_name(cluster: Standing, tmp_path
     assert log.read_text() == "shop.parts as submitted\n"
     cluster.ok("kill", "packed")
     assert_untouched(cluster)
+
+
+SECRET = "geheim-4711"
+TELLS = HEAD.replace("import threading", "import os, threading\nAT_IMPORT = os.environ['TOKEN']").replace(
+    "class Nothing(BasicBolt):\n",
+    "class Nothing(BasicBolt):\n    def prepare(self, conf, context):\n"
+    "        with open('told', 'a') as file:\n"
+    "            file.write(' '.join([AT_IMPORT, os.environ['TOKEN'], os.environ['PLAIN']]) + chr(10))\n",
+) + "topology = build(One(), Nothing())\n"
+
+
+def test_variables_and_working_directory_are_the_submitters(cluster: Standing, file: Path, tmp_path: Path) -> None:
+    """Through the deaths of Nimbus and of a worker; secrets are nowhere but in their file."""
+    file.write_text(TELLS)
+    home = tmp_path / "home"
+    home.mkdir()
+    (tmp_path / "env").write_text(f"TOKEN={SECRET}\n")
+    message = cluster.refused(2, "submit", file, "--name", "x", "--env", "NOT_THERE")
+    assert message == "--env NOT_THERE: no such variable is set here; set it, or write NOT_THERE=VALUE"
+    options = ("--env-file", tmp_path / "env", "--env", "PLAIN=x", "--cwd", home)
+    submitted = cluster.json("submit", file, "--name", "told", *options)
+    told = home / "told"
+    wait_for("the worker", lambda: told.exists() and told.read_text().count("\n") == 1)
+    described = cluster.described("told")
+    assert (described["cwd"], described["env"]) == (str(home), ["PLAIN", "TOKEN"])
+    lock = cluster.run_dir.lock_holder()
+    assert lock is not None
+    os.kill(int(lock), 9)
+    os.kill(described["workers"][0]["pid"], 9)
+    wait_for("the replacement", lambda: told.read_text().count("\n") == 2)
+    assert told.read_text() == f"{SECRET} {SECRET} x\n" * 2
+    kept = cluster.run_dir.environment(submitted["id"])
+    holding = [path for path in cluster.path.rglob("*") if path.is_file() and SECRET.encode() in path.read_bytes()]
+    # The module's own variable travels with its code.
+    assert [path for path in holding if path.parent != cluster.run_dir.code] == [kept]
+    assert kept.stat().st_mode & 0o777 == 0o600
+    cluster.ok("kill", "told")
+    wait_for("its files", lambda: not kept.exists())
+    assert_untouched(cluster)

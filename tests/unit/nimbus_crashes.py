@@ -65,7 +65,8 @@ def submit(name: str, *, fresh: bool = False) -> Work:
     def work(run_dir: RunDir, here: NimbusHere) -> None:
         blob = CodeStore(run_dir.code).put(f"blob of {name}".encode())
         with contextlib.suppress(UsageError):  # it is there already
-            here.call("submit_topology", SubmitTopology(name, {"workers": 1}, COMPONENTS, blob, [], fresh=fresh))
+            request = SubmitTopology(name, {"workers": 1}, COMPONENTS, blob, [], fresh=fresh, env={"A": "b"})
+            here.call("submit_topology", request)
 
     return work
 

@@ -1,0 +1,98 @@
+"""The variables and the working directory that a topology's submitter gave to its workers.
+
+Guarantees
+    * Values are in one file per topology, which only its owner can read; no message but the submission, no record and
+      no log holds them.
+    * A worker either has them all, or does not start, and says why.
+
+Relies on: the run directory, which is closed to others. Process: Nimbus writes, workers read.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+from collections.abc import Collection, Mapping
+from pathlib import Path
+
+import msgspec
+
+from squall.engine.errors import ClusterError
+from squall.ipc.fault_point import pass_point
+from squall.ipc.private import make_directory, naming, opener, sync_directory
+from squall.ipc.rundir import RunDir
+from squall.scheduler.common.messages import TopologyRecord
+
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+
+
+def environment_mistakes(variables: Mapping[str, str]) -> list[str]:
+    """What is wrong with these variables; never quotes a value."""
+    mistakes = []
+    for name, value in variables.items():
+        if not _NAME.fullmatch(name):
+            mistakes.append(f"variable name {name!r:.80} is not allowed: letters, digits and _, not a digit first")
+        if "\0" in value:
+            mistakes.append(f"the value of variable {name!r:.80} has a NUL")
+    return mistakes
+
+
+def keep_environment(run_dir: RunDir, topology_id: str, variables: Mapping[str, str]) -> None:
+    """Write the variables of a topology to disk. ClusterError if they cannot be."""
+    path = run_dir.environment(topology_id)
+    temporary = path.with_name(f"{path.name}.new")
+    try:
+        make_directory(path.parent)
+        with naming(temporary), open(temporary, "wb", opener=opener) as file:
+            file.write(msgspec.json.encode(variables))
+            file.flush()
+            os.fsync(file.fileno())
+            pass_point("env.written")
+        temporary.rename(path)
+        pass_point("env.placed")
+        sync_directory(path.parent)
+        pass_point("env.stored")
+    except OSError as error:
+        with contextlib.suppress(OSError):
+            temporary.unlink(missing_ok=True)
+        raise ClusterError(f"cannot keep the variables of {topology_id} in {path}: {error.strerror}") from None
+
+
+def forget_environment(run_dir: RunDir, topology_id: str) -> None:
+    run_dir.environment(topology_id).unlink(missing_ok=True)
+
+
+def tidy_environments(run_dir: RunDir, ids: Collection[str]) -> None:
+    """Remove the variables of all topologies but these."""
+    kept = {run_dir.environment(topology_id) for topology_id in ids}
+    folder = run_dir.environments
+    for path in folder.iterdir() if folder.is_dir() else ():
+        if path not in kept:
+            path.unlink(missing_ok=True)
+
+
+def enter_surroundings(run_dir: RunDir, record: TopologyRecord) -> None:
+    """Take on what the submitter gave, in a worker, before its code is loaded. ClusterError if that is impossible."""
+    if record.cwd:
+        try:
+            os.chdir(record.cwd)
+        except OSError as error:
+            raise ClusterError(
+                f"cannot enter the working directory of {record.name}, {record.cwd}: {error.strerror}; "
+                f"make it, or submit the topology again from another one"
+            ) from None
+    if record.env_names:
+        os.environ.update(_read(run_dir.environment(record.id), record))
+
+
+def _read(path: Path, record: TopologyRecord) -> dict[str, str]:
+    try:
+        variables = msgspec.json.decode(path.read_bytes(), type=dict[str, str])
+    except (OSError, msgspec.DecodeError) as error:
+        why = error.strerror if isinstance(error, OSError) else "it is damaged"
+        raise ClusterError(f"cannot read the variables of {record.name} in {path}: {why}; submit it again") from None
+    missing = sorted({*record.env_names} - {*variables})
+    if missing:
+        raise ClusterError(f"{path} lacks the variables {', '.join(missing)} of {record.name}; submit it again")
+    return variables

@@ -1,0 +1,103 @@
+"""Variables for a topology: read from options and files, kept apart from everything that is shown."""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from squall.cli.environment import read_environment
+from squall.engine.errors import ClusterError, TopologyError, UsageError
+from squall.ipc.rundir import RunDir
+from squall.scheduler.common.environment import enter_surroundings, keep_environment, tidy_environments
+from squall.scheduler.common.messages import SubmitTopology, TopologyRecord
+from squall.scheduler.nimbus.submission import check_submission
+from tests.unit.run_dirs import COMPONENTS
+
+RECORD = TopologyRecord("x-1-00000000", "x", "ACTIVE", {}, [], "", [], 0.0, env_names=["A", "TOKEN"])
+FILE = """
+# comment
+A=from the file
+export QUOTED = "with = and #"
+EMPTY=
+HERE
+"""
+
+
+@pytest.fixture
+def run_dir(tmp_path: Path) -> RunDir:
+    return RunDir.create(tmp_path / "run")
+
+
+@pytest.fixture(autouse=True)
+def environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "environ", dict(os.environ))
+    monkeypatch.setitem(os.environ, "HERE", "set here")
+    monkeypatch.delitem(os.environ, "NOT_THERE", raising=False)
+
+
+def test_options_and_files(tmp_path: Path) -> None:
+    (tmp_path / "env").write_text(FILE)
+    read = read_environment(["A=from =option", "HERE"], [str(tmp_path / "env")])
+    assert read == {"A": "from =option", "QUOTED": "with = and #", "EMPTY": "", "HERE": "set here"}
+
+
+@pytest.mark.parametrize("text", ["=secret", "1=secret", "a-b=secret", "a b=secret", ""])
+def test_a_refused_variable_is_not_quoted(text: str) -> None:
+    with pytest.raises(UsageError, match="--env: the name of a variable is missing or not allowed") as refused:
+        read_environment([text], [])
+    assert "secret" not in str(refused.value)
+
+
+def test_a_variable_that_is_not_set_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="--env NOT_THERE: no such variable is set here; set it, or write NOT_THERE="):
+        read_environment(["NOT_THERE"], [])
+    (tmp_path / "env").write_text("A=1\nNOT_THERE\n")
+    with pytest.raises(UsageError, match=r"env:2 NOT_THERE: no such variable is set here"):
+        read_environment([], [str(tmp_path / "env")])
+    with pytest.raises(UsageError, match=r"--env-file .*/none cannot be read: No such file or directory"):
+        read_environment([], [str(tmp_path / "none")])
+
+
+def test_nimbus_refuses_what_cannot_be_a_variable() -> None:
+    request = SubmitTopology("x", {"workers": 1}, COMPONENTS, "0" * 64, [], env={"a=b": "secret", "C": "secret\0"})
+    with pytest.raises(TopologyError) as refused:
+        check_submission(request)
+    assert "variable name 'a=b' is not allowed" in str(refused.value)
+    assert "the value of variable 'C' has a NUL" in str(refused.value)
+    assert "secret" not in str(refused.value)
+
+
+def test_a_worker_takes_on_what_was_kept(run_dir: RunDir, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir("/")
+    keep_environment(run_dir, RECORD.id, {"A": "1", "TOKEN": "geheim"})
+    path = run_dir.environment(RECORD.id)
+    assert [stat.S_IMODE(p.stat().st_mode) for p in (path, path.parent)] == [0o600, 0o700]
+    enter_surroundings(run_dir, msgspec.structs.replace(RECORD, cwd=str(tmp_path)))
+    assert (os.environ["A"], os.environ["TOKEN"], Path.cwd()) == ("1", "geheim", tmp_path)
+
+
+def test_a_worker_without_them_says_why(run_dir: RunDir, tmp_path: Path) -> None:
+    with pytest.raises(ClusterError, match=r"cannot read the variables of x in .*: No such file or directory; submit"):
+        enter_surroundings(run_dir, RECORD)
+    keep_environment(run_dir, RECORD.id, {"A": "1"})
+    with pytest.raises(ClusterError, match="lacks the variables TOKEN of x"):
+        enter_surroundings(run_dir, RECORD)
+    run_dir.environment(RECORD.id).write_text('{"A": "geh')
+    with pytest.raises(ClusterError, match="it is damaged") as refused:
+        enter_surroundings(run_dir, RECORD)
+    assert "geh" not in str(refused.value)
+    record = msgspec.structs.replace(RECORD, cwd=str(tmp_path / "gone"))
+    with pytest.raises(ClusterError, match=r"cannot enter the working directory of x, .*/gone: No such file"):
+        enter_surroundings(run_dir, record)
+
+
+def test_variables_of_a_topology_that_was_never_stored_are_removed(run_dir: RunDir) -> None:
+    for name in ("kept-1-00000000", "lost-2-00000000"):
+        keep_environment(run_dir, name, {"A": "1"})
+    (run_dir.environments / "lost-3-00000000.new").write_text("")
+    tidy_environments(run_dir, ["kept-1-00000000"])
+    assert [path.name for path in run_dir.environments.iterdir()] == ["kept-1-00000000"]
