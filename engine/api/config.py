@@ -70,6 +70,17 @@ def _choice(*allowed: str) -> Callable[[Any], str]:
     return check
 
 
+_LOG_LEVELS = ("debug", "info", "warning", "error", "critical")
+
+
+def _log_level(value: Any) -> str | None:
+    if value is None:
+        return None
+    if not isinstance(value, str) or value.lower() not in _LOG_LEVELS:
+        raise ValueError(f"{', '.join(_LOG_LEVELS)}, or None (the program's own)")
+    return value.lower()
+
+
 AS_MESSAGE_TIMEOUT = "message_timeout_secs"
 
 
@@ -164,6 +175,15 @@ class Config:
     )
     debug: bool = _setting(
         False, "topology.debug", _flag, "pickle every emitted value, to check that it could be sent to another worker"
+    )
+    log_level: str | None = _setting(
+        None,
+        "squall.log.level",
+        _log_level,
+        "level of the root logger in workers and with --local, whatever the program has set",
+    )
+    log_format: str = _setting(
+        "text", "squall.log.format", _choice("text", "json"), "'json' writes each log record as one JSON object"
     )
     batch_tuples: int = _setting(
         64,

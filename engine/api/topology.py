@@ -61,6 +61,8 @@ class Topology:
     components: Mapping[str, ComponentSpec]
     config: Config = field(default_factory=Config)
     """Settings that its author gave it; those that are given where it is run win."""
+    logging: object = field(default=None, compare=False, repr=False)
+    """What the submitting program has set up (see `scheduler.common.user_logging`)."""
 
     def __getitem__(self, component: str) -> ComponentSpec:
         return self.components[component]

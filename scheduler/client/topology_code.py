@@ -15,6 +15,7 @@ import os
 import sys
 import zipfile
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path, PurePath
 from types import ModuleType
 
@@ -22,7 +23,7 @@ from squall.engine.api.config import Config
 from squall.engine.api.topology import Topology
 from squall.ipc.rundir import RunDir
 from squall.scheduler.client.nimbus_client import NimbusClient
-from squall.scheduler.common import blob
+from squall.scheduler.common import blob, user_logging
 from squall.scheduler.common.code_store import CodeStore
 from squall.scheduler.common.messages import ComponentSummary, SubmitTopology, TopologyRecord, Wire
 
@@ -54,7 +55,7 @@ def pack(
     `beside`: the directory whose imported modules travel along; None for none.
     """
     return TopologyCode(
-        blob.dump(topology, by_value),
+        blob.dump(replace(topology, logging=user_logging.taken()), by_value),
         [ComponentSummary(*row) for row in topology.layout(config.acker_count)],
         [entry or os.getcwd() for entry in sys.path],
         b"" if beside is None else _archive(beside.resolve(), by_value),
@@ -89,9 +90,9 @@ def submit(
 
 def _current_directory() -> str:
     try:
-        return os.getcwd()
-    except FileNotFoundError:
-        # Removed: the workers have that of the daemons, as if there had been none.
+        return os.fsencode(os.getcwd()).decode()
+    except (FileNotFoundError, UnicodeDecodeError):
+        # It was removed, or cannot be told to Nimbus: the workers have that of the daemons.
         return ""
 
 

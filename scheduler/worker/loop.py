@@ -45,7 +45,7 @@ from squall.ipc.frame import opening_of
 from squall.ipc.line_file import append_line
 from squall.ipc.metric_file import MetricFile
 from squall.ipc.rundir import RunDir
-from squall.scheduler.common import blob, process
+from squall.scheduler.common import blob, process, user_logging
 from squall.scheduler.common.code_store import CodeStore
 from squall.scheduler.common.environment import enter_surroundings
 from squall.scheduler.common.fault_points import from_environment, link_shim_from_environment
@@ -141,7 +141,11 @@ class Worker:
         refuse_breakpoints(self._component_at_hand, lambda text: _log(f"{self._name}: {text}"))
         enter_surroundings(self._run_dir, boot.topology)
         code = self._starts.code(CodeStore(self._run_dir.code).get(boot.topology.blob))
+        user_logging.begin_anew()
         topology = blob.load(code, boot.topology.sys_path)
+        if isinstance(topology.logging, user_logging.UserLogging):
+            topology.logging.apply()
+        user_logging.apply_settings(self._config, topology=boot.topology.name, worker=self._name)
         around = Surroundings(
             topology_name=boot.topology.name,
             worker=self._name,

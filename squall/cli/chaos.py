@@ -79,7 +79,7 @@ def chaos_command(
         _number(option, str(value), 1, _MOST)
     numbers = None if only is None else [_number("--only", part, 0, _MOST) for part in only.split(",")]
     for_secs, kinds = parse_duration_secs(duration), kinds_of(mix)
-    layers = layers_of(settings, workers, SETTINGS)
+    layers = layers_of(settings, SETTINGS, workers=workers)
     check_workers(layers.config().workers, nodes, this_machine())
     if html is not None and not Path(html).absolute().parent.is_dir():
         raise UsageError(f"--html {html}: there is no directory {Path(html).parent}")

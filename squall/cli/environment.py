@@ -48,7 +48,18 @@ def read_environment(variables: Iterable[str], files: Iterable[str]) -> dict[str
             if text and not text.startswith("#"):
                 name, value = _variable(text, f"{file}:{number}")
                 read[name] = _unquoted(value) if "=" in text else value
-    return {**read, **dict(_variable(text, "--env") for text in variables)}
+    read |= dict(_variable(text, "--env") for text in variables)
+    for name, value in read.items():
+        check_text(value, f"the value of {name}")
+    return read
+
+
+def check_text(text: str, what: str) -> None:
+    """UsageError unless a text can be sent to Nimbus. Does not quote it."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise UsageError(f"{what} is no valid UTF-8, as everything sent to Nimbus must be") from None
 
 
 def _lines(file: str) -> list[str]:

@@ -88,21 +88,20 @@ def command_path(context: click.Context) -> str:
 
 
 def layers_of(
-    settings: Iterable[str] = (), workers: int | None = None, defaults: Mapping[str, Any] | None = None
+    settings: Iterable[str] = (), defaults: Mapping[str, Any] | None = None, **options: Any
 ) -> Layers:
-    """Collect the settings given to the current command; `settings` and `workers` are its options."""
+    """Collect the settings given to the current command; `options` stand for the settings of their names."""
     context = click.get_current_context()
     file = file_in_use(context)
     below = {**(defaults or {}), **file.settings}
     by_option: dict[str, str] = {}
     above, origins = _variables()
     path = command_path(context)
-    for parameter, given in (("settings", parse_settings(settings)), ("workers", {"workers": workers})):
-        option = "--set" if parameter == "settings" else "--workers"
+    given = {name: {name: value} for name, value in options.items() if value is not None}
+    for parameter, values in {"settings": parse_settings(settings), **given}.items():
+        option = "--set" if parameter == "settings" else f"--{parameter.replace('_', '-')}"
         source = context.get_parameter_source(parameter)
-        for key, value in given.items():
-            if value is None and parameter == "workers":
-                continue
+        for key, value in values.items():
             name = canonical_name(key) or key
             if source is ParameterSource.DEFAULT_MAP:
                 below[name] = value

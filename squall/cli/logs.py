@@ -9,8 +9,10 @@ from pathlib import Path
 import click
 
 from squall.cli.interrupts import Interrupts
+from squall.cli.output import note
 from squall.cli.standing import directory_option, json_option, show
 from squall.engine.errors import UsageError
+from squall.engine.foreign.plain_text import plain
 from squall.ipc.rundir import RunDir
 from squall.scheduler.client.log_tail import LogTail, log_line
 from squall.scheduler.client.standing import open_cluster
@@ -47,6 +49,8 @@ def logs_command(
     if lines or as_json:
         text = "\n".join(log_line(who, line) for who, line in lines)
         show(as_json, [{"worker": who, "line": line} for who, line in lines], text)
+    elif not follow:
+        note(_nothing(name, worker, grep))
     if follow:
         with Interrupts() as interrupts:
             while not interrupts.count:
@@ -54,6 +58,13 @@ def logs_command(
                     show(False, None, log_line(who, line))
                 time.sleep(_POLL_SECS)
         raise click.exceptions.Exit(interrupts.exit_code)
+
+
+def _nothing(name: str, worker: str | None, grep: str | None) -> str:
+    who = f"worker {worker} of {name}" if worker else f"the workers of {name}"
+    if grep:
+        return plain(f"no line that {who} printed matches {grep!r}")
+    return plain(f"{who} {'has' if worker else 'have'} printed nothing")
 
 
 def _logs_of(run_dir: RunDir, name: str) -> Path:

@@ -17,6 +17,7 @@ from squall.cli.fault_options import read_faults
 from squall.cli.interrupts import Interrupts
 from squall.cli.layers import layers_of
 from squall.cli.loader import load_topology
+from squall.cli.logging_options import logging_options
 from squall.cli.output import note, reserve_stdout, say_json
 from squall.cli.progress import Progress
 from squall.cli.run_spark import run_on_spark, spark_options
@@ -36,6 +37,7 @@ from squall.scheduler.cluster.size import check_workers, this_machine
 from squall.scheduler.common.blob import copy_component
 from squall.scheduler.common.duration import parse_duration_secs
 from squall.scheduler.common.fault_points import ENVIRONMENT
+from squall.scheduler.common.user_logging import apply_settings
 from squall.scheduler.nimbus.submission import check_topology_name
 
 EXIT_OK, EXIT_FAILURE, EXIT_DEAD_LETTERS, EXIT_UNPROCESSED = 0, 1, 3, 4
@@ -58,6 +60,7 @@ EXIT_OK, EXIT_FAILURE, EXIT_DEAD_LETTERS, EXIT_UNPROCESSED = 0, 1, 3, 4
 @click.option("--faults", "fault_plans", multiple=True, metavar="PLAN.yaml",
               help="Inject the faults of this plan; see docs/faults.md.")
 @environment_options
+@logging_options
 @click.option("--local", is_flag=True, help="Run everything in this process, deterministically: for a debugger.")
 @click.option("--on", "engine", type=click.Choice(["spark"]), help="Run it on Spark; see docs/spark.md.")
 @click.option("--master", metavar="URL", help="With --on spark: the cluster (default: this machine's cores).")
@@ -75,7 +78,7 @@ def run_command(
     duration: str | None,
     drain_secs: float, interval: float, directory: str | None, faults: tuple[str, ...],
     fault_plans: tuple[str, ...],
-    variables: tuple[str, ...], variable_files: tuple[str, ...],
+    variables: tuple[str, ...], variable_files: tuple[str, ...], log_level: str | None, log_format: str | None,
     local: bool, engine: str | None, quiet: bool, as_json: bool, arguments: tuple[str, ...], **on_spark: Any,
 ) -> None:
     """Run the topology in FILE until its spouts are exhausted and everything is acked.
@@ -90,7 +93,7 @@ def run_command(
         name = _name_of(target)
     else:
         check_topology_name(name)
-    layers = layers_of(settings, workers)
+    layers = layers_of(settings, workers=workers, log_level=log_level, log_format=log_format)
     if nodes < 1:
         raise UsageError(f"--nodes is {nodes}; allowed: an integer from 1 up")
     if local and (faults or fault_plans):
@@ -108,6 +111,7 @@ def run_command(
     out = reserve_stdout() if as_json else None
     loaded = load_topology(target, list(arguments), app_dir)
     config = layers.config(loaded.topology.config)
+    apply_settings(config, topology=name, worker="local")
     with Interrupts() as interrupts:
         if spark is not None:
             shown = Progress(name, interval, quiet or as_json)

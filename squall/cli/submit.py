@@ -8,10 +8,11 @@ from typing import NoReturn
 import click
 
 from squall.cli.checks import seconds, some_path
-from squall.cli.environment import environment_options, read_environment
+from squall.cli.environment import check_text, environment_options, read_environment
 from squall.cli.interrupts import Interrupts
 from squall.cli.layers import layers_of
 from squall.cli.load_limits import TIME_SECS, load_apart
+from squall.cli.logging_options import logging_options
 from squall.cli.output import note, say_json
 from squall.cli.run import exit_code
 from squall.cli.standing import directory_option, emitted_again, json_option, nimbus_of, show, wait_option
@@ -42,6 +43,7 @@ from squall.scheduler.nimbus.task_state import left_by_earlier
 @click.option("--until-drained", is_flag=True, help="Wait until it has finished, and print its report, as squall run.")
 @click.option("--remove-when-drained", is_flag=True, help="Have it leave the cluster by itself when it has finished.")
 @environment_options
+@logging_options
 @click.option("--cwd", type=click.Path(), callback=some_path, metavar="DIR",
               help="Working directory of its workers (default: this one).")
 @click.option("--load-secs", type=float, default=TIME_SECS, show_default=True, metavar="SECS",
@@ -53,6 +55,7 @@ def submit_command(
     target: str, app_dir: str | None, name: str, workers: int | None, settings: tuple[str, ...], inactive: bool,
     fresh: bool, replace: bool, wait_secs: float | None, until_drained: bool, remove_when_drained: bool,
     variables: tuple[str, ...], variable_files: tuple[str, ...], cwd: str | None,
+    log_level: str | None, log_format: str | None,
     load_secs: float, directory: str | None, as_json: bool, arguments: tuple[str, ...],
 ) -> None:
     """Run the topology in FILE on the standing cluster, until it is killed.
@@ -66,11 +69,12 @@ def submit_command(
     """
     check_topology_name(name)
     _check_options(inactive, replace, wait_secs, until_drained)
-    layers = layers_of(settings, workers)
+    layers = layers_of(settings, workers=workers, log_level=log_level, log_format=log_format)
     environment = read_environment(variables, variable_files)
     folder = os.path.abspath(cwd or ".")
     if not os.path.isdir(folder):
         raise UsageError(f"--cwd is {cwd}; allowed: a directory")
+    check_text(folder, f"the working directory {folder!a}")
     with Interrupts() as interrupts, nimbus_of(directory) as (run_dir, client):
         # Check before the import, which may take long; Nimbus checks again.
         if not replace and any(record.name == name for record in client.get_cluster().topologies):

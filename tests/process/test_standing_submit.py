@@ -245,9 +245,11 @@ def test_a_package_travels_whole_under_its_real_name(cluster: Standing, tmp_path
 
 
 SECRET = "geheim-4711"
-TELLS = HEAD.replace("import threading", "import os, threading\nAT_IMPORT = os.environ['TOKEN']").replace(
+SET_UP = "import logging, os, threading\nlogging.basicConfig(level=logging.INFO, format='%(levelname)s|%(message)s')\n"
+TELLS = HEAD.replace("import threading", SET_UP + "AT_IMPORT = os.environ['TOKEN']").replace(
     "class Nothing(BasicBolt):\n",
     "class Nothing(BasicBolt):\n    def prepare(self, conf, context):\n"
+    "        logging.info('prepared')\n        logging.debug('not told')\n"
     "        with open('told', 'a') as file:\n"
     "            file.write(' '.join([AT_IMPORT, os.environ['TOKEN'], os.environ['PLAIN']]) + chr(10))\n",
 ) + "topology = build(One(), Nothing())\n"
@@ -274,6 +276,8 @@ def test_variables_and_working_directory_are_the_submitters(cluster: Standing, f
     wait_for("the replacement", lambda: told.read_text().count("\n") == 2)
     assert told.read_text() == f"{SECRET} {SECRET} x\n" * 2
     kept = cluster.run_dir.environment(submitted["id"])
+    # Its module's set-up of logging holds, although the worker has not imported the module.
+    wait_for("its log", lambda: "INFO|prepared\n" * 2 in cluster.ok("logs", "told").replace("[node-1:6700] ", ""))
     holding = [path for path in cluster.path.rglob("*") if path.is_file() and SECRET.encode() in path.read_bytes()]
     # The module's own variable travels with its code.
     assert [path for path in holding if path.parent != cluster.run_dir.code] == [kept]

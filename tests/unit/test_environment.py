@@ -62,6 +62,13 @@ def test_a_variable_that_is_not_set_is_refused(tmp_path: Path) -> None:
         read_environment([], [str(tmp_path / "none")])
 
 
+def test_a_value_that_is_no_text_is_refused_unquoted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(os.environ, "HERE", "secret\udc80")
+    with pytest.raises(UsageError, match="the value of HERE is no valid UTF-8") as refused:
+        read_environment(["HERE"], [])
+    assert "secret" not in str(refused.value)
+
+
 def test_nimbus_refuses_what_cannot_be_a_variable() -> None:
     request = SubmitTopology("x", {"workers": 1}, COMPONENTS, "0" * 64, [], env={"a=b": "secret", "C": "secret\0"})
     with pytest.raises(TopologyError) as refused:
