@@ -45,10 +45,10 @@ from squall.engine.errors import (
     TopologyError,
     UsageError,
 )
-from squall.engine.report.run_report import RunReport
 from squall.on_demand import on_demand
 
 if TYPE_CHECKING:
+    from squall.engine.report.run_report import RunReport
     from squall.pipeline.feed_spout import FeedSpout
     from squall.pipeline.live_spout import LiveSpout
     from squall.pipeline.parquet_sink import ParquetSink
@@ -60,7 +60,7 @@ _CLUSTER = "squall.scheduler.cluster.local_cluster"
 _ON_DEMAND = {
     "Cluster": "squall.scheduler.client.cluster", "FeedSpout": "squall.pipeline.feed_spout",
     "Job": "squall.scheduler.client.job", "LiveSpout": "squall.pipeline.live_spout", "LocalCluster": _CLUSTER,
-    "ParquetSink": "squall.pipeline.parquet_sink", "run": _CLUSTER,
+    "ParquetSink": "squall.pipeline.parquet_sink", "RunReport": "squall.engine.report.run_report", "run": _CLUSTER,
 }
 
 __version__ = "0.1.0"

@@ -1,7 +1,8 @@
 """The `squall` command.
 
 Guarantees: an error is one readable line on stderr and a non-zero exit (2 = wrong use, 1 = failure); `--debug` adds the
-traceback. Commands that need Spark import it when they are called.
+traceback. A command's module is imported when the command is called, and what needs Spark or ZeroMQ not before: `squall
+--help` is to be there at once.
 """
 
 from __future__ import annotations
@@ -12,40 +13,51 @@ import traceback
 from pathlib import Path
 
 import click
-import zmq
 from click.core import ParameterSource
 
 from squall import __version__
-from squall.cli.activate import activate_command, deactivate_command
-from squall.cli.chaos import chaos_command
-from squall.cli.config import config_command
-from squall.cli.daemons import nimbus_command, supervisor_command
-from squall.cli.dead_letters import dead_letters
-from squall.cli.down import down_command
-from squall.cli.faults import faults_command
-from squall.cli.inject import heal_command, inject_command
-from squall.cli.kill import kill_command
-from squall.cli.layers import command_path, use_settings_file, variable_of
-from squall.cli.logs import logs_command
+from squall.cli.lazy_group import Home, LazyGroup
 from squall.cli.output import note
-from squall.cli.rebalance import rebalance_command
-from squall.cli.repair import repair_command
-from squall.cli.reset import reset_command
-from squall.cli.run import run_command
-from squall.cli.spark import prepare
-from squall.cli.spark_plan import spark_group
-from squall.cli.status import status_command
-from squall.cli.submit import submit_command
-from squall.cli.topologies import list_command
-from squall.cli.up import up_command
-from squall.cli.verify import verify
 from squall.engine.errors import SquallError, UsageError
 from squall.engine.foreign.plain_text import plain
 
 EXIT_FAILURE, EXIT_USAGE = 1, 2
 
+STANDING = {
+    "up": Home("up:up_command", "Start a standing cluster."),
+    "down": Home("down:down_command", "Drain and stop a standing cluster."),
+    "nimbus": Home("daemons:nimbus_command", "Run Nimbus alone."),
+    "supervisor": Home("daemons:supervisor_command", "Run the supervisor of one node alone."),
+    "submit": Home("submit:submit_command", "Run a topology on the standing cluster."),
+    "list": Home("topologies:list_command", "List the topologies of the cluster."),
+    "status": Home("status:status_command", "Show the cluster, or a topology with its workers and counts."),
+    "activate": Home("activate:activate_command", "Let a topology's spouts emit again."),
+    "deactivate": Home("activate:deactivate_command", "Stop a topology's spouts."),
+    "rebalance": Home("rebalance:rebalance_command", "Drain a topology and spread it anew."),
+    "reset": Home("reset:reset_command", "Start the FAILED slots of a topology anew."),
+    "kill": Home("kill:kill_command", "Drain a topology and remove it."),
+    "logs": Home("logs:logs_command", "Show the output of a topology's workers."),
+    "repair": Home("repair:repair_command", "Examine the store of a cluster that is down."),
+    "inject": Home("inject:inject_command", "Break something in a running cluster on purpose."),
+    "heal": Home("inject:heal_command", "End faults that are in force."),
+}
+COMMANDS = {
+    "run": Home("run:run_command", "Run a topology on a cluster of its own."),
+    "chaos": Home("chaos:chaos_command", "Run a topology under random faults and prove its results."),
+    **STANDING,
+    "faults": Home("faults:faults_command", "List every fault that can be injected."),
+    "dead-letters": Home("dead_letters:dead_letters", "List messages that were given up, or give them back."),
+    "config": Home("config:config_command", "Show settings, and where they come from."),
+    "prepare": Home("spark:prepare", "Make a feed from text files, with Spark."),
+    "verify": Home("verify:verify", "Check results with Spark."),
+    "spark": Home("spark_plan:spark_group", "Tell what of a topology runs on Spark."),
+}
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"], "auto_envvar_prefix": "SQUALL"})
+
+@click.group(
+    cls=LazyGroup, homes=COMMANDS,
+    context_settings={"help_option_names": ["-h", "--help"], "auto_envvar_prefix": "SQUALL"},
+)
 @click.option("--debug", is_flag=True, allow_from_autoenv=False, help="Show the traceback of an error.")
 @click.option("--settings", "settings_path", metavar="FILE", type=click.Path(exists=True, dir_okay=False),
               envvar="SQUALL_SETTINGS", help="Settings file (default: the nearest squall.toml or pyproject.toml).")
@@ -53,6 +65,8 @@ EXIT_FAILURE, EXIT_USAGE = 1, 2
 @click.pass_context
 def cli(context: click.Context, debug: bool, settings_path: str | None) -> None:
     """Squall runs stream-processing topologies on the cores of this machine; every record at least once."""
+    from squall.cli.layers import use_settings_file
+
     context.obj = {"debug": debug}
     if settings_path is not None:
         use_settings_file(context, None, settings_path)
@@ -64,16 +78,6 @@ def cli(context: click.Context, debug: bool, settings_path: str | None) -> None:
         names = {"target"} if isinstance(command, click.Group) else {param.name for param in command.params}
         if "target" not in names:
             use_settings_file(context, Path())
-
-
-STANDING = (
-    up_command, down_command, nimbus_command, supervisor_command, submit_command, list_command, status_command,
-    activate_command, deactivate_command, rebalance_command, reset_command, kill_command,
-    logs_command, repair_command, inject_command, heal_command,
-)
-SPARK = (prepare, verify, spark_group)
-for command in (run_command, chaos_command, *STANDING, faults_command, dead_letters, config_command, *SPARK):
-    cli.add_command(command)
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -95,14 +99,19 @@ def main(arguments: list[str] | None = None) -> None:
         # The system refused: no descriptor left, a full disk, a file that cannot be read.
         _tell(error, arguments, f"{error.filename}: {error.strerror}" if error.filename else error.strerror)
         code = EXIT_FAILURE
-    except zmq.ZMQError as error:
-        _tell(error, arguments)
-        code = EXIT_FAILURE
-    except Exception:
-        # A bug in Squall; its text may hold anything.
-        _note_traceback()
+    except Exception as error:
+        if _is_of_zeromq(error):
+            _tell(error, arguments)
+        else:
+            # A bug in Squall; its text may hold anything.
+            _note_traceback()
         code = EXIT_FAILURE
     sys.exit(code if isinstance(code, int) else 0)
+
+
+def _is_of_zeromq(error: Exception) -> bool:
+    zmq = sys.modules.get("zmq")
+    return zmq is not None and isinstance(error, zmq.ZMQError)
 
 
 def _tell(error: Exception, arguments: list[str], text: str | None = None) -> None:
@@ -124,6 +133,8 @@ def _variable_behind(error: click.BadParameter) -> str:
         return ""
     if context.get_parameter_source(option.name or "") is not ParameterSource.ENVIRONMENT:
         return ""
+    from squall.cli.layers import command_path, variable_of
+
     return f", from the variable {variable_of(max(option.opts, key=len), command_path(context))}"
 
 

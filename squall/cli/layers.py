@@ -67,8 +67,9 @@ def use_settings_file(context: click.Context, start: Path | None, named: str | N
         path = Path(named) if named is not None else None if start is None else settings_file.find(start)
         trusted = None if start is None else start.stat().st_uid
         root = context.find_root().command
-        assert isinstance(root, click.Group)
-        found = SettingsFile() if path is None else settings_file.read(path, root, trusted)
+        # A program may call a command by itself.
+        group = root if isinstance(root, click.Group) else click.Group(commands=[root])
+        found = SettingsFile() if path is None else settings_file.read(path, group, trusted)
         context.meta[_FILE] = found
     options: Any = found.options
     for name in command_path(context).split():

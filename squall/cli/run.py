@@ -75,9 +75,8 @@ EXIT_OK, EXIT_FAILURE, EXIT_DEAD_LETTERS, EXIT_UNPROCESSED = 0, 1, 3, 4
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED, metavar="[-- ARGS]")
 def run_command(
     target: str, app_dir: str | None, workers: int | None, nodes: int, name: str | None, settings: tuple[str, ...],
-    duration: str | None,
-    drain_secs: float, interval: float, directory: str | None, faults: tuple[str, ...],
-    fault_plans: tuple[str, ...],
+    duration: str | None, drain_secs: float, interval: float, directory: str | None,
+    faults: tuple[str, ...], fault_plans: tuple[str, ...],
     variables: tuple[str, ...], variable_files: tuple[str, ...], log_level: str | None, log_format: str | None,
     local: bool, engine: str | None, quiet: bool, as_json: bool, arguments: tuple[str, ...], **on_spark: Any,
 ) -> None:
@@ -89,10 +88,7 @@ def run_command(
     messages are pending or wait for a retry, or untracked tuples are unprocessed or unknown; 130: interrupted. The
     first of 130, 1, 3, 4 that applies.
     """
-    if name is None:
-        name = _name_of(target)
-    else:
-        check_topology_name(name)
+    name = _name_of(target, name)
     layers = layers_of(settings, workers=workers, log_level=log_level, log_format=log_format)
     if nodes < 1:
         raise UsageError(f"--nodes is {nodes}; allowed: an integer from 1 up")
@@ -147,8 +143,11 @@ def run_command(
     raise click.exceptions.Exit(interrupts.exit_code if interrupts.count else exit_code(report))
 
 
-def _name_of(target: str) -> str:
-    """The topology's name by default: the file's. UsageError if no topology may have it."""
+def _name_of(target: str, name: str | None) -> str:
+    """The topology's name, by default the file's. UsageError if no topology may have it."""
+    if name is not None:
+        check_topology_name(name)
+        return name
     name = target.rpartition("/")[2].partition(":")[0].removesuffix(".py").replace(".", "-")
     try:
         check_topology_name(name)

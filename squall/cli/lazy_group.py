@@ -1,0 +1,41 @@
+"""A group of commands that are imported when they are called."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import click
+
+
+@dataclass(frozen=True)
+class Home:
+    """Where a command is, and its line in the group's help."""
+
+    place: str
+    """module:name, in `squall.cli`."""
+    summary: str
+
+
+class LazyGroup(click.Group):
+    """Shows its help without an import; each command is imported from its home on first use."""
+
+    def __init__(self, *arguments: Any, homes: Mapping[str, Home], **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self._homes = homes
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return sorted({*self._homes, *self.commands})
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in self.commands and cmd_name in self._homes:
+            module, _, name = self._homes[cmd_name].place.partition(":")
+            self.add_command(getattr(importlib.import_module(f"squall.cli.{module}"), name), cmd_name)
+        return self.commands.get(cmd_name)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        rows = [(name, self._homes[name].summary) for name in self.list_commands(ctx) if name in self._homes]
+        with formatter.section("Commands"):
+            formatter.write_dl(rows)

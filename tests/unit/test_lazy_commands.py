@@ -1,0 +1,31 @@
+"""The command's help comes without the imports of the commands, and every command is where its table says."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import click
+import pytest
+
+from squall.cli.commands import COMMANDS, cli
+
+HEAVY = (
+    "zmq", "msgspec", "rich", "pyarrow", "squall.scheduler", "squall.engine.core", "squall.engine.report.run_report",
+)
+
+
+@pytest.mark.parametrize("statement", ["import squall", "from squall.cli import main; main(['--help'])"])
+def test_what_is_not_needed_is_not_imported(statement: str) -> None:
+    code = f"import sys\ntry:\n    {statement}\nexcept SystemExit:\n    pass\nprint(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    names = done.stdout.splitlines()[-1].split()
+    assert [name for name in names if name.startswith(HEAVY)] == []
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_is_at_home(name: str) -> None:
+    command = cli.get_command(click.Context(cli), name)
+    assert command is not None
+    assert command.name == name
+    assert command.callback is not None or isinstance(command, click.Group)
