@@ -7,8 +7,7 @@ Guarantees
     * An `AsyncSpout` is asked for one tuple at a time, on an event loop in a thread of its executor.
     * `setup` runs on that loop before the first tuple, `teardown` at an orderly end, so they may open and close what
       belongs to a loop, such as an HTTP session.
-    * With `--local`, in `squall.testing` and under the taps of `squall chaos`, tuples are executed one after the other,
-      each to its end.
+    * With `--local` and in `squall.testing` tuples are executed one after the other, each to its end.
 
 Wrong use is a UsageError where the class is defined.
 

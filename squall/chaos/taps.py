@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from squall.chaos.line_log import LineLog, digest, is_plain, quoted
+from squall.engine.api.async_component import AsyncBolt
 from squall.engine.api.collectors import BasicCollector, BoltCollector, SpoutCollector
 from squall.engine.api.component import BasicBolt, BatchBolt, BatchSpout, Bolt, CustomGrouping, Spout
 from squall.engine.api.context import TopologyContext
@@ -99,6 +100,8 @@ def _tapped(spec: ComponentSpec, tapping: Tapping) -> ComponentSpec:
         tapped = TappedSpout(component, spec.id, tapping)
     elif isinstance(component, BasicBolt):
         tapped = TappedBasicBolt(component, spec.id, tapping, _placed(spec))
+    elif isinstance(component, AsyncBolt):
+        tapped = TappedAsyncBolt(component, spec.id, tapping, _placed(spec))
     else:
         tapped = TappedBolt(component, spec.id, tapping, _placed(spec))
     return replace(spec, component=tapped, outputs=outputs, subscriptions=subscriptions)
@@ -408,6 +411,30 @@ class TappedBolt(Bolt):
     def cleanup(self) -> None:
         self._inner.cleanup()
         self._inlet.close()
+
+
+class TappedAsyncBolt(TappedBolt, AsyncBolt):
+    """Wraps an asynchronous bolt, with as many tuples in flight. What it emits without anchors while a tick is in
+    flight may count as the tick's."""
+
+    def __init__(self, inner: AsyncBolt, component: str, tapping: Tapping, placed: Sequence[str]) -> None:
+        super().__init__(inner, component, tapping, placed)
+        self._asynchronous = inner
+        self.max_in_flight = inner.max_in_flight
+
+    async def setup(self) -> None:
+        await self._asynchronous.setup()
+
+    async def teardown(self) -> None:
+        await self._asynchronous.teardown()
+
+    async def execute(self, tup: Tuple) -> Any:  # type: ignore[override]
+        # On an event loop, so the bolt gives a coroutine.
+        return await TappedBolt.execute(self, tup)
+
+    def cleanup(self) -> None:
+        TappedBolt.cleanup(self)
+        AsyncBolt.cleanup(self)
 
 
 class _TappedBoltCollector:

@@ -354,7 +354,11 @@ def test_without_threads_tuples_are_executed_one_by_one(bolt: type[Double]) -> N
 
 
 def test_so_do_the_taps_of_a_chaos_run(tmp_path: Path) -> None:
-    with SimulatedCluster(tap(numbered(Double()), Tapping(str(tmp_path), ("double",)))) as cluster:
+    tapped = tap(numbered(Double()), Tapping(str(tmp_path), ("double",)))
+    component = tapped["double"].component
+    assert isinstance(component, AsyncBolt)
+    assert component.max_in_flight == Double.max_in_flight
+    with SimulatedCluster(tapped) as cluster:
         cluster.run_until(lambda: cluster.drained, 10, "it was drained")
         assert [row[0] for row in cluster.emitted["double"]] == [0, 2, 4, 6, 8]
 
