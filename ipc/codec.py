@@ -26,6 +26,7 @@ from squall.engine.api.columns import Columns
 from squall.engine.api.failure import Failure
 from squall.engine.errors import ComponentError
 from squall.engine.flow.batch import Batch
+from squall.engine.flow.blocks import Block, BlockAcks, BlockBatch
 from squall.engine.flow.parcel import Parcel
 from squall.engine.foreign.text import text_of_error, type_name
 from squall.ipc.rescue import Broken, Unread, rescue
@@ -70,6 +71,7 @@ def encode(parcel: Parcel) -> tuple[bytes, Buffers]:
         _pack_ids(parcel.acks.keys()) if parcel.acks else b"",
         _pack_ids(parcel.acks.values()) if parcel.acks else b"",
         parcel.masks,
+        [(base, acks.members, acks.xors, acks.masks) for base, acks in parcel.block_acks.items()],
         parcel.inits,
         parcel.resets,
         [(root, _pack_failure(failure)) for root, failure in parcel.fails],
@@ -99,7 +101,7 @@ def decode(data: bytes | memoryview, buffers: Sequence[Any] = ()) -> Parcel:
 
 
 def _unpack(content: tuple[Any, ...], unread: Unread | None) -> Parcel:
-    batches, ack_roots, ack_values, masks, inits, resets, fails, answers = content
+    batches, ack_roots, ack_values, masks, block_acks, inits, resets, fails, answers = content
     parcel = Parcel()
     for packed in batches:
         batch = _unpack_batch(packed)
@@ -112,6 +114,8 @@ def _unpack(content: tuple[Any, ...], unread: Unread | None) -> Parcel:
     if ack_roots or ack_values:
         parcel.acks = dict(zip(_unpack_ids(ack_roots), _unpack_ids(ack_values), strict=True))
     parcel.masks = masks
+    if block_acks:
+        parcel.block_acks = {base: BlockAcks(members, xors, its_masks) for base, members, xors, its_masks in block_acks}
     parcel.inits = inits
     parcel.resets = resets
     if fails:
@@ -149,35 +153,71 @@ def _unpack_ids(data: bytes) -> array[int]:
 def _pack_batch(batch: Batch) -> tuple[Any, ...]:
     rows = batch.rows
     columns: Any
-    whole = rows.__class__ is Columns
-    if whole:
-        columns = len(rows), [_pack_column(column) if type(column) is list else (column,) for column in rows.columns]
+    if rows.__class__ is Columns:
+        columns = len(rows), [_pack_whole(rows, position) for position in range(len(rows.columns))]
     else:
         # Rows without values have no columns to count them by.
         columns = [_pack_column(column) for column in zip(*rows, strict=True)] or len(rows)
+    trees = _pack_members(batch) if isinstance(batch, BlockBatch) else _pack_ids(batch.roots)
     return (
-        batch.source, batch.stream, batch.target, array("I", batch.starts).tobytes(), _pack_ids(batch.roots),
-        _pack_ids(batch.edges), batch.others, columns,
+        batch.source, batch.stream, batch.target, array("I", batch.starts).tobytes(), trees, _pack_ids(batch.edges),
+        batch.others, columns,
     )
+
+
+def _pack_members(batch: BlockBatch) -> tuple[int, int, bytes | None]:
+    """The trees of the runs: block, and the members of the runs, None if there is one for each."""
+    members = None if batch.whole else array("H", batch.members).tobytes()
+    return *batch.block, members
+
+
+def _unpack_members(batch: BlockBatch, base: int, count: int, packed: bytes | None) -> None:
+    members = array("H")
+    if packed is not None:
+        members.frombytes(packed)
+    batch.belongs_to(Block(base, count), range(count) if packed is None else members, packed is None)
 
 
 def _unpack_batch(packed: tuple[Any, ...]) -> Batch:
     source, stream, target, starts, roots, edges, others, columns = packed
-    batch = Batch(source, stream, target)
+    batch: Batch = BlockBatch(source, stream, target) if isinstance(roots, tuple) else Batch(source, stream, target)
     offsets = array("I")
     offsets.frombytes(starts)
     batch.starts = offsets.tolist()
-    batch.roots = _unpack_ids(roots).tolist()
+    if isinstance(batch, BlockBatch):
+        _unpack_members(batch, *roots)
+    else:
+        batch.roots = _unpack_ids(roots).tolist()
     batch.edges = _unpack_ids(edges).tolist()
     batch.others = others
     if isinstance(columns, int):
         batch.rows = [()] * columns
     elif isinstance(columns, tuple):
         length, packed_columns = columns
-        batch.rows = Columns(tuple(_unpack_whole(column, length) for column in packed_columns), length)
+        batch.rows = rows = Columns(tuple(_unpack_whole(column, length) for column in packed_columns), length)
+        for position, column in enumerate(packed_columns):
+            if column.__class__ is bytes:
+                rows.is_known_text(position)
     else:
         batch.rows = list(zip(*map(_unpack_column, columns), strict=True))
     return batch
+
+
+def _pack_whole(rows: Columns, position: int) -> Any:
+    """A column of rows that are kept as columns; any but a list as the only part of a tuple."""
+    column = rows.columns[position]
+    if type(column) is not list:
+        return (column,)
+    if rows.is_text(position):
+        text = _pack_text(column)
+        return column if text is None else text
+    return _pack_column(column)
+
+
+def _pack_text(column: Sequence[str]) -> bytes | None:
+    """Plain texts as one; None if they hold what separates them."""
+    joined = _SEPARATOR.join(column)
+    return joined.encode("utf-8", "surrogatepass") if joined.count(_SEPARATOR) == len(column) - 1 else None
 
 
 def _unpack_whole(packed: Any, length: int) -> Any:
@@ -191,9 +231,9 @@ def _unpack_whole(packed: Any, length: int) -> Any:
 def _pack_column(column: Sequence[Any]) -> bytes | list[Any]:
     types = set(map(type, column))
     if types == _TEXT_ONLY:
-        joined = _SEPARATOR.join(column)
-        if joined.count(_SEPARATOR) == len(column) - 1:
-            return joined.encode("utf-8", "surrogatepass")
+        text = _pack_text(column)
+        if text is not None:
+            return text
     elif not types.isdisjoint(_BUFFERS):
         return [
             _Bytes(value) if type(value) in _BUFFERS and len(value) >= OUT_OF_BAND_BYTES else value for value in column

@@ -190,6 +190,8 @@ class Assembler:
             partial(around.dead_letter, spec.id, task), fate, around.trial_permit, around.journal(spec.id, index),
             partial(around.note_failure, spec.id, task),
         )
+        if acker is not None and isinstance(spec.component, BatchSpout):
+            made.init_block = tracking.init_block_for(acker)
         made.resume(around.worker)
         return made
 

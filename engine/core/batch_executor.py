@@ -11,13 +11,17 @@ Thread: that of the executor.
 
 from __future__ import annotations
 
+from operator import xor
+
 from squall.engine.api.columns import ColumnBatch, Columns
 from squall.engine.api.failure import EXCEPTION, FAILED, Failure
 from squall.engine.api.stream import TICK_STREAM
 from squall.engine.core.executor import BoltExecutor, BoltTask
 from squall.engine.errors import FailedTuple
+from squall.engine.flow.anchoring import BlockAnchoring
 from squall.engine.flow.batch import Batch
 from squall.engine.flow.batch_collector import BatchCollector
+from squall.engine.flow.blocks import column_of
 from squall.engine.foreign.text import line_of_error, text_of_error
 
 
@@ -78,8 +82,12 @@ def _ack(
     executor: BoltExecutor, task: BoltTask, batch: Batch, collector: BatchCollector, failed: set[int]
 ) -> None:
     """Ack all runs but the failed ones, whose trees wait for nothing any more."""
+    anchoring = collector.anchoring
+    if isinstance(anchoring, BlockAnchoring):
+        _ack_block(executor, batch, anchoring, failed)
+        return
     acks, masks = executor.outbox.open_acks()
-    anchoring, others = collector.anchoring, batch.others
+    others = batch.others
     runs = zip(batch.roots, batch.edges, anchoring.children, anchoring.masks, strict=True)
     for run, (root, edge, children, mask) in enumerate(runs):
         if not root or (failed and run in failed):
@@ -93,3 +101,10 @@ def _ack(
                 masks[other] = masks.get(other, 0) | mask
     if 0 in batch.roots and batch.stream != TICK_STREAM:
         task.stats.untracked_executed += batch.untracked_rows()
+
+
+def _ack_block(executor: BoltExecutor, batch: Batch, anchoring: BlockAnchoring, failed: set[int]) -> None:
+    words = list(map(xor, batch.edges, anchoring.children))
+    for run in failed:
+        words[run] = 0
+    executor.outbox.ack_block(anchoring.block, column_of(anchoring.by_member(words)), anchoring.flags())

@@ -98,7 +98,7 @@ class BatchSpoutExecutor(SpoutExecutor):
                 task.returned(value)
             emitted = collector.emitted - before
             if not emitted:
-                task.finished = not (task.pending.trees or task.pending) and task.exhausted
+                task.finished = not len(task.pending) and task.exhausted
                 task.waits_for = RETRY if task.held_for_retry else INPUT
                 return False
         except BaseException as error:

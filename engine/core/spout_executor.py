@@ -196,7 +196,7 @@ class SpoutExecutor:
             pending = task.pending
             task.count_wait(now_ns)
             self._at_hand[0] = task.task
-            if pending.trees and now_ns >= pending.table.due_ns and self._expire(task):
+            if now_ns >= pending.table.due_ns and (pending.trees or pending.table.blocks.count) and self._expire(task):
                 worked = True
             if not emits or not task.active:
                 task.waits_for = CREDIT if task.active else INACTIVE

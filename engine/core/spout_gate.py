@@ -47,6 +47,9 @@ class Emits:
     def add(self, root: int, message_id: Any, values: Any, xor: int, mask: int) -> None:
         self.added.append((root, message_id, values, xor, mask))
 
+    add_block = None
+    """A spout with a thread of its own emits no batches."""
+
     def hold(self, message_id: Any, values: Any) -> None:
         self.held.append((message_id, values))
 

@@ -16,7 +16,7 @@ from typing import Any
 from squall.engine.api.columns import ColumnBatch
 from squall.engine.api.stream import DEFAULT_STREAM
 from squall.engine.errors import ComponentError
-from squall.engine.flow.anchoring import Anchoring, Owned
+from squall.engine.flow.anchoring import Owned, anchoring_of
 from squall.engine.flow.batch import Batch
 from squall.engine.flow.emitter import UNNAMED, Emitter
 from squall.engine.flow.spread import series_of
@@ -41,7 +41,7 @@ class BatchCollector:
         """Take up the batch that is about to be executed."""
         self._count = len(batch.rows)
         self._starts = batch.starts
-        self.anchoring = Anchoring(batch.roots, batch.others)
+        self.anchoring = anchoring_of(batch)
         """Of its runs."""
         self.failed: dict[int, str] = {}
         """The rows that the bolt failed, and why."""

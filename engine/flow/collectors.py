@@ -20,8 +20,9 @@ from squall.engine.api.failure import EXCEPTION, FAILED, Failure
 from squall.engine.api.stream import DEFAULT_STREAM
 from squall.engine.api.tuple import Anchors, Run, Tuple
 from squall.engine.errors import ComponentError
-from squall.engine.flow.anchoring import Anchoring, Owned
-from squall.engine.flow.emitter import UNNAMED, Emitter, StreamOut
+from squall.engine.flow.anchoring import Anchoring, BlockAnchoring, Owned
+from squall.engine.flow.blocks import Block, Flags, block_of, column_of
+from squall.engine.flow.emitter import UNNAMED, Emitter, Places, StreamOut
 from squall.engine.flow.routed import Routed
 from squall.engine.foreign.columns import column_mistake, values_of
 from squall.engine.foreign.identity import key_of
@@ -52,6 +53,10 @@ class BoltPaths(NamedTuple):
     fail: Callable[[Tuple], None]
 
 
+AddBlock = Callable[[Block, Sequence[Any], Columns, str, int, dict[int, Flags]], None]
+"""(block, message ids, rows, stream, XOR of each tree's first edges, masks) -> None."""
+
+
 class HeldBack(Protocol):
     """The record of earlier attempts: see `engine.tracking.attempts`."""
 
@@ -67,6 +72,10 @@ class OpenTrees(Protocol):
 
     def __len__(self) -> int: ...
     def add(self, root: int, message_id: Any, values: Any, xor: int, mask: int) -> None: ...
+    @property
+    def add_block(self) -> AddBlock | None:
+        """Enters the trees of a block; None where each must be entered alone."""
+
     def hold(self, message_id: Any, values: Any) -> None: ...
     def answer_untracked(self, message_id: Any) -> None: ...
 
@@ -168,11 +177,25 @@ class SpoutCollector:
             if isinstance(error, Exception):
                 return
             raise
+        self._begin_trees(self.roots, out, rows, ids, places, stream)
+
+    def _begin_trees(
+        self, source: Iterator[int], out: StreamOut, rows: Columns, ids: list[Any], places: Places, stream: str
+    ) -> None:
+        """Put rows where they go, each the first of a new tree."""
         count = len(rows)
-        roots = list(islice(self.roots, count))
-        anchoring = Anchoring(roots)
-        out.append_batch(rows, places, Owned(range(count), range(1, count + 1)), anchoring)
+        roots = list(islice(source, count))
+        owned = Owned(range(count), range(1, count + 1))
         self.emitted += count
+        add_block = self.pending.add_block
+        block = None if add_block is None else block_of(roots)
+        if add_block is not None and block is not None:
+            in_block = BlockAnchoring(block, range(count), True)
+            out.append_batch(rows, places, owned, in_block)
+            add_block(block, ids, rows, stream, column_of(in_block.children), in_block.flags())
+            return
+        anchoring = Anchoring(roots)
+        out.append_batch(rows, places, owned, anchoring)
         add = self.pending.add
         values: Iterable[Any] = rows
         if stream != DEFAULT_STREAM:

@@ -78,6 +78,10 @@ class Route:
         return self._spread(rows)
 
 
+Places = list[tuple[Route, list[Share]]]
+"""For each route, the targets of a batch's rows."""
+
+
 class StreamOut:
     """One output stream of one task."""
 
@@ -180,20 +184,20 @@ class StreamOut:
         """Check whether rows can be pickled, as `OpenBatch` does: the first. Raises ComponentError."""
         self.routes[0].check.look(rows[0])
 
-    def spread(self, rows: Columns, task: Any = UNNAMED) -> list[tuple[Route, list[Share]]]:
+    def spread(self, rows: Columns, task: Any = UNNAMED) -> Places:
         """Where checked rows go. Raises what a grouping raises; nothing was put anywhere then."""
         routes = self.routes if task is UNNAMED else self._routes_to(task)
         return [(route, route.spread(rows, task)) for route in routes]
 
     def append_batch(
-        self, rows: Columns, places: list[tuple[Route, list[Share]]], owned: Owned, anchoring: Anchoring
+        self, rows: Columns, places: Places, owned: Owned, anchoring: Anchoring
     ) -> None:
         """Put rows where `spread` said, anchored to the runs that own them."""
         outbox = self.outbox
         for route, shares in places:
             for target, wanted in shares:
                 instead_of = route.batches[target]
-                batch = instead_of.closed(instead_of.source, instead_of.stream, instead_of.target)
+                batch = anchoring.new_batch(instead_of)
                 batch.rows = rows if wanted is None else rows.select(wanted)
                 anchoring.enter(
                     batch, owned if wanted is None else owned.where(wanted), instead_of.bits[instead_of.target],
@@ -331,7 +335,7 @@ def _spread_of(
     return make_spread(subscription, shape, one, many, Keys(range(n_targets), hash_of, text_hash))
 
 
-def _tasks_of(rows: Columns, places: list[tuple[Route, list[Share]]]) -> list[list[int]]:
+def _tasks_of(rows: Columns, places: Places) -> list[list[int]]:
     """The tasks that each row went to."""
     tasks: list[list[int]] = [[] for _ in rows]
     for route, shares in places:

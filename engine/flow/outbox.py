@@ -16,6 +16,7 @@ from squall.engine.api.failure import Failure
 from squall.engine.api.tuple import Run
 from squall.engine.flow.acks import merge_acks
 from squall.engine.flow.batch import Batch, OpenBatch
+from squall.engine.flow.blocks import Block, BlockAcks, Flags
 from squall.engine.flow.ids import EdgeIds
 
 
@@ -23,7 +24,7 @@ class Outbox:
     """Filled by emitters and executors, emptied by the worker core. No other code touches its content, except through
     `open_acks`."""
 
-    __slots__ = ("_acks", "_fails", "_here", "_masks", "_pool", "_reset", "_resets", "_there", "edges")
+    __slots__ = ("_acks", "_blocks", "_fails", "_here", "_masks", "_pool", "_reset", "_resets", "_there", "edges")
 
     def __init__(self, edges: EdgeIds | None = None) -> None:
         self.edges = EdgeIds() if edges is None else edges
@@ -36,6 +37,8 @@ class Outbox:
         """root -> XOR for its acker."""
         self._masks: dict[int, int] = {}
         """root -> mask of the workers its new tuples were sent to."""
+        self._blocks: dict[int, BlockAcks] = {}
+        """First root of a block -> its acks."""
         self._fails: dict[int, Failure] = {}
         self._resets: set[int] = set()
         self._reset: Callable[[Iterable[int]], None] = self._resets.update
@@ -122,6 +125,20 @@ class Outbox:
             if mask:
                 self._masks[other] = self._masks.get(other, 0) | mask
 
+    def ack_block(self, block: Block, xors: int, masks: dict[int, Flags]) -> None:
+        """Ack runs of trees of one block: `xors` has a word for each tree."""
+        acks = self._blocks.get(block.base)
+        if acks is None:
+            acks = self._blocks[block.base] = BlockAcks(block.members)
+        acks.merge(xors, masks)
+
+    def take_block_acks(self) -> dict[int, BlockAcks]:
+        """Take the acks of blocks, by first root."""
+        if not self._blocks:
+            return {}
+        taken, self._blocks = self._blocks, {}
+        return taken
+
     def open_acks(self) -> tuple[dict[int, int], dict[int, int]]:
         """The maps that `ack_run` adds to, root -> XOR and root -> mask; valid until `take_acks`. Only for the loop of
         basic bolts, which inlines `ack_run`: the call, or a note of each run for later, costs 1 to 3 % of word
@@ -165,7 +182,7 @@ class Outbox:
     @property
     def is_silent(self) -> bool:
         """Whether nothing was acked, failed or reset since it was taken."""
-        return not (self._acks or self._fails or self._resets)
+        return not (self._acks or self._blocks or self._fails or self._resets)
 
     def take_acks(self) -> tuple[dict[int, int], dict[int, int]]:
         """Take the acks: root -> XOR, and root -> mask of the workers that its new tuples were sent to."""
@@ -226,4 +243,4 @@ class Outbox:
 
     def __bool__(self) -> bool:
         """Whether anything is in it."""
-        return bool(self._acks or self._fails or self._resets or self._here or self._there)
+        return bool(self._acks or self._blocks or self._fails or self._resets or self._here or self._there)

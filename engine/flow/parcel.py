@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Mapping
 from squall.engine.api.failure import Failure
 from squall.engine.flow.acks import merge_acks
 from squall.engine.flow.batch import Batch
+from squall.engine.flow.blocks import BlockAcks
 
 _NO_BATCHES: deque[Batch] = deque(maxlen=0)
 
@@ -16,7 +17,8 @@ class Parcel:
     """Data batches and tracking messages for one worker."""
 
     __slots__ = (
-        "acks", "answers", "batches", "bytes", "fails", "inits", "left_roots", "masks", "resets", "rows", "unread",
+        "acks", "answers", "batches", "block_acks", "bytes", "fails", "inits", "left_roots", "masks", "resets", "rows",
+        "unread",
     )
 
     def __init__(self) -> None:
@@ -29,6 +31,8 @@ class Parcel:
         """root -> XOR, for ackers of the receiver."""
         self.masks: dict[int, int] = {}
         """root -> mask of the workers its tuples were sent to."""
+        self.block_acks: dict[int, BlockAcks] = {}
+        """First root of a block -> its acks."""
         self.inits: list[tuple[int, int, int, int]] = []
         """(root, xor, spout task, mask) of new trees whose acker is the receiver's."""
         self.fails: list[tuple[int, Failure]] = []
@@ -56,6 +60,14 @@ class Parcel:
     def add_acks(self, acks: Mapping[int, int], masks: Mapping[int, int]) -> None:
         """Merge XORs and masks, by root, for ackers of the receiver."""
         merge_acks(self.acks, self.masks, acks, masks)
+
+    def add_block_acks(self, base: int, acks: BlockAcks) -> None:
+        """Merge acks of one block."""
+        known = self.block_acks.get(base)
+        if known is None:
+            self.block_acks[base] = acks
+        else:
+            known.merge(acks.xors, acks.masks)
 
     def cut(self, most_bytes: int, new_edge: Callable[[], int]) -> Parcel:
         """Take out all tracking messages, and batches of about `most_bytes`, one tuple at least; this parcel keeps the
@@ -101,6 +113,8 @@ class Parcel:
     def add_tracking(self, other: Parcel) -> None:
         """Add the tracking messages of another parcel."""
         self.add_acks(other.acks, other.masks)
+        for base, acks in other.block_acks.items():
+            self.add_block_acks(base, acks)
         self.inits += other.inits
         self.fails += other.fails
         self.resets += other.resets
@@ -110,6 +124,7 @@ class Parcel:
         """Move the tracking messages of another parcel to this one, which has none."""
         self.acks, other.acks = other.acks, {}
         self.masks, other.masks = other.masks, {}
+        self.block_acks, other.block_acks = other.block_acks, {}
         self.inits, other.inits = other.inits, []
         self.fails, other.fails = other.fails, []
         self.resets, other.resets = other.resets, []
@@ -126,8 +141,8 @@ class Parcel:
     @property
     def weight(self) -> int:
         """Tuples and messages in it, a measure for the work to encode it."""
-        return self.rows + len(self.acks) + len(self.inits) + len(self.answers)
+        return self.rows + len(self.acks) + len(self.block_acks) + len(self.inits) + len(self.answers)
 
     def __bool__(self) -> bool:
-        tracking = self.acks or self.masks or self.inits or self.fails or self.answers or self.resets
+        tracking = self.acks or self.masks or self.block_acks or self.inits or self.fails or self.answers or self.resets
         return bool(self.batches or tracking)

@@ -134,10 +134,10 @@ class TaskStats:
         self.touched: set[int] = set()
         """Histogram buckets that changed since the last publication."""
 
-    def observe_ns(self, latency_ns: int) -> None:
-        """Count one emit-to-ack latency."""
+    def observe_ns(self, latency_ns: int, messages: int = 1) -> None:
+        """Count one emit-to-ack latency, which so many messages had."""
         index = bucket_of(latency_ns // 1000)
-        self.histogram[index] += 1
+        self.histogram[index] += messages
         self.touched.add(index)
 
     def counters(self) -> list[int]:

@@ -25,6 +25,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from squall.engine.api.failure import WORKER_DIED, Failure
+from squall.engine.flow.blocks import Block, BlockAcks, Flags
+from squall.engine.tracking.blocks import Blocks, TrackedBlock
 
 # A tree's state is one int:  mask << 97 | spout_task << 66 | age << 64 | xor
 _XOR = (1 << 64) - 1
@@ -41,10 +43,14 @@ Answer = tuple[int, int, Failure | None]
 because each tree gets one: a named one takes ten times as long to make."""
 
 
+BlockAnswer = tuple[int, int, list[int]]
+"""(spout task, first root, members): these trees of a block are processed."""
+
+
 class Acker:
     """Tracks the trees of one acker task."""
 
-    __slots__ = ("_dead", "_early", "_early_failures", "_early_old", "_live", "answers")
+    __slots__ = ("_blocks", "_dead", "_early", "_early_failures", "_early_old", "_live", "answers", "block_answers")
 
     def __init__(self) -> None:
         self._live: dict[int, int] = {}
@@ -56,10 +62,13 @@ class Acker:
         self._dead = 0
         self.answers: list[Answer] = []
         """Answers not yet taken; the caller empties it."""
+        self._blocks = Blocks()
+        self.block_answers: list[BlockAnswer] = []
+        """The same for trees of blocks that are processed."""
 
     def __len__(self) -> int:
         """Trees being tracked."""
-        return len(self._live)
+        return len(self._live) + len(self._blocks)
 
     def init(self, root: int, xor: int, spout_task: int, mask: int = 0) -> None:
         """Begin a tree that a spout emitted: `xor` of its first edges, sent to the workers of `mask`."""
@@ -112,7 +121,58 @@ class Acker:
             else:
                 live[root] = state | mask << _MASK_SHIFT
 
+    def init_block(self, block: Block, xors: int, spout_task: int, masks: dict[int, Flags]) -> None:
+        """Begin the trees of a block that a spout of this worker emitted: the XOR of the first edges of each, and the
+        members that were sent to each worker."""
+        tracked = TrackedBlock(block, xors, spout_task, masks)
+        self._blocks.begin(tracked)
+        self._answer(tracked, tracked.finished())
+        self._fail_touched(tracked, self._dead)
+
+    def ack_block(self, base: int, acks: BlockAcks) -> None:
+        """XOR a word into each tree of a block."""
+        tracked = self._blocks.get(base)
+        if tracked is None:
+            return  # all of it is answered: it began before any ack of it was sent
+        finished = tracked.ack(acks.xors)
+        if acks.masks:
+            for bit, flags in acks.masks.items():
+                tracked.masks[bit] = tracked.masks.get(bit, 0) | flags
+            self._answer(tracked, finished)
+            self._fail_touched(tracked, self._dead)
+        else:
+            self._answer(tracked, finished)
+
+    def _answer(self, tracked: TrackedBlock, finished: list[int]) -> None:
+        if finished:
+            self.block_answers.append((tracked.spout_task, tracked.block.base, finished))
+            self._blocks.drop_if_done(tracked)
+
+    def _fail_touched(self, tracked: TrackedBlock, mask: int) -> None:
+        for root in tracked.block.roots(tracked.touched(mask)) if mask else ():
+            self.fail(root, _died())
+
+    def _ack_in_block(self, tracked: TrackedBlock, member: int, value: int, mask: int) -> None:
+        """XOR a value into one tree of a block."""
+        tracked.words[member] ^= value
+        if not tracked.words[member]:
+            tracked.give_up(member)
+            self._answer(tracked, [member])
+            return
+        if mask:
+            flag = 1 << 8 * member
+            bit = 1
+            while bit <= mask:
+                if mask & bit:
+                    tracked.masks[bit] = tracked.masks.get(bit, 0) | flag
+                bit <<= 1
+            if mask & self._dead:
+                self.fail(tracked.block.roots((member,))[0], _died())
+
     def _early_ack(self, root: int, value: int, mask: int) -> None:
+        if self._blocks and (found := self._blocks.find(root)):
+            self._ack_in_block(*found, value, mask)
+            return
         state = self._early.get(root)
         if state is None:
             state = self._early_old.pop(root, 0)
@@ -124,6 +184,12 @@ class Acker:
         if state is not None:
             self.answers.append((state >> _TASK_SHIFT & _TASK_MASK, root, failure))
             return
+        if self._blocks and (found := self._blocks.find(root)):
+            tracked, member = found
+            tracked.give_up(member)
+            self._blocks.drop_if_done(tracked)
+            self.answers.append((tracked.spout_task, root, failure))
+            return
         self._early_ack(root, 0, 0)
         self._early_failures[root] = failure
 
@@ -131,17 +197,32 @@ class Acker:
         """Count the tree's timeout from now; returns the spout task to tell, None if there is no such tree."""
         state = self._live.get(root)
         if state is None:
-            return None
+            found = self._blocks.find(root)
+            if found is None:
+                return None
+            # Of the whole block: too long an age only delays the end of what is lost anyway.
+            found[0].age = 0
+            return found[0].spout_task
         self._live[root] = state & ~_AGE
         return state >> _TASK_SHIFT & _TASK_MASK
 
     def forget(self, root: int) -> int:
         """Drop a tree that its spout has timed out; returns the mask of the workers that held a part of it."""
-        return self._live.pop(root, 0) >> _MASK_SHIFT
+        state = self._live.pop(root, None)
+        if state is None and (found := self._blocks.find(root)):
+            tracked, member = found
+            mask = tracked.mask_of(member)
+            tracked.give_up(member)
+            self._blocks.drop_if_done(tracked)
+            return mask
+        return (state or 0) >> _MASK_SHIFT
 
     def touched(self, mask: int) -> list[int]:
         """Roots of the trees that one of the workers of `mask` holds a part of."""
-        return [root for root, state in self._live.items() if state >> _MASK_SHIFT & mask]
+        touched = [root for root, state in self._live.items() if state >> _MASK_SHIFT & mask]
+        for tracked in self._blocks:
+            touched += tracked.block.roots(tracked.touched(mask))
+        return touched
 
     def workers_died(self, dead: int, lost: int, failure: Failure | None = None) -> None:
         """Fail exactly the trees that touched one of `lost`, and from now on every tree that touches one of `dead`, the
@@ -166,6 +247,7 @@ class Acker:
                 live[root] = state + _ROTATION
         for root in forgotten:
             del live[root]
+        self._blocks.rotate()
 
 
 def _died() -> Failure:

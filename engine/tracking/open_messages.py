@@ -12,13 +12,17 @@ Decides nothing. Thread: the worker's loop.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
+from itertools import chain
 from typing import Any
 
+from squall.engine.api.columns import Columns
 from squall.engine.api.component import Spout
 from squall.engine.api.failure import FAILED as REFUSED
 from squall.engine.api.failure import WORKER_DIED, Failure
 from squall.engine.errors import ComponentError
+from squall.engine.flow.blocks import Block, Flags
+from squall.engine.flow.collectors import AddBlock
 from squall.engine.foreign.identity import key_of
 from squall.engine.foreign.text import message_of
 from squall.engine.report.account import ACKED, DEAD_LETTERS, FAILED
@@ -43,11 +47,14 @@ from squall.engine.tracking.instruction import (
     Steps,
     TellDead,
 )
+from squall.engine.tracking.open_blocks import OpenBlock
 from squall.engine.tracking.pending import PendingTable
 from squall.engine.tracking.trial_permit import OwnPermit, TrialPermit
 
 Init = Callable[[int, int, int, int], None]
 """(root, xor, spout task, mask) -> None: tells the acker of a new tree."""
+InitBlock = Callable[[Block, int, int, dict[int, Flags]], None]
+"""(block, XOR of each tree's first edges, spout task, masks) -> None: the same for the trees of a block."""
 Send = Callable[[Any, Any], int]
 """(message id, values) -> root: emits a held message."""
 
@@ -57,7 +64,7 @@ class OpenMessages:
 
     __slots__ = (
         "_account", "_acked", "_init", "_journal", "_stats", "_task", "attempts", "emitted_again", "fate", "forget",
-        "give_up", "note", "now_ns", "permit", "spout", "table", "trees",
+        "give_up", "init_block", "note", "now_ns", "permit", "spout", "table", "trees",
     )
 
     def __init__(
@@ -69,6 +76,8 @@ class OpenMessages:
         self._task = task
         self.spout = spout
         """Told of answers: the user's object, or a wrapper around it (see `engine.core.watching`)."""
+        self.init_block: InitBlock | None = None
+        """Tells the acker of a new block; None: trees must not be entered in blocks."""
         self.now_ns = now_ns
         self._stats = stats
         self._account = stats.account
@@ -94,7 +103,11 @@ class OpenMessages:
     def __len__(self) -> int:
         """Messages that wait for an answer, or to be emitted."""
         quarantine = self.fate.quarantine
-        return len(self.trees) + len(quarantine.held) + len(quarantine.waiting)
+        return len(self.trees) + self.table.blocks.count + len(quarantine.held) + len(quarantine.waiting)
+
+    def has(self, root: int) -> bool:
+        """Whether a tree is open."""
+        return root in self.trees or root in self.table.blocks
 
     # ---- emits ----
 
@@ -105,6 +118,19 @@ class OpenMessages:
         if self.attempts.alert and self.fate.emitted(root, message_id, values):
             self._stats.replayed += 1
         self._init(root, xor, self._task, mask)
+
+    @property
+    def add_block(self) -> AddBlock | None:
+        """Enters the trees of a block, as `add` does that of one emit. None unless their acker is in this worker, their
+        spout is told of answers by the batch, and no message is watched for its failures."""
+        return None if self.init_block is None or self.attempts.alert else self._add_block
+
+    def _add_block(
+        self, block: Block, ids: Sequence[Any], rows: Columns, stream: str, xors: int, masks: dict[int, Flags]
+    ) -> None:
+        self.table.blocks.add(OpenBlock(block, ids, rows, stream, self.now_ns()))
+        if self.init_block is not None:
+            self.init_block(block, xors, self._task, masks)
 
     def hold(self, message_id: Any, values: Any) -> None:
         """Hold a message that the spout emitted and that must not go out at once."""
@@ -125,7 +151,9 @@ class OpenMessages:
         """Ack the message of a processed tree."""
         tree = self.trees.pop(root, None)
         if tree is None:
-            return
+            tree = self.table.pop(root)
+            if tree is None:
+                return
         message_id, emitted_ns, _, values = tree
         # Before the spout hears of it: an ack that it makes durable must not be missing in the account after a death.
         self._acked = acked = self._acked + 1
@@ -141,6 +169,20 @@ class OpenMessages:
             self.not_taken(1)
             raise
 
+    def acked_block(self, base: int, members: Sequence[int]) -> None:
+        """Ack the messages of processed trees of one block. The spout is told by the batch."""
+        if self.attempts.alert:
+            # One of them may have failed before, or be on trial.
+            for root in Block(base, 0).roots(members):
+                self.acked(root)
+            return
+        ids, emitted_ns = self.table.blocks.take(base, members)
+        self._acked += len(ids)
+        self._account[ACKED] = self._acked
+        self._stats.observe_ns(self.now_ns() - emitted_ns, len(ids))
+        for message_id in ids:
+            self.spout.ack(message_id)
+
     def not_taken(self, acks: int) -> None:
         """The spout raised and did not take the answers: its successor will emit the messages again. If they counted, a
         spout that raises again and again would seem to make progress."""
@@ -149,13 +191,13 @@ class OpenMessages:
 
     def failed(self, root: int, failure: Failure) -> None:
         """Fail a tree: tell the spout, or give the message up if it has failed too often."""
-        tree = self.trees.pop(root, None)
+        tree = self.table.pop(root)
         if tree is not None:
             self._carry_out(self.fate.failed(root, tree[0], tree[3], failure, self.now_ns()))
 
     def charge(self, root: int, failure: Failure) -> None:
         """Charge an error in this tree, by which the worker is about to end."""
-        tree = self.trees.pop(root, None)
+        tree = self.table.pop(root)
         if tree is not None:
             self._account[FAILED] += 1
             self._carry_out_all(self.fate.charged(root, tree[0], tree[3], failure, self.now_ns()))
@@ -169,8 +211,8 @@ class OpenMessages:
     def worker_died(self, dead: int, failure: Failure, held: Collection[int]) -> None:
         """Count the death of a worker, by its bit, without a word; `held`: roots of trees that it held and that are
         about to fail by its death."""
-        keys = (key_of(tree[0], tree[3]) for root, tree in self.trees.items() if root in held)
-        self.fate.worker_died(dead, failure, keys)
+        trees = chain(self.trees.items(), self.table.blocks)
+        self.fate.worker_died(dead, failure, (key_of(tree[0], tree[3]) for root, tree in trees if root in held))
 
     def acker_died(self, is_its: Callable[[int], bool], failure: Failure | None = None) -> None:
         """Fail every tree whose acker is gone; `is_its(root)` says which."""
@@ -199,8 +241,9 @@ class OpenMessages:
         overdue = self.table.overdue(now)
         for root in overdue:
             self._stats.timed_out += 1
-            message_id, _, _, values = self.trees.pop(root)
-            self._carry_out(self.fate.expired(root, message_id, values, self.forget(root), now))
+            tree = self.table.pop(root)
+            if tree is not None:
+                self._carry_out(self.fate.expired(root, tree[0], tree[3], self.forget(root), now))
         return len(overdue)
 
     def let_go(self, send: Send) -> bool:

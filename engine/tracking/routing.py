@@ -13,11 +13,12 @@ from typing import Protocol
 
 from squall.engine.api.failure import ANOTHER_TUPLE, FRAME_DAMAGED, FRAME_LOST, TIMEOUT, Failure
 from squall.engine.api.plan import Plan
+from squall.engine.flow.blocks import BlockAcks
 from squall.engine.flow.ids import ACKER_MASK
 from squall.engine.flow.outbox import Outbox
 from squall.engine.flow.parcel import Parcel
 from squall.engine.tracking.acker import Acker, Answer
-from squall.engine.tracking.open_messages import Init, OpenMessages
+from squall.engine.tracking.open_messages import Init, InitBlock, OpenMessages
 from squall.engine.tracking.peers import Peers
 
 ToTell = tuple[int, dict[int, int], dict[int, int]]
@@ -77,6 +78,8 @@ class Tracking:
             self._send_acks(acks, masks)
         for root, failure in outbox.take_fails().items():
             self._fail(root, failure)
+        for base, acked in outbox.take_block_acks().items():
+            self._ack_block(base, acked)
         for root in outbox.take_resets():
             self._reset(root)
         return True
@@ -85,8 +88,11 @@ class Tracking:
         """Bring answers to their spouts; whether there were any. Raises TaskCrashed."""
         some = False
         for acker in self.ackers.values():
-            if acker.answers:
+            if acker.answers or acker.block_answers:
                 some = True
+                in_blocks, acker.block_answers = acker.block_answers, []
+                for spout_task, base, members in in_blocks:
+                    self.spout_tasks[spout_task][1].pending.acked_block(base, members)
                 answers, acker.answers = acker.answers, []
                 self._deliver(answers)
         return some
@@ -96,6 +102,11 @@ class Tracking:
         here = self.ackers.get(acker)
         return self.init_tree if here is None else here.init
 
+    def init_block_for(self, acker: int) -> InitBlock | None:
+        """The same for new blocks; None if the acker is in another worker."""
+        here = self.ackers.get(acker)
+        return None if here is None else here.init_block
+
     def init_tree(self, root: int, xor: int, spout_task: int, mask: int) -> None:
         """Tell a tree's acker that a spout of this worker has emitted it."""
         acker = self.ackers.get(root & ACKER_MASK)
@@ -104,6 +115,13 @@ class Tracking:
         else:
             parcel = self._parcel_for(self._acker_worker[root & ACKER_MASK])
             parcel.inits.append((root, xor, spout_task, mask | self.peers.own_bit))
+
+    def _ack_block(self, base: int, acked: BlockAcks) -> None:
+        acker = self.ackers.get(base & ACKER_MASK)
+        if acker is not None:
+            acker.ack_block(base, acked)
+        else:
+            self._parcel_for(self._acker_worker[base & ACKER_MASK]).add_block_acks(base, acked)
 
     def forget_tree(self, root: int) -> int:
         """Tell a tree's acker that its spout gave it up; returns the mask of workers that hold a part of it, -1 if the
@@ -204,6 +222,8 @@ class Tracking:
                 self.outbox.reset_roots((root,))
         if parcel.acks or parcel.masks:
             self.take_acks(parcel.acks, parcel.masks)
+        for base, acked in parcel.block_acks.items():
+            self.ackers[base & ACKER_MASK].ack_block(base, acked)
         for root, failure in parcel.fails:
             self.ackers[root & ACKER_MASK].fail(root, failure)
         self._deliver(parcel.answers)
@@ -242,7 +262,7 @@ class Tracking:
             if acker is not None:
                 acker.fail(root, failure)
             for _, task in self.spout_tasks.values():
-                if root in task.pending.trees:
+                if task.pending.has(root):
                     self._deliver([(task.task, root, failure)])
                 else:
                     task.pending.charge_late(root, failure)

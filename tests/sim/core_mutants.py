@@ -13,6 +13,7 @@ from squall.engine.flow.batch import Batch, OpenBatch
 from squall.engine.flow.collectors import UNTRACKED, BasicCollector, Emit
 from squall.engine.flow.ids import EdgeIds, root_ids
 from tests.sim import invariants
+from tests.sim.block_mutants import DeafBlocks, MasklessBlocks, SolidaryAcker, TogetherAcker
 from tests.sim.cores import Cluster
 from tests.sim.invariants import InvariantBrokenError
 from tests.sim.mutants import (
@@ -37,6 +38,7 @@ from tests.sim.turn_mutants import (
     WaitsForCompany,
     WritesLate,
 )
+from tests.unit.ledger import IN_BATCHES
 
 
 @dataclass(frozen=True)
@@ -50,12 +52,16 @@ class CoreMutant:
     deaths: bool = True
     chained: bool = False
     faulty_turns: int = 250
+    in_batches: tuple[str, ...] = ()
 
     def first_broken(self, most: int) -> tuple[int, str] | None:
         """(seed, invariant) of the first case that breaks as it must."""
         for seed in range(most):
             try:
-                Cluster(seed, self.actions, self.deaths, self.chained, self.faulty_turns, parts=self.parts).run()
+                Cluster(
+                    seed, self.actions, self.deaths, self.chained, faulty_turns=self.faulty_turns, parts=self.parts,
+                    in_batches=self.in_batches,
+                ).run()
             except InvariantBrokenError as error:
                 if error.invariant == self.breaks:
                     return seed, error.invariant
@@ -151,6 +157,22 @@ CORE_MUTANTS = (
     CoreMutant(
         "late frames refused", Parts(receiver=ForgivingReceiver), invariants.WAITED_FOR_TIMEOUT, ("reorder",),
         deaths=False,
+    ),
+    CoreMutant(
+        "an XOR for each tree of a block", Parts(core=CoreParts(acker=TogetherAcker)), invariants.ACKED_EARLY,
+        in_batches=("numbers", "fan"),
+    ),
+    CoreMutant(
+        "failures of single trees of a block", Parts(core=CoreParts(acker=SolidaryAcker)),
+        invariants.FAILED_WITHOUT_CAUSE, in_batches=("numbers", "fan"),
+    ),
+    CoreMutant(
+        "masks of blocks", Parts(core=CoreParts(acker=MasklessBlocks)), invariants.WAITED_FOR_TIMEOUT,
+        in_batches=IN_BATCHES,
+    ),
+    CoreMutant(
+        "acks of rows for blocks", Parts(core=CoreParts(acker=DeafBlocks)), invariants.WAITED_FOR_TIMEOUT,
+        in_batches=("numbers",),
     ),
     CoreMutant("rotation in the turn", Parts(turn=NeverRotates), invariants.STATE_LEFT),
 )

@@ -12,11 +12,12 @@ as long as that says, or until a frame is there.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import replace
 from typing import Any
 
 from squall.engine.api.config import Config
+from squall.engine.api.failure import FAILED
 from squall.engine.api.plan import ExecutorPlan, Plan
 from squall.engine.api.topology import ACKER_COMPONENT, Topology
 from squall.engine.clock import NS_PER_MS, ManualClock
@@ -37,6 +38,7 @@ from tests.sim.invariants import (
     ACKED_EARLY,
     ANSWERED_TWICE,
     EXECUTED_UNWRITTEN,
+    FAILED_WITHOUT_CAUSE,
     ID_REPEATED,
     SLEPT_ON_NEWS,
     STATE_LEFT,
@@ -46,7 +48,7 @@ from tests.sim.invariants import (
 )
 from tests.sim.parts import PARTS, Parts
 from tests.sim.wire import Context, OpenDoor, Wire
-from tests.unit.ledger import Ledger, topology_of
+from tests.unit.ledger import IN_BATCHES, Ledger, topology_of
 from tests.unit.net import scatter
 from tests.unit.rig import copy_component
 
@@ -75,6 +77,10 @@ class TellingLedger(Ledger):
     def executes(self, message_id: Any) -> None:
         if self.writes and message_id not in self.written:
             raise InvariantBrokenError(EXECUTED_UNWRITTEN, f"attempt {message_id}")
+
+    def fails(self, message_id: Any, reason: str) -> None:
+        if reason == FAILED and message_id not in self.refused:
+            raise InvariantBrokenError(FAILED_WITHOUT_CAUSE, f"attempt {message_id}, which no bolt failed")
 
     def tell(self, message_id: Any) -> None:
         if message_id in self.told:
@@ -263,12 +269,13 @@ class Cluster:
 
     def __init__(
         self, seed: int, actions: tuple[str, ...] = (), deaths: bool = True, chained: bool = False,
-        faulty_turns: int = _FAULTY_TURNS, made: tuple[Topology, Plan] | None = None,
+        in_batches: Collection[str] = (), faulty_turns: int = _FAULTY_TURNS,
+        made: tuple[Topology, Plan] | None = None,
         parts: Parts = PARTS, new_plane: Callable[..., Plane] = Plane, slice_ns: int = SLICE_NS,
     ) -> None:
         """`actions` are the link faults to draw from; with none, links are whole. `chained`: no worker executes what
-        the one before has emitted, and all acks go to the first. `made`: a topology of one's own, and where it runs,
-        for who looks by himself how it ends."""
+        the one before has emitted, and all acks go to the first. `in_batches`: see `topology_of`. `made`: a topology of
+        one's own, and where it runs, for who looks by himself how it ends."""
         self.rng = rng = random.Random(seed)
         self.parts = parts
         self.core_parts = replace(
@@ -280,7 +287,7 @@ class Cluster:
         self.slice_ns = slice_ns
         self.faulty_turns = faulty_turns
         self.ledger = TellingLedger(MESSAGES, rng, failing=rng.choice((0, 0.1)))
-        self.topology = topology_of(self.ledger)
+        self.topology = topology_of(self.ledger, in_batches)
         self.plan = scatter(self.topology, rng, n_workers=rng.choice((2, 3)), ackers=rng.choice((1, 2, 3)))
         if chained:
             self.plan = _chain(self.topology)
@@ -448,6 +455,13 @@ ALL_FAULTS = ("drop", "duplicate", "delay", "reorder", "corrupt", "truncate", "g
 
 
 def run_case(seed: int) -> None:
-    """A third of the cases with whole links, one with repeats only, one with everything; a fifth of each in a chain."""
+    """A third of the cases with whole links, one with repeats only, one with everything; a fifth of each in a chain;
+    half of them in batches, wholly or in part."""
     actions: tuple[tuple[str, ...], ...] = ((), ("duplicate",), ALL_FAULTS)
-    Cluster(seed, actions[seed % 3], chained=seed % 5 == 0).run()
+    Cluster(seed, actions[seed % 3], chained=seed % 5 == 0, in_batches=batches_of(seed) if seed % 2 else ()).run()
+
+
+def batches_of(seed: int) -> tuple[str, ...]:
+    """The components that take batches in one case: all of them in half of the cases, else any."""
+    rng = random.Random(seed)
+    return IN_BATCHES if rng.random() < 0.5 else tuple(name for name in IN_BATCHES if rng.random() < 0.5)

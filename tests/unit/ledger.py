@@ -6,12 +6,13 @@ The ledger outlives every worker, so that what truly happened can be compared wi
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from squall.engine.api.builder import TopologyBuilder
-from squall.engine.api.collectors import BasicCollector, BoltCollector, SpoutCollector
-from squall.engine.api.component import BasicBolt, Bolt, Spout
+from squall.engine.api.collectors import BasicCollector, BatchCollector, BoltCollector, SpoutCollector
+from squall.engine.api.columns import ColumnBatch
+from squall.engine.api.component import BasicBolt, BatchBolt, BatchSpout, Bolt, Spout
 from squall.engine.api.context import TopologyContext
 from squall.engine.api.failure import Failure
 from squall.engine.api.topology import Topology
@@ -32,6 +33,7 @@ class Ledger:
         self.done: set[tuple[Any, ...]] = set()
         self.acked: set[int] = set()
         self.reasons: list[str] = []
+        self.refused: set[Any] = set()
         self.too_early: list[tuple[int, int]] = []
 
     def __deepcopy__(self, memo: Any) -> Ledger:
@@ -40,8 +42,18 @@ class Ledger:
     def tell(self, message_id: Any) -> None:
         """A spout is told of an attempt."""
 
+    def fails(self, message_id: Any, reason: str) -> None:
+        """A spout is told that an attempt failed."""
+
     def executes(self, message_id: Any) -> None:
         """A bolt has got the tuple that a spout emitted."""
+
+    def refuses(self, message_id: Any) -> bool:
+        """Whether the bolt that has got it is to fail it."""
+        if self.rng.random() >= self.failing:
+            return False
+        self.refused.add(message_id)
+        return True
 
     def leaves(self, number: int, attempt: int) -> set[tuple[Any, ...]]:
         """Everything that must have been executed before an attempt may be acked."""
@@ -80,6 +92,7 @@ class Numbers(Spout):
 
     def on_failure(self, message_id: tuple[int, int], failure: Failure) -> None:
         self.ledger.reasons.append(failure.reason)
+        self.ledger.fails(message_id, failure.reason)
         self.ledger.tell(message_id)
         self.queue.append(message_id[0])
 
@@ -102,7 +115,7 @@ class Fan(BasicBolt):
                 collector.emit((path, 3), stream="side")
             else:
                 collector.emit((path,))
-        if self.ledger.rng.random() < self.ledger.failing:
+        if self.ledger.refuses((tup["id"], tup["attempt"])):
             raise FailedTuple("as told")
 
 
@@ -179,14 +192,117 @@ class End(BasicBolt):
         self.ledger.done.update(("end", path) for path in tup["paths"])
 
 
-def topology_of(ledger: Ledger) -> Topology:
+class BatchNumbers(BatchSpout):
+    """Numbers, in batches of any size."""
+
+    outputs = Numbers.outputs
+
+    def __init__(self, ledger: Ledger) -> None:
+        self.ledger = ledger
+
+    open = Numbers.open
+
+    def next_batch(self, rows: int) -> None:
+        numbers, self.queue = self.queue[:rows], self.queue[rows:]
+        attempts = self.ledger.attempts
+        for number in numbers:
+            attempts[number] = attempts.get(number, 0) + 1
+        ids = [(number, attempts[number]) for number in numbers]
+        self.collector.emit_batch((numbers, [attempt for _, attempt in ids]), ids)
+
+    def ack_batch(self, message_ids: list[Any]) -> None:
+        for message_id in message_ids:
+            Numbers.ack(self, message_id)  # type: ignore[arg-type]
+
+    def fail_batch(self, message_ids: list[Any], failures: list[Failure]) -> None:
+        for message_id, failure in zip(message_ids, failures, strict=True):
+            Numbers.on_failure(self, message_id, failure)  # type: ignore[arg-type]
+
+    @property
+    def exhausted(self) -> bool:  # type: ignore[override]
+        return not self.queue
+
+
+class BatchFan(BatchBolt):
+    """Fan: single rows of a batch fail."""
+
+    outputs = Fan.outputs
+
+    def __init__(self, ledger: Ledger) -> None:
+        self.ledger = ledger
+
+    def execute_batch(self, batch: ColumnBatch, collector: BatchCollector) -> None:
+        paths: list[str] = []
+        sides: list[str] = []
+        counts, parents = [], []
+        for row, (number, attempt) in enumerate(batch.to_rows()):
+            self.ledger.executes((number, attempt))
+            before = len(paths)
+            for child in range(number % 5):
+                path = f"{number}.{attempt}.{child}"
+                if child % 2:
+                    sides.append(path)
+                    parents.append(row)
+                else:
+                    paths.append(path)
+            counts.append(len(paths) - before)
+            if self.ledger.refuses((number, attempt)):
+                collector.fail(row, "as told")
+        collector.emit_batch((paths,), counts)
+        collector.emit_batch((sides, [3] * len(sides)), parents=parents, stream="side")
+
+
+class BatchLoop(BatchBolt):
+    outputs = Loop.outputs
+
+    def __init__(self, ledger: Ledger) -> None:
+        self.ledger = ledger
+
+    def execute_batch(self, batch: ColumnBatch, collector: BatchCollector) -> None:
+        going = [(row, path, left) for row, (path, left) in enumerate(batch.to_rows()) if left]
+        parents = [row for row, _, _ in going]
+        self.ledger.done.update(("loop", path) for path, left in batch.to_rows() if not left)
+        collector.emit_batch(
+            ([path for _, path, _ in going], [left - 1 for _, _, left in going]), parents=parents, stream="side"
+        )
+
+
+class BatchEvery(BatchBolt):
+    def __init__(self, ledger: Ledger) -> None:
+        self.ledger = ledger
+
+    def prepare(self, conf: Mapping[str, Any], context: TopologyContext) -> None:
+        self.index = context.task_index
+
+    def execute_batch(self, batch: ColumnBatch, collector: BatchCollector) -> None:
+        self.ledger.done.update(("all", path, self.index) for path in batch["path"])
+
+
+class BatchPass(BatchBolt):
+    outputs = ("paths",)
+
+    def execute_batch(self, batch: ColumnBatch, collector: BatchCollector) -> None:
+        collector.emit_batch(batch.columns)
+
+
+IN_BATCHES = ("numbers", "fan", "loop", "every", "pass")
+"""Components that can take batches as well as rows."""
+
+
+def topology_of(ledger: Ledger, in_batches: Collection[str] = ()) -> Topology:
+    """`in_batches`: which components take and emit batches."""
+
+    def either(name: str, by_row: Any, by_batch: Any) -> Any:
+        return by_batch if name in in_batches else by_row
+
     builder = TopologyBuilder()
-    builder.set_spout("numbers", Numbers(ledger), N_SPOUTS)
-    builder.set_bolt("fan", Fan(ledger), 3).fields_grouping("numbers", "id")
-    builder.set_bolt("loop", Loop(ledger), 2).shuffle_grouping("fan", "side").shuffle_grouping("loop", "side")
-    builder.set_bolt("every", Every(ledger), 2).all_grouping("fan", "side")
+    builder.set_spout("numbers", either("numbers", Numbers, BatchNumbers)(ledger), N_SPOUTS)
+    builder.set_bolt("fan", either("fan", Fan, BatchFan)(ledger), 3).fields_grouping("numbers", "id")
+    loop = builder.set_bolt("loop", either("loop", Loop, BatchLoop)(ledger), 2)
+    loop.shuffle_grouping("fan", "side").shuffle_grouping("loop", "side")
+    builder.set_bolt("every", either("every", Every, BatchEvery)(ledger), 2).all_grouping("fan", "side")
     join = builder.set_bolt("join", Join(ledger), 2).partial_key_grouping("fan", "path")
     join.set_config(tick_tuple_freq_secs=0.01)
-    builder.set_bolt("pass", Pass(), 1, 2).local_or_shuffle_grouping("join")
+    builder.set_bolt("pass", either("pass", Pass, BatchPass)(), 1, 2).local_or_shuffle_grouping("join")
     builder.set_bolt("end", End(ledger), 2).none_grouping("pass")
     return builder.build()

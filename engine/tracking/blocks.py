@@ -1,0 +1,136 @@
+"""The blocks that an acker tracks: an XOR for each of their trees, in columns.
+
+Guarantees: as of single trees (`engine.tracking.acker`). A tree that has been answered, or given up, stays so: what
+comes for it later changes nothing.
+
+Relies on: blocks beginning in the acker's own worker, before any ack of theirs can come.
+
+Pure: no clock, no I/O. Thread: the worker's loop.
+"""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_right, insort
+from collections.abc import Iterator
+
+from squall.engine.flow.blocks import Block, Flags, flagged
+
+_MOST_ROTATIONS = 3
+
+
+class TrackedBlock:
+    """One block."""
+
+    __slots__ = ("age", "block", "gone", "masks", "spout_task", "words")
+
+    def __init__(self, block: Block, xors: int, spout_task: int, masks: dict[int, Flags]) -> None:
+        self.block = block
+        self.spout_task = spout_task
+        self.words = array("Q", xors.to_bytes(8 * block.members, "little"))
+        """The XOR of each member; 0 of those that are gone."""
+        self.gone: set[int] = set()
+        """Members that were answered or given up."""
+        self.masks = masks
+        """Bit of a worker's incarnation -> the members that hold, or held, a part there."""
+        self.age = 0
+
+    def __len__(self) -> int:
+        return self.block.members - len(self.gone)
+
+    def ack(self, xors: int) -> list[int]:
+        """XOR a word into each member; returns the members that are processed by it."""
+        members = self.block.members
+        both = int.from_bytes(self.words.tobytes(), "little") ^ xors
+        words = self.words = array("Q", both.to_bytes(8 * members, "little"))
+        for member in self.gone:
+            words[member] = 0
+        return self.finished()
+
+    def finished(self) -> list[int]:
+        """The members that are processed and not answered; they are gone from now on."""
+        gone, words = self.gone, self.words
+        if not any(words):
+            every = range(self.block.members)
+            found = [member for member in every if member not in gone] if gone else list(every)
+        elif words.count(0) == len(gone):
+            return []
+        else:
+            found = [member for member, word in enumerate(words) if not word and member not in gone]
+        gone.update(found)
+        return found
+
+    def give_up(self, member: int) -> None:
+        """A tree is gone."""
+        self.gone.add(member)
+        self.words[member] = 0
+
+    def touched(self, mask: int) -> list[int]:
+        """The members that one of the workers of `mask` holds a part of."""
+        flags = 0
+        for bit, its in self.masks.items():
+            if bit & mask:
+                flags |= its
+        return [member for member in flagged(flags, self.block.members) if member not in self.gone] if flags else []
+
+    def mask_of(self, member: int) -> int:
+        """The workers that hold a part of a tree."""
+        found = 0
+        for bit, flags in self.masks.items():
+            if flags >> 8 * member & 1:
+                found |= bit
+        return found
+
+
+class Blocks:
+    """The blocks of one acker."""
+
+    __slots__ = ("_bases", "_by_base")
+
+    def __init__(self) -> None:
+        self._by_base: dict[int, TrackedBlock] = {}
+        self._bases: list[int] = []
+
+    def __bool__(self) -> bool:
+        return bool(self._by_base)
+
+    def __iter__(self) -> Iterator[TrackedBlock]:
+        return iter(list(self._by_base.values()))
+
+    def __len__(self) -> int:
+        """Trees being tracked."""
+        return sum(map(len, self._by_base.values()))
+
+    def begin(self, tracked: TrackedBlock) -> None:
+        self._by_base[tracked.block.base] = tracked
+        insort(self._bases, tracked.block.base)
+
+    def get(self, base: int) -> TrackedBlock | None:
+        """The block with this first root, as long as one of its trees is tracked."""
+        return self._by_base.get(base)
+
+    def find(self, root: int) -> tuple[TrackedBlock, int] | None:
+        """The block and the member of a tree that is tracked."""
+        at = bisect_right(self._bases, root) - 1
+        if at < 0:
+            return None
+        tracked = self._by_base[self._bases[at]]
+        member = tracked.block.member_of(root)
+        return (tracked, member) if member < tracked.block.members and member not in tracked.gone else None
+
+    def drop_if_done(self, tracked: TrackedBlock) -> None:
+        """Forget a block none of whose trees is tracked any more."""
+        if not len(tracked):
+            self._drop(tracked)
+
+    def _drop(self, tracked: TrackedBlock) -> None:
+        base = tracked.block.base
+        if self._by_base.pop(base, None) is not None:
+            self._bases.remove(base)
+
+    def rotate(self) -> None:
+        """Drop blocks that remain unanswered at the third rotation."""
+        for tracked in self:
+            tracked.age += 1
+            if tracked.age >= _MOST_ROTATIONS:
+                self._drop(tracked)

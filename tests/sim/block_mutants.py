@@ -1,0 +1,54 @@
+"""Ackers that lack a guarantee about blocks: `make prove` must notice, in cases whose components take batches."""
+
+from __future__ import annotations
+
+from squall.engine.api.failure import Failure
+from squall.engine.flow.blocks import BlockAcks
+from squall.engine.tracking.acker import Acker
+
+
+class TogetherAcker(Acker):
+    """All trees of a block count as processed with the first of them."""
+
+    __slots__ = ()
+
+    def ack_block(self, base: int, acks: BlockAcks) -> None:
+        super().ack_block(base, acks)
+        tracked = self._blocks.get(base)
+        if tracked is not None and tracked.gone:
+            for member in set(range(tracked.block.members)) - tracked.gone:
+                tracked.give_up(member)
+                self._answer(tracked, [member])
+
+
+class SolidaryAcker(Acker):
+    """All trees of a block fail with one of them."""
+
+    __slots__ = ()
+
+    def fail(self, root: int, failure: Failure) -> None:
+        found = self._blocks.find(root)
+        super().fail(root, failure)
+        if found is not None:
+            tracked, _ = found
+            for other in tracked.block.roots(set(range(tracked.block.members)) - tracked.gone):
+                super().fail(other, failure)
+
+
+class MasklessBlocks(Acker):
+    """Nobody knows to which workers the trees of a block were sent on."""
+
+    __slots__ = ()
+
+    def ack_block(self, base: int, acks: BlockAcks) -> None:
+        super().ack_block(base, BlockAcks(acks.members, acks.xors))
+
+
+class DeafBlocks(Acker):
+    """What single tuples say of a tree in a block is not heard."""
+
+    __slots__ = ()
+
+    def _early_ack(self, root: int, value: int, mask: int) -> None:
+        if self._blocks.find(root) is None:
+            super()._early_ack(root, value, mask)
