@@ -21,6 +21,8 @@ from squall.pipeline.underneath.layout import Layout
 FIRST_QUOTA = 1_000
 #: Batches are made as long as this, or so: shorter ones are all overhead, longer ones keep answers waiting.
 BATCH_SECS = 2.0
+#: How many times as many messages the next one may have.
+MOST_GROWTH = 8.0
 #: Undone batches that are listed in a report.
 MOST_RESTARTS = 1_000
 
@@ -131,7 +133,7 @@ def _quota(quota: int, took_secs: float, spouts: Iterable[WorkerReport]) -> int:
     if took_secs > 2 * BATCH_SECS:
         return max(FIRST_QUOTA, quota // 2)
     full = any(report.emitted >= quota for report in spouts)
-    return 2 * quota if full and took_secs < BATCH_SECS else quota
+    return round(quota * min(MOST_GROWTH, BATCH_SECS / took_secs)) if full and took_secs < BATCH_SECS else quota
 
 
 def report_of(control: Control, name: str) -> RunReport:

@@ -49,6 +49,8 @@ from squall.pipeline.underneath.snapshot import Engine
 
 #: Tuples that a worker collects for others before they leave as rows.
 FLUSH_TUPLES = 8_192
+#: The worker of every task, in reports: which process runs one changes with each batch.
+WORKER = "spark"
 #: Turns in a row in which a spout may emit nothing until the batch goes on without it.
 DRY_TURNS = 3
 
@@ -233,8 +235,8 @@ class Host:
                 PRODUCT, outbox=lambda edges: self.outbox, acker=lambda: self._acker, pending=self._open_messages
             ),
         )
-        # Exceptions are counted here, so that a batch shows all tuples that raise and not the first one only.
-        config = layout.config.replace(on_error="fail")
+        # Exceptions of bolts are counted here, so that a batch shows all tuples that raise and not the first one only.
+        config = layout.config if self._spec.is_spout else layout.config.replace(on_error="fail")
         assembler = Assembler(layout.topology, layout.plan, config, self.worker, peers, surroundings)
         core = assembler.build()
         # Not abandoned: they are in the table.
@@ -453,7 +455,7 @@ class Host:
         """What the driver is to hear. After `state`."""
         core = self.core
         self._metrics.sample(lambda component, task, error: self._report_error(component, task, text_of_error(error)))
-        [reading] = [one for one in readings_of(core) if one.task == self._task]
+        [reading] = [replace(one, worker=WORKER) for one in readings_of(core) if one.task == self._task]
         spouts = [task for _, task in core.spout_tasks.values()]
         return WorkerReport(
             worker=self.worker, nonce=self.nonce, heard=heard, rows=rows, reading=reading, is_spout=bool(spouts),

@@ -15,6 +15,7 @@ Thread: the caller's waits; batches run on one of py4j's.
 from __future__ import annotations
 
 import pickle
+import secrets
 import threading
 import time
 from collections import Counter
@@ -91,7 +92,7 @@ class SparkRun:
         self.tell = tell
         self._checkpoint = checkpoint
         self._batch_rows = batch_rows
-        self._shared = Shared(load, config, name, checkpoint.run_id, str(checkpoint.state))
+        self._shared = Shared(load, config, name, checkpoint.run_id, secrets.token_hex(8), str(checkpoint.state))
         self._done = threading.Event()
         self._active = True
         self._stopped = False
@@ -102,6 +103,11 @@ class SparkRun:
     def control(self) -> Control:
         return self._checkpoint.control
 
+    @property
+    def is_done(self) -> bool:
+        """Whether an earlier run of this checkpoint has done all there is."""
+        return self.control.closed and self.control.finished
+
     def report(self) -> RunReport:
         """The report of the run so far, with what earlier runs of this checkpoint did."""
         return report_of(self.control, self.name)
@@ -110,15 +116,13 @@ class SparkRun:
 
     def run(self, spark: SparkSession, should_drain: Callable[[], bool], should_stop: Callable[[], bool]) -> RunReport:
         """Run until all is done, or `should_stop()`. Raises what a batch raised."""
-        if self.control.closed and self.control.finished:
-            return self.report()
         with _settings(spark, SETTINGS):
             self._broadcast = spark.sparkContext.broadcast(self._shared)
             clock = spark.readStream.format("rate-micro-batch").options(
                 rowsPerBatch=1, numPartitions=1, startTimestamp=0
             ).load()
             query = clock.writeStream.foreachBatch(self._batch).option(
-                "checkpointLocation", self._checkpoint.spark.as_uri()
+                "checkpointLocation", _uri(self._checkpoint.spark)
             ).start()
             try:
                 while not self._done.wait(LOOK_SECS) and query.isActive:
@@ -160,7 +164,7 @@ class SparkRun:
             turn = next_turn(control, control.clock_ns + round(self._paused(control) * 1e9), self._active,
                              self._batch_rows)
             path = self._checkpoint.new_batch(turn.number)
-            self._rows_after(spark, control, turn).write.parquet(path.as_uri())
+            self._rows_after(spark, control, turn).write.parquet(_uri(path))
             reports, rows = _read_reports(path)
             self._tell_fatal(reports)
             why = doubts(self.layout, reports, rows)  # type: ignore[arg-type]
@@ -230,12 +234,19 @@ class SparkRun:
         at = control.bolts_at if level else control.spouts_at
         if not at:
             return spark.createDataFrame([], SCHEMA)
-        stored = spark.read.schema(SCHEMA).parquet(self._checkpoint.at(at).as_uri())
+        # A name is a name: without the option, its brackets and stars would be patterns.
+        reader = spark.read.schema(SCHEMA).option("__globPaths__", "false")
+        stored = reader.parquet(_uri(self._checkpoint.at(at)))
         return stored.filter((stored.level == level) & stored.kind.isin(STATE, PARCEL))
 
 
 #: Errors of a worker, and dead letters, that are told of a batch.
 MOST_ERRORS = 20
+
+
+def _uri(path: Path) -> str:
+    """As Hadoop reads it, which decodes nothing."""
+    return f"file://{path}"
 
 
 def _read_reports(path: Path) -> tuple[dict[int, WorkerReport | Fatal], Counter[tuple[int, int]]]:

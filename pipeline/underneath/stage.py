@@ -45,6 +45,9 @@ class Shared:
     config: Config
     name: str
     run_id: str
+    """Of the checkpoint."""
+    launch: str
+    """Of this run of it: the code may have changed since the last."""
     state_root: str | None
 
 
@@ -63,11 +66,11 @@ _deployed: dict[str, Around] = {}
 
 def deploy(shared: Shared) -> Around:
     """The topology in this process: loaded once, for one run at a time."""
-    if shared.run_id not in _deployed:
+    if shared.launch not in _deployed:
         _deployed.clear()
         layout = lay_out(shared.load(), shared.config)
-        _deployed[shared.run_id] = Around(layout, shared.name, shared.run_id, shared.state_root, copy_component)
-    return _deployed[shared.run_id]
+        _deployed[shared.launch] = Around(layout, shared.name, shared.run_id, shared.state_root, copy_component)
+    return _deployed[shared.launch]
 
 
 def copy_component(spec: ComponentSpec) -> Any:

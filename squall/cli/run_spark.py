@@ -114,6 +114,9 @@ def run_on_spark(
         )
         load = partial(blob.load, data, [entry for entry in sys.path if entry])
         run = SparkRun(topology, config, name, load, checkpoint, tell, options.batch_rows)
+        if run.is_done:
+            progress.print(f"all of {options.checkpoint} is done")
+            return run.report()
         if checkpoint.control.number >= 0:
             progress.print(f"going on after batch {checkpoint.control.number} of {options.checkpoint}")
         spark = stack.enter_context(spark_session(f"squall {name}", options.master))

@@ -3,18 +3,29 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+import sys
+from collections.abc import Callable, Iterable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from squall import Config
 from squall.cli.commands import main
+from squall.cli.loader import load_topology
+from squall.engine.report.run_report import RunReport
+from squall.pipeline.underneath.checkpoint import Checkpoint
+from squall.pipeline.underneath.control import Control
+from squall.pipeline.underneath.runner import SparkRun, Tell
+from squall.scheduler.common import blob
+from tests.spark.counting import EXPECTED, NUMBERS, counted
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
+COUNTING = Path(__file__).parent / "counting.py"
 
 
 def run(capsys: pytest.CaptureFixture[str], *arguments: str, code: int = 0) -> tuple[str, str]:
@@ -31,20 +42,23 @@ def printed(err: str) -> list[str]:
     return sorted(line.partition(" | ")[2] for line in err.splitlines() if "] | " in line)
 
 
-def test_every_grouping_gives_what_our_own_engine_gives(
-    spark: SparkSession, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize("example", ["hello_world.py", "names.py", "groupings.py"])
+def test_an_example_prints_and_counts_the_same_on_both_engines(
+    example: str, spark: SparkSession, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    example = str(EXAMPLES / "groupings.py")
-    local, _ = run(capsys, example, "--local", "--json")
-    out, err = run(capsys, example, "--on", "spark", "--accept-approx", "--json", "--quiet")
-    ours, theirs = json.loads(local[local.index("{") :]), json.loads(out)
-    assert printed(err) == sorted(local[: local.index("{")].splitlines())
+    path = str(EXAMPLES / example)
+    local, _ = run(capsys, path, "--local", "--json")
+    said, brace, document = local.partition("{\n")
+    out, err = run(capsys, path, "--on", "spark", "--accept-approx", "--json", "--quiet")
+    ours, theirs = json.loads(brace + document), json.loads(out)
+    assert printed(err) == sorted(said.splitlines())
     for name, component in ours["components"].items():
         found = theirs["components"][name]
-        assert {key: found[key] for key in ("executed", "emitted", "acked")} == {
-            key: component[key] for key in ("executed", "emitted", "acked")
+        assert {key: found[key] for key in ("executed", "emitted", "acked", "failed")} == {
+            key: component[key] for key in ("executed", "emitted", "acked", "failed")
         }, name
-    assert (theirs["acked"], theirs["pending"], theirs["drained"]) == (100, 0, True)
+    for key in ("emitted", "acked", "failed", "replayed", "dead_letters", "pending", "drained"):
+        assert theirs[key] == ours[key], key
 
 
 def result(out: Path) -> tuple[dict[str, int], set[tuple[int, int]]]:
@@ -74,3 +88,37 @@ def test_word_count_gives_the_same_result_on_both_engines(
     assert result(tmp_path / "theirs") == result(tmp_path / "ours")
     report = json.loads(out)
     assert (report["emitted"], report["acked"], report["pending"]) == (30_000, 30_000, 0), err
+
+
+class Enough(Exception):
+    """Ends a run in the middle."""
+
+
+def test_a_run_that_ends_in_the_middle_goes_on_where_it_was(spark: SparkSession, tmp_path: Path) -> None:
+    loaded = load_topology(str(COUNTING), [str(tmp_path)])
+    data = blob.dump(loaded.topology, loaded.script)
+    numbers: list[int] = []
+
+    def ends_after(batch: int) -> Callable[[Control], None]:
+        def look(control: Control) -> None:
+            numbers.append(control.number)
+            if control.number == batch:
+                raise Enough
+
+        return look
+
+    def go(look: Callable[[Control], None]) -> RunReport:
+        with Checkpoint(tmp_path / "checkpoint", loaded.topology, "counting") as checkpoint:
+            tell = Tell(lambda who, line: None, lambda line: None, look)
+            load = partial(blob.load, data, list(sys.path))
+            made = SparkRun(loaded.topology, Config(), "counting", load, checkpoint, tell, batch_rows=2_500)
+            return made.run(spark, lambda: False, lambda: False)
+
+    for batch in (0, 2):
+        with pytest.raises(Enough):
+            go(ends_after(batch))
+    report = go(ends_after(-1))
+    # Each batch counted once, whatever Spark itself had noted of it.
+    assert numbers == list(range(len(numbers)))
+    assert counted(tmp_path) == EXPECTED
+    assert (report.emitted, report.acked, report.drained) == (NUMBERS, NUMBERS, True)

@@ -201,9 +201,11 @@ class WithPoison(Lines):
                 yield "poison", ("bad",)
 
 
-@pytest.mark.parametrize("on_error", ["crash", "fail"])
-def test_an_exception_undoes_the_batch_until_the_message_is_a_dead_letter(on_error: str) -> None:
-    config = Config(on_error=on_error, max_attempts=3, max_crashes=3)
+@pytest.mark.parametrize(
+    ("on_error", "limit"), [("crash", "max_attempts"), ("crash", "max_crashes"), ("fail", "max_attempts")]
+)
+def test_an_exception_undoes_the_batch_until_the_message_is_a_dead_letter(on_error: str, limit: str) -> None:
+    config = Config(on_error=on_error, **{limit: 3})
     levels = Levels(words(WithPoison(), Poisoned()), config, batch_rows=60)
     undone = 0
     letters = []
