@@ -79,11 +79,14 @@ def default_input() -> tuple[Path, str]:
     return Path(sysconfig.get_path("stdlib")), "*.py"
 
 
-def find_files(source: Path, pattern: str | None = None, exclude: Iterable[Path] = ()) -> Corpus:
+def find_files(
+    source: Path, pattern: str | None = None, exclude: Iterable[Path] = (), *, is_text: bool = True
+) -> Corpus:
     """Find every regular file of `source`, a directory or one file. Reads the first bytes of each; driver only.
 
     In a directory, hidden files and folders, __pycache__, site-packages, everything under `exclude` and files with a
-    NUL in their first 8 KiB are left out. `pattern` is a shell pattern on the file name, or on the relative path if it
+    NUL in their first 8 KiB are left out. Of other files than text, those with a NUL stay, and what begins with an
+    underscore is left out, as Spark does. `pattern` is a shell pattern on the file name, or on the relative path if it
     has a slash.
     """
     try:
@@ -102,7 +105,9 @@ def find_files(source: Path, pattern: str | None = None, exclude: Iterable[Path]
     files: list[InputFile] = []
     skipped: list[str] = []
     for file in _walk(source, pattern, excluded):
-        if file.problem:
+        if not is_text and any(name.startswith("_") for name in file.name.split("/")):
+            continue
+        if file.problem or not is_text:
             files.append(file)
         elif probed := _probed(file):
             files.append(probed)

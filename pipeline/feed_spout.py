@@ -26,7 +26,7 @@ from squall.engine.errors import ClusterError, UsageError
 from squall.engine.foreign.text import repr_of
 from squall.pipeline.claims import Claims
 from squall.pipeline.shares import Claim, Part, Range, RowId, Shares
-from squall.pipeline.sources import Reader, Source, open_feed
+from squall.pipeline.sources import Reader, Source, declared_fields, open_feed
 from squall.pipeline.text_source import TextSource
 
 if TYPE_CHECKING:
@@ -57,15 +57,18 @@ class FeedSpout(ReplayingSpout):
     """Time between two looks for new parts, with `follow`."""
 
     def __init__(
-        self, feed: str | os.PathLike[str] | Sequence[str | os.PathLike[str]], fields: Sequence[str] = ("text",), *,
+        self, feed: str | os.PathLike[str] | Sequence[str | os.PathLike[str]], fields: Sequence[str] | None = None, *,
         follow: bool = False, with_origin: bool = False, range_rows: int = RANGE_ROWS,
     ) -> None:
-        """`feed`: a directory; or a list of text files. `fields`: columns to emit, in this order. `follow`: wait for
-        more at the end. `with_origin`: emit a first field "origin", (life, number, floor): the numbers of a life are
-        those of different rows, a row keeps its own, and none below the floor has to be emitted any more. So a bolt
-        that recognises rows may forget those below.
+        """`feed`: a directory; or a list of text files. `fields`: columns to emit, in this order; those that
+        `squall prepare` declared if not given, or else "text". `follow`: wait for more at the end. `with_origin`: emit
+        a first field "origin", (life, number, floor): the numbers of a life are those of different rows, a row keeps
+        its own, and none below the floor has to be emitted any more. So a bolt that recognises rows may forget those
+        below.
 
         UsageError if there is no such feed, a file is damaged, or a column is missing or changes its type."""
+        if fields is None:
+            fields = declared_fields(feed)
         outputs = (ORIGIN, *fields) if with_origin else (*fields,)
         if isinstance(fields, str) or not fields or len(set(outputs)) < len(outputs):
             raise UsageError(f"FeedSpout has fields {repr_of(fields)}; allowed: one or more different names, in a list")

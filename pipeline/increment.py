@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from squall.engine.errors import UsageError
 from squall.pipeline.manifest import Increment, Manifest, PartFile, Partition
 from squall.pipeline.written import Place, Written
 
@@ -40,10 +41,22 @@ def places(former: Manifest | None, partitions: int, increment: Numbered, direct
     return [Place(directory, number, rows.get(number, 0), increment.stem(number)) for number in by_rows]
 
 
-def first_manifest(input_: str, partitions: int, recipe: Mapping[str, Any], fields: Sequence[str]) -> Manifest:
-    """The manifest of a feed without rows."""
+def first_manifest(input_: str, partitions: int, recipe: Mapping[str, Any], *, is_plain: bool) -> Manifest:
+    """The manifest of a feed without rows. `is_plain`: it will be lines as they are, so words and bytes are counted."""
     empty = tuple(Partition(number, 0) for number in range(partitions))
-    return Manifest(input_, empty, 0, 0, 0, 0, fields=tuple(fields), recipe=dict(recipe))
+    count = 0 if is_plain else None
+    return Manifest(input_, empty, count, 0, 0, count, recipe=dict(recipe))
+
+
+def with_schema(manifest: Manifest, schema: Mapping[str, str], source_schema: str, fields: Sequence[str]) -> Manifest:
+    """The manifest of a feed whose rows have these columns; UsageError if its rows have others."""
+    for name in (*manifest.schema, *schema):
+        if manifest.increments and manifest.schema.get(name) != schema.get(name):
+            raise UsageError(
+                f"the rows changed their schema: column {name!r} is {schema.get(name, 'not there')}, and "
+                f"{manifest.schema.get(name, 'not there')} in the feed; --overwrite makes the feed anew"
+            )
+    return replace(manifest, schema=dict(schema), source_schema=source_schema, fields=tuple(fields))
 
 
 def grown(former: Manifest, written: Iterable[Written], sources: PartFile, skipped_binary: int) -> Manifest:

@@ -84,7 +84,9 @@ class Manifest:
     fields: tuple[str, ...] = ("text",)
     """The columns that a spout emits unless told otherwise."""
     schema: dict[str, str] = field(default_factory=dict)
-    """Type by column, as Arrow writes it, of all columns; empty if not known."""
+    """Type by column, as Spark writes it, of the rows' own columns; empty if not known."""
+    source_schema: str = ""
+    """Of the files that the feed was made from, as Spark writes it in JSON; empty for text."""
     recipe: dict[str, Any] = field(default_factory=dict)
     """How sources become rows: all increments of a feed have the same."""
     dropped: dict[str, int] = field(default_factory=dict)
@@ -111,6 +113,7 @@ class Manifest:
             "recipe": self.recipe,
             "fields": list(self.fields),
             "schema": self.schema,
+            "source_schema": self.source_schema,
             "rows": self.rows,
             "words": self.words,
             "bytes": self.bytes,
@@ -159,6 +162,7 @@ class Manifest:
             quarantine_reasons=dict(data["quarantine_reasons"]),
             fields=tuple(str(name) for name in data["fields"]),
             schema={str(name): str(kind) for name, kind in data["schema"].items()},
+            source_schema=str(data["source_schema"]),
             recipe=dict(data["recipe"]),
             dropped=dict(data["dropped"]),
             increments=tuple(

@@ -38,7 +38,9 @@ class PartReader:
         with named_errors(feed, name):
             from pyarrow import parquet
 
-            self._file = parquet.ParquetFile(feed / name, buffer_size=BUFFER_BYTES)
+            self._file = parquet.ParquetFile(
+                feed / name, buffer_size=BUFFER_BYTES, page_checksum_verification=True
+            )
         for group in range(self._file.num_row_groups):
             self._groups.append(self._groups[-1] + self._file.metadata.row_group(group).num_rows)
 

@@ -1,4 +1,4 @@
-"""Turns text files into a feed with Spark, or adds what is new to a feed: `squall prepare`.
+"""Turns files into a feed with Spark, or adds what is new to a feed: `squall prepare`.
 
 Guarantees
     * FEED is either what it was before or a complete feed with all that is new, whenever this process is killed
@@ -21,17 +21,25 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from squall.engine.errors import UsageError
-from squall.engine.foreign.text import repr_of
 from squall.engine.plural import plural
 from squall.pipeline.corpus import Corpus, InputFile, find_files
 from squall.pipeline.increment import Numbered, first_manifest, grown, places
-from squall.pipeline.inputs import Change, SourceFile, changed_since, compare, load_sources, sources_bytes
+from squall.pipeline.inputs import (
+    Change,
+    SourceFile,
+    changed_since,
+    compare,
+    load_sources,
+    path_in,
+    sha256_of,
+    sources_bytes,
+)
 from squall.pipeline.manifest import (
     MANIFEST_NAME,
     QUARANTINE_NAME,
@@ -41,8 +49,11 @@ from squall.pipeline.manifest import (
     PartFile,
     load_manifest,
 )
+from squall.pipeline.prepare_job import run_job
 from squall.pipeline.progress import Progress, told_rows
+from squall.pipeline.recipe import Recipe, recipe_of
 from squall.pipeline.session import spark_session
+from squall.pipeline.spark_input import TEXT, check_files
 from squall.pipeline.staging import PROGRESS_NAME, clear_orphans, siblings, staged
 from squall.pipeline.written import Written
 
@@ -74,36 +85,44 @@ def prepare(
     partitions: int | None = None,
     pattern: str | None = None,
     overwrite: bool = False,
+    format_: str = TEXT,
+    options: Mapping[str, str] | None = None,
+    schema: str | None = None,
+    columns: Sequence[str] = (),
+    rules: Path | None = None,
+    clean: str | None = None,
     progress: Progress = lambda line: None,
 ) -> Prepared:
-    """Make `feed` from the text files in `source`, or add those that are new. Wrong use is refused before the JVM
-    starts. `partitions`: of a new feed; DEFAULT_PARTITIONS if None."""
+    """Make `feed` from the files in `source`, or add those that are new. Wrong use is refused before the JVM starts.
+
+    `partitions`: of a new feed; DEFAULT_PARTITIONS if None. `format_`, `options`, `schema`: as Spark's readers take
+    them. `columns`: those of the source that are read. `clean`: FILE:FUNCTION, which comes before the rules."""
     if partitions is not None and not 1 <= partitions <= MAX_PARTITIONS:
         raise UsageError(f"partitions is {partitions}; allowed: 1 to {MAX_PARTITIONS}")
     target = feed.resolve()
     if target in (source.resolve(), *source.resolve().parents):
         raise UsageError(f"feed {feed} would replace its own input {source}; choose another directory")
-    progress(f"looking for text files in {source}")
-    corpus = find_files(source, pattern, exclude=[target, *siblings(target)])
-    recipe = {"format": "text", "glob": pattern}
+    recipe = recipe_of(source, format_, pattern, options or {}, schema, columns, rules, clean)
+    progress(f"looking for {format_} files in {source}")
+    corpus = find_files(source, pattern, exclude=[target, *siblings(target)], is_text=recipe.is_text)
     with staged(target, overwrite) as staging:
         former = None if overwrite else _former(target)
         if former:
-            partitions = partitions or len(former.partitions)
-            _check_recipe(target, former, {"input": str(source.absolute()), "partitions": partitions, **recipe})
+            recipe.check_as_before(target, former, partitions)
         known = load_sources(target, former) if former else {}
         change = compare(corpus.root, corpus.files, known)
         _check_change(source, target, change)
         if not change.new:
             if former is None:
                 matching = f" matching {pattern}" if pattern else ""
-                raise UsageError(f"input {source} has no text file{matching}{_skipped_note(corpus)}")
+                raise UsageError(f"input {source} has no {format_} file{matching}{_skipped_note(corpus)}")
             progress(f"nothing new among {plural(change.known, 'file')}")
             return Prepared(feed, former, (), corpus.skipped_binary[:SHOWN], vanished=tuple(change.vanished))
+        count = partitions or DEFAULT_PARTITIONS
         base = former or first_manifest(
-            str(source.absolute()), partitions or DEFAULT_PARTITIONS, recipe, fields=("text",)
+            str(source.absolute()), count, recipe.to_dict(), is_plain=recipe.is_plain
         )
-        return _add(feed, base, corpus, change, staging, progress)
+        return _add(feed, recipe, base, corpus, change, staging, progress)
 
 
 def _former(target: Path) -> Manifest | None:
@@ -113,21 +132,6 @@ def _former(target: Path) -> Manifest | None:
     former = load_manifest(target)
     clear_orphans(target, former.file_names)
     return former
-
-
-def _check_recipe(target: Path, former: Manifest, wanted: dict[str, Any]) -> None:
-    """An increment must be made as those before it: the rows of a feed have one meaning."""
-    made = {"input": former.input, "partitions": len(former.partitions), **former.recipe}
-    for name, value in wanted.items():
-        if value != made.get(name):
-            raise UsageError(
-                f"feed {target} was made with {name} {_shown(made.get(name))}, and now it is {_shown(value)}; "
-                "--overwrite makes the feed anew"
-            )
-
-
-def _shown(value: Any) -> str:
-    return "not given" if value is None else value if isinstance(value, str) else repr_of(value)
 
 
 def _check_change(source: Path, target: Path, change: Change) -> None:
@@ -140,11 +144,10 @@ def _check_change(source: Path, target: Path, change: Change) -> None:
 
 
 def _add(
-    feed: Path, base: Manifest, corpus: Corpus, change: Change, staging: Path, progress: Progress
+    feed: Path, recipe: Recipe, base: Manifest, corpus: Corpus, change: Change, staging: Path, progress: Progress
 ) -> Prepared:
     """Write an increment and the manifest with it."""
     from squall.pipeline.part_writer import rows_so_far
-    from squall.pipeline.text_job import write_lines
 
     increment = Numbered.after(base)
     spots = places(base, len(base.partitions), increment, str(staging))
@@ -152,23 +155,43 @@ def _add(
         (staging / name).mkdir()
     new = f"{len(change.new):,} {'new ' if base.increments else ''}{'file' if len(change.new) == 1 else 'files'}"
     progress(f"found {new}, starting Spark")
-    with spark_session("squall prepare") as spark:
+    if not recipe.is_text:
+        check_files(recipe.format, change.new)
+    with ThreadPoolExecutor(1) as thread, spark_session("squall prepare") as spark:
+        # Spark reads other files than text itself, so their checksums are computed meanwhile.
+        checked = thread.submit(_sources_of, recipe, corpus.root, change.new)
         progress(f"reading {new} into {plural(len(spots), 'partition')}")
         with told_rows(lambda: rows_so_far(staging), progress):
-            written = write_lines(spark, corpus.root, change.new, spots)
+            base, written = run_job(spark, recipe, base, corpus.root, change.new, spots)
+        sources = [*checked.result(), *(source for one in written for source in one.sources)]
     _check_unchanged(change.new)
-    sources = _list_sources(staging, increment, [source for one in written for source in one.sources])
-    manifest = grown(base, written, sources, len(corpus.skipped_binary))
+    manifest = grown(base, written, _list_sources(staging, increment, sources), len(corpus.skipped_binary))
     if manifest.rows == 0:
-        raise UsageError(
-            f"input {corpus.root} has no line of text: {new} read, "
-            f"{plural(manifest.quarantined, 'line')} quarantined{_skipped_note(corpus)}"
-        )
+        raise UsageError(_nothing_left(corpus, recipe, manifest, new))
     _write_manifest(staging, manifest)
     return Prepared(
         feed, manifest, _first_refused(written), corpus.skipped_binary[:SHOWN], len(change.new),
         manifest.increments[-1].rows, tuple(change.vanished),
     )
+
+
+def _nothing_left(corpus: Corpus, recipe: Recipe, manifest: Manifest, read: str) -> str:
+    what = "line of text" if recipe.is_plain else "good row"
+    reasons = ", ".join(f"{count:,} {reason}" for reason, count in manifest.quarantine_reasons.items())
+    dropped = f", {plural(sum(manifest.dropped.values()), 'row')} dropped by rules" if manifest.dropped else ""
+    return (
+        f"input {corpus.root} has no {what}: {read} read, {plural(manifest.quarantined, 'line')} quarantined"
+        f"{f' ({reasons})' if reasons else ''}{dropped}{_skipped_note(corpus)}"
+    )
+
+
+def _sources_of(recipe: Recipe, root: str, files: Iterable[InputFile]) -> list[SourceFile]:
+    """The files that no task of the job notes itself."""
+    if recipe.is_text:
+        return []
+    return [
+        SourceFile(path_in(root, file), file.size_bytes, file.mtime_ns, sha256_of(file.location)) for file in files
+    ]
 
 
 def _check_unchanged(files: Iterable[InputFile]) -> None:

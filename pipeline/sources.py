@@ -185,6 +185,13 @@ def _is_part(name: str) -> bool:
     return name.endswith(".parquet") and name[0] not in "._"
 
 
+def declared_fields(feed: str | os.PathLike[str] | Sequence[str | os.PathLike[str]]) -> tuple[str, ...]:
+    """The columns that a spout emits of a feed unless told otherwise."""
+    if isinstance(feed, str | os.PathLike) and (Path(feed) / MANIFEST_NAME).exists():
+        return load_manifest(Path(feed).absolute()).fields
+    return ("text",)
+
+
 def open_feed(path: Path, columns: Sequence[str], follow: bool) -> Source:
     """The feed in a directory; UsageError if there is none. `follow`: it may be empty still."""
     if not path.is_dir():

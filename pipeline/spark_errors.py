@@ -30,6 +30,10 @@ _DATA_TROUBLE = re.compile(
 _READ_FILE = re.compile(r"Encountered error while reading file (?:file:/*(?=/))?([^\n]*?)\.\s")
 #: Of a cause: the name of Java's class, the code of the SQL standard.
 _NOISE = re.compile(r"^[\w.$]+(?:Exception|Error): | SQLSTATE: \w+$")
+_SQL_NOISE = re.compile(r" ?SQLSTATE: .*|`_squall_\w+`(, )?|^\[[A-Z_.0-9]+\] ")
+_FRAME = re.compile(r'^File "(.+)", line (\d+), in (.+)$')
+#: Files in which an error of a user's function passes by, but does not begin.
+_NOT_USERS = re.compile(r"/(site-packages|dist-packages|pyspark|python3\.\d+)/|/pipeline/\w+\.py$|^<frozen")
 _TROUBLE = re.compile(r"\bError\b|ERROR|Exception|OutOfMemory|No such file|not found")
 
 
@@ -68,6 +72,13 @@ def data_errors(what: str) -> Iterator[None]:
         raise UsageError(f"{what}: {where}{_NOISE.sub('', _one_line(text))}") from RuntimeError(text)
 
 
+def mistake_of(error: Exception) -> str:
+    """What Spark says about wrong SQL: its first line, without its codes and our own columns."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    text = _SQL_NOISE.sub("", lines[0] if lines else type(error).__name__)
+    return text.replace(", ]", "]")[:MAX_ERROR_CHARS]
+
+
 def _fate() -> str:
     from pyspark import SparkContext
 
@@ -101,11 +112,17 @@ def _one_line(text: str) -> str:
 
 
 def _python_cause(lines: list[str]) -> str | None:
-    """The last line of the last Python traceback: `ValueError: ...`."""
+    """The last line of the last Python traceback, `ValueError: ...`, with the line of the user's code behind it."""
     starts = [index for index, line in enumerate(lines) if line.startswith("Traceback (most recent call last)")]
     if not starts:
         return None
-    return next((line for line in lines[starts[-1] + 1 :] if _EXCEPTION_LINE.match(line)), None)
+    place = ""
+    for line in lines[starts[-1] + 1 :]:
+        if frame := _FRAME.match(line):
+            place = place if _NOT_USERS.search(frame[1]) else f" ({frame[1]}, line {frame[2]}, in {frame[3]})"
+        elif _EXCEPTION_LINE.match(line):
+            return line + place
+    return None
 
 
 def _java_cause(lines: list[str]) -> str | None:

@@ -26,9 +26,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from squall.engine.errors import UsageError
+from squall.engine.foreign.yaml_nodes import LineError, Mapping, Node, Scalar, Sequence, read_bytes, read_nodes
 from squall.scheduler.faults.check import mistakes_of
 from squall.scheduler.faults.fault import Fault, Value, shown
-from squall.scheduler.faults.plan_file import Mapping, Node, PlanError, Scalar, Sequence, read_bytes, read_nodes
 from squall.scheduler.faults.sentence import clause_of, parse, value_of
 from squall.scheduler.faults.target import parse_targets
 from squall.scheduler.faults.view import View
@@ -93,9 +93,9 @@ class Draft:
     def add_file(self, path: Path) -> None:
         """Add all faults of a file."""
         try:
-            self._add_nodes(read_nodes(read_bytes(path)), str(path))
+            self._add_nodes(read_nodes(read_bytes(path), "plan"), str(path))
         except UsageError as error:
-            line = error.line if isinstance(error, PlanError) else 0
+            line = error.line if isinstance(error, LineError) else 0
             self.found.append((Where(str(path), line), str(error)))
 
     def checked(self, view: View | None = None, for_secs: float | None = None) -> Plan:
@@ -113,7 +113,7 @@ class Draft:
     def _add_nodes(self, node: Node | None, path: str) -> None:
         if not isinstance(node, Mapping):
             line = 1 if node is None else node.line
-            raise PlanError(line, f"a plan has the keys {', '.join(_PLAN_KEYS)}; this one has none")
+            raise LineError(line, f"a plan has the keys {', '.join(_PLAN_KEYS)}; this one has none")
         self._note(path, _unknown(node, _PLAN_KEYS))
         for key in ("seed", "for"):
             if key in node.entries:
@@ -143,7 +143,7 @@ class Draft:
                     if not fault.kind:
                         return
                 case _:
-                    raise PlanError(node.line, "a fault is a line, or keys; this is a list")
+                    raise LineError(node.line, "a fault is a line, or keys; this is a list")
         except UsageError as error:
             self._note(path, [(node.line, str(error))])
         else:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -10,12 +11,14 @@ import click
 
 from squall.cli.checks import some_path
 from squall.cli.output import note, say, say_json
+from squall.engine.errors import UsageError
 from squall.engine.foreign.plain_text import plain
 from squall.engine.plural import plural
 
 if TYPE_CHECKING:
     from squall.pipeline.prepare import Prepared
 
+EXIT_USAGE = 2
 SHOWN_NAMES = 10
 
 
@@ -45,25 +48,47 @@ def _path(context: click.Context, parameter: click.Parameter, text: str | None) 
 @click.option("--partitions", type=int, help="Parts of a new feed, which are written side by side.  [default: 4]")
 @click.option("--glob", "pattern", metavar="PATTERN",
               help="Only files with such names, or such paths if it has a slash.")
+@click.option("--format", "format_", metavar="FORMAT", default="text", show_default=True,
+              help="Of the files: text, csv, json, parquet or orc.")
+@click.option("--option", "options", metavar="KEY=VALUE", multiple=True,
+              help="An option of Spark's reader, such as sep=; or multiLine=true.")
+@click.option("--schema", metavar="COLUMNS", help="Columns of the files, such as 'host string, status int'.")
+@click.option("--columns", metavar="NAMES", help="Only these columns of the files, with commas between.")
+@click.option("--rules", metavar="FILE.yaml", type=click.Path(), callback=_path, help="Cleaning rules: docs/spark.md.")
+@click.option("--clean", metavar="FILE:FUNCTION", help="A function from DataFrame to DataFrame, before rules.")
 @click.option("--overwrite", is_flag=True, help="Make FEED anew if it is a feed already.")
 @click.option("--json", "as_json", is_flag=True, help="Print the outcome as one JSON document on stdout.")
 def prepare(
-    source: Path | None, feed: Path, partitions: int | None, pattern: str | None, overwrite: bool, as_json: bool
+    source: Path | None, feed: Path, partitions: int | None, pattern: str | None, format_: str,
+    options: tuple[str, ...], schema: str | None, columns: str | None, rules: Path | None, clean: str | None,
+    overwrite: bool, as_json: bool,
 ) -> None:
-    """Make a feed from the lines of text files, or add what is new to one, with Spark.
+    """Make a feed from files, or add what is new to one, with Spark.
 
     INPUT is a file or a directory (default: the source of Python's standard library). In a directory, hidden and binary
     files, __pycache__, site-packages and links to directories are left out. A line that is no text (not UTF-8, with a
-    NUL, longer than 1 MiB) goes to FEED/quarantine.
+    NUL, longer than 1 MiB) goes to FEED/quarantine, as does a malformed record, or a row that a rule refuses.
+
+    Run again, it reads only files that are new. --overwrite makes the feed anew.
     """
     from squall.pipeline.corpus import default_input
     from squall.pipeline.prepare import prepare as prepare_feed
+    from squall.pipeline.rules import RuleMistakes
 
     if source is None:
         source, default_pattern = default_input()
         pattern = pattern or default_pattern
     stages = Stages()
-    prepared = prepare_feed(source, feed, partitions=partitions, pattern=pattern, overwrite=overwrite, progress=stages)
+    try:
+        prepared = prepare_feed(
+            source, feed, partitions=partitions, pattern=pattern, overwrite=overwrite, format_=format_,
+            options=_options(options), schema=schema, columns=_columns(columns), rules=rules, clean=clean,
+            progress=stages,
+        )
+    except RuleMistakes as error:
+        for mistake in error.mistakes:
+            note(f"squall: {plain(mistake)}")
+        raise click.exceptions.Exit(EXIT_USAGE) from None
     if as_json:
         document = {
             **prepared.manifest.to_dict(),
@@ -78,6 +103,25 @@ def prepare(
         say_json(document)
     else:
         _print_prepared(prepared, stages.elapsed_secs)
+
+
+def _options(given: Sequence[str]) -> dict[str, str]:
+    options: dict[str, str] = {}
+    for text in given:
+        key, equals, value = text.partition("=")
+        if not equals or not key:
+            raise UsageError(f"--option is {text!r}; allowed: KEY=VALUE, such as sep=;")
+        if key in options:
+            raise UsageError(f"--option {key} is given twice")
+        options[key] = value
+    return options
+
+
+def _columns(given: str | None) -> tuple[str, ...]:
+    names = tuple(name.strip() for name in given.split(",")) if given is not None else ()
+    if "" in names:
+        raise UsageError(f"--columns is {given!r}; allowed: names with commas between")
+    return names
 
 
 def _print_prepared(prepared: Prepared, elapsed_secs: float) -> None:
@@ -96,6 +140,9 @@ def _print_prepared(prepared: Prepared, elapsed_secs: float) -> None:
     reasons = "; ".join(f"{count:,} {plain(reason)}" for reason, count in manifest.quarantine_reasons.items())
     say(f"quarantined {manifest.quarantined:,}" + (f" ({reasons})" if reasons else ""))
     _print_names(prepared.quarantine_shown, manifest.quarantined, f"{plain(prepared.feed)}/quarantine")
+    if manifest.dropped:
+        rules = "; ".join(f"{count:,} {plain(rule)}" for rule, count in manifest.dropped.items())
+        say(f"dropped     {sum(manifest.dropped.values()):,} ({rules})")
     say(f"skipped     {plural(manifest.skipped_binary, 'binary file')}")
     _print_names(prepared.skipped_shown, manifest.skipped_binary, "")
     if prepared.vanished:

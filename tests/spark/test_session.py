@@ -68,7 +68,8 @@ def test_the_cause_of_an_error_in_a_task_is_one_line(spark: SparkSession) -> Non
         raise ValueError("planted\nwith a second line")
         yield
 
-    with pytest.raises(ClusterError, match=r"^Spark failed: ValueError: planted$"), spark_session("inner") as inner:
+    planted = r"^Spark failed: ValueError: planted \(.*/test_session\.py, line \d+, in fail\)$"
+    with pytest.raises(ClusterError, match=planted), spark_session("inner") as inner:
         inner.range(3).mapInArrow(fail, "id bigint").collect()  # type: ignore[arg-type]
 
 

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from squall.engine.foreign.yaml_nodes import MAX_BYTES, LineError, read_nodes
 from squall.scheduler.faults.fault import AfterAcked, AfterSecs, AtPoint, Fault
 from squall.scheduler.faults.plan import Draft, Plan, PlanMistakes
-from squall.scheduler.faults.plan_file import MAX_BYTES, PlanError, read_nodes
 from tests.unit.test_fault_resolution import UNPLACED, VIEW
 
 GOOD = """\
@@ -202,7 +202,7 @@ faults:
         ("faults: !!python/object/apply:os.system [true]", "1: holds a tag ('tag:yaml.org,2002:python/object/apply"),
         ("faults: [!x kill]", "1: holds a tag"),
         ("faults: [kill count]\n---\nfaults: []", "2: begins a second document"),
-        ("faults: [[[[x]]]]", "1: is nested too deep"), ("faults:\n- {[a]: b}", "2: has a list as a key"),
+        ("faults: [[[[[x]]]]]", "1: is nested too deep"), ("faults:\n- {[a]: b}", "2: has a list as a key"),
         ("[" * 50_000, "1: is nested too deep"), ("faults:\n- fault: {a: b}", "2: fault is a list or has keys"),
         ("faults:\n- fault: kill\n  target: {a: b}", "3: target is a list or has keys"),
         ("seed: [1]\nfaults: [kill count]", "1: seed is a list"),
@@ -249,8 +249,8 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
 def test_any_bytes_are_read_or_refused(data: str | bytes) -> None:
     line = 1
     try:
-        read_nodes(data if isinstance(data, bytes) else data.encode("utf-8", "replace"))
-    except PlanError as error:
+        read_nodes(data if isinstance(data, bytes) else data.encode("utf-8", "replace"), "plan")
+    except LineError as error:
         line = error.line
     assert line >= 1
 

@@ -1,8 +1,8 @@
-"""Reads a fault plan as YAML, strictly: only the parts of YAML that belong in a plan, with line numbers.
+"""Reads a file that people write as YAML, strictly: only the parts of YAML that belong in a plan, with line numbers.
 
 Guarantees: bounded in size, depth and time for any file. Aliases, tags, duplicate keys, several documents, control
-characters and text that is not UTF-8 are mistakes with a line. Values stay text: the plan language defines numbers and
-times, not YAML.
+characters and text that is not UTF-8 are mistakes with a line. Values stay text: the reader's language defines
+numbers and times, not YAML. `noun` is what the messages call the file.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ if TYPE_CHECKING:
     import yaml
 
 MAX_BYTES = 256 * 1024
-"""Size of a plan: some thousand faults, which take about a second to read."""
-MAX_DEPTH = 5
-"""Levels of nesting: plan, list of faults, fault, list of targets, target."""
+"""Some thousand faults or rules, which take about a second to read."""
+MAX_DEPTH = 6
+"""Levels of nesting: rules, list of rules, rule, columns, list of values, value."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,8 +46,8 @@ class Mapping:
 Node: TypeAlias = Scalar | Sequence | Mapping
 
 
-class PlanError(UsageError):
-    """A mistake on a line of a plan."""
+class LineError(UsageError):
+    """A mistake on a line of such a file."""
 
     def __init__(self, line: int, text: str) -> None:
         self.line = line
@@ -55,7 +55,7 @@ class PlanError(UsageError):
 
 
 def read_bytes(path: Path) -> bytes:
-    """The content of a file. UsageError if it cannot be read or is too big for a plan."""
+    """The content of a file. UsageError if it cannot be read or is too big."""
     try:
         with path.open("rb") as file:
             data = file.read(MAX_BYTES + 1)
@@ -66,63 +66,63 @@ def read_bytes(path: Path) -> bytes:
     return data
 
 
-def read_nodes(data: bytes) -> Node | None:
-    """The file's one document; None for an empty one. PlanError for the first mistake."""
+def read_nodes(data: bytes, noun: str) -> Node | None:
+    """The file's one document; None for an empty one. LineError for the first mistake."""
     import yaml
 
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        raise PlanError(data.count(b"\n", 0, error.start) + 1, "is not UTF-8") from None
+        raise LineError(data.count(b"\n", 0, error.start) + 1, "is not UTF-8") from None
     try:
-        return _document(yaml.parse(text, Loader=yaml.SafeLoader))
+        return _document(yaml.parse(text, Loader=yaml.SafeLoader), noun)
     except yaml.reader.ReaderError as error:
         line = text.count("\n", 0, error.position) + 1
-        raise PlanError(line, f"holds a character that no plan may hold: {chr(error.character)!a}") from None
+        raise LineError(line, f"holds a character that no {noun} may hold: {chr(error.character)!a}") from None
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         parts = [part for part in (error.context, error.problem) if part]
-        raise PlanError(mark.line + 1 if mark else 1, f"is not YAML: {', '.join(parts)}") from None
+        raise LineError(mark.line + 1 if mark else 1, f"is not YAML: {', '.join(parts)}") from None
 
 
-def _document(events: Iterator[yaml.Event]) -> Node | None:
+def _document(events: Iterator[yaml.Event], noun: str) -> Node | None:
     import yaml
 
     found: Node | None = None
     for event in events:
         if isinstance(event, yaml.DocumentStartEvent):
             if found is not None:
-                raise PlanError(_line(event), "begins a second document; a plan is one")
+                raise LineError(_line(event), f"begins a second document; a {noun} is one")
         elif isinstance(event, yaml.NodeEvent):
-            found = _node(event, events, 1)
+            found = _node(event, events, 1, noun)
     return None if isinstance(found, Scalar) and not found.text and not found.is_quoted else found
 
 
-def _node(event: yaml.NodeEvent, events: Iterator[yaml.Event], depth: int) -> Node:
+def _node(event: yaml.NodeEvent, events: Iterator[yaml.Event], depth: int, noun: str) -> Node:
     import yaml
 
     line = _line(event)
     if isinstance(event, yaml.AliasEvent) or event.anchor is not None:
-        raise PlanError(line, f"holds an alias or anchor ({event.anchor[:40]!r}); write it out")
+        raise LineError(line, f"holds an alias or anchor ({event.anchor[:40]!r}); write it out")
     if getattr(event, "tag", None) is not None:
-        raise PlanError(line, f"holds a tag ({event.tag[:40]!r}); allowed: text, lists and keys")
+        raise LineError(line, f"holds a tag ({event.tag[:40]!r}); allowed: text, lists and keys")
     if depth > MAX_DEPTH:
-        raise PlanError(line, "is nested too deep for a plan")
+        raise LineError(line, f"is nested too deep for a {noun}")
     if isinstance(event, yaml.ScalarEvent):
         return Scalar(line, event.value, event.style is not None)
     if isinstance(event, yaml.SequenceStartEvent):
         items = []
         while not isinstance(item := next(events), yaml.SequenceEndEvent):
-            items.append(_node(item, events, depth + 1))
+            items.append(_node(item, events, depth + 1, noun))
         return Sequence(line, tuple(items))
     entries: dict[str, tuple[int, Node]] = {}
     while not isinstance(item := next(events), yaml.MappingEndEvent):
-        key = _node(item, events, depth + 1)
+        key = _node(item, events, depth + 1, noun)
         if not isinstance(key, Scalar):
-            raise PlanError(key.line, "has a list as a key; a key is text")
+            raise LineError(key.line, "has a list as a key; a key is text")
         if key.text in entries:
-            raise PlanError(key.line, f"has the key {key.text[:80]!r} twice")
-        entries[key.text] = key.line, _node(next(events), events, depth + 1)
+            raise LineError(key.line, f"has the key {key.text[:80]!r} twice")
+        entries[key.text] = key.line, _node(next(events), events, depth + 1, noun)
     return Mapping(line, entries)
 
 

@@ -1,0 +1,68 @@
+"""A part of a feed is written with offsets without gaps, in small row groups, and damage in it is noticed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from squall.engine.errors import UsageError
+from squall.pipeline.part_reader import PartReader
+from squall.pipeline.staging import PROGRESS_NAME
+from squall.pipeline.written import Place
+
+pyarrow = pytest.importorskip("pyarrow")
+parquet = pytest.importorskip("pyarrow.parquet")
+
+from squall.pipeline.part_writer import QUARANTINE_SCHEMA, ROW_GROUP_BYTES, PartWriter, rows_so_far  # noqa: E402
+
+
+@pytest.fixture
+def writer(tmp_path: Path) -> PartWriter:
+    (tmp_path / PROGRESS_NAME).mkdir()
+    return PartWriter(Place(str(tmp_path), 3, 100, "stem"), {"text": pyarrow.string()})
+
+
+def test_rows_go_on_at_their_offset_and_refused_ones_elsewhere(tmp_path: Path, writer: PartWriter) -> None:
+    writer.add([pyarrow.array(["a", "b"])])
+    writer.refuse([("f", 7, "bad", b"\xff"), ("f", 8, "bad", b"")])
+    writer.add([pyarrow.array(["c"])])
+    assert rows_so_far(tmp_path) == 3
+    written = writer.close()
+    assert written.rows is not None
+    assert parquet.read_table(tmp_path / "rows" / "stem.parquet").to_pylist() == [
+        {"partition": 3, "offset": offset, "text": text} for offset, text in ((100, "a"), (101, "b"), (102, "c"))
+    ]
+    table = parquet.read_table(tmp_path / "quarantine" / "stem.parquet")
+    assert table.schema.equals(QUARANTINE_SCHEMA)
+    assert table.num_rows == 2
+    assert written.reasons == {"bad": 2}
+    assert [str(refused) for refused in written.shown] == ["f:7: bad", "f:8: bad"]
+
+
+def test_a_part_without_rows_has_no_file(tmp_path: Path, writer: PartWriter) -> None:
+    written = writer.close()
+    assert (written.rows, written.quarantine) == (None, None)
+    assert list(tmp_path.rglob("*.parquet")) == []
+
+
+def test_row_groups_are_small_and_each_flipped_bit_is_noticed(tmp_path: Path, writer: PartWriter) -> None:
+    text = "x" * 1000
+    for first in range(0, 12_000, 1000):
+        writer.add([pyarrow.array([f"{row} {text}" for row in range(first, first + 1000)])])
+    written = writer.close()
+    assert written.rows is not None
+    path = tmp_path / "rows" / "stem.parquet"
+    metadata = parquet.read_metadata(path)
+    assert metadata.num_row_groups >= 3
+    assert all(metadata.row_group(group).total_byte_size < 2 * ROW_GROUP_BYTES for group in range(3))
+    whole = path.read_bytes()
+    assert len(whole) == written.rows.bytes
+    for place in range(20_000, len(whole) - 20_000, len(whole) // 5):
+        path.write_bytes(whole[:place] + bytes([whole[place] ^ 1]) + whole[place + 1 :])
+        reader = PartReader(tmp_path, "rows/stem.parquet", ["offset", "text"])
+        try:
+            with pytest.raises(UsageError, match=r"is damaged: rows/stem\.parquet: "):
+                list(reader.read(0, 12_000))
+        finally:
+            reader.close()
