@@ -196,8 +196,8 @@ def one_way(source: Source) -> Iterator[str]:
 def spark_only_in_pipeline(source: Source) -> Iterator[str]:
     """Everything but the pipeline works without Java and PySpark, and starts without waiting for them."""
     for found in imports_of(source.tree):
-        if found.is_of("pyspark") and source.package != "pipeline":
-            yield source.at(found.node, f"imports {found.module}; only pipeline imports PySpark")
+        if found.is_of("pyspark") and source.package not in ("pipeline", "examples"):
+            yield source.at(found.node, f"imports {found.module}; only pipeline and users' programs import PySpark")
         if (found.is_of("pyspark") or found.is_of("pyarrow")) and source.path in READS_FEEDS and not found.lazy:
             yield source.at(found.node, f"imports {found.module}; topologies read feeds without Spark, and text alone")
         if found.room == "pipeline" and source.package == "squall" and not found.lazy:

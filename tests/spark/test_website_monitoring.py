@@ -1,0 +1,121 @@
+"""examples/website_monitoring, from logs to the report: exact though a worker is killed, safe from bad clients."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import re
+import shlex
+import subprocess
+import sys
+from html.parser import HTMLParser
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING
+
+import pyarrow.parquet as parquet
+import pytest
+from click.testing import CliRunner
+
+from squall.cli.verify import verify
+from tests.process.cli import ROOT, environment, squall
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+EXAMPLE = ROOT / "examples" / "website_monitoring"
+REQUESTS = 40_000
+
+
+def program(name: str) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(f"website_{name}", EXAMPLE / f"{name}.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+class Page(HTMLParser):
+    """What a browser would make of the page."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.tags: list[str] = []
+        self.texts: list[str] = []
+        self.paths: list[str] = []
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        if tag == "path":
+            self.paths.append(dict(attrs)["d"] or "")
+
+    def handle_data(self, data: str) -> None:
+        self.texts.append(data)
+
+
+def equal(left: Path, right: Path, *options: str) -> dict[str, int]:
+    done = CliRunner().invoke(verify, [str(left), str(right), "--json", *options], catch_exceptions=False)
+    keys: dict[str, int] = json.loads(done.stdout)["keys"]
+    return {kind: number for kind, number in keys.items() if number}
+
+
+def test_logs_to_report_with_a_worker_killed_in_between(spark: SparkSession, tmp_path: Path) -> None:
+    logs, base = tmp_path / "lo gs", tmp_path / "web"
+    lines = program("make_logs").write_logs(logs, 1, REQUESTS, 7)
+    odd = '10.0.0.1 - - [20/Nov/2026:12:00:00 +0000] "GET /<script>x</script>?<b> HTTP/1.1" 200 1 1000\n'
+    (logs / "odd.log").write_text(odd)
+    rows, reasons = program("read_logs").read_logs(spark, logs, base)
+    assert rows + sum(reasons.values()) == lines + 1
+    assert set(reasons) == {
+        "empty", "not UTF-8", "not in Common Log Format with %D", "no such time", "no such status",
+    }
+    assert parquet.read_table(base / "quarantine").num_rows == sum(reasons.values())
+
+    done = squall(
+        "run", EXAMPLE / "monitor.py", "--workers", "2", "--fault", "kill worker measure[0] after 5000 acked", "--json",
+        "--", base,
+    )
+    assert done.returncode == 0, done.stderr
+    outcome = json.loads(done.stdout)
+    assert outcome["restarts"], "no worker was killed"
+    assert "alarm: 2026-11-20 14:" in done.stderr
+    program("expect").expect(spark, base)
+    windows = parquet.read_table(base / "expected/windows").num_rows
+    assert equal(base / "expected/windows", base / "windows", "--by", "url,window", "--last", "requests") == {
+        "equal": windows
+    }
+    # Those that were taken back are not raised.
+    report = program("report")
+    report.final(spark.read.parquet(str(base / "alarms")), "url", "window", "kind").where("raised").drop(
+        "raised"
+    ).write.parquet(str(tmp_path / "raised"))
+    alarms = parquet.read_table(base / "expected/alarms").num_rows
+    assert alarms > 0
+    assert equal(base / "expected/alarms", tmp_path / "raised", "--by", "url,window,kind") == {"equal": alarms}
+
+    text = report.report(spark, base).read_text()
+    page = Page(text)
+    assert not {"script", "b", "link", "img", "iframe"} & set(page.tags)
+    assert "://" not in text
+    assert "/<script>x</script>" in page.texts
+    assert [len(path.split("L")) > 50 for path in page.paths] == [True] * 3
+    daily = parquet.read_table(base / "report/daily").to_pylist()
+    assert sum(row["requests"] for row in daily) == rows
+    assert sum(row["alarms"] for row in daily) == alarms
+    again = squall("run", EXAMPLE / "monitor.py", "--", base)
+    assert (again.returncode, "has results already; remove it to begin anew" in again.stderr) == (2, True)
+
+
+@pytest.mark.slow
+def test_the_commands_of_the_page(tmp_path: Path) -> None:
+    (tmp_path / "examples").symlink_to(ROOT / "examples")
+    (block,) = re.findall(r"^```\n(.*?)^```$", (EXAMPLE / "README.md").read_text(), re.MULTILINE | re.DOTALL)
+    begin = {"python": [sys.executable], "squall": [sys.executable, "-m", "squall"]}
+    for line in block.splitlines():
+        first, *arguments = shlex.split(line)
+        done = subprocess.run(
+            [*begin[first], *arguments], cwd=tmp_path, env=environment(), capture_output=True, text=True, timeout=140
+        )
+        assert done.returncode == 0, f"{line}\n{done.stdout}\n{done.stderr}"
