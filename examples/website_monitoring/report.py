@@ -119,8 +119,9 @@ def plot(minutes: Sequence[int], values: Sequence[float], colour: str) -> str:
         y = 8 + (HEIGHT - BOTTOM - 8) * (1 - share)
         lines.append(f'<line x1="{LEFT}" x2="{WIDTH}" y1="{y:.1f}" y2="{y:.1f}" stroke="#e5e7eb"/>')
         lines.append(f'<text x="{LEFT - 6}" y="{y + 4:.1f}" text-anchor="end">{top * share:,.4g}</text>')
-    hours = range(0, 24, 3)
-    lines += [f'<text x="{LEFT + hour * 60 * step:.1f}" y="{HEIGHT - 6}">{hour:02}:00</text>' for hour in hours]
+    for hour in range(0, 24, 3):
+        place = f'x="{LEFT + hour * 60 * step:.1f}" y="{HEIGHT - 6}"'
+        lines += [f'<text {place} text-anchor="middle">{hour}:00</text>']
     drawn = f'd="{"".join(path)}" fill="none" stroke="{colour}" stroke-width="1.5" stroke-linecap="round"'
     return "".join(lines) + f"<path {drawn}/></svg>"
 

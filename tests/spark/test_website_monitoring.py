@@ -61,6 +61,7 @@ def equal(left: Path, right: Path, *options: str) -> dict[str, int]:
     return {kind: number for kind, number in keys.items() if number}
 
 
+@pytest.mark.slow
 def test_logs_to_report_with_a_worker_killed_in_between(spark: SparkSession, tmp_path: Path) -> None:
     logs, base = tmp_path / "lo gs", tmp_path / "web"
     lines = program("make_logs").write_logs(logs, 1, REQUESTS, 7)
