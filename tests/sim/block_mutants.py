@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from squall.engine.api.failure import Failure
-from squall.engine.flow.blocks import BlockAcks
+from squall.engine.flow.blocks import BlockAcks, all_flags
 from squall.engine.tracking.acker import Acker
 
 
@@ -52,3 +52,13 @@ class DeafBlocks(Acker):
     def _early_ack(self, root: int, value: int, mask: int) -> None:
         if self._blocks.find(root) is None:
             super()._early_ack(root, value, mask)
+
+
+class CoarseBlocks(Acker):
+    """A worker counts as holding a part of every tree of a block if it holds one of any."""
+
+    __slots__ = ()
+
+    def ack_block(self, base: int, acks: BlockAcks) -> None:
+        every = all_flags(acks.members)
+        super().ack_block(base, BlockAcks(acks.members, acks.xors, dict.fromkeys(acks.masks, every)))

@@ -13,8 +13,9 @@ from squall.engine.flow.batch import Batch, OpenBatch
 from squall.engine.flow.collectors import UNTRACKED, BasicCollector, Emit
 from squall.engine.flow.ids import EdgeIds, root_ids
 from tests.sim import invariants
-from tests.sim.block_mutants import DeafBlocks, MasklessBlocks, SolidaryAcker, TogetherAcker
+from tests.sim.block_mutants import CoarseBlocks, DeafBlocks, MasklessBlocks, SolidaryAcker, TogetherAcker
 from tests.sim.cores import Cluster
+from tests.sim.halves import run_halves
 from tests.sim.invariants import InvariantBrokenError
 from tests.sim.mutants import (
     BlindAcker,
@@ -53,11 +54,16 @@ class CoreMutant:
     chained: bool = False
     faulty_turns: int = 250
     in_batches: tuple[str, ...] = ()
+    case: Callable[[int, Parts], None] | None = None
+    """In place of a cluster of these."""
 
     def first_broken(self, most: int) -> tuple[int, str] | None:
         """(seed, invariant) of the first case that breaks as it must."""
         for seed in range(most):
             try:
+                if self.case is not None:
+                    self.case(seed, self.parts)
+                    continue
                 Cluster(
                     seed, self.actions, self.deaths, self.chained, faulty_turns=self.faulty_turns, parts=self.parts,
                     in_batches=self.in_batches,
@@ -125,7 +131,7 @@ CORE_MUTANTS = (
     ),
     CoreMutant(
         "rotation of trees", Parts(core=CoreParts(acker=HoardingAcker)), invariants.STATE_LEFT,
-        ("drop", "duplicate"), False,
+        ("drop", "duplicate"), False, faulty_turns=1000,
     ),
     CoreMutant(
         "masks in ack rings", Parts(rings=MasklessRings), invariants.WAITED_FOR_TIMEOUT, chained=True,
@@ -173,6 +179,10 @@ CORE_MUTANTS = (
     CoreMutant(
         "acks of rows for blocks", Parts(core=CoreParts(acker=DeafBlocks)), invariants.WAITED_FOR_TIMEOUT,
         in_batches=("numbers",),
+    ),
+    CoreMutant(
+        "which trees of a block a worker held", Parts(core=CoreParts(acker=CoarseBlocks)),
+        invariants.FAILED_WITHOUT_CAUSE, case=run_halves,
     ),
     CoreMutant("rotation in the turn", Parts(turn=NeverRotates), invariants.STATE_LEFT),
 )

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from tests.sim import cores
 from tests.sim.core_mutants import CORE_MUTANTS
 from tests.sim.explore import Explorer
+from tests.sim.halves import run_halves
 from tests.sim.invariants import InvariantBrokenError
 from tests.sim.mutants import MUTANTS
 from tests.sim.parts import Parts
@@ -90,6 +91,8 @@ def core_cases(first: int, count: int) -> Outcome:
     for seed in range(first, first + count):
         try:
             cores.run_case(seed)
+            if seed % 5 == 0:
+                run_halves(seed)
         except InvariantBrokenError as error:
             wrong = f"{error}\n  core seed {seed}"
             break

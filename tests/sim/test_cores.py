@@ -6,6 +6,7 @@ import pytest
 
 from tests.sim.core_mutants import CORE_MUTANTS, LITERAL, NO_DEDUPE, PLAIN_EMITS, CoreMutant
 from tests.sim.cores import ALL_FAULTS, Cluster, batches_of
+from tests.sim.halves import run_halves
 from tests.sim.invariants import ACKED_EARLY
 from tests.sim.parts import Parts
 
@@ -23,6 +24,11 @@ def test_everything_is_acked_in_the_end_and_nothing_is_left(seed: int, actions: 
 def test_so_it_is_in_batches(seed: int, actions: tuple[str, ...]) -> None:
     for number in range(CASES):
         Cluster(seed + number, actions, chained=number % 5 == 0, in_batches=batches_of(seed + number)).run()
+
+
+def test_a_death_replays_exactly_what_touched_the_dead(seed: int) -> None:
+    for number in range(CASES):
+        run_halves(seed + number)
 
 
 def test_so_it_is_when_no_emit_takes_a_fast_path(seed: int) -> None:
