@@ -22,9 +22,10 @@ from types import ModuleType, TracebackType
 from squall.engine.api.config import Config
 from squall.engine.api.topology import Topology
 from squall.engine.errors import ClusterError, SquallError, UsageError
-from squall.engine.foreign.plain_text import plain
+from squall.engine.foreign.plain_text import plain, plain_lines
 from squall.engine.plural import plural
 from squall.engine.report.run_report import RunReport
+from squall.engine.report.strict_json import strict_json
 from squall.ipc.private import naming
 from squall.ipc.rundir import RunDir, default_parent, sweep_stale
 from squall.scheduler.client.cluster_use import ClusterUse, configured
@@ -36,6 +37,7 @@ from squall.scheduler.cluster.daemons import Daemons, take_directory
 from squall.scheduler.cluster.keeper_process import BoundKeeper
 from squall.scheduler.cluster.size import check_cluster, this_machine
 from squall.scheduler.cluster.starting import InUse, Starting
+from squall.scheduler.records.dead_letters import DeadLetters
 from squall.scheduler.records.kept_state import keep_dead_letters
 
 _STOP_GRACE_SECS = 5.0
@@ -149,7 +151,10 @@ class LocalCluster(ClusterUse):
             try:
                 kept = keep_dead_letters(self.run_dir, job.name, copy=self._anonymous)
             except (OSError, SquallError) as error:
-                sys.stderr.write(f"the dead letters of {job.name} could not be kept: {plain(error)}\n")
+                text = f"the dead letters of {job.name} could not be kept, here they are: {error}"
+                sys.stderr.write(plain(text) + "\n")
+                for letter in DeadLetters(self.run_dir.topology_state(job.name)).look().letters:
+                    sys.stderr.write(plain_lines(strict_json(letter.public())) + "\n")
                 continue
             if kept is not None:
                 path, count = kept

@@ -76,6 +76,18 @@ class CodeStore:
         finally:
             os.close(fd)
 
+    @contextmanager
+    def alone(self) -> Iterator[None]:
+        """Exclude submissions and sweeps. ClusterError if a client holds the store."""
+        fd = self._open_hold()
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            yield
+        except BlockingIOError:
+            raise ClusterError("a topology is being submitted just now; try again") from None
+        finally:
+            os.close(fd)
+
     def keep_only(self, digests: Collection[str]) -> bool:
         """Remove every other file, fragments included.
 

@@ -13,7 +13,7 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
-from squall.engine.errors import UsageError
+from squall.engine.errors import ClusterError, UsageError
 from squall.ipc.run_parent import durable_parents
 from squall.ipc.rundir import RunDir, default_parent
 from squall.scheduler.records.dead_letters import LEDGER, DeadLetters
@@ -24,7 +24,7 @@ _NAME_CHARACTERS = 24
 
 def keep_dead_letters(run_dir: RunDir, topology_name: str, copy: bool) -> tuple[Path, int] | None:
     """Keep the dead letters of a topology; returns their directory and number, None if there are none. With `copy`,
-    copy its state to a directory of its own."""
+    copy its state to a directory of its own; ClusterError if no place for it can be written."""
     state = run_dir.topology_state(topology_name)
     # Count lines that cannot be read, too.
     letters, damage = DeadLetters(state).look()
@@ -34,13 +34,25 @@ def keep_dead_letters(run_dir: RunDir, topology_name: str, copy: bool) -> tuple[
     if not copy:
         return run_dir.path, count
     name = f"{state.name[:_NAME_CHARACTERS]}-{os.urandom(4).hex()}"
-    first, second = durable_parents()
+    refused = []
+    # The last one does not survive a reboot.
+    for parent in (*durable_parents(), default_parent()):
+        try:
+            return _copied(state, parent / name, topology_name), count
+        except (OSError, UsageError) as error:
+            refused.append(str(error))
+    raise ClusterError("; ".join(refused))
+
+
+def _copied(state: Path, path: Path, topology_name: str) -> Path:
+    """Copy a topology's state into a run directory of its own; on an error nothing of it stays."""
+    kept = RunDir.create(path)
     try:
-        kept = RunDir.create(first / name)
-    except UsageError:
-        kept = RunDir.create(second / name)
-    shutil.copytree(state, kept.topology_state(topology_name))
-    return kept.path, count
+        shutil.copytree(state, kept.topology_state(topology_name))
+    except BaseException:
+        kept.remove()
+        raise
+    return kept.path
 
 
 def find_dead_letters(topology_name: str, named: Path | None = None) -> RunDir | None:

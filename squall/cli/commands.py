@@ -38,6 +38,7 @@ STANDING = {
     "kill": Home("kill:kill_command", "Drain a topology and remove it."),
     "logs": Home("logs:logs_command", "Show the output of a topology's workers."),
     "repair": Home("repair:repair_command", "Examine the store of a cluster that is down."),
+    "clean": Home("clean:clean_command", "List or remove what topologies that are gone have left."),
     "inject": Home("inject:inject_command", "Break something in a running cluster on purpose."),
     "heal": Home("inject:heal_command", "End faults that are in force."),
 }

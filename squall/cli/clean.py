@@ -1,0 +1,86 @@
+"""`squall clean`: lists what topologies that are gone have left on disk, and removes it."""
+
+from __future__ import annotations
+
+import time
+
+import click
+
+from squall.cli.output import note
+from squall.cli.standing import directory_option, json_option, nimbus_of, show
+from squall.cli.tables import table
+from squall.engine.errors import UsageError
+from squall.engine.foreign.plain_text import plain
+from squall.engine.plural import plural
+from squall.scheduler.common.code_store import CodeStore
+from squall.scheduler.common.duration import parse_duration_secs
+from squall.scheduler.records.remains import Remains, remains
+
+
+@click.command("clean")
+@click.argument("names", metavar="[NAME]...", nargs=-1)
+@click.option("--remove", is_flag=True, help="Remove it; without this option it is only listed.")
+@click.option("--dead-letters", is_flag=True, help="Remove also state with dead letters.")
+@click.option("--older-than", metavar="DURATION", help="Only what was not changed for so long, e.g. 12h.")
+@directory_option
+@json_option
+def clean_command(
+    names: tuple[str, ...], remove: bool, dead_letters: bool, older_than: str | None, directory: str | None,
+    as_json: bool,
+) -> None:
+    """List logs and state that topologies that are gone have left, and --remove them.
+
+    State holds positions and dead letters: without it a topology of that name begins anew. State with dead letters is
+    kept unless --dead-letters is given, as it alone answers for those messages. Topologies in the cluster are left
+    alone.
+    """
+    least_secs = 0.0 if older_than is None else parse_duration_secs(older_than)
+    if dead_letters and not remove:
+        raise UsageError("--dead-letters says what may be removed; allowed: with --remove")
+    with nimbus_of(directory) as (run_dir, client), CodeStore(run_dir.code).alone():
+        cluster = client.get_cluster()
+        if remove and cluster.unknown:
+            raise UsageError(
+                f"the store does not know {plain(', '.join(cluster.unknown))}, so nothing is known to be gone; "
+                "`squall repair` or `squall kill --unknown` comes first"
+            )
+        now = time.time()
+        found = [
+            one for one in remains(run_dir, cluster.topologies)
+            if (not names or one.name in names) and now - one.changed_unix_secs >= least_secs
+        ]
+        if missing := sorted({*names} - {one.name for one in found}):
+            raise UsageError(
+                f"there is nothing to remove of {', '.join(missing)!r:.200}: it is in the cluster, or has left nothing "
+                f"{'so old' if older_than else 'behind'}"
+            )
+        kept = [one for one in found if remove and one.dead_letters and not dead_letters]
+        for one in found if remove else ():
+            if one not in kept:
+                one.remove()
+    rows = [_row(one, now, remove and one not in kept) for one in found]
+    show(as_json, rows, _text(found, now, remove, len(kept)))
+    if kept:
+        letters = plural(sum(one.dead_letters for one in kept), "dead letter")
+        note(f"kept: {plural(len(kept), 'state directory', 'state directories')} with {letters}; see --dead-letters")
+
+
+def _row(one: Remains, now: float, removed: bool) -> dict[str, object]:
+    return {
+        "name": one.name, "kind": one.kind, "path": str(one.path), "bytes": one.bytes,
+        "unchanged_secs": round(max(0.0, now - one.changed_unix_secs), 1), "dead_letters": one.dead_letters,
+        "removed": removed,
+    }
+
+
+def _text(found: list[Remains], now: float, remove: bool, kept: int) -> str:
+    if not found:
+        return "nothing is left of topologies that are gone"
+    head = ["topology", "what", "KiB", "unchanged h", "dead letters", "path"]
+    rows = [
+        [one.name, one.kind, -(-one.bytes // 1024), round(max(0.0, now - one.changed_unix_secs) / 3600, 2),
+         one.dead_letters, str(one.path)]
+        for one in found
+    ]
+    did = f"{len(found) - kept} of {plural(len(found), 'directory', 'directories')} removed"
+    return f"{table(head, rows)}\n{did if remove else 'squall clean --remove removes them'}"

@@ -1,0 +1,88 @@
+"""What topologies that are gone have left: listed, and removed when asked; no dead letter is lost unsaid."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from squall.engine.errors import ClusterError
+from squall.ipc.rundir import LETTER_REQUESTS, RunDir
+from squall.scheduler.common.code_store import CodeStore
+from squall.scheduler.common.messages import TopologyRecord
+from squall.scheduler.records import kept_state
+from squall.scheduler.records.dead_letters import LEDGER
+from squall.scheduler.records.kept_state import keep_dead_letters
+from squall.scheduler.records.remains import remains
+
+HERE = TopologyRecord("here-2-00000000", "here", "ACTIVE", {}, [], "", [], 0.0)
+
+
+@pytest.fixture
+def run_dir(tmp_path: Path) -> RunDir:
+    made = RunDir.create(tmp_path / "run")
+    for topology_id in ("here-1-00000000", HERE.id, "gone-3-00000000"):
+        made.worker_logs(topology_id).mkdir(parents=True)
+        (made.worker_logs(topology_id) / "node-1-6700.log").write_text("x" * 2000)
+    for name in ("here", "gone", "letters", "asked"):
+        (made.topology_state(name) / "one-0").mkdir(parents=True)
+    (made.logs / "nimbus.log").write_text("")
+    # A line that cannot be read may be a letter, too.
+    (made.topology_state("letters") / LEDGER).write_bytes(b"?\n")
+    (made.topology_state("asked") / LETTER_REQUESTS).mkdir()
+    (made.topology_state("asked") / LETTER_REQUESTS / "one").write_text("")
+    return made
+
+
+def test_what_is_in_the_cluster_is_not_listed(run_dir: RunDir) -> None:
+    found = {(one.name, one.kind): one for one in remains(run_dir, [HERE])}
+    assert {key: one.dead_letters for key, one in found.items()} == {
+        ("here", "logs"): 0, ("gone", "logs"): 0, ("gone", "state"): 0, ("letters", "state"): 1, ("asked", "state"): 1,
+    }
+    assert found["here", "logs"].path == run_dir.worker_logs("here-1-00000000")
+    assert found["gone", "logs"].bytes == 2000
+    found["gone", "state"].remove()
+    assert not run_dir.topology_state("gone").exists()
+    assert run_dir.topology_state("here").is_dir()
+
+
+def test_a_file_inside_tells_when_it_was_changed(run_dir: RunDir) -> None:
+    log = run_dir.worker_logs("gone-3-00000000") / "node-1-6700.log"
+    os.utime(log, (4e9, 4e9))
+    (found,) = (one for one in remains(run_dir, [HERE]) if one.path == log.parent)
+    assert found.changed_unix_secs == 4e9
+
+
+def test_no_submission_is_under_way_meanwhile(run_dir: RunDir) -> None:
+    store = CodeStore(run_dir.code)
+    refused = pytest.raises(ClusterError, match="a topology is being submitted just now; try again")
+    with store.held(), refused, store.alone():
+        pass
+    with store.alone():
+        assert not store.keep_only([])
+
+
+@pytest.fixture
+def short() -> Iterator[Path]:
+    """A directory whose path leaves room for sockets."""
+    with tempfile.TemporaryDirectory(prefix="sq-", dir="/tmp") as name:
+        yield Path(name)
+
+
+def test_dead_letters_are_kept_where_there_is_room(
+    run_dir: RunDir, short: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (short / "file").write_text("")
+    monkeypatch.setattr(kept_state, "durable_parents", lambda: [short / "file" / "no", short / "file"])
+    monkeypatch.setattr(kept_state, "default_parent", lambda: short / "yes")
+    kept = keep_dead_letters(run_dir, "letters", copy=True)
+    assert kept is not None
+    path, count = kept
+    assert (path.parent, count) == (short / "yes", 1)
+    assert (RunDir.open(path).topology_state("letters") / LEDGER).read_bytes() == b"?\n"
+    monkeypatch.setattr(kept_state, "default_parent", lambda: short / "file")
+    with pytest.raises(ClusterError, match="Not a directory"):
+        keep_dead_letters(run_dir, "letters", copy=True)
