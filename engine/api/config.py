@@ -185,6 +185,12 @@ class Config:
     log_format: str = _setting(
         "text", "squall.log.format", _choice("text", "json"), "'json' writes each log record as one JSON object"
     )
+    log_rotate_bytes: int = _setting(
+        64 << 20,
+        "squall.log.rotate.bytes",
+        _integer(4096),
+        "length at which a worker's log is turned over: it becomes LOG.1, and the one that was LOG.3 is removed",
+    )
     batch_tuples: int = _setting(
         64,
         "topology.producer.batch.size",

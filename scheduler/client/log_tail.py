@@ -3,15 +3,18 @@
 Guarantees: every line comes once, whole and in order; one call reads to the end, so the last call loses nothing but a
 line without an end.
 
-Relies on: logs only growing (a log that was cut is read again from its start).
+Relies on: logs growing until they are turned over (`scheduler.common.log_output`), whose rest is read then; more than
+LOG.3 is lost. A log that was cut is read again from its start.
 """
 
 from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import BinaryIO
 
 from squall.engine.foreign.plain_text import plain
+from squall.scheduler.common.log_output import OLDER_LOGS, older_log
 
 TAB = "\t"
 
@@ -23,7 +26,12 @@ class LogTail:
         """`directory` holds logs, or directories of logs; `from_start`: lines that are there already count as new."""
         self._directory = directory
         self._rests: dict[str, bytes] = {}
-        self._offsets = {} if from_start else {name: os.path.getsize(directory / name) for name, _ in self._logs()}
+        self._places: dict[str, tuple[int, int]] = {}
+        """Name of a log -> inode and offset up to which it is read."""
+        if not from_start:
+            for name, _ in self._logs():
+                found = os.stat(directory / name)
+                self._places[name] = found.st_ino, found.st_size
 
     def poll(self) -> list[tuple[str, str]]:
         """(worker, line) of every new complete line, per worker in order."""
@@ -56,21 +64,46 @@ class LogTail:
         return sorted(here + below)
 
     def _read(self, name: str) -> list[str]:
-        try:
-            with open(self._directory / name, "rb") as file:
-                size, start = os.fstat(file.fileno()).st_size, self._offsets.get(name, 0)
-                if size < start:
-                    self._rests.pop(name, None)
-                    start = 0
-                file.seek(start)
-                data = file.read(size - start)
-                self._offsets[name] = file.tell()
-        except FileNotFoundError:
-            return []
+        data = b""
+        for file in self._unread(name):
+            with file:
+                data += self._rest_of(name, file)
         *complete, rest = (self._rests.pop(name, b"") + data).split(b"\n")
         if rest:
             self._rests[name] = rest
         return [line.decode("utf-8", "replace") for line in complete]
+
+    def _unread(self, name: str) -> list[BinaryIO]:
+        """The log, and before it those that were turned over since the last call, the oldest first."""
+        inode, _ = self._places.get(name, (0, 0))
+        files: dict[int, BinaryIO] = {}
+        for number in range(OLDER_LOGS + 1):
+            try:
+                file = open(older_log(self._directory / name, number), "rb")  # noqa: SIM115
+            except FileNotFoundError:
+                break
+            found = os.fstat(file.fileno()).st_ino
+            if found in files:
+                # It was turned over between two steps of this loop.
+                file.close()
+                continue
+            files[found] = file
+            if found == inode:
+                break
+        return list(reversed(files.values()))
+
+    def _rest_of(self, name: str, file: BinaryIO) -> bytes:
+        found = os.fstat(file.fileno())
+        inode, start = self._places.get(name, (0, 0))
+        if inode != found.st_ino:
+            start = 0
+        elif found.st_size < start:
+            self._rests.pop(name, None)
+            start = 0
+        file.seek(start)
+        data = file.read(found.st_size - start)
+        self._places[name] = found.st_ino, file.tell()
+        return data
 
 
 def _names(directory: Path) -> list[str]:

@@ -34,7 +34,9 @@ def python_stack(path: str, since: int) -> str:
     """The stacks written to a log after offset `since`: a line with the innermost frame, then all threads."""
     try:
         with open(path, "rb") as file:
-            file.seek(max(since, os.fstat(file.fileno()).st_size - _READ_BYTES))
+            size = os.fstat(file.fileno()).st_size
+            # A log that is shorter than it was has been turned over since.
+            file.seek(max(since if since <= size else 0, size - _READ_BYTES))
             return stack_in(file.read().decode("utf-8", "replace"))
     except OSError:
         return ""

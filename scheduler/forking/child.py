@@ -22,7 +22,7 @@ from squall.engine.errors import ClusterError
 from squall.engine.foreign.plain_text import plain, plain_lines
 from squall.ipc.private import make_levels
 from squall.scheduler.common import process
-from squall.scheduler.common.log_output import log_output
+from squall.scheduler.common.log_output import ROTATE_BYTES, log_output
 
 EXIT_EXCEPTION = 1
 
@@ -46,7 +46,8 @@ def fork(child: Callable[[], NoReturn]) -> int:
 
 
 def run_forked(
-    work: Callable[[], object], log_path: str | os.PathLike[str] | None, pass_fds: Collection[int] = ()
+    work: Callable[[], object], log_path: str | os.PathLike[str] | None, pass_fds: Collection[int] = (),
+    rotate_bytes: int = ROTATE_BYTES,
 ) -> NoReturn:
     """Be the child: run `work`, which returns its exit code (None: 0) or raises. Called right after the fork."""
     code = EXIT_EXCEPTION
@@ -54,7 +55,7 @@ def run_forked(
         os.setsid()
         os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
         if log_path is not None:
-            _redirect_output(log_path)
+            _redirect_output(log_path, rotate_bytes)
         _close_inherited_descriptors(pass_fds)
         _reset_signals()
         code = _exit_code(work)
@@ -80,7 +81,7 @@ def _exit_code(work: Callable[[], object]) -> int:
     return EXIT_EXCEPTION
 
 
-def _redirect_output(log_path: str | os.PathLike[str]) -> None:
+def _redirect_output(log_path: str | os.PathLike[str], rotate_bytes: int) -> None:
     try:
         make_levels(os.path.dirname(log_path), 1)
         log = os.open(log_path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
@@ -90,7 +91,7 @@ def _redirect_output(log_path: str | os.PathLike[str]) -> None:
         return
     os.dup2(log, 1)
     os.dup2(log, 2)
-    log_output()
+    log_output(log_path, rotate_bytes)
 
 
 def _close_inherited_descriptors(pass_fds: Collection[int]) -> None:

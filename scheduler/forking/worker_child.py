@@ -14,6 +14,7 @@ import signal
 from typing import NoReturn
 
 from squall.engine.errors import UsageError
+from squall.scheduler.common.log_output import ROTATE_BYTES
 from squall.scheduler.common.messages import WorkerBoot
 from squall.scheduler.common.python_stacks import DUMP_SIGNAL
 from squall.scheduler.forking.child import run_forked
@@ -21,7 +22,8 @@ from squall.scheduler.forking.child import run_forked
 
 def run_child(boot: WorkerBoot, entry: str) -> NoReturn:
     """Be the worker. Does not return."""
-    run_forked(lambda: _run_entry(entry, boot), boot.log_path)
+    rotate_bytes = boot.topology.conf.get("log_rotate_bytes", ROTATE_BYTES)
+    run_forked(lambda: _run_entry(entry, boot), boot.log_path, rotate_bytes=rotate_bytes)
 
 
 def _run_entry(entry: str, boot: WorkerBoot) -> object:
