@@ -13,8 +13,8 @@ from typing import Any
 import psutil
 import pytest
 
+from squall.cli.layers import Layers
 from squall.cli.load_limits import load_apart
-from squall.engine.api.config import Config
 from squall.engine.errors import UsageError
 from tests.process.standing_tools import Standing, directory
 from tests.process.test_wrong_input import CASES, HEAD
@@ -49,7 +49,7 @@ def test_bad_files_are_refused_and_leave_no_trace(cluster: Standing, file: Path)
         text, _, message = CASES[case]
         file.write_text(text)
         with pytest.raises(UsageError) as caught:
-            load_apart(str(file), [], Config())
+            load_apart(str(file), [], Layers({}, {}))
         assert message in str(caught.value), case
     assert message in cluster.refused(2, "submit", file, "--name", "x")
     assert_untouched(cluster)
@@ -87,7 +87,7 @@ def test_what_an_import_may_not_do(file: Path, text: str, message: str) -> None:
     secs = 1.0 if "longer" in message else 40.0
     began = time.monotonic()
     with pytest.raises(UsageError) as caught:
-        load_apart(str(file), [], Config(), time_secs=secs, memory_bytes=1 << 30)
+        load_apart(str(file), [], Layers({}, {}), time_secs=secs, memory_bytes=1 << 30)
     assert message in str(caught.value)
     assert time.monotonic() - began < 35
 
@@ -101,14 +101,14 @@ def test_arguments_and_paths_need_not_be_text(tmp_path: Path) -> None:
         "        raise ValueError(f'got {args[0]}')\n"
         "    return numbers()\n"
     )
-    assert load_apart(str(file), ["a\udcff", "b"], Config()).components
+    assert load_apart(str(file), ["a\udcff", "b"], Layers({}, {}))[0].components
     with pytest.raises(UsageError, match=r"got c\\udcff$"):
-        load_apart(str(file), ["c\udcff"], Config())
+        load_apart(str(file), ["c\udcff"], Layers({}, {}))
 
 
 def test_processes_that_an_import_leaves_behind_are_ended(file: Path) -> None:
     file.write_text("import subprocess\nchild = subprocess.Popen(['sleep', '60'])\nprint(child.pid)\n" + GOOD)
-    code = load_apart(str(file), [], Config())
+    code, _ = load_apart(str(file), [], Layers({}, {}))
     assert {component.id for component in code.components} == {"one", "nothing", "__acker"}
     # The leak checks of every test would find the sleeping one.
 
@@ -160,7 +160,7 @@ def test_nothing_that_an_import_starts_outlives_it(file: Path, way: str, monkeyp
     try:
         monkeypatch.setenv("SQUALL_TEST_IMPORT", str(file))
         with contextlib.suppress(UsageError):
-            load_apart(str(file), [], Config(), time_secs=1.0 if way == "it hangs" else 40.0)
+            load_apart(str(file), [], Layers({}, {}), time_secs=1.0 if way == "it hangs" else 40.0)
         assert [process for process in psutil.process_iter() if _carries(process, str(file))] == []
         assert bystander.poll() is None
     finally:
