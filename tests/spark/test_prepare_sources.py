@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import gzip
 import json
+import re
+import shlex
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -278,3 +280,36 @@ def test_the_command_takes_options_and_prints_every_mistake(
     assert [line.partition("rules.yaml:")[2] for line in wrong.stderr.splitlines() if "squall: " in line] == [
         "2: rule 'dorp' is unknown; did you mean 'drop'?", "3: rule 'requires' is unknown; did you mean 'require'?",
     ]
+
+
+PAGE = (Path(__file__).parents[2] / "docs" / "spark.md").read_text()
+LOG = """\
+10.0.0.1 - - [10/Oct/2025:13:55:36 +0200] "GET /index.html HTTP/1.1" 200 2326
+10.0.0.2 - ann [10/Oct/2025:13:55:37 +0200] "GET /health HTTP/1.1" 200 -
+10.0.0.3 - - [10/Oct/2025:13:55:38 +0200] "GET / HTTP/1.1" 304 -
+10.0.0.4 - - [99/Oct/2025:13:55:38 +0200] "GET / HTTP/1.1" 200 1
+rubbish
+"""
+
+
+def test_the_page_shows_how_to_prepare(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (commands,) = re.findall(r"^```\n(squall prepare logs .*?)^```$", PAGE, re.DOTALL | re.MULTILINE)
+    (rules,) = re.findall(r"^```yaml\n# access\.yaml\n(.*?)^```$", PAGE, re.DOTALL | re.MULTILINE)
+    monkeypatch.chdir(tmp_path)
+    Path("access.yaml").write_text(rules)
+    for folder in ("logs", "orders"):
+        Path(folder).mkdir()
+    Path("logs/a.log").write_text(LOG)
+    Path("orders/a.csv").write_text("id;name\n1;one\n2;two\n")
+    for line in commands.splitlines():
+        shown = command(*shlex.split(line, comments=True)[2:])
+        assert shown.exit_code == 0, shown.output
+    assert [values[1:] for values in emitted(tmp_path / "feed")] == [
+        ("10.0.0.1", "GET", "/index.html", 200, 2326), ("10.0.0.3", "GET", "/", 304, 0),
+    ]
+    assert [reason for _, _, reason, _ in quarantined(tmp_path / "feed")] == [
+        "at is missing (access.yaml:7)", "not in the common log format (access.yaml:2)",
+    ]
+    assert emitted(tmp_path / "orders.feed") == [(1,), (2,)]

@@ -1,0 +1,53 @@
+"""`squall prepare` that is killed in the middle leaves the former feed, and the next run completes it exactly."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from squall.pipeline.feed import Feed
+from tests.process.waiting import wait_for
+
+ROOT = Path(__file__).parents[2]
+LINES = 200_000
+
+
+def prepare(source: Path, feed: Path) -> subprocess.Popen[bytes]:
+    arguments = ["prepare", str(source), "--out", str(feed), "--partitions", "2"]
+    return subprocess.Popen([sys.executable, "-m", "squall", *arguments], cwd=ROOT, stderr=subprocess.DEVNULL)
+
+
+def texts(feed: Path) -> Counter[str]:
+    opened = Feed.open(feed)
+    return Counter(row[3] for part in opened.partitions for chunk in opened.read(part) for row in chunk)
+
+
+def write(source: Path, name: str) -> Counter[str]:
+    lines = [f"{name} {number}" for number in range(LINES)]
+    (source / name).write_text("\n".join(lines))
+    return Counter(lines)
+
+
+@pytest.mark.slow
+def test_a_killed_increment_is_as_if_it_had_never_been(source: Path, tmp_path: Path) -> None:
+    source.mkdir(exist_ok=True)
+    feed = tmp_path / "feed"
+    wanted = write(source, "a")
+    assert prepare(source, feed).wait(100) == 0
+    for name in ("b", "c"):
+        more = write(source, name)
+        with prepare(source, feed) as process:
+            staging = tmp_path / f"feed.tmp-prepare-{process.pid}"
+            wait_for("rows of it", lambda at=staging: any(at.glob("rows/*")) or any(at.glob("progress/*")), 100)
+            os.kill(process.pid, signal.SIGKILL)
+        assert texts(feed) == wanted
+        wanted += more
+    assert prepare(source, feed).wait(100) == 0
+    assert texts(feed) == wanted
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["feed", "in put"]
