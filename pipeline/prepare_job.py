@@ -5,6 +5,7 @@ Guarantees that mistakes in rules, columns and the cleaning function are told be
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -37,6 +38,8 @@ class Done(NamedTuple):
 def run_job(
     spark: SparkSession, recipe: Recipe, base: Manifest, root: str, files: Sequence[InputFile], places: Sequence[Place]
 ) -> Done:
+    # Tasks may have another working directory.
+    root = os.path.abspath(root)
     if recipe.is_plain:
         base = with_schema(base, _LINE_SCHEMA, "", LINE_COLUMNS[2:])
         return Done(base, write_lines(spark, root, files, places))

@@ -130,4 +130,5 @@ def _java_cause(lines: list[str]) -> str | None:
         # The causes below are about the connection that broke at the worker's death.
         return "a Python worker died without a message (killed, or out of memory?)"
     causes = [line.removeprefix("Caused by: ") for line in lines if line.startswith("Caused by: ")]
-    return causes[-1] if causes else None
+    files = [line for line in lines if line.startswith("CSV file: ")]
+    return " ".join([*causes[-1:], *files[-1:]]) if causes else None
