@@ -3,7 +3,7 @@
 Guarantees: after `heal`, no injected fault is in force, and every process that one killed has ended: a Nimbus ends only
 after its answer, and would take later requests with it. A fault whose target is missing at its time (dead, and not yet
 replaced) is recorded as missed and skipped. While Nimbus is away, the faults that are due wait for it. While its store
-is broken, Nimbus has changes to store: the topology is deactivated and activated; in the end it is active.
+is broken, Nimbus has changes to store: the topology is deactivated and activated; soon after that it is active again.
 """
 
 from __future__ import annotations
@@ -52,6 +52,7 @@ class Injector:
         self._operator: NimbusClient | None = None
         """One connection for all changes of the topology, so that they arrive in order. None: there was none."""
         self._stores_until_secs = self._stores_at_secs = 0.0
+        self._may_be_inactive = False
         self._started_secs = started_secs
         self._to_come = sorted(faults, key=at_secs)
         self.injected: list[Injected] = []
@@ -64,17 +65,24 @@ class Injector:
                 return
             self._begin(self._to_come.pop(0))
         now = time.monotonic()
-        if self._stores_at_secs <= now < self._stores_until_secs and self._cluster.run_dir.lock_holder() is not None:
+        is_broken = now < self._stores_until_secs
+        if (is_broken or self._may_be_inactive) and now >= self._stores_at_secs:
+            if self._cluster.run_dir.lock_holder() is None:
+                return
             self._stores_at_secs = now + _STORE_EVERY_SECS
             with contextlib.suppress(ClusterError):
-                self._have_stored()
+                self._have_stored(deactivates=is_broken)
 
-    def _have_stored(self) -> None:
-        """Have Nimbus store two changes. ClusterError if it cannot."""
+    def _have_stored(self, *, deactivates: bool) -> None:
+        """Have Nimbus store two changes, or only the second. ClusterError if it cannot."""
         if self._operator is None:
             self._operator = NimbusClient(self._cluster.run_dir, timeout_secs=_STORE_EVERY_SECS)
-        self._operator.deactivate(self._topology)
+        # A request without an answer may be carried out all the same.
+        self._may_be_inactive = True
+        if deactivates:
+            self._operator.deactivate(self._topology)
         self._operator.activate(self._topology)
+        self._may_be_inactive = False
 
     def heal(self) -> None:
         """End the faults in force, and drop those not begun yet."""

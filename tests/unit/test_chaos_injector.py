@@ -9,6 +9,7 @@ from typing import cast
 import pytest
 
 from squall.chaos.injector import Injector
+from squall.engine.errors import ClusterError
 from squall.scheduler.cluster.private_cluster import PrivateCluster
 from squall.scheduler.common.process import start_time_ticks
 from squall.scheduler.faults.fault import AfterSecs, Fault
@@ -51,3 +52,49 @@ def test_a_cluster_is_not_healed_while_a_killed_process_lives(monkeypatch: pytes
         faults.heal()
         child.kill()
     assert cluster.alive_at_heal == [False]
+
+
+class _Operator:
+    """Nimbus with a store that is locked: it does what it is told and does not answer in time."""
+
+    def __init__(self) -> None:
+        self.told: list[str] = []
+        self.answers = False
+
+    def deactivate(self, name: str) -> None:
+        self._take("deactivate")
+
+    def activate(self, name: str) -> None:
+        self._take("activate")
+
+    def _take(self, what: str) -> None:
+        self.told.append(what)
+        if not self.answers:
+            raise ClusterError("no answer")
+
+
+class _Locked:
+    """A cluster whose store is locked from 1 s to 2 s."""
+
+    run_dir = _RunDir()
+
+    def inject(self, fault: Fault) -> list[FaultInForce]:
+        return [FaultInForce(1, "store-locked", [], 1.0, 2.0)]
+
+
+def test_a_topology_is_active_again_when_its_store_is_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    operator, now = _Operator(), [1.0]
+    monkeypatch.setattr("squall.chaos.injector.NimbusClient", lambda run_dir, timeout_secs: operator)
+    monkeypatch.setattr("squall.chaos.injector.time.monotonic", lambda: now[0])
+    faults = [Fault("store-locked", (), AfterSecs(0.0))]
+    injector = Injector(cast("PrivateCluster", _Locked()), "words", faults, 0.0)
+    injector.turn()
+    assert operator.told == ["deactivate"]
+    now[0] = 3.0
+    injector.turn()
+    assert operator.told == ["deactivate", "activate"]
+    now[0], operator.answers = 4.0, True
+    injector.turn()
+    now[0] = 5.0
+    injector.turn()
+    assert operator.told == ["deactivate", "activate", "activate"], "until it is answered"
