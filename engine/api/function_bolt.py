@@ -65,11 +65,15 @@ def _returning(call: Function, has_one_field: bool) -> Execute:
 
 def _yielding(call: Function, has_one_field: bool) -> Execute:
     def execute(tup: Tuple, collector: BasicCollector) -> None:
+        emit = collector.emit
         for made in call(tup):
-            if made.__class__ is tuple:
-                collector.emit(made)
-            elif made is not None:
+            kind = made.__class__
+            if kind is tuple:
+                emit(made)
+            elif kind is Emit:
                 _emit(collector, made, has_one_field)
+            elif made is not None:
+                emit((made,) if has_one_field else made)
 
     return execute
 
