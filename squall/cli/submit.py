@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from typing import NoReturn
 
@@ -96,6 +97,8 @@ def submit_command(
         )
         takes_up = bool(left_by_earlier(run_dir, name)) and not fresh
         if until_drained:
+            with contextlib.suppress(UsageError):  # it may have finished and left by now
+                note(_words(client, client.get_topology(name)))
             _follow(Job(client, record, run_dir), interrupts, as_json)
         state = client.get_topology(name)
         text = _words(client, state)

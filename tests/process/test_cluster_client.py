@@ -186,7 +186,8 @@ def test_an_interrupted_follower_leaves_the_topology(standing: Standing, cluster
         follower.send_signal(signal.SIGINT)
         _, said = follower.communicate(timeout=60)
     assert follower.returncode == 130
-    assert said.strip() == "followed runs on; squall status followed shows it"
+    assert said.splitlines()[0].startswith("followed runs on 1 worker: node-1:")
+    assert said.splitlines()[-1] == "followed runs on; squall status followed shows it"
     assert cluster.job("followed").status() == "ACTIVE"
 
 
