@@ -110,6 +110,7 @@ def test_logs_to_report_with_a_worker_killed_in_between(spark: SparkSession, tmp
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(600)  # it starts Java four times
 def test_the_commands_of_the_page(tmp_path: Path) -> None:
     (tmp_path / "examples").symlink_to(ROOT / "examples")
     (block,) = re.findall(r"^```\n(.*?)^```$", (EXAMPLE / "README.md").read_text(), re.MULTILINE | re.DOTALL)
