@@ -25,7 +25,9 @@ import select
 import signal
 import socket
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
 
 from squall.engine.errors import ClusterError
 from squall.ipc.fault_point import pass_point
@@ -37,31 +39,38 @@ from squall.scheduler.forking.child import fork
 from squall.scheduler.forking.wire import ChildExited, Forked, ForkingParentChannel, ForkRefused, ForkRequest
 from squall.scheduler.forking.worker_child import run_child
 
-PRELOADED_MODULES = (
-    "zmq", "msgspec", "cloudpickle", "squall.scheduler.worker.main", "squall.scheduler.cluster.local_cluster",
-    "squall.pipeline.feed_spout", "squall",
-)
-"""Include what topology files import, if only for their main program: those imports take up to 30 ms, half of the time
-to replace a worker."""
+PUBLIC_MODULE = "squall"
+PRELOADED_MODULES = ("zmq", "msgspec", "cloudpickle", "squall.scheduler.worker.main", PUBLIC_MODULE)
 PRELOADED_PACKAGES = ("squall.engine", "squall.ipc")
 
 log = logging.getLogger(__name__)
 
 
 def preload() -> None:
-    """Import what workers need, then freeze it for the garbage collector, so that forks share its memory."""
+    """Import what workers need, then freeze it for the garbage collector, so that forks share its memory.
+
+    All public names are loaded, because topology files import them, if only for their main program: those imports take
+    up to 30 ms, half of the time to replace a worker.
+    """
     names = list(PRELOADED_MODULES)
     for package in PRELOADED_PACKAGES:
         path = importlib.import_module(package).__path__
         names += (module.name for module in pkgutil.walk_packages(path, f"{package}."))
     for name in names:
-        try:
-            importlib.import_module(name)
-        except Exception:
-            # A worker that needs the module will report the error to its supervisor; forking works without.
-            log.exception("%s cannot be preloaded", name)
+        _try_to_load(name, importlib.import_module)
+    public = sys.modules[PUBLIC_MODULE]
+    for name in public.__all__:
+        _try_to_load(name, partial(getattr, public))
     gc.collect()
     gc.freeze()
+
+
+def _try_to_load(name: str, load: Callable[[str], Any]) -> None:
+    try:
+        load(name)
+    except Exception:
+        # A worker that needs the module will report the error to its supervisor; forking works without.
+        log.exception("%s cannot be preloaded", name)
 
 
 class ForkingLoop:

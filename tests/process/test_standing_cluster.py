@@ -120,7 +120,7 @@ def test_more_workers_than_slots_and_no_slot_at_all(cluster: Standing) -> None:
     assert cluster.ok("status", "late") == "late is ACTIVE and waits for a free slot\n"
     assert cluster.json("status", "late")["workers"] == []
     message = cluster.refused(2, "submit", ENDLESS, "--name", "wide")
-    assert message == "a topology named 'wide' is there already: choose another name, or kill it first"
+    assert message == "a topology named 'wide' is there already: choose another name, --replace it, or kill it first"
     cluster.ok("kill", "wide", "-w", "5")
     wait_for("late to run", lambda: cluster.described("late")["acked"] > 0)
     assert cluster.json("kill", "late")["pending"] == 0

@@ -234,7 +234,7 @@ def test_an_input_without_a_line_of_text_leaves_nothing(spark: SparkSession, sou
     write(source / "bad", b"\xff\n")
     write(source / "empty", b"")
     write(source / "binary", b"\0")
-    refusal = r"has no line of text: 2 files read, 1 line quarantined, 1 binary file skipped"
+    refusal = r"has no line of text: 2 files read, 1 line quarantined \(1 not UTF-8\), 1 binary file skipped"
     with pytest.raises(UsageError, match=refusal):
         prepare(source, tmp_path / "feed")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["in put"]
