@@ -109,6 +109,8 @@ class Injector:
             self._cluster.heal()
             if self._operator is not None:
                 self._operator.activate(self._topology)
+            # Later turns have nothing to do, and must not connect anew.
+            self._may_be_inactive = False
         except ClusterError:
             return False
         return True

@@ -60,6 +60,10 @@ class _Operator:
     def __init__(self) -> None:
         self.told: list[str] = []
         self.answers = False
+        self.closed = False
+
+    def close(self) -> None:
+        self.closed = True
 
     def deactivate(self, name: str) -> None:
         self._take("deactivate")
@@ -81,6 +85,9 @@ class _Locked:
     def inject(self, fault: Fault) -> list[FaultInForce]:
         return [FaultInForce(1, "store-locked", [], 1.0, 2.0)]
 
+    def heal(self) -> list[FaultInForce]:
+        return []
+
 
 def test_a_topology_is_active_again_when_its_store_is_whole(monkeypatch: pytest.MonkeyPatch) -> None:
     operator, now = _Operator(), [1.0]
@@ -98,3 +105,23 @@ def test_a_topology_is_active_again_when_its_store_is_whole(monkeypatch: pytest.
     now[0] = 5.0
     injector.turn()
     assert operator.told == ["deactivate", "activate", "activate"], "until it is answered"
+
+
+def test_once_it_is_healed_no_connection_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody would close it: the process then hung at its end."""
+    operator, now, made = _Operator(), [1.0], []
+    monkeypatch.setattr(
+        "squall.chaos.injector.NimbusClient", lambda run_dir, timeout_secs: made.append(operator) or operator
+    )
+    monkeypatch.setattr("squall.chaos.injector.time.monotonic", lambda: now[0])
+    faults = [Fault("store-locked", (), AfterSecs(0.0))]
+    injector = Injector(cast("PrivateCluster", _Locked()), "words", faults, 0.0)
+    injector.turn()
+    assert operator.told == ["deactivate"]
+    operator.answers = True
+    injector.heal()
+    assert operator.told == ["deactivate", "activate"]
+    assert operator.closed
+    now[0] = 9.0
+    injector.turn()
+    assert made == [operator]
