@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from squall.engine.errors import SquallError
 from tests.sim import cores
 from tests.sim.core_mutants import CORE_MUTANTS
 from tests.sim.explore import Explorer
@@ -95,6 +96,10 @@ def core_cases(first: int, count: int) -> Outcome:
                 run_halves(seed)
         except InvariantBrokenError as error:
             wrong = f"{error}\n  core seed {seed}"
+            break
+        except SquallError as error:
+            # A crash of the product's own; as an exception it cannot be sent to the pool's parent, which would wait.
+            wrong = f"{type(error).__name__}: {error}\n  core seed {seed}"
             break
     return _random_outcome("cores", first, count, began, wrong)
 
