@@ -31,7 +31,14 @@ from squall.engine.api.topology import (
     Topology,
 )
 from squall.engine.errors import ConfigError, TopologyError
-from squall.engine.foreign.methods import BOLT_METHODS, GROUPING_METHODS, SPOUT_METHODS, call_mistake, deferred_kind
+from squall.engine.foreign.methods import (
+    BOLT_METHODS,
+    GROUPING_METHODS,
+    REPLAYING_METHODS,
+    SPOUT_METHODS,
+    call_mistake,
+    deferred_kind,
+)
 from squall.engine.foreign.names import name_mistake
 from squall.engine.foreign.text import message_of, repr_of
 
@@ -169,6 +176,8 @@ def _check_component(declarer: Declarer, mistakes: list[str]) -> ComponentSpec:
             )
         elif isinstance(component, AsyncBolt | AsyncSpout) and not blocking:
             mistakes.append(f"component {id_!r} is asynchronous and has blocking = False; allowed: True")
+        if not isinstance(component, Spout) and not isinstance(zero_copy := component.zero_copy, bool):
+            mistakes.append(f"component {id_!r} has zero_copy = {repr_of(zero_copy)}; allowed: True or False")
         if isinstance(component, AsyncBolt):
             in_flight = component.max_in_flight
             if not isinstance(in_flight, int) or isinstance(in_flight, bool) or in_flight < 1:
@@ -200,7 +209,15 @@ def _check_id(id_: Any, mistakes: list[str]) -> None:
 
 
 def _check_methods(who: str, found: Any, methods: Iterable[str], mistakes: list[str]) -> None:
-    """Refuse methods that would do nothing when called: coroutines and generators."""
+    """Refuse methods that would do nothing when called (coroutines and generators), and attributes in their place."""
+    own = REPLAYING_METHODS if isinstance(found, ReplayingSpout) else ()
+    for method in (*methods, *own):
+        value = getattr(found, method, _absent)
+        if not callable(value):
+            mistakes.append(
+                f"{who} ({type(found).__name__}) defines {method} as {repr_of(value)}, which cannot be called; "
+                "allowed: a method, and another name for the attribute"
+            )
     for method in methods:
         kind = deferred_kind(getattr(found, method, None))
         if kind is not None:
@@ -218,6 +235,10 @@ def _check_methods(who: str, found: Any, methods: Iterable[str], mistakes: list[
         )
 
 
+def _absent() -> None:
+    """In the place of a method that is not there."""
+
+
 def _hot_method(component: Component) -> tuple[str, int]:
     """The method that the engine calls for tuples, and with how many arguments."""
     if isinstance(component, Spout):
@@ -229,7 +250,8 @@ def _hot_method(component: Component) -> tuple[str, int]:
 
 def _check_call(who: str, found: Any, method: str, arguments: int, mistakes: list[str]) -> None:
     """Check the signature of the method that handles every tuple."""
-    if mistake := call_mistake(getattr(found, method, None), arguments):
+    value = getattr(found, method, _absent)
+    if callable(value) and (mistake := call_mistake(value, arguments)):
         mistakes.append(f"{who} ({type(found).__name__}) defines {method} {mistake}")
 
 

@@ -16,7 +16,7 @@ from typing import Any, overload
 from squall.engine.api.stream import SYSTEM_COMPONENT, TICK_STREAM
 from squall.engine.api.tuple import Source
 from squall.engine.errors import ComponentError
-from squall.engine.foreign.columns import select, value_at, values_of
+from squall.engine.foreign.columns import is_text, select, value_at, values_of
 from squall.engine.foreign.text import repr_of
 
 Row = tuple[Any, ...]
@@ -65,7 +65,7 @@ class Columns(Sequence[Row]):
         known = self._texts.get(position)
         if known is None:
             column = self.columns[position]
-            known = self._texts[position] = type(column) is list and set(map(type, column)) == {str}
+            known = self._texts[position] = type(column) is list and bool(column) and is_text(column)
         return known
 
     def is_known_text(self, position: int) -> None:

@@ -116,6 +116,10 @@ class Bolt(Component):
     """True: each of this bolt's executors gets its own thread, so that blocking in `execute` holds up no other
     executor. The setting `execute_timeout_secs` limits the time for one tuple."""
 
+    zero_copy: bool = False
+    """True: long values from other workers are read where the sender has put them: `bytes` arrive as read-only
+    memoryviews (see `Tuple.view`), arrays as read-only arrays, from 64 KiB on."""
+
     def prepare(self, conf: Mapping[str, Any], context: TopologyContext, collector: BoltCollector) -> None:
         """Called once before anything else, in the worker."""
 
@@ -132,6 +136,9 @@ class BasicBolt(Component):
     returns and failed when `execute` raises `FailedTuple`."""
 
     blocking: bool = False
+
+    zero_copy: bool = False
+    """As in `Bolt`."""
 
     def prepare(self, conf: Mapping[str, Any], context: TopologyContext) -> None:
         """Called once before anything else, in the worker."""
@@ -151,6 +158,9 @@ class BatchBolt(Component):
 
     blocking: bool = False
     """Must be False: batches are executed by the worker's loop."""
+
+    zero_copy: bool = False
+    """As in `Bolt`: long columns of numpy and Arrow are then read where the sender has put them, and read-only."""
 
     def prepare(self, conf: Mapping[str, Any], context: TopologyContext) -> None:
         """Called once before anything else, in the worker."""

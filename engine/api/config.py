@@ -94,6 +94,19 @@ def _execute_timeout(value: Any) -> float | str | None:
     return limit
 
 
+ADAPTIVE = "adaptive"
+
+
+def _most_pending(value: Any) -> int | str | None:
+    if value == ADAPTIVE:
+        return ADAPTIVE
+    try:
+        limit: int | None = _integer(1, none="no limit")(value)
+    except ValueError as allowed:
+        raise ValueError(f"{allowed}, or {ADAPTIVE!r}") from None
+    return limit
+
+
 _ARENA_MIN_BYTES, _ARENA_MAX_BYTES = 64 * 1024, 4 << 30
 
 
@@ -143,11 +156,18 @@ class Config:
         "worker is replaced and the tuple fails as 'hung'; by default message_timeout_secs, when its tree has failed "
         "anyway; may be set per component",
     )
-    max_spout_pending: int | None = _setting(
-        2048,
+    max_spout_pending: int | str | None = _setting(
+        ADAPTIVE,
         "topology.max.spout.pending",
-        _integer(1, none="no limit"),
-        "trees a spout task may have open; bounds memory and the time a tuple waits in queues",
+        _most_pending,
+        "trees a spout task may have open; bounds memory and the time a tuple waits in queues; by default as many as "
+        "full speed takes, which is found out while the topology runs",
+    )
+    even_shuffle: bool = _setting(
+        False,
+        "topology.disable.loadaware.messaging",
+        _flag,
+        "shuffles give each task the same number of tuples, even one that would keep them waiting",
     )
     tick_tuple_freq_secs: float | None = _setting(
         None,

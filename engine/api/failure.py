@@ -37,7 +37,9 @@ class Failure:
     """Messages of one batch that failed together by one error, and any of them may be its cause."""
 
     def as_attempt(self, attempt: int) -> Failure:
-        return replace(self, attempt=attempt)
+        """The same failure, of the attempt of this number."""
+        # A death fails thousands of first attempts at once.
+        return self if attempt == self.attempt else replace(self, attempt=attempt)
 
     def __str__(self) -> str:
         where = f" in {self.component}[{self.task}]" if self.component else ""

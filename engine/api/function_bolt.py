@@ -9,13 +9,15 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable, Mapping
+from types import AsyncGeneratorType, CoroutineType, GeneratorType
 from typing import TYPE_CHECKING, Any
 
 from squall.engine.api.component import BasicBolt
 from squall.engine.api.emit import Emit
 from squall.engine.api.of_function import Function, OfFunction, is_named, is_needed, name_of, shown, yields
 from squall.engine.api.stream import Outputs
-from squall.engine.errors import UsageError
+from squall.engine.errors import ComponentError, UsageError
+from squall.engine.foreign.text import type_name
 
 if TYPE_CHECKING:
     from squall.engine.api.collectors import BasicCollector
@@ -56,8 +58,18 @@ def _sink(call: Function, has_one_field: bool) -> Execute:
 
 
 def _returning(call: Function, has_one_field: bool) -> Execute:
+    emit_all: Callable[[Any, BasicCollector], None] = _yielding(iter, has_one_field)
+
     def execute(tup: Tuple, collector: BasicCollector) -> None:
-        if (made := call(tup)) is not None:
+        made = call(tup)
+        kind = made.__class__
+        if kind is tuple:
+            collector.emit(made)
+        elif kind is GeneratorType:  # of a generator function behind a decorator
+            emit_all(made, collector)
+        elif kind in _NEVER_RUN:
+            _refuse(call, made)
+        elif made is not None:
             _emit(collector, made, has_one_field)
 
     return execute
@@ -80,8 +92,20 @@ def _yielding(call: Function, has_one_field: bool) -> Execute:
 
 def _emit(collector: BasicCollector, made: Any, has_one_field: bool) -> None:
     if made.__class__ is not Emit:
-        collector.emit((made,) if has_one_field and made.__class__ is not tuple else made)
+        collector.emit((made,) if has_one_field else made)
     elif made.task is None:
         collector.emit(made.values, made.stream)
     else:
         collector.emit_direct(made.task, made.values, made.stream)
+
+
+_NEVER_RUN = frozenset({CoroutineType, AsyncGeneratorType})
+
+
+def _refuse(call: Function, made: Any) -> None:
+    if isinstance(made, CoroutineType):
+        made.close()  # or Python warns that it was never awaited
+    raise ComponentError(
+        f"@bolt function {name_of(call)} returned a {type_name(made)}, and nothing runs it; allowed: what to emit, or "
+        "the base class AsyncBolt"
+    )

@@ -73,12 +73,23 @@ class TaskHook:
     def prepare(self, conf: Mapping[str, Any], context: TopologyContext) -> None:
         """Called once, after the component's `open` or `prepare`."""
 
-    def emit(self, info: EmitInfo) -> None: ...
-    def spout_ack(self, info: SpoutAckInfo) -> None: ...
-    def spout_fail(self, info: SpoutFailInfo) -> None: ...
-    def bolt_execute(self, info: BoltExecuteInfo) -> None: ...
-    def bolt_ack(self, info: BoltAckInfo) -> None: ...
-    def bolt_fail(self, info: BoltFailInfo) -> None: ...
+    def emit(self, info: EmitInfo) -> None:
+        """Called after each emit of the task."""
+
+    def spout_ack(self, info: SpoutAckInfo) -> None:
+        """Called after the spout's `ack`."""
+
+    def spout_fail(self, info: SpoutFailInfo) -> None:
+        """Called after the spout's `on_failure`."""
+
+    def bolt_execute(self, info: BoltExecuteInfo) -> None:
+        """Called after the bolt's `execute`."""
+
+    def bolt_ack(self, info: BoltAckInfo) -> None:
+        """Called after the bolt has acked a tuple."""
+
+    def bolt_fail(self, info: BoltFailInfo) -> None:
+        """Called after the bolt has failed a tuple."""
 
     def cleanup(self) -> None:
         """Called at an orderly end, after the component's own `close` or `cleanup`."""

@@ -31,22 +31,33 @@ class Plan:
     component_tasks: dict[str, list[int]] = field(init=False)
     task_component: dict[int, str] = field(init=False)
     task_worker: dict[int, int] = field(init=False)
+    task_index: dict[int, int] = field(init=False)
+    """Position of each task among those of its component."""
+    _tasks_here: dict[tuple[str, int], list[int]] = field(init=False)
+    """(component, worker) -> tasks."""
 
     def __post_init__(self) -> None:
         component_tasks: dict[str, list[int]] = {}
         task_component: dict[int, str] = {}
         task_worker: dict[int, int] = {}
+        task_index: dict[int, int] = {}
+        here: dict[tuple[str, int], list[int]] = {}
         for worker, executors in enumerate(self.executors):
             for executor in executors:
                 for task in executor.tasks:
                     component_tasks.setdefault(executor.component, []).append(task)
                     task_component[task] = executor.component
                     task_worker[task] = worker
-        for tasks in component_tasks.values():
+                    here.setdefault((executor.component, worker), []).append(task)
+        for tasks in (*component_tasks.values(), *here.values()):
             tasks.sort()
+        for tasks in component_tasks.values():
+            task_index.update((task, index) for index, task in enumerate(tasks))
         object.__setattr__(self, "component_tasks", component_tasks)
         object.__setattr__(self, "task_component", task_component)
         object.__setattr__(self, "task_worker", task_worker)
+        object.__setattr__(self, "task_index", task_index)
+        object.__setattr__(self, "_tasks_here", here)
 
     @property
     def n_workers(self) -> int:
@@ -58,6 +69,8 @@ class Plan:
         return self.component_tasks.get(ACKER_COMPONENT, [])
 
     def tasks_of(self, component: str, worker: int | None = None) -> list[int]:
-        """Task ids of a component, sorted; only those in `worker` if given."""
-        tasks = self.component_tasks.get(component, [])
-        return tasks if worker is None else [task for task in tasks if self.task_worker[task] == worker]
+        """Task ids of a component, sorted; only those in `worker` if given. The same list each time: all senders to a
+        component share it."""
+        if worker is None:
+            return self.component_tasks.get(component, [])
+        return self._tasks_here.get((component, worker), [])

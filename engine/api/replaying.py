@@ -32,7 +32,9 @@ Record = tuple[Any, Any]
 
 
 class ReplayingSpout(Spout):
-    """Subclasses define `outputs` and `read()`, and may define `start(conf, context)` and `idle()`.
+    """Subclasses define `outputs` and `read()`, and may define `start(conf, context)` and `idle()`. They have
+    `collector`, `context`, `kept` (the records that are not acked), `at_end`, and may set `first_delay_secs`,
+    `max_delay_secs` and `max_waiting`.
 
     A subclass that overrides `open`, `ack` or `on_failure` calls the inherited one."""
 
@@ -50,6 +52,10 @@ class ReplayingSpout(Spout):
     max_delay_secs: float = 5.0
     max_waiting: int = 1_000_000
     """Records that may wait for a replay, in memory; while there are this many, `read` is paused."""
+
+    _ids_are_keys = False
+    """Whether `read` gives no id twice, only ids that are their own keys, and only values for the default stream. Not
+    to check that makes FeedSpout 1.5 times as fast."""
 
     def read(self) -> Iterator[Record | None]:
         """Yield (message id, values) of each record, None if there is none at the moment; return at the end. For
@@ -69,7 +75,13 @@ class ReplayingSpout(Spout):
         self._order = 0
         self._now_ns, self._jitter = context.now_ns, context.random
         self.at_end = False
+        kept = self.kept
         self.start(conf, context)
+        if self.kept is not kept:
+            raise ComponentError(
+                f"{type(self).__name__} sets its attribute kept, in which a ReplayingSpout holds the records that are "
+                "not acked; allowed: another name"
+            )
         self._records = self.read()
 
     def next_tuple(self) -> None:
@@ -85,6 +97,10 @@ class ReplayingSpout(Spout):
         if record is _END or record is None:
             self.at_end = record is _END
             self.idle()
+        elif self._ids_are_keys:
+            message_id, values = record
+            self.kept[message_id] = record
+            self.collector.emit(values, message_id)
         else:
             message_id, values = record
             key = key_of(message_id)

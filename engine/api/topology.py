@@ -75,6 +75,10 @@ class Topology:
     def spouts(self) -> list[ComponentSpec]:
         return [spec for spec in self.components.values() if spec.is_spout]
 
+    @property
+    def bolts(self) -> list[ComponentSpec]:
+        return [spec for spec in self.components.values() if not spec.is_spout]
+
     def subscribers(self, source: str, stream: str) -> list[tuple[ComponentSpec, Subscription]]:
         """The bolts that read a stream, in the order of declaration."""
         return [

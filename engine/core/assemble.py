@@ -7,6 +7,7 @@ treat shared state alike); `open` and `prepare` run once per task, in task order
 from __future__ import annotations
 
 import itertools
+import math
 import random
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
@@ -27,6 +28,7 @@ from squall.engine.core.blocking import BlockingExecutor
 from squall.engine.core.blocking_spout import BlockingSpoutExecutor
 from squall.engine.core.emit_paths import basic_paths, bolt_paths, spout_paths, watch_batches
 from squall.engine.core.executor import SLICE_NS, AnyBolt, BoltExecutor, BoltTask, TaskCrashed, entry_of
+from squall.engine.core.pending_limit import PendingLimit
 from squall.engine.core.spout_executor import TURN_NS, SpoutExecutor, SpoutTask
 from squall.engine.core.spout_gate import BlockingSpoutTask, Emits, Gate
 from squall.engine.core.surroundings import Surroundings
@@ -173,9 +175,11 @@ class Assembler:
         pending = self._pending(spec, task, user, stats, context.task_index, acker)
         return user, context, pending, stats, lambda: None if acker is None else self.around.parts.root_ids(acker)
 
-    def _max_pending(self, spec: ComponentSpec) -> int | None:
-        limit: int | None = spec.config.get("max_spout_pending", self.config.max_spout_pending)
-        return limit
+    def _max_pending(self, spec: ComponentSpec) -> int | PendingLimit | None:
+        limit: int | str | None = spec.config.get("max_spout_pending", self.config.max_spout_pending)
+        if not isinstance(limit, str):
+            return limit
+        return PendingLimit(not self.around.deterministic, self.plan.n_workers / (self.around.processors or math.inf))
 
     def _pending(
         self, spec: ComponentSpec, task: int, user: Spout, stats: SpoutStats, index: int, acker: int | None
@@ -306,7 +310,7 @@ class Assembler:
 
     def _context(self, spec: ComponentSpec, task: int) -> TopologyContext:
         around = self.around
-        index = self.plan.tasks_of(spec.id).index(task)
+        index = self.plan.task_index[task]
         return TopologyContext(
             around.topology_name, spec.id, task, index, around.worker, around.attempt, self.plan, around.state_root,
             around.now_ns, random.Random(None if self.config.seed is None else f"{self.config.seed} {spec.id} {index}"),

@@ -53,7 +53,7 @@ class AsyncExecutor(BlockingExecutor):
 
     def __init__(self, executor: BoltExecutor, *arguments: Any, max_in_flight: int, **named: Any) -> None:
         super().__init__(executor, *arguments, **named)
-        self._max_in_flight = max_in_flight
+        self._max_in_flight = self.at_once = max_in_flight
         self._loop: asyncio.AbstractEventLoop | None = None
         self._news = asyncio.Event()
         self._in_flight: dict[asyncio.Task[None], tuple[BoltTask, Tuple]] = {}

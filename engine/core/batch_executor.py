@@ -11,17 +11,17 @@ Thread: that of the executor.
 
 from __future__ import annotations
 
-from operator import xor
+from collections.abc import Collection
 
 from squall.engine.api.columns import ColumnBatch, Columns
-from squall.engine.api.failure import EXCEPTION, FAILED, Failure
+from squall.engine.api.failure import EXCEPTION, FAILED
 from squall.engine.api.stream import TICK_STREAM
 from squall.engine.core.executor import BoltExecutor, BoltTask
 from squall.engine.errors import FailedTuple
 from squall.engine.flow.anchoring import BlockAnchoring
 from squall.engine.flow.batch import Batch
 from squall.engine.flow.batch_collector import BatchCollector
-from squall.engine.flow.blocks import column_of
+from squall.engine.flow.blocks import BlockBatch
 from squall.engine.foreign.text import line_of_error, text_of_error
 
 
@@ -38,9 +38,9 @@ def process_whole(executor: BoltExecutor, task: BoltTask, batch: Batch) -> None:
         # Also `sys.exit`: it must not end the worker by itself, without a report.
         error = raised
     if error is None:
-        failed = _fail_rows(executor, task, batch, collector)
+        failed: Collection[int] = _fail_rows(executor, task, batch, collector)
     else:
-        failed = set(range(len(batch.starts)))
+        failed = range(len(collector.runs))
         _fail_all(executor, task, batch, error)
     _ack(executor, task, batch, collector, failed)
     if error is not None and not issubclass(type(error), FailedTuple):
@@ -53,7 +53,7 @@ def _fail_rows(executor: BoltExecutor, task: BoltTask, batch: Batch, collector: 
     for row, why in collector.failed.items():
         run = collector.run_of(row)
         failed.add(run)
-        _fail_run(executor, batch, run, executor.failure(task, FAILED, why))
+        executor.outbox.fail_roots(collector.anchoring.trees_of(run), executor.failure(task, FAILED, why))
     if batch.stream != TICK_STREAM:
         task.stats.failed += len(collector.failed)
     return failed
@@ -65,46 +65,26 @@ def _fail_all(executor: BoltExecutor, task: BoltTask, batch: Batch, error: BaseE
     else:
         trees = {root for root in batch.roots if root}
         failure = executor.failure(task, EXCEPTION, text_of_error(error), len(trees))
-    for run in range(len(batch.starts)):
-        _fail_run(executor, batch, run, failure)
+    executor.outbox.fail_roots(batch.roots, failure)
+    for pairs in (batch.others or {}).values():
+        executor.outbox.fail_roots((other for other, _ in pairs), failure)
     if batch.stream != TICK_STREAM:
         task.stats.failed += len(batch.rows)
 
 
-def _fail_run(executor: BoltExecutor, batch: Batch, run: int, failure: Failure) -> None:
-    others = (batch.others or {}).get(run, ())
-    for root in (batch.roots[run], *(other for other, _ in others)):
-        if root:
-            executor.outbox.fail_root(root, failure)
-
-
 def _ack(
-    executor: BoltExecutor, task: BoltTask, batch: Batch, collector: BatchCollector, failed: set[int]
+    executor: BoltExecutor, task: BoltTask, batch: Batch, collector: BatchCollector, failed: Collection[int]
 ) -> None:
     """Ack all runs but the failed ones, whose trees wait for nothing any more."""
     anchoring = collector.anchoring
     if isinstance(anchoring, BlockAnchoring):
         _ack_block(executor, batch, anchoring, failed)
         return
-    acks, masks = executor.outbox.open_acks()
-    others = batch.others
-    runs = zip(batch.roots, batch.edges, anchoring.children, anchoring.masks, strict=True)
-    for run, (root, edge, children, mask) in enumerate(runs):
-        if not root or (failed and run in failed):
-            continue
-        acks[root] = acks.get(root, 0) ^ edge ^ children
-        if mask:
-            masks[root] = masks.get(root, 0) | mask
-        for other, its_edge in others.get(run, ()) if others else ():
-            acks[other] = acks.get(other, 0) ^ its_edge ^ children
-            if mask:
-                masks[other] = masks.get(other, 0) | mask
+    executor.outbox.ack_runs(batch, anchoring.children, anchoring.masks, failed)
     if 0 in batch.roots and batch.stream != TICK_STREAM:
         task.stats.untracked_executed += batch.untracked_rows()
 
 
-def _ack_block(executor: BoltExecutor, batch: Batch, anchoring: BlockAnchoring, failed: set[int]) -> None:
-    words = list(map(xor, batch.edges, anchoring.children))
-    for run in failed:
-        words[run] = 0
-    executor.outbox.ack_block(anchoring.block, column_of(anchoring.by_member(words)), anchoring.flags())
+def _ack_block(executor: BoltExecutor, batch: Batch, anchoring: BlockAnchoring, failed: Collection[int]) -> None:
+    assert isinstance(batch, BlockBatch)
+    executor.outbox.ack_block(anchoring.block, anchoring.acks_of(batch, failed), anchoring.flags())

@@ -24,8 +24,11 @@ from squall.engine.core.spout_executor import (
 )
 from squall.engine.tracking.batch_answers import BatchAnswers
 
-_ROWS_PER_EMIT = 4
-"""Rows of a batch for each emit that another spout might make: 1,024 a turn, of which each costs a quarter as much."""
+_ROWS_PER_EMIT, _MOST_ROWS_PER_EMIT = 4, 32
+"""Rows of a batch for each emit that another spout might make: 1,024 a turn, of which each costs a quarter as much;
+more if the turns are short all the same (columns of Arrow)."""
+_SHORT_TURN_NS, _GOOD_TURN_NS = 2_500_000, 5_000_000
+"""Turns that are shorter make batches longer, turns that are longer make them shorter."""
 
 
 class BatchSpoutTask(SpoutTask):
@@ -69,6 +72,18 @@ class BatchSpoutExecutor(SpoutExecutor):
     """Runs tasks of a spout that emits batches."""
 
     tasks: list[BatchSpoutTask]  # type: ignore[assignment]
+    _rows_per_emit = _ROWS_PER_EMIT
+    _emitted_most = False
+    """Whether a task has emitted as many rows in this turn as it may at most."""
+
+    def turn_took(self, turn_ns: int) -> None:
+        """Ask for more rows if a turn was short although a task has emitted what it was asked for; for fewer after a
+        long one."""
+        if turn_ns > _GOOD_TURN_NS:
+            self._rows_per_emit = max(_ROWS_PER_EMIT, self._rows_per_emit * _GOOD_TURN_NS // turn_ns)
+        elif self._emitted_most and turn_ns < _SHORT_TURN_NS:
+            self._rows_per_emit = min(_MOST_ROWS_PER_EMIT, 2 * self._rows_per_emit)
+        self._emitted_most = False
 
     def run(self, emits: int, may_send: bool = True) -> bool:
         worked = super().run(emits, may_send)
@@ -89,7 +104,7 @@ class BatchSpoutExecutor(SpoutExecutor):
             task.waits_for = PENDING_LIMIT
             return False
         # No more than fit a turn by their size; few at first, when that is unknown.
-        most = emits * _ROWS_PER_EMIT if task.emit_bytes else emits
+        most = emits * self._rows_per_emit if task.emit_bytes else emits
         rows = int(min(most, room, task.fitting))
         before, began_ns = collector.emitted, now_ns() if self._turn_ns is not None else 0
         ask: Callable[..., Any] = task.asks or task.user.next_batch
@@ -97,6 +112,7 @@ class BatchSpoutExecutor(SpoutExecutor):
             if (value := ask(rows)) is not None:
                 task.returned(value)
             emitted = collector.emitted - before
+            self._emitted_most = self._emitted_most or emitted >= most
             if not emitted:
                 task.finished = not len(task.pending) and task.exhausted
                 task.waits_for = RETRY if task.held_for_retry else INPUT

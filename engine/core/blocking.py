@@ -152,6 +152,9 @@ class BlockingExecutor:
         """Whether the thread must wait for room before it emits."""
         return self._held > 0 or self._emitted_bytes - self._taken_bytes >= self._most_bytes
 
+    at_once = 1
+    """Tuples that may be in `execute` at a time."""
+
     @property
     def busy(self) -> bool:
         """Whether a batch was put and its output not handed over yet."""

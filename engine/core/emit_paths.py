@@ -132,7 +132,7 @@ def _fast_bolt(collector: BoltCollector, out: StreamOut, batch_for: BatchFor) ->
 
 def _fast_bolt_by_field(collector: BoltCollector, out: StreamOut, keys: Keys[OpenBatch], at: int) -> Emit:
     plain, check, width, start_run = collector.plain_emit, out.check, len(out.shape.fields), out.outbox.start_run
-    only, batches, n_batches, text_hash, of = keys.only, keys.targets, len(keys.targets), keys.text_hash, keys.of
+    only, batches, n_batches, text_hash, of = keys.only, keys.targets, keys.n_targets, keys.text_hash, keys.of
 
     def emit(values: Any, anchors: Anchors = (), stream: str = DEFAULT_STREAM) -> list[int]:
         if (
@@ -174,7 +174,7 @@ def _fast_basic(collector: BasicCollector, out: StreamOut, batch_for: BatchFor) 
 
 def _fast_basic_by_field(collector: BasicCollector, out: StreamOut, keys: Keys[OpenBatch], at: int) -> Emit:
     plain, check, width, start_run = collector.plain_emit, out.check, len(out.shape.fields), out.outbox.start_run
-    only, batches, n_batches, text_hash, of = keys.only, keys.targets, len(keys.targets), keys.text_hash, keys.of
+    only, batches, n_batches, text_hash, of = keys.only, keys.targets, keys.n_targets, keys.text_hash, keys.of
 
     def emit(values: Any, stream: str = DEFAULT_STREAM) -> list[int]:
         if stream is not DEFAULT_STREAM and stream != DEFAULT_STREAM:

@@ -88,7 +88,7 @@ class BoltTask:
 
     __slots__ = (
         "component", "execute", "execute_name", "genuine", "inbox", "noted", "processed", "processed_bytes", "received",
-        "received_bytes", "returned", "slice_rows", "stats", "task", "tick_ns", "ticks_at_ns", "ticks_done",
+        "received_bytes", "returned", "row_ns", "slice_rows", "stats", "task", "tick_ns", "ticks_at_ns", "ticks_done",
         "ticks_put", "user",
     )
 
@@ -116,6 +116,8 @@ class BoltTask:
         """Estimated memory of these, counted likewise."""
         self.slice_rows = 1
         """Tuples that it is expected to execute in a slice; one at first, while its time per tuple is unknown."""
+        self.row_ns = 0
+        """Time per tuple of the last ones that were executed."""
         self.tick_ns = round(tick_secs * 1e9) if tick_secs else 0
         self.ticks_at_ns = 0
         self.ticks_put = self.ticks_done = 0
@@ -226,6 +228,7 @@ class BoltExecutor:
                 task.ticks_done += count
             else:
                 stats.executed += count
+                task.row_ns = spent_ns // count
                 if self._slices:
                     task.slice_rows = count * self._slice_ns // (spent_ns or 1) or 1
                 else:
@@ -345,6 +348,7 @@ class BoltExecutor:
                 task.stats.failed += 1
 
     def _raised(self, task: BoltTask, run: Run, error: BaseException) -> None:
+        """Fail the trees at hand by an exception of user code. Raises TaskCrashed if the worker shall end."""
         self.outbox.fail_run(run, self.failure(task, EXCEPTION, text_of_error(error)))
         self.end_or_go_on(task, error)
 

@@ -7,7 +7,7 @@ Thread: the worker's loop.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from pathlib import Path
 from typing import Protocol
 
@@ -35,6 +35,14 @@ class PeerBoard(Protocol):
     def full_elsewhere(self) -> frozenset[int]:
         """Tasks of other workers whose queues are full. Asked for only while `others_congested`."""
 
+    def waits_ns(self, caught_up: Set[int], now_ns: int) -> Callable[[int], int]:
+        """task of another worker -> about how long a tuple would wait for it. `caught_up`: the peers that have
+        processed all that they were sent."""
+
+    def at_rest(self) -> bool:
+        """Whether all other workers are quiet, and all links between any two are empty. Asked for only while this
+        worker is quiet, and has published that."""
+
     def publish_full(self) -> None:
         """Publish which queues here are full, if that has changed."""
 
@@ -56,5 +64,11 @@ class NoPeers:
 
     def full_elsewhere(self) -> frozenset[int]:
         return frozenset()
+
+    def waits_ns(self, caught_up: Set[int], now_ns: int) -> Callable[[int], int]:
+        return lambda task: 0
+
+    def at_rest(self) -> bool:
+        return True
 
     def publish_full(self) -> None: ...

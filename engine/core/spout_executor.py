@@ -1,7 +1,8 @@
 """Runs the tasks of a spout: asks for tuples while there is room, and hands answers back.
 
-Guarantees: `next_tuple` is called only while the topology is active, fewer than `max_spout_pending` messages are open,
-and nothing downstream is congested; `ack`, failures and time-outs are delivered whatever the state.
+Guarantees: `next_tuple` is called only while the topology is active, fewer than `max_spout_pending` messages are open
+(or what `engine.core.pending_limit` allows), and nothing downstream is congested; `ack`, failures and time-outs are
+delivered whatever the state.
 """
 
 from __future__ import annotations
@@ -13,10 +14,11 @@ from typing import Any
 from squall.engine.api.component import Spout
 from squall.engine.api.failure import Failure
 from squall.engine.core.executor import AtHand, TaskCrashed
+from squall.engine.core.pending_limit import PendingLimit
 from squall.engine.core.spout_says import exhausted, waiting_count
 from squall.engine.flow.collectors import SpoutCollector
 from squall.engine.foreign.methods import Returned
-from squall.engine.report.account import EMITTED, TRACKED, Words
+from squall.engine.report.account import ACKED, EMITTED, TRACKED, Words
 from squall.engine.report.metrics import WAITS, SpoutStats
 from squall.engine.tracking.instruction import Letter
 from squall.engine.tracking.open_messages import OpenMessages
@@ -41,14 +43,14 @@ class SpoutTask:
     """One task of a spout."""
 
     __slots__ = (
-        "_before", "_emitted", "_held", "_lied", "_since_ns", "_waited_ns", "active", "asks", "collector",
+        "_before", "_emitted", "_held", "_lied", "_since_ns", "_waited_ns", "active", "adaptive", "asks", "collector",
         "component", "emit_bytes", "finished", "fitting", "max_pending", "pending", "returned", "said_quiet", "stats",
         "task", "user", "waits_for",
     )
 
     def __init__(
         self, component: str, task: int, user: Spout, collector: SpoutCollector, pending: OpenMessages,
-        stats: SpoutStats, max_pending: int | None, said_quiet: Words | None = None,
+        stats: SpoutStats, max_pending: int | PendingLimit | None, said_quiet: Words | None = None,
     ) -> None:
         self.component = component
         self.task = task
@@ -56,7 +58,8 @@ class SpoutTask:
         self.collector = collector
         self.pending = pending
         self.stats = stats
-        self.max_pending = max_pending
+        self.adaptive = max_pending if isinstance(max_pending, PendingLimit) else None
+        self.max_pending: int | None = max_pending.limit if isinstance(max_pending, PendingLimit) else max_pending
         self.returned: Callable[[Any], None] = Returned(component, task, "next_tuple")
         """Called with the value that `next_tuple` returns, unless it is None."""
         self.asks: Callable[[], Any] | None = None
@@ -95,6 +98,33 @@ class SpoutTask:
             account, (emitted_before, tracked_before) = self.stats.account, self._before
             account[EMITTED] = emitted_before + emitted
             account[TRACKED] = tracked_before + emitted - self.untracked
+
+    def adapt(self, adaptive: PendingLimit, now_ns: int) -> None:
+        """Look whether the limit of open messages is right."""
+        adaptive.look(now_ns, self.stats.account[ACKED], self._waited_ns[PENDING_LIMIT], self.emit_bytes)
+        self.max_pending = adaptive.limit
+
+    @property
+    def starves(self) -> bool:
+        """Whether it waits at a limit that may rise, and only for answers of the bolts."""
+        adaptive, table, held_back = self.adaptive, self.pending.table, self.pending.fate.quarantine
+        return (
+            adaptive is not None and self.waits_for == PENDING_LIMIT and self.active
+            and not (held_back.held or held_back.waiting)
+            and len(table.trees) + table.blocks.count >= adaptive.limit and adaptive.may_rise(self.emit_bytes)
+        )
+
+    @property
+    def rests(self) -> bool:
+        """Whether it has nothing to emit until it is told something: it is exhausted or deactivated, and no message is
+        open or waits for a retry."""
+        return (self.finished or not self.active) and not (len(self.pending) or self.held_for_retry)
+
+    def widen(self) -> None:
+        """Raise the limit of a task that starves."""
+        if self.adaptive is not None:
+            self.adaptive.starved(self.pending.now_ns(), self.emit_bytes)
+            self.max_pending = self.adaptive.limit
 
     def count_wait(self, now_ns: int) -> None:
         """Add the time since the last call to the reason that its last turn left."""
@@ -196,6 +226,8 @@ class SpoutExecutor:
             pending = task.pending
             task.count_wait(now_ns)
             self._at_hand[0] = task.task
+            if task.adaptive is not None and now_ns >= task.adaptive.due_ns:
+                task.adapt(task.adaptive, now_ns)
             if now_ns >= pending.table.due_ns and (pending.trees or pending.table.blocks.count) and self._expire(task):
                 worked = True
             if not emits or not task.active:
@@ -207,6 +239,9 @@ class SpoutExecutor:
                 worked = True
         self._at_hand[0] = 0
         return worked
+
+    def turn_took(self, turn_ns: int) -> None:
+        """Hear how long a turn took."""
 
     @property
     def busy(self) -> bool:

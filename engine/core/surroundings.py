@@ -64,4 +64,6 @@ class Surroundings:
     while this worker works, and must not take the figures for those of a quiet one."""
     text_hash: TextHash = stable_hash
     """Hashes the text that streams are grouped by; see `engine.flow.groupings.Keys`."""
+    processors: int = 0
+    """Processors that the workers of the topology share; 0: not known."""
     parts: Parts = PRODUCT

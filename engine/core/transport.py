@@ -9,14 +9,23 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Protocol
 
+from squall.engine.flow.blocks import BlockAcks
 from squall.engine.flow.parcel import Parcel
 
 Deliver = Callable[[Parcel, Callable[[], None]], None]
 """Called with a received parcel, and a function to call when all of it has been processed."""
-Absorb = Callable[[Mapping[int, int], Mapping[int, int]], None]
-"""Called with XORs and masks, both by root."""
+_NO_BLOCKS: Mapping[int, BlockAcks] = MappingProxyType({})
+
+
+class Absorb(Protocol):
+    """Called with XORs and masks, both by root, and acks of blocks by their first root."""
+
+    def __call__(
+        self, acks: Mapping[int, int], masks: Mapping[int, int], blocks: Mapping[int, BlockAcks] = _NO_BLOCKS, /
+    ) -> None: ...
 
 
 class Transport(Protocol):
@@ -57,6 +66,10 @@ class Transport(Protocol):
     def caught_up(self) -> set[int]:
         """Connected peers that have processed all frames for them."""
 
+    @property
+    def is_under_way(self) -> bool:
+        """Whether a peer has still to process a frame, or to be asked for one that is missing."""
+
     def has_credit(self, worker: int) -> bool:
         """Whether a parcel may be sent to a peer now."""
 
@@ -81,6 +94,9 @@ class Transport(Protocol):
 
     def tell_acks(self, worker: int, acks: Mapping[int, int], masks: Mapping[int, int]) -> bool:
         """Tell a peer's ackers XORs and masks, by root; False if a parcel must carry them."""
+
+    def tell_block_acks(self, worker: int, base: int, acks: BlockAcks) -> bool:
+        """The same for acks of the block that begins with `base`."""
 
     def take_acks(self, absorb: Absorb) -> int:
         """Take in the acks that peers told that way; how much it was, 0 if none."""
@@ -126,6 +142,10 @@ class NoTransport:
     def caught_up(self) -> set[int]:
         return set()
 
+    @property
+    def is_under_way(self) -> bool:
+        return False
+
     def has_credit(self, worker: int) -> bool:
         return False
 
@@ -141,6 +161,9 @@ class NoTransport:
     def pass_over(self) -> None: ...
 
     def tell_acks(self, worker: int, acks: Mapping[int, int], masks: Mapping[int, int]) -> bool:
+        return False
+
+    def tell_block_acks(self, worker: int, base: int, acks: BlockAcks) -> bool:
         return False
 
     def take_acks(self, absorb: Absorb) -> int:

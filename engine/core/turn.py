@@ -40,17 +40,25 @@ FRAMES_AT_ONCE = 64
 IDLE_WAIT_MIN_MS, IDLE_WAIT_MAX_MS = 1, 30
 """Sleep of an idle worker before it asks its spouts again. Doubles from the first to the second: 1 ms keeps a spout
 that just ran dry responsive, 30 ms keeps an idle worker below 1 % of a core and notices deaths in time."""
+REST_WAIT_MS, _RESTS_PER_TIMEOUT = 500, 4
+"""Longest sleep of a worker in which nothing can begin by itself, and how many there are in `worker_timeout_secs`: it
+wakes up only to publish that it lives. Each time costs 0.2 to 0.4 ms, most of it because nothing is in a cache."""
 _FULL_WAIT_MS = 4
 """Longest sleep while the queue of another worker is full: less than it takes to empty a queue that is long full."""
 _LONG_SAY_NS = 500_000
 """Longest an answer is held back to share a frame: about one link round trip."""
 _CREDIT_FRAMES = 16
 """Frames for which a busy worker with nothing to send returns credit at once; an idle one returns it for each."""
-_IDLE_TURNS_SHOWN, _IDLE_TURNS_PER_SHOW = 3, 7
-"""An idle worker shows its first turns, which settle whether it is drained, then every seventh: five times a second."""
+_IDLE_TURNS_SHOWN, _IDLE_SHOW_NS = 3, 200_000_000
+"""An idle worker shows its first turns, which settle whether it is drained, then one five times a second."""
+_STARVING_TURNS = 2
+"""Idle turns in a row after which spouts that wait at their limits may starve: by then this worker has told the others
+that it is quiet, and they may have told it."""
 LOOK_NS = 2_000_000
 """Time between two publications of a busy worker's counters, and looks at all else. A turn that has taken longer does
 not take in again."""
+_BALANCE_NS = 4_000_000
+"""Time between two looks at the waits of tasks."""
 _NO_TASKS: frozenset[int] = frozenset()
 
 
@@ -77,11 +85,14 @@ class Turn:
         self._write_journals = core.write_journals
         self._sending = sending(core, transport, config.batch_tuples)
         self._crashes = config.on_error == "crash"
+        rests_ms = (config.worker_timeout_secs or 1e9) * 1000 / _RESTS_PER_TIMEOUT
+        self._rest_wait_ms = max(IDLE_WAIT_MAX_MS, min(REST_WAIT_MS, int(rests_ms)))
         self._timeout_ns = round(config.message_timeout_secs * 1e9)
         self._owes_answers = False
         self._said_ns = 0
         """Time that spouts and feeders took in the last turn."""
         self._look_at_ns = 0
+        self._balance_at_ns = self._balance_ns = 0
         self._idle_wait_ms = IDLE_WAIT_MIN_MS
         self._worked = True
         self.rotates_at_ns = 0
@@ -173,7 +184,7 @@ class Turn:
         tracking = self._tracking
         heard = self._transport.take_acks(tracking.take_acks)
         said = tracking.say()
-        if tracking.to_tell:
+        if tracking.has_to_tell:
             # Before the spouts here are told anything: other workers wait for these acks.
             self._tell()
         if not (tracking.answer() or said or heard):
@@ -186,6 +197,11 @@ class Turn:
         for worker, acks, masks in self._tracking.take_to_tell():
             if not self._transport.tell_acks(worker, acks, masks):
                 self._tracking.put_in_parcel(worker, acks, masks)
+            elif self._passed is not None:
+                self._passed("acks")
+        for worker, base, acked in self._tracking.take_blocks_to_tell():
+            if not self._transport.tell_block_acks(worker, base, acked):
+                self._tracking.put_block_in_parcel(worker, base, acked)
             elif self._passed is not None:
                 self._passed("acks")
 
@@ -207,21 +223,36 @@ class Turn:
             transport.park()
         # One idle turn may be a wait for an answer, which brings the credit with it.
         idle = sending.idle_turns
+        if idle >= _STARVING_TURNS and self._core.starves and self._peers.at_rest():
+            self._core.widen()
+            self._idle_wait_ms = IDLE_WAIT_MIN_MS
         transport.send_credit(at_least=1 if idle > 1 else _CREDIT_FRAMES)
         if worked:
             if self._passed is not None:
                 self._passed("credit")
             # Otherwise it would sleep through the turns that publish that it is quiet, up to a bolt's next tick.
             self._idle_wait_ms = IDLE_WAIT_MIN_MS
-        self.shows = due if idle <= _IDLE_TURNS_SHOWN else idle % _IDLE_TURNS_PER_SHOW == 0
+        self.shows = due and (idle <= _IDLE_TURNS_SHOWN or now_ns >= self._look_at_ns + _IDLE_SHOW_NS - LOOK_NS)
         if due:
             transport.tend(now_ns)
+            if self._core.balances and now_ns >= self._balance_at_ns:
+                self._balance(now_ns)
         if self.shows:
             self._look_at_ns = now_ns + LOOK_NS
         if now_ns >= self.rotates_at_ns:
             self.rotates_at_ns = now_ns + self._timeout_ns
             self._tracking.rotate()
             transport.pass_over()
+
+    def _balance(self, now_ns: int) -> None:
+        """Have the shuffles here follow the waits of all workers."""
+        balance = self._core.balance
+        if balance.shuffles:
+            here, elsewhere = balance.waits_ns(), self._peers.waits_ns(self._transport.caught_up, now_ns)
+            balance.follow(lambda task: here[task] if task in here else elsewhere(task))
+        # A hundredth of the time at most, however many tasks there are. One look alone may have been interrupted.
+        before_ns, self._balance_ns = self._balance_ns, self._now_ns() - now_ns
+        self._balance_at_ns = now_ns + max(_BALANCE_NS, 100 * min(before_ns, self._balance_ns))
 
     # ---- sending ----
 
@@ -251,7 +282,7 @@ class Turn:
         Raises TaskCrashed then."""
         core = self._core
         try:
-            too_big = self._transport.send(worker, parcel, 2 * core.frame_bytes)
+            too_big = self._transport.send(worker, parcel, 2 * core.frame_bytes_of(parcel))
         except (ComponentError, MemoryError) as error:
             if not parcel.rows:
                 raise
@@ -283,9 +314,8 @@ class Turn:
         transport.polled()
         if self._worked:
             return 0
-        wait_ms = self._idle_wait_ms
-        # No event says that a queue of another worker is no longer full.
-        longest_ms = _FULL_WAIT_MS if self._core.pressure.full_elsewhere else IDLE_WAIT_MAX_MS
+        longest_ms = self._longest_wait_ms()
+        wait_ms = min(self._idle_wait_ms, longest_ms)
         self._idle_wait_ms = min(2 * wait_ms, longest_ms)
         deadline_ns = self._core.next_deadline_ns
         if deadline_ns is not None:
@@ -295,6 +325,21 @@ class Turn:
         transport.set_awake(False)
         # Acks that were told before that came without a frame to wake it.
         return 0 if transport.has_acks else wait_ms
+
+    def _longest_wait_ms(self) -> int:
+        if self._core.pressure.full_elsewhere:
+            # No event says that a queue of another worker is no longer full.
+            return _FULL_WAIT_MS
+        return self._rest_wait_ms if self._idle_wait_ms >= IDLE_WAIT_MAX_MS and self._rests() else IDLE_WAIT_MAX_MS
+
+    def _rests(self) -> bool:
+        """Whether nothing can begin here by itself, nor by the death of another worker: only by a frame, acks, an
+        order, a thread or a deadline, each of which wakes the worker."""
+        core = self._core
+        return (
+            not self._transport.is_under_way and not any(map(len, core.ackers.values()))
+            and all(spout.rests for _, spout in core.spout_tasks.values()) and core.quiet
+        )
 
     def get_up(self) -> None:
         """Tell peers that the worker reads its ack rings again."""

@@ -32,6 +32,7 @@ from squall.engine.api.stream import SYSTEM_COMPONENT, TICK_FIELDS, TICK_STREAM,
 from squall.engine.api.topology import Topology
 from squall.engine.api.tuple import Source
 from squall.engine.core.backpressure import FRAMES_PER_WINDOW, Backpressure
+from squall.engine.core.balance import Balance
 from squall.engine.core.batch_spout import BatchSpoutTask
 from squall.engine.core.blocking import BlockingExecutor, Handover
 from squall.engine.core.countdown import Countdown
@@ -78,11 +79,18 @@ class WorkerCore:
         self.spout_tasks: dict[int, tuple[SpoutExecutor, SpoutTask]] = {}
         self.bolt_tasks: dict[int, BoltTask] = {}
         self._blocking_of: dict[int, BlockingExecutor] = {}
+        self.balance = Balance(topology, plan, me, self.bolt_tasks, self._blocking_of, self.emitters)
+        self.balances = not (around.deterministic or config.even_shuffle)
+        """Whether shuffles follow the waits of tasks, which are measured times."""
         self.hooks: list[tuple[str, Hooks]] = []
         """(component, hooks) of the tasks that have some."""
         self._ticking: list[BoltTask] = []
         self._parcels: dict[int, Parcel] = {}
         self.pressure = Backpressure(topology, plan, me, config.link_window_bytes)
+        # Two in a window, so that one is read while the next is written.
+        window_bytes = config.link_window_bytes
+        self._long_frame_bytes = window_bytes // 2 if config.arena_bytes >= window_bytes else 0
+        """Size of a frame with long values; 0 if there is little or no memory for them beside it."""
         self._stalled: dict[int, Parcel] = {}
         """Parcels for tasks of other workers whose queues are full, by task: they wait beside the others."""
         self.tracking = around.parts.tracking(
@@ -96,8 +104,7 @@ class WorkerCore:
         self._adapts = adapts = not around.deterministic
         """Emits per spout task and turn: adapted to the time that turns take."""
         self._turn_emits = FIRST_TURN_EMITS if adapts else MAX_TURN_EMITS
-        self.active = False
-        self._congested = False
+        self.active = self._congested = False
         self.report_error = around.report_error
         """Tells the operator of an error in a task."""
         self.ran_dry = True
@@ -215,6 +222,9 @@ class WorkerCore:
     def end_turn(self, took_ns: int) -> None:
         """All executors had their turn, which took so long. Raises CycleOverflow."""
         if self._adapts:
+            self.balance.turn_took(took_ns)
+            for spout in self.spouts:
+                spout.turn_took(took_ns)
             self._adapt(took_ns)
         self.pressure.end_turn()
 
@@ -325,8 +335,9 @@ class WorkerCore:
     def take_parcel(self, worker: int) -> Parcel:
         """Take the parcel for a worker, at most one frame of it. `has_parcel` says whether there is more."""
         parcel = self._parcels[worker]
-        if parcel.bytes > self.frame_bytes:
-            parcel = parcel.cut(self.frame_bytes, self.outbox.edges.next)
+        most_bytes = self.frame_bytes_of(parcel)
+        if parcel.bytes > most_bytes:
+            parcel = parcel.cut(most_bytes, self.outbox.edges.next)
         else:
             del self._parcels[worker]
         self.pressure.leave(parcel.batches)
@@ -387,6 +398,13 @@ class WorkerCore:
     def frame_bytes(self) -> int:
         """A parcel holds about so much, unless one tuple alone is bigger."""
         return self.pressure.limit_bytes // FRAMES_PER_WINDOW
+
+    def frame_bytes_of(self, parcel: Parcel) -> int:
+        """`frame_bytes`, or more if the parcel's values travel beside the frame: it takes as long as writing one or two
+        MiB of them."""
+        if self._long_frame_bytes and parcel.is_of_buffers:
+            return self._long_frame_bytes
+        return self.frame_bytes
 
     def measure_waiting(self) -> None:
         """Measure the parcels that remain after a send."""
@@ -489,6 +507,19 @@ class WorkerCore:
         if batch.loose:
             self.untracked[2 * batch.target - 1] += batch.untracked_rows()
 
+    # ---- spouts that starve ----
+
+    @property
+    def starves(self) -> bool:
+        """Whether a spout waits at its limit although nothing is under way in this worker."""
+        return any(task.starves for _, task in self.spout_tasks.values()) and self.quiet
+
+    def widen(self) -> None:
+        """Let the spouts that starve have more messages open."""
+        for _, task in self.spout_tasks.values():
+            if task.starves:
+                task.widen()
+
     # ---- queries ----
 
     def refresh_gauges(self) -> None:
@@ -502,6 +533,7 @@ class WorkerCore:
             stats.pending = len(spout.pending)
             stats.waiting = spout.held_for_retry
             stats.unreplayed = spout.pending.unreplayed(stats.waiting)
+            stats.limit = spout.max_pending or 0
             stats.exhausted = spout.finished
             stats.crashes = spout.pending.attempts.crashes
         for bolt in self.bolt_tasks.values():
@@ -545,7 +577,7 @@ class WorkerCore:
         return not (
             any(runner.busy for runner in self.blocking)
             or any(spout.busy for spout in self.spouts)
-            or self._handovers or self.outbox or self.tracking.to_tell
+            or self._handovers or self.outbox or self.tracking.has_to_tell
             or any(map(bool, self._parcels.values())) or self.keeps_back
             or any(task.received != task.processed for task in self.bolt_tasks.values())
         )

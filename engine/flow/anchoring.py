@@ -8,47 +8,61 @@ Pure. Thread: the task's.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from itertools import accumulate, compress
-from operator import ne, xor
+from array import array
+from collections.abc import Collection, Mapping, Sequence
+from itertools import compress
+from operator import xor
 from typing import Any
 
 from squall.engine.flow.batch import Batch, OpenBatch
-from squall.engine.flow.blocks import Block, BlockBatch, Flags, flags_of
+from squall.engine.flow.blocks import (
+    WORD_BITS,
+    WORD_BYTES,
+    Block,
+    BlockBatch,
+    ByMember,
+    Flags,
+    column_of,
+    flagged,
+    flags_of,
+    only_flagged,
+    words_of,
+)
 from squall.engine.flow.ids import EdgeIds
+from squall.engine.flow.row_counts import RowCounts
+
+_MOST_EMPTY = 4
+"""Runs are kept as columns if at least one in so many has rows."""
 
 Others = Mapping[int, tuple[tuple[int, int], ...]]
 """Run -> (root, edge) of its further trees."""
 
 
 class Owned:
-    """Which run each row belongs to, as series of rows: series i belongs to run `runs[i]` and ends before row
-    `ends[i]`. A series may be empty."""
+    """Which run each row belongs to, as series of rows: series i has the next `rows.counts[i]` rows and belongs to run
+    `runs[i]`."""
 
-    __slots__ = ("ends", "runs")
+    __slots__ = ("rows", "runs")
 
-    def __init__(self, runs: Sequence[int], ends: Sequence[int]) -> None:
+    def __init__(self, runs: Sequence[int], rows: RowCounts) -> None:
         """`runs`: a range where each run has one series, in their order."""
         self.runs = runs
-        self.ends = ends
+        self.rows = rows
 
     def where(self, wanted: bytes) -> Owned:
         """The same for those of the rows that are wanted."""
-        before = [0, *accumulate(wanted)]
-        return Owned(self.runs, list(map(before.__getitem__, self.ends)))
+        return Owned(self.runs, self.rows.where(wanted))
 
-    def between(self, begin: int, end: int) -> Owned:
-        """The same for the rows from `begin` up to `end`."""
-        return Owned(self.runs, [min(max(at, begin), end) - begin for at in self.ends])
+    def without(self, others: Owned) -> Owned:
+        """The same for those of the rows that are not among these others."""
+        return Owned(self.runs, self.rows.without(others.rows))
 
     def filled(self) -> tuple[Sequence[int], list[int]]:
         """Run and first row of each series that is not empty."""
-        ends = self.ends
-        starts = [0, *ends][:-1]
-        some = list(map(ne, starts, ends))
-        if all(some):
-            return self.runs, starts
-        return list(compress(self.runs, some)), list(compress(starts, some))
+        runs, starts, flags = self.runs, self.rows.starts, self.rows.flags
+        if 0 not in flags:
+            return runs, starts
+        return list(compress(runs, flags)), list(compress(starts, flags))
 
 
 class Anchoring:
@@ -95,6 +109,10 @@ class Anchoring:
                     number: tuple((other, edges[number]) for other, _ in pairs) for number, pairs in belongs.items()
                 }
 
+    def trees_of(self, run: int) -> Sequence[int]:
+        """Roots of the trees that a run belongs to; 0 stands for none."""
+        return self.roots[run], *(other for other, _ in (self.others or {}).get(run, ()))
+
     @property
     def masks(self) -> list[int]:
         """The mask of each run."""
@@ -109,43 +127,101 @@ class Anchoring:
 class BlockAnchoring(Anchoring):
     """The same for runs that belong to trees of one block."""
 
-    __slots__ = ("_members", "_whole", "block")
+    __slots__ = ("_count", "_first", "_flags", "_members", "_xors", "block")
 
-    def __init__(self, block: Block, members: Sequence[int], whole: bool) -> None:
-        """`members`: the member of each run; `whole`: they are all members, in order."""
+    def __init__(self, block: Block, first: int, count: int, members: Sequence[int] | None = None) -> None:
+        """There are `count` runs; run i belongs to member `first + i`, or to `members[i]`."""
         self.block = block
+        self._first = first
+        self._count = count
         self._members = members
-        self._whole = whole
-        self.others = None
-        self.children = [0] * len(members)
-        self._sent = {}
+        self._xors = 0
+        """Of the edges of each run's new tuples: a word for each run."""
+        self._flags: dict[int, Flags] = {}
+        """Bit of a worker -> the runs with new tuples for it, as flags."""
 
     def new_batch(self, instead_of: OpenBatch) -> Batch:
         return BlockBatch(instead_of.source, instead_of.stream, instead_of.target)
 
-    def _name_trees(self, batch: Any, runs: Sequence[int], edges: list[int]) -> None:
-        every = self._whole and runs.__class__ is range and len(runs) == len(self._members)
-        batch.belongs_to(self.block, runs if self._whole else list(map(self._members.__getitem__, runs)), every)
+    def enter(self, batch: Any, owned: Owned, mask: int, ids: EdgeIds) -> None:
+        if self._members is None and owned.runs.__class__ is range and len(owned.runs) == self._count:
+            flags = owned.rows.flags
+            begin, end = flags.find(1), flags.rfind(1) + 1
+            if flags.count(1) * _MOST_EMPTY >= end - begin:
+                self._enter_columns(batch, owned.rows.part(begin, end), begin, flags[begin:end], mask, ids)
+                return
+        runs, batch.starts = owned.filled()
+        batch.edges = edges = ids.take(len(runs))
+        members = self._members
+        batch.belongs_to(
+            self.block, [self._first + run for run in runs] if members is None else list(map(members.__getitem__, runs))
+        )
+        words = array("Q", bytes(WORD_BYTES * self._count))
+        for run, edge in zip(runs, edges, strict=True):
+            words[run] ^= edge
+        self._add(column_of(words), flags_of(runs, self._count) if mask else 0, mask)
 
-    def by_member(self, words: Sequence[int]) -> Sequence[int]:
+    def _enter_columns(
+        self, batch: BlockBatch, rows: RowCounts, begin: int, flags: bytes, mask: int, ids: EdgeIds
+    ) -> None:
+        """The same for neighbouring runs, from `begin`, some of which may have no rows."""
+        words = ids.take_column(len(flags))
+        if 0 in flags:
+            words = only_flagged(words, flags)
+        batch.has_runs(self.block, ByMember(self._first + begin, rows, words))
+        self._add(
+            int.from_bytes(words, "little") << WORD_BITS * begin,
+            int.from_bytes(flags, "little") << 8 * begin if mask else 0, mask,
+        )
+
+    def _add(self, xors: int, flags: Flags, mask: int) -> None:
+        self._xors ^= xors
+        if mask:
+            self._flags[mask] = self._flags.get(mask, 0) | flags
+
+    def trees_of(self, run: int) -> Sequence[int]:
+        return self.block.roots((self._first + run if self._members is None else self._members[run],))
+
+    def new_edges(self) -> int:
+        """The XOR of the edges of each member's new tuples: a word for each member."""
+        return self._by_member(self._xors)
+
+    def acks_of(self, batch: BlockBatch, but: Collection[int]) -> int:
+        """What acks the runs of the batch at hand, those in `but` excepted: a word for each member."""
+        columns = batch.by_member
+        edges = column_of(batch.edges) if columns is None else int.from_bytes(columns.edges, "little")
+        return self._by_member(edges ^ self._xors, but)
+
+    def _by_member(self, xors: int, but: Collection[int] = ()) -> int:
         """A word of each run as a word of each member: their XOR where a member has several runs."""
-        if self._whole:
-            return words
-        found = [0] * self.block.members
+        if self._members is None and not but:
+            return xors << WORD_BITS * self._first
+        words = words_of(xors, self._count)
+        for run in but:
+            words[run] = 0
+        if self._members is None:
+            return column_of(words) << WORD_BITS * self._first
+        found = array("Q", bytes(WORD_BYTES * self.block.members))
         for member, word in zip(self._members, words, strict=True):
             found[member] ^= word
-        return found
+        return column_of(found)
 
     def flags(self) -> dict[int, Flags]:
         """Bit of a worker -> the members with new tuples for it."""
         members, count = self._members, self.block.members
+        if members is None:
+            return {mask: flags << 8 * self._first for mask, flags in self._flags.items()}
         return {
-            mask: flags_of((members[run] for runs in sent for run in runs), count) for mask, sent in self._sent.items()
+            mask: flags_of((members[run] for run in flagged(flags, self._count)), count)
+            for mask, flags in self._flags.items()
         }
 
 
 def anchoring_of(batch: Batch) -> Anchoring:
     """Of the runs of a batch that is about to be executed."""
     if isinstance(batch, BlockBatch):
-        return BlockAnchoring(batch.block, batch.members, batch.whole)
+        columns = batch.by_member
+        if columns is not None:
+            return BlockAnchoring(batch.block, columns.first, len(columns))
+        return BlockAnchoring(batch.block, 0, len(batch.starts), batch.members)
     return Anchoring(batch.roots, batch.others)

@@ -8,7 +8,7 @@ its further (root, edge) pairs.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 from typing import TYPE_CHECKING, Any, ClassVar
 
 if TYPE_CHECKING:
@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 from squall.engine.foreign.sizes import columns_bytes, estimate, rows_bytes
 
 _new_batch = object.__new__
+_NOTHING: Any = ()
+"""The rows and runs of an open batch that is empty: whoever appends to one that was not begun gets an error."""
 
 
 class Batch:
@@ -45,6 +47,16 @@ class Batch:
         self.measured = False
         """Whether `bytes` was computed from every row, not from a few."""
 
+    @property
+    def run_count(self) -> int:
+        """Number of runs, or a little more."""
+        return len(self.starts)
+
+    @property
+    def trees(self) -> Iterable[int]:
+        """Roots of the trees of its runs, others excepted, which outlive its rows."""
+        return self.roots
+
     def untracked_rows(self) -> int:
         """Count the tuples that belong to no tree."""
         ends = [*self.starts[1:], len(self.rows)]
@@ -52,7 +64,7 @@ class Batch:
 
     def weigh(self) -> int:
         """Estimate `bytes` from a few rows."""
-        rows, runs = self.rows, len(self.starts)
+        rows, runs = self.rows, self.run_count
         self.bytes = size = estimate(rows, runs) if rows.__class__ is list else columns_bytes(rows, runs)
         return size
 
@@ -60,7 +72,7 @@ class Batch:
         """Compute `bytes` from every row, once; returns the growth."""
         if self.measured:
             return 0
-        rows, runs, before = self.rows, len(self.starts), self.bytes
+        rows, runs, before = self.rows, self.run_count, self.bytes
         self.bytes = rows_bytes(rows, runs) if rows.__class__ is list else columns_bytes(rows, runs)
         self.measured = True
         return self.bytes - before
@@ -86,11 +98,7 @@ class Batch:
         starts, others = self.starts, self.others
         runs = bisect_left(starts, count)
         kept = runs if runs < len(starts) and starts[runs] == count else runs - 1
-        head = type(self)(self.source, self.stream, self.target)
-        head.bytes = self.bytes * count // len(self.rows)
-        self.bytes -= head.bytes
-        head.measured, head.loose = self.measured, self.loose
-        head.rows, self.rows = self.rows[:count], self.rows[count:]
+        head = self._cut_rows(count)
         head.starts, self.starts = starts[:runs], [max(0, start - count) for start in starts[kept:]]
         head.roots, self.roots = self.roots[:runs], self.roots[kept:]
         head.edges, self.edges = self.edges[:runs], self.edges[kept:]
@@ -99,6 +107,15 @@ class Batch:
             self.others = {run - kept: pairs for run, pairs in others.items() if run >= kept}
         if kept < runs:
             self._share_edge(head, kept, new_edge)
+        return head
+
+    def _cut_rows(self, count: int) -> Batch:
+        """Move the first `count` rows to a new batch, without their runs."""
+        head = type(self)(self.source, self.stream, self.target)
+        head.bytes = self.bytes * count // len(self.rows)
+        self.bytes -= head.bytes
+        head.measured, head.loose = self.measured, self.loose
+        head.rows, self.rows = self.rows[:count], self.rows[count:]
         return head
 
     def take_out(self, indices: Collection[int]) -> dict[int, Batch]:
@@ -143,7 +160,11 @@ class Batch:
 
 class OpenBatch(Batch):
     """The tuples that one task has emitted to another since the last flush. Lives as long as the sending task, and only
-    that touches it; `take` moves the content out."""
+    that touches it; the outbox begins it, `take` moves the content out.
+
+    It has no list while it is empty: a task has one of it for each task that it may send to, so their number grows with
+    the square of the tasks, and few hold a tuple at any moment.
+    """
 
     __slots__ = ("bits", "check", "last", "mask")
 
@@ -153,7 +174,10 @@ class OpenBatch(Batch):
     def __init__(
         self, source: int, stream: str, target: int, bits: dict[int, int], check: PickleCheck | None = None
     ) -> None:
-        super().__init__(source, stream, target)
+        # Not by `Batch.__init__`, which makes lists.
+        self.source, self.stream, self.target = source, stream, target
+        self.rows = self.starts = self.roots = self.edges = _NOTHING
+        self.others, self.loose, self.bytes, self.measured = None, False, 0, False
         self.check = check
         """Checks the first tuple of each batch."""
         self.bits = bits
@@ -170,6 +194,6 @@ class OpenBatch(Batch):
         batch.source, batch.stream, batch.target = self.source, self.stream, self.target
         batch.rows, batch.starts, batch.roots, batch.edges = self.rows, self.starts, self.roots, self.edges
         batch.others, batch.loose, batch.bytes, batch.measured = self.others, self.loose, 0, False
-        self.rows, self.starts, self.roots, self.edges = [], [], [], []
+        self.rows = self.starts = self.roots = self.edges = _NOTHING
         self.others, self.loose, self.last = None, False, None
         return batch

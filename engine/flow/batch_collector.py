@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
-from itertools import accumulate
 from typing import Any
 
 from squall.engine.api.columns import ColumnBatch
@@ -18,7 +17,9 @@ from squall.engine.api.stream import DEFAULT_STREAM
 from squall.engine.errors import ComponentError
 from squall.engine.flow.anchoring import Owned, anchoring_of
 from squall.engine.flow.batch import Batch
+from squall.engine.flow.blocks import BlockBatch
 from squall.engine.flow.emitter import UNNAMED, Emitter
+from squall.engine.flow.row_counts import RowCounts
 from squall.engine.flow.spread import series_of
 from squall.engine.foreign.columns import values_of
 from squall.engine.foreign.text import repr_of
@@ -39,8 +40,9 @@ class BatchCollector:
 
     def begin(self, batch: Batch) -> None:
         """Take up the batch that is about to be executed."""
+        self._batch = batch
         self._count = len(batch.rows)
-        self._starts = batch.starts
+        self._runs: RowCounts | None = None
         self.anchoring = anchoring_of(batch)
         """Of its runs."""
         self.failed: dict[int, str] = {}
@@ -79,9 +81,9 @@ class BatchCollector:
 
     def reset_timeout(self, batch: ColumnBatch) -> None:
         """Start the message timeout of the trees of the batch at hand afresh."""
-        anchoring = self.anchoring
-        others = (root for pairs in (anchoring.others or {}).values() for root, _ in pairs)
-        self.emitter.outbox.reset_roots(root for root in (*anchoring.roots, *others) if root)
+        at_hand = self._batch
+        others = (root for pairs in (at_hand.others or {}).values() for root, _ in pairs)
+        self.emitter.outbox.reset_roots(root for root in (*at_hand.roots, *others) if root)
 
     def report_error(self, error: BaseException) -> None:
         """Tell the operator; nothing else happens."""
@@ -96,9 +98,18 @@ class BatchCollector:
         if rows:
             out.append_batch(rows, out.spread(rows, task), owned, self.anchoring)
 
+    @property
+    def runs(self) -> RowCounts:
+        """How many of the input rows each run of the anchoring has."""
+        if self._runs is None:
+            batch = self._batch
+            columns = batch.by_member if isinstance(batch, BlockBatch) else None
+            self._runs = RowCounts(ends=[*batch.starts[1:], self._count]) if columns is None else columns.rows
+        return self._runs
+
     def run_of(self, row: int) -> int:
         """The run that an input row belongs to."""
-        return bisect_right(self._starts, row) - 1
+        return bisect_right(self.runs.ends, row)
 
     def _owned(self, who: str, rows: int, counts: Any, parents: Any) -> Owned:
         """The runs that `rows` new rows are anchored to. ComponentError if that is not said, or said twice."""
@@ -106,27 +117,31 @@ class BatchCollector:
             raise ComponentError(f"{who} got counts and parents; allowed: one of them")
         if parents is not None:
             return self._by_parents(who, rows, parents)
-        ends = range(1, self._count + 1) if counts is None else self._ends_of(who, rows, counts)
         if counts is None and rows != self._count:
             raise ComponentError(
                 f"{who} emitted {plural(rows, 'row')} for a batch of {self._count}; say which row each was made from: "
                 "counts= (how many of each input row) or parents= (the input row of each)"
             )
-        starts = self._starts
-        if len(starts) == self._count:
-            return Owned(range(self._count), ends)
-        return Owned(range(len(starts)), [ends[start - 1] for start in (*starts[1:], self._count)])
+        runs = self.runs
+        if counts is None:
+            return Owned(range(len(runs)), runs)
+        made = self._check_counts(who, rows, counts)
+        if not runs.is_single:
+            ends = [0, *made.ends]
+            made = RowCounts(ends=list(map(ends.__getitem__, runs.ends)))
+        return Owned(range(len(runs)), made)
 
-    def _ends_of(self, who: str, rows: int, counts: Any) -> list[int]:
+    def _check_counts(self, who: str, rows: int, counts: Any) -> RowCounts:
+        """How many rows were made of each input row."""
         counted = _integers(counts)
         if counted is None or len(counted) != self._count or min(counted, default=0) < 0:
             got = repr_of(counts) if counted is None else plural(len(counted), "count")
             raise ComponentError(f"{who} got {got}; allowed: one from 0 up for each of {self._count} input rows")
-        ends = list(accumulate(counted))
-        total = ends[-1] if ends else 0
+        total = sum(counted)
         if total != rows:
             raise ComponentError(f"{who} emitted {plural(rows, 'row')}, but the counts add up to {total}")
-        return ends
+        # The bolt may change its list.
+        return RowCounts(list(counted))
 
     def _by_parents(self, who: str, rows: int, parents: Any) -> Owned:
         numbers = _integers(parents)
@@ -137,14 +152,14 @@ class BatchCollector:
             raise ComponentError(
                 f"{who} got parents from {min(numbers)} to {max(numbers)}; allowed: 0 to {self._count - 1}"
             )
-        series = list(series_of(numbers if len(self._starts) == self._count else list(map(self.run_of, numbers))))
-        return Owned([run for run, _ in series], [end for _, end in series])
+        series = list(series_of(numbers if self.runs.is_single else list(map(self.run_of, numbers))))
+        return Owned([run for run, _ in series], RowCounts(ends=[end for _, end in series]))
 
 
 def _integers(found: Any) -> Sequence[int] | None:
     """A column of integers as Python's; None if it is none."""
     try:
         numbers = found if found.__class__ is list else values_of(found)
-        return numbers if set(map(type, numbers)) <= {int} else None
+        return numbers if list(map(type, numbers)).count(int) == len(numbers) else None
     except (AttributeError, TypeError):
         return None

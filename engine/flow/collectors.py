@@ -21,9 +21,10 @@ from squall.engine.api.stream import DEFAULT_STREAM
 from squall.engine.api.tuple import Anchors, Run, Tuple
 from squall.engine.errors import ComponentError
 from squall.engine.flow.anchoring import Anchoring, BlockAnchoring, Owned
-from squall.engine.flow.blocks import Block, Flags, block_of, column_of
+from squall.engine.flow.blocks import Block, Flags, block_of
 from squall.engine.flow.emitter import UNNAMED, Emitter, Places, StreamOut
 from squall.engine.flow.routed import Routed
+from squall.engine.flow.row_counts import RowCounts
 from squall.engine.foreign.columns import column_mistake, values_of
 from squall.engine.foreign.identity import key_of
 from squall.engine.foreign.text import repr_of, text_of_error
@@ -180,19 +181,19 @@ class SpoutCollector:
         self._begin_trees(self.roots, out, rows, ids, places, stream)
 
     def _begin_trees(
-        self, source: Iterator[int], out: StreamOut, rows: Columns, ids: list[Any], places: Places, stream: str
+        self, source: Iterator[int], out: StreamOut, rows: Columns, ids: Sequence[Any], places: Places, stream: str
     ) -> None:
         """Put rows where they go, each the first of a new tree."""
         count = len(rows)
         roots = list(islice(source, count))
-        owned = Owned(range(count), range(1, count + 1))
+        owned = Owned(range(count), RowCounts.single(count))
         self.emitted += count
         add_block = self.pending.add_block
         block = None if add_block is None else block_of(roots)
         if add_block is not None and block is not None:
-            in_block = BlockAnchoring(block, range(count), True)
+            in_block = BlockAnchoring(block, 0, count)
             out.append_batch(rows, places, owned, in_block)
-            add_block(block, ids, rows, stream, column_of(in_block.children), in_block.flags())
+            add_block(block, ids, rows, stream, in_block.new_edges(), in_block.flags())
             return
         anchoring = Anchoring(roots)
         out.append_batch(rows, places, owned, anchoring)
@@ -203,27 +204,29 @@ class SpoutCollector:
         for tree in zip(roots, ids, values, anchoring.children, anchoring.masks, strict=True):
             add(*tree)
 
-    def _ids(self, who: str, message_ids: Any, rows: int) -> list[Any]:
+    def _ids(self, who: str, message_ids: Any, rows: int) -> Sequence[Any]:
+        if type(message_ids) is range and len(message_ids) == rows:
+            return message_ids
         try:
             ids = list(values_of(message_ids)) if column_mistake(message_ids) is None else list(message_ids)
         except TypeError:
             raise ComponentError(f"{who} got {repr_of(message_ids)} as message ids; allowed: a list of them") from None
-        if len(ids) != rows or any(message_id is None for message_id in ids):
+        if len(ids) != rows or type(None) in map(type, ids):
             got = "None among the ids" if len(ids) == rows else plural(len(ids), "message id")
             raise ComponentError(
                 f"{who} emitted {plural(rows, 'row')} with {got}; allowed: an id for each row, or message_ids=None"
             )
         return ids
 
-    def _emit_untracked(self, out: StreamOut, rows: Columns, ids: list[Any] | None) -> None:
+    def _emit_untracked(self, out: StreamOut, rows: Columns, ids: Sequence[Any] | None) -> None:
         count = len(rows)
         self.emitted += count
         self.untracked += count
-        out.append_batch(rows, out.spread(rows), Owned((0,), (count,)), Anchoring((0,)))
+        out.append_batch(rows, out.spread(rows), Owned((0,), RowCounts((count,))), Anchoring((0,)))
         for message_id in ids or ():
             self.pending.answer_untracked(message_id)
 
-    def _hold_some(self, rows: Columns, ids: list[Any], stream: str) -> tuple[Columns, list[Any]]:
+    def _hold_some(self, rows: Columns, ids: Sequence[Any], stream: str) -> tuple[Columns, Sequence[Any]]:
         """Hold the messages that must not go out at once; returns the others."""
         may_go = bytes(key_of(message_id, row) not in self.held_back for row, message_id in zip(rows, ids, strict=True))
         if all(may_go):

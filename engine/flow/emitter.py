@@ -26,8 +26,19 @@ from squall.engine.api.tuple import Run
 from squall.engine.errors import ComponentError
 from squall.engine.flow.anchoring import Anchoring, Owned
 from squall.engine.flow.batch import OpenBatch
-from squall.engine.flow.groupings import ChooseMany, ChooseOne, KeyHash, Keys, TextHash, Values, make_chooser
+from squall.engine.flow.groupings import (
+    ChooseMany,
+    ChooseOne,
+    KeyHash,
+    Keys,
+    TextHash,
+    Values,
+    make_chooser,
+    number_in,
+)
+from squall.engine.flow.open_batches import OpenBatches, made, open_batches
 from squall.engine.flow.outbox import Outbox
+from squall.engine.flow.rounds import Rounds
 from squall.engine.flow.spread import Share, Spread, make_spread, named
 from squall.engine.foreign.columns import ALLOWED, column_mistake
 from squall.engine.foreign.picklable import PickleCheck
@@ -39,14 +50,14 @@ from squall.engine.plural import plural
 UNNAMED: Any = object()
 """In place of a task: the grouping chooses."""
 BatchFor = ChooseOne[OpenBatch]
-Choosers = Callable[[Sequence[OpenBatch]], tuple[BatchFor | None, ChooseMany[OpenBatch] | None]]
+Choosers = Callable[[OpenBatches], tuple[BatchFor | None, ChooseMany[OpenBatch] | None]]
 """The function that chooses among the open batches of a route, for one target or any number."""
 
 
 class Route:
     """One subscription seen from one sending task: its target tasks, and the batch open to each."""
 
-    __slots__ = ("_make_spread", "_spread", "batches", "check", "many", "one", "subscription", "targets")
+    __slots__ = ("_make_spread", "_spread", "batches", "check", "divides", "many", "one", "subscription", "targets")
 
     def __init__(
         self, source: int, stream: str, subscription: Subscription, targets: Sequence[int], bits: dict[int, int],
@@ -55,8 +66,12 @@ class Route:
     ) -> None:
         """`spread` makes the function that spreads the rows of a batch."""
         self.subscription = subscription
-        self.targets = list(targets)
-        self.batches = [open_batch(source, stream, target, bits, check) for target in targets]
+        self.divides = subscription.grouping == FIELDS
+        """Whether each row goes to exactly one task, but for those whose sender names the task."""
+        self.targets = targets
+        self.batches = open_batches(
+            len(targets), lambda number: open_batch(source, stream, targets[number], bits, check)
+        )
         self.one, self.many = choosers(self.batches)
         self.check = check
         self._make_spread = spread
@@ -65,17 +80,25 @@ class Route:
     def choose(self, values: Values, task: Any) -> Sequence[OpenBatch]:
         """The batches of the tasks that a tuple goes to, or of the one that its sender named."""
         if task is not UNNAMED:
-            return (self.batches[self.targets.index(task)],)
+            return (self.batches[number_in(self.targets, task)],)
         return (self.one(values),) if self.one is not None else self.many(values)  # type: ignore[misc]
 
     def spread(self, rows: Columns, task: Any) -> list[Share]:
         """The tasks that rows go to, or the one that their sender named, and which rows go to each."""
         if task is not UNNAMED:
-            return named(self.targets.index(task))
+            return named(number_in(self.targets, task))
         if self._spread is None:
             # Few senders emit batches; keys remembered take memory.
             self._spread = self._make_spread()
         return self._spread(rows)
+
+    def leads_to(self, task: Any) -> bool:
+        """Whether a task that a sender names, whatever that is, is one of the targets."""
+        try:
+            number_in(self.targets, task)
+        except (KeyError, TypeError):
+            return False
+        return True
 
 
 Places = list[tuple[Route, list[Share]]]
@@ -137,7 +160,7 @@ class StreamOut:
 
     def _routes_to(self, task: Any) -> list[Route]:
         """The route to a task that the sender named."""
-        return [route for route in self.routes if task in route.targets][:1]
+        return [route for route in self.routes if route.leads_to(task)][:1]
 
     def append(self, values: Values, key: object, anchor: Run | list[Run], task: Any = UNNAMED) -> list[int]:
         """Append checked values to their batches; returns the ids of the tasks. `anchor`: the run that they belong to,
@@ -195,14 +218,16 @@ class StreamOut:
         """Put rows where `spread` said, anchored to the runs that own them."""
         outbox = self.outbox
         for route, shares in places:
+            rest, left = owned, len(shares) if route.divides else 0
             for target, wanted in shares:
                 instead_of = route.batches[target]
                 batch = anchoring.new_batch(instead_of)
                 batch.rows = rows if wanted is None else rows.select(wanted)
-                anchoring.enter(
-                    batch, owned if wanted is None else owned.where(wanted), instead_of.bits[instead_of.target],
-                    outbox.edges,
-                )
+                # Counting rows costs more than subtracting their numbers.
+                its = rest if wanted is None or left == 1 else owned.where(wanted)
+                if left > 1:
+                    rest, left = rest.without(its), left - 1
+                anchoring.enter(batch, its, instead_of.bits[instead_of.target], outbox.edges)
                 outbox.put(instead_of, batch)
         self.emitted += len(rows)
         self.newest_bytes = row_bytes(rows[-1])
@@ -222,7 +247,8 @@ class StreamOut:
         if subscription.grouping != FIELDS or len(subscription.fields) != 1:
             return None
         hash_of = KeyHash(self.who, subscription.fields)
-        return Keys(route.batches, hash_of, self.text_hash), self.shape.index[subscription.fields[0]]
+        keys = Keys(route.batches, len(route.targets), hash_of, self.text_hash)
+        return keys, self.shape.index[subscription.fields[0]]
 
 
 class PickledStreamOut(StreamOut):
@@ -264,6 +290,8 @@ class Emitter:
         self.task = task
         self.outbox = outbox
         self.streams: dict[str, StreamOut] = {}
+        self.rounds: list[Rounds[Any]] = []
+        """Of the shuffles among several tasks, for rows and for batches."""
         for name, shape in topology[component].outputs.items():
             routes = []
             who = f"{component}[{task}] stream {name!r}"
@@ -278,7 +306,7 @@ class Emitter:
                 hash_of = KeyHash(who, subscription.fields)
                 choosers = partial(
                     make_chooser, subscription, shape, task, targets, plan.tasks_of(spec.id, worker),
-                    random.Random(rng.random()), hash_of=hash_of, text_hash=text_hash,
+                    partial(random.Random, rng.random()), hash_of=hash_of, text_hash=text_hash, note=self.rounds.append,
                 )
                 spread = partial(_spread_of, choosers, subscription, shape, len(targets), hash_of, text_hash)
                 routes.append(Route(task, name, subscription, targets, bits, choosers, check, spread, open_batch))
@@ -309,7 +337,7 @@ class Emitter:
         """Estimated memory of the last emit on each stream; 0 if none is left in a batch."""
         size = 0
         for batches in self._routed:
-            for batch in batches:
+            for batch in made(batches):
                 if batch.rows:
                     size += row_bytes(batch.rows[-1])
                     break
@@ -318,7 +346,8 @@ class Emitter:
     def open_bytes(self) -> int:
         """Estimated memory of the emits since the last flush."""
         return self.batch_bytes() + sum(
-            len(batch.rows) * row_bytes(batch.rows[-1]) for batches in self._routed for batch in batches if batch.rows
+            len(batch.rows) * row_bytes(batch.rows[-1])
+            for batches in self._routed for batch in made(batches) if batch.rows
         )
 
     @property
@@ -332,7 +361,7 @@ def _spread_of(
     shape: Stream, n_targets: int, hash_of: KeyHash, text_hash: TextHash,
 ) -> Spread:
     one, many = choosers(range(n_targets))
-    return make_spread(subscription, shape, one, many, Keys(range(n_targets), hash_of, text_hash))
+    return make_spread(subscription, shape, one, many, Keys(range(n_targets), n_targets, hash_of, text_hash))
 
 
 def _tasks_of(rows: Columns, places: Places) -> list[list[int]]:

@@ -2,7 +2,8 @@
 
 A chooser is made per sending task and subscription. It picks among *choices*, one for each target task (sorted by id);
 on the tuple path a choice is the batch open to the task. `one` choosers return one of them, the case that the tuple
-path is optimised for; `many` choosers any number.
+path is optimised for; `many` choosers any number. Nothing here asks for a choice before it is chosen: choices may be
+made on demand (`engine.flow.open_batches`).
 
 Thread: the sending task's.
 """
@@ -10,11 +11,11 @@ Thread: the sending task's.
 from __future__ import annotations
 
 import random
+from bisect import bisect_left
+from collections import defaultdict
 from collections.abc import Callable, Sequence
-from functools import partial
-from itertools import cycle
 from operator import itemgetter
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 from squall.engine.api.component import CustomGrouping
 from squall.engine.api.stream import Stream
@@ -30,6 +31,7 @@ from squall.engine.api.topology import (
     Subscription,
 )
 from squall.engine.errors import ComponentError
+from squall.engine.flow.rounds import Rounds
 from squall.engine.foreign.stable_hash import stable_hash
 from squall.engine.foreign.text import repr_of
 
@@ -41,6 +43,15 @@ _MEMO_KEYS = 131_072
 
 
 T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
+
+
+class Choices(Protocol[T_co]):
+    """What is chosen among, by number."""
+
+    def __getitem__(self, number: int, /) -> T_co: ...
+
+
 ChooseOne = Callable[[Values], T]
 ChooseMany = Callable[[Values], Sequence[T]]
 TextHash = Callable[[str], int]
@@ -52,14 +63,16 @@ class Keys(Generic[T]):
     """The one of `targets` for each key. The same for equal keys, whichever method is asked."""
 
     def __init__(
-        self, targets: Sequence[T], hash_of: Callable[[Any], int] = stable_hash, text_hash: TextHash = stable_hash
+        self, targets: Choices[T], n_targets: int, hash_of: Callable[[Any], int] = stable_hash,
+        text_hash: TextHash = stable_hash,
     ) -> None:
         """`hash_of`: `stable_hash`, or a `KeyHash`, whose errors say more of a key without a hash. `text_hash`: for
         keys that are text."""
         self.targets = targets
+        self.n_targets = n_targets
         self.text_hash = text_hash
         """Text -> a number; its remainder by the number of targets is the target's index."""
-        self.only = targets[0] if len(targets) == 1 else None
+        self.only = targets[0] if n_targets == 1 else None
         """The target, if there is one only."""
         self.memo: KeyMemo[T] = KeyMemo(self._compute)
         """key -> its target, for keys that are not text."""
@@ -68,7 +81,7 @@ class Keys(Generic[T]):
     def of(self, key: Any) -> T:
         """The target of any key that has a stable hash. Raises ComponentError."""
         if key.__class__ is str:
-            return self.only or self.targets[self.text_hash(key) % len(self.targets)]
+            return self.only or self.targets[self.text_hash(key) % self.n_targets]
         try:
             return self.memo[key]
         except TypeError:
@@ -87,7 +100,7 @@ class Keys(Generic[T]):
         return self.text_hash(str.__str__(key)) if isinstance(key, str) else hashed
 
     def _compute(self, key: Any) -> T:
-        return self.targets[self.hash_of(key) % len(self.targets)]
+        return self.targets[self.hash_of(key) % self.n_targets]
 
 
 class KeyMemo(dict[Any, T]):
@@ -141,19 +154,10 @@ def fields_chooser(shape: Stream, fields: tuple[str, ...], keys: Keys[T]) -> Cho
     return lambda values: of(key(values))
 
 
-def shuffle_chooser(choices: Sequence[T], rng: random.Random) -> ChooseOne[T]:
-    """Choose every target once in each round, in an order shuffled at the start (as Storm does)."""
-    order = list(choices)
-    rng.shuffle(order)
-    # The values are given to `next` as its default, which a cycle never comes to: no call of a function of ours.
-    return partial(next, cycle(order))
-
-
 def partial_key_chooser(shape: Stream, fields: tuple[str, ...], keys: Keys[T]) -> ChooseOne[T]:
     """Choose of a key's two candidates the one with fewer tuples (Nasir et al., "The Power of Both Choices", 2015)."""
-    choices, hash_of = keys.targets, keys.hash_of
-    n_targets = len(choices)
-    sent = [0] * n_targets
+    choices, n_targets, hash_of = keys.targets, keys.n_targets, keys.hash_of
+    sent: defaultdict[int, int] = defaultdict(int)
     key = key_of(shape, fields)
 
     def choose(values: Values) -> T:
@@ -175,44 +179,67 @@ def make_chooser(
     source_task: int,
     targets: Sequence[int],
     local_targets: Sequence[int],
-    rng: random.Random,
-    choices: Sequence[T],
+    new_rng: Callable[[], random.Random],
+    choices: Choices[T],
     hash_of: Callable[[Any], int] = stable_hash,
     text_hash: TextHash = stable_hash,
+    note: Callable[[Rounds[T]], None] = lambda rounds: None,
 ) -> tuple[ChooseOne[T] | None, ChooseMany[T] | None]:
-    """Make the chooser of one subscription: (one, None) or (None, many). Direct grouping has neither. `choices`: one
-    for each of `targets`. `hash_of` and `text_hash`: see `Keys`."""
-    grouping = subscription.grouping
+    """Make the chooser of one subscription: (one, None) or (None, many). Direct grouping has neither. `targets`: its
+    tasks, sorted; `choices`: one for each of them. `hash_of` and `text_hash`: see `Keys`. `note` is told of rounds that
+    may be balanced."""
+    grouping, n_targets = subscription.grouping, len(targets)
     if grouping == FIELDS:
-        return fields_chooser(shape, subscription.fields, Keys(choices, hash_of, text_hash)), None
-    if grouping == SHUFFLE:
-        return shuffle_chooser(choices, rng), None
-    if grouping == LOCAL_OR_SHUFFLE:
-        here = set(local_targets)
-        local = [choice for target, choice in zip(targets, choices, strict=True) if target in here]
-        return shuffle_chooser(local or choices, rng), None
+        return fields_chooser(shape, subscription.fields, Keys(choices, n_targets, hash_of, text_hash)), None
+    if grouping in (SHUFFLE, LOCAL_OR_SHUFFLE):
+        rounds = Rounds(targets, choices.__getitem__, new_rng)
+        if grouping == LOCAL_OR_SHUFFLE and local_targets:
+            rounds = Rounds(
+                local_targets, lambda number: choices[number_in(targets, local_targets[number])], new_rng
+            )
+        if len(rounds.targets) > 1:
+            note(rounds)
+        return rounds.chooser(), None
     if grouping == PARTIAL_KEY:
-        return partial_key_chooser(shape, subscription.fields, Keys(choices, hash_of, text_hash)), None
+        return partial_key_chooser(shape, subscription.fields, Keys(choices, n_targets, hash_of, text_hash)), None
     if grouping == GLOBAL:
         return (lambda values: choices[0]), None
     if grouping == NONE:
-        return (lambda values: rng.choice(choices)), None
+        draw = new_rng().random
+        return (lambda values: choices[int(draw() * n_targets)]), None
     if grouping == ALL:
-        return None, (lambda values: choices)
+        return None, _all_chooser(choices, n_targets)
     if grouping == CUSTOM and subscription.custom is not None:
         return None, _custom_chooser(subscription.custom, source_task, targets, choices)
     return None, None
 
 
-def _custom_chooser(
-    grouping: CustomGrouping, source_task: int, targets: Sequence[int], choices: Sequence[T]
-) -> ChooseMany[T]:
-    choice_of = dict(zip(targets, choices, strict=True))
+def number_in(targets: Sequence[int], task: Any) -> int:
+    """The number of a task among targets, which are sorted. KeyError or TypeError if it is none of them."""
+    number = bisect_left(targets, task)
+    if number == len(targets) or targets[number] != task:
+        raise KeyError(task)
+    return number
 
+
+def _all_chooser(choices: Choices[T], n_targets: int) -> ChooseMany[T]:
+    everyone: list[T] = []
+
+    def choose(values: Values) -> list[T]:
+        if not everyone:
+            everyone.extend(choices[number] for number in range(n_targets))
+        return everyone
+
+    return choose
+
+
+def _custom_chooser(
+    grouping: CustomGrouping, source_task: int, targets: Sequence[int], choices: Choices[T]
+) -> ChooseMany[T]:
     def choose(values: Values) -> list[T]:
         chosen = grouping.choose_tasks(source_task, values)
         try:
-            return [choice_of[task] for task in chosen]
+            return [choices[number_in(targets, task)] for task in chosen]
         except (KeyError, TypeError):
             raise ComponentError(
                 f"{type(grouping).__name__}.choose_tasks returned {repr_of(chosen)}; allowed: a list of {list(targets)}"

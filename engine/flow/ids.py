@@ -13,6 +13,7 @@ from itertools import count
 
 # Ids drawn at a time: one system call for 8 KiB of random bytes.
 _POOL_IDS = 1024
+_NO_ID = bytes(8)
 
 ACKER_BITS = 16
 """Low bits of a root id that name its acker: the root alone tells which acker to message."""
@@ -44,6 +45,12 @@ class EdgeIds:
         ids = pool[len(pool) - count :]
         del pool[len(pool) - count :]
         return ids
+
+    def take_column(self, count: int) -> bytes:
+        """Take several ids at once, as 64-bit words, which need not become objects."""
+        while _NO_ID in (words := self._draw(8 * count)):
+            pass  # No word is 0 if no eight bytes in a row are.
+        return words
 
     def refill(self) -> None:
         """Draw more ids. A method of its own, so that the tuple path can pop from `pool` directly."""

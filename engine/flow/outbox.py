@@ -8,7 +8,7 @@ Thread: its owner's. The worker's loop has one outbox, each executor with a thre
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
@@ -48,6 +48,7 @@ class Outbox:
     def _begin(self, batch: OpenBatch, values: tuple[Any, ...]) -> None:
         if batch.check is not None:
             batch.check.look(values)
+        batch.rows, batch.starts, batch.roots, batch.edges = [], [], [], []
         batch.mask = batch.bits[batch.target]
         (self._there if batch.mask else self._here).append(batch)
 
@@ -125,6 +126,21 @@ class Outbox:
             if mask:
                 self._masks[other] = self._masks.get(other, 0) | mask
 
+    def ack_runs(self, batch: Batch, children: Sequence[int], masks: Sequence[int], but: Collection[int]) -> None:
+        """Ack the tracked runs of a batch, those in `but` excepted. `children` and `masks`: of each run, the XOR of the
+        edges of its new tuples, and the workers these were sent to."""
+        acks, their_masks, others = self._acks, self._masks, batch.others
+        for run, (root, edge, xor, mask) in enumerate(zip(batch.roots, batch.edges, children, masks, strict=True)):
+            if not root or (but and run in but):
+                continue
+            acks[root] = acks.get(root, 0) ^ edge ^ xor
+            if mask:
+                their_masks[root] = their_masks.get(root, 0) | mask
+            for other, its_edge in others.get(run, ()) if others else ():
+                acks[other] = acks.get(other, 0) ^ its_edge ^ xor
+                if mask:
+                    their_masks[other] = their_masks.get(other, 0) | mask
+
     def ack_block(self, block: Block, xors: int, masks: dict[int, Flags]) -> None:
         """Ack runs of trees of one block: `xors` has a word for each tree."""
         acks = self._blocks.get(block.base)
@@ -156,6 +172,12 @@ class Outbox:
     def fail_root(self, root: int, failure: Failure) -> None:
         """Fail one tree. The first failure of a tree counts."""
         self._fails.setdefault(root, failure)
+
+    def fail_roots(self, roots: Iterable[int], failure: Failure) -> None:
+        """Fail the trees of tuples; 0 stands for none."""
+        for root in roots:
+            if root:
+                self._fails.setdefault(root, failure)
 
     def reset_run(self, run: Run) -> None:
         """Start the message timeout of the run's trees afresh."""

@@ -10,6 +10,9 @@ from squall.engine.flow.acks import merge_acks
 from squall.engine.flow.batch import Batch
 from squall.engine.flow.blocks import BlockAcks
 
+_LONG_ROW_BYTES = 64 * 1024
+"""Buffers from this length on travel beside a frame (`ipc.codec.OUT_OF_BAND_BYTES`)."""
+_BUFFERS = {bytes, bytearray}
 _NO_BATCHES: deque[Batch] = deque(maxlen=0)
 
 
@@ -101,7 +104,7 @@ class Parcel:
     def let_go(self) -> None:
         """Drop its tuples, which have left; keep the roots of their trees, in case they do not arrive."""
         batches, self.batches = self.batches, _NO_BATCHES
-        self.left_roots = [batch.roots for batch in batches]
+        self.left_roots = [batch.trees for batch in batches]
         for batch in batches:
             if batch.others is not None:
                 self.left_roots.append([root for pairs in batch.others.values() for root, _ in pairs])
@@ -137,6 +140,16 @@ class Parcel:
             self.batches.appendleft(batch)
             self.rows += len(batch.rows)
             self.bytes += batch.bytes
+
+    @property
+    def is_of_buffers(self) -> bool:
+        """Whether its tuples are long, on average, and the first holds a buffer: then most is expected to travel
+        beside the frame."""
+        if not self.bytes > self.rows * _LONG_ROW_BYTES > 0:
+            return False
+        rows = self.batches[0].rows
+        kinds = map(type, rows[0]) if type(rows) is list else ()
+        return any(kind in _BUFFERS or hasattr(kind, "nbytes") for kind in kinds)
 
     @property
     def weight(self) -> int:

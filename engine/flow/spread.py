@@ -9,6 +9,7 @@ Thread: the sending task's.
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Callable, Iterator, Sequence
 from itertools import chain, pairwise, repeat
 
@@ -16,7 +17,7 @@ from squall.engine.api.columns import Columns
 from squall.engine.api.stream import Stream
 from squall.engine.api.topology import ALL, FIELDS, GLOBAL, LOCAL_OR_SHUFFLE, NONE, SHUFFLE, Subscription
 from squall.engine.flow.groupings import ChooseMany, ChooseOne, Keys
-from squall.engine.foreign.columns import values_of
+from squall.engine.foreign.columns import distinct, is_text, values_of
 
 SERIES_ROWS = 256
 """Rows that one task gets at least, if there are so many: dividing a batch costs more than executing a few rows."""
@@ -34,7 +35,7 @@ def make_spread(
 ) -> Spread:
     """Make the function that spreads the rows of one subscription. `one`, `many`, `keys`: choosers among the numbers of
     its targets."""
-    grouping, n_targets = subscription.grouping, len(keys.targets)
+    grouping, n_targets = subscription.grouping, keys.n_targets
     if grouping == ALL:
         everyone: list[Share] = [(target, None) for target in range(n_targets)]
         return lambda rows: everyone
@@ -66,19 +67,34 @@ def _in_series(one: ChooseOne[int], n_targets: int) -> Spread:
 
 
 def _by_key(keys: Keys[int], positions: list[int]) -> Spread:
-    n_targets, of, text_hash = len(keys.targets), keys.of, keys.text_hash
-    tables = [bytes(number == target for number in range(256)) for target in range(n_targets)]
+    of, text_hash = keys.of, keys.text_hash
+    by_text = _by_text(keys.n_targets)
+    tables = [bytes(number == target for number in range(256)) for target in range(keys.n_targets)]
 
     def spread(rows: Columns) -> list[Share]:
         if len(positions) > 1:
             columns = [values_of(rows.columns[position]) for position in positions]
             return _shares(bytes(map(of, zip(*columns, strict=True))), tables)
-        column = values_of(rows.columns[positions[0]])
+        column = rows.columns[positions[0]]
         if text_hash is hash and rows.is_text(positions[0]):
-            return _shares(bytes([hashed % n_targets for hashed in map(hash, column)]), tables)
-        return _shares(bytes(map(of, column)), tables)
+            return _shares(by_text(column), tables)
+        encoded = distinct(column)
+        if encoded is not None:
+            values = encoded.values
+            quick = text_hash is hash and is_text(values)
+            return _shares(encoded.spell_out(by_text(values) if quick else bytes(map(of, values))), tables)
+        return _shares(bytes(map(of, values_of(column))), tables)
 
     return spread
+
+
+def _by_text(n_targets: int) -> Callable[[Sequence[str]], bytes]:
+    """The function that computes the target of each of many texts: of its `hash`, as `Keys` does."""
+    if n_targets & n_targets - 1:
+        return lambda column: bytes([hashed % n_targets for hashed in map(hash, column)])
+    # The lowest byte tells the remainder. A fifth faster.
+    of_byte = bytes(byte % n_targets for byte in range(256))
+    return lambda column: struct.pack(f"<{len(column)}q", *map(hash, column))[::8].translate(of_byte)
 
 
 def _shares(targets: bytes, tables: list[bytes]) -> list[Share]:

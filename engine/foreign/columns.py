@@ -13,7 +13,7 @@ import sys
 from array import array
 from collections.abc import Sequence
 from itertools import compress
-from typing import Any
+from typing import Any, NamedTuple
 
 from squall.engine.foreign.text import type_name
 
@@ -53,6 +53,48 @@ def values_of(column: Any) -> Sequence[Any]:
     return column.tolist() if column.ndim == 1 else list(column)
 
 
+class Distinct(NamedTuple):
+    """A column as its different values, and which of them each row has."""
+
+    values: Sequence[Any]
+    codes: Any
+    """A numpy array: index in `values` of each row."""
+
+    def spell_out(self, of_values: bytes) -> bytes:
+        """A byte of each row, which is that of its value."""
+        return _numpy().frombuffer(of_values, dtype="u1")[self.codes].tobytes()  # type: ignore[no-any-return]
+
+
+def distinct(column: Any) -> Distinct | None:
+    """The different values of an Arrow column, each at least once; None if they cannot be found without a look at each
+    row, or the column is of another kind."""
+    numpy = _numpy()
+    if numpy is None or not _is_arrow(column):
+        return None
+    arrow = sys.modules["pyarrow"]
+    if isinstance(column, arrow.ChunkedArray):
+        column = column.combine_chunks()
+    is_encoded = isinstance(column, arrow.DictionaryArray)
+    kind, types = column.type.value_type if is_encoded else column.type, arrow.types
+    # Of others, Arrow has no dictionaries, or loses the nulls (of views).
+    if not any(is_it(kind) for is_it in (
+        types.is_string, types.is_large_string, types.is_integer, types.is_float32, types.is_float64,
+        types.is_binary, types.is_large_binary,
+    )):
+        return None
+    if not is_encoded:
+        column = column.dictionary_encode(null_encoding="encode")
+    elif column.null_count or column.dictionary.null_count or len(column.dictionary) > len(column):
+        # A slice has the dictionary of the whole.
+        column = column.dictionary_decode().dictionary_encode(null_encoding="encode")
+    return Distinct(column.dictionary.to_pylist(), column.indices.to_numpy(zero_copy_only=False))
+
+
+def is_text(values: Sequence[Any]) -> bool:
+    """Whether all values are plain text."""
+    return list(map(type, values)).count(str) == len(values)
+
+
 def value_at(column: Any, index: int) -> Any:
     """One value of a column as a Python object."""
     if type(column) is list:
@@ -72,10 +114,32 @@ def select(column: Any, wanted: bytes) -> Any:
     if _is_numpy(column):
         return column[_numpy().frombuffer(wanted, dtype=bool)]
     if _is_arrow(column):
-        numpy = _numpy()
-        mask = list(map(bool, wanted)) if numpy is None else numpy.frombuffer(wanted, dtype=bool)
-        return column.filter(sys.modules["pyarrow"].array(mask))
+        return _select_arrow(column, wanted)
     return list(compress(column, wanted))
+
+
+def _select_arrow(column: Any, wanted: bytes) -> Any:
+    arrow, numpy = sys.modules["pyarrow"], _numpy()
+    mask = list(map(bool, wanted)) if numpy is None else numpy.frombuffer(wanted, dtype=bool)
+    try:
+        return _pruned(column.filter(arrow.array(mask)))
+    except arrow.ArrowNotImplementedError:  # of views of text, for one
+        return arrow.array(list(compress(column.to_pylist(), wanted)), column.type)
+
+
+def _pruned(column: Any) -> Any:
+    """An Arrow column that was taken from another, without values in its dictionary that no row has."""
+    arrow, numpy = sys.modules["pyarrow"], _numpy()
+    if numpy is None or not isinstance(column, arrow.DictionaryArray) or column.null_count or column.type.ordered:
+        return column
+    values, codes = column.dictionary, column.indices.to_numpy()
+    used = numpy.zeros(len(values), dtype=bool)
+    used[codes] = True
+    kept = int(used.sum())
+    if kept == len(values):
+        return column
+    places = (numpy.cumsum(used) - 1).astype(codes.dtype)
+    return arrow.DictionaryArray.from_arrays(places[codes], values.filter(arrow.array(used)), safe=False)
 
 
 def column_bytes(column: Any) -> int | None:

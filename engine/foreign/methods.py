@@ -13,20 +13,18 @@ from types import CoroutineType, MethodType
 from typing import Any
 
 from squall.engine.errors import ComponentError
-from squall.engine.foreign.text import repr_of
 
 SPOUT_METHODS = (
     "open", "next_tuple", "ack", "fail", "on_failure", "on_dead_letter", "activate", "deactivate", "close",
     "next_batch", "ack_batch", "fail_batch",
 )
+REPLAYING_METHODS = ("read", "start", "idle", "replace")
 BOLT_METHODS = ("prepare", "execute", "execute_batch", "cleanup")
 GROUPING_METHODS = ("prepare", "choose_tasks")
 
 
-def call_mistake(function: Any, arguments: int) -> str | None:
+def call_mistake(function: Callable[..., Any], arguments: int) -> str | None:
     """Why it cannot be called with so many arguments, as far as its signature shows; None if it can."""
-    if not callable(function):
-        return f"as {repr_of(function)}, which cannot be called"
     try:
         signature = inspect.signature(function)
     except Exception:  # written in C, or with an odd __signature__: the call itself will show

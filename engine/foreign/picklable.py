@@ -23,6 +23,7 @@ from squall.engine.foreign.text import text_of_error, type_name
 _PLAIN = frozenset({
     str, int, float, bool, complex, bytes, bytearray, type(None), datetime.datetime, datetime.date, datetime.time,
     datetime.timedelta, decimal.Decimal, uuid.UUID,
+    memoryview,  # is sent as bytes
 })
 _REMEMBERED = 1024
 """Most combinations of types remembered per stream. Only code that makes classes as it runs has many."""

@@ -36,6 +36,7 @@ TASK_COUNTERS = (
     "in_queue",
     "waiting",
     "unreplayed",
+    "limit",
 )
 _counters_of = attrgetter(*TASK_COUNTERS)
 _counters_after_account = attrgetter(*TASK_COUNTERS[len(ACCOUNT_COLUMNS):])
@@ -126,6 +127,8 @@ class TaskStats:
     """Failed messages that the spout holds for a retry."""
     unreplayed: int
     """Failed messages that the spout neither emitted again nor holds for a retry. Known only while nothing is open."""
+    limit: int
+    """Messages that it may have open; 0 = no limit."""
 
     def __init__(self) -> None:
         for name in TASK_COUNTERS:

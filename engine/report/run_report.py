@@ -13,6 +13,7 @@ from squall.engine.report.account import Account, Unfinished, account_of
 from squall.engine.report.failure_log import ComponentFailures
 from squall.engine.report.html import report_html
 from squall.engine.report.metrics import WAIT_COUNTERS, WAITS, merge, percentile_ms
+from squall.engine.report.schema import with_schema
 from squall.engine.report.strict_json import strict_json
 
 FLOW_COUNTERS = ("untracked_sent", "untracked_dropped")
@@ -102,6 +103,8 @@ class ComponentReport:
     they emitted."""
     untracked: Untracked = field(default_factory=Untracked)
     """For a bolt: the tuples for it that belong to no tree."""
+    max_pending: int | None = None
+    """For a spout: how many messages each of its tasks may have open, the mean; None = no limit, or not known yet."""
 
 
 class Latency(dict[str, float | None]):
@@ -163,6 +166,7 @@ class RunReport(Account):
     workers."""
 
     def to_dict(self) -> dict[str, object]:
+        """The report in types that JSON knows."""
         document = dataclasses.asdict(self)
         document["untracked"] = self.untracked._asdict()
         for name, component in self.components.items():
@@ -170,8 +174,8 @@ class RunReport(Account):
         return document
 
     def to_json(self) -> str:
-        """The report as one JSON document; NaN and infinity, which JSON lacks, become null."""
-        return strict_json(self.to_dict(), sort_keys=True)
+        """The report as one JSON document (docs/schemas/run.json); NaN and infinity, which JSON lacks, become null."""
+        return strict_json(with_schema("run", self.to_dict()), sort_keys=True)
 
     def _repr_html_(self) -> str:
         """Notebooks call it."""
@@ -293,4 +297,5 @@ def _component(tasks: list[TaskReading], duration_secs: float, idle: bool) -> Co
         capacity=round(busy_ns / 1e9 / duration_secs / len(tasks), 4) if duration_secs else 0.0,
         waits=_waits(tasks, duration_secs),
         untracked=_untracked(tasks, idle),
+        max_pending=round(total("limit") / len(tasks)) or None,
     )

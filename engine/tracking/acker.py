@@ -22,7 +22,7 @@ Pure: no clock, no I/O. Thread: the worker's loop.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from squall.engine.api.failure import WORKER_DIED, Failure
 from squall.engine.flow.blocks import Block, BlockAcks, Flags
@@ -43,7 +43,7 @@ Answer = tuple[int, int, Failure | None]
 because each tree gets one: a named one takes ten times as long to make."""
 
 
-BlockAnswer = tuple[int, int, list[int]]
+BlockAnswer = tuple[int, int, Sequence[int]]
 """(spout task, first root, members): these trees of a block are processed."""
 
 
@@ -143,7 +143,7 @@ class Acker:
         else:
             self._answer(tracked, finished)
 
-    def _answer(self, tracked: TrackedBlock, finished: list[int]) -> None:
+    def _answer(self, tracked: TrackedBlock, finished: Sequence[int]) -> None:
         if finished:
             self.block_answers.append((tracked.spout_task, tracked.block.base, finished))
             self._blocks.drop_if_done(tracked)
@@ -154,9 +154,7 @@ class Acker:
 
     def _ack_in_block(self, tracked: TrackedBlock, member: int, value: int, mask: int) -> None:
         """XOR a value into one tree of a block."""
-        tracked.words[member] ^= value
-        if not tracked.words[member]:
-            tracked.give_up(member)
+        if tracked.ack_one(member, value):
             self._answer(tracked, [member])
             return
         if mask:

@@ -28,6 +28,13 @@ class BatchAnswers(Spout):
     def ack(self, message_id: Any) -> None:
         self._acked.append(message_id)
 
+    def add_acked(self, message_ids: list[Any]) -> None:
+        """Collect many acks. The list is this object's from then on."""
+        if self._acked:
+            self._acked += message_ids
+        else:
+            self._acked = message_ids
+
     def on_failure(self, message_id: Any, failure: Failure) -> None:
         self._failed.append(message_id)
         self._failures.append(failure)

@@ -12,62 +12,89 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_right, insort
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
-from squall.engine.flow.blocks import Block, Flags, flagged
+from squall.engine.flow.blocks import WORD_BYTES, Block, Flags, column_of, flagged, words_of
 
+_NO_WORD = bytes(WORD_BYTES)
 _MOST_ROTATIONS = 3
 
 
 class TrackedBlock:
     """One block."""
 
-    __slots__ = ("age", "block", "gone", "masks", "spout_task", "words")
+    __slots__ = ("_left", "_words", "_xors", "age", "block", "gone", "masks", "spout_task")
 
     def __init__(self, block: Block, xors: int, spout_task: int, masks: dict[int, Flags]) -> None:
         self.block = block
         self.spout_task = spout_task
-        self.words = array("Q", xors.to_bytes(8 * block.members, "little"))
-        """The XOR of each member; 0 of those that are gone."""
+        self._xors = xors
+        """The XOR of each member, a word each; 0 of those that are gone."""
+        self._words: array[int] | None = None
+        """The same as an array, in place of `_xors`, while members are looked at one by one."""
         self.gone: set[int] = set()
-        """Members that were answered or given up."""
+        """Members that were answered or given up, until all are."""
+        self._left = block.members
         self.masks = masks
         """Bit of a worker's incarnation -> the members that hold, or held, a part there."""
         self.age = 0
 
     def __len__(self) -> int:
-        return self.block.members - len(self.gone)
+        return self._left
 
-    def ack(self, xors: int) -> list[int]:
+    def ack(self, xors: int) -> Sequence[int]:
         """XOR a word into each member; returns the members that are processed by it."""
-        members = self.block.members
-        both = int.from_bytes(self.words.tobytes(), "little") ^ xors
-        words = self.words = array("Q", both.to_bytes(8 * members, "little"))
-        for member in self.gone:
-            words[member] = 0
+        if self._words is not None:
+            self._xors, self._words = column_of(self._words), None
+        self._xors ^= xors
+        if self.gone:
+            words = self._as_array()
+            for member in self.gone:
+                words[member] = 0
         return self.finished()
 
-    def finished(self) -> list[int]:
+    def finished(self) -> Sequence[int]:
         """The members that are processed and not answered; they are gone from now on."""
-        gone, words = self.gone, self.words
-        if not any(words):
-            every = range(self.block.members)
-            found = [member for member in every if member not in gone] if gone else list(every)
-        elif words.count(0) == len(gone):
-            return []
-        else:
-            found = [member for member, word in enumerate(words) if not word and member not in gone]
+        gone, members = self.gone, self.block.members
+        if not gone and self._words is None:
+            if not self._xors:
+                self._left = 0
+                return range(members)
+            if _NO_WORD not in self._xors.to_bytes(WORD_BYTES * members, "little"):
+                return ()
+        words = self._as_array()
+        if words.count(0) == len(gone):
+            return ()
+        found = [member for member, word in enumerate(words) if not word and member not in gone]
         gone.update(found)
+        self._left -= len(found)
         return found
+
+    def _as_array(self) -> array[int]:
+        if self._words is None:
+            self._words = words_of(self._xors, self.block.members)
+        return self._words
+
+    def ack_one(self, member: int, value: int) -> bool:
+        """XOR a value into a member that is tracked; whether it is processed by it. It is gone then."""
+        words = self._as_array()
+        words[member] ^= value
+        if words[member]:
+            return False
+        self.give_up(member)
+        return True
 
     def give_up(self, member: int) -> None:
         """A tree is gone."""
+        self._as_array()[member] = 0
         self.gone.add(member)
-        self.words[member] = 0
+        self._left -= 1
 
     def touched(self, mask: int) -> list[int]:
         """The members that one of the workers of `mask` holds a part of."""
         flags = 0
+        if not self._left:
+            return []
         for bit, its in self.masks.items():
             if bit & mask:
                 flags |= its
@@ -116,7 +143,8 @@ class Blocks:
             return None
         tracked = self._by_base[self._bases[at]]
         member = tracked.block.member_of(root)
-        return (tracked, member) if member < tracked.block.members and member not in tracked.gone else None
+        is_its = len(tracked) and member < tracked.block.members and member not in tracked.gone
+        return (tracked, member) if is_its else None
 
     def drop_if_done(self, tracked: TrackedBlock) -> None:
         """Forget a block none of whose trees is tracked any more."""

@@ -219,7 +219,7 @@ class Fate:
         """Count a failure; returns it with its attempt, its letter if any, and the instructions for the trial."""
         attempts = self.attempts
         alone = attempts.group == (root,)
-        if failure.reason == WORKER_DIED and root in attempts.on_trial:
+        if (failure.reason == WORKER_DIED or failure.among > 1) and root in attempts.on_trial:
             self.quarantine.somebody_killed()
         letter, steps = None, _NOTHING
         if attempts.alert:

@@ -28,6 +28,7 @@ from squall.engine.foreign.text import message_of
 from squall.engine.report.account import ACKED, DEAD_LETTERS, FAILED
 from squall.engine.report.metrics import SpoutStats
 from squall.engine.tracking.attempts import Changes, Journal
+from squall.engine.tracking.batch_answers import BatchAnswers
 from squall.engine.tracking.fate import Fate
 from squall.engine.tracking.instruction import (
     BeginTrial,
@@ -180,6 +181,9 @@ class OpenMessages:
         self._acked += len(ids)
         self._account[ACKED] = self._acked
         self._stats.observe_ns(self.now_ns() - emitted_ns, len(ids))
+        if isinstance(self.spout, BatchAnswers):
+            self.spout.add_acked(ids)
+            return
         for message_id in ids:
             self.spout.ack(message_id)
 

@@ -71,7 +71,7 @@ class Quarantine:
             self.held.extend(Held(letter.message_id, letter.values, letter) for letter in due)
 
     def somebody_killed(self) -> None:
-        """Note that a suspect's tree has failed because a worker died."""
+        """Note that a suspect's tree has failed because a worker died, or a batch raised that it was part of."""
         self._uncleared = True
 
     def somebody_is_late(self, now_ns: int) -> None:

@@ -9,6 +9,7 @@ Thread: the worker's loop.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from types import MappingProxyType
 from typing import Protocol
 
 from squall.engine.api.failure import ANOTHER_TUPLE, FRAME_DAMAGED, FRAME_LOST, TIMEOUT, Failure
@@ -23,6 +24,9 @@ from squall.engine.tracking.peers import Peers
 
 ToTell = tuple[int, dict[int, int], dict[int, int]]
 """(worker, root -> XOR, root -> mask)."""
+BlockToTell = tuple[int, int, BlockAcks]
+"""(worker, first root of a block, acks)."""
+_NO_BLOCKS: Mapping[int, BlockAcks] = MappingProxyType({})
 
 
 class Answered(Protocol):
@@ -58,6 +62,8 @@ class Tracking:
         self.ackers = {index: acker() for index, worker in enumerate(self._acker_worker) if worker == peers.me}
         self.to_tell: list[ToTell] = []
         """Acks for ackers of other workers, which may have a shorter way than by parcel: see `take_to_tell`."""
+        self.blocks_to_tell: list[BlockToTell] = []
+        """The same of blocks: see `take_blocks_to_tell`."""
         self.of_batches: list[Answered] = []
         """The spout tasks here that are told of answers by the batch."""
         self._all_ackers_here = len(self.ackers) == len(self._acker_worker)
@@ -121,7 +127,7 @@ class Tracking:
         if acker is not None:
             acker.ack_block(base, acked)
         else:
-            self._parcel_for(self._acker_worker[base & ACKER_MASK]).add_block_acks(base, acked)
+            self.blocks_to_tell.append((self._acker_worker[base & ACKER_MASK], base, acked))
 
     def forget_tree(self, root: int) -> int:
         """Tell a tree's acker that its spout gave it up; returns the mask of workers that hold a part of it, -1 if the
@@ -148,6 +154,20 @@ class Tracking:
         """Take the acks for other workers, to tell them."""
         to_tell, self.to_tell = self.to_tell, []
         return to_tell
+
+    def take_blocks_to_tell(self) -> list[BlockToTell]:
+        """Take the acks of blocks for other workers, to tell them."""
+        to_tell, self.blocks_to_tell = self.blocks_to_tell, []
+        return to_tell
+
+    @property
+    def has_to_tell(self) -> bool:
+        """Whether there are acks for other workers that were not taken yet."""
+        return bool(self.to_tell or self.blocks_to_tell)
+
+    def put_block_in_parcel(self, worker: int, base: int, acks: BlockAcks) -> None:
+        """Put acks of a block in a parcel, because they have no shorter way."""
+        self._parcel_for(worker).add_block_acks(base, acks)
 
     def put_in_parcel(self, worker: int, acks: Mapping[int, int], masks: Mapping[int, int]) -> None:
         """Put acks in a parcel, because they have no shorter way."""
@@ -222,14 +242,22 @@ class Tracking:
                 self.outbox.reset_roots((root,))
         if parcel.acks or parcel.masks:
             self.take_acks(parcel.acks, parcel.masks)
-        for base, acked in parcel.block_acks.items():
-            self.ackers[base & ACKER_MASK].ack_block(base, acked)
+        self._take_blocks(parcel.block_acks)
         for root, failure in parcel.fails:
             self.ackers[root & ACKER_MASK].fail(root, failure)
         self._deliver(parcel.answers)
 
-    def take_acks(self, acks: Mapping[int, int], masks: Mapping[int, int]) -> None:
-        """Take in XORs and masks, by root, for ackers here; the next `settle` brings the answers."""
+    def _take_blocks(self, blocks: Mapping[int, BlockAcks]) -> None:
+        for base, acked in blocks.items():
+            self.ackers[base & ACKER_MASK].ack_block(base, acked)
+
+    def take_acks(
+        self, acks: Mapping[int, int], masks: Mapping[int, int], blocks: Mapping[int, BlockAcks] = _NO_BLOCKS
+    ) -> None:
+        """Take in XORs and masks, by root, and acks of blocks, for ackers here; the next `settle` brings the
+        answers."""
+        if blocks:
+            self._take_blocks(blocks)
         if len(self.ackers) == 1:
             (acker,) = self.ackers.values()
             acker.ack_many(acks.items(), masks)
