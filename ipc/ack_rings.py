@@ -22,8 +22,10 @@ Layout, in words, for n workers (the part `rings` of the status board)::
     rings    n x n x size  [j, i]: what i tells j; i writes it
 
 A chunk is: checksum << 32 | words that follow; receiver incarnation << 32 | sender incarnation; frames processed (as
-in a frame's header); words of a mask << 48 | masks << 24 | acks; then roots, XORs, roots with masks, masks. Where no
-room is left at the end of a ring, the position << 32 | 1 << 31 stands there, and the next is at the beginning.
+in a frame's header); words of a mask << 48 | masks << 24 | acks; then roots, XORs, roots with masks, masks. In one
+about a block, the third word is 1 << 63 | masks << 24 | members; then the first root, an XOR for each member, and for
+each mask the number of its bit, and a byte for each member, in whole words. Where no room is left at the end of a ring,
+the position << 32 | 1 << 31 stands there, and the next is at the beginning.
 """
 
 from __future__ import annotations
@@ -31,6 +33,8 @@ from __future__ import annotations
 import zlib
 from array import array
 from collections.abc import Mapping
+
+from squall.engine.flow.blocks import BlockAcks
 
 _BUDGET_WORDS = 1 << 18
 _SMALLEST_WORDS, _LARGEST_WORDS = 64, 2048
@@ -42,6 +46,8 @@ _LOW = 0xFFFF_FFFF
 _SKIP = 1 << 31
 """Stands where a chunk's length would: the next chunk is at the beginning of the ring."""
 _COUNT = 0xFF_FFFF
+_BLOCK = 1 << 63
+"""Marks a chunk about a block."""
 
 
 def ring_words(n_workers: int) -> int:
@@ -59,6 +65,10 @@ def rings_words(n_workers: int) -> int:
 Told = tuple[int, int, int, dict[int, int], dict[int, int]]
 """A chunk that was taken: (sender, its incarnation, frames of the receiver that it has processed, root -> XOR, root ->
 mask of the workers that its tuples were sent to). A plain tuple, because there are thousands a second."""
+
+
+ToldBlock = tuple[int, int, int, int, BlockAcks]
+"""A chunk about a block: (sender, its incarnation, frames processed, first root, acks)."""
 
 
 def untaken(words: memoryview[int], n_workers: int) -> list[tuple[int, int]]:
@@ -87,6 +97,7 @@ class AckRings:
         self._tails = words[mine + n_workers * n_workers : mine + n_workers * n_workers + n_workers]
         self._taken = self._heads.tolist()
         self.confirm()
+        self._blocks: list[ToldBlock] = []
         self._torn: dict[int, int] = {}
         """Sender -> position of its chunk that was not whole at the last `pass_over`."""
         self.set_awake(False)
@@ -118,14 +129,30 @@ class AckRings:
         self, worker: int, incarnation: int, processed: int, acks: Mapping[int, int], masks: Mapping[int, int]
     ) -> bool:
         """Tell an incarnation of another worker; False if it sleeps or its ring has no room."""
-        words, n, size = self._words, self._n, self._size
-        if not words[worker] or not size:
+        if not self._words[worker] or not self._size:
             return False
         chunk = array("Q", (incarnation << 32 | self._incarnation, processed, len(acks)))
         chunk.extend(acks)
         chunk.extend(acks.values())
         if masks:
             _add_masks(chunk, masks)
+        return self._write(worker, chunk)
+
+    def tell_block(self, worker: int, incarnation: int, processed: int, base: int, acks: BlockAcks) -> bool:
+        """Tell an incarnation of another worker acks of the block that begins with `base`; False as for `tell`."""
+        if not self._words[worker] or acks.members + _HEAD_WORDS >= self._size:
+            return False
+        counts = _BLOCK | len(acks.masks) << 24 | acks.members
+        chunk = array("Q", (incarnation << 32 | self._incarnation, processed, counts, base))
+        chunk.frombytes(acks.xors.to_bytes(8 * acks.members, "little"))
+        for bit, flags in acks.masks.items():
+            chunk.append(bit.bit_length() - 1)
+            chunk.frombytes(flags.to_bytes(8 * _flag_words(acks.members), "little"))
+        return self._write(worker, chunk)
+
+    def _write(self, worker: int, chunk: array[int]) -> bool:
+        """Write a chunk if there is room for it."""
+        words, n, size = self._words, self._n, self._size
         pair = worker * n + self._me
         head_at = n + pair
         head, tail = words[head_at], words[self._tails_at + pair]
@@ -146,8 +173,13 @@ class AckRings:
 
     # ---- taking ----
 
+    def take_blocks(self) -> list[ToldBlock]:
+        """The chunks about blocks that `take` has found since the last call."""
+        blocks, self._blocks = self._blocks, []
+        return blocks
+
     def take(self) -> list[Told]:
-        """The chunks that other workers have written since the last call."""
+        """The chunks that other workers have written since the last call, those about blocks excepted."""
         told: list[Told] = []
         for sender, head in enumerate(self._heads.tolist()):
             if head != self._taken[sender]:
@@ -170,7 +202,11 @@ class AckRings:
             if len(chunk) != length or not length or zlib.crc32(chunk, taken & _LOW) != proof:
                 break  # not all of it is visible yet
             taken += 1 + length
-            if chunk[0] >> 32 == self._incarnation:
+            if chunk[0] >> 32 != self._incarnation:
+                continue
+            if chunk[2] & _BLOCK:
+                self._blocks.append(_read_block(sender, chunk))
+            else:
                 told.append(_read(sender, chunk))
         self._taken[sender] = taken
 
@@ -197,6 +233,22 @@ def _add_masks(chunk: array[int], masks: Mapping[int, int]) -> None:
     chunk.extend(masks)
     for mask in masks.values():
         chunk.frombytes(mask.to_bytes(8 * width, "little"))
+
+
+def _flag_words(members: int) -> int:
+    return -(-members // 8)
+
+
+def _read_block(sender: int, chunk: array[int]) -> ToldBlock:
+    lives, processed, counts, base = chunk[: _HEAD_WORDS + 1]
+    members, masks = counts & _COUNT, counts >> 24 & _COUNT
+    at, width = _HEAD_WORDS + 1 + members, 1 + _flag_words(members)
+    xors = int.from_bytes(chunk[_HEAD_WORDS + 1 : at].tobytes(), "little")
+    found = {
+        1 << chunk[begin]: int.from_bytes(chunk[begin + 1 : begin + width].tobytes(), "little")
+        for begin in range(at, at + masks * width, width)
+    }
+    return sender, lives & _LOW, processed, base, BlockAcks(members, xors, found)
 
 
 def _read(sender: int, chunk: array[int]) -> Told:

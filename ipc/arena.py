@@ -16,7 +16,7 @@ Thread: the worker's loop. An arena does not survive a fork: a child must create
 
 Layout of the file, in grains of 4 KiB; the words outside the blocks cannot be forged by a payload::
 
-    word 0..7   magic, version, nonce, file size, four words unused
+    word 0..7   magic, version, nonce, file size, descriptor of the table of loans or 0 (`ipc.loans`), three unused
     word 8..    per grain: generation of the block that starts there (0 = none), its length in bytes
     grains      blocks, each a whole number of grains
 """
@@ -47,6 +47,7 @@ MAX_SIZE_BYTES = 4 << 30
 _GROWTH_GRAINS = (2 << 20) // GRAIN_BYTES
 """Reserve 2 MiB at a time: about 0.6 ms, which is small against a turn."""
 _GROWTH_RETRY_PUTS = 1024
+LOANS_WORD = 4
 _F_SEAL_FUTURE_WRITE = 0x10  # the fcntl module does not name it
 _OUT_OF_MEMORY = frozenset((errno.ENOSPC, errno.ENOMEM, errno.EDQUOT, errno.EFBIG))
 
@@ -156,6 +157,7 @@ class Arena:
         self._generation = 0
         self._free = FreeSpace()
         self._blocks: dict[int, tuple[int, int]] = {}  # first grain -> grains, generation
+        self._shared: dict[int, int] = {}  # first grain -> frees beyond the first that it takes to free it
         self._growth_pause_puts = 0
         self._closed = False
 
@@ -201,8 +203,27 @@ class Arena:
         self._blocks[start] = (grains, generation)
         return BlockRef(self._pid, self._fd, self._nonce, offset, length, generation)
 
+    @property
+    def nonce(self) -> int:
+        """Tells this arena from every other."""
+        return self._nonce
+
+    def announce_loans(self, fd: int) -> None:
+        """Tell readers, before they get a loan, where the table is."""
+        self._words[LOANS_WORD] = fd
+
+    def is_live(self, ref: BlockRef) -> bool:
+        """Whether the block was not freed yet."""
+        block = self._blocks.get(ref.offset >> GRAIN_BITS)
+        return block is not None and block[1] == ref.generation and ref.nonce == self._nonce
+
+    def share(self, ref: BlockRef) -> None:
+        """One more reader gets a live block: it must be freed once more."""
+        start = ref.offset >> GRAIN_BITS
+        self._shared[start] = self._shared.get(start, 0) + 1
+
     def free(self, ref: BlockRef) -> None:
-        """Give back the room of a block that its reader has acknowledged; ProtocolError if it is not a live block."""
+        """One reader is done with a block, whose room is free after the last one. ProtocolError if it is not live."""
         start = ref.offset >> GRAIN_BITS
         block = self._blocks.get(start)
         if block is None or block[1] != ref.generation or ref.nonce != self._nonce:
@@ -210,6 +231,11 @@ class Arena:
                 f"arena block at {ref.offset}, generation {ref.generation} is not live: "
                 "freed before, or of another arena"
             )
+        others = self._shared.pop(start, 0)
+        if others:
+            if others > 1:
+                self._shared[start] = others - 1
+            return
         # Invalidate before freeing: a late reader sees the zero no later than the next payload.
         self._words[TABLE_WORD + 2 * start] = 0
         del self._blocks[start]

@@ -16,6 +16,7 @@ Layout, in words::
     rings    see ipc.ack_rings         what slots tell each other's ackers
     flow     n_slots  x n_tasks x 2    tuples without a tree that slot i sent to task t, and those of them it dropped
     full     n_tasks  x 1              whether the queue of a bolt task is full
+    waits    n_tasks  x 1              how long a tuple waits for a bolt task, about
     tasks    n_tasks  x TASK_WORDS     counters, gauges, latency histogram of one task
 """
 
@@ -34,7 +35,7 @@ from squall.ipc.fault_point import pass_point
 from squall.ipc.temporary_file import gone_if_failed
 
 MAGIC = 0x5351_5541_4C4C_0001
-VERSION = 8
+VERSION = 9
 HEADER_WORDS = 8
 WORD_BYTES = 8
 HEADER_FAULTS = 4
@@ -107,7 +108,8 @@ class Board:
         self._rings_at = self._links_at + 2 * self.n_slots * self.n_slots
         self._flow_at = self._rings_at + rings_words(self.n_slots)
         self._full_at = self._flow_at + 2 * self.n_slots * self.n_tasks
-        self._tasks_at = self._full_at + self.n_tasks
+        self._waits_at = self._full_at + self.n_tasks
+        self._tasks_at = self._waits_at + self.n_tasks
 
     @classmethod
     def create(cls, path: str, n_slots: int, n_tasks: int) -> Board:
@@ -246,7 +248,12 @@ class Board:
     @property
     def full(self) -> memoryview[int]:
         """Whether the queue of each task is full, written by its worker; the first word is task 1's."""
-        return self.words[self._full_at : self._tasks_at]
+        return self.words[self._full_at : self._waits_at]
+
+    @property
+    def waits(self) -> memoryview[int]:
+        """About how many ns a tuple would wait for each task that a shuffle chooses; the first word is task 1's."""
+        return self.words[self._waits_at : self._tasks_at]
 
     def task_at(self, task: int) -> int:
         """First word of a task's row. Task ids begin at 1."""
@@ -290,7 +297,7 @@ def _tagged(incarnation: int, value: int) -> int:
 def _size_bytes(n_slots: int, n_tasks: int) -> int:
     return WORD_BYTES * (
         HEADER_WORDS + n_slots * SLOT_WORDS + 2 * n_slots * n_slots + rings_words(n_slots) + 2 * n_slots * n_tasks
-        + n_tasks * (1 + TASK_WORDS)
+        + n_tasks * (2 + TASK_WORDS)
     )
 
 
@@ -300,7 +307,10 @@ def _check(path: str, header: bytes, size: int) -> None:
     if magic != MAGIC:
         raise ClusterError(f"{path} is not a status board")
     if version != VERSION:
-        raise ClusterError(f"status board {path} has version {version}; this is version {VERSION}")
+        raise ClusterError(
+            f"status board {path} has version {version}; this is version {VERSION}: another version of Squall runs "
+            f"there; use its commands, or end the cluster by `squall down` and start it again"
+        )
     expected = _size_bytes(n_slots, n_tasks)
     if size != expected:
         raise ClusterError(f"status board {path} has {size} bytes; {n_slots} slots and {n_tasks} tasks take {expected}")

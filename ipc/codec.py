@@ -9,6 +9,9 @@ the stream and travel beside it, so that they are copied once and never through 
 wherever they are, `bytes` and `bytearray` that are values of a tuple themselves (inside other objects pickle offers no
 way to take them out).
 
+Tuples for tasks that view values in place are encoded apart, because their buffers go another way, and are never
+writable. Their `bytes` come out as read-only memoryviews if they went out of band; a memoryview is sent as `bytes`.
+
 A value whose class raises while it is rebuilt costs its own tuple only: see `ipc.rescue`.
 
 Relies on: decoding only what a worker of the same topology sent (pickle executes what it is told to; see PROTOCOL.md).
@@ -18,7 +21,8 @@ from __future__ import annotations
 
 import pickle
 from array import array
-from collections.abc import Callable, Sequence
+from collections import deque
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import astuple
 from typing import Any
 
@@ -26,8 +30,9 @@ from squall.engine.api.columns import Columns
 from squall.engine.api.failure import Failure
 from squall.engine.errors import ComponentError
 from squall.engine.flow.batch import Batch
-from squall.engine.flow.blocks import Block, BlockAcks, BlockBatch
+from squall.engine.flow.blocks import Block, BlockAcks, BlockBatch, ByMember
 from squall.engine.flow.parcel import Parcel
+from squall.engine.flow.row_counts import RowCounts
 from squall.engine.foreign.text import text_of_error, type_name
 from squall.ipc.rescue import Broken, Unread, rescue
 
@@ -36,74 +41,106 @@ OUT_OF_BAND_BYTES = 64 * 1024
 
 _SEPARATOR = "\x00"
 _TEXT_ONLY = {str}
-_BUFFERS = {bytes, bytearray}
+_BUFFERS = {bytes, bytearray, memoryview}
 
-Buffers = list[pickle.PickleBuffer]
+Buffers = Sequence[pickle.PickleBuffer]
+Wrapped = dict[int, "_Bytes"]
+"""By identity: a value that several tuples of a parcel hold is one at the receiver, too."""
 
 
 class _Bytes:
-    """Stands for a long `bytes` or `bytearray` during pickling: pickle would copy the value itself into its stream."""
+    """Stands for long bytes during pickling: pickle would copy the value itself into its stream."""
 
-    __slots__ = ("value",)
+    __slots__ = ("kind", "value")
 
-    def __init__(self, value: bytes | bytearray) -> None:
+    def __init__(self, value: bytes | bytearray | memoryview, kind: Callable[[Any], Any]) -> None:
         self.value = value
+        self.kind = kind
 
-    def __reduce_ex__(self, protocol: Any) -> tuple[type, tuple[pickle.PickleBuffer]]:
-        return type(self.value), (pickle.PickleBuffer(self.value),)
+    def __reduce_ex__(self, protocol: Any) -> tuple[Callable[[Any], Any], tuple[pickle.PickleBuffer]]:
+        return self.kind, (pickle.PickleBuffer(self.value),)
 
 
-def encode(parcel: Parcel) -> tuple[bytes, Buffers]:
-    """The parcel as one byte string, and the big buffers that travel beside it.
+def encode(
+    parcel: Parcel, viewers: Collection[int] = (), to_view: list[pickle.PickleBuffer] | None = None
+) -> tuple[bytes, list[pickle.PickleBuffer]]:
+    """The parcel as one byte string, and the big buffers that travel beside it. Those of tuples for `viewers`, tasks
+    that view values in place, go to `to_view`.
 
     Raises ComponentError if a value cannot be pickled, MemoryError if there is no room for it.
     """
-    buffers: Buffers = []
-
-    def keep_in_band(buffer: pickle.PickleBuffer) -> bool:
-        if buffer.raw().nbytes < OUT_OF_BAND_BYTES:
-            return True
-        buffers.append(buffer)
-        return False
-
-    content = (
-        [_pack_batch(batch) for batch in parcel.batches],
-        _pack_ids(parcel.acks.keys()) if parcel.acks else b"",
-        _pack_ids(parcel.acks.values()) if parcel.acks else b"",
-        parcel.masks,
-        [(base, acks.members, acks.xors, acks.masks) for base, acks in parcel.block_acks.items()],
-        parcel.inits,
-        parcel.resets,
-        [(root, _pack_failure(failure)) for root, failure in parcel.fails],
-        [(task, root, failure and _pack_failure(failure)) for task, root, failure in parcel.answers],
-    )
+    buffers: list[pickle.PickleBuffer] = []
+    wrapped: Wrapped = {}
     try:
-        return pickle.dumps(content, 5, buffer_callback=keep_in_band), buffers
+        viewed = None
+        ordinary = parcel.batches
+        if viewers and to_view is not None:
+            chosen = [batch for batch in parcel.batches if batch.target in viewers]
+            if chosen:
+                ordinary = deque(batch for batch in parcel.batches if batch.target not in viewers)
+                viewed = _dump([_pack_batch(batch, wrapped, _view) for batch in chosen], to_view)
+                wrapped = {}
+        content = (
+            [_pack_batch(batch, wrapped, None) for batch in ordinary],
+            _pack_ids(parcel.acks.keys()) if parcel.acks else b"",
+            _pack_ids(parcel.acks.values()) if parcel.acks else b"",
+            parcel.masks,
+            [(base, acks.members, acks.xors, acks.masks) for base, acks in parcel.block_acks.items()],
+            parcel.inits,
+            parcel.resets,
+            [(root, _pack_failure(failure)) for root, failure in parcel.fails],
+            [(task, root, failure and _pack_failure(failure)) for task, root, failure in parcel.answers],
+            viewed,
+        )
+        return _dump(content, buffers), buffers
     except MemoryError:
         raise  # unchanged: looking for the value by pickling each one would take more memory
     except BaseException as error:  # a value's own code
         raise _blame(parcel, error) from error
 
 
-def decode(data: bytes | memoryview, buffers: Sequence[Any] = ()) -> Parcel:
+def _dump(content: Any, big: list[pickle.PickleBuffer]) -> bytes:
+    def keep_in_band(buffer: pickle.PickleBuffer) -> bool:
+        if buffer.raw().nbytes < OUT_OF_BAND_BYTES:
+            return True
+        big.append(buffer)
+        return False
+
+    return pickle.dumps(content, 5, buffer_callback=keep_in_band)
+
+
+def _view(buffer: Any) -> memoryview:
+    """Long bytes, read in place."""
+    return memoryview(buffer).toreadonly()
+
+
+def decode(data: bytes | memoryview, buffers: Sequence[Any] = (), to_view: Sequence[Any] = ()) -> Parcel:
     """The parcel that `encode` was given. Tuples with values that cannot be rebuilt here are in its `unread` instead.
 
     Raises the decoder's own error if the parcel as a whole cannot be read.
     """
+    content, unread = _load(data, buffers)
+    batches, *tracking, viewed = content
+    parcel = Parcel()
+    _unpack_batches(parcel, batches, unread)
+    if viewed is not None:
+        _unpack_batches(parcel, *_load(viewed, to_view))
+    _unpack_tracking(parcel, *tracking)
+    return parcel
+
+
+def _load(data: bytes | memoryview, buffers: Sequence[Any]) -> tuple[Any, Unread | None]:
     try:
-        content, unread = pickle.loads(data, buffers=buffers), None
+        return pickle.loads(data, buffers=buffers), None
     except BaseException as error:  # a value's own code, or damaged bytes
         try:
-            content, unread = rescue(data, buffers)
+            return rescue(data, buffers)
         except BaseException as worse:
             raise error from worse
-    return _unpack(content, unread)
 
 
-def _unpack(content: tuple[Any, ...], unread: Unread | None) -> Parcel:
-    batches, ack_roots, ack_values, masks, block_acks, inits, resets, fails, answers = content
-    parcel = Parcel()
-    for packed in batches:
+def _unpack_batches(parcel: Parcel, packed_batches: list[tuple[Any, ...]], unread: Unread | None) -> None:
+    for packed in packed_batches:
         batch = _unpack_batch(packed)
         if unread is not None:
             _take_out_unread(batch, unread, parcel)
@@ -111,6 +148,12 @@ def _unpack(content: tuple[Any, ...], unread: Unread | None) -> Parcel:
                 continue
         parcel.batches.append(batch)
         parcel.rows += len(batch.rows)
+
+
+def _unpack_tracking(
+    parcel: Parcel, ack_roots: bytes, ack_values: bytes, masks: Any, block_acks: Any, inits: Any, resets: Any,
+    fails: Any, answers: Any,
+) -> None:
     if ack_roots or ack_values:
         parcel.acks = dict(zip(_unpack_ids(ack_roots), _unpack_ids(ack_values), strict=True))
     parcel.masks = masks
@@ -122,7 +165,6 @@ def _unpack(content: tuple[Any, ...], unread: Unread | None) -> Parcel:
         parcel.fails = [(root, Failure(*failure)) for root, failure in fails]
     if answers:
         parcel.answers = [(task, root, failure and Failure(*failure)) for task, root, failure in answers]
-    return parcel
 
 
 def _take_out_unread(batch: Batch, unread: Unread, parcel: Parcel) -> None:
@@ -150,45 +192,38 @@ def _unpack_ids(data: bytes) -> array[int]:
     return ids
 
 
-def _pack_batch(batch: Batch) -> tuple[Any, ...]:
+def _pack_batch(batch: Batch, wrapped: Wrapped, view: Callable[[Any], Any] | None) -> tuple[Any, ...]:
     rows = batch.rows
     columns: Any
     if rows.__class__ is Columns:
-        columns = len(rows), [_pack_whole(rows, position) for position in range(len(rows.columns))]
+        columns = len(rows), [_pack_whole(rows, position, wrapped, view) for position in range(len(rows.columns))]
     else:
         # Rows without values have no columns to count them by.
-        columns = [_pack_column(column) for column in zip(*rows, strict=True)] or len(rows)
-    trees = _pack_members(batch) if isinstance(batch, BlockBatch) else _pack_ids(batch.roots)
-    return (
-        batch.source, batch.stream, batch.target, array("I", batch.starts).tobytes(), trees, _pack_ids(batch.edges),
-        batch.others, columns,
-    )
+        columns = [_pack_column(column, wrapped, view) for column in zip(*rows, strict=True)] or len(rows)
+    return batch.source, batch.stream, batch.target, *_pack_runs(batch), batch.others, columns
 
 
-def _pack_members(batch: BlockBatch) -> tuple[int, int, bytes | None]:
-    """The trees of the runs: block, and the members of the runs, None if there is one for each."""
-    members = None if batch.whole else array("H", batch.members).tobytes()
-    return *batch.block, members
-
-
-def _unpack_members(batch: BlockBatch, base: int, count: int, packed: bytes | None) -> None:
-    members = array("H")
-    if packed is not None:
-        members.frombytes(packed)
-    batch.belongs_to(Block(base, count), range(count) if packed is None else members, packed is None)
+def _pack_runs(batch: Batch) -> tuple[Any, Any, bytes]:
+    """Starts, trees and edges of the runs."""
+    if not isinstance(batch, BlockBatch):
+        return array("I", batch.starts).tobytes(), _pack_ids(batch.roots), _pack_ids(batch.edges)
+    runs = batch.by_member
+    if runs is not None:
+        return runs.rows.packed(), (*batch.block, runs.first), runs.edges
+    members = array("H", batch.members).tobytes()
+    return array("I", batch.starts).tobytes(), (*batch.block, members), _pack_ids(batch.edges)
 
 
 def _unpack_batch(packed: tuple[Any, ...]) -> Batch:
-    source, stream, target, starts, roots, edges, others, columns = packed
-    batch: Batch = BlockBatch(source, stream, target) if isinstance(roots, tuple) else Batch(source, stream, target)
-    offsets = array("I")
-    offsets.frombytes(starts)
-    batch.starts = offsets.tolist()
-    if isinstance(batch, BlockBatch):
-        _unpack_members(batch, *roots)
+    source, stream, target, starts, trees, edges, others, columns = packed
+    batch: Batch
+    if isinstance(trees, tuple):
+        batch = _unpack_block_batch(BlockBatch(source, stream, target), starts, edges, *trees)
     else:
-        batch.roots = _unpack_ids(roots).tolist()
-    batch.edges = _unpack_ids(edges).tolist()
+        batch = Batch(source, stream, target)
+        batch.starts = _unpack_starts(starts)
+        batch.roots = _unpack_ids(trees).tolist()
+        batch.edges = _unpack_ids(edges).tolist()
     batch.others = others
     if isinstance(columns, int):
         batch.rows = [()] * columns
@@ -203,7 +238,29 @@ def _unpack_batch(packed: tuple[Any, ...]) -> Batch:
     return batch
 
 
-def _pack_whole(rows: Columns, position: int) -> Any:
+def _unpack_block_batch(
+    batch: BlockBatch, rows: bytes | int, edges: bytes, base: int, count: int, members: bytes | int
+) -> BlockBatch:
+    """`members`: the first one of runs in columns, of which `rows` tells the lengths; or that of each run."""
+    block = Block(base, count)
+    if isinstance(members, int):
+        batch.has_runs(block, ByMember(members, RowCounts.unpack(rows), edges))
+        return batch
+    its = array("H")
+    its.frombytes(members)
+    batch.starts = _unpack_starts(rows)
+    batch.belongs_to(block, its)
+    batch.edges = _unpack_ids(edges).tolist()
+    return batch
+
+
+def _unpack_starts(packed: Any) -> list[int]:
+    starts = array("I")
+    starts.frombytes(packed)
+    return starts.tolist()
+
+
+def _pack_whole(rows: Columns, position: int, wrapped: Wrapped, view: Callable[[Any], Any] | None) -> Any:
     """A column of rows that are kept as columns; any but a list as the only part of a tuple."""
     column = rows.columns[position]
     if type(column) is not list:
@@ -211,7 +268,7 @@ def _pack_whole(rows: Columns, position: int) -> Any:
     if rows.is_text(position):
         text = _pack_text(column)
         return column if text is None else text
-    return _pack_column(column)
+    return _pack_column(column, wrapped, view)
 
 
 def _pack_text(column: Sequence[str]) -> bytes | None:
@@ -228,17 +285,37 @@ def _unpack_whole(packed: Any, length: int) -> Any:
     return _unpack_column(packed)
 
 
-def _pack_column(column: Sequence[Any]) -> bytes | list[Any]:
+def _pack_column(
+    column: Sequence[Any], wrapped: Wrapped, view: Callable[[Any], Any] | None
+) -> bytes | list[Any]:
     types = set(map(type, column))
     if types == _TEXT_ONLY:
         text = _pack_text(column)
         if text is not None:
             return text
     elif not types.isdisjoint(_BUFFERS):
-        return [
-            _Bytes(value) if type(value) in _BUFFERS and len(value) >= OUT_OF_BAND_BYTES else value for value in column
-        ]
+        return [_pack_buffer(value, wrapped, view) if type(value) in _BUFFERS else value for value in column]
     return column if type(column) is list else list(column)
+
+
+def _pack_buffer(
+    value: bytes | bytearray | memoryview, wrapped: Wrapped, view: Callable[[Any], Any] | None
+) -> _Bytes | bytes | bytearray | memoryview:
+    """`view`: makes what the receiver gets of long bytes; None: they stay what they are."""
+    if type(value) is memoryview:
+        if not value.c_contiguous:
+            return value.tobytes()
+        kind: Callable[[Any], Any] = bytes
+        if value.nbytes < OUT_OF_BAND_BYTES:
+            return bytes(value)
+    elif len(value) < OUT_OF_BAND_BYTES:
+        return value
+    else:
+        kind = type(value)
+    known = wrapped.get(id(value))
+    if known is None:
+        known = wrapped[id(value)] = _Bytes(value, view or kind)
+    return known
 
 
 def _unpack_column(packed: bytes | list[Any]) -> list[Any]:
@@ -252,7 +329,7 @@ def _blame(parcel: Parcel, error: BaseException) -> ComponentError:
     for batch in parcel.batches:
         for row in batch.rows:
             for position, value in enumerate(row):
-                found = unpicklable(value)
+                found = None if type(value) is memoryview else unpicklable(value)
                 if found is not None:
                     return ComponentError(
                         f"task {batch.source} emitted to stream {batch.stream!r} a tuple whose value {position} "

@@ -33,7 +33,7 @@ import zmq
 
 from squall.engine.errors import ClusterError, ProtocolError, UsageError
 from squall.ipc.door import CONTROL_PLANE, Context, Door, knock, password_of
-from squall.ipc.envelope import MAX_FRAME_BYTES, MAX_SESSIONS, Envelope, Kind, Opener, Sealer
+from squall.ipc.envelope import MAX_FRAME_BYTES, MAX_SESSIONS, NO_NONCE, Envelope, Kind, Nonce, Opener, Sealer
 from squall.ipc.rundir import check_socket_path
 
 QUEUE_FRAMES = 10_000
@@ -85,6 +85,7 @@ class Incoming:
     body: bytes
     route: bytes
     """ZeroMQ identity of the connection that brought it; empty at a client."""
+    nonce: Nonce = NO_NONCE
 
     def decode(self, message_type: type[M]) -> M:
         """The message; ProtocolError if the body is not a valid `message_type`."""
@@ -218,6 +219,8 @@ class ControlClient:
         self.path = check_socket_path(Path(path))
         self.refused = 0
         """Frames that were dropped unverified."""
+        self.answered_by = NO_NONCE
+        """Of the frame that answered the last call."""
         self._sealer = Sealer(key, name)
         self._opener = Opener(key, self._sealer.session)
         self._last_id = 0
@@ -258,6 +261,7 @@ class ControlClient:
             elif incoming.kind == "event":
                 self._store(incoming)
             elif incoming.id == self._last_id:
+                self.answered_by = incoming.nonce
                 return _answer(incoming, reply_type)
 
     def send_event(self, message: msgspec.Struct) -> bool:
@@ -316,7 +320,7 @@ def _answer(incoming: Incoming, reply_type: type[M]) -> M:
 
 
 def _incoming(envelope: Envelope, route: bytes) -> Incoming:
-    return Incoming(envelope.sender, envelope.kind, envelope.method, envelope.id, envelope.body, route)
+    return Incoming(envelope.sender, envelope.kind, envelope.method, envelope.id, envelope.body, route, envelope.nonce)
 
 
 def _socket(context: Context, socket_type: int) -> zmq.Socket[bytes]:

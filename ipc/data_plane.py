@@ -27,14 +27,16 @@ import os
 import select
 from array import array
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
+from pickle import PickleBuffer
 from typing import Any
 
 import zmq
 
 from squall.engine.core.transport import Absorb, Deliver
 from squall.engine.errors import ClusterError, ComponentError, ProtocolError
+from squall.engine.flow.blocks import BlockAcks
 from squall.engine.flow.parcel import Parcel
 from squall.engine.foreign.text import text_of_error
 from squall.ipc import codec
@@ -84,6 +86,8 @@ class DataPlane:
         self.counts: Counter[str] = Counter()
         """Frames sent, received, repeated, refused; buffers by way."""
         self._payloads = payloads(arena_bytes, self.counts)
+        self.viewers: Collection[int] = ()
+        """Tasks that read long values in place (`zero_copy`)."""
         self._context = context
         self.inbound: zmq.Socket[bytes] = self._socket(zmq.PULL)
         # The limit is per part. ZeroMQ compares a part's announced length before it allocates, and hangs up. It also
@@ -142,6 +146,7 @@ class DataPlane:
             sender.close()
             socket.close(linger=0)
             self._to_confirm.pop(worker, None)
+            self._payloads.receiver_gone(worker)
 
     def is_connected(self, worker: int) -> bool:
         return worker in self._outbound
@@ -155,6 +160,13 @@ class DataPlane:
     def caught_up(self) -> set[int]:
         """Connected peers that have processed everything they were sent."""
         return {worker for worker, (_, sender, _) in self._outbound.items() if not sender.under_way_bytes}
+
+    @property
+    def is_under_way(self) -> bool:
+        """Whether a peer has still to process a frame, or a frame of its is missing: `tend` may have to ask."""
+        return any(sender.under_way_bytes for _, sender, _ in self._outbound.values()) or any(
+            receiver.has_gaps for receiver in self._receivers.values()
+        )
 
     @property
     def knocks(self) -> zmq.Socket[bytes]:
@@ -178,25 +190,28 @@ class DataPlane:
         value that cannot be encoded or is too big, MemoryError if there is no memory for it; nothing of it has left
         then."""
         _, sender, _ = self._outbound[worker]
-        data, buffers = codec.encode(parcel)
-        size = len(data) + sum(buffer.raw().nbytes for buffer in buffers)
+        to_view: list[PickleBuffer] = []
+        data, buffers = codec.encode(parcel, self.viewers, to_view)
+        size = len(data) + sum(buffer.raw().nbytes for buffer in (*to_view, *buffers))
         if most_bytes is not None and size > most_bytes and parcel.rows > 1:
             return size
         body: list[Any] = [data]
         release = None
-        if buffers:
-            parts, release = self._payloads.attach(buffers)
+        if buffers or to_view:
+            parts, release = self._payloads.attach(buffers, to_view, worker, sender.sequence + 1)
             body += parts
         in_frame = HEADER_BYTES + sum(map(len, body)) if size > self._surely_fits_bytes else 0
         if in_frame > self._max_frame_bytes:
             if release is not None:
                 release()
+            self._payloads.frames_lost(worker, sender.sequence + 1, sender.sequence + 1)
             raise ComponentError(f"frame of {in_frame} bytes; max_frame_bytes allows {self._max_frame_bytes}")
         number = sender.send(size, release, parcel)
         try:
             self._put(worker, DATA, number, body)
         except BaseException as error:
             sender.not_sent()
+            self._payloads.frames_lost(worker, number, number)
             if isinstance(error, zmq.ZMQError) and error.errno == errno.ENOMEM:
                 raise MemoryError(f"ZeroMQ has none for a frame of {size} bytes") from error
             raise
@@ -254,7 +269,8 @@ class DataPlane:
 
     def send_credit(self, at_least: int) -> None:
         """Send a CREDIT frame to each peer that is owed credit for `at_least` so many frames, or for a good part of its
-        window. DATA frames to a peer bring it credit too."""
+        window. DATA frames to a peer bring it credit too. Called at the end of each turn."""
+        self._payloads.forget_sent()
         for worker, receiver in self._receivers.items():
             if receiver.owes(at_least):
                 self._send_credit_to(worker, receiver)
@@ -312,6 +328,9 @@ class DataPlane:
         if link is None or link[2] != header.sender_incarnation:
             return
         self._lost += ((header.sender, parcel, damaged) for parcel, damaged in link[1].lost(missed))
+        for first, last, damaged in missed:
+            if not damaged:  # else it was taken in, and may be viewed
+                self._payloads.frames_lost(header.sender, first, last)
         self._to_confirm[header.sender] = max(missed[-1].last, self._to_confirm.get(header.sender, 0))
 
     def take_lost(self) -> list[tuple[int, Parcel, bool]]:
@@ -449,8 +468,8 @@ class DataPlane:
             self.counts["frames repeated"] += 1
             return
         try:
-            buffers = () if len(body) == 1 else self._payloads.collect(header.sender, body[1:])
-            parcel = codec.decode(body[0], buffers)
+            buffers, to_view = ((), ()) if len(body) == 1 else self._payloads.collect(header.sender, body[1:])
+            parcel = codec.decode(body[0], buffers, to_view)
         except BaseException as error:
             # User code rebuilds values, and an arena ends with its process: the frame is lost, the link lives on.
             link.spoil(sequence)
@@ -465,19 +484,32 @@ class DataPlane:
 
     def tell_acks(self, worker: int, acks: Mapping[int, int], masks: Mapping[int, int]) -> bool:
         """Tell a peer's ackers XORs and masks, by root, in its ring; False if a frame must carry them."""
+        telling = self._telling
+        return telling is not None and self._tell(
+            worker, len(acks), lambda life, processed: telling.tell(worker, life, processed, acks, masks)
+        )
+
+    def tell_block_acks(self, worker: int, base: int, acks: BlockAcks) -> bool:
+        """The same for acks of the block that begins with `base`."""
+        telling = self._telling
+        return telling is not None and self._tell(
+            worker, acks.members, lambda life, processed: telling.tell_block(worker, life, processed, base, acks)
+        )
+
+    def _tell(self, worker: int, many: int, tell: Callable[[int, int], bool]) -> bool:
+        """Tell a peer by `tell(its incarnation, how many of its frames are processed)`."""
         link = self._outbound.get(worker)
         if link is None or self._telling is None:
             return False
         incarnation = link[2]
         receiver = self._owed(worker, incarnation)
-        processed = receiver.processed if receiver is not None else 0
-        if not self._telling.tell(worker, incarnation, processed, acks, masks):
+        if not tell(incarnation, receiver.processed if receiver is not None else 0):
             return False
         if receiver is not None:
             receiver.credit()
         if not self._telling.is_awake(worker):
             self._put(worker, CREDIT, 0, [])  # it fell asleep meanwhile: any frame wakes it
-        self.counts["acks told"] += len(acks)
+        self.counts["acks told"] += many
         return True
 
     def take_acks(self, absorb: Absorb) -> int:
@@ -487,18 +519,27 @@ class DataPlane:
             return 0
         came = rings.take()
         for sender, incarnation, processed, acks, masks in came:
-            try:
-                if incarnation < self._fence.get(sender, 0):
-                    raise ProtocolError(f"acks of worker {sender}'s dead incarnation {incarnation}")
-                self._take_credit(sender, incarnation, processed)
-            except ProtocolError as error:
-                self.refuse(error)
-                continue
-            link = self._outbound.get(sender)
-            if link is not None and not link[1].under_way_bytes:
-                self._heard.add(sender)
-            absorb(acks, masks)
-        return len(came)
+            if self._may_take_acks(sender, incarnation, processed):
+                absorb(acks, masks)
+        of_blocks = rings.take_blocks()
+        for sender, incarnation, processed, base, its in of_blocks:
+            if self._may_take_acks(sender, incarnation, processed):
+                absorb({}, {}, {base: its})
+        return len(came) + len(of_blocks)
+
+    def _may_take_acks(self, sender: int, incarnation: int, processed: int) -> bool:
+        """Take the credit that came with acks; False if these are refused."""
+        try:
+            if incarnation < self._fence.get(sender, 0):
+                raise ProtocolError(f"acks of worker {sender}'s dead incarnation {incarnation}")
+            self._take_credit(sender, incarnation, processed)
+        except ProtocolError as error:
+            self.refuse(error)
+            return False
+        link = self._outbound.get(sender)
+        if link is not None and not link[1].under_way_bytes:
+            self._heard.add(sender)
+        return True
 
     @property
     def has_acks(self) -> bool:

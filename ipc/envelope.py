@@ -19,7 +19,7 @@ import hmac
 import os
 from collections import OrderedDict
 from collections.abc import Sequence
-from typing import Annotated, Literal
+from typing import Annotated, Literal, NamedTuple
 
 import msgspec
 
@@ -35,6 +35,22 @@ MAX_SESSIONS = 4096
 Kind = Literal["request", "reply", "error", "event"]
 
 
+class Nonce(NamedTuple):
+    """What tells a frame from all others."""
+
+    session: Annotated[bytes, msgspec.Meta(min_length=SESSION_BYTES, max_length=SESSION_BYTES)]
+    """Of the sender: random, one per Sealer."""
+    sequence: Annotated[int, msgspec.Meta(ge=1)]
+
+    def follows(self, other: Nonce) -> bool:
+        """Whether the same process has sent this frame later than the other."""
+        return self.session == other.session and self.sequence > other.sequence
+
+
+NO_NONCE = Nonce(b"", 0)
+"""Of no frame; none follows it."""
+
+
 class Envelope(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """One control frame, without its signature."""
 
@@ -45,11 +61,7 @@ class Envelope(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     body: bytes
     """Msgpack of the message struct."""
     sender: Annotated[str, msgspec.Meta(min_length=1, max_length=300)]
-    nonce: tuple[
-        Annotated[bytes, msgspec.Meta(min_length=SESSION_BYTES, max_length=SESSION_BYTES)],
-        Annotated[int, msgspec.Meta(ge=1)],
-    ]
-    """Session of the sender (random, one per Sealer) and the frame's sequence number in it."""
+    nonce: Nonce
 
 
 class Sealer:
@@ -72,7 +84,7 @@ class Sealer:
             raise UsageError(f"control message {method} cannot be sent: {error}") from error
         self._sequence += 1
         envelope = self._encoder.encode(
-            Envelope(kind, id, method, content, self._sender, (self.session, self._sequence))
+            Envelope(kind, id, method, content, self._sender, Nonce(self.session, self._sequence))
         )
         if len(envelope) > MAX_FRAME_BYTES:
             raise UsageError(f"control message {method} has {len(envelope)} bytes; allowed: at most {MAX_FRAME_BYTES}")

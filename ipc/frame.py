@@ -14,14 +14,14 @@ from __future__ import annotations
 import hashlib
 import hmac
 import struct
-import zlib
 from collections.abc import Sequence
 from typing import NamedTuple
 
 from squall.engine.errors import ProtocolError
+from squall.ipc.checksum import checksum
 
 MAGIC = b"SQ"
-VERSION = 7
+VERSION = 8
 HELLO, DATA, CREDIT, LOST, KNOWN = 1, 2, 3, 4, 5
 KINDS = {HELLO: "hello", DATA: "data", CREDIT: "credit", LOST: "lost", KNOWN: "known"}
 
@@ -70,10 +70,10 @@ def opening_of(key: bytes, topology_id: str, version: int) -> bytes:
 def seal(opening: bytes, header: Header, body: Sequence[bytes | memoryview]) -> bytes:
     """The header's bytes, with a checksum over header and body."""
     fields = _FIELDS.pack(opening, *header)
-    crc = zlib.crc32(fields)
+    proof = checksum(fields)
     for part in body:
-        crc = zlib.crc32(part, crc)
-    return fields + _CHECKSUM.pack(crc)
+        proof = checksum(part, proof)
+    return fields + _CHECKSUM.pack(proof)
 
 
 def is_ours(opening: bytes, head: bytes | memoryview) -> bool:
@@ -89,12 +89,12 @@ def unseal(opening: bytes, head: bytes | memoryview, body: Sequence[bytes | memo
     kind = fields[0]
     if kind not in KINDS:
         raise ProtocolError(f"frame of unknown kind {kind}; known: {', '.join(KINDS.values())}")
-    actual = zlib.crc32(head[:_UNCHECKED_BYTES])
+    actual = checksum(head[:_UNCHECKED_BYTES])
     for part in body:
-        actual = zlib.crc32(part, actual)
-    (crc,) = _CHECKSUM.unpack_from(head, _UNCHECKED_BYTES)
-    if actual != crc:
-        raise ProtocolError(f"checksum {actual:08x} of a {KINDS[kind]} frame from worker {fields[1]} is not {crc:08x}")
+        actual = checksum(part, actual)
+    (said,) = _CHECKSUM.unpack_from(head, _UNCHECKED_BYTES)
+    if actual != said:
+        raise ProtocolError(f"checksum {actual:08x} of a {KINDS[kind]} frame from worker {fields[1]} is not {said:08x}")
     return Header._make(fields)
 
 

@@ -197,6 +197,11 @@ class LinkReceiver:
         self.untold = self.untold or self._oldest_missed > self._told
 
     @property
+    def has_gaps(self) -> bool:
+        """Whether there are frames lost that cannot be credited yet."""
+        return bool(self._gaps)
+
+    @property
     def _oldest_missed(self) -> int:
         """0: the sender knows of all."""
         return next((first for first, last in self._gaps.items() if last > self._known), 0)
