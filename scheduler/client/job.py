@@ -9,7 +9,6 @@ Process: any of the owner's. Thread: one per Job.
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import math
 import random
@@ -103,6 +102,10 @@ class Job:
                     raise
                 state = newer
 
+    def known_deaths(self) -> list[RestartRecord]:
+        """The newest deaths at the last look at Nimbus, which waits and reports have; oldest first."""
+        return [] if self._last_state is None else self._last_state.restarts
+
     def _ask(self) -> TopologyState:
         try:
             state = self._client.get_topology(self.name)
@@ -140,6 +143,11 @@ class Job:
 
     def stats(self) -> RunReport:
         """The report as of now."""
+        return self._report(self._drained)
+
+    def _report(self, drained: bool) -> RunReport:
+        """`drained`: it was seen to be drained before. What is not known to be executed is unknown then, even if a
+        worker takes a turn just now, for a tick or a late frame of a peer, and thus is not quiet."""
         until = self.ended if self.ended is not None else time.monotonic()
         deaths = self.state().restarts
         view = self.view()
@@ -152,8 +160,8 @@ class Job:
             for death in deaths
         ]
         return build_report(
-            self.name, readings, until - self._started, restarts, self._drained or self.is_drained(),
-            self._failures(), self._links(), self._metrics(), self._idle or idle,
+            self.name, readings, until - self._started, restarts, drained or self.is_drained(),
+            self._failures(), self._links(), self._metrics(), drained or self._idle or idle,
             self._close_errors(),
         )
 
@@ -228,8 +236,7 @@ class Job:
             if on_wait is not None and on_wait():
                 break
             time.sleep(_NIMBUS_PAUSE_SECS)
-        # Do not ask again: a worker that takes a turn just now, for a tick or a late frame of a peer, is not quiet.
-        return dataclasses.replace(self.stats(), drained=True) if drained else self.stats()
+        return self._report(drained)
 
     def await_drained(self, timeout: float | None = None, on_wait: Callable[[], bool | None] | None = None) -> bool:
         """Like `wait_until_drained`, but only tell whether it is drained: Nimbus may be stopped by a fault then."""

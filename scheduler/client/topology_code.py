@@ -21,6 +21,7 @@ from types import ModuleType
 
 from squall.engine.api.config import Config
 from squall.engine.api.topology import Topology
+from squall.engine.errors import UsageError
 from squall.ipc.rundir import RunDir
 from squall.scheduler.client.nimbus_client import NimbusClient
 from squall.scheduler.common import blob, user_logging
@@ -85,7 +86,15 @@ def submit(
         if make_room is not None:
             client.check_topology(request)
             make_room()
-        return client.submit_topology(request)
+        try:
+            return client.submit_topology(request)
+        except UsageError as error:
+            if make_room is not None and any(record.name == name for record in client.get_cluster().topologies):
+                raise UsageError(
+                    f"another program has submitted a topology named {name!r} while the one before it drained; "
+                    "replace that one, too, if this one is newer"
+                ) from error
+            raise
 
 
 def _current_directory() -> str:

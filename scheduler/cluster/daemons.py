@@ -25,49 +25,33 @@ import subprocess
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from squall.engine.errors import ClusterError, UsageError
 from squall.engine.plural import plural
-from squall.ipc import text_seed
 from squall.ipc.private import naming, opener
 from squall.ipc.rundir import RunDir
 from squall.scheduler.client.why_away import room_error
 from squall.scheduler.cluster.adopted_process import UNSEEN, AdoptedProcess
-from squall.scheduler.common.fault_points import check_environment
-from squall.scheduler.common.mark import RUN_DIR_MARK, processes_of, runs, signal_marked
+from squall.scheduler.cluster.daemon_environment import daemon_environment
+from squall.scheduler.common.mark import processes_of, role_of, signal_marked
 from squall.scheduler.common.process import is_stopped
+from squall.scheduler.common.process_title import MODULES, Kind, Role
 from squall.scheduler.forking.interpreter import interpreter
 from squall.scheduler.forking.module import ChildProcess, ForkedModule, fork_module
 
 FIRST_PORT = 6700
-NIMBUS = "squall.scheduler.nimbus.main"
-SUPERVISOR = "squall.scheduler.supervisor.main"
-WORKER = "squall.scheduler.forking.parent"
-"""The module in a worker's command line, which is that of the forking parent."""
 _START_TIMEOUT_SECS = 20.0
 """Longest wait for a cluster to answer: it takes a second, more only on an overloaded machine."""
 
 
-def daemon_command(module: str, run_dir: RunDir, *arguments: str) -> list[str]:
-    return [*interpreter(module), "--dir", str(run_dir.path), *arguments]
-
-
-def daemon_environment(run_dir: RunDir) -> dict[str, str]:
-    """A daemon's environment: that of this process, the mark, and the seed of its cluster. UsageError for a mistake in
-    its plan of faults."""
-    check_environment()
-    return {**os.environ, RUN_DIR_MARK: str(run_dir.path), **text_seed.environment(run_dir.text_seed())}
+def daemon_command(kind: Kind, run_dir: RunDir, *arguments: str) -> list[str]:
+    return [*interpreter(MODULES[kind]), "--dir", str(run_dir.path), *arguments]
 
 
 def ports_of(slots: int) -> str:
     """The ports of a node with so many slots, for the supervisor's command line."""
     return ",".join(str(FIRST_PORT + slot) for slot in range(slots))
-
-
-def supervisor_arguments(node: str, slots: int) -> tuple[str, ...]:
-    """The arguments of a cluster's supervisor, without directory and descriptors."""
-    return "--node", node, "--ports", ports_of(slots)
 
 
 class Launch(NamedTuple):
@@ -100,6 +84,17 @@ def fork(launch: Launch) -> ForkedModule:
     return fork_module(launch.module, launch.arguments, launch.pass_fds, launch.log_path)
 
 
+class Prepared(Protocol):
+    """A process that has done the daemons' imports (`scheduler.cluster.starter`)."""
+
+    lifeline: tuple[int, int]
+    ready: tuple[int, int]
+
+    def fork(self, launch: Launch) -> ChildProcess: ...
+
+    def hand_over(self) -> None: ...
+
+
 class Ended(NamedTuple):
     """A daemon that has ended."""
 
@@ -114,31 +109,42 @@ class Ended(NamedTuple):
 class Daemons:
     """The daemons that this process starts."""
 
-    def __init__(self, run_dir: RunDir, start_one: Callable[[Launch], ChildProcess] = execute) -> None:
+    def __init__(
+        self, run_dir: RunDir, start_one: Callable[[Launch], ChildProcess] = execute, prepared: Prepared | None = None
+    ) -> None:
+        """`prepared` forks the first daemons, if it can; all others are started by `start_one`."""
         self._run_dir = run_dir
         self._start_one = start_one
+        self._prepared = prepared
         self._processes: dict[str, ChildProcess] = {}
-        self._commands: dict[str, tuple[str, tuple[str, ...]]] = {}
-        """Daemon -> module and arguments, to start it again."""
+        self._commands: dict[str, tuple[Role, tuple[str, ...]]] = {}
+        """Daemon -> role and arguments, to start it again."""
         self._logged: dict[str, int] = {}
         """Daemon -> size in bytes of its log when it was started: its words come after that."""
         self._lifeline, self._lifeline_read = -1, -1
 
     def bind(self, lifeline: int | None = None) -> None:
         """Bind the daemons to the life of this process, or of the holder of `lifeline`'s other end. Before `start`."""
-        if lifeline is None:
-            self._lifeline_read, self._lifeline = os.pipe2(os.O_CLOEXEC)
-        else:
+        if lifeline is not None:
             self._lifeline_read = lifeline
+        elif self._prepared is not None:
+            self._lifeline_read, self._lifeline = self._prepared.lifeline
+        else:
+            self._lifeline_read, self._lifeline = os.pipe2(os.O_CLOEXEC)
 
     def start(self, nodes: int, slots: int, *, remove_dir: bool = False, faults: bool = True) -> None:
         """Start Nimbus and the supervisors. `faults`: whether Nimbus lets faults be injected."""
-        ready_read, ready_write = os.pipe2(os.O_CLOEXEC)
+        ready_read, ready_write = os.pipe2(os.O_CLOEXEC) if self._prepared is None else self._prepared.ready
         fds = [ready_read, ready_write]
         try:
             self._name(nodes, slots, remove_dir, faults)
-            for name in self._commands:
-                self._spawn(name, ready_write)
+            try:
+                for name in self._commands:
+                    self._spawn(name, ready_write)
+            finally:
+                prepared, self._prepared = self._prepared, None
+                if prepared is not None:
+                    prepared.hand_over()
             fds.remove(ready_write)
             os.close(ready_write)
             self._await_ready(ready_read, nodes + 1)
@@ -150,16 +156,16 @@ class Daemons:
         """Take over the daemons of a dead keeper; `ended` reports those that have ended meanwhile."""
         self._name(nodes, slots, remove_dir=False, faults=faults)
         found = processes_of(self._run_dir)
-        for name, (module, arguments) in self._commands.items():
-            words = (module, *arguments[:2])
-            pids = [process.pid for process in found if all(runs(process, word) for word in words)]
+        for name, (role, _) in self._commands.items():
+            pids = [process.pid for process in found if role_of(process) == role]
             self._processes[name] = AdoptedProcess(pids[0] if pids else 0, self._run_dir.daemon_record(name))
 
     def _name(self, nodes: int, slots: int, remove_dir: bool, faults: bool) -> None:
         options = (("--remove-dir", remove_dir), ("--no-faults", not faults))
-        self._commands["nimbus"] = NIMBUS, tuple(option for option, wanted in options if wanted)
+        self._commands["nimbus"] = Role(Kind.NIMBUS), tuple(option for option, wanted in options if wanted)
         for number in range(1, nodes + 1):
-            self._commands[f"supervisor-node-{number}"] = SUPERVISOR, supervisor_arguments(f"node-{number}", slots)
+            role = Role(Kind.SUPERVISOR, f"node-{number}")
+            self._commands[f"supervisor-{role.name}"] = role, ("--node", role.name, "--ports", ports_of(slots))
 
     def check(self) -> None:
         """Raise ClusterError if Nimbus or a supervisor has died."""
@@ -251,7 +257,7 @@ class Daemons:
         return f"{name} {how}{': ' + words if words else ''}"
 
     def _spawn(self, name: str, ready_fd: int | None = None) -> None:
-        module, arguments = self._commands[name]
+        role, arguments = self._commands[name]
         arguments = ("--dir", str(self._run_dir.path), *arguments)
         pass_fds: tuple[int, ...] = ()
         for option, fd in (("--ready-fd", ready_fd), ("--lifeline", self._lifeline_read)):
@@ -261,11 +267,19 @@ class Daemons:
         log_path = self._run_dir.daemon_log(name)
         self._logged[name] = log_path.stat().st_size if log_path.exists() else 0
         try:
-            self._processes[name] = self._start_one(Launch(self._run_dir, module, arguments, log_path, pass_fds))
+            launch = Launch(self._run_dir, MODULES[role.kind], arguments, log_path, pass_fds)
+            self._processes[name] = self._started(launch)
         except OSError as error:
             raise ClusterError(f"cannot start {name}: {error.strerror}") from error
         except ClusterError as error:
             raise ClusterError(f"cannot start {name}: {error}") from error
+
+    def _started(self, launch: Launch) -> ChildProcess:
+        if self._prepared is not None:
+            # If it cannot, because it has died, the daemon is started as if there had been none.
+            with contextlib.suppress(ClusterError):
+                return self._prepared.fork(launch)
+        return self._start_one(launch)
 
     def _await_ready(self, fd: int, count: int) -> None:
         deadline = time.monotonic() + _START_TIMEOUT_SECS

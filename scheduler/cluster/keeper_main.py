@@ -33,8 +33,8 @@ from squall.scheduler.cluster.keeper import Keeper
 from squall.scheduler.cluster.keeper_process import Began, kept_command
 from squall.scheduler.cluster.standing import adopt_cluster, start_cluster
 from squall.scheduler.common.process_record import begin_record, end_record, present_record
+from squall.scheduler.common.process_title import MODULES, Kind, Role, show_role
 from squall.scheduler.forking.parent import preload
-from squall.scheduler.forking.process_title import set_title
 from squall.scheduler.nimbus import main as nimbus_main
 from squall.scheduler.supervisor import main as supervisor_main
 
@@ -43,7 +43,7 @@ PRELOADED = (nimbus_main, supervisor_main)
 
 
 def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
-    prog = "python -m squall.scheduler.cluster.keeper_main"
+    prog = f"python -m {MODULES[Kind.KEEPER]}"
     parser = argparse.ArgumentParser(prog=prog, description="keeps a cluster's daemons")
     parser.add_argument("--dir", required=True, help="run directory")
     parser.add_argument("--nodes", type=int, required=True, help="supervisors")
@@ -53,15 +53,12 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--lock-fd", type=int, help="descriptor of the keeper's lock: adopt what runs, start nothing")
     parser.add_argument("--lifeline", type=int, help="descriptor whose end of file means to daemons: stop everything")
     parser.add_argument("--no-faults", action="store_true", help="refuse to break anything on purpose")
-    parser.add_argument("--room", help="blanks: room for the daemons' command lines")
     return parser.parse_args(arguments)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     options = parse(arguments)
-    if options.room is not None:
-        at = sys.orig_argv.index("--room")
-        set_title(sys.orig_argv[:at] + sys.orig_argv[at + 2 :])
+    show_role(Role(Kind.KEEPER))
     os.umask(UMASK)
     return _start(options) if options.lock_fd is None else _adopt(options)
 

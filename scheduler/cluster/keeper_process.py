@@ -24,21 +24,16 @@ from squall.scheduler.client.healing import heal
 from squall.scheduler.client.nimbus_client import NimbusClient
 from squall.scheduler.client.why_away import room_error
 from squall.scheduler.cluster.adopted_process import AdoptedProcess
-from squall.scheduler.cluster.daemons import (
-    SUPERVISOR,
-    daemon_command,
-    daemon_environment,
-    last_line,
-    supervisor_arguments,
-    take_directory,
-)
+from squall.scheduler.cluster.daemon_environment import daemon_environment
+from squall.scheduler.cluster.daemons import daemon_command, last_line, take_directory
 from squall.scheduler.cluster.size import check_cluster, this_machine
-from squall.scheduler.cluster.standing import KEEPER, stop_cluster
+from squall.scheduler.cluster.standing import stop_cluster
 from squall.scheduler.cluster.starting import Starting
 from squall.scheduler.common.mark import processes_of
+from squall.scheduler.common.orphans import FIRST_PID, reap_orphans
 from squall.scheduler.common.process_record import present_record
+from squall.scheduler.common.process_title import Kind
 from squall.scheduler.forking.module import ChildProcess
-from squall.scheduler.forking.process_title import size_bytes
 
 END_PATIENCE_SECS = 10.0
 """Longest wait for a keeper to end when its cluster was told to: twice the workers' grace."""
@@ -47,8 +42,6 @@ SUCCESSOR_PATIENCE_SECS = 5.0
 _END_MARGIN_SECS = 5.0
 """On top of the workers' grace, the longest wait for daemons to end: they take milliseconds on an idle machine."""
 _POLL_SECS = 0.05
-_DESCRIPTORS = ("--ready-fd", "1000000", "--lifeline", "1000000")
-"""The longest descriptor arguments of a daemon."""
 
 
 class Began(msgspec.Struct):
@@ -95,6 +88,8 @@ class BoundKeeper:
 
     def await_end(self, timeout_secs: float) -> int | None:
         """The exit code of the present keeper, 0 if no daemon was left; None if it still runs after `timeout_secs`."""
+        if os.getpid() == FIRST_PID:
+            reap_orphans(self._keeper.pid)
         try:
             return self._keeper.wait(timeout_secs)
         except subprocess.TimeoutExpired:
@@ -201,8 +196,5 @@ def _command(
 
 def kept_command(run_dir: RunDir, nodes: int, slots: int, faults: bool) -> list[str]:
     """The command line of a keeper, without its descriptors; the same for a successor."""
-    command = daemon_command(KEEPER, run_dir, "--nodes", str(nodes), "--slots", str(slots))
-    command += [] if faults else ["--no-faults"]
-    daemon = daemon_command(SUPERVISOR, run_dir, *supervisor_arguments(f"node-{nodes}", slots), *_DESCRIPTORS)
-    room = size_bytes(daemon) - size_bytes(command)
-    return [*command, "--room", " " * max(1, room)]
+    command = daemon_command(Kind.KEEPER, run_dir, "--nodes", str(nodes), "--slots", str(slots))
+    return command if faults else [*command, "--no-faults"]

@@ -36,6 +36,7 @@ from squall.scheduler.client.nimbus_client import AWAY_PATIENCE_SECS, NimbusClie
 from squall.scheduler.cluster.daemons import Daemons, take_directory
 from squall.scheduler.cluster.keeper_process import BoundKeeper
 from squall.scheduler.cluster.size import check_cluster, this_machine
+from squall.scheduler.cluster.starter import Starter
 from squall.scheduler.cluster.starting import InUse, Starting
 from squall.scheduler.records.dead_letters import DeadLetters
 from squall.scheduler.records.kept_state import keep_dead_letters
@@ -49,19 +50,18 @@ class LocalCluster(ClusterUse):
 
     def __init__(
         self, nodes: int = 1, slots_per_node: int = 2, run_dir: str | Path | None = None, logs: bool = True,
-        keeper: bool = False,
+        keeper: bool = False, starter: Starter | None = None,
     ) -> None:
-        """With a `keeper`, a process of its own, daemons that die are started again."""
+        """With a `keeper`, a process of its own, daemons that die are started again. A `starter` starts them
+        sooner; its run directory is used."""
         check_cluster(nodes, slots_per_node, this_machine())
         self._anonymous = run_dir is None
         self._keeper: BoundKeeper | None = None
         if keeper:
             self._start_kept(nodes, slots_per_node, run_dir, logs)
             return
-        if run_dir is None:
-            sweep_stale(default_parent())
-        self.run_dir = RunDir.create() if run_dir is None else take_directory(run_dir)
-        self._daemons = Daemons(self.run_dir)
+        self.run_dir = _directory(run_dir) if starter is None else starter.run_dir
+        self._daemons = Daemons(self.run_dir, prepared=starter)
         self._client = None
         self._jobs = []
         self._tail = LogTail(self.run_dir.logs) if logs else None
@@ -170,6 +170,13 @@ class LocalCluster(ClusterUse):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+def _directory(path: str | Path | None) -> RunDir:
+    if path is not None:
+        return take_directory(path)
+    sweep_stale(default_parent())
+    return RunDir.create()
 
 
 def run(

@@ -28,13 +28,13 @@ from squall.ipc.control import NoAnswer
 from squall.ipc.rundir import RunDir
 from squall.scheduler.client.job import Job
 from squall.scheduler.client.nimbus_client import AWAY_PATIENCE_SECS, TIMEOUT_SECS, Interrupted, NimbusClient, NotEnded
-from squall.scheduler.cluster.daemons import NIMBUS, SUPERVISOR, Daemons, fork
-from squall.scheduler.common.mark import processes_of, runs, signal_marked
+from squall.scheduler.cluster.daemons import Daemons, fork
+from squall.scheduler.common.mark import processes_of, role_of, signal_marked
 from squall.scheduler.common.process import is_stopped
-from squall.scheduler.common.process_record import end_record
+from squall.scheduler.common.process_record import end_record, present_record
+from squall.scheduler.common.process_title import Kind
 from squall.scheduler.records.topology_view import TopologyView
 
-KEEPER = "squall.scheduler.cluster.keeper_main"
 ANSWER_SECS = TIMEOUT_SECS
 """Longest wait of a stop for Nimbus's answer before it takes Nimbus for hung."""
 STOPPED_SECS = 2.0
@@ -57,6 +57,8 @@ class Stopped:
     """The number of processes that had to be ended without Nimbus."""
     is_silent: bool = False
     """Whether that was because Nimbus was there, but did not answer or end."""
+    by_nimbus: bool = True
+    """Whether Nimbus stopped the cluster, after the drain or at its limit. Otherwise nothing was drained."""
 
 
 def start_cluster(
@@ -90,15 +92,17 @@ def stop_cluster(run_dir: RunDir, drain_secs: float, on_wait: Callable[[], bool 
     if not (math.isfinite(drain_secs) and drain_secs >= 0):
         raise UsageError(f"the wait is {drain_secs}; allowed: a number of seconds from 0 up")
     if not _await_kept_nimbus(run_dir):
-        return Stopped(killed=_end_processes(run_dir))
+        return Stopped(killed=_end_processes(run_dir), by_nimbus=False)
     try:
         _await_going_nimbus(run_dir)
         pending = _stop_by_nimbus(run_dir, drain_secs, on_wait)
     except (NoAnswer, NotEnded):
         # Nimbus holds its directory, but is stopped or hangs.
-        return Stopped(killed=_end_processes(run_dir), is_silent=True)
-    # A forking parent ends a moment after its supervisor.
-    _await_none(run_dir, _STOP_MARGIN_SECS)
+        return Stopped(killed=_end_processes(run_dir), is_silent=True, by_nimbus=False)
+    # Nimbus has waited for the supervisors that it knew: one that is left had not registered with it yet.
+    if not _of_kind(processes_of(run_dir), Kind.SUPERVISOR):
+        # A forking parent ends a moment after its supervisor.
+        _await_none(run_dir, _STOP_MARGIN_SECS)
     return Stopped(pending, _end_processes(run_dir))
 
 
@@ -137,17 +141,24 @@ def _await_kept_nimbus(run_dir: RunDir) -> bool:
     """Whether there is a Nimbus; waits for a keeper to restart it."""
     deadline = time.monotonic() + AWAY_PATIENCE_SECS
     while run_dir.lock_holder() is None:
-        kept = any(runs(process, KEEPER) for process in processes_of(run_dir))
-        if not kept or time.monotonic() >= deadline:
+        if not _has_keeper(run_dir) or time.monotonic() >= deadline:
             return False
         time.sleep(_POLL_SECS)
     return True
 
 
+def _has_keeper(run_dir: RunDir) -> bool:
+    """Whether there is a keeper, or a supervisor that starts the next one because the keeper was killed."""
+    found = processes_of(run_dir)
+    if _of_kind(found, Kind.KEEPER):
+        return True
+    return bool(_of_kind(found, Kind.SUPERVISOR)) and present_record(run_dir.keeper_record) is not None
+
+
 def _await_going_nimbus(run_dir: RunDir) -> None:
     """Wait while Nimbus's process is stopped by a signal. NoAnswer if it stays so."""
     deadline = time.monotonic() + STOPPED_SECS
-    while any(is_stopped(process.pid) for process in processes_of(run_dir) if runs(process, NIMBUS)):
+    while any(is_stopped(process.pid) for process in _of_kind(processes_of(run_dir), Kind.NIMBUS)):
         if time.monotonic() >= deadline:
             raise NoAnswer(f"Nimbus (pid {run_dir.lock_holder()}) is stopped")
         time.sleep(_POLL_SECS)
@@ -158,7 +169,7 @@ def _end_processes(run_dir: RunDir) -> int:
     _end_keeper(run_dir)
     found = processes_of(run_dir)
     # Nimbus too: if its directory or its key is gone, it may still run, and would be waited for in vain.
-    daemons = [process for process in found if runs(process, SUPERVISOR) or runs(process, NIMBUS)]
+    daemons = _of_kind(found, Kind.SUPERVISOR, Kind.NIMBUS)
     for process in daemons:
         signal_marked(process, run_dir, signal.SIGTERM)
     for process in found:
@@ -180,12 +191,17 @@ def _end_keeper(run_dir: RunDir) -> None:
     # Before the kill: a daemon that sees the keeper end would start the next.
     end_record(run_dir.keeper_record, 0)
     deadline = time.monotonic() + _STOP_MARGIN_SECS
-    while keepers := [process for process in processes_of(run_dir) if runs(process, KEEPER)]:
+    while keepers := _of_kind(processes_of(run_dir), Kind.KEEPER):
         for process in keepers:
             signal_marked(process, run_dir, signal.SIGKILL)
         if time.monotonic() >= deadline:
             return
         time.sleep(_POLL_SECS)
+
+
+def _of_kind(processes: list[psutil.Process], *kinds: Kind) -> list[psutil.Process]:
+    """Those that are of one of these kinds."""
+    return [process for process in processes if (role := role_of(process)) is not None and role.kind in kinds]
 
 
 def end_lost(run_dir: RunDir) -> int:

@@ -20,8 +20,8 @@ from squall.engine.plural import plural
 from squall.ipc.private import naming
 from squall.ipc.run_parent import try_flock
 from squall.ipc.rundir import UNKNOWN, RunDir
-from squall.scheduler.cluster.daemons import WORKER
-from squall.scheduler.common.mark import processes_of, runs
+from squall.scheduler.common.mark import processes_of, role_of
+from squall.scheduler.common.process_title import Kind
 
 _ENDING_SECS = 1.0
 """Longest wait for the processes of a cluster that is ending: some outlive their Nimbus by a moment."""
@@ -101,7 +101,8 @@ def _check_what_runs(run_dir: RunDir, adopts: bool) -> bool:
             break
         time.sleep(_POLL_SECS)
     # By now forking parents have ended with their supervisors; a stopped one ends when it is continued.
-    if adopts and all(runs(process, WORKER) for process in left):
+    roles = [role_of(process) for process in left]
+    if adopts and all(role is not None and role.kind in (Kind.WORKER, Kind.FORKING_PARENT) for role in roles):
         return True
     many = len(left) != 1
     raise UsageError(

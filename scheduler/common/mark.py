@@ -1,4 +1,4 @@
-"""The mark that every process of a cluster carries, and finding running processes by it.
+"""The mark that every process of a cluster carries, and finding running processes by it and by their roles.
 
 Guarantees: a process carries the mark when it is signalled here; another one with a reused pid is never hit.
 
@@ -15,6 +15,7 @@ import psutil
 from squall.engine.errors import ClusterError
 from squall.ipc.rundir import RunDir
 from squall.scheduler.common.process import open_pidfd, send_signal
+from squall.scheduler.common.process_title import Role, role_in
 
 RUN_DIR_MARK = "SQUALL_RUN_DIR"
 """Environment variable of every process of a cluster, by which strays are known."""
@@ -49,9 +50,9 @@ def signal_marked(process: psutil.Process, run_dir: RunDir, signum: int) -> None
             os.close(pidfd)
 
 
-def runs(process: psutil.Process, word: str) -> bool:
-    """Whether a word, a module or a node, is in the process's command line; False if it has ended."""
+def role_of(process: psutil.Process) -> Role | None:
+    """The role of a process; None if it has none of a cluster, or has ended."""
     try:
-        return word in process.cmdline()
+        return role_in(process.cmdline())
     except psutil.Error:
-        return False
+        return None

@@ -121,6 +121,8 @@ class AssignNode(Wire):
     slots: dict[int, SlotAssignment]
     keep: list[int] = []
     """Ports whose work Nimbus does not know: it goes on until an operator says otherwise."""
+    without_room: list[str] = []
+    """To a node that is leaving: names of its topologies for which no other node has a slot now."""
 
 
 class Shutdown(Wire):
@@ -146,6 +148,8 @@ class RegisterSupervisor(Wire):
     pid: int
     holds: dict[int, str] = {}
     """Port -> id of the topology, of each slot that has work."""
+    leaves_within_secs: float | None = None
+    """The node is leaving: it shall get no more work, and what it has shall be drained and moved away in this time."""
 
 
 class SlotChanged(Wire):
@@ -321,6 +325,8 @@ class ClusterState(Wire):
     free_slots: list[SlotRef]
     gone: list[str] = []
     """Nodes whose supervisor has been silent for too long. Their free slots are not offered."""
+    leaving: list[str] = []
+    """Nodes that get no more work, because their supervisor was told to end."""
     refused_frames: int = 0
     """Control frames that Nimbus dropped unverified, and connections that it did not let in."""
     unknown: list[str] = []

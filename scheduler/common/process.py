@@ -206,6 +206,11 @@ def become_subreaper() -> None:
     _prctl(PR_SET_CHILD_SUBREAPER, 1, "become a subreaper")
 
 
+def be_no_subreaper() -> None:
+    """Leave orphaned descendants to others again."""
+    _prctl(PR_SET_CHILD_SUBREAPER, 0, "leave orphans to others")
+
+
 def die_with_parent() -> None:
     """Have the kernel kill this process when the thread that forked it ends."""
     _prctl(PR_SET_PDEATHSIG, signal.SIGKILL, "tie a process to its parent")

@@ -22,11 +22,12 @@ from typing import NamedTuple
 from squall.engine.errors import ClusterError, ProtocolError
 from squall.ipc import text_seed
 from squall.scheduler.common.messages import WorkerBoot
+from squall.scheduler.common.process_title import MODULES, Kind
 from squall.scheduler.forking.interpreter import interpreter
 from squall.scheduler.forking.module import ChildProcess, fork_module
 from squall.scheduler.forking.wire import ChildExited, Forked, ForkingParentChannel, ForkRefused, ForkRequest, Received
 
-_MODULE = "squall.scheduler.forking.parent"
+_MODULE = MODULES[Kind.FORKING_PARENT]
 WORKER_ENTRY = "squall.scheduler.worker.main:worker_main"
 SEND_TIMEOUT_SECS = 5.0
 CLOSE_TIMEOUT_SECS = 5.0
@@ -62,17 +63,17 @@ class ForkingParentClient:
         self._poll.register(channel, select.POLLIN)
 
     @classmethod
-    def start(cls, seed: int, *, forked: bool = False) -> ForkingParentClient:
-        """Start one that hashes text by the cluster's `seed`: as a new interpreter, or `forked` from this process, if
-        that has this seed, while that has one thread and no ZeroMQ context. Returns at once; requests wait in the
-        socket until the forking parent has imported everything."""
+    def start(cls, seed: int, node: str, *, forked: bool = False) -> ForkingParentClient:
+        """Start a node's, which hashes text by the cluster's `seed`: as a new interpreter, or `forked` from this
+        process, if that has this seed, while that has one thread and no ZeroMQ context. Returns at once; requests wait
+        in the socket until the forking parent has imported everything."""
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
         ours.settimeout(SEND_TIMEOUT_SECS)
         try:
             if forked and text_seed.of_process() == seed:
-                child = _fork(theirs.fileno())
+                child = _fork(node, theirs.fileno())
             else:
-                child = _execute(theirs.fileno(), seed)
+                child = _execute(node, theirs.fileno(), seed)
         except (OSError, ClusterError) as error:
             ours.close()
             raise ClusterError(f"cannot start the forking parent: {error}") from error
@@ -158,12 +159,12 @@ class ForkingParentClient:
         return [ForkingParentEnded(reason)]
 
 
-def _fork(fd: int) -> ChildProcess:
-    return fork_module(_MODULE, ("--fd", str(fd)), (fd,))
+def _fork(node: str, fd: int) -> ChildProcess:
+    return fork_module(_MODULE, ("--node", node, "--fd", str(fd)), (fd,))
 
 
-def _execute(fd: int, seed: int) -> ChildProcess:
-    command = [*interpreter(_MODULE), "--fd", str(fd)]
+def _execute(node: str, fd: int, seed: int) -> ChildProcess:
+    command = [*interpreter(_MODULE), "--node", node, "--fd", str(fd)]
     environment = {**os.environ, **text_seed.environment(seed)}
     return subprocess.Popen(
         command, stdin=subprocess.DEVNULL, pass_fds=[fd], start_new_session=True, env=environment

@@ -1,10 +1,11 @@
 """Runs a module's `main` in a process that is forked from one that has imported it, instead of executed.
 
-Guarantees: the process looks as if it had been executed: session, signals, descriptors, command line. Of its parent's
-descriptors it has those that `pass_fds` names.
+Guarantees: the process looks as if it had been executed: session, signals, descriptors. Of its parent's descriptors it
+has those that `pass_fds` names.
 
 Relies on: `scheduler.forking.child` for what makes a fork safe; the parent having the run directory's mark in the
-environment it was executed with. Thread: the parent's only one.
+environment it was executed with; `main` saying what the process is (`show_role`), because until then it looks like its
+parent. Thread: the parent's only one.
 """
 
 from __future__ import annotations
@@ -21,8 +22,6 @@ from pathlib import Path
 from typing import NoReturn, Protocol
 
 from squall.scheduler.forking.child import fork, run_forked
-from squall.scheduler.forking.interpreter import interpreter
-from squall.scheduler.forking.process_title import set_title
 
 
 class ChildProcess(Protocol):
@@ -93,6 +92,5 @@ def fork_module(
 
 
 def _main(module: str, arguments: Sequence[str]) -> object:
-    set_title([*interpreter(module), *arguments])
     sys.argv = [module, *arguments]
     return importlib.import_module(module).main(arguments)

@@ -8,7 +8,7 @@ Guarantees
 
 Relies on: being started by `scheduler.forking.client`, with one end of a socket pair.
 
-Forked from its supervisor, or run as ``python -m squall.scheduler.forking.parent --fd N``.
+Forked from its supervisor, or run as ``python -m squall.scheduler.forking.parent --node NODE --fd N``.
 """
 
 from __future__ import annotations
@@ -35,6 +35,7 @@ from squall.ipc.private import UMASK
 from squall.scheduler.common import process
 from squall.scheduler.common.daemon_log import log_to_stderr
 from squall.scheduler.common.messages import WorkerBoot
+from squall.scheduler.common.process_title import MODULES, Kind, Role, show_role
 from squall.scheduler.forking.child import fork
 from squall.scheduler.forking.wire import ChildExited, Forked, ForkingParentChannel, ForkRefused, ForkRequest
 from squall.scheduler.forking.worker_child import run_child
@@ -143,10 +144,12 @@ class ForkingLoop:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    prog = "python -m squall.scheduler.forking.parent"
+    prog = f"python -m {MODULES[Kind.FORKING_PARENT]}"
     parser = argparse.ArgumentParser(prog=prog, description="forks workers for a supervisor")
+    parser.add_argument("--node", required=True, help="name of the supervisor's node")
     parser.add_argument("--fd", type=int, required=True, help="descriptor of the socket to the supervisor")
     options = parser.parse_args(arguments)
+    show_role(Role(Kind.FORKING_PARENT, options.node))
     log_to_stderr()
     os.umask(UMASK)
     with contextlib.closing(ForkingParentChannel(socket.socket(fileno=options.fd))) as channel:

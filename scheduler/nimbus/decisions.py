@@ -6,8 +6,10 @@ Guarantees
     * A slot belongs to one topology at a time: a topology that is killed or moves keeps its slots, and its name, until
       each slot is empty. The supervisor reports that; without a supervisor, or without a report in time, the processes
       are looked for (`looked`). Nimbus itself ends workers that take too long.
-    * Only nodes that were heard from within NODE_TIMEOUT_SECS offer slots. Topologies that found no slot wait and are
-      placed in the order of their submission.
+    * Only nodes that were heard from within NODE_TIMEOUT_SECS, and are not leaving, offer slots. Topologies that found
+      no slot wait and are placed in the order of their submission.
+    * Work of a node that is leaving is drained and moved away, as by a rebalance; its node hears which of its
+      topologies find no slot elsewhere. A Nimbus that has moved none of it yet does so when the node registers again.
     * The work of a topology that the store does not know is not stopped, and its slots are not given away, unless an
       operator asks for it (`forget_unknown`).
     * A slot that gave a topology up gets none of its work again while there is another one, until an operator's reset.
@@ -98,14 +100,32 @@ class Nimbus:
 
     def register_supervisor(self, request: RegisterSupervisor, now: float) -> Instructions:
         """A node registers, for the first time or again. Answer it with `assign_node` after the instructions."""
+        if request.leaves_within_secs is not None:
+            check_wait(request.leaves_within_secs)
         self._nodes.register(request, now)
-        for life in self._topologies:
-            life.registered(request.node, request.holds)
+        late = [life.record.id for life in self._topologies if life.registered(request.node, request.holds, now)]
         known = (life.record.id for life in self._topologies)
         strange = self.unknown.registered(request.node, request.holds, known)
         notes = [Note(f"{slot} runs {self.unknown.slots[slot]}, which the store does not know") for slot in strange]
+        notes += [Note(f"{request.node} has begun {one} by an older assignment: it stops first") for one in late]
         note = Note(f"{request.node} registered, pid {request.pid}, ports {', '.join(map(str, request.ports))}")
-        return [note, *notes, *(step for step in self._use_free_slots(now) if step != SendAssignNode(request.node))]
+        steps = [*self._clear_if_leaving(request, now), *self._use_free_slots(now)]
+        return [note, *notes, *(step for step in steps if step != SendAssignNode(request.node))]
+
+    def _clear_if_leaving(self, request: RegisterSupervisor, now: float) -> Instructions:
+        """Begin to move the work of a node that is leaving."""
+        if request.leaves_within_secs is None:
+            return []
+        out: Instructions = [Note(f"{request.node} is leaving, within {request.leaves_within_secs:g} s")]
+        for life in self._topologies:
+            if request.node not in life.nodes or life.left_at is not None:
+                continue
+            if life.stop_at is not None:
+                # It leaves this node anyway; what is given less time than it had is drained as far as it gets.
+                life.stop_at = min(life.stop_at, now + request.leaves_within_secs)
+            elif not self._spouts_stopped:
+                out += self._move_off(life, now, request.leaves_within_secs)
+        return out
 
     def heartbeat(self, event: SupervisorHeartbeat, now: float) -> Instructions:
         """A node lives. If it was given up, its slots are offered again."""
@@ -227,27 +247,33 @@ class Nimbus:
         return [StoreTopology(record), note, *(leaving or [SendAssignNode(node) for node in life.nodes])]
 
     def missing(self, now: float) -> list[tuple[TopologyRecord, Assignment, list[int]]]:
-        """Running topologies with the indices of slots that no living node offers; see `lost`."""
+        """Topologies that run, or drain before they move, with the indices of slots that no living node offers; see
+        `lost`."""
         if now < self._judges_at:
             return []
-        offered = set(self._nodes.offered())
+        there = set(self._nodes.slots)
         found = []
         for life in self._topologies:
-            gone = [index for index, slot in enumerate(life.slots) if slot not in offered]
-            if gone and life.assignment is not None and life.stop_at is None:
+            gone = [index for index, slot in enumerate(life.slots) if slot not in there]
+            if gone and life.assignment is not None and (life.stop_at is None or life.moves_once_drained):
                 found.append((life.record, life.assignment, gone))
         return found
 
     def lost(self, topology_id: str, now: float) -> Instructions:
-        """The workers of missing slots are dead too: move their work elsewhere, and only theirs."""
+        """The workers of missing slots are dead too: move their work elsewhere, and only theirs. A topology that drains
+        before it moves does so at once: nobody tells its other workers of these deaths, so it would wait in vain."""
         life = self._topologies.by_id(topology_id)
-        if life is None or life.stop_at is not None:
+        if life is None or not (life.stop_at is None or life.moves_once_drained):
             return []
-        return [Note(f"{topology_id} has lost workers with their nodes"), *self._move_off(life, now)]
+        note = Note(f"{topology_id} has lost workers with their nodes")
+        if life.stop_at is None:
+            return [note, *self._move_off(life, now)]
+        life.stop_at = now
+        return [note, *self._leave_if_due(life, now)]
 
-    def _move_off(self, life: TopologyLife, now: float) -> Instructions:
-        """Move work off useless slots at once; all other work stays."""
-        move = Rebalance(life.record.conf["workers"], {}, 0.0, life.record.status, keep=True)
+    def _move_off(self, life: TopologyLife, now: float, wait_secs: float = 0.0) -> Instructions:
+        """Move work off useless slots, at once or drained; all other work stays."""
+        move = Rebalance(life.record.conf["workers"], {}, wait_secs, life.record.status, keep=True)
         return self._begin_move(life, move, now)
 
     @property
@@ -355,7 +381,8 @@ class Nimbus:
         """Do all that is due. Call it after all events that arrived by `now`: unread heartbeats would seem missing."""
         out: Instructions = []
         for name in self._nodes.give_up_silent(now):
-            out.append(Note(f"{name} was not heard from for {NODE_TIMEOUT_SECS:g} s: its slots are not offered"))
+            silent = f"{name} was not heard from for {NODE_TIMEOUT_SECS:g} s: its slots are not offered"
+            out.append(Note(f"{name} has left" if self._nodes.is_leaving(name) else silent))
         for life in self._topologies:
             out += self._leave_if_due(life, now)
             out += self._finish_if_empty(life, now)
@@ -375,7 +402,19 @@ class Nimbus:
         for life in self._topologies:
             slots |= life.work_on(node, self._spouts_stopped)
         keep = self.unknown.ports(node)
-        return AssignNode({port: work for port, work in slots.items() if port not in keep}, keep)
+        work = {port: work for port, work in slots.items() if port not in keep}
+        return AssignNode(work, keep, self._without_room(node) if self._nodes.is_leaving(node) else [])
+
+    def _without_room(self, node: str) -> list[str]:
+        """Names of a leaving node's topologies for which no other node has a slot, as things are now."""
+        free, offered, found = len(self._free_slots()), set(self._nodes.offered()), []
+        for life in self._topologies:
+            if life.record.status == "KILLED" or node not in life.nodes or not offered.isdisjoint(life.slots):
+                continue
+            if not free:
+                found.append(life.record.name)
+            free = max(0, free - life.record.conf["workers"])
+        return found
 
     def topology(self, name: str) -> TopologyState:
         """Everything known of one topology."""
@@ -388,6 +427,7 @@ class Nimbus:
             topologies=[life.record for life in self._topologies],
             free_slots=self._free_slots(),
             gone=self._nodes.gone,
+            leaving=self._nodes.leaving,
             unknown=self.unknown.ids,
         )
 
@@ -397,7 +437,7 @@ class Nimbus:
 
     @property
     def supervisor_pids(self) -> dict[str, int]:
-        """Pid of every node's supervisor, also of nodes that are gone."""
+        """Pid of every node's supervisor, also of nodes that are gone, but not of those that have left."""
         return self._nodes.pids
 
     # ---- parts ----

@@ -137,7 +137,7 @@ class NimbusFaults:
             process.kill_myself()
         self._mine.tick(now)
         self._strangers.tick(now)
-        self._break_store(now)
+        self.break_store(now)
         for fault in self._faults:
             if now >= fault.ends_secs:
                 self._note_end(fault, fault.ends_secs, healed=False)
@@ -149,6 +149,18 @@ class NimbusFaults:
                 # Harmless: the file keeps faults that have ended.
                 log.warning("%s", error)
                 self._faults = kept
+
+    def break_store(self, now: float) -> None:
+        """Break the store, or mend it, as is due by now. Also called before each write: this process may have been
+        stopped while a fault ended."""
+        in_force = [fault for fault in self._faults if fault.is_in_force(now)]
+        is_full = any(fault.kind == STORE_FULL for fault in in_force)
+        if is_full != self._store_is_full:
+            self._store_is_full = is_full
+            self._store.limit_growth(is_full)
+        # Not the next Nimbus, which finds the fault still in force: one write is torn.
+        mine = (fault for fault in in_force if os.getpid() in [victim.pid for victim in fault.victims])
+        self._store.tear(any(fault.kind == TORN_WRITE for fault in mine))
 
     def next_deadline(self, now: float) -> float | None:
         ends = [fault.ends_secs for fault in self._faults if fault.id not in self._ended]
@@ -299,7 +311,7 @@ class NimbusFaults:
         self._faults = faults
         self._mine.take(faults, now)
         self._strangers.take(faults, now)
-        self._break_store(now)
+        self.break_store(now)
         for record, assignment in self._nimbus.assigned():
             if assignment is None:
                 continue
@@ -315,16 +327,6 @@ class NimbusFaults:
         """The socket of a supervisor."""
         node = name.partition(" ")[2]
         return Address(self._run_dir.node_socket(node), password_of(self._run_dir.key(), CONTROL_PLANE), False)
-
-    def _break_store(self, now: float) -> None:
-        in_force = [fault for fault in self._faults if fault.is_in_force(now)]
-        is_full = any(fault.kind == STORE_FULL for fault in in_force)
-        if is_full != self._store_is_full:
-            self._store_is_full = is_full
-            self._store.limit_growth(is_full)
-        # Not the next Nimbus, which finds the fault still in force: one write is torn.
-        mine = (fault for fault in in_force if os.getpid() in [victim.pid for victim in fault.victims])
-        self._store.tear(any(fault.kind == TORN_WRITE for fault in mine))
 
     def _note_end(self, fault: FaultInForce, now: float, *, healed: bool) -> None:
         if fault.id in self._ended:

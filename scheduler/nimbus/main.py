@@ -38,6 +38,7 @@ from squall.scheduler.common.daemon_log import log_to_stderr
 from squall.scheduler.common.keeper_watch import KeeperWatch
 from squall.scheduler.common.process import open_pidfd
 from squall.scheduler.common.process_record import ending, exit_code, note_begin
+from squall.scheduler.common.process_title import MODULES, Kind, Role, show_role
 from squall.scheduler.nimbus.leftovers import check_store_is_there
 from squall.scheduler.nimbus.service import NimbusService
 from squall.scheduler.nimbus.store import Store
@@ -204,7 +205,7 @@ def _tell_ready(fd: int) -> None:
 
 
 def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m squall.scheduler.nimbus.main", description="the cluster's Nimbus")
+    parser = argparse.ArgumentParser(prog=f"python -m {MODULES[Kind.NIMBUS]}", description="the cluster's Nimbus")
     parser.add_argument("--dir", required=True, help="run directory")
     parser.add_argument("--lifeline", type=int, help="descriptor whose end of file means: stop everything")
     parser.add_argument("--ready-fd", type=int, help="descriptor that gets one byte when requests are taken")
@@ -219,6 +220,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     os.umask(UMASK)
     try:
         options = parse(arguments)
+        show_role(Role(Kind.NIMBUS))
         raise_descriptor_limit()
         run_dir = RunDir.open(options.dir)
         lock = run_dir.lock()

@@ -1,6 +1,7 @@
 """The nodes that Nimbus knows: when it last heard from them, and the slots that they offer.
 
-Guarantees: slots are offered only by nodes that were heard from within NODE_TIMEOUT_SECS.
+Guarantees: slots are offered only by nodes that were heard from within NODE_TIMEOUT_SECS and are not leaving. A node
+that has registered as leaving stays so until it registers otherwise, and is then silent without being missed.
 
 Pure: no I/O, no clock. Thread: Nimbus's loop.
 """
@@ -21,6 +22,7 @@ class _Node:
     ports: list[int]
     pid: int
     heard_at: float
+    leaving: bool = False
     alive: bool = True
 
 
@@ -33,7 +35,8 @@ class Nodes:
     def register(self, request: RegisterSupervisor, now: float) -> None:
         """Add a node, or learn that it is back. UsageError if the name is not allowed."""
         check_node_name(request.node)
-        self._nodes[request.node] = _Node(sorted(set(request.ports)), request.pid, heard_at=now)
+        leaving = request.leaves_within_secs is not None
+        self._nodes[request.node] = _Node(sorted(set(request.ports)), request.pid, now, leaving)
 
     def heard(self, name: str, now: float) -> bool:
         """Note that a node lives; returns whether it had been given up."""
@@ -64,13 +67,27 @@ class Nodes:
 
     @property
     def gone(self) -> list[str]:
-        return sorted(name for name, node in self._nodes.items() if not node.alive)
+        """Silent nodes that were not leaving."""
+        return sorted(name for name, node in self._nodes.items() if not node.alive and not node.leaving)
+
+    def is_leaving(self, name: str) -> bool:
+        return name in self._nodes and self._nodes[name].leaving
+
+    @property
+    def leaving(self) -> list[str]:
+        """Nodes that are leaving and have not left."""
+        return sorted(name for name, node in self._nodes.items() if node.alive and node.leaving)
 
     @property
     def pids(self) -> dict[str, int]:
-        """Pid of every node's supervisor, also of nodes that are gone."""
-        return {name: node.pid for name, node in self._nodes.items()}
+        """Pid of every node's supervisor, also of nodes that are gone, but not of those that have left."""
+        return {name: node.pid for name, node in self._nodes.items() if node.alive or not node.leaving}
 
-    def offered(self) -> list[SlotRef]:
+    @property
+    def slots(self) -> list[SlotRef]:
         """Every slot of every living node, sorted by node and port."""
         return [SlotRef(name, port) for name, ports in self.alive.items() for port in ports]
+
+    def offered(self) -> list[SlotRef]:
+        """Those that may get work."""
+        return [slot for slot in self.slots if not self.is_leaving(slot.node)]

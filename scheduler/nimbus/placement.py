@@ -6,7 +6,9 @@ included; a component's tasks are cut into min(executors, tasks) contiguous rang
 Guarantees of `place` (Storm's EvenScheduler)
     * No more workers than asked for, than free slots, or than executors; every worker has work.
     * The executors of one component are spread evenly: two workers differ by at most 1. If that leaves a choice, the
-      worker with less work gets the executor, so that totals are even as well.
+      worker with less work gets the executor, so that totals are even as well; among those, the one with fewer spouts.
+    * Bolts with one executor (a sink, a global bolt) choose first, while workers without spouts have the least work: in
+      a spout's worker such a bolt would hold up the spout, whose other bolts can go on elsewhere.
     * One exception, because a tree's acker is best in its spout's worker: if there is a choice for an acker, a worker
       that hosts a spout gets it, unless another would stay empty. The bolts, which follow, even the totals out as far
       as they can.
@@ -21,7 +23,9 @@ from itertools import zip_longest
 from squall.scheduler.common.messages import ComponentSummary, ExecutorRef, SlotRef
 
 _ORDER_OF_KINDS = {"spout": 0, "acker": 1}
-"""Spouts first, then the ackers, which follow spouts, then bolts, which even the totals out."""
+_SINGLE_BOLT, _BOLT = 2, 3
+"""Spouts first, then the ackers, which follow spouts, then single bolts, which avoid spouts, then other bolts, which
+even the totals out."""
 
 
 def task_layout(components: Iterable[ComponentSummary]) -> list[ExecutorRef]:
@@ -80,21 +84,26 @@ def _deal(
 ) -> list[list[ExecutorRef]]:
     """Deal executors to workers that may have some already."""
     placed = [Counter(executor.component for executor in mine) for mine in work]
-    hosts_spout = [any(kinds.get(executor.component) == "spout" for executor in mine) for mine in work]
+    spouts = [sum(kinds.get(executor.component) == "spout" for executor in mine) for mine in work]
+    sizes = Counter(executor.component for executor in executors) + sum(placed, Counter())
 
     def order(executor: ExecutorRef) -> tuple[int, str, int]:
-        return _ORDER_OF_KINDS.get(kinds.get(executor.component, "bolt"), 2), executor.component, executor.first_task
+        of_bolts = _SINGLE_BOLT if sizes[executor.component] == 1 else _BOLT
+        kind = _ORDER_OF_KINDS.get(kinds.get(executor.component, "bolt"), of_bolts)
+        return kind, executor.component, executor.first_task
 
     for number, executor in enumerate(sorted(executors, key=order), 1):
         # Never leave a worker without work for it: each executor still to come can fill one empty worker.
         follow_spout = kinds.get(executor.component) == "acker" and len(executors) - number >= work.count([])
         chosen = min(
             range(len(work)),
-            key=lambda w: (placed[w][executor.component], follow_spout and not hosts_spout[w], len(work[w]), w),
+            key=lambda w: (
+                placed[w][executor.component], follow_spout and not spouts[w], len(work[w]), spouts[w], w,
+            ),
         )
         work[chosen].append(executor)
         placed[chosen][executor.component] += 1
-        hosts_spout[chosen] |= kinds.get(executor.component) == "spout"
+        spouts[chosen] += kinds.get(executor.component) == "spout"
     return [sorted(mine, key=lambda executor: executor.first_task) for mine in work]
 
 

@@ -357,6 +357,7 @@ class NimbusService:
         changes = list(changes)
         if not changes:
             return
+        self.faults.break_store(time.monotonic())
         with self._store.transaction():
             for change in changes:
                 self._store_change(change)

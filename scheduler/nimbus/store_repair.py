@@ -8,24 +8,36 @@ Relies on: no Nimbus running in the directory; its lock is held meanwhile.
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 from squall.ipc.rundir import RunDir
+from squall.scheduler.common.messages import TopologyRecord
 from squall.scheduler.nimbus.leftovers import check_store_is_there
 from squall.scheduler.nimbus.store import STORE_FILES, Store, StoreError
 
 
 def examine(run_dir: RunDir) -> list[str]:
     """Names of the topologies in an undamaged store; StoreError if it is damaged. Changes nothing."""
+    with kept_topologies(run_dir) as records:
+        return [record.name for record in records]
+
+
+@contextlib.contextmanager
+def kept_topologies(run_dir: RunDir) -> Iterator[list[TopologyRecord]]:
+    """The topologies in an undamaged store, which go on with the next Nimbus; none can start meanwhile. StoreError if
+    it is damaged. Changes nothing."""
     lock = run_dir.lock()
     try:
         check_store_is_there(run_dir)
-        if not run_dir.nimbus_db.exists():
-            return []
-        with Store(run_dir.nimbus_db) as store:
-            return [topology.record.name for topology in store.topologies()]
+        records = []
+        if run_dir.nimbus_db.exists():
+            with Store(run_dir.nimbus_db) as store:
+                records = [topology.record for topology in store.topologies()]
+        yield records
     finally:
         lock.release()
 

@@ -15,8 +15,8 @@ from squall.scheduler.common.messages import ComponentSummary, RebalanceTopology
 NAME_MAX_CHARS = 64
 NAME_MAX_BYTES = 200
 """Bytes of a name in UTF-8: it is part of file names, which may have 255 bytes."""
-TASKS_MAX = 4096
-"""Tasks of a topology: far fewer keep a machine busy; bounds the cost of a wrong number in placement."""
+TASKS_MAX = 10_240
+"""Tasks of a topology: far fewer keep a machine busy; bounds the cost of a wrong number, as docs/guarantees.md says."""
 SUBMISSION_MAX_BYTES = 256 * 1024
 """Configuration and component list: a supervisor gets them once per slot, all in one control frame."""
 WORKERS_MAX = 1024

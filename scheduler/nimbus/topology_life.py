@@ -135,6 +135,11 @@ class TopologyLife:
         return self.stop_at is not None and self.left_at is None
 
     @property
+    def moves_once_drained(self) -> bool:
+        """Whether it will then be placed anew."""
+        return self.is_draining and self.record.status == "REBALANCING"
+
+    @property
     def is_given_up(self) -> bool:
         """Whether all its slots have FAILED: no worker of it will start again by itself."""
         return bool(self.slots) and all(self._state_of(slot) == "failed" for slot in self.slots)
@@ -173,11 +178,22 @@ class TopologyLife:
         """Indices of the slots that may hold a process: they were not reported empty."""
         return [index for index, slot in enumerate(self.slots) if self._state_of(slot) not in ("stopped", "failed")]
 
-    def registered(self, node: str, holds: Mapping[int, str]) -> None:
-        """Note a supervisor's word, at its registration, which topology each of its slots works for."""
-        if self.left_at is not None:
-            own = [self.slots[index] for index in self.occupied]
-            self.unheld |= {slot for slot in own if slot.node == node and holds.get(slot.port) != self.record.id}
+    def registered(self, node: str, holds: Mapping[int, str], now: float) -> bool:
+        """Note a supervisor's word, at its registration, which topology each of its slots works for. True if one that
+        was empty works for this one, which is to leave it: an older assignment was carried out late."""
+        if self.left_at is None:
+            return False
+        held = {slot for slot in self.slots if slot.node == node and holds.get(slot.port) == self.record.id}
+        again = {slot for slot in held if self._state_of(slot) == "stopped"}
+        for slot in again:
+            self._slots[slot] = (self._slots[slot][0], "starting")
+        if again:
+            # Its supervisor gets the time to end the worker that any other has.
+            self.left_at, self.needs_place = now, False
+        own = {self.slots[index] for index in self.occupied if self.slots[index].node == node}
+        self.unheld = (self.unheld | own) - held
+        self.overdue -= again
+        return bool(again)
 
     def vacated(self, slot: SlotRef) -> None:
         """Note that a slot holds no process any more, though its supervisor did not report it."""

@@ -16,20 +16,13 @@ import psutil
 from squall.engine.errors import ClusterError, UsageError
 from squall.ipc.board import DEAD, STOPPED, SlotCell
 from squall.ipc.rundir import RunDir
-from squall.scheduler.common.mark import processes_of, runs
+from squall.scheduler.common.mark import processes_of, role_of
 from squall.scheduler.common.messages import Assignment, TopologyRecord
 from squall.scheduler.common.process import lives, start_time_ticks
 from squall.scheduler.common.process_record import present_record
+from squall.scheduler.common.process_title import Kind, Role
 from squall.scheduler.faults.in_force import KEEPER, NIMBUS, Victim
 from squall.scheduler.nimbus.files import NimbusFiles
-
-SUPERVISOR, FORKING_PARENT = "supervisor", "forking parent"
-_MODULES = {
-    KEEPER: "squall.scheduler.cluster.keeper_main",
-    SUPERVISOR: "squall.scheduler.supervisor.main",
-    FORKING_PARENT: "squall.scheduler.forking.parent",
-}
-"""The module in the command line of each; workers have that of the forking parent."""
 
 Topologies = Iterable[tuple[TopologyRecord, Assignment | None]]
 
@@ -71,33 +64,25 @@ class Victims:
     def keeper(self) -> Victim:
         """The keeper. ClusterError if there is none now."""
         for process in processes_of(self._run_dir):
-            if runs(process, _MODULES[KEEPER]):
+            if role_of(process) == Role(Kind.KEEPER):
                 return _victim(KEEPER, process.pid)
         raise ClusterError("the keeper is dead, its replacement is not there yet")
 
     def supervisor(self, node: str) -> Victim:
         """A node's supervisor. ClusterError if there is none now."""
         for process in processes_of(self._run_dir):
-            if runs(process, _MODULES[SUPERVISOR]) and runs(process, node):
-                return _victim(f"{SUPERVISOR} {node}", process.pid)
+            if role_of(process) == Role(Kind.SUPERVISOR, node):
+                return _victim(f"{Kind.SUPERVISOR} {node}", process.pid)
         raise ClusterError(f"the supervisor of {node} is dead, its replacement is not there yet")
 
     def forking_parent(self, node: str) -> Victim:
         """A node's forking parent. ClusterError if there is none now."""
-        supervisor, workers = self.supervisor(node), self._worker_pids()
+        supervisor = self.supervisor(node)
         for process in processes_of(self._run_dir):
-            is_one = runs(process, _MODULES[FORKING_PARENT]) and process.pid not in workers
-            if is_one and _parent(process) == supervisor.pid:
-                return _victim(f"{FORKING_PARENT} {node}", process.pid)
+            # A worker that was forked just now looks like its forking parent, and is a child of that.
+            if role_of(process) == Role(Kind.FORKING_PARENT, node) and _parent(process) == supervisor.pid:
+                return _victim(f"{Kind.FORKING_PARENT} {node}", process.pid)
         raise ClusterError(f"the forking parent of {node} is dead, its replacement is not there yet")
-
-    def _worker_pids(self) -> set[int]:
-        found = set()
-        for record, assignment in self._topologies():
-            if assignment is not None:
-                with self._files.view(record, assignment) as view:
-                    found |= {view.board.slot(index).pid for index in range(view.board.n_slots)}
-        return found
 
 
 def living(worker: str, cell: SlotCell) -> Victim:

@@ -30,7 +30,7 @@ import json
 import os
 import pickle
 import re
-from collections.abc import Callable, Collection, Container, Iterator
+from collections.abc import Callable, Collection, Container, Iterator, Set
 from contextlib import contextmanager
 from dataclasses import dataclass, fields
 from functools import partial
@@ -139,6 +139,13 @@ class DeadLetters:
             raise
         pass_point("letters.kept")
         return path.name
+
+    def asked(self) -> Set[str]:
+        """The tasks for which there are or were requests, as `taker` names them: one look for any number of tasks."""
+        try:
+            return frozenset(os.listdir(self.directory / LETTER_REQUESTS))
+        except FileNotFoundError:
+            return frozenset()
 
     def take(
         self, spout: str, task_index: int, known: Collection[str], refuse: Callable[[str], None]

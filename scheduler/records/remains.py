@@ -1,6 +1,7 @@
 """Logs and state on disk of topologies that are gone.
 
-Guarantees: nothing of a topology that is in the cluster is listed.
+Guarantees: nothing of a topology that is in the cluster is listed, and no directory whose name cannot be that of a
+topology: people keep things of their own there.
 
 Relies on: the caller excluding submissions meanwhile (`CodeStore.alone`), which could take up the state.
 """
@@ -8,6 +9,7 @@ Relies on: the caller excluding submissions meanwhile (`CodeStore.alone`), which
 from __future__ import annotations
 
 import os
+import re
 import shutil
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
@@ -18,6 +20,7 @@ from squall.scheduler.common.messages import TopologyRecord
 from squall.scheduler.records.dead_letters import DeadLetters
 
 LOGS, STATE = "logs", "state"
+_ID = re.compile(r"(.+)-\d+-[0-9a-f]{8}", re.DOTALL)
 
 
 @dataclass(frozen=True)
@@ -44,11 +47,20 @@ def remains(run_dir: RunDir, records: Collection[TopologyRecord]) -> list[Remain
     """What topologies have left that are not among these."""
     in_use = {run_dir.worker_logs(record.id) for record in records}
     in_use |= {run_dir.topology_state(record.name) for record in records}
-    logs = [path for path in _folders(run_dir.logs) if path not in in_use]
-    states = [path for path in _folders(run_dir.states) if path not in in_use]
+    logs = [path for path in _folders(run_dir.logs) if path not in in_use and _is_id(path.name)]
+    states = [path for path in _folders(run_dir.states) if path not in in_use and _is_name(path.name)]
     found = [_measured(path.name.rsplit("-", 2)[0], LOGS, path) for path in logs]
     found += [_measured(path.name, STATE, path, _dead_letters(path)) for path in states]
     return sorted(found, key=lambda one: (one.name, one.kind, str(one.path)))
+
+
+def _is_id(name: str) -> bool:
+    parts = _ID.fullmatch(name)
+    return parts is not None and _is_name(parts[1])
+
+
+def _is_name(name: str) -> bool:
+    return name.isprintable() and not set(name) & set(".:\\")
 
 
 def _folders(directory: Path) -> list[Path]:

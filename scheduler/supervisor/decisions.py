@@ -63,6 +63,11 @@ class Supervisor:
     def is_empty(self) -> bool:
         return all(slot.state is SlotState.EMPTY for slot in self.slots.values())
 
+    @property
+    def is_idle(self) -> bool:
+        """Whether the slots are empty, and none is to get work."""
+        return not self._desired and self.is_empty
+
     def assignments(self) -> set[tuple[str, int]]:
         """Topology id and version of the assignments that slots work for or soon will."""
         works = [*self._desired.values(), *(slot.work for slot in self.slots.values())]

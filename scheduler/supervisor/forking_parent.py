@@ -26,8 +26,11 @@ log = logging.getLogger(__name__)
 class ForkingParent:
     """The node's forking parent, present or not."""
 
-    def __init__(self, poller: zmq.Poller, entry: str, rng: random.Random, now: float, text_seed: int) -> None:
+    def __init__(
+        self, poller: zmq.Poller, node: str, entry: str, rng: random.Random, now: float, text_seed: int
+    ) -> None:
         self._poller = poller
+        self._node = node
         self._text_seed = text_seed
         self._entry = entry
         self._policy = RestartPolicy(RestartPolicyOptions(), rng)
@@ -87,7 +90,7 @@ class ForkingParent:
 
     def _start(self, now: float, *, forked: bool = False) -> None:
         self._start_at = None
-        self._client = ForkingParentClient.start(self._text_seed, forked=forked)
+        self._client = ForkingParentClient.start(self._text_seed, self._node, forked=forked)
         self._started_at = now
         self._poller.register(self._client.fileno(), zmq.POLLIN)
         log.info("forking parent %d started", self._client.pid)

@@ -21,6 +21,7 @@ from collections.abc import Callable
 import zmq
 
 from squall.engine.errors import ClusterError, ProtocolError
+from squall.engine.foreign.plain_text import plain
 from squall.ipc.board import READY, STARTING
 from squall.ipc.control import Incoming
 from squall.ipc.fault_point import pass_point
@@ -40,6 +41,7 @@ from squall.scheduler.forking.client import ForkedChild, ForkingParentEnded, For
 from squall.scheduler.forking.wire import ChildExited, ForkRefused
 from squall.scheduler.records.worker_ledger import Survivor
 from squall.scheduler.supervisor.decisions import Order
+from squall.scheduler.supervisor.departure import Departure
 from squall.scheduler.supervisor.dispatcher import Dispatcher
 from squall.scheduler.supervisor.parts import Parts
 from squall.scheduler.supervisor.worker_life import Remains, SlotOptions, SlotState
@@ -70,6 +72,7 @@ class SupervisorLoop:
         self._progress = ProgressWatch(2 * SWEEP_SECS)
         self._sweep_at = 0.0
         self._leave_at: float | None = None
+        self._departure: Departure | None = None
         for source in (*parts.server.sources, *parts.nimbus.sources):
             poller.register(source, zmq.POLLIN)
 
@@ -99,6 +102,12 @@ class SupervisorLoop:
             self._take_workers(now)
             self._take_nimbus(now, on_registered)
             self._take_time(time.monotonic())
+
+    def depart(self, within_secs: float) -> None:
+        """Have Nimbus move the workers' topologies away, drained, then end. `leave` ends sooner."""
+        now = time.monotonic()
+        self._departure = Departure(now, within_secs)
+        self._nimbus.ask_to_leave(self._departure, now)
 
     def leave(self, grace_secs: float) -> None:
         """Stop every worker, then end."""
@@ -221,6 +230,8 @@ class SupervisorLoop:
     def _take_nimbus(self, now: float, on_registered: Callable[[], None]) -> None:
         wanted = self._nimbus.tick(now, self._supervisor.holds, lambda: self._supervisor.standing(now))
         if wanted is not None:
+            for name in wanted.without_room:
+                log.warning("%s is drained too, and waits: no other node has a slot for it", plain(name))
             self._assign(wanted, now)
             on_registered()
         for _ in range(FRAMES_PER_TURN):
@@ -277,8 +288,15 @@ class SupervisorLoop:
             if self._leave_at is None and self._presence.is_gone():
                 log.error("the run directory was removed: leaving")
                 self.leave(SlotOptions().stop_grace_secs)
+        self._leave_if_departed(now)
         if self._leave_at is not None and now >= self._leave_at and not self._supervisor.is_empty:
             raise ClusterError(f"{self._parts.node} leaves workers behind that do not end, not even by SIGKILL")
+
+    def _leave_if_departed(self, now: float) -> None:
+        idle = self._supervisor.is_idle
+        if self._leave_at is None and self._departure is not None and self._departure.is_over(now, idle):
+            log.info("the slots are empty: leaving" if idle else "leaving undrained: Nimbus has not emptied the slots")
+            self.leave(SlotOptions().stop_grace_secs)
 
     def _forget_others(self) -> None:
         assignments = self._supervisor.assignments()
@@ -301,5 +319,7 @@ class SupervisorLoop:
         deadlines = [self._sweep_at, self._nimbus.next_deadline(), *self._dispatcher.timers.values()]
         now = time.monotonic()
         others = (self._forking_parent.next_deadline, self._dispatcher.next_deadline(), self._leave_at)
+        if self._departure is not None and self._leave_at is None:
+            deadlines.append(self._departure.next_deadline)
         deadlines += [at for at in (*others, self._faults.next_deadline(now)) if at is not None]
         return max(0, math.ceil((min(deadlines) - now) * 1000))

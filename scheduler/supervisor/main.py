@@ -2,8 +2,9 @@
 
 Guarantees
     * On SIGTERM, on Nimbus's Shutdown and when the lifeline's other end closes, the workers are stopped politely, then
-      by force, and the process ends with code 0. A second SIGTERM leaves no grace. SIGINT has the effect of SIGTERM
-      with `--interruptible`, else none.
+      by force, and the process ends with code 0. A second SIGTERM leaves no grace.
+    * With `--drain-secs` the first SIGTERM or SIGINT makes Nimbus move the work away, drained, in that time, if it
+      answers; then it goes on as above. Otherwise SIGINT has no effect.
     * Killed by SIGKILL, it leaves its workers running, and the next supervisor of the node adopts them.
     * Errors that a user can mend are one line on stderr: code 2 for wrong use, 1 for others.
 
@@ -37,6 +38,7 @@ from squall.scheduler.common.keeper_watch import KeeperWatch
 from squall.scheduler.common.messages import RegisterSupervisor
 from squall.scheduler.common.node_name import check_node_name
 from squall.scheduler.common.process_record import ending, exit_code, note_begin
+from squall.scheduler.common.process_title import MODULES, Kind, Role, show_role
 from squall.scheduler.common.restart_policy import RestartPolicyOptions
 from squall.scheduler.forking.client import WORKER_ENTRY
 from squall.scheduler.records.worker_ledger import WorkerLedger
@@ -69,12 +71,13 @@ class SupervisorProcess:
         self._ready_fd: int | None = options.ready_fd
         self._asked_to_leave = False
         self._poller = zmq.Poller()
-        self._stop_signals = {signal.SIGTERM, signal.SIGINT} if options.interruptible else {signal.SIGTERM}
+        self._drain_secs: float | None = options.drain_secs
+        self._stop_signals = {signal.SIGTERM} if self._drain_secs is None else {signal.SIGTERM, signal.SIGINT}
         self._inbox = SignalInbox(self._poller, options.lifeline, [*self._stop_signals, signal.SIGCHLD])
         self._boards = NodeBoards(run_dir)
         # Before the ZeroMQ context: no process that has one may fork.
         self._forking_parent = ForkingParent(
-            self._poller, options.entry, rng, time.monotonic(), run_dir.text_seed()
+            self._poller, node, options.entry, rng, time.monotonic(), run_dir.text_seed()
         )
         limits = ProspectOptions(RestartPolicyOptions(max_deaths=options.max_deaths))
         prospects = Prospects(limits, rng, self._boards.totals)
@@ -128,13 +131,20 @@ class SupervisorProcess:
         if signal.SIGCHLD in signals:
             self._loop.reap_strays()
         self._keeper.look(time.monotonic())
-        if self._stop_signals & set(signals):
-            log.info("told to stop: leaving")
-            self._loop.leave(0.0 if self._asked_to_leave else self._grace_secs)
-            self._asked_to_leave = True
+        for _ in filter(self._stop_signals.__contains__, signals):
+            self._take_stop()
         if self._inbox.lifeline_cut():
             log.info("lifeline cut: leaving")
             self._loop.leave(self._grace_secs)
+
+    def _take_stop(self) -> None:
+        if not self._asked_to_leave and self._drain_secs:
+            log.info("told to stop: draining for up to %g s; told again, it leaves at once", self._drain_secs)
+            self._loop.depart(self._drain_secs)
+        else:
+            log.info("told to stop: leaving")
+            self._loop.leave(0.0 if self._asked_to_leave else self._grace_secs)
+        self._asked_to_leave = True
 
     def _tell_ready(self) -> None:
         if self._ready_fd is not None:
@@ -156,14 +166,14 @@ class SupervisorProcess:
 
 
 def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
-    prog = "python -m squall.scheduler.supervisor.main"
+    prog = f"python -m {MODULES[Kind.SUPERVISOR]}"
     parser = argparse.ArgumentParser(prog=prog, description="one node's supervisor")
     parser.add_argument("--dir", required=True, help="run directory")
     parser.add_argument("--node", required=True, help="name of this node")
     parser.add_argument("--ports", required=True, help="slots: port numbers, separated by commas")
     parser.add_argument("--lifeline", type=int, help="descriptor whose end of file means: stop everything")
     parser.add_argument("--ready-fd", type=int, help="descriptor that gets one byte when the node is registered")
-    parser.add_argument("--interruptible", action="store_true", help="SIGINT means what SIGTERM means")
+    parser.add_argument("--drain-secs", type=float, help="a signal drains the node for so long; SIGINT is one, too")
     parser.add_argument("--max-deaths", type=int, default=RestartPolicyOptions.max_deaths, help="see squall supervisor")
     parser.add_argument("--entry", default=WORKER_ENTRY, help="module:function that a worker runs")
     options = parser.parse_args(arguments)
@@ -189,6 +199,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             os.setsid()
     try:
         options = parse(arguments)
+        show_role(Role(Kind.SUPERVISOR, options.node))
         raise_descriptor_limit()
         process.become_subreaper()
         supervisor = SupervisorProcess(options)

@@ -4,6 +4,10 @@ Guarantees
     * Whenever Nimbus appears, the node registers anew and reports the state of its slots; nothing waits for Nimbus.
     * Registration waits for an answer at most REGISTER_TIMEOUT_SECS, and only when Nimbus has just been reached or the
       supervisor has just started.
+    * Of assignments, only those get through that the Nimbus which answered the last registration has sent since. Others
+      are dropped: the answer holds all that Nimbus wants, and an older one may have wanted something else. Shutdown and
+      news of faults always get through: an operator wanted the one, whichever Nimbus passed it on, and the other only
+      says that a file is to be read.
 
 Thread: the supervisor's loop.
 """
@@ -20,8 +24,10 @@ import zmq
 from squall.engine.errors import ClusterError
 from squall.ipc.connection_watch import ConnectionWatch
 from squall.ipc.control import ControlClient, Incoming
+from squall.ipc.envelope import NO_NONCE
 from squall.ipc.fault_point import pass_point
 from squall.scheduler.common.messages import AssignNode, RegisterSupervisor, SlotChanged, SupervisorHeartbeat
+from squall.scheduler.supervisor.departure import Departure
 
 REGISTER_TIMEOUT_SECS = 0.5
 REGISTER_RETRY_SECS = 2.0
@@ -40,6 +46,9 @@ class NimbusLink:
         self._registration = registration
         self._connection = ConnectionWatch(client.socket)
         self._registered = False
+        self._answer = NO_NONCE
+        """The frame that answered the last registration; NO_NONCE from the moment when another one is due."""
+        self._departure: Departure | None = None
         self._deaths: deque[SlotChanged] = deque(maxlen=_DEATHS_KEPT)
         self._times_registered = 0
         self._register_at: float | None = 0.0
@@ -69,6 +78,12 @@ class NimbusLink:
             return None
         return self._register(now, holds(), standing)
 
+    def ask_to_leave(self, departure: Departure, now: float) -> None:
+        """Tell Nimbus, now and whenever the node registers, that the node is leaving. `departure` hears its answer."""
+        self._departure = departure
+        if self._registered:
+            self._register_at = now
+
     def report(self, changed: SlotChanged) -> None:
         """Report to Nimbus. While it is away it misses reports; when the node registers anew, it hears of every death
         again, of which it counts each once, and of every slot's state."""
@@ -81,7 +96,12 @@ class NimbusLink:
             log.warning("Nimbus does not read: report of %s:%d dropped", changed.node, changed.port)
 
     def recv_event(self) -> Incoming | None:
-        return self._client.recv_event()
+        """The next event that counts."""
+        while (event := self._client.recv_event()) is not None:
+            if event.method != AssignNode.__name__ or event.nonce.follows(self._answer):
+                return event
+            log.info("an assignment from before the registration with this Nimbus is not carried out")
+        return None
 
     def close(self) -> None:
         """Disconnect, after unsent reports have left."""
@@ -91,7 +111,10 @@ class NimbusLink:
     def _register(
         self, now: float, holds: dict[int, str], standing: Callable[[], list[SlotChanged]]
     ) -> AssignNode | None:
-        request = msgspec.structs.replace(self._registration, holds=holds)
+        left_secs = None if self._departure is None else max(0.0, round(self._departure.leave_by - now, 1))
+        request = msgspec.structs.replace(self._registration, holds=holds, leaves_within_secs=left_secs)
+        # Also if it gets no answer: Nimbus may count on what this request says that the node holds.
+        self._answer = NO_NONCE
         try:
             wanted = self._client.call("register_supervisor", request, AssignNode, timeout_secs=REGISTER_TIMEOUT_SECS)
         except ClusterError as error:
@@ -100,8 +123,11 @@ class NimbusLink:
             return None
         self._register_at = None
         self._registered = True
+        self._answer = self._client.answered_by
         self._times_registered += 1
         log.info("registered with Nimbus (%d)", self._times_registered)
+        if self._departure is not None:
+            self._departure.answered()
         pass_point("supervisor.registered")
         for changed in (*self._deaths, *standing()):
             self._tell(changed)
@@ -112,6 +138,7 @@ class NimbusLink:
             if not connected:
                 log.warning("Nimbus has gone; the workers run on")
                 self._registered = False
+                self._answer = NO_NONCE
                 self._register_at = None
             elif not self._registered:
                 self._register_at = now

@@ -149,6 +149,9 @@ class Slot:
         if self.state is SlotState.STOPPING:
             # The first signal to stop may have arrived before the worker had its own handlers.
             return [do.SendStop(self.life.incarnation)]
+        if self.state is SlotState.RUNNING:
+            # It has come back to this supervisor: what the one before told it last may have died with that one.
+            return [do.SendStatus(self.life.incarnation, self.life.status)]
         if self.state is not SlotState.STARTING:
             return []
         if self.life.pid == 0:

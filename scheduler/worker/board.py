@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import time
 from array import array
+from collections.abc import Callable, Set
 from operator import add
 from pathlib import Path
 
@@ -44,16 +45,22 @@ from squall.scheduler.records.last_words import read_last_words
 
 _COUNTERS = len(TASK_COUNTERS)
 _LIVES = (STARTING, READY)
+_SILENT_NS = 10_000_000
+"""Age from which the figures of a worker that has something to do are old: it publishes them every 2 ms."""
 
 
 class WorkerBoard:
     """One worker's view of its topology's board; an `engine.core.peer_board.PeerBoard`."""
 
-    def __init__(self, board: Board, core: WorkerCore, plane: DataPlane, run_dir: RunDir, boot: WorkerBoot) -> None:
+    def __init__(
+        self, board: Board, core: WorkerCore, plane: DataPlane, run_dir: RunDir, boot: WorkerBoot,
+        now_ns: Callable[[], int] = time.monotonic_ns,
+    ) -> None:
         me, incarnation = boot.slot_index, boot.incarnation
         self._board = board
         self._run_dir = run_dir
         self._boot = boot
+        self._now_ns = now_ns
         self._words = board.words
         self._core = core
         self._plane = plane
@@ -63,6 +70,10 @@ class WorkerBoard:
         self._seen = [0] * board.n_slots
         self._identities = board.column(SLOT_IDENTITY)
         self._congested = board.column(SLOT_CONGESTED)
+        self._heartbeats = board.column(SLOT_HEARTBEAT_NS)
+        self._waits = board.waits
+        self._task_worker = core.plan.task_worker
+        self._quiet = board.column(SLOT_QUIET)
         self._full = board.full
         self._mine = frozenset(core.bolt_tasks)
         self._said_full: set[int] = set()
@@ -128,6 +139,24 @@ class WorkerBoard:
         """Tasks of other workers whose queues are full, as their workers publish. Empty unless `others_congested`."""
         return frozenset(task for task, full in enumerate(self._full.tolist(), 1) if full) - self._mine
 
+    def waits_ns(self, caught_up: Set[int], now_ns: int) -> Callable[[int], int]:
+        """task of another worker -> about how long a tuple would wait for it."""
+        waits, worker_of = self._waits, self._task_worker
+        # One that has something to do and publishes nothing is in the midst of a long call, or stopped.
+        silent_ns = [
+            0 if worker in caught_up or now_ns - heartbeat_ns < _SILENT_NS else now_ns - heartbeat_ns
+            for worker, heartbeat_ns in enumerate(self._heartbeats.tolist())
+        ]
+        return lambda task: waits[task - 1] + silent_ns[worker_of[task]]
+
+    def at_rest(self) -> bool:
+        """Whether all other workers are quiet, and all links between any two are empty."""
+        quiet = self._quiet.tolist()
+        quiet[self._me] = 1
+        words, link_at, slots = self._words, self._board.link_at, range(self._board.n_slots)
+        # Links afterwards: a worker that got a frame, and is quiet, has published that it processed the frame.
+        return all(quiet) and all(words[link_at(i, j)] == words[link_at(i, j) + 1] for i in slots for j in slots)
+
     def publish_full(self) -> None:
         """Publish at once which queues here became full or ceased to be: others keep sending until they know."""
         full = self._core.pressure.full
@@ -155,14 +184,16 @@ class WorkerBoard:
         words[at + SLOT_HELD_BYTES] = core.pressure.held_bytes
         words[at + SLOT_ACTIVE] = core.active
         self._publish_tasks()
+        for task, wait_ns in core.balance.waits_ns().items():
+            self._waits[task - 1] = wait_ns
         self._publish_links()
         if not self._is_working and core.has_worked:
             self._is_working = True
-            words[at + SLOT_WORKING_NS] = time.monotonic_ns()
+            words[at + SLOT_WORKING_NS] = self._now_ns()
         # Last, so that a reader that sees "quiet" sees the counters and link positions that belong to it.
         words[at + SLOT_QUIET] = quiet
         self._plane.confirm()
-        words[at + SLOT_HEARTBEAT_NS] = time.monotonic_ns()
+        words[at + SLOT_HEARTBEAT_NS] = self._now_ns()
 
     def publish_memory(self, rss_bytes: int) -> None:
         """Publish the memory in use: after a death it tells whether memory was the reason."""

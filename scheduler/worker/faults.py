@@ -82,6 +82,11 @@ class WorkerFaults:
                 self._follow(now)
             self._plane.send_due()
 
+    @property
+    def is_active(self) -> bool:
+        """Whether a fault is in force, whose end has to be looked for."""
+        return bool(self._active)
+
     def _read(self) -> None:
         # Read the word first: if the file is written meanwhile, it is read again.
         seen = self._words[HEADER_FAULTS]

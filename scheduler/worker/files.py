@@ -53,7 +53,7 @@ class WorkerFiles:
         self._requests_at_ns = 0
 
     def _index(self, component: str, task: int) -> int:
-        return self._plan.tasks_of(component).index(task)
+        return self._plan.task_index[task]
 
     def journal(self, component: str, index: int) -> AttemptJournal:
         """The file in which the attempts of one spout task outlive the worker."""
@@ -79,11 +79,16 @@ class WorkerFiles:
 
     def take_requests(self, core: WorkerCore) -> None:
         """Give dead letters that an operator retries back to their spouts."""
+        asked = self._letters.asked()
+        if not asked:
+            return
         for task, (executor, spout) in core.spout_tasks.items():
             if task == self._first_spout_task:
                 self._letters.refuse_strangers(self._takers, partial(self._report, spout.component, task))
-            taken = self._taken.setdefault(task, set())
             index, refuse = self._index(spout.component, task), partial(self._report, spout.component, task)
+            if taker(spout.component, index) not in asked:
+                continue
+            taken = self._taken.setdefault(task, set())
             for name, letter in self._letters.take(spout.component, index, taken, refuse):
                 taken.add(name)
                 executor.give_back(spout, letter)

@@ -31,7 +31,7 @@ from squall.engine.api.user_metrics import UserMetrics
 from squall.engine.core.assemble import Assembler
 from squall.engine.core.closing import close_tasks
 from squall.engine.core.surroundings import Surroundings
-from squall.engine.core.turn import Turn
+from squall.engine.core.turn import IDLE_WAIT_MAX_MS, Turn
 from squall.engine.core.worker_core import WorkerCore
 from squall.engine.foreign.plain_text import plain, plain_lines
 from squall.engine.foreign.text import text_of_error
@@ -66,6 +66,8 @@ EXIT_OK, EXIT_CRASHED = 0, 1
 
 _SAMPLES_NS = 1_000_000_000
 """Between two readings of users' gauges, the worker's memory and its lease: a second is fresh enough for reports."""
+_LEASE_LOOK_SECS = 0.001
+"""Between two looks of a new worker whether its lease has begun: by now it has, as a rule."""
 _GC_THRESHOLD = 50_000
 """Allocations between two runs of the cycle collector: reference counts free tuples, and the default of 700 costs the
 tuple path 4 %."""
@@ -134,7 +136,7 @@ class Worker:
     # ---- start ----
 
     def open(self) -> None:
-        """Load the topology, open its tasks, tell the supervisor."""
+        """Load the topology, open its tasks, tell the supervisor. Raises LeaseEnded."""
         boot = self._boot
         self._pass("open")
         self._peers.update(boot.slot_index, boot.incarnation, True)
@@ -166,8 +168,17 @@ class Worker:
             untracked=self._board.flow(boot.slot_index),
             said_quiet=self._board.said_quiet(boot.slot_index),
             text_hash=hash,
+            processors=len(os.sched_getaffinity(0)),
         )
+        while not self._lease.has_begun(os.getpid()):
+            # Before any task opens its files, and before the first word on the board.
+            time.sleep(_LEASE_LOOK_SECS)
         self._core = Assembler(topology, self._plan, self._config, boot.slot_index, self._peers, around).build()
+        self._plane.viewers = frozenset(
+            task
+            for bolt in topology.bolts if getattr(bolt.component, "zero_copy", False)
+            for task in self._plan.tasks_of(bolt.id)
+        )
         self._threads = ExecutorWatch(self._core)
         self._shared = WorkerBoard(self._board, self._core, self._plane, self._run_dir, boot)
         self._turn = Turn(
@@ -209,9 +220,10 @@ class Worker:
                     self._pass("publish")
             elif worked:
                 continue
-            self._broken.look()
             self._files.tick(self._core)
             self._wait()
+            # After the wait, which may have been long: faults that began meanwhile hit the tuple that ended it.
+            self._broken.look()
 
     def _pass(self, point: str) -> None:
         """Pass a fault point."""
@@ -236,6 +248,8 @@ class Worker:
     def _wait(self) -> None:
         """Take in control events; when the turn did nothing, sleep until something happens or may happen."""
         timeout_ms = self._turn.lie_down()
+        if self._broken.is_active:
+            timeout_ms = min(timeout_ms, IDLE_WAIT_MAX_MS)
         events: list[tuple[Any, int]] = self._poller.poll(timeout_ms)
         self._turn.get_up()
         for source, _ in events:

@@ -7,12 +7,15 @@ Relies on: being called in the only thread of a process that was just forked.
 
 from __future__ import annotations
 
+import os
+
 from squall.engine.core.executor import TaskCrashed
 from squall.engine.errors import SquallError
 from squall.engine.foreign.text import text_of_error, traceback_of
 from squall.ipc.control import ControlClient
 from squall.ipc.rundir import RunDir
 from squall.scheduler.common.messages import WorkerBoot, WorkerFailed
+from squall.scheduler.worker.heap import keep_freed_memory
 from squall.scheduler.worker.lease import LeaseEnded
 from squall.scheduler.worker.loop import EXIT_CRASHED, Worker
 
@@ -36,6 +39,7 @@ def _say_why(boot: WorkerBoot, error: BaseException) -> None:
 
 def worker_main(boot: WorkerBoot) -> int:
     """Entry point after the fork; the exit code."""
+    keep_freed_memory(os.environ)
     try:
         worker = Worker(boot)
     except Exception as error:

@@ -13,6 +13,7 @@ Thread: the worker's loop.
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 
 from squall.ipc.board import READY, SLOT_HEARTBEAT_NS, SLOT_TRIAL, Board
 
@@ -23,11 +24,14 @@ _VISIBLE_AFTER_NS = 1_000_000
 class BoardTrialPermit:
     """One worker's side of the permit. `bounded`: trials end with a dead letter, so a death on trial is progress."""
 
-    def __init__(self, board: Board, me: int, bounded: bool) -> None:
+    def __init__(
+        self, board: Board, me: int, bounded: bool, now_ns: Callable[[], int] = time.monotonic_ns
+    ) -> None:
         self._board = board
         self._me = me
         self._at = board.slot_at(me) + SLOT_TRIAL
         self._bounded = bounded
+        self._now_ns = now_ns
         self._busy = False
         board.words[self._at] = 0
 
@@ -41,7 +45,7 @@ class BoardTrialPermit:
         """Take the permit, or ask for it; whether this worker has it now."""
         if self._busy:
             return False
-        words, board, now = self._board.words, self._board, time.monotonic_ns()
+        words, board, now = self._board.words, self._board, self._now_ns()
         asked = words[self._at]
         if not asked:
             words[self._at] = now | 1 if self._bounded else now & ~1

@@ -1,0 +1,99 @@
+"""What each process of a cluster is for, as `ps`, `top` and `pgrep` show it: "squall: worker node-1:6700 words".
+
+Guarantees: a process that has called `show_role` shows its role as its command line and, cut to 15 bytes, as its name;
+`role_in` reads the same role back. It also tells a daemon that was executed and has not come so far yet. The
+environment that /proc shows stays as it was: by it `scheduler.common.mark` finds a cluster's processes.
+
+Relies on: Linux, which reads the command line from the process's own memory, where `setproctitle` writes; command lines
+of `python -m MODULE`, which have room for every title but for the end of a long topology's name.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+from collections.abc import Sequence
+from enum import StrEnum
+from typing import NamedTuple
+
+from setproctitle import getproctitle, setproctitle
+
+_PREFIX = "squall: "
+_SPARE = "SPT_NOENV"
+"""Variable that tells setproctitle not to write over the environment, which follows the command line in memory."""
+
+
+class Kind(StrEnum):
+    """What a process is."""
+
+    KEEPER = "keeper"
+    NIMBUS = "nimbus"
+    SUPERVISOR = "supervisor"
+    FORKING_PARENT = "forking parent"
+    WORKER = "worker"
+
+
+MODULES = {
+    Kind.KEEPER: "squall.scheduler.cluster.keeper_main",
+    Kind.NIMBUS: "squall.scheduler.nimbus.main",
+    Kind.SUPERVISOR: "squall.scheduler.supervisor.main",
+    Kind.FORKING_PARENT: "squall.scheduler.forking.parent",
+}
+"""The module that each runs; a worker is forked by a forking parent."""
+
+
+class Role(NamedTuple):
+    """A process's kind, and which one of that kind it is."""
+
+    kind: Kind
+    name: str = ""
+    """Node of a supervisor or forking parent, node and port of a worker."""
+    topology: str = ""
+    """Of a worker; cut if it is long."""
+
+
+def find_command_line() -> None:
+    """Find the memory that titles are written to. Call it before the environment is replaced: `setproctitle` searches
+    from the environment that the process was executed with, once, and otherwise shows nothing. A fork inherits it.
+    Thread: main."""
+    before = os.environ.get(_SPARE)
+    os.environ[_SPARE] = "1"
+    try:
+        getproctitle()
+    finally:
+        # Users' code must not find a variable that nobody has set.
+        del os.environ[_SPARE]
+        if before is not None:
+            os.environ[_SPARE] = before
+
+
+def show_role(role: Role) -> None:
+    """Show this role from now on. Thread: main."""
+    find_command_line()
+    setproctitle(_PREFIX + " ".join(part for part in role if part))
+
+
+def role_in(command: Sequence[str]) -> Role | None:
+    """The role that a command line tells."""
+    # psutil may have split a title that fills its room.
+    text = " ".join(command).rstrip()
+    if text.startswith(_PREFIX):
+        return _role_titled(text.removeprefix(_PREFIX))
+    for kind, module in MODULES.items():
+        if module in command:
+            return Role(kind, _after("--node", command))
+    return None
+
+
+def _role_titled(text: str) -> Role | None:
+    for kind in Kind:
+        if text == kind or text.startswith(f"{kind} "):
+            name, _, topology = text[len(kind) + 1 :].partition(" ")
+            return Role(kind, name, topology)
+    return None
+
+
+def _after(option: str, command: Sequence[str]) -> str:
+    """The argument of an option; "" if it is not there."""
+    following = dict(itertools.pairwise(command))
+    return following.get(option, "")
