@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from squall.engine.errors import ClusterError, UsageError
 from squall.engine.foreign.text import text_of_error, type_name
-from squall.pipeline.cleaning import FATE, LINE_NO, PATH, RAW, REFUSED, columns_of
+from squall.pipeline.cleaning import FATE, LINE_NO, PATH, RAW, REFUSED, columns_of, quoted
 from squall.pipeline.rules import near
 
 if TYPE_CHECKING:
@@ -46,27 +46,28 @@ class CleanFunction:
         from pyspark.sql import functions as f
 
         own = columns_of(frame)
-        given = frame.select(*own, f.col(PATH).alias(PATH_COLUMN)) if "line_no" not in own else frame.select(*own)
+        path_too = [] if "line_no" in own else [f.col(PATH).alias(PATH_COLUMN)]
+        given = frame.select(*map(quoted, own), *path_too)
         try:
             cleaned = self.call(given)
             if not isinstance(cleaned, DataFrame):
                 raise ClusterError(f"{self.file}:{self.name} returned {type_name(cleaned)}; allowed: a DataFrame")
         except ClusterError:
             raise
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             raise ClusterError(_told(self.file, error)) from error
         has = cleaned.columns
         reason = f.col(REASON_COLUMN) if REASON_COLUMN in has else f.lit(None).cast("string")
         path = f.col(PATH_COLUMN if PATH_COLUMN in has else "path") if {PATH_COLUMN, "path"} & set(has) else f.lit("")
         line_no = f.col("line_no").cast("int") if "line_no" in has else f.lit(0)
         kept = [name for name in has if name not in (REASON_COLUMN, PATH_COLUMN)]
-        raw = f.col("text") if "text" in has else f.to_json(f.struct(*(f"`{name}`" for name in kept)))
+        raw = f.col("text") if "text" in has else f.to_json(f.struct(*map(quoted, kept)))
         fate = f.when(reason.isNotNull(), f.concat(f.lit(REFUSED), reason.cast("string")))
         internal = {
             PATH: path.cast("string"), LINE_NO: line_no, FATE: fate,
             RAW: f.when(reason.isNotNull(), f.encode(raw.cast("string"), "utf-8")),
         }
-        return cleaned.select(*(f"`{name}`" for name in kept), *(value.alias(name) for name, value in internal.items()))
+        return cleaned.select(*map(quoted, kept), *(value.alias(name) for name, value in internal.items()))
 
 
 def load_clean_function(text: str) -> CleanFunction:

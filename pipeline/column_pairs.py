@@ -62,6 +62,11 @@ def pair_of(name: str, types: tuple[DataType, DataType], loose: tuple[bool, bool
         for own, other, may in ((left, right, loose[0]), (right, left, loose[1]))
     )
     common = right if left_casts else left if right_casts else _common(left, right)
+    if common is None and _is_decimal(left) and _is_decimal(right):
+        raise UsageError(
+            f"column {name!r} is {left.simpleString()} on the left and {right.simpleString()} on the right: all digits "
+            f"of both are more than Spark's {MAX_DECIMAL_DIGITS}; leave it out with --compare"
+        )
     if common is None:
         raise UsageError(
             f"column {name!r} is {left.simpleString()} on the left and {right.simpleString()} on the right: no value "

@@ -8,9 +8,7 @@ on nothing of Spark: it runs on the driver (find_files, balance) and in Spark's 
 
 from __future__ import annotations
 
-import errno
 import fnmatch
-import hashlib
 import heapq
 import os
 import stat
@@ -21,6 +19,7 @@ from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
 from squall.engine.errors import UsageError
+from squall.pipeline.opened import first_bytes, is_compressed, opened
 
 #: Bytes of a line; longer ones are quarantined: such a tuple is a blob, not a line, and would hold up a whole batch.
 MAX_LINE_BYTES = 1 << 20
@@ -51,6 +50,12 @@ class InputFile:
     size_bytes: int = 0
     problem: str = ""
     mtime_ns: int = 0
+    start_bytes: int = 0
+    """Where to begin: what is before has been read."""
+    start_line: int = 0
+    """The lines before."""
+    start_sha256: str = ""
+    """Checksum of what is before."""
 
 
 @dataclass(frozen=True)
@@ -85,9 +90,9 @@ def find_files(
     """Find every regular file of `source`, a directory or one file. Reads the first bytes of each; driver only.
 
     In a directory, hidden files and folders, __pycache__, site-packages, everything under `exclude` and files with a
-    NUL in their first 8 KiB are left out. Of other files than text, those with a NUL stay, and what begins with an
-    underscore is left out, as Spark does. `pattern` is a shell pattern on the file name, or on the relative path if it
-    has a slash.
+    NUL in their first 8 KiB, decompressed if need be, are left out. Of other files than text, those with a NUL stay,
+    and what begins with an underscore is left out, as Spark does. `pattern` is a shell pattern on the file name, or on
+    the relative path if it has a slash.
     """
     try:
         mode = source.stat().st_mode
@@ -124,11 +129,11 @@ def balance(files: Sequence[InputFile], partitions: int) -> list[list[InputFile]
     """
     dealt: list[list[InputFile]] = [[] for _ in range(partitions)]
     loads = [(0, index) for index in range(partitions)]
-    for file in sorted(files, key=lambda file: (-file.size_bytes, file.name)):
+    for file in sorted(files, key=lambda file: (file.start_bytes - file.size_bytes, file.name)):
         load_bytes, index = loads[0]
         dealt[index].append(file)
         # Empty and vanished files still cost a little, so spread them too.
-        heapq.heapreplace(loads, (load_bytes + max(file.size_bytes, 1), index))
+        heapq.heapreplace(loads, (load_bytes + max(file.size_bytes - file.start_bytes, 1), index))
     for chosen in dealt:
         chosen.sort(key=lambda file: file.name)
     return dealt
@@ -140,35 +145,6 @@ class Chunk(NamedTuple):
     line_nos: Sequence[int]
     texts: list[str]
     refused: list[Line]
-
-
-class Digested:
-    """The bytes of a file as it was found, and their checksum as far as they are read."""
-
-    def __init__(self, stream: BinaryIO, size_bytes: int) -> None:
-        self._stream = stream
-        self._left = size_bytes
-        self._digest = hashlib.sha256()
-
-    @property
-    def sha256(self) -> str:
-        return self._digest.hexdigest()
-
-    def read(self, size: int) -> bytes:
-        return self._noted(self._stream.read(min(size, self._left)))
-
-    def readline(self, size: int) -> bytes:
-        return self._noted(self._stream.readline(min(size, self._left)))
-
-    def _noted(self, data: bytes) -> bytes:
-        self._left -= len(data)
-        self._digest.update(data)
-        return data
-
-    def check_end(self) -> None:
-        """OSError if the file ended before it should."""
-        if self._left:
-            raise OSError(errno.ESTALE, f"{self._left} bytes fewer than when it was found")
 
 
 def read_file(file: InputFile) -> Iterator[Line]:
@@ -183,11 +159,10 @@ def read_chunks(file: InputFile, note: Callable[[str], None] = lambda sha256: No
     if file.problem:
         yield Chunk((), [], [Line(0, None, file.problem, b"")])
         return
-    line_no = 0
+    line_no = file.start_line
     try:
-        with open(file.location, "rb") as opened:
-            stream = Digested(opened, file.size_bytes)
-            for block in _blocks(stream):
+        with opened(file) as (stream, digested):
+            for block in _blocks(stream, begins=not file.start_bytes):
                 lines = block.split(b"\n")
                 # What follows the last end of line is a line only if there is something.
                 texts = _texts(block) if len(block) <= MAX_LINE_BYTES else None
@@ -197,11 +172,16 @@ def read_chunks(file: InputFile, note: Callable[[str], None] = lambda sha256: No
                 else:
                     yield Chunk(range(line_no + 1, line_no + count + 1), texts[:count], [])
                 line_no += count
-            stream.check_end()
-            note(stream.sha256)
+            digested.check_end()
+            note(digested.sha256)
     except OSError as error:
         after = f" after line {line_no}" if line_no else ""
-        yield Chunk((), [], [Line(0, None, f"cannot be read{after}: {error.strerror}", b"")])
+        yield Chunk((), [], [Line(0, None, f"cannot be read{after}: {error.strerror or error}", b"")])
+
+
+def last_line(chunk: Chunk, before: int) -> int:
+    """The number of the last line so far, be it text or not."""
+    return max(before, *chunk.line_nos[-1:], *(line.line_no for line in chunk.refused[-1:]))
 
 
 def _texts(block: bytes) -> list[str] | None:
@@ -239,9 +219,10 @@ def _judge(line_no: int, raw: bytes) -> Line:
     return Line(line_no, None, reason, raw[:MAX_RAW_BYTES])
 
 
-def _blocks(stream: Digested) -> Iterator[bytes]:
-    """Pieces of a file that end at the end of a line. One that is too long is cut, at more than its limit."""
-    is_first = True
+def _blocks(stream: BinaryIO, *, begins: bool) -> Iterator[bytes]:
+    """Pieces of a file that end at the end of a line. One that is too long is cut, at more than its limit. `begins`:
+    whether the first is the begin of the file."""
+    is_first = begins
     while block := stream.read(_BLOCK_BYTES):
         if is_first:
             block = block.removeprefix(_BOM)
@@ -259,8 +240,8 @@ def _one_file(source: Path, pattern: str | None) -> Corpus:
     if pattern is not None:
         raise UsageError(f"a pattern ({pattern}) needs a directory as input; {source} is a file")
     try:
-        with source.open("rb") as opened:
-            status = os.fstat(opened.fileno())
+        with source.open("rb") as stream:
+            status = os.fstat(stream.fileno())
     except OSError as error:
         raise UsageError(f"cannot read input {source}: {error.strerror}") from error
     name, location = _unicode(source.name), str(source.absolute())
@@ -309,10 +290,27 @@ def _look_at(location: str, name: str) -> InputFile | None:
 def _probed(file: InputFile) -> InputFile | None:
     """The file, with a problem if it cannot be read; None if it looks binary."""
     try:
+        return None if b"\0" in first_bytes(file, BINARY_PROBE_BYTES) else file
+    except OSError as error:
+        return replace(file, problem=f"cannot be read: {error.strerror or error}")
+
+
+def without_open_line(file: InputFile) -> InputFile | None:
+    """The file up to the end of its last line that has one; None if there is no such line. For files that grow."""
+    if file.problem or is_compressed(file.location):
+        return file
+    try:
         with open(file.location, "rb") as stream:
-            return None if b"\0" in stream.read(BINARY_PROBE_BYTES) else file
+            end = file.size_bytes
+            while end > file.start_bytes:
+                begin = max(file.start_bytes, end - BINARY_PROBE_BYTES)
+                stream.seek(begin)
+                if found := stream.read(end - begin).rfind(b"\n") + 1:
+                    return replace(file, size_bytes=begin + found)
+                end = begin
     except OSError as error:
         return replace(file, problem=f"cannot be read: {error.strerror}")
+    return None
 
 
 def _unicode(name: str) -> str:

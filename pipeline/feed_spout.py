@@ -55,6 +55,7 @@ class FeedSpout(ReplayingSpout):
 
     look_secs: float = 0.2
     """Time between two looks for new parts, with `follow`."""
+    _ids_are_keys = True
 
     def __init__(
         self, feed: str | os.PathLike[str] | Sequence[str | os.PathLike[str]], fields: Sequence[str] | None = None, *,
@@ -72,8 +73,8 @@ class FeedSpout(ReplayingSpout):
         outputs = (ORIGIN, *fields) if with_origin else (*fields,)
         if isinstance(fields, str) or not fields or len(set(outputs)) < len(outputs):
             raise UsageError(f"FeedSpout has fields {repr_of(fields)}; allowed: one or more different names, in a list")
-        if range_rows < 1:
-            raise UsageError(f"FeedSpout has range_rows {range_rows}; allowed: 1 and more")
+        if isinstance(range_rows, bool) or not isinstance(range_rows, int) or range_rows < 1:
+            raise UsageError(f"FeedSpout has range_rows {repr_of(range_rows)}; allowed: 1 and more")
         if isinstance(feed, str | os.PathLike):
             self._feed: Path | list[Path] = Path(feed).absolute()
         elif follow:

@@ -59,8 +59,11 @@ def with_schema(manifest: Manifest, schema: Mapping[str, str], source_schema: st
     return replace(manifest, schema=dict(schema), source_schema=source_schema, fields=tuple(fields))
 
 
-def grown(former: Manifest, written: Iterable[Written], sources: PartFile, skipped_binary: int) -> Manifest:
-    """The manifest with an increment. `sources`: the list of its source files."""
+def grown(
+    former: Manifest, written: Iterable[Written], sources: PartFile, new_files: int, skipped_binary: int
+) -> Manifest:
+    """The manifest with an increment. `sources`: the list of its source files; `new_files`: those among them of which
+    the feed had nothing."""
     written = list(written)
     by_partition = {one.partition: one.rows for one in written if one.rows}
     reasons = Counter(former.quarantine_reasons)
@@ -83,7 +86,7 @@ def grown(former: Manifest, written: Iterable[Written], sources: PartFile, skipp
         quarantine_reasons=dict(sorted(reasons.items())),
         dropped=dict(sorted(dropped.items())),
         skipped_binary=skipped_binary,
-        files=former.files + sources.rows,
+        files=former.files + new_files,
         increments=(*former.increments, Increment(sources, sum(more.rows for more in by_partition.values()), refused)),
         quarantine=(*former.quarantine, *(one.quarantine for one in written if one.quarantine)),
     )

@@ -4,9 +4,10 @@
 
     FEED/sources/<increment>.jsonl   a line for each file that the increment read
 
-Guarantees that a file is new, known, changed or gone, and nothing else: known if size and time of change are those that
-were read, or if its bytes still have their checksum. A file that could not be read is tried again when its problem is
-another one. Relies on names: a file that is renamed is new.
+Guarantees that a file is new, known, longer, changed or gone, and nothing else: known if size and time of change are
+those that were read, or if its bytes still have their checksum. A text file is longer if it still begins with the bytes
+that were read, and these end with a line; then what follows them is new. A file that could not be read is tried again
+when its problem is another one. Relies on names: a file that is renamed is new.
 """
 
 from __future__ import annotations
@@ -15,12 +16,13 @@ import hashlib
 import json
 import os
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
 from squall.engine.foreign.text import text_of_error
 from squall.pipeline.corpus import InputFile
 from squall.pipeline.manifest import Manifest, damaged
+from squall.pipeline.opened import is_compressed
 
 
 @dataclass(frozen=True)
@@ -35,7 +37,7 @@ class SourceFile:
     """Empty if it could not be read to its end."""
     problem: str = ""
     lines: int = 0
-    """Of a file with a problem: those read before it."""
+    """Of text: those that were read. Of a file with a problem: those before it."""
 
 
 @dataclass
@@ -57,9 +59,11 @@ def path_in(root: str, file: InputFile) -> str:
 
 def compare(
     root: str, found: Iterable[InputFile], known: Mapping[str, SourceFile],
-    checksum: Callable[[str], str] | None = None,
+    checksum: Callable[[str, int], str] | None = None, *, may_grow: bool = False,
 ) -> Change:
-    """Compare the files of an input with the sources of a feed. Reads those whose time of change is another one."""
+    """Compare the files of an input with the sources of a feed. Reads those whose time of change is another one.
+    `may_grow`: whether files are text, of which the new lines may be taken alone."""
+    checksum = checksum or sha256_of
     change = Change()
     seen = set()
     for file in found:
@@ -73,13 +77,42 @@ def compare(
         elif file.problem:
             change.changed.append(f"{file.name} ({file.problem})")
         elif file.size_bytes != before.size_bytes:
-            change.changed.append(f"{file.name} (it had {before.size_bytes:,} bytes, and has {file.size_bytes:,})")
-        elif (checksum or sha256_of)(file.location) != before.sha256:
+            why = _why_not_longer(before, file, checksum) if may_grow else ""
+            if why is None:
+                change.new.append(
+                    replace(
+                        file, start_bytes=before.size_bytes, start_line=before.lines, start_sha256=before.sha256
+                    )
+                )
+            else:
+                sizes = f"it had {before.size_bytes:,} bytes, and has {file.size_bytes:,}"
+                change.changed.append(f"{file.name} ({sizes}{why})")
+        elif checksum(file.location, file.size_bytes) != before.sha256:
             change.changed.append(f"{file.name} (other content of the same size)")
         else:
             change.known += 1
     change.vanished = sorted(os.fsencode(path).decode("utf-8", "backslashreplace") for path in known.keys() - seen)
     return change
+
+
+def _why_not_longer(before: SourceFile, file: InputFile, checksum: Callable[[str, int], str]) -> str | None:
+    """None if a file is as it was, with more lines after that; else why not, to be added to its sizes."""
+    if file.size_bytes < before.size_bytes or before.problem or is_compressed(file.location):
+        return ""
+    if checksum(file.location, before.size_bytes) != before.sha256:
+        return ", and begins with other content"
+    if before.size_bytes and not _is_end_of_line(file.location, before.size_bytes - 1):
+        return ", and its last line had no end when it was read"
+    return None
+
+
+def _is_end_of_line(path: str, at: int) -> bool:
+    try:
+        with open(path, "rb") as file:
+            file.seek(at)
+            return file.read(1) == b"\n"
+    except OSError:
+        return False
 
 
 def _is_worth_another_try(before: SourceFile, file: InputFile) -> bool:
@@ -92,11 +125,17 @@ def _is_as_before(before: SourceFile, file: InputFile) -> bool:
     return (file.size_bytes, file.mtime_ns) == (before.size_bytes, before.mtime_ns)
 
 
-def sha256_of(path: str | Path) -> str:
-    """The checksum of a file; empty if it cannot be read."""
+def sha256_of(path: str | Path, size_bytes: int | None = None) -> str:
+    """The checksum of a file, or of its first bytes; empty if it cannot be read."""
     try:
         with open(path, "rb") as file:
-            return hashlib.file_digest(file, "sha256").hexdigest()
+            if size_bytes is None:
+                return hashlib.file_digest(file, "sha256").hexdigest()
+            digest, left = hashlib.sha256(), size_bytes
+            while left and (data := file.read(min(left, 1 << 20))):
+                digest.update(data)
+                left -= len(data)
+            return digest.hexdigest()
     except OSError:
         return ""
 

@@ -13,6 +13,7 @@ never changing: an increment adds files, and the next manifest names them too. I
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -198,6 +199,21 @@ def load_manifest(path: Path) -> Manifest:
         return Manifest.from_dict(data)
     except (AttributeError, KeyError, TypeError, ValueError, RecursionError) as error:
         raise UsageError(f"{path / MANIFEST_NAME} is not a manifest of a feed: {text_of_error(error)}") from error
+
+
+def check_content(feed: Path, manifest: Manifest) -> None:
+    """Read the files of the rows, and compare them with the manifest. UsageError that names the first that differs."""
+    for partition in manifest.partitions:
+        for file in partition.files:
+            if not file.sha256:
+                continue
+            try:
+                with open(feed / file.name, "rb") as opened:
+                    found = hashlib.file_digest(opened, "sha256").hexdigest()
+            except OSError as error:
+                raise damaged(feed, f"{file.name} cannot be read: {error.strerror}") from error
+            if found != file.sha256:
+                raise damaged(feed, f"{file.name} was changed after squall prepare wrote it: its SHA-256 is another")
 
 
 def damaged(feed: Path, what: str) -> UsageError:

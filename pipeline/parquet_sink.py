@@ -62,6 +62,8 @@ class ParquetSink(Bolt):
         tuple is, for the column `_message_id`; of `origin` (see FeedSpout), life and number count.
 
         UsageError if the directory cannot be a sink's, or its files have other columns or another key."""
+        if not os.fspath(path):
+            raise UsageError("ParquetSink has path ''; allowed: the name of a directory")
         self._path = Path(path).absolute()
         limits = {"commit_rows": commit_rows, "commit_bytes": commit_bytes, "commit_secs": commit_secs}
         for name, limit in limits.items():

@@ -20,6 +20,9 @@ CHUNK_ROWS = 4096
 #: Bytes of a column that are read from the file at a time.
 BUFFER_BYTES = 1 << 20
 
+#: Of a text that is none.
+SHOWN_BYTES = 60
+
 
 class PartReader:
     """A file that is open. Neighbouring ranges are read on without finding the place again."""
@@ -68,7 +71,24 @@ class PartReader:
                 self._row += end
                 if begin < end:
                     wanted = batch.slice(begin, end - begin)
-                    yield [wanted.column(name).to_pylist() for name in self._columns]
+                    yield [self._values(wanted, name, self._row - wanted.num_rows) for name in self._columns]
+
+    def _values(self, batch: Any, name: str, first_row: int) -> list[Any]:
+        column = batch.column(name)
+        try:
+            values: list[Any] = column.to_pylist()
+        except UnicodeDecodeError:
+            # Writers do not check texts, Spark neither.
+            for row, value in enumerate(column):
+                try:
+                    value.as_py()
+                except UnicodeDecodeError as error:
+                    raise UsageError(
+                        f"feed {self.feed} is damaged: {self.name} has a text that is not UTF-8 in row "
+                        f"{first_row + row}, column {name!r}: {_shown(error.object)}"
+                    ) from error
+            raise
+        return values
 
     def _find(self, start: int) -> None:
         """Begin to decode at the row group that holds `start`, unless that lies ahead in the present one."""
@@ -82,6 +102,10 @@ class PartReader:
     def close(self) -> None:
         self._batches, self._rest = iter(()), None
         self._file.close()
+
+
+def _shown(data: bytes) -> str:
+    return repr(data if len(data) <= SHOWN_BYTES else data[:SHOWN_BYTES])
 
 
 @contextmanager

@@ -119,13 +119,3 @@ class PartWriter:
         self.written.rows = self._rows.close()
         self.written.quarantine = self._quarantine.close()
         return self.written
-
-
-def rows_so_far(directory: Path) -> int:
-    """The rows that the tasks have written to a directory until now, as they tell."""
-    total = 0
-    for path in (directory / PROGRESS_NAME).glob("*"):
-        # A task may be writing it now.
-        told = path.read_bytes()
-        total += int(told) if told.isdigit() else 0
-    return total

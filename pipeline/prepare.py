@@ -3,8 +3,8 @@
 Guarantees
     * FEED is either what it was before or a complete feed with all that is new, whenever this process is killed
       (`pipeline.staging`). A reader of the former feed can go on reading it.
-    * Each file of the input is in the feed once. A second run reads only files that are new; one that changed after it
-      was read is refused, as its old rows are in the feed.
+    * Each file of the input is in the feed once. A second run reads only files that are new, and new lines at the end
+      of text files; a file that changed in another way is refused, as its old rows are in the feed.
     * No line is left out silently: one that is not text is in the quarantine table with the reason.
     * The same input and number of partitions give the same rows.
 
@@ -28,7 +28,7 @@ from pathlib import Path
 
 from squall.engine.errors import UsageError
 from squall.engine.plural import plural
-from squall.pipeline.corpus import Corpus, InputFile, find_files
+from squall.pipeline.corpus import Corpus, InputFile, find_files, without_open_line
 from squall.pipeline.increment import Numbered, first_manifest, grown, places
 from squall.pipeline.inputs import (
     Change,
@@ -50,7 +50,7 @@ from squall.pipeline.manifest import (
     load_manifest,
 )
 from squall.pipeline.prepare_job import run_job
-from squall.pipeline.progress import Progress, told_rows
+from squall.pipeline.progress import Progress, rows_so_far, told_rows
 from squall.pipeline.recipe import Recipe, recipe_of
 from squall.pipeline.session import spark_session
 from squall.pipeline.spark_input import TEXT, check_files
@@ -62,6 +62,18 @@ DEFAULT_PARTITIONS = 4
 MAX_PARTITIONS = 1024
 #: Quarantined lines, skipped and vanished files shown by name: enough for examples.
 SHOWN = 10
+
+
+class NothingYet(UsageError):
+    """The input holds nothing for a first increment."""
+
+
+class ChangedMeanwhile(UsageError):
+    """A file was changed while it was read: nothing of this run is in the feed."""
+
+    def __init__(self, location: str) -> None:
+        self.what = f"{location} changed while it was read"
+        super().__init__(f"{self.what}; run squall prepare again")
 
 
 @dataclass(frozen=True)
@@ -91,12 +103,14 @@ def prepare(
     columns: Sequence[str] = (),
     rules: Path | None = None,
     clean: str | None = None,
+    growing: bool = False,
     progress: Progress = lambda line: None,
 ) -> Prepared:
     """Make `feed` from the files in `source`, or add those that are new. Wrong use is refused before the JVM starts.
 
     `partitions`: of a new feed; DEFAULT_PARTITIONS if None. `format_`, `options`, `schema`: as Spark's readers take
-    them. `columns`: those of the source that are read. `clean`: FILE:FUNCTION, which comes before the rules."""
+    them. `columns`: those of the source that are read. `clean`: FILE:FUNCTION, which comes before the rules.
+    `growing`: the last line of a text file waits until it has an end. NothingYet if there is nothing for a feed."""
     if partitions is not None and not 1 <= partitions <= MAX_PARTITIONS:
         raise UsageError(f"partitions is {partitions}; allowed: 1 to {MAX_PARTITIONS}")
     target = feed.resolve()
@@ -110,12 +124,14 @@ def prepare(
         if former:
             recipe.check_as_before(target, former, partitions)
         known = load_sources(target, former) if former else {}
-        change = compare(corpus.root, corpus.files, known)
+        change = compare(corpus.root, corpus.files, known, may_grow=recipe.is_text)
+        if growing and recipe.is_text:
+            change.new = [ended for file in change.new if (ended := without_open_line(file))]
         _check_change(source, target, change)
         if not change.new:
             if former is None:
                 matching = f" matching {pattern}" if pattern else ""
-                raise UsageError(f"input {source} has no {format_} file{matching}{_skipped_note(corpus)}")
+                raise NothingYet(f"input {source} has no {format_} file{matching}{_skipped_note(corpus)}")
             progress(f"nothing new among {plural(change.known, 'file')}")
             return Prepared(feed, former, (), corpus.skipped_binary[:SHOWN], vanished=tuple(change.vanished))
         count = partitions or DEFAULT_PARTITIONS
@@ -147,8 +163,6 @@ def _add(
     feed: Path, recipe: Recipe, base: Manifest, corpus: Corpus, change: Change, staging: Path, progress: Progress
 ) -> Prepared:
     """Write an increment and the manifest with it."""
-    from squall.pipeline.part_writer import rows_so_far
-
     increment = Numbered.after(base)
     spots = places(base, len(base.partitions), increment, str(staging))
     for name in (ROWS_NAME, QUARANTINE_NAME, SOURCES_NAME, PROGRESS_NAME):
@@ -165,9 +179,10 @@ def _add(
             base, written = run_job(spark, recipe, base, corpus.root, change.new, spots)
         sources = [*checked.result(), *(source for one in written for source in one.sources)]
     _check_unchanged(change.new)
-    manifest = grown(base, written, _list_sources(staging, increment, sources), len(corpus.skipped_binary))
+    new_files = sum(not file.start_bytes for file in change.new)
+    manifest = grown(base, written, _list_sources(staging, increment, sources), new_files, len(corpus.skipped_binary))
     if manifest.rows == 0:
-        raise UsageError(_nothing_left(corpus, recipe, manifest, new))
+        raise NothingYet(_nothing_left(corpus, recipe, manifest, new))
     _write_manifest(staging, manifest)
     return Prepared(
         feed, manifest, _first_refused(written), corpus.skipped_binary[:SHOWN], len(change.new),
@@ -197,7 +212,7 @@ def _sources_of(recipe: Recipe, root: str, files: Iterable[InputFile]) -> list[S
 def _check_unchanged(files: Iterable[InputFile]) -> None:
     for file in files:
         if not file.problem and changed_since(file):
-            raise UsageError(f"{file.location} changed while it was read; run squall prepare again")
+            raise ChangedMeanwhile(file.location)
 
 
 def _first_refused(written: Iterable[Written]) -> tuple[str, ...]:

@@ -48,7 +48,7 @@ def run_job(
         frame = text_frame(spark, root, files, len(places))
     else:
         frame, source_schema = read_frame(
-            spark, recipe.format, files, recipe.options, recipe.schema, recipe.columns, base.source_schema
+            spark, recipe.format, root, files, recipe.options, recipe.schema, recipe.columns, base.source_schema
         )
     if recipe.clean:
         frame = _called(recipe, frame)

@@ -5,9 +5,11 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TypeAlias
 
 from squall.engine.plural import plural
+from squall.pipeline.staging import PROGRESS_NAME
 
 #: Called with one line about the present step; by a thread of its own while rows are written.
 Progress: TypeAlias = Callable[[str], None]
@@ -34,3 +36,13 @@ def told_rows(count: Callable[[], int], progress: Progress, every_secs: float = 
     finally:
         done.set()
         thread.join()
+
+
+def rows_so_far(directory: Path) -> int:
+    """The rows that the tasks have written to a directory until now, as they tell."""
+    total = 0
+    for path in (directory / PROGRESS_NAME).glob("*"):
+        # A task may be writing it now.
+        told = path.read_bytes()
+        total += int(told) if told.isdigit() else 0
+    return total

@@ -2,14 +2,15 @@
 
 Guarantees that every row is either returned with its type or named with its file and line; a row is never guessed or
 skipped. Only a last line without a newline may be unparsable: a worker killed in the middle of a write leaves one, and
-its successor writes that row elsewhere. Relies on nothing of Spark: files are listed on the driver and parsed in
-Spark's Python workers.
+its successor writes that row elsewhere. Relies on nothing of Spark: files are listed on the driver, and parsed in
+pieces in Spark's Python workers. What is added to a file after it was listed is not read.
 """
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
 
 #: Bytes of lines that a Python worker parses and hands to Spark at a time: bounds its memory.
 BULK_BYTES = 1 << 19
+#: Bytes of a piece of a file: a tenth of a second of work, so that all tasks end at about the same time.
+PIECE_BYTES = 4 << 20
 #: Bytes of an unparsable line shown in the message: enough to recognise it.
 SHOWN_BYTES = 60
 
@@ -67,40 +70,61 @@ def find_results(result: Path, kind: str) -> list[InputFile]:
         raise UsageError(f"cannot read {folder}: {error.strerror}") from error
 
 
-def row_batches(kind: str, files: list[InputFile]) -> Iterator[pyarrow.RecordBatch]:
-    """Read all rows of the files, in the columns of SCHEMAS[kind]. Runs in Spark's Python workers."""
+def pieces_of(files: Iterable[InputFile]) -> list[InputFile]:
+    """Cut files into pieces of at most PIECE_BYTES. A line belongs to the piece in which it begins."""
+    return [
+        replace(file, start_bytes=start, size_bytes=min(start + PIECE_BYTES, file.size_bytes))
+        for file in files
+        for start in range(0, max(file.size_bytes, 1), PIECE_BYTES)
+    ]
+
+
+def row_batches(kind: str, pieces: Iterable[InputFile]) -> Iterator[pyarrow.RecordBatch]:
+    """Read all rows of files, or of pieces, in the columns of SCHEMAS[kind]. Runs in Spark's Python workers."""
     row_type = ROW_TYPES[kind]
-    for file in files:
-        for rows, problem, torn in _read(file, row_type):
+    for piece in pieces:
+        for rows, problem, torn in read_rows(kind, piece):
             if rows:
                 yield _batch(row_type, rows)
             if problem or torn:
                 yield _batch(row_type, [None], problem, torn)
 
 
-def _read(
-    file: InputFile, row_type: type[LedgerRow | CountRow]
-) -> Iterator[tuple[list[Any], str | None, str | None]]:
-    """Give (rows, None, None) for each bulk of rows; after the first problem, the rest of the file is not read."""
-    line_no = 0
+def read_rows(kind: str, piece: InputFile) -> Iterator[tuple[list[Any], str | None, str | None]]:
+    """Give (rows, None, None) for each bulk of rows; after the first problem, the rest of the piece is not read."""
+    row_type, line_no, at = ROW_TYPES[kind], 0, 0
     one, many = msgspec.json.Decoder(row_type), msgspec.json.Decoder(list[row_type])  # type: ignore[valid-type]
     try:
-        with open(file.location, "rb") as stream:
-            while lines := stream.readlines(BULK_BYTES):
+        with open(piece.location, "rb") as stream:
+            if piece.start_bytes:
+                # What began before is read with the piece before.
+                stream.seek(piece.start_bytes - 1)
+                stream.readline()
+            at = begin = stream.tell()
+            while at < piece.size_bytes and (lines := stream.readlines(min(BULK_BYTES, piece.size_bytes - at))):
+                at = stream.tell()
                 rows, error = _rows(lines, one, many)
                 line_no += len(rows)
                 if error is None:
                     yield rows, None, None
                     continue
-                line_no += 1
-                where, raw = f"{file.name}:{line_no}", lines[len(rows)]
+                where, raw = f"{piece.name}:{_lines_before(piece, begin) + line_no + 1}", lines[len(rows)]
                 if raw.endswith(b"\n"):
-                    kind = file.name.partition("/")[0]
                     yield rows, f"{where} is not a row of the {kind}: {error}: {raw[:SHOWN_BYTES]!r}", None
                     return
                 yield rows, None, where
     except OSError as error:
-        yield [], f"{file.name} cannot be read after line {line_no}: {error.strerror}", None
+        yield [], f"{piece.name} cannot be read after byte {at}: {error.strerror}", None
+
+
+def _lines_before(piece: InputFile, end: int) -> int:
+    """The lines of a file that end at or before byte `end`."""
+    found = 0
+    with open(piece.location, "rb") as stream:
+        while end > 0 and (data := stream.read(min(BULK_BYTES, end))):
+            found += data.count(b"\n")
+            end -= len(data)
+    return found
 
 
 def _rows(
@@ -129,8 +153,8 @@ def _batch(
 
     names = row_type.__struct_fields__
     columns = [[None if row is None else getattr(row, name) for row in rows] for name in names]
-    columns += [[told] * len(rows) for told in (problem, torn)]
-    names = (*names, "problem", "torn")
-    types = [pyarrow.string() if name in ("word", "problem", "torn") else pyarrow.int64() for name in names]
+    types = [pyarrow.string() if name == "word" else pyarrow.int64() for name in names]
     arrays = [pyarrow.array(values, type_) for values, type_ in zip(columns, types, strict=True)]
-    return pyarrow.RecordBatch.from_arrays(arrays, names)
+    nothing = pyarrow.nulls(len(rows), pyarrow.string())
+    arrays += [nothing if told is None else pyarrow.array([told] * len(rows)) for told in (problem, torn)]
+    return pyarrow.RecordBatch.from_arrays(arrays, [*names, "problem", "torn"])

@@ -12,6 +12,8 @@ is active already (a notebook, a test run) it is used as it is and left running.
 
 from __future__ import annotations
 
+import contextlib
+import importlib
 import logging
 import os
 import signal
@@ -60,9 +62,15 @@ def spark_session(app_name: str, master: str | None = None) -> Iterator[SparkSes
     check_java()
     with tempfile.TemporaryDirectory(prefix="squall-spark-", ignore_cleanup_errors=True) as scratch:
         log = Path(scratch) / "spark.log"
-        with _signals(), _environment(is_here(master)), _quiet_py4j():
+        with _signals(), _environment(is_here(master)), _quiet_py4j(), _quiet_queries():
             with one_line_errors(log):
-                context, process = _start(_settings(app_name, Path(scratch), master), log)
+                # While the JVM starts, as this process only waits for it.
+                importing = threading.Thread(target=_import_ahead, name="squall-imports", daemon=True)
+                importing.start()
+                try:
+                    context, process = _start(_settings(app_name, Path(scratch), master), log)
+                finally:
+                    importing.join()
             try:
                 with one_line_errors(log):
                     yield session_class(context)
@@ -81,6 +89,13 @@ def _import_session_class() -> type[SparkSession]:
     except ImportError as error:
         raise UsageError(f'this command needs PySpark ({error}): pip install "squall[spark]"') from error
     return SparkSession
+
+
+def _import_ahead() -> None:
+    """Import what PySpark imports on first use, where it is installed."""
+    for name in ("pyarrow", "pandas"):
+        with contextlib.suppress(ImportError):
+            importlib.import_module(name)
 
 
 def is_here(master: str | None) -> bool:
@@ -229,6 +244,22 @@ def _terminate(signum: int, frame: FrameType | None) -> None:
             SparkContext._active_spark_context.cancelAllJobs()
     finally:
         raise SystemExit(128 + signum)
+
+
+@contextmanager
+def _quiet_queries() -> Iterator[None]:
+    """Silence what PySpark logs of an error in SQL, with all of Java's stack: the error is told in a line."""
+    from pyspark.logger import PySparkLogger
+
+    loggers = [PySparkLogger.getLogger(name) for name in ("DataFrameQueryContextLogger", "SQLQueryContextLogger")]
+    before = [logger.disabled for logger in loggers]
+    for logger in loggers:
+        logger.disabled = True
+    try:
+        yield
+    finally:
+        for logger, was in zip(loggers, before, strict=True):
+            logger.disabled = was
 
 
 @contextmanager

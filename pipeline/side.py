@@ -13,39 +13,33 @@ columns are not those of the file before it; never a part of a table. Relies on 
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
+from urllib.parse import unquote
 
 from squall.engine.errors import UsageError
-from squall.engine.foreign.text import message_of
-from squall.pipeline.manifest import MANIFEST_NAME
+from squall.engine.foreign.text import message_of, repr_of
+from squall.pipeline.manifest import MANIFEST_NAME, check_content, load_manifest
+from squall.pipeline.records import CSV_OPTIONS, is_half_character, is_one_record, options_to_infer
 from squall.pipeline.result_tables import checked_result
 from squall.pipeline.results import ROW_TYPES
 from squall.pipeline.sources import SPARK_LOG_NAME, open_feed
 from squall.pipeline.spark_errors import data_errors
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame, DataFrameReader, SparkSession
 
 PARQUET, CSV, JSON, WORD_COUNT = "Parquet", "CSV", "JSON", "word count"
 _ENDINGS = {
     ".parquet": PARQUET, ".csv": CSV, ".csv.gz": CSV, ".json": JSON, ".jsonl": JSON, ".ndjson": JSON,
     ".json.gz": JSON, ".jsonl.gz": JSON, ".ndjson.gz": JSON,
 }
+#: Characters of a line that are shown.
+SHOWN_CHARS = 60
 ALLOWED = "a feed, a result of examples/word_count.py, or .parquet, .csv, .json or .jsonl files"
-_CSV_OPTIONS = {
-    "header": "true",
-    # A line break in quotes belongs to the value.
-    "multiLine": "true",
-    # As RFC 4180 has it; Spark's default is a backslash.
-    "escape": '"',
-    # Columns that nobody asked for are read too, or a row that is too short would not be found.
-    "columnPruning": "false",
-    # What an empty field is read as; a text that none is, or "" in quotes would be null too.
-    "nullValue": "\ufdd0",
-}
 
 
 @dataclass(frozen=True)
@@ -90,6 +84,8 @@ def _directory(path: Path) -> Side:
         if not names:
             raise UsageError(f"{path} holds no rows; allowed: {ALLOWED}")
         _check_parquet(path, names)
+        if (path / MANIFEST_NAME).exists():
+            check_content(path, load_manifest(path))
         return _side(path, PARQUET, names)
     found: dict[str, list[str]] = {}
     for name in _data_files(path):
@@ -172,7 +168,26 @@ def _read(spark: SparkSession, side: Side) -> DataFrame:
         reader = reader.option("basePath", str(side.path))
     if side.kind == PARQUET:
         return reader.parquet(*side.files)
+    _check_text(reader, side)
     reader = reader.option("mode", "FAILFAST")
     if side.kind == JSON:
         return reader.json(list(side.files))
-    return reader.options(**_CSV_OPTIONS).csv(list(side.files))
+    schema = reader.options(**options_to_infer(CSV_OPTIONS, side.files)).csv(list(side.files)).schema
+    return reader.options(**CSV_OPTIONS).schema(schema).csv(list(side.files))
+
+
+def _check_text(reader: DataFrameReader, side: Side) -> None:
+    """UsageError if there is a line that is not UTF-8: Spark would put the same character for any wrong byte; or a line
+    of JSON that is not one record: Spark would read the first."""
+    from pyspark.sql import functions as f
+
+    lines = reader.text(list(side.files))
+    value, path = f.col("value"), f.col("_metadata.file_path")
+    checks = [(~f.is_valid_utf8(value), "is not UTF-8, in a line that begins with")]
+    if side.kind == JSON:
+        odd = (f.trim(value) != "") & (~is_one_record(value) | is_half_character(value))
+        checks.append((odd, "has a line that is not one record of JSON; it begins with"))
+    for wrong, said in checks:
+        for row in lines.where(wrong).select(path, f.make_valid_utf8(value).alias("line")).take(1):
+            name = re.sub(r"^file:/*(?=/)", "", unquote(row.file_path))
+            raise UsageError(f"{name} {said} {repr_of(row.line[:SHOWN_CHARS])}")

@@ -68,10 +68,12 @@ def id_of(path: Path) -> str:
 
 def check_directory(path: Path) -> None:
     """UsageError if a sink cannot write there, or another's files lie there."""
-    there = next(some for some in (path, *path.parents) if some.exists())
+    # A link to nothing is there, too: no directory can be made in its place.
+    there = next(some for some in (path, *path.parents) if os.path.lexists(some))
     if not there.is_dir():
         raise UsageError(f"ParquetSink cannot write to {path}: {there} is not a directory")
     if there != path:
+        _check_can_hold(path, there)
         return
     try:
         names = sorted(os.listdir(path))
@@ -81,6 +83,16 @@ def check_directory(path: Path) -> None:
     if others or (SCHEMA_NAME not in names and any(map(_PART.fullmatch, names))):
         other = others[0] if others else next(name for name in names if _PART.fullmatch(name))
         raise UsageError(f"{path} holds {other!r}, which is no file of a ParquetSink; choose another directory")
+
+
+def _check_can_hold(path: Path, there: Path) -> None:
+    """Make a directory beside where `path` is to be, and remove it: some file systems take none (/proc)."""
+    draft = there / f"_tmp-{secrets.token_hex(8)}"
+    try:
+        draft.mkdir()
+        draft.rmdir()
+    except OSError as error:
+        raise UsageError(f"ParquetSink cannot write to {path}: {there}: {error.strerror}") from error
 
 
 def load_about(path: Path) -> About | None:

@@ -47,12 +47,13 @@ class Source(Protocol):
 
 
 class Listed(NamedTuple):
-    """A part as the feed's own list has it. `rows`: None if only the file knows."""
+    """A part as the feed's own list has it. `rows`, `bytes`: None if only the file knows."""
 
     name: str
     partition: int | str
     first: int = 0
     rows: int | None = None
+    bytes: int | None = None
 
 
 class ParquetSource(ABC):
@@ -73,11 +74,13 @@ class ParquetSource(ABC):
     def find(self) -> list[Part]:
         """The parts that were not there at the last call."""
         parts = []
-        for name, partition, first, listed_rows in self._list():
+        for name, partition, first, listed_rows, listed_bytes in self._list():
             if name not in self._known:
                 rows = self._check(name)
                 if listed_rows is not None and rows != listed_rows:
                     raise UsageError(f"feed {self.path} is damaged: {name} has {rows} rows instead of {listed_rows}")
+                if listed_bytes is not None and (size := os.stat(self.path / name).st_size) != listed_bytes:
+                    raise UsageError(f"feed {self.path} is damaged: {name} has {size} bytes instead of {listed_bytes}")
                 parts.append(Part(name, partition, first, rows))
                 self._known.add(name)
         return parts
@@ -122,7 +125,7 @@ class PreparedFeed(ParquetSource):
         for partition in load_manifest(self.path).partitions:
             first = 0
             for file in partition.files:
-                yield Listed(file.name, partition.partition, first, file.rows)
+                yield Listed(file.name, partition.partition, first, file.rows, file.bytes or None)
                 first += file.rows
         self._read_at = identity
 

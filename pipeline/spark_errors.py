@@ -34,6 +34,8 @@ _SQL_NOISE = re.compile(r" ?SQLSTATE: .*|`_squall_\w+`(, )?|^\[[A-Z_.0-9]+\] ")
 _FRAME = re.compile(r'^File "(.+)", line (\d+), in (.+)$')
 #: Files in which an error of a user's function passes by, but does not begin.
 _NOT_USERS = re.compile(r"/(site-packages|dist-packages|pyspark|python3\.\d+)/|/pipeline/\w+\.py$|^<frozen")
+#: In the log after a minute. What is raised tells only that there is no context any more.
+_SILENT_MASTER = "All masters are unresponsive"
 _TROUBLE = re.compile(r"\bError\b|ERROR|Exception|OutOfMemory|No such file|not found")
 
 
@@ -49,6 +51,8 @@ def one_line_errors(log: Path | None) -> Iterator[None]:
         text = str(error)
         if "JAVA_GATEWAY_EXITED" in text:
             raise ClusterError(f"Spark did not start: {_last_words(log) or text}") from error
+        if _SILENT_MASTER in _log_of(log):
+            raise ClusterError("Spark's master does not answer: it took connections, and no application") from error
         # The cause is a copy: the original cannot be printed once its JVM is dead.
         raise ClusterError(f"Spark failed: {_one_line(text)}") from RuntimeError(text)
     except (Py4JError, ConnectionError) as error:
@@ -97,11 +101,12 @@ def _fate() -> str:
 
 def _last_words(log: Path | None) -> str:
     """The last line of the JVM's log that names an error; empty if there is none."""
-    if log is None or not log.exists():
-        return ""
-    lines = log.read_text(encoding="utf-8", errors="replace").splitlines()
-    words = [line.strip() for line in lines if _TROUBLE.search(line)]
+    words = [line.strip() for line in _log_of(log).splitlines() if _TROUBLE.search(line)]
     return words[-1][:MAX_ERROR_CHARS] if words else ""
+
+
+def _log_of(log: Path | None) -> str:
+    return log.read_text(encoding="utf-8", errors="replace") if log is not None and log.exists() else ""
 
 
 def _one_line(text: str) -> str:
@@ -130,5 +135,7 @@ def _java_cause(lines: list[str]) -> str | None:
         # The causes below are about the connection that broke at the worker's death.
         return "a Python worker died without a message (killed, or out of memory?)"
     causes = [line.removeprefix("Caused by: ") for line in lines if line.startswith("Caused by: ")]
+    # Without a cause, Java's own words are in the line after py4j's.
+    causes = causes or [line.removeprefix(": ") for line in lines[1:2] if line.startswith(": ")]
     files = [line for line in lines if line.startswith("CSV file: ")]
     return " ".join([*causes[-1:], *files[-1:]]) if causes else None

@@ -8,30 +8,47 @@ from __future__ import annotations
 
 import difflib
 import json
+import os
 import re
 from collections.abc import Mapping, Sequence
+from functools import reduce
+from operator import or_
+from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote
 
 from squall.engine.errors import UsageError
-from squall.pipeline.cleaning import FATE, INTERNAL, LINE_NO, PATH, RAW, REFUSED
+from squall.pipeline.cleaning import FATE, INTERNAL, LINE_NO, PATH, RAW, REFUSED, quoted
 from squall.pipeline.corpus import InputFile
 from squall.pipeline.manifest import PLACE_COLUMNS
+from squall.pipeline.records import (
+    CSV_OPTIONS,
+    PATTERN_CHARACTERS,
+    REPLACEMENT,
+    is_by_line,
+    is_half_character,
+    is_one_record,
+    is_strict,
+    is_utf8,
+    options_to_infer,
+)
 from squall.pipeline.rules import near
 from squall.pipeline.spark_errors import mistake_of
+from squall.pipeline.valid_text import is_valid_text
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import Column, DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
 TEXT = "text"
 FORMATS = (TEXT, "csv", "json", "parquet", "orc")
 _WITH_RECORDS = ("csv", "json")
 """Formats in which single records can be malformed."""
-_CORRUPT = INTERNAL + "corrupt"
+_CORRUPT, _RECORD = INTERNAL + "corrupt", INTERNAL + "record"
+_MALFORMED_JSON = f"{REFUSED}malformed JSON"
 #: Options that prepare sets itself.
 _OURS = ("mode", "columnNameOfCorruptRecord", "path", "paths", "recursiveFileLookup", "pathGlobFilter", "columnPruning")
-_PATTERN_CHARACTERS = re.compile(r"[\\*?{}\[\]]")
-_DEFAULTS: Mapping[str, Mapping[str, str]] = {"csv": {"header": "true", "enforceSchema": "false"}}
+_DEFAULTS: Mapping[str, Mapping[str, str]] = {"csv": CSV_OPTIONS}
 
 
 def check_format(format_: str, options: Mapping[str, str], schema: str | None, columns: Sequence[str]) -> None:
@@ -52,40 +69,141 @@ def check_format(format_: str, options: Mapping[str, str], schema: str | None, c
 
 
 def read_frame(
-    spark: SparkSession, format_: str, files: Sequence[InputFile], options: Mapping[str, str], schema: str | None,
-    columns: Sequence[str], former_schema: str,
+    spark: SparkSession, format_: str, root: str, files: Sequence[InputFile], options: Mapping[str, str],
+    schema: str | None, columns: Sequence[str], former_schema: str,
 ) -> tuple[DataFrame, str]:
     """The rows of the files, in their columns, with path and fate; and the schema of the source. `former_schema`: the
     one that the feed was made with, or nothing."""
     from pyspark.sql import functions as f
 
-    options = {**_DEFAULTS.get(format_, {}), **options}
+    options = _with_defaults(format_, options)
     # Spark takes paths for patterns. Its option not to (`__globPaths__`) reads the last of several files twice.
-    paths = [f"file://{_PATTERN_CHARACTERS.sub(_escaped, file.location)}" for file in files]
+    paths = [f"file://{PATTERN_CHARACTERS.sub(_escaped, file.location)}" for file in files]
+    folders = _folder_columns(root, files)
+    if folders:
+        options["basePath"] = f"file://{root}"
     known = _schema(spark, format_, paths, options, schema)
     if former_schema:
         known = _as_before(known, former_schema, is_given=schema is not None or format_ != "json")
     noted = known.json()
-    reader = spark.read.format(format_).options(**options)
-    if format_ in _WITH_RECORDS:
-        reader = reader.option("mode", "PERMISSIVE").option("columnNameOfCorruptRecord", _CORRUPT)
-        # A record is malformed whether or not a column of it is wanted.
-        reader = reader.option("columnPruning", "false")
-        frame = reader.schema(known.add(_CORRUPT, "string")).load(paths)
-        corrupt = f.col(_CORRUPT)
-        fate = f.when(corrupt.isNotNull(), f.lit(f"{REFUSED}malformed {format_.upper()}"))
-        raw = f.encode(corrupt, "utf-8")
+    if format_ == "json" and is_by_line(options):
+        frame = _json_lines(spark, paths, known, options, folders)
     else:
-        frame = reader.schema(known).load(paths)
-        fate, raw = f.lit(None).cast("string"), f.lit(None).cast("binary")
+        frame = _records(spark, format_, paths, known, options)
     names = list(columns) or [name for name in known.names if name != _CORRUPT]
     for name in names:
         if name not in known.names:
             lacks = f"which {files[0].location} does not have"
             raise UsageError(f"--columns names {name!r}, {lacks}{near(name, known.names)}")
-    path = f.col("_metadata.file_path").alias(PATH)
-    own = [f.col(f"`{name}`") for name in names]
-    return frame.select(*own, path, f.lit(0).alias(LINE_NO), fate.alias(FATE), raw.alias(RAW)), noted
+    return frame.select(*(quoted(name) for name in names), PATH, f.lit(0).alias(LINE_NO), FATE, RAW), noted
+
+
+def _with_defaults(format_: str, options: Mapping[str, str]) -> dict[str, str]:
+    """Options of Spark's reader, whose names are the same in any case."""
+    given = {name.casefold() for name in options}
+    defaults = _DEFAULTS.get(format_, {})
+    return {**{name: value for name, value in defaults.items() if name.casefold() not in given}, **options}
+
+
+def _folder_columns(root: str, files: Sequence[InputFile]) -> list[str]:
+    """The columns that are in the names of folders: day=2026-11-22/. UsageError if only some files have them."""
+    first: list[str] = []
+    for number, file in enumerate(files):
+        inside = PurePosixPath(os.path.relpath(file.location, root)).parent.parts
+        found = [part.partition("=")[0] for part in inside if "=" in part.strip("=")]
+        first = first if number else found
+        if found != first:
+            raise UsageError(
+                f"the folders of {root} do not agree: {file.location} is in folders of columns "
+                f"({', '.join(found) or 'none'}), {files[0].location} in others ({', '.join(first) or 'none'})"
+            )
+    return [unquote(name) for name in first]
+
+
+def _records(
+    spark: SparkSession, format_: str, paths: list[str], known: StructType, options: Mapping[str, str]
+) -> DataFrame:
+    """The rows as Spark's reader of files gives them, with path, fate and raw record."""
+    from pyspark.sql import functions as f
+
+    reader = spark.read.format(format_).options(**options)
+    path = f.col("_metadata.file_path")
+    if format_ in _WITH_RECORDS:
+        reader = reader.option("mode", "PERMISSIVE").option("columnNameOfCorruptRecord", _CORRUPT)
+        # A record is malformed whether or not a column of it is wanted.
+        reader = reader.option("columnPruning", "false")
+        # A copy: `add` changes the schema itself.
+        frame = reader.schema(_with_corrupt(known)).load(paths)
+        corrupt = f.col(_CORRUPT)
+        fate = f.when(corrupt.isNotNull(), f.lit(f"{REFUSED}malformed {format_.upper()}"))
+        texts = [f.col(quoted(field.name)) for field in known if field.dataType.simpleString() == "string"]
+        broken = _files_not_utf8(spark, paths) if texts and is_utf8(options) else []
+        if broken:
+            # The reader has put the same character for any wrong byte.
+            has = reduce(or_, (f.coalesce(f.contains(text, f.lit(REPLACEMENT)), f.lit(False)) for text in texts))
+            fate = fate.when(path.isin(broken) & has, f.lit(f"{REFUSED}not UTF-8"))
+        # With columns of its own, as Spark refuses to read nothing but malformed records.
+        raw = f.when(fate.isNotNull(), f.coalesce(f.encode(corrupt, "utf-8"), _as_json(known)))
+    else:
+        frame = reader.schema(known).load(paths)
+        fate, raw = f.lit(None).cast("string"), f.lit(None).cast("binary")
+        for field in known:
+            valid = is_valid_text(f.col(quoted(field.name)), field.dataType)
+            if valid is not None:
+                said = f.lit(f"{REFUSED}{field.name} is not UTF-8")
+                fate, raw = f.coalesce(fate, f.when(~valid, said)), f.when(~valid, _as_json(known)).otherwise(raw)
+    return frame.select("*", path.alias(PATH), fate.alias(FATE), raw.alias(RAW))
+
+
+def _json_lines(
+    spark: SparkSession, paths: list[str], known: StructType, options: Mapping[str, str], folders: Sequence[str]
+) -> DataFrame:
+    """The rows of JSON with a record in each line, or an array of records, with path, fate and raw record."""
+    from pyspark.sql import functions as f
+    from pyspark.sql.types import StructType
+
+    lines = spark.read.options(**{**options, "wholetext": "false"}).text(paths).where(f.trim("value") != "")
+    value = f.col("value")
+    flaw = f.when(~f.is_valid_utf8(value), f.lit(f"{REFUSED}not UTF-8"))
+    if is_strict(options):
+        flaw = flaw.when(~is_one_record(value), f.lit(_MALFORMED_JSON))
+    flaw = flaw.when(is_half_character(value), f.lit(f"{REFUSED}half a character"))
+    many = f.when(flaw.isNull() & value.rlike(r"^\s*\["), f.from_json(value, "array<string>"))
+    own = StructType([field for field in known if field.name not in folders])
+    parsing = {**options, "mode": "PERMISSIVE", "columnNameOfCorruptRecord": _CORRUPT}
+    named = [f.col(quoted(name)) for name in folders]
+    lines = lines.select(
+        *named, f.col("_metadata.file_path").alias(PATH), flaw.alias(FATE),
+        f.explode(f.coalesce(many, f.array(value))).alias(RAW),
+    )
+    parsed = lines.withColumn(_RECORD, f.from_json(RAW, _with_corrupt(own), parsing))
+    record = f.col(_RECORD)
+    is_malformed = record.isNull() | record.getField(_CORRUPT).isNotNull()
+    fate = f.coalesce(FATE, f.when(is_malformed, f.lit(_MALFORMED_JSON)))
+    return parsed.select(
+        *(record.getField(field.name).alias(field.name) for field in own), *named, PATH, fate.alias(FATE),
+        f.when(fate.isNotNull(), f.col(RAW).cast("binary")).alias(RAW),
+    )
+
+
+def _as_json(known: StructType) -> Column:
+    """A row that has no record in a file."""
+    from pyspark.sql import functions as f
+
+    return f.encode(f.to_json(f.struct(*(quoted(name) for name in known.names))), "utf-8")
+
+
+def _with_corrupt(known: StructType) -> StructType:
+    from pyspark.sql.types import StringType, StructField, StructType
+
+    return StructType([*known.fields, StructField(_CORRUPT, StringType())])
+
+
+def _files_not_utf8(spark: SparkSession, paths: list[str]) -> list[str]:
+    from pyspark.sql import functions as f
+
+    wrong = spark.read.text(paths).where(~f.is_valid_utf8("value")).select(f.col("_metadata.file_path").alias("path"))
+    return [row.path for row in wrong.distinct().collect()]
 
 
 def _escaped(match: re.Match[str]) -> str:
@@ -107,7 +225,10 @@ def _schema(
             return found
         except PySparkException as error:
             raise UsageError(f"--schema {schema!r} is no schema: {mistake_of(error)}") from error
-    return spark.read.format(format_).options(**options).load(paths).schema
+    if format_ == "csv":
+        options = options_to_infer(options, paths)
+    reader = spark.read.format(format_).options(**options).option("columnNameOfCorruptRecord", _CORRUPT)
+    return StructType([field for field in reader.load(paths).schema if field.name != _CORRUPT])
 
 
 def _as_before(found: StructType, former_schema: str, is_given: bool) -> StructType:
@@ -115,6 +236,9 @@ def _as_before(found: StructType, former_schema: str, is_given: bool) -> StructT
     from pyspark.sql.types import StructType
 
     former = StructType.fromJson(json.loads(former_schema))
+    if not found.fields:
+        # Files without a record.
+        return former
     before = {field.name: field.dataType.simpleString() for field in former}
     now = {field.name: field.dataType.simpleString() for field in found}
     for name in (*before, *now):

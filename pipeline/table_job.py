@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
 
 from squall.pipeline.cleaning import DROPPED, FATE, INTERNALS, LINE_NO, PATH, RAW, REFUSED, SOURCE_FILE
-from squall.pipeline.corpus import MAX_RAW_BYTES, InputFile, balance, read_chunks
+from squall.pipeline.corpus import MAX_RAW_BYTES, InputFile, balance, last_line, read_chunks
 from squall.pipeline.inputs import SourceFile, path_in
 from squall.pipeline.written import Place, Written
 
@@ -48,14 +48,14 @@ def text_frame(spark: SparkSession, root: str, files: Sequence[InputFile], tasks
 
 def _line_batches(root: str, file: InputFile) -> Iterator[pyarrow.RecordBatch]:
     checksums: list[str] = []
-    line_no, problem = 0, ""
+    line_no, problem = file.start_line, ""
     for chunk in read_chunks(file, checksums.append):
         count = len(chunk.texts)
         if count:
             nothing = [None] * count
             names = [file.name] * count
             yield _batch([names, chunk.line_nos, chunk.texts, names, chunk.line_nos, nothing, nothing])
-            line_no = chunk.line_nos[-1]
+        line_no = last_line(chunk, line_no)
         for line in chunk.refused:
             yield _batch([[None], [None], [None], [file.name], [line.line_no], [f"{REFUSED}{line.reason}"], [line.raw]])
         if not checksums and chunk.refused and not chunk.refused[-1].line_no:
@@ -83,10 +83,13 @@ def write_frame(frame: DataFrame, root: str, places: Sequence[Place]) -> list[Wr
 
         context = TaskContext.get()
         place = places[context.partitionId() if context else 0]
-        outcome = pickle.dumps(_write(root, place, batches))
+        outcome = pickle.dumps(_write(root, place, (batch.rename_columns(names) for batch in batches)))
         yield pyarrow.RecordBatch.from_arrays([pyarrow.array([outcome])], ["outcome"])
 
-    rows = frame.coalesce(len(places)).mapInArrow(write, "outcome binary").collect()
+    names = frame.columns
+    # PySpark takes a dot in a name for a field of a struct here.
+    plain = frame.toDF(*(f"c{number}" for number in range(len(names))))
+    rows = plain.coalesce(len(places)).mapInArrow(write, "outcome binary").collect()
     return [pickle.loads(row.outcome) for row in rows]
 
 

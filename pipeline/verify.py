@@ -6,43 +6,41 @@ so an error in the engine cannot hide itself.
 
 ::
 
-    FEED/lines/*.parquet ──► words of each line, count of each word ──┐
-    RESULT/ledger/*.jsonl ──────────► words of each line ─────────────┼─ group by line or word ─► ok, missing, ...
-    RESULT/counts/*.jsonl ──────────► totals of each word ────────────┘
+    FEED/rows/*.parquet ──► words of each line, count of each word ──┐
+    RESULT/ledger/*.jsonl ─────────► words of each line ─────────────┼─ group by bucket ─► ok, missing, ... ─► sums
+    RESULT/counts/*.jsonl ─────────► totals of each word ────────────┘
+
+It is one job of two stages, `pipeline.tally` and `pipeline.judging`; of each task a few findings come back.
 """
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Iterator
+import heapq
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from squall.engine.errors import UsageError
 from squall.pipeline.feed import Feed
-from squall.pipeline.result_tables import check_readable, result_table
-from squall.pipeline.results import find_results
-from squall.pipeline.session import spark_session
+from squall.pipeline.manifest import check_content
+from squall.pipeline.result_tables import check_readable
+from squall.pipeline.results import find_results, pieces_of
+from squall.pipeline.session import spark_session, usable_cores
 
 if TYPE_CHECKING:
-    import pyarrow
-    from pyspark.sql import DataFrame, Row, SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
-#: Differences of each kind that are named; the rest are only counted.
-SHOWN = 10
-#: Distinct words that a task counts before it passes the totals on: bounds its memory, whatever the feed.
-HELD_WORDS = 1_000_000
+    from squall.pipeline.judging import Finding
+    from squall.pipeline.tally import Buckets, Piece
+
 #: Most characters of a word in messages; longer ones are cut.
 SHOWN_WORD_CHARS = 60
-
-KINDS = ("missing", "invented", "different")
+#: Tasks for each core: enough that all cores end at about the same time, few enough that words are seldom told twice.
+TASKS_PER_CORE = 4
 
 #: Called with one line about the present step.
 Progress = Callable[[str], None]
-_Batches = Iterator["pyarrow.RecordBatch"]
-_COUNTED = "partition bigint, `offset` bigint, word string, counted bigint"
-_COUNTED_NAMES = ["partition", "offset", "word", "counted"]
 
 
 @dataclass(frozen=True)
@@ -82,152 +80,125 @@ class Verdict:
 def verify(feed: Path, result: Path, *, progress: Progress = lambda line: None) -> Verdict:
     """Compare `result` with `feed`. UsageError if one cannot be read or the result holds invalid rows."""
     opened = Feed.open(feed)
+    from squall.pipeline.tally import Buckets, ResultPiece, feed_pieces
+
     results = {kind: find_results(result, kind) for kind in ("ledger", "counts")}
+    pieces: list[Piece] = [*feed_pieces(opened)]
+    if not opened.rows:
+        raise UsageError(f"feed {opened.path} holds no lines: there is nothing to verify")
+    check_content(opened.path, opened.manifest)
+    for kind, found in results.items():
+        pieces += (ResultPiece(kind, piece) for piece in pieces_of(found))
+    rows = {partition: opened.partition_rows(partition) for partition in opened.partitions}
+    buckets = Buckets.of(rows, sum(piece.bytes for piece in pieces))
     files = sum(len(found) for found in results.values())
     progress(f"feed of {opened.rows:,} lines, {files} result files, starting Spark")
     with spark_session("squall verify") as spark:
-        lines = _feed_table(spark, opened)
-        tables = {kind: result_table(spark, kind, found) for kind, found in results.items()}
         progress("comparing every line and the count of every word")
-        return _compare(opened, lines, _judged(lines, tables))
+        return _verdict(spark, opened, _findings(spark, pieces, buckets))
 
 
-def _feed_table(spark: SparkSession, feed: Feed) -> DataFrame:
-    names = [str(feed.path / file.name) for partition in feed.manifest.partitions for file in partition.files]
-    if not names:
-        raise UsageError(f"feed {feed.path} holds no lines: there is nothing to verify")
-    schema = "partition int, `offset` bigint, path string, line_no int, text string"
-    return spark.read.schema(schema).parquet(*names)
+def _findings(spark: SparkSession, pieces: list[Piece], buckets: Buckets) -> list[Finding]:
+    from squall.pipeline.judging import fold, judge
+    from squall.pipeline.tally import Tally
+
+    tasks = min(len(pieces), TASKS_PER_CORE * usable_cores())
+    plan = dealt(pieces, tasks)
+    # Not a table of SQL: what passes through Java are bytes, and to load those classes takes 2.5 s of processor time.
+    tallied = spark.sparkContext.parallelize(range(tasks), tasks).flatMap(lambda task: Tally(buckets).rows(plan[task]))
+    judged = tallied.groupByKey(usable_cores()).flatMap(lambda bucket: judge(bucket[1]))
+    return fold(judged.mapPartitions(fold).collect())
 
 
-def _judged(lines: DataFrame, results: dict[str, DataFrame]) -> DataFrame:
-    """A row for each line and each word, with the feed's number of it, the result's least and most, and the kind.
-
-    Lines and words go through one grouping, so that the feed is read once. Rows that say what is wrong with a file of
-    the result come through too, with the kind `unread`.
-    """
-    from pyspark.sql import functions as f
-
-    counted = lines.select("partition", "offset", "text").mapInArrow(_count, _COUNTED)
-    ledger = results["ledger"].withColumnRenamed("words", "told")
-    counts = results["counts"].withColumnRenamed("count", "told")
-    both = counted.unionByName(ledger, allowMissingColumns=True).unionByName(counts, allowMissingColumns=True)
-    grouped = both.groupBy("partition", "offset", "word", "problem", "torn").agg(
-        f.sum("counted").alias("words"), f.min("told").alias("least"), f.max("told").alias("most"),
-        f.count("told").alias("times"),
-    )
-    # Totals of a word only grow, so older ones may be below the count; a line has one number of words.
-    right = (f.col("most") == f.col("words")) & (f.col("word").isNotNull() | (f.col("least") == f.col("words")))
-    # If a line was counted several times with different numbers, show a wrong one.
-    wrong = f.when(f.col("word").isNull() & (f.col("least") != f.col("words")), f.col("least")).otherwise(f.col("most"))
-    kind = (
-        f.when(f.col("problem").isNotNull() | f.col("torn").isNotNull(), "unread")
-        .when(f.col("words").isNull(), "invented").when(f.col("times") == 0, "missing")
-        .when(right, "ok").otherwise("different")
-    )
-    about = f.when(f.col("word").isNull(), "lines").otherwise("words")
-    return grouped.withColumns({"kind": kind, "about": about, "told": wrong})
+def dealt(pieces: list[Piece], tasks: int) -> list[list[Piece]]:
+    """Deal the pieces out so that tasks have about the same number of bytes."""
+    plan: list[list[Piece]] = [[] for _ in range(tasks)]
+    loads = [(0, task) for task in range(tasks)]
+    for piece in sorted(pieces, key=lambda piece: -piece.bytes):
+        load_bytes, task = loads[0]
+        plan[task].append(piece)
+        heapq.heapreplace(loads, (load_bytes + piece.bytes + 1, task))
+    return plan
 
 
-def _compare(feed: Feed, lines: DataFrame, judged: DataFrame) -> Verdict:
-    from pyspark.sql import functions as f
+def _verdict(spark: SparkSession, feed: Feed, findings: list[Finding]) -> Verdict:
+    from squall.pipeline.judging import KINDS, OK
+    from squall.pipeline.tally import DAMAGED, TORN, UNREAD
 
-    repeats = f.sum(f.greatest(f.col("times") - 1, f.lit(0)))
-    totals = judged.groupBy("about", "kind").agg(f.count("kind").alias("things"), repeats.alias("repeats")).collect()
-    torn: tuple[str, ...] = ()
-    if any(row.kind == "unread" for row in totals):
-        torn = check_readable(judged.where("kind = 'unread'"))
-    offenders = _offenders(feed, lines, judged) if {row.kind for row in totals} - {"ok", "unread"} else {}
+    unread: dict[str, list[str]] = {DAMAGED: [], UNREAD: [], TORN: []}
+    numbers: dict[tuple[str, str], Finding] = {}
+    examples: dict[tuple[str, str], list[Finding]] = {}
+    for found in findings:
+        key = found.about, found.kind
+        if found.kind in unread:
+            unread[found.kind].append(found.word or "")
+        elif found.things is not None:
+            numbers[key] = found
+        else:
+            examples.setdefault(key, []).append(found)
+    if unread[DAMAGED]:
+        raise UsageError(min(unread[DAMAGED]))
+    check_readable(unread[UNREAD])
+    named = [found for found in findings if found.about == "lines" and found.offset is not None]
+    places = _places(spark, feed, named)
     checks = {}
     for about in ("lines", "words"):
-        things = Counter({row.kind: int(row.things) for row in totals if row.about == about})
+        things = {kind: (numbers[about, kind].things or 0) if (about, kind) in numbers else 0 for kind in (OK, *KINDS)}
         checks[about] = Check(
-            checked=things["ok"] + things["missing"] + things["different"],
-            ok=things["ok"],
+            checked=things[OK] + things["missing"] + things["different"],
+            ok=things[OK],
             missing=things["missing"],
             invented=things["invented"],
             different=things["different"],
-            # Totals are repeated by design.
-            repeated=sum(int(row.repeats) for row in totals if row.about == about == "lines"),
-            offenders={kind: tuple(offenders.get((about, kind), ())) for kind in KINDS},
+            repeated=sum(found.repeats or 0 for found in numbers.values() if found.about == about),
+            offenders={
+                kind: tuple(_offender(feed, found, places) for found in examples.get((about, kind), ()))
+                for kind in KINDS
+            },
         )
     if checks["lines"].checked != feed.rows:
         wrong = f"it holds {checks['lines'].checked:,} lines where its manifest says {feed.rows:,}"
         raise UsageError(f"feed {feed.path} is damaged: {wrong}; run squall prepare again")
-    return Verdict(checks["lines"], checks["words"], torn)
+    return Verdict(checks["lines"], checks["words"], tuple(sorted(unread[TORN])))
 
 
-def _offenders(feed: Feed, lines: DataFrame, judged: DataFrame) -> dict[tuple[str, str], list[str]]:
-    """The first differences of each kind, as sentences."""
-    from pyspark.sql import Window
-    from pyspark.sql import functions as f
-
-    place = f.row_number().over(Window.partitionBy("about", "kind").orderBy("partition", "offset", "word"))
-    first = judged.where(f.col("kind").isin(*KINDS)).withColumn("place", place).where(f.col("place") <= SHOWN)
-    rows = first.orderBy("place").collect()
-    of_lines = [f"(partition = {row.partition} and offset = {row.offset})" for row in rows if row.about == "lines"]
-    found = lines.where(" or ".join(of_lines)).drop("text").collect() if of_lines else []
-    places = {(row.partition, row.offset): f"{row.path}:{row.line_no}" for row in found}
-    offenders: dict[tuple[str, str], list[str]] = {}
-    for row in rows:
-        said = _word_offender(row) if row.about == "words" else _line_offender(feed, row, places)
-        offenders.setdefault((row.about, row.kind), []).append(said)
-    return offenders
+def _places(spark: SparkSession, feed: Feed, lines: list[Finding]) -> dict[tuple[int | None, int | None], str]:
+    """Where in the source of the feed lines are from."""
+    known = [line for line in lines if line.kind != "invented"]
+    if not known:
+        return {}
+    wanted = " or ".join(f"(partition = {line.partition} and offset = {line.offset})" for line in known)
+    rows = _feed_table(spark, feed).where(wanted).collect()
+    return {(row.partition, row.offset): f"{row.path}:{row.line_no}" for row in rows}
 
 
-def _line_offender(feed: Feed, row: Row, places: dict[tuple[int, int], str]) -> str:
-    line = f"line partition {row.partition} offset {row.offset}"
-    if row.kind == "missing":
-        return f"{line} ({places[row.partition, row.offset]}) is missing from the ledger"
-    if row.kind == "different":
-        return f"{line} ({places[row.partition, row.offset]}): feed {row.words} words, ledger {row.told}"
-    if row.partition in feed.partitions:
-        return f"{line} is in the ledger, but the feed has only {feed.partition_rows(row.partition)} lines there"
+def _feed_table(spark: SparkSession, feed: Feed) -> DataFrame:
+    names = [str(feed.path / file.name) for partition in feed.manifest.partitions for file in partition.files]
+    # Of text and nothing else has the rows' own columns.
+    schema = "partition int, `offset` bigint, path string, line_no int"
+    return spark.read.schema(schema).option("__globPaths__", "false").parquet(*names)
+
+
+def _offender(feed: Feed, found: Finding, places: dict[tuple[int | None, int | None], str]) -> str:
+    """A difference, as a sentence."""
+    if found.about == "words":
+        return _word_offender(found)
+    line = f"line partition {found.partition} offset {found.offset}"
+    if found.kind != "invented":
+        line += f" ({places[found.partition, found.offset]})"
+        if found.kind == "missing":
+            return f"{line} is missing from the ledger"
+        return f"{line}: feed {found.expected} words, ledger {found.told}"
+    if found.partition in feed.partitions:
+        return f"{line} is in the ledger, but the feed has only {feed.partition_rows(found.partition)} lines there"
     return f"{line} is in the ledger, but the feed has no such partition"
 
 
-def _word_offender(row: Row) -> str:
-    word = repr(row.word if len(row.word) <= SHOWN_WORD_CHARS else row.word[:SHOWN_WORD_CHARS] + "...")
-    if row.kind == "missing":
-        return f"word {word}: feed {row.words}, not in the result"
-    if row.kind == "invented":
-        return f"word {word}: not in the feed, result {row.told}"
-    return f"word {word}: feed {row.words}, result {row.told}"
-
-
-def _count(batches: _Batches) -> _Batches:
-    """The number of words of each line, and how often each word occurs in a bulk of lines.
-
-    Runs in Spark's Python workers: only Python's str.split separates words exactly as a topology does.
-    """
-    import pyarrow
-
-    counts: Counter[str] = Counter()
-    for batch in batches:
-        lengths = []
-        for text in batch.column("text").to_pylist():
-            words = text.split()
-            lengths.append(len(words))
-            counts.update(words)
-        yield pyarrow.RecordBatch.from_arrays(
-            [
-                batch.column("partition").cast(pyarrow.int64()),
-                batch.column("offset"),
-                pyarrow.nulls(batch.num_rows, pyarrow.string()),
-                pyarrow.array(lengths, pyarrow.int64()),
-            ],
-            _COUNTED_NAMES,
-        )
-        if len(counts) >= HELD_WORDS:
-            yield _count_batch(counts)
-            counts.clear()
-    if counts:
-        yield _count_batch(counts)
-
-
-def _count_batch(counts: Counter[str]) -> pyarrow.RecordBatch:
-    import pyarrow
-
-    nowhere = pyarrow.nulls(len(counts), pyarrow.int64())
-    words, totals = pyarrow.array(list(counts), pyarrow.string()), pyarrow.array(list(counts.values()), pyarrow.int64())
-    return pyarrow.RecordBatch.from_arrays([nowhere, nowhere, words, totals], _COUNTED_NAMES)
+def _word_offender(found: Finding) -> str:
+    text = found.word or ""
+    word = repr(text if len(text) <= SHOWN_WORD_CHARS else text[:SHOWN_WORD_CHARS] + "...")
+    if found.kind == "missing":
+        return f"word {word}: feed {found.expected}, not in the result"
+    if found.kind == "invented":
+        return f"word {word}: not in the feed, result {found.told}"
+    return f"word {word}: feed {found.expected}, result {found.told}"

@@ -10,7 +10,8 @@
     DIR/dead-letters.jsonl
 
 Guarantees: a batch is done when `control.pickle` names it, and not before; whatever dies, the next run goes on after
-it. One run at a time (a lock that ends with its process). Relies on a file system with atomic renames.
+it. Each dead letter is in the file once: what a batch that was not done wrote there is cut off. One run at a time (a
+lock that ends with its process). Relies on a file system with atomic renames.
 """
 
 from __future__ import annotations
@@ -21,6 +22,8 @@ import os
 import pickle
 import secrets
 import shutil
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -29,17 +32,18 @@ from squall.engine.errors import ClusterError, UsageError
 from squall.engine.foreign.text import repr_of, text_of_error
 from squall.pipeline.underneath.control import Control
 
-VERSION = 1
+VERSION = 2
 _IDENTITY, _CONTROL, _LETTERS, _LOCK = "topology.json", "control.pickle", "dead-letters.jsonl", "lock"
 
 
 class Checkpoint:
     """An open checkpoint. A context manager, which gives up the lock."""
 
-    def __init__(self, path: Path, topology: Topology, name: str) -> None:
-        """UsageError if it is another topology's, is in use, or cannot be read."""
+    def __init__(self, path: Path, topology: Topology, name: str, arguments: Sequence[str] = ()) -> None:
+        """UsageError if it is another topology's, is in use, or cannot be read. `arguments`: those that the topology
+        was made with."""
         self.path = path.absolute()
-        self._identity = identity_of(topology, name)
+        self._identity = identity_of(topology, name, arguments)
         if path.exists() and not path.is_dir():
             raise UsageError(f"--checkpoint {path} is not a directory")
         self._refuse_others()
@@ -52,6 +56,7 @@ class Checkpoint:
             self._take_lock()
             self.run_id = self._check()
             self.control = self._load()
+            self._cut_letters()
         except BaseException:
             os.close(self._lock)
             raise
@@ -110,9 +115,9 @@ class Checkpoint:
         wanted = json.loads(json.dumps(self._identity))
         for key in wanted:
             if known.get(key) != wanted[key]:
-                why = _difference(key, known.get(key), wanted[key])
                 raise UsageError(
-                    f"--checkpoint {self.path} is of another topology: {why}; choose another directory"
+                    f"--checkpoint {self.path} is of {_difference(key, known.get(key), wanted[key])}; choose another "
+                    "directory"
                 )
         return run_id
 
@@ -127,6 +132,16 @@ class Checkpoint:
         if not isinstance(control, Control):
             raise ClusterError(f"{path} holds {repr_of(control)}, where the last batch should be")
         return control
+
+    def _cut_letters(self) -> None:
+        """Remove the letters of a batch that was not done: it is run again."""
+        try:
+            if self.letters.stat().st_size > self.control.letters_bytes:
+                os.truncate(self.letters, self.control.letters_bytes)
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            raise UsageError(f"{self.letters} cannot be written: {error.strerror}") from error
 
     def new_batch(self, number: int) -> Path:
         """Where the rows of a batch may be written: nowhere that an earlier attempt may still write to."""
@@ -143,6 +158,7 @@ class Checkpoint:
                     file.write(json.dumps({"batch": control.number, **letter}).encode() + b"\n")
                 file.flush()
                 os.fsync(file.fileno())
+                control = replace(control, letters_bytes=file.tell())
         _replace(self.path / _CONTROL, pickle.dumps(control, 5))
         self.control = control
         keep = {control.spouts_at, control.bolts_at}
@@ -151,10 +167,11 @@ class Checkpoint:
                 shutil.rmtree(entry, ignore_errors=True)
 
 
-def identity_of(topology: Topology, name: str) -> dict[str, Any]:
+def identity_of(topology: Topology, name: str, arguments: Sequence[str]) -> dict[str, Any]:
     """What makes a topology the same one."""
     return {
         "name": name,
+        "arguments": list(arguments),
         "components": {
             spec.id: {
                 "kind": spec.kind, "class": type(spec.component).__qualname__, "tasks": spec.tasks,
@@ -167,7 +184,14 @@ def identity_of(topology: Topology, name: str) -> dict[str, Any]:
 
 
 def _difference(key: str, known: Any, wanted: Any) -> str:
-    """The first difference, in words."""
+    """Of what else it is, in words."""
+    if key != "arguments":
+        return f"another topology: {_first_difference(key, known, wanted)}"
+    texts = [repr_of(" ".join(given)) if given else "none" for given in (known or (), wanted)]
+    return f"a topology with other arguments: {texts[0]}, not {texts[1]}"
+
+
+def _first_difference(key: str, known: Any, wanted: Any) -> str:
     if not (isinstance(known, dict) and isinstance(wanted, dict)):
         return f"its {key} is {repr_of(known)}, not {repr_of(wanted)}"
     for name in {**known, **wanted}:
@@ -176,7 +200,7 @@ def _difference(key: str, known: Any, wanted: Any) -> str:
         if name not in known:
             return f"it has no {name!r}"
         if known[name] != wanted[name]:
-            return _difference(f"{name}" if key == "components" else f"{key} {name}", known[name], wanted[name])
+            return _first_difference(f"{name}" if key == "components" else f"{key} {name}", known[name], wanted[name])
     return "it differs"
 
 

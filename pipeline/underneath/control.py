@@ -54,6 +54,8 @@ class Control:
     """The last report of each worker that counts, without its letters."""
     restarts: tuple[Restart, ...] = ()
     close_errors: tuple[str, ...] = ()
+    letters_bytes: int = 0
+    """Size of the file of dead letters."""
 
 
 def doubts(layout: Layout, reports: Mapping[int, WorkerReport], rows: Mapping[tuple[int, int], int]) -> list[str]:
@@ -125,6 +127,7 @@ def after(
         close_errors=control.close_errors if undone else (
             *control.close_errors, *(error for report in reports.values() for error in report.close_errors)
         ),
+        letters_bytes=control.letters_bytes,
     )
 
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 import pickle
 import secrets
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, NamedTuple
@@ -157,9 +157,27 @@ class Watched(Outbox):
         self.raised: list[Failure] = []
 
     def fail_run(self, run: Run, failure: Failure) -> None:
-        if failure.reason == EXCEPTION:
-            self.raised.append(failure)
+        self._see(failure)
         super().fail_run(run, failure)
+
+    def fail_roots(self, roots: Iterable[int], failure: Failure) -> None:
+        self._see(failure)
+        super().fail_roots(roots, failure)
+
+    def _see(self, failure: Failure) -> None:
+        """Note an exception, once: it may fail all rows of a batch."""
+        if failure.reason == EXCEPTION and not (self.raised and self.raised[-1] is failure):
+            self.raised.append(failure)
+
+
+class OneByOne(OpenMessages):
+    """Open messages of which each has an entry of its own, also those of a batch: the entries are stored."""
+
+    __slots__ = ()
+
+    @property
+    def add_block(self) -> None:
+        return None
 
 
 @dataclass
@@ -280,7 +298,7 @@ class Host:
         if self._fate is not None:
             self._fate.attempts.forgot = given[at].attempts.forgot
             given[at] = self._fate
-        self._pending = made = OpenMessages(*given)
+        self._pending = made = OneByOne(*given)
         made.trees.update(self._trees)
         return made
 

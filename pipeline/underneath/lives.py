@@ -13,6 +13,7 @@ import zlib
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+from squall.engine.api.async_component import AsyncBolt
 from squall.engine.api.component import Spout
 from squall.engine.api.context import TopologyContext
 from squall.engine.api.hooks import Hooks
@@ -21,15 +22,8 @@ from squall.engine.errors import ClusterError
 from squall.engine.foreign.stable_hash import stable_hash
 from squall.pipeline.feed_spout import FeedSpout
 from squall.pipeline.shares import Claim
-from squall.pipeline.underneath.snapshot import (
-    Baseline,
-    Engine,
-    Stored,
-    can_be_stored_whole,
-    open_descriptors,
-    restore,
-    store,
-)
+from squall.pipeline.underneath.baseline import Baseline, Look, look_at_classes, store
+from squall.pipeline.underneath.snapshot import Engine, Stored, can_be_stored_whole, open_descriptors, restore
 
 COLLECTOR_METHODS = ("emit", "emit_direct", "ack", "fail")
 
@@ -46,6 +40,9 @@ class Life:
         self.left_out: tuple[str, ...] = ()
         self._stored: Any = None
         self._baseline: Baseline | None = None
+        self._prepared_again = False
+        self._name_of_task = ""
+        self._classes: dict[str, Look] = {}
 
     def attach(self, user: Any, engine: Engine, stored: bytes | None, has_gauges: Callable[[], bool]) -> None:
         """Have the next call of `prepare` (or `open`) begin this life."""
@@ -70,6 +67,8 @@ class Life:
         if context.hooks is not None:
             named["hooks"] = context.hooks
         self.engine.named = named
+        self._name_of_task = f"{context.component_id}[{context.task_index}]"
+        self._classes = look_at_classes(self.user, self.engine)
 
     def begin(self, prepare: Callable[[], None], context: TopologyContext) -> None:
         stored: Stored | None = self._stored
@@ -79,8 +78,10 @@ class Life:
         before = open_descriptors()
         prepare()
         hooks = context.hooks
+        classes, self._classes = self._classes, look_at_classes(self.user, self.engine)
         if (
             stored is not None or self._has_gauges() or (isinstance(hooks, Hooks) and bool(hooks))
+            or _changed(classes, self._classes)
             or open_descriptors() - before or not can_be_stored_whole(self.user, self.engine)
         ):
             self._baseline = Baseline(self.user, self.engine)
@@ -96,14 +97,40 @@ class Life:
 
     @property
     def ends_with_batch(self) -> bool:
-        """Whether `cleanup` (or `close`) is to be called after each batch, as `prepare` is before each."""
-        return self._baseline is not None
+        """Whether `cleanup` (or `close`) is to be called after each batch, as `prepare` is before each. After `store`,
+        which may find that something was opened late."""
+        return self._prepared_again
 
     def store(self) -> bytes:
-        """The object as it is now."""
+        """The object as it is now. ClusterError if something of it cannot be stored, and would be lost."""
         stored = store(self.user, self.engine, self._baseline)
-        self.left_out = stored.left_out
+        advice = "on Spark, keep in attributes what can be pickled, or give its class __getstate__ and __setstate__"
+        if stored.lost:
+            raise ClusterError(
+                f"{self._name_of_task} cannot be stored after a batch: its attribute {stored.lost[0]} has changed "
+                f"since prepare; {advice}"
+            )
+        if changed := _changed(self._classes, look_at_classes(self.user, self.engine)):
+            raise ClusterError(
+                f"{self._name_of_task} cannot be stored after a batch: {changed[0]} is an attribute of the class, and "
+                f"has changed; {advice}, and of self"
+            )
+        self.left_out, self._prepared_again = stored.left_out, stored.prepared
         return pickle.dumps(stored, 5)
+
+
+class AsyncLife(Life):
+    """Of an `AsyncBolt`: its event loop begins with each life, before what was kept of the last one comes back."""
+
+    def begin(self, prepare: Callable[[], None], context: TopologyContext) -> None:
+        def prepare_and_set_up() -> None:
+            prepare()
+            self.user._drive(_nothing())
+
+        super().begin(prepare_and_set_up, context)
+
+
+async def _nothing() -> None: ...
 
 
 class SpoutLife(Life):
@@ -165,7 +192,7 @@ class ReplayingLife(SpoutLife):
         assert self._baseline is not None
         stored = self._baseline.changed(user, self.engine)
         user._records = self.records
-        self.left_out = stored.left_out
+        self.left_out, self._prepared_again = stored.left_out, True
         return pickle.dumps((stored, self.records.count, self.records.checksum), 5)
 
 
@@ -240,10 +267,16 @@ class DealtClaims:
     def store(self, claim: Claim) -> None: ...
 
 
+def _changed(before: Mapping[str, Look], now: Mapping[str, Look]) -> list[str]:
+    return [name for name, look in now.items() if name not in before or look.differs(before[name])]
+
+
 def life_of(component: Any, run_id: str) -> Life:
     """The life that suits a component."""
     if isinstance(component, ReplayingSpout) and not _overridden(component, ReplayingSpout):
         return FeedLife(run_id) if isinstance(component, FeedSpout) else ReplayingLife(run_id)
+    if isinstance(component, AsyncBolt):
+        return AsyncLife(run_id)
     return SpoutLife(run_id) if isinstance(component, Spout) else Life(run_id)
 
 

@@ -12,6 +12,7 @@ from dataclasses import asdict, dataclass
 from types import CodeType, FunctionType
 from typing import Any
 
+from squall.engine.api.async_component import AsyncBolt
 from squall.engine.api.component import BasicBolt, Bolt, Spout
 from squall.engine.api.config import Config
 from squall.engine.api.replaying import ReplayingSpout
@@ -30,6 +31,8 @@ from squall.engine.api.topology import (
     Topology,
 )
 from squall.pipeline.feed_spout import FeedSpout
+from squall.pipeline.parquet_sink import ParquetSink
+from squall.pipeline.tail_spout import TailSpout
 
 EXACT, APPROX, REFUSED = "EXACT", "APPROX", "REFUSED"
 _ORDER = (EXACT, APPROX, REFUSED)
@@ -121,6 +124,11 @@ def _spout(spec: ComponentSpec) -> Finding:
             "spout", spec.id, REFUSED, "not at all", "blocking = True: a batch cannot end while next_tuple waits",
             "derive it from ReplayingSpout, whose read() may yield None, or write the input to files and use FeedSpout",
         )
+    if isinstance(spout, TailSpout):
+        return Finding(
+            "spout", spec.id, REFUSED, "not at all", "a TailSpout never ends, and its file may be rotated away before "
+            "a batch is read again", "give a list of the files to FeedSpout, or run it on Squall's own engine",
+        )
     why = []
     if isinstance(spout, FeedSpout) and not _overridden(spout, FeedSpout):
         if spout.follows:
@@ -149,11 +157,15 @@ def _bolt(spec: ComponentSpec, config: Config) -> Finding:
     why = []
     if spec.config.get("tick_tuple_freq_secs", config.tick_tuple_freq_secs) is not None:
         why.append("a tick comes at the end of a batch, once it is due, and not in between")
+    if isinstance(bolt, AsyncBolt):
+        why.append("it executes one tuple at a time; setup and teardown are called for each batch")
+    if isinstance(bolt, ParquetSink):
+        why.append("a batch that is run again writes its rows again: give it a key, and readers drop equal _message_id")
     if bolt.blocking and config.execute_timeout_of(spec.config) is not None:
         why.append("execute_timeout_secs is not watched")
     if _uses_state_dir(bolt):
         why.append(_OWN_FILES)
-    how = "its attributes are stored with every batch, for each task"
+    how = "its attributes are stored with every batch, for each task; what cannot be pickled, prepare makes again"
     return Finding("bolt", spec.id, APPROX if why else EXACT, how, "; ".join(why))
 
 

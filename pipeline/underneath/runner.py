@@ -98,6 +98,7 @@ class SparkRun:
         self._stopped = False
         self._error: BaseException | None = None
         self._pause_secs = FIRST_PAUSE_SECS
+        self._told_left_out: set[tuple[str, str]] = set()
 
     @property
     def control(self) -> Control:
@@ -198,6 +199,10 @@ class SparkRun:
                 self.tell.said(who, line)
             for component, task, text in report.errors[:MOST_ERRORS]:
                 self.tell.note(f"error reported by {component}[{task}]: {text}")
+            for text in report.left_out:
+                if (who, text) not in self._told_left_out:
+                    self._told_left_out.add((who, text))
+                    self.tell.note(f"{who}: attribute {text} is not stored with batches: prepare makes it again")
             for text in report.raised[:1]:
                 self.tell.note(f"batch {turn.number} is undone: {text}")
         for letter in letters[:MOST_ERRORS]:

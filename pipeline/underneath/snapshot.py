@@ -6,9 +6,10 @@ Two ways, chosen per task:
     prepared     `prepare` is called again, then the attributes are set that have changed since it was: for objects that
                  hold what no other process can use (files, sockets, threads, hooks)
 
-Guarantees: what was stored is restored exactly, with shared references; what cannot be stored (and is what `prepare`
-makes) is made anew. The engine's own objects among the attributes (collector, context, metrics) are those of the new
-life. Relies on users' objects being picklable by cloudpickle otherwise, which `__getstate__` may arrange.
+Guarantees: what was stored is restored exactly, with shared references; what cannot be stored, and is as `prepare` made
+it (`baseline` looks), is made anew. The engine's own objects among the attributes (collector, context, metrics) are
+those of the new life. Relies on users' objects being picklable by cloudpickle otherwise, which `__getstate__` may
+arrange.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ class Engine:
     def dumps(self, value: Any) -> bytes:
         """Pickle a value. Raises whatever the value's own code raises, too."""
         buffer = io.BytesIO()
-        _Pickler(buffer, self).dump(value)
+        Pickler(buffer, self).dump(value)
         return buffer.getvalue()
 
     def loads(self, data: bytes) -> Any:
@@ -54,7 +55,7 @@ class Engine:
             _here.reset(token)
 
 
-class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
+class Pickler(cloudpickle.Pickler):  # type: ignore[misc]
     def __init__(self, file: io.BytesIO, engine: Engine) -> None:
         super().__init__(file, protocol=5)
         self._names = {id(value): name for name, value in engine.named.items()}
@@ -76,7 +77,9 @@ class Stored:
     data: bytes
     """Attribute -> value."""
     left_out: tuple[str, ...] = ()
-    """What could not be stored, and why."""
+    """What could not be stored, and why: `prepare` makes it again."""
+    lost: tuple[str, ...] = ()
+    """What could not be stored, and why, though it has changed since `prepare`."""
 
 
 def attributes(user: Any) -> dict[str, Any]:
@@ -90,37 +93,6 @@ def attributes(user: Any) -> dict[str, Any]:
     return found
 
 
-class Baseline:
-    """The attributes as `prepare` left them."""
-
-    def __init__(self, user: Any, engine: Engine) -> None:
-        self._before = {name: _try(engine, value)[0] for name, value in attributes(user).items()}
-
-    def changed(self, user: Any, engine: Engine) -> Stored:
-        """Store what is different now, as far as it can be."""
-        kept, left_out = {}, []
-        for name, value in attributes(user).items():
-            data, why = _try(engine, value)
-            if data is None:
-                left_out.append(f"{name}: {why}")
-            elif self._before.get(name) != data:
-                kept[name] = value
-        return Stored(True, engine.dumps(kept), tuple(left_out))
-
-
-def store(user: Any, engine: Engine, baseline: Baseline | None) -> Stored:
-    """Store an object; `baseline` if it is to be prepared again."""
-    if baseline is not None:
-        return baseline.changed(user, engine)
-    data, _ = _try(engine, attributes(user))
-    if data is not None:
-        return Stored(False, data)
-    # Something was opened only after `prepare`: what is there before it is opened, `prepare` makes again.
-    nothing = Baseline.__new__(Baseline)
-    nothing._before = {}
-    return nothing.changed(user, engine)
-
-
 def restore(user: Any, stored: Stored, engine: Engine) -> None:
     """Set the attributes that were stored."""
     for name, value in engine.loads(stored.data).items():
@@ -128,7 +100,7 @@ def restore(user: Any, stored: Stored, engine: Engine) -> None:
 
 
 def can_be_stored_whole(user: Any, engine: Engine) -> bool:
-    return _try(engine, attributes(user))[0] is not None
+    return attempt(engine, attributes(user))[0] is not None
 
 
 def open_descriptors() -> frozenset[str]:
@@ -137,7 +109,8 @@ def open_descriptors() -> frozenset[str]:
     return frozenset(os.listdir("/proc/self/fd"))
 
 
-def _try(engine: Engine, value: Any) -> tuple[bytes | None, str]:
+def attempt(engine: Engine, value: Any) -> tuple[bytes | None, str]:
+    """A value as bytes, or why that cannot be."""
     try:
         return engine.dumps(value), ""
     except KeyboardInterrupt:

@@ -1,0 +1,74 @@
+"""How CSV and JSON Lines are read, by `squall prepare` and `squall verify` alike.
+
+Guarantees that both take the same for a record and a value, and that what Spark's readers pass over (bytes that are not
+UTF-8, a second record on a line, half a character) has a condition of its own.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column
+
+CSV_OPTIONS: Mapping[str, str] = {
+    "header": "true",
+    # The names in the header count, not the order of the schema.
+    "enforceSchema": "false",
+    # A line break in quotes belongs to the value.
+    "multiLine": "true",
+    # As RFC 4180 has it; Spark's default is a backslash.
+    "escape": '"',
+    # Columns that nobody asked for are read too, or a row that is too short would not be found.
+    "columnPruning": "false",
+    # What an empty field is read as; a text that none is, or "" in quotes would be null too.
+    "nullValue": "\ufdd0",
+}
+PATTERN_CHARACTERS = re.compile(r"[\\*?{}\[\]]")
+"""In a path, of which Spark makes a pattern."""
+#: What Spark puts in place of bytes that are not UTF-8.
+REPLACEMENT = "\ufffd"
+_NO_NUMBER = r"([:\[,]\s*)[-+]?(?:NaN|Infinity|INF)\b"
+_HALF = (
+    r"\\u[dD][89abAB][0-9a-fA-F]{2}(?!\\u[dD][c-fC-F])"
+    r"|(?<!\\u[dD][89abAB][0-9a-fA-F]{2})\\u[dD][c-fC-F][0-9a-fA-F]{2}"
+)
+
+
+def options_to_infer(options: Mapping[str, str], paths: Iterable[str]) -> dict[str, str]:
+    """With which Spark's CSV reader finds the columns: by lines, it takes no name of a file for a pattern."""
+    odd = any(PATTERN_CHARACTERS.search(path) for path in paths)
+    return {**options, "multiLine": "false"} if odd and "multiLine" in options else dict(options)
+
+
+def is_half_character(line: Column) -> Column:
+    """Whether a line of JSON escapes one surrogate without the other: it stands for no text."""
+    from pyspark.sql import functions as f
+
+    return f.regexp_replace(line, r"\\\\", "").rlike(_HALF)
+
+
+def is_one_record(line: Column) -> Column:
+    """Whether a line of JSON holds one value and no more; of the rest Spark's reader says nothing."""
+    from pyspark.sql import functions as f
+
+    plain = f.regexp_replace(f.regexp_replace(line, _NO_NUMBER, "$1 0"), r",\s*$", "")
+    return f.coalesce(f.json_array_length(f.concat(f.lit("["), plain, f.lit("]"))) == 1, f.lit(False))
+
+
+def is_by_line(options: Mapping[str, str]) -> bool:
+    """Whether each line of JSON is a record, in UTF-8."""
+    given = {name.casefold(): str(value).casefold() for name, value in options.items()}
+    return given.get("multiline", "false") != "true" and is_utf8(options)
+
+
+def is_utf8(options: Mapping[str, str]) -> bool:
+    given = {name.casefold(): str(value).casefold() for name, value in options.items()}
+    return all(given.get(name, "utf-8") in ("utf-8", "utf8") for name in ("encoding", "charset"))
+
+
+def is_strict(options: Mapping[str, str]) -> bool:
+    """Whether JSON has to be as `is_one_record` knows it."""
+    return not any(name.casefold().startswith("allow") for name in options)
