@@ -52,6 +52,7 @@ if TYPE_CHECKING:
     from squall.pipeline.feed_spout import FeedSpout
     from squall.pipeline.live_spout import LiveSpout
     from squall.pipeline.parquet_sink import ParquetSink
+    from squall.pipeline.tail_spout import TailSpout
     from squall.scheduler.client.cluster import Cluster
     from squall.scheduler.client.job import Job
     from squall.scheduler.cluster.local_cluster import LocalCluster, run
@@ -60,7 +61,8 @@ _CLUSTER = "squall.scheduler.cluster.local_cluster"
 _ON_DEMAND = {
     "Cluster": "squall.scheduler.client.cluster", "FeedSpout": "squall.pipeline.feed_spout",
     "Job": "squall.scheduler.client.job", "LiveSpout": "squall.pipeline.live_spout", "LocalCluster": _CLUSTER,
-    "ParquetSink": "squall.pipeline.parquet_sink", "RunReport": "squall.engine.report.run_report", "run": _CLUSTER,
+    "ParquetSink": "squall.pipeline.parquet_sink", "RunReport": "squall.engine.report.run_report",
+    "TailSpout": "squall.pipeline.tail_spout", "run": _CLUSTER,
 }
 
 __version__ = "0.1.0"
@@ -106,6 +108,7 @@ __all__ = [
     "SpoutFailInfo",
     "SquallError",
     "Stream",
+    "TailSpout",
     "TaskHook",
     "Topology",
     "TopologyBuilder",
@@ -119,3 +122,7 @@ __all__ = [
 ]
 
 __getattr__ = on_demand(__name__, _ON_DEMAND)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_ON_DEMAND})

@@ -4,28 +4,35 @@ Guarantees: a worker's death is one that its supervisor recorded. A daemon's dea
 its process was there at one look and not at a later one. A fault explains the death of a process that it names, that of
 a Nimbus while its store is broken, that of a worker which could not be forked, that of a worker which was not forked
 yet when its supervisor was hit, and that of a forking parent whose supervisor it hit, because the supervisor ends it.
+A fault whose carrier is stopped across its end lasts until the carrier goes on.
 
 Relies on: the record of faults, which is written before a fault is carried out; Linux's list of a process's children.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
+
+import psutil
 
 from squall.engine.errors import ClusterError
 from squall.ipc.rundir import RunDir
 from squall.scheduler.breaking.fault_record import BEGIN, HIT, read_record
-from squall.scheduler.cluster.daemons import WORKER
+from squall.scheduler.common.mark import role_of
 from squall.scheduler.common.process import lives, start_time_ticks
 from squall.scheduler.common.process_record import read_record as read_process
+from squall.scheduler.common.process_title import Kind, Role
 from squall.scheduler.faults.catalogue import CATALOGUE
+from squall.scheduler.faults.in_force import NIMBUS
 from squall.scheduler.faults.kind import ActsOn
+from squall.scheduler.nimbus.store import BUSY_TIMEOUT_SECS
 
-NIMBUS = "nimbus"
 _MARGIN_SECS = 1.0
 """A death may be seen so much later than the end of the fault that led to it: a Nimbus takes its time to leave."""
+_LOCKED, _STOPS = "store-locked", ("stop", "throttle")
 _SUCCESSOR_SECS = 5.0
 """Longest until the successor of a killed supervisor reports the worker that was not forked: it is back in a tenth of a
 second, on a busy machine in one."""
@@ -53,15 +60,17 @@ class Claims:
     hit: Mapping[tuple[str, int], str]
     """(name, pid) -> kind of the last fault that hit it."""
     in_force: Sequence[tuple[float, float, str, str]]
-    """Begin and end on the monotonic clock, kind, and who is meant, of each fault that has victims which it does not
-    name: "nimbus", or a node whose workers are not forked."""
+    """Begin and last effect on the monotonic clock, kind, and who is meant, of each fault with victims that it does
+    not name: "nimbus", or a node whose workers are not forked."""
 
     @classmethod
     def read(cls, run_dir: RunDir) -> Claims:
         """From the record that is written before each fault."""
         hit: dict[tuple[str, int], str] = {}
         in_force = []
-        for event in read_record(run_dir):
+        events = read_record(run_dir)
+        stops = list(_stops(events))
+        for event in events:
             victims = event.get("victims", ()) if event["event"] == BEGIN else [event] if event["event"] == HIT else ()
             for victim in victims:
                 hit[victim["name"], victim["pid"]] = event["kind"]
@@ -74,7 +83,7 @@ class Claims:
             acts_on = CATALOGUE[event["kind"]].acts_on
             if acts_on in (ActsOn.CLUSTER, ActsOn.FORKING_PARENTS):
                 who = NIMBUS if acts_on is ActsOn.CLUSTER else event["carrier"]
-                in_force.append((event["at_secs"], event["ends_secs"], event["kind"], who))
+                in_force.append((event["at_secs"], _last_effect_secs(event, stops), event["kind"], who))
         return cls(hit, in_force)
 
     def of(self, name: str, pid: int, at_secs: float) -> str:
@@ -86,6 +95,25 @@ class Claims:
             return kind
         mine = (fault for fault in self.in_force if fault[3] == who)
         return next((kind for began, ends, kind, _ in mine if began <= at_secs <= ends + _MARGIN_SECS), "")
+
+
+def _stops(events: Sequence[Mapping[str, Any]]) -> Iterable[tuple[str, float, float]]:
+    """Name of a process that stood still, from when until when."""
+    for event in events:
+        if event["event"] == BEGIN and event["kind"] in _STOPS:
+            for victim in event.get("victims", ()):
+                yield victim["name"], event["at_secs"], event["ends_secs"]
+
+
+def _last_effect_secs(event: Mapping[str, Any], stops: Sequence[tuple[str, float, float]]) -> float:
+    """The latest time at which a fault still has an effect: its carrier ends it, and cannot while it stands still."""
+    carrier = NIMBUS if event["carrier"] == NIMBUS else f"supervisor {event['carrier']}"
+    ends_secs: float = event["ends_secs"]
+    for _, began_secs, until_secs in sorted(stop for stop in stops if stop[0] == carrier):
+        if began_secs <= ends_secs:
+            ends_secs = max(ends_secs, until_secs)
+    # Nimbus gives up a lock that it cannot get only after waiting.
+    return ends_secs + (BUSY_TIMEOUT_SECS if event["kind"] == _LOCKED else 0.0)
 
 
 @dataclass
@@ -113,16 +141,13 @@ class _Process:
 class DaemonWatch:
     """Looks at the processes of keeper, Nimbus, supervisors and forking parents."""
 
-    def __init__(self, run_dir: RunDir, nodes: int, workers: Callable[[], Container[int]]) -> None:
-        """`workers` gives their pids: they look like a forking parent, and become children of its supervisor with its
-        death."""
+    def __init__(self, run_dir: RunDir, nodes: int) -> None:
         names = [f"node-{number}" for number in range(1, nodes + 1)]
         self._records: dict[str, Path] = {
             "keeper": run_dir.keeper_record, NIMBUS: run_dir.daemon_record(NIMBUS),
             **{f"supervisor {name}": run_dir.daemon_record(f"supervisor-{name}") for name in names},
         }  # fmt: skip
         self._nodes = names
-        self._workers = workers
         self._present: dict[str, _Process] = {}
         self._parents: dict[str, int] = {}
         """Forking parent -> pid of its supervisor."""
@@ -144,7 +169,7 @@ class DaemonWatch:
             self._parents[name] = supervisor.pid
             self._present.pop(name, None)
         known = self._present.get(name)
-        found = _forking_parent(supervisor.pid, self._workers())
+        found = _forking_parent(supervisor.pid, node)
         if found is None and known is not None:
             found = known.pid, known.started_ticks
         # One whose supervisor has died ends by itself.
@@ -174,15 +199,14 @@ class DaemonWatch:
         return process.death
 
 
-def _forking_parent(supervisor: int, workers: Container[int]) -> tuple[int, int] | None:
+def _forking_parent(supervisor: int, node: str) -> tuple[int, int] | None:
     """Pid and start of a supervisor's forking parent; None if it has none now."""
     try:
         with open(f"/proc/{supervisor}/task/{supervisor}/children", encoding="ascii") as file:
-            children = file.read().split()
-        for child in [child for child in children if int(child) not in workers]:
-            with open(f"/proc/{child}/cmdline", "rb") as command:
-                if WORKER.encode() in command.read().split(b"\0"):
-                    return int(child), start_time_ticks(int(child))
-    except (FileNotFoundError, ProcessLookupError, ClusterError):
+            children = map(int, file.read().split())
+        for child in children:
+            if role_of(psutil.Process(child)) == Role(Kind.FORKING_PARENT, node):
+                return child, start_time_ticks(child)
+    except (FileNotFoundError, ProcessLookupError, psutil.Error, ClusterError):
         return None
     return None

@@ -31,7 +31,7 @@ from squall.chaos.checker import (
 )
 from squall.chaos.flow import flow
 from squall.chaos.mix import Places, draw
-from squall.chaos.taps import Tapping
+from squall.chaos.tapping import Tapping
 from squall.chaos.trial import Outcome, Subject, run
 from squall.engine.api.config import Config
 from squall.engine.errors import SquallError, UsageError
@@ -42,7 +42,7 @@ _FAIL_EVERY = 5
 """In the second run without faults, one message in this many is emitted again."""
 _MOST_CRASHES = Config().max_crashes or 0
 """With fewer allowed, deaths by chance may end a message."""
-_LOAD = 0.6
+_LOAD = 0.8
 """Most of the rate without faults at which a source is paced: a topology at its limit never catches up after a fault,
 and with many messages open each would wait for longer than its timeout."""
 _EARLY_SHARE = 0.9

@@ -21,7 +21,8 @@ from squall.chaos.deaths import Claims, DaemonWatch, Death
 from squall.chaos.injector import Injected, Injector
 from squall.chaos.mix import Places
 from squall.chaos.open_messages import OpenMessages
-from squall.chaos.taps import STEMS_FROM, Tapping, let_go, tap
+from squall.chaos.tapping import STEMS_FROM, Tapping, let_go
+from squall.chaos.taps import tap
 from squall.chaos.text import failures_text
 from squall.engine.api.config import Config
 from squall.engine.api.topology import Topology
@@ -158,7 +159,7 @@ def _observe(
     faults = draw(_places([str(worker) for worker in view.assignment.workers], subject.topology))
     injector = Injector(cluster, NAME, faults, outcome.started_secs)
     outcome.injected = injector.injected
-    daemons = DaemonWatch(cluster.run_dir, subject.nodes, partial(_worker_pids, job))
+    daemons = DaemonWatch(cluster.run_dir, subject.nodes)
     watch = _Watch(job, outcome, injector, daemons, OpenMessages(tapping.directory), should_stop)
     watch.every(_AUDIT_SECS, lambda: audit.look(cluster.run_dir))
     try:
@@ -187,11 +188,6 @@ def _observe(
 def _places(workers: list[str], topology: Topology) -> Places:
     bolts = [spec.id for spec in topology.components.values() if not spec.is_spout]
     return Places(workers, list(topology.components), bolts, STEMS_FROM)
-
-
-def _worker_pids(job: Job) -> set[int]:
-    view = job.view()
-    return set() if view is None else {view.board.slot(index).pid for index in range(view.board.n_slots)}
 
 
 def _count(job: Job, outcome: Outcome) -> None:

@@ -66,7 +66,9 @@ def wait_lines(document: Mapping[str, Any]) -> Iterator[str]:
     """Spouts' reasons to wait, and their share of the time."""
     for name, component in document["components"].items():
         waits = sorted(component["waits"].items(), key=lambda item: -item[1])
-        shown = ", ".join(f"{share:.0%} {_WAITS[reason]}" for reason, share in waits if share >= 0.005)
+        limit = component["max_pending"]
+        reasons = _WAITS | ({"pending_limit": f"for answers ({limit:,} may be open in a task)"} if limit else {})
+        shown = ", ".join(f"{share:.0%} {reasons[reason]}" for reason, share in waits if share >= 0.005)
         if shown:
             yield f"{name} waited: {shown}"
 

@@ -16,7 +16,8 @@ from squall.chaos.campaign import Campaign
 from squall.chaos.mix import ALL, GROUPS, kinds_of
 from squall.chaos.page import page
 from squall.chaos.proof import Expected, Proof, SeedResult
-from squall.chaos.taps import Tapping, sinks_of, tap
+from squall.chaos.tapping import Tapping
+from squall.chaos.taps import sinks_of, tap
 from squall.chaos.text import (
     expected_text,
     parameters_text,
@@ -33,6 +34,7 @@ from squall.cli.loader import load_topology
 from squall.cli.output import note, reserve_stdout, say, say_json
 from squall.cli.target import target_options
 from squall.engine.errors import UsageError
+from squall.engine.report.schema import with_schema
 from squall.scheduler.cluster.size import check_workers, this_machine
 from squall.scheduler.common.duration import parse_duration_secs
 
@@ -112,7 +114,7 @@ def chaos_command(
     if html is not None:
         Path(html).write_text(page(session.document), encoding="utf-8")
     if out is not None:
-        say_json(session.document, out=out)
+        say_json(with_schema("chaos", session.document), out=out)
     session.end()
     raise click.exceptions.Exit(EXIT_OK if session.document["good"] else EXIT_FAILURE)
 

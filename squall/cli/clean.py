@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
+from collections.abc import Iterator
 
 import click
 
 from squall.cli.output import note
-from squall.cli.standing import directory_option, json_option, nimbus_of, show
-from squall.cli.tables import table
+from squall.cli.screen import Block, alarm_cell
+from squall.cli.standing import directory_option, json_option, show, tell_away
+from squall.cli.tables import Grid
 from squall.engine.errors import UsageError
 from squall.engine.foreign.plain_text import plain
 from squall.engine.plural import plural
+from squall.ipc.rundir import RunDir
+from squall.scheduler.client.nimbus_client import NoCluster
+from squall.scheduler.client.standing import open_cluster, patient_client
 from squall.scheduler.common.code_store import CodeStore
 from squall.scheduler.common.duration import parse_duration_secs
+from squall.scheduler.common.messages import TopologyRecord
+from squall.scheduler.nimbus.store_repair import kept_topologies
 from squall.scheduler.records.remains import Remains, remains
 
 
@@ -32,21 +40,20 @@ def clean_command(
 
     State holds positions and dead letters: without it a topology of that name begins anew. State with dead letters is
     kept unless --dead-letters is given, as it alone answers for those messages. Topologies in the cluster are left
-    alone.
+    alone, also if it does not run: then they go on with the next squall up.
     """
     least_secs = 0.0 if older_than is None else parse_duration_secs(older_than)
     if dead_letters and not remove:
         raise UsageError("--dead-letters says what may be removed; allowed: with --remove")
-    with nimbus_of(directory) as (run_dir, client), CodeStore(run_dir.code).alone():
-        cluster = client.get_cluster()
-        if remove and cluster.unknown:
+    with _topologies(directory) as (run_dir, records, unknown), CodeStore(run_dir.code).alone():
+        if remove and unknown:
             raise UsageError(
-                f"the store does not know {plain(', '.join(cluster.unknown))}, so nothing is known to be gone; "
+                f"the store does not know {plain(', '.join(unknown))}, so nothing is known to be gone; "
                 "`squall repair` or `squall kill --unknown` comes first"
             )
         now = time.time()
         found = [
-            one for one in remains(run_dir, cluster.topologies)
+            one for one in remains(run_dir, records)
             if (not names or one.name in names) and now - one.changed_unix_secs >= least_secs
         ]
         if missing := sorted({*names} - {one.name for one in found}):
@@ -65,6 +72,22 @@ def clean_command(
         note(f"kept: {plural(len(kept), 'state directory', 'state directories')} with {letters}; see --dead-letters")
 
 
+@contextlib.contextmanager
+def _topologies(directory: str | None) -> Iterator[tuple[RunDir, list[TopologyRecord], list[str]]]:
+    """The cluster's directory, its topologies, and ids that its store does not know. Of a cluster that does not run, as
+    stored; none starts meanwhile."""
+    run_dir = open_cluster(directory)
+    try:
+        client = patient_client(run_dir, tell_away)
+    except NoCluster:
+        with kept_topologies(run_dir) as records:
+            yield run_dir, records, []
+        return
+    with client:
+        cluster = client.get_cluster()
+        yield run_dir, cluster.topologies, cluster.unknown
+
+
 def _row(one: Remains, now: float, removed: bool) -> dict[str, object]:
     return {
         "name": one.name, "kind": one.kind, "path": str(one.path), "bytes": one.bytes,
@@ -73,14 +96,14 @@ def _row(one: Remains, now: float, removed: bool) -> dict[str, object]:
     }
 
 
-def _text(found: list[Remains], now: float, remove: bool, kept: int) -> str:
+def _text(found: list[Remains], now: float, remove: bool, kept: int) -> list[Block]:
     if not found:
-        return "nothing is left of topologies that are gone"
+        return ["nothing is left of topologies that are gone"]
     head = ["topology", "what", "KiB", "unchanged h", "dead letters", "path"]
     rows = [
         [one.name, one.kind, -(-one.bytes // 1024), round(max(0.0, now - one.changed_unix_secs) / 3600, 2),
-         one.dead_letters, str(one.path)]
+         alarm_cell(one.dead_letters), str(one.path)]
         for one in found
     ]
     did = f"{len(found) - kept} of {plural(len(found), 'directory', 'directories')} removed"
-    return f"{table(head, rows)}\n{did if remove else 'squall clean --remove removes them'}"
+    return [Grid(head, rows), did if remove else "squall clean --remove removes them"]

@@ -31,6 +31,7 @@ STANDING = {
     "submit": Home("submit:submit_command", "Run a topology on the standing cluster."),
     "list": Home("topologies:list_command", "List the topologies of the cluster."),
     "status": Home("status:status_command", "Show the cluster, or a topology with its workers and counts."),
+    "ps": Home("ps:ps_command", "List the processes of the cluster."),
     "activate": Home("activate:activate_command", "Let a topology's spouts emit again."),
     "deactivate": Home("activate:deactivate_command", "Stop a topology's spouts."),
     "rebalance": Home("rebalance:rebalance_command", "Drain a topology and spread it anew."),

@@ -23,11 +23,21 @@ class Interrupts:
     def __init__(self) -> None:
         self.count = 0
         self.exit_code = EXIT_INTERRUPTED
+        """That of a command that was cut short by the last signal."""
         self._before: dict[int, Any] = {}
 
     def _caught(self, signum: int, frame: FrameType | None) -> None:
         self.count += 1
         self.exit_code = _EXIT_CODES[signal.Signals(signum)]
+
+    def code_after_drain(self, outcome: int) -> int:
+        """The exit code of a command that runs until told to end, and then drains; `outcome` if nothing told it.
+
+        One SIGTERM is how service managers and containers end a service: it ends by its own outcome, not by the signal.
+        """
+        if not self.count or (self.count == 1 and self.exit_code == EXIT_TERMINATED):
+            return outcome
+        return self.exit_code
 
     def __enter__(self) -> Interrupts:
         for signum in _EXIT_CODES:

@@ -96,8 +96,8 @@ def layers_of(
     file = file_in_use(context)
     below = {**(defaults or {}), **file.settings}
     by_option: dict[str, str] = {}
-    above, origins = _variables()
     path = command_path(context)
+    above, origins = _variables(variable_of(option, path) for option in settings_file.options_of(context.command))
     given = {name: {name: value} for name, value in options.items() if value is not None}
     for parameter, values in {"settings": parse_settings(settings), **given}.items():
         option = "--set" if parameter == "settings" else f"--{parameter.replace('_', '-')}"
@@ -159,9 +159,10 @@ def setting_variable(name: str) -> str:
     return VARIABLES + name.upper()
 
 
-def _variables() -> tuple[dict[str, Any], dict[str, str]]:
-    """(settings, origins) from the environment."""
+def _variables(of_options: Iterable[str]) -> tuple[dict[str, Any], dict[str, str]]:
+    """(settings, origins) from the environment; `of_options`: variables of the current command's options."""
     known = {setting_variable(name): name for name in SETTINGS}
+    options = set(of_options)
     given: dict[str, Any] = {}
     origins: dict[str, str] = {}
     for variable, text in os.environ.items():
@@ -174,6 +175,9 @@ def _variables() -> tuple[dict[str, Any], dict[str, str]]:
             except ConfigError as error:
                 raise UsageError(f"{variable}: {error}") from None
             origins[name] = variable
-        elif near := difflib.get_close_matches(variable, known, n=1, cutoff=_NEAR):
-            note(plain(f"variable {variable} is no setting, and is not used; did you mean {near[0]}?"))
+        elif variable not in options and (
+            near := difflib.get_close_matches(variable, sorted({*known, *options}), n=1, cutoff=_NEAR)
+        ):
+            kind = "setting" if near[0] in known else "option"
+            note(plain(f"variable {variable} is no {kind}, and is not used; did you mean {near[0]}?"))
     return given, origins

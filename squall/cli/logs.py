@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import re
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import click
 
 from squall.cli.interrupts import Interrupts
-from squall.cli.output import note
-from squall.cli.standing import directory_option, json_option, show
+from squall.cli.output import note, reader_has_gone, say
+from squall.cli.standing import closed_pipe_is_no_error, directory_option, json_option, show
 from squall.engine.errors import UsageError
 from squall.engine.foreign.plain_text import plain
 from squall.ipc.rundir import RunDir
@@ -45,19 +46,26 @@ def logs_command(
     def new() -> list[tuple[str, str]]:
         return [(who, line) for who, line in tail.poll() if worker in (None, who) and pattern.search(line)]
 
+    if follow:
+        raise click.exceptions.Exit(_follow(new))
     lines = new()
     if lines or as_json:
         text = "\n".join(log_line(who, line) for who, line in lines)
         show(as_json, [{"worker": who, "line": line} for who, line in lines], text)
-    elif not follow:
+    else:
         note(_nothing(name, worker, grep))
-    if follow:
-        with Interrupts() as interrupts:
-            while not interrupts.count:
-                for who, line in new():
-                    show(False, None, log_line(who, line))
-                time.sleep(_POLL_SECS)
-        raise click.exceptions.Exit(interrupts.exit_code)
+
+
+def _follow(new: Callable[[], list[tuple[str, str]]]) -> int:
+    """Print new lines until interrupted, or until nobody reads them any more (`| head`); returns the exit code."""
+    with Interrupts() as interrupts, closed_pipe_is_no_error():
+        while not interrupts.count:
+            for who, line in new():
+                say(log_line(who, line))
+            if reader_has_gone():
+                raise BrokenPipeError
+            time.sleep(_POLL_SECS)
+    return interrupts.exit_code if interrupts.count else 0
 
 
 def _nothing(name: str, worker: str | None, grep: str | None) -> str:

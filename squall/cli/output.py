@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import select
 import sys
 from typing import Any, TextIO
 
@@ -25,6 +26,19 @@ def say(text: str) -> None:
         with naming("stdout"):
             sys.stdout.write(plain_lines(text) + "\n")
             sys.stdout.flush()
+
+
+def reader_has_gone() -> bool:
+    """Whether stdout is a pipe that nobody reads any more."""
+    if sys.stdout is None:
+        return False
+    poll = select.poll()
+    try:
+        poll.register(sys.stdout, 0)
+    except (OSError, ValueError):
+        # A program has replaced it by something that is no file.
+        return False
+    return any(event & select.POLLERR for _, event in poll.poll(0))
 
 
 def note(text: str) -> None:

@@ -1,20 +1,24 @@
-"""Shows progress of `squall run` on stderr: a table on a terminal, one plain line per interval elsewhere."""
+"""Shows progress of `squall run` on stderr: a screen on a terminal, one short line per interval elsewhere."""
 
 from __future__ import annotations
 
+import sys
 import time
-from collections.abc import Sequence
-
-from rich import box
-from rich.live import Live
-from rich.table import Table
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
 
 from squall.cli.account_text import latency_text
+from squall.cli.death_news import DeathNews
 from squall.cli.output import note
-from squall.cli.plain_console import PlainConsole
+from squall.cli.screen import Block, alarm_cell, cut_to_window, interval_or_default, is_terminal, rendered
+from squall.cli.tables import Cell, Grid, millis
 from squall.engine.foreign.plain_text import plain
+from squall.engine.plural import plural
 from squall.engine.report.metrics import merge
 from squall.engine.report.run_report import TaskReading, latency_of, total_account
+
+if TYPE_CHECKING:
+    from squall.scheduler.common.messages import RestartRecord
 
 
 def _sum(readings: Sequence[TaskReading], name: str) -> int:
@@ -24,17 +28,17 @@ def _sum(readings: Sequence[TaskReading], name: str) -> int:
 class Progress:
     """Shows differences between readings. Call `update` as often as you like."""
 
-    def __init__(self, topology: str, interval_secs: float = 1.0, quiet: bool = False) -> None:
+    def __init__(self, topology: str, interval_secs: float | None = None, quiet: bool = False) -> None:
+        """`interval_secs` None: what suits a screen, or a log."""
         self._topology = topology
-        self._interval_secs = interval_secs
+        self._interval_secs = interval_or_default(interval_secs, sys.stderr)
         self._quiet = quiet
         self._began = self._shown = time.monotonic()
         self._before: dict[int, TaskReading] = {}
-        self._console = PlainConsole(stderr=True)
-        self._live: Live | None = None
-        if not quiet and self._console.is_terminal:
-            self._live = Live(console=self._console, auto_refresh=False, transient=True)
-            self._live.start()
+        self._deaths = DeathNews()
+        self._screen: _Screen | None = None
+        if not quiet and is_terminal(sys.stderr):
+            self._screen = _Screen()
 
     @property
     def due(self) -> bool:
@@ -46,65 +50,88 @@ class Progress:
         elapsed_secs, self._shown = now - self._shown, now
         before, self._before = self._before, {reading.task: reading for reading in readings}
         changes = [_difference(reading, before.get(reading.task)) for reading in readings]
-        if self._live is not None:
-            self._live.update(self._table(readings, changes, elapsed_secs), refresh=True)
+        parts = _headline(readings, changes, elapsed_secs)
+        if self._screen is not None:
+            head = f"{plain(self._topology)} {now - self._began:.0f} s: {', '.join(parts)}"
+            self._screen.show([head, *_grids(readings, changes, elapsed_secs)])
         else:
-            note(plain(self._line(readings, changes, elapsed_secs)))
+            note(f"{now - self._began:.0f} s: {', '.join(parts)}")
 
-    def print(self, line: str) -> None:
-        """Print a worker's line above the table."""
-        if self._live is not None:
-            self._console.print(line)
+    def tell_deaths(self, deaths: Iterable[RestartRecord]) -> None:
+        """Print the deaths and replacements that are new among these."""
+        for line in [] if self._quiet else self._deaths.lines(deaths):
+            self.print(line, "yellow")
+
+    def print(self, line: str, style: str = "") -> None:
+        """Print a line, such as a worker's, above the screen."""
+        if self._screen is not None:
+            self._screen.print(line, style)
         else:
             note(plain(line, keep="\t"))
 
     def close(self) -> None:
-        if self._live is not None:
-            self._live.stop()
-            self._live = None
+        if self._screen is not None:
+            self._screen.close()
+            self._screen = None
 
-    def _headline(self, readings: list[TaskReading], changes: list[TaskReading], secs: float) -> str:
-        spouts = [reading for reading in readings if reading.kind == "spout"]
-        recent = [change for change in changes if change.kind == "spout"]
-        latency = merge(change.histogram for change in recent)
-        account = total_account(spouts)
-        untracked = _sum(spouts, "emitted") - account.emitted
-        return (
-            f"{time.monotonic() - self._began:.0f}s emitted {account.emitted:,} "
-            f"({_sum(recent, 'emitted') / secs:,.0f}/s) acked {account.acked:,} "
-            f"({_sum(recent, 'acked') / secs:,.0f}/s) failed {account.failed:,} dead letters {account.dead_letters:,} "
-            f"waiting {account.waiting:,} pending {account.pending:,} "
-            + (f"abandoned {account.abandoned:,} " if account.abandoned else "")
-            + (f"untracked {untracked:,} " if untracked else "")
-            + latency_text(latency_of(latency), ("p50", "p99"))
-        )
 
-    def _line(self, readings: list[TaskReading], changes: list[TaskReading], secs: float) -> str:
-        parts = [self._headline(readings, changes, secs)]
-        for name, group in _grouped(changes, "component").items():
-            count = _sum(group, "emitted" if group[0].kind == "spout" else "executed")
-            parts.append(f"{name} {count / secs:,.0f}/s")
-        for name, group in _grouped(changes, "worker").items():
-            parts.append(f"{name} {(_sum(group, 'executed') + _sum(group, 'emitted')) / secs:,.0f}/s")
-        return " | ".join(parts)
+class _Screen:
+    """A part of the terminal that is drawn anew."""
 
-    def _table(self, readings: list[TaskReading], changes: list[TaskReading], secs: float) -> Table:
-        title = f"{self._topology}  {self._headline(readings, changes, secs)}"
-        table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
-        for column in ("", "exec/s", "emit/s", "executed", "failed", "queue", "ms/tuple", "busy"):
-            table.add_column(column, justify="left" if not column else "right", no_wrap=True)
-        for kind in ("component", "worker"):
-            totals = _grouped(readings, kind)
-            for name, group in _grouped(changes, kind).items():
-                executed, busy_ns = _sum(group, "executed"), _sum(group, "execute_ns")
-                table.add_row(
-                    name, f"{executed / secs:,.0f}", f"{_sum(group, 'emitted') / secs:,.0f}",
-                    f"{_sum(totals[name], 'executed'):,}", f"{_sum(totals[name], 'failed'):,}",
-                    f"{_sum(totals[name], 'in_queue'):,}",
-                    f"{busy_ns / executed / 1e6:.4f}" if executed else "", f"{busy_ns / 1e9 / secs:.0%}",
-                )
-            table.add_section()
-        return table
+    def __init__(self) -> None:
+        from rich.live import Live
+
+        from squall.cli.plain_console import PlainConsole
+
+        self._console = PlainConsole(stderr=True)
+        self._live = Live(console=self._console, auto_refresh=False, transient=True)
+        self._live.start()
+
+    def show(self, blocks: Sequence[Block]) -> None:
+        # One line stays free for the cursor.
+        width, height = self._console.width, self._console.height - 1
+        self._live.update(rendered(cut_to_window(blocks, width, height), width), refresh=True)
+
+    def print(self, line: str, style: str) -> None:
+        self._console.print(line, style=style or None)
+
+    def close(self) -> None:
+        self._live.stop()
+
+
+def _headline(readings: list[TaskReading], changes: list[TaskReading], secs: float) -> list[str]:
+    """The totals; those that are mostly 0 only if they are not."""
+    spouts = [reading for reading in readings if reading.kind == "spout"]
+    recent = [change for change in changes if change.kind == "spout"]
+    account = total_account(spouts)
+    untracked = _sum(spouts, "emitted") - account.emitted
+    rare = (("waiting", account.waiting), ("failed", account.failed), ("abandoned", account.abandoned))
+    return [
+        f"emitted {account.emitted:,}",
+        f"acked {account.acked:,} ({_sum(recent, 'acked') / secs:,.0f}/s)",
+        f"pending {account.pending:,}",
+        *(f"{name} {count:,}" for name, count in (*rare, ("untracked", untracked)) if count),
+        *([plural(account.dead_letters, "dead letter")] if account.dead_letters else []),
+        latency_text(latency_of(merge(change.histogram for change in recent)), ("p99",)),
+    ]
+
+
+def _grids(readings: list[TaskReading], changes: list[TaskReading], secs: float) -> list[Grid]:
+    """A table of components and one of workers."""
+    grids = []
+    for kind in ("component", "worker"):
+        totals = _grouped(readings, kind)
+        rows: list[list[object]] = []
+        for name, group in _grouped(changes, kind).items():
+            executed, busy_ns = _sum(group, "executed"), _sum(group, "execute_ns")
+            rows.append([
+                name, round(executed / secs), round(_sum(group, "emitted") / secs), _sum(totals[name], "executed"),
+                alarm_cell(_sum(totals[name], "failed")), _sum(totals[name], "in_queue"),
+                millis(busy_ns / executed / 1e6 if executed else None),
+                Cell(busy_ns, shown=f"{busy_ns / 1e9 / secs:.0%}"),
+            ])
+        grids.append(Grid([kind, "exec/s", "emit/s", "executed", "failed", "queue", "ms/tuple", "busy"], rows))
+    return grids
 
 
 def _grouped(readings: list[TaskReading], by: str) -> dict[str, list[TaskReading]]:

@@ -6,7 +6,7 @@ import socket
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -78,7 +78,7 @@ def _check_master(master: str) -> None:
 
 def run_on_spark(
     loaded: Loaded, config: Config, name: str, options: SparkOptions, progress: Progress, interrupts: Interrupts,
-    for_secs: float | None, drain_secs: float,
+    for_secs: float | None, drain_secs: float, arguments: Sequence[str],
 ) -> RunReport:
     """Run a topology on Spark until it is drained, interrupted or out of time."""
     from squall.pipeline.session import spark_session
@@ -110,7 +110,7 @@ def run_on_spark(
     with ExitStack() as stack:
         stack.callback(progress.close)
         checkpoint = stack.enter_context(
-            Checkpoint(stack.enter_context(_directory(options.checkpoint)), topology, name)
+            Checkpoint(stack.enter_context(_directory(options.checkpoint)), topology, name, arguments)
         )
         load = partial(blob.load, data, [entry for entry in sys.path if entry])
         run = SparkRun(topology, config, name, load, checkpoint, tell, options.batch_rows)

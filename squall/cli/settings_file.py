@@ -113,6 +113,9 @@ class _Reader:
             command = commands.get_command(click.Context(commands), key) if isinstance(value, dict) else None
             if command is not None:
                 self.options[key] = self._options((key,), value, command)
+            elif key == "tool" and isinstance(value, dict) and "squall" in value:
+                what = f"[tool.squall] is for {PROJECT_FILE}; allowed here: its lines without it"
+                self._mistake(("tool", "squall"), what)
             elif isinstance(value, dict) and (meant := _meant(key, value, commands)):
                 self._mistake((key,), f"unknown command [{key}]; did you mean [{meant}]?")
             else:

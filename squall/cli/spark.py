@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Hashable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from squall.cli.checks import some_path
+from squall.cli.interrupts import Interrupts
 from squall.cli.output import note, say, say_json
 from squall.engine.errors import UsageError
 from squall.engine.foreign.plain_text import plain
 from squall.engine.plural import plural
+from squall.engine.report.schema import with_schema
 
 if TYPE_CHECKING:
     from squall.pipeline.prepare import Prepared
@@ -57,11 +60,12 @@ def _path(context: click.Context, parameter: click.Parameter, text: str | None) 
 @click.option("--rules", metavar="FILE.yaml", type=click.Path(), callback=_path, help="Cleaning rules: docs/spark.md.")
 @click.option("--clean", metavar="FILE:FUNCTION", help="A function from DataFrame to DataFrame, before rules.")
 @click.option("--overwrite", is_flag=True, help="Make FEED anew if it is a feed already.")
+@click.option("--follow", "follows", is_flag=True, help="Go on with what arrives, until SIGINT or SIGTERM.")
 @click.option("--json", "as_json", is_flag=True, help="Print the outcome as one JSON document on stdout.")
 def prepare(
     source: Path | None, feed: Path, partitions: int | None, pattern: str | None, format_: str,
     options: tuple[str, ...], schema: str | None, columns: str | None, rules: Path | None, clean: str | None,
-    overwrite: bool, as_json: bool,
+    overwrite: bool, follows: bool, as_json: bool,
 ) -> None:
     """Make a feed from files, or add what is new to one, with Spark.
 
@@ -69,29 +73,37 @@ def prepare(
     files, __pycache__, site-packages and links to directories are left out. A line that is no text (not UTF-8, with a
     NUL, longer than 1 MiB) goes to FEED/quarantine, as does a malformed record, or a row that a rule refuses.
 
-    Run again, it reads only files that are new. --overwrite makes the feed anew.
+    Run again, it reads only files that are new, and new lines of text files. --overwrite makes the feed anew.
     """
     from squall.pipeline.corpus import default_input
     from squall.pipeline.prepare import prepare as prepare_feed
     from squall.pipeline.rules import RuleMistakes
 
+    if follows and overwrite:
+        raise UsageError("--follow and --overwrite exclude each other: prepare the feed anew first, then follow")
+
     if source is None:
         source, default_pattern = default_input()
         pattern = pattern or default_pattern
     stages = Stages()
+    once = partial(
+        prepare_feed, source, feed, partitions=partitions, pattern=pattern, overwrite=overwrite, format_=format_,
+        options=_options(options), schema=schema, columns=_columns(columns), rules=rules, clean=clean, progress=stages,
+    )
     try:
-        prepared = prepare_feed(
-            source, feed, partitions=partitions, pattern=pattern, overwrite=overwrite, format_=format_,
-            options=_options(options), schema=schema, columns=_columns(columns), rules=rules, clean=clean,
-            progress=stages,
-        )
+        prepared = _follow(once, source, feed, pattern, format_, stages) if follows else once()
     except RuleMistakes as error:
         for mistake in error.mistakes:
             note(f"squall: {plain(mistake)}")
         raise click.exceptions.Exit(EXIT_USAGE) from None
-    if as_json:
+    if prepared is None:
+        note("nothing was prepared")
+    elif as_json:
+        manifest = prepared.manifest.to_dict()
+        # Every document names its own schema.
+        manifest["columns"] = manifest.pop("schema")
         document = {
-            **prepared.manifest.to_dict(),
+            **manifest,
             "feed": str(feed),
             "quarantine_shown": prepared.quarantine_shown,
             "skipped_shown": prepared.skipped_shown,
@@ -100,9 +112,31 @@ def prepare(
             "vanished": prepared.vanished,
             "duration_secs": round(stages.elapsed_secs, 3),
         }
-        say_json(document)
+        say_json(with_schema("prepare", document))
     else:
         _print_prepared(prepared, stages.elapsed_secs)
+
+
+def _follow(
+    once: Callable[..., Prepared], source: Path, feed: Path, pattern: str | None, format_: str, stages: Stages
+) -> Prepared | None:
+    """Prepare again and again, in one session of Spark."""
+    from squall.pipeline.corpus import find_files
+    from squall.pipeline.follow import follow
+    from squall.pipeline.session import spark_session
+    from squall.pipeline.spark_input import TEXT
+    from squall.pipeline.staging import siblings
+
+    target = feed.resolve()
+
+    def look() -> Hashable:
+        return find_files(source, pattern, exclude=[target, *siblings(target)], is_text=format_ == TEXT)
+
+    look()
+    with Interrupts() as interrupts, spark_session("squall prepare"):
+        # Spark has set a handler of its own for SIGINT.
+        interrupts.again()
+        return follow(lambda: once(growing=True), look, lambda: bool(interrupts.count), stages)
 
 
 def _options(given: Sequence[str]) -> dict[str, str]:

@@ -8,11 +8,13 @@ import click
 
 from squall.cli.layers import layers_of
 from squall.cli.loader import load_topology
-from squall.cli.output import reserve_stdout, say, say_json
-from squall.cli.tables import table
+from squall.cli.output import reserve_stdout, say_json
+from squall.cli.screen import Block, print_blocks
+from squall.cli.tables import Cell, Grid
 from squall.cli.target import target_options
 from squall.engine.foreign.plain_text import plain
 from squall.engine.plural import plural
+from squall.engine.report.schema import with_schema
 
 if TYPE_CHECKING:
     from squall.pipeline.underneath.plan import SparkPlan
@@ -45,18 +47,23 @@ def plan_command(
     loaded = load_topology(target, list(arguments), app_dir)
     plan = plan_topology(loaded.topology, layers.config(loaded.topology.config))
     if out is not None:
-        say_json(plan.to_dict(), out=out)
+        say_json(with_schema("spark-plan", plan.to_dict()), out=out)
     else:
-        say(plan_text(plan))
+        print_blocks(plan_text(plan))
     raise click.exceptions.Exit({EXACT: 0, APPROX: EXIT_APPROX, REFUSED: EXIT_REFUSED}[plan.verdict])
 
 
-def plan_text(plan: SparkPlan) -> str:
-    """Format a plan: a table, a reason for each line that is not EXACT, and what follows."""
-    from squall.pipeline.underneath.plan import APPROX, REFUSED
+def plan_text(plan: SparkPlan) -> list[Block]:
+    """A plan for people: a table, a reason for each line that is not EXACT, and what follows."""
+    from squall.pipeline.underneath.plan import APPROX, EXACT, REFUSED
 
-    rows = [(finding.verdict, finding.what, finding.name, finding.how) for finding in plan.findings]
-    lines = [table(("verdict", "what", "name", "on Spark"), rows)]
+    styles = {EXACT: "green", APPROX: "yellow", REFUSED: "bold red"}
+    rows = [
+        (Cell(finding.verdict, styles[finding.verdict]), finding.what, finding.name, finding.how)
+        for finding in plan.findings
+    ]
+    blocks: list[Block] = [Grid(("verdict", "what", "name", "on Spark"), rows)]
+    lines = []
     for finding in (*plan.of(APPROX), *plan.of(REFUSED)):
         to_do = f". Instead: {finding.to_do}" if finding.to_do else ""
         lines.append(plain(f"{finding.verdict} {finding.what} {finding.name}: {finding.why}{to_do}"))
@@ -67,4 +74,4 @@ def plan_text(plan: SparkPlan) -> str:
         lines.append(f"{plural(approx, 'finding')} APPROX: squall run --on spark needs --accept-approx")
     else:
         lines.append("all is EXACT: squall run --on spark")
-    return "\n".join(lines)
+    return [*blocks, "\n".join(lines)]

@@ -6,13 +6,14 @@ import contextlib
 import functools
 import os
 import sys
-from collections.abc import Callable, Iterator
-from typing import Any, TypeVar, cast
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, TextIO, TypeVar, cast
 
 import click
 
 from squall.cli.checks import seconds, some_path
-from squall.cli.output import note, say, say_json
+from squall.cli.output import note, say_json
+from squall.cli.screen import Block, print_blocks
 from squall.engine.foreign.plain_text import plain
 from squall.engine.plural import plural
 from squall.engine.report.account import Unfinished
@@ -115,16 +116,27 @@ def left_document(left: Unfinished) -> dict[str, int]:
     return {"pending": left, "waiting": left.waiting, "untracked_unexecuted": left.untracked}
 
 
-def show(as_json: bool, document: Any, text: str) -> None:
+def show(as_json: bool, document: Any, shown: str | Sequence[Block]) -> None:
     """Print the outcome on stdout. A closed pipe (`| head`) is no error."""
-    try:
+    with closed_pipe_is_no_error():
         if as_json:
             say_json(document)
         else:
-            say(text)
+            print_blocks([shown] if isinstance(shown, str) else shown)
+
+
+@contextlib.contextmanager
+def closed_pipe_is_no_error(out: TextIO | None = None) -> Iterator[None]:
+    """Print inside on stdout, or `out`; if nobody reads it, the rest is dropped."""
+    try:
+        yield
     except BrokenPipeError:
-        # Otherwise the interpreter's flush at exit would fail again.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        drop_stdout(out)
+
+
+def drop_stdout(out: TextIO | None = None) -> None:
+    """Let nothing more be written to a closed pipe: the interpreter's flush at exit would fail, too."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), (out or sys.stdout).fileno())
 
 
 def tell_unknown(ids: list[str]) -> None:

@@ -2,65 +2,163 @@
 
 from __future__ import annotations
 
+import contextlib
+import sys
 import time
-from typing import Any
+from typing import Any, NamedTuple
 
 import click
 
 from squall.cli.checks import seconds
+from squall.cli.death_news import DeathNews
 from squall.cli.fault_text import faults_in_force
+from squall.cli.screen import LINE_INTERVAL_SECS, SCREEN_INTERVAL_SECS, interval_or_default
 from squall.cli.standing import directory_option, job_of, json_option, nimbus_of, show, tell_refused, tell_unknown
-from squall.cli.status_text import cluster_text, topology_text
+from squall.cli.status_text import cluster_line, cluster_text, topology_line, topology_text
+from squall.cli.watch import Look, watch
+from squall.engine.errors import UsageError
+from squall.engine.foreign.plain_text import plain
 from squall.engine.report.run_report import TaskReading
+from squall.engine.report.schema import with_schema
 from squall.ipc.board import SLOT_HELD_BYTES, STATE_NAMES, SlotCell
-from squall.scheduler.client.job import Job
+from squall.ipc.rundir import RunDir
+from squall.scheduler.client.job import Gone, Job
+from squall.scheduler.client.nimbus_client import NimbusClient
 from squall.scheduler.client.standing import open_cluster, uptime_secs
 from squall.scheduler.common import process
 from squall.scheduler.common.messages import ClusterState, RestartRecord, TopologyState
 
 ERRORS_SHOWN = 10
 FAILED = "FAILED"
+_FIRST_SECS = 0.2
+"""Time over which the first rates of --watch are measured: the screen should not stay empty."""
 
 
 @click.command("status")
 @click.argument("name", required=False)
 @click.option("--over", "over_secs", type=float, default=0.5, show_default=True, metavar="SECS",
               callback=seconds(0.05, 3600), help="Time over which rates are measured.")
+@click.option("--watch", "watching", is_flag=True, help="Show it again and again, and deaths as they happen.")
+@click.option("--interval", "interval_secs", type=float, metavar="SECS", callback=seconds(above=True),
+              help=f"With --watch: time between two looks (default: {SCREEN_INTERVAL_SECS:g}; "
+                   f"{LINE_INTERVAL_SECS:g}, and one line each, if stdout is no terminal).")
 @directory_option
 @json_option
-def status_command(name: str | None, over_secs: float, directory: str | None, as_json: bool) -> None:
+def status_command(
+    name: str | None, over_secs: float, watching: bool, interval_secs: float | None, directory: str | None,
+    as_json: bool,
+) -> None:
     """Show a topology: components, executors, workers, deaths, rates. Without NAME: the cluster."""
+    if watching and as_json:
+        raise UsageError("--watch has no end and --json is one document: choose one")
+    if interval_secs is not None and not watching:
+        raise UsageError(f"--interval {interval_secs:g} is the time between two looks of --watch, which is not given")
     if name is None:
         with nimbus_of(directory) as (run_dir, client):
+            if watching:
+                _watch_cluster(run_dir, client, interval_or_default(interval_secs, sys.stdout))
+                return
             cluster = client.get_cluster()
-        document = {"dir": str(run_dir.path), **_cluster(cluster), "faults": faults_in_force(run_dir)}
+        document = _cluster(run_dir, cluster)
         tell_unknown(cluster.unknown)
-        show(as_json, document, cluster_text(document))
+        show(as_json, with_schema("cluster", document), cluster_text(document))
         if tell_refused(run_dir, cluster):
             raise click.exceptions.Exit(1)
         return
     with job_of(directory, name) as job:
-        document = describe(job, over_secs)
-        document["faults"] = faults_in_force(open_cluster(directory))
-    show(as_json, document, topology_text(document))
+        run_dir = open_cluster(directory)
+        if watching:
+            _watch_topology(run_dir, job, interval_or_default(interval_secs, sys.stdout))
+            return
+        before = Readings.of(job)
+        time.sleep(over_secs)
+        document = describe(run_dir, job, before)
+    show(as_json, with_schema("status", document), topology_text(document))
 
 
-def _cluster(cluster: ClusterState) -> dict[str, Any]:
+def _watch_topology(run_dir: RunDir, job: Job, interval_secs: float) -> None:
+    """Until it is gone."""
+    before, told = Readings.of(job), DeathNews(job.state().restarts)
+    # The first look has rates, too.
+    time.sleep(min(_FIRST_SECS, interval_secs))
+
+    def look() -> Look | str:
+        nonlocal before
+        try:
+            document = describe(run_dir, job, before)
+            before = Readings.of(job)
+        except Gone as gone:
+            return str(gone)
+        return Look(topology_text(document), topology_line(document))
+
+    def news() -> list[str]:
+        try:
+            return told.lines(job.state().restarts)
+        except Gone:
+            return []  # The next look tells, once.
+
+    watch(look, news, interval_secs)
+
+
+def _watch_cluster(run_dir: RunDir, client: NimbusClient, interval_secs: float) -> None:
+    told = {name: DeathNews(deaths) for name, deaths in _deaths(client).items()}
+    new: list[str] = []
+
+    def look() -> Look:
+        document = _cluster(run_dir, client.get_cluster())
+        # Once per look: it takes a request for each topology.
+        for name, deaths in _deaths(client).items():
+            new.extend(f"{plain(name)}: {line}" for line in told.setdefault(name, DeathNews()).lines(deaths))
+        return Look(cluster_text(document), cluster_line(document))
+
+    def news() -> list[str]:
+        lines = list(new)
+        new.clear()
+        return lines
+
+    watch(look, news, interval_secs)
+
+
+def _deaths(client: NimbusClient) -> dict[str, list[RestartRecord]]:
+    """The newest deaths of each topology."""
+    found = {}
+    for record in client.get_cluster().topologies:
+        # It may be removed between the two requests.
+        with contextlib.suppress(UsageError):
+            found[record.name] = client.get_topology(record.name).restarts
+    return found
+
+
+def _cluster(run_dir: RunDir, cluster: ClusterState) -> dict[str, Any]:
     return {
+        "dir": str(run_dir.path),
         "nodes": {node: [f"{node}:{port}" for port in ports] for node, ports in cluster.supervisors.items()},
         "gone": cluster.gone,
+        "leaving": cluster.leaving,
         "free_slots": [str(slot) for slot in cluster.free_slots],
         "topologies": {record.name: record.status for record in cluster.topologies},
         "refused_frames": cluster.refused_frames,
         "unknown": cluster.unknown,
+        "faults": faults_in_force(run_dir),
     }
 
 
-def describe(job: Job, over_secs: float) -> dict[str, Any]:
-    """Describe a topology completely. Takes `over_secs`, the time between two readings of the counts."""
-    before, began = job.readings(), time.monotonic()
-    time.sleep(over_secs)
-    after, took_secs = job.readings(), time.monotonic() - began
+class Readings(NamedTuple):
+    """A topology's counts at one moment."""
+
+    at_secs: float
+    tasks: list[TaskReading]
+
+    @classmethod
+    def of(cls, job: Job) -> Readings:
+        tasks = job.readings()
+        return cls(time.monotonic(), tasks)
+
+
+def describe(run_dir: RunDir, job: Job, before: Readings) -> dict[str, Any]:
+    """Describe a topology completely; its rates are those since `before`."""
+    now = Readings.of(job)
+    took_secs = max(now.at_secs - before.at_secs, 1e-3)
     counts: dict[str, Any] = job.stats().to_dict()
     state = job.state()
     components = {component.id: component for component in state.topology.components}
@@ -72,7 +170,7 @@ def describe(job: Job, over_secs: float) -> dict[str, Any]:
         "workers_wanted": state.topology.conf["workers"],
         **{key: value for key, value in counts.items() if key not in ("components", "workers", "topology")},
         "drained": job.is_drained(),
-        "rates": {"over_secs": round(took_secs, 3), **_rates(before, after, took_secs)},
+        "rates": {"over_secs": round(took_secs, 3), **_rates(before.tasks, now.tasks, took_secs)},
         "components": {
             name: {
                 **component,
@@ -87,6 +185,7 @@ def describe(job: Job, over_secs: float) -> dict[str, Any]:
         "given_up": [str(slot) for slot in state.topology.given_up],
         "deaths": [_death(restart) for restart in state.restarts][-ERRORS_SHOWN:],
         "errors": [_error(restart) for restart in state.restarts if restart.error][-ERRORS_SHOWN:],
+        "faults": faults_in_force(run_dir),
     }
 
 

@@ -6,44 +6,72 @@ from typing import Any
 
 from squall.cli.account_text import detail_blocks, emitted_text, latency_text
 from squall.cli.fault_text import fault_lines
-from squall.cli.tables import table
+from squall.cli.screen import Block, alarm_cell, state_cell
+from squall.cli.tables import Cell, Grid, millis, plain_number
 from squall.engine.foreign.plain_text import plain_values
 from squall.engine.plural import plural
 
-_COMPONENT_COLUMNS = {
-    "kind": "kind", "tasks": "tasks", "executors": "executors", "executed": "executed", "emitted": "emitted",
-    "acked": "acked", "failed": "failed", "ms/tuple": "execute_latency_ms", "capacity": "capacity",
-}
 
-
-def cluster_text(document: dict[str, Any]) -> str:
+def cluster_text(document: dict[str, Any]) -> list[Block]:
     document = plain_values(document)
     slots = sum(map(len, document["nodes"].values()))
     nodes, free = plural(len(document["nodes"]), "node"), len(document["free_slots"])
     lines = [f"cluster in {document['dir']}: {nodes}, {plural(slots, 'slot')}, {free} free"]
     lines += [f"node {node} is gone: it has been silent for some seconds" for node in document["gone"]]
-    lines += [f"{name} {status}" for name, status in document["topologies"].items()]
-    lines += fault_lines(document["faults"])
-    return "\n".join(lines)
+    lines += [f"node {node} is leaving: it gets no more work" for node in document["leaving"]]
+    blocks: list[Block] = ["\n".join(lines)]
+    if document["topologies"]:
+        rows = [[name, state_cell(status)] for name, status in document["topologies"].items()]
+        blocks.append(Grid(["topology", "status"], rows))
+    if broken := fault_lines(document["faults"]):
+        blocks.append(Cell("\n".join(broken), "magenta"))
+    return blocks
 
 
-def topology_text(document: dict[str, Any]) -> str:
+def cluster_line(document: dict[str, Any]) -> str:
+    """A cluster on one short line."""
+    document = plain_values(document)
+    parts = [f"{plural(len(document['nodes']), 'node')}, {len(document['free_slots'])} slots free"]
+    parts += [f"node {node} is gone" for node in document["gone"]]
+    parts += [f"node {node} is leaving" for node in document["leaving"]]
+    return "; ".join([*parts, *(f"{name} {status}" for name, status in document["topologies"].items())])
+
+
+def topology_text(document: dict[str, Any]) -> list[Block]:
     """Show a topology as described by `describe`."""
     document = plain_values(document)
     broken = fault_lines(document["faults"])
     if not document["workers"]:
-        return "\n".join([f"{document['name']} is {document['status']} and waits for a free slot", *broken])
-    parts = [_headline(document), _components(document), _workers(document)]
-    parts += ["\n".join(lines) for lines in detail_blocks(document) if lines]
+        return ["\n".join([f"{document['name']} is {document['status']} and waits for a free slot", *broken])]
+    blocks: list[Block] = [_headline(document), _components(document), _workers(document)]
+    blocks += ["\n".join(lines) for lines in detail_blocks(document) if lines]
     deaths = [_death(row) for row in document["deaths"]]
     if deaths:
-        parts.append("\n".join(["last deaths:", *deaths]))
+        blocks.append("\n".join(["last deaths:", *deaths]))
     if document["given_up"]:
         slots = ", ".join(document["given_up"])
-        parts.append(f"given up: {slots}; `squall reset {document['name']}` tries again")
+        blocks.append(Cell(f"given up: {slots}; `squall reset {document['name']}` tries again", "bold red"))
     if broken:
-        parts.append("\n".join(broken))
-    return "\n\n".join(parts)
+        blocks.append(Cell("\n".join(broken), "magenta"))
+    return blocks
+
+
+def topology_line(document: dict[str, Any]) -> str:
+    """A topology on one short line."""
+    document = plain_values(document)
+    parts = [f"{document['name']} {document['status']}"]
+    if document["workers"]:
+        rates = document["rates"]
+        ready = sum(row["state"] == "ready" for row in document["workers"])
+        parts += [
+            f"{ready} of {plural(document['workers_wanted'], 'worker')} ready",
+            f"acked {document['acked']:,} ({rates['acked_per_sec']:,.0f}/s)",
+        ]
+        parts += [f"{document[key]:,} {key}" for key in ("pending", "waiting", "failed") if document[key]]
+        parts += [plural(document["dead_letters"], "dead letter")] if document["dead_letters"] else []
+    else:
+        parts.append("waits for a free slot")
+    return ", ".join(parts)
 
 
 def _death(row: dict[str, Any]) -> str:
@@ -65,22 +93,34 @@ def _headline(document: dict[str, Any]) -> str:
     )
 
 
-def _components(document: dict[str, Any]) -> str:
-    rows = [
-        [name, *(row[key] for key in _COMPONENT_COLUMNS.values())] for name, row in document["components"].items()
-    ]
-    return table(["component", *_COMPONENT_COLUMNS], rows)
+def _components(document: dict[str, Any]) -> Grid:
+    """The tasks of a component, and its executors where they are fewer ("4/2")."""
+    return Grid(
+        ["component", "kind", "tasks", "executed", "emitted", "acked", "failed", "ms/tuple", "capacity"],
+        [
+            [
+                name, row["kind"], _tasks(row), row["executed"], row["emitted"], row["acked"],
+                alarm_cell(row["failed"]), millis(row["execute_latency_ms"]), row["capacity"],
+            ]
+            for name, row in document["components"].items()
+        ],
+    )
 
 
-def _workers(document: dict[str, Any]) -> str:
+def _tasks(row: dict[str, Any]) -> str:
+    return f"{row['tasks']}" if row["executors"] == row["tasks"] else f"{row['tasks']}/{row['executors']}"
+
+
+def _workers(document: dict[str, Any]) -> Grid:
     rows = [
         [
-            row["worker"], row["state"], str(row["pid"]), row["incarnation"], row["uptime_secs"] or 0.0,
-            row["restarts"], ", ".join(_executors_of(document, row["worker"])),
+            row["worker"], state_cell(row["state"]), plain_number(row["pid"]), row["incarnation"],
+            round(row["uptime_secs"] or 0.0), alarm_cell(row["restarts"]),
+            ", ".join(_executors_of(document, row["worker"])),
         ]
         for row in document["workers"]
     ]
-    return table(["worker", "state", "pid", "incarnation", "uptime s", "restarts", "executors"], rows)
+    return Grid(["worker", "state", "pid", "incarnation", "uptime s", "restarts", "executors"], rows)
 
 
 def _executors_of(document: dict[str, Any], worker: str) -> list[str]:

@@ -9,6 +9,7 @@ from typing import NoReturn
 import click
 
 from squall.cli.checks import seconds, some_path
+from squall.cli.death_news import DeathNews
 from squall.cli.environment import check_text, environment_options, read_environment
 from squall.cli.interrupts import Interrupts
 from squall.cli.layers import layers_of
@@ -22,6 +23,7 @@ from squall.cli.target import target_options
 from squall.engine.errors import UsageError
 from squall.engine.foreign.plain_text import plain
 from squall.engine.plural import plural
+from squall.engine.report.schema import with_schema
 from squall.scheduler.client.job import Job
 from squall.scheduler.client.nimbus_client import NimbusClient
 from squall.scheduler.client.standing import drain_away
@@ -122,14 +124,21 @@ def _check_options(inactive: bool, replace: bool, wait_secs: float | None, until
 
 
 def _follow(job: Job, interrupts: Interrupts, as_json: bool) -> NoReturn:
-    """Wait until the topology has finished, print its report, and end the command."""
+    """Wait until the topology has finished, print its report, and end the command. Tell deaths on stderr meanwhile."""
+    told = DeathNews()
+
+    def on_wait() -> bool:
+        for line in told.lines(job.known_deaths()):
+            note(line)
+        return interrupts.count > 0
+
     try:
-        report = job.wait_until_drained(on_wait=lambda: interrupts.count > 0)
+        report = job.wait_until_drained(on_wait=on_wait)
         if not report.drained:
             note(f"{plain(job.name)} runs on; squall status {plain(job.name)} shows it")
             raise click.exceptions.Exit(interrupts.exit_code)
         if as_json:
-            say_json(report.to_dict(), sort_keys=True)
+            say_json(with_schema("run", report.to_dict()), sort_keys=True)
         else:
             print_summary(report)
         if job.record.remove_when_drained:

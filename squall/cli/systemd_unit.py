@@ -12,7 +12,6 @@ import re
 import socket
 from pathlib import Path
 
-from squall.cli.interrupts import EXIT_INTERRUPTED, EXIT_TERMINATED
 from squall.engine.errors import UsageError
 from squall.scheduler.forking.interpreter import interpreter
 
@@ -28,9 +27,8 @@ Description=Squall cluster of {nodes} x {slots} slots
 [Service]
 Type=notify
 ExecStart={command}
-# SIGTERM goes to the command alone, which drains the cluster and ends it.
+# SIGTERM goes to the command alone, which drains the cluster and ends with 0.
 KillMode=mixed
-SuccessExitStatus={interrupted} {terminated}
 TimeoutStartSec=60
 TimeoutStopSec={stop_secs}
 Restart=on-failure
@@ -55,7 +53,7 @@ def unit(nodes: int, slots: int, directory: Path | None, drain_secs: float, *, f
         command += ["--dir", os.path.abspath(directory)]
     return _UNIT.format(
         nodes=nodes, slots=slots, command=" ".join(_quoted(word, index) for index, word in enumerate(command)),
-        interrupted=EXIT_INTERRUPTED, terminated=EXIT_TERMINATED, stop_secs=round(drain_secs) + _END_MARGIN_SECS,
+        stop_secs=round(drain_secs) + _END_MARGIN_SECS,
     )
 
 

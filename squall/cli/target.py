@@ -93,6 +93,8 @@ def _split(text: str) -> tuple[str, str]:
     label, colon, name = text.rpartition(":")
     if not colon or Path(text).exists():
         return text, DEFAULT_NAME
+    if not label:
+        raise UsageError(f"no file precedes the colon in {text}; write FILE or FILE:NAME")
     if not name:
         raise UsageError(f"no name follows the colon in {text}; write FILE or FILE:NAME")
     return label, name

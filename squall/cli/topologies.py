@@ -7,9 +7,11 @@ from typing import Any
 
 import click
 
+from squall.cli.screen import state_cell
 from squall.cli.standing import directory_option, json_option, nimbus_of, show, tell_refused, tell_unknown
-from squall.cli.tables import table
+from squall.cli.tables import Grid
 from squall.engine.errors import ClusterError, UsageError
+from squall.engine.report.schema import with_schema
 from squall.scheduler.client.job import Job
 from squall.scheduler.client.standing import uptime_secs
 
@@ -38,12 +40,12 @@ def list_command(directory: str | None, as_json: bool) -> None:
             })
     tell_unknown(cluster.unknown)
     shown = [
-        [row["name"], row["status"], row["tasks"], row["executors"], f"{row['workers']}/{row['workers_wanted']}",
-         f"{row['uptime_secs']:.0f}"]
+        [row["name"], state_cell(row["status"]), row["tasks"], row["executors"],
+         f"{row['workers']}/{row['workers_wanted']}", round(row["uptime_secs"])]
         for row in rows
     ]
     head = ["topology", "status", "tasks", "executors", "workers", "uptime s"]
-    show(as_json, rows, table(head, shown) if rows else "no topologies")
+    show(as_json, with_schema("list", {"topologies": rows}), [Grid(head, shown)] if rows else "no topologies")
     refused = tell_refused(run_dir, cluster)
     if refused or (cluster.unknown and not rows):
         # The store was lost: a script that asks whether anything runs must not read that nothing does.

@@ -51,9 +51,10 @@ def up_command(
 ) -> None:
     """Start a standing cluster: Nimbus and supervisors.
 
-    In the foreground it runs until Ctrl-C, which drains and stops it; a second Ctrl-C does not wait. Topologies that
-    were running when a cluster in this directory was stopped go on. A daemon that dies is started again by the
-    cluster's keeper, a process that --detach leaves behind.
+    In the foreground it runs until Ctrl-C or SIGTERM, which drain and stop it; a second one does not wait. Topologies
+    that were running when a cluster in this directory was stopped go on. A daemon that dies is started again by the
+    cluster's keeper, a process that --detach leaves behind. Exit code 0: stopped by SIGTERM or squall down; 1: it ended
+    undrained, because its daemons were dead or did not answer; 130: stopped by Ctrl-C; 143: SIGTERM came twice.
     """
     if as_unit:
         _print_unit(nodes, slots, directory, detach, drain_secs, no_faults, as_json)
@@ -75,10 +76,10 @@ def up_command(
         tell_unknown(cluster.unknown)
         tell_ready()
         if keeper is not None:
-            _follow(keeper, drain_secs, interrupts)
-        elif interrupts.count:
+            raise click.exceptions.Exit(interrupts.code_after_drain(_follow(keeper, drain_secs, interrupts)))
+        if interrupts.count:
             stop_cluster(run_dir, 0.0)
-    raise click.exceptions.Exit(interrupts.exit_code if interrupts.count else 0)
+            raise click.exceptions.Exit(interrupts.exit_code)
 
 
 def _print_unit(
@@ -91,8 +92,8 @@ def _print_unit(
     show(as_json, {"unit": text}, text.rstrip())
 
 
-def _follow(keeper: BoundKeeper, drain_secs: float, interrupts: Interrupts) -> None:
-    """Wait until interrupted, or until another command has stopped the cluster."""
+def _follow(keeper: BoundKeeper, drain_secs: float, interrupts: Interrupts) -> int:
+    """Wait until interrupted, or until another command has stopped the cluster. Returns 1 if its end was forced."""
     code = None
     while not interrupts.count and code is None:
         code = keeper.await_end(_POLL_SECS)
@@ -106,7 +107,9 @@ def _follow(keeper: BoundKeeper, drain_secs: float, interrupts: Interrupts) -> N
         began = time.monotonic()
         stopped = stop_cluster(keeper.run_dir, drain_secs, lambda: interrupts.count > 1)
         tell(stopped, drain_secs, time.monotonic() - began)
+        code = int(not stopped.by_nimbus)
     keeper.close()
+    return int(bool(code))
 
 
 def tell(stopped: Stopped, drain_secs: float, waited_secs: float) -> None:
@@ -118,4 +121,5 @@ def tell(stopped: Stopped, drain_secs: float, waited_secs: float) -> None:
         count = plural(stopped.killed, "process", "processes")
         note(f"Nimbus does not answer; ended {count} without draining")
     elif stopped.killed:
-        note(f"{plural(stopped.killed, 'process', 'processes')} ended without Nimbus, undrained")
+        undrained = "" if stopped.by_nimbus else ", undrained"
+        note(f"{plural(stopped.killed, 'process', 'processes')} ended without Nimbus{undrained}")

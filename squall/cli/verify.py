@@ -6,25 +6,30 @@ PySpark is imported on first use.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from decimal import Decimal
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
-from rich.table import Table
 
 from squall.cli.checks import some_path
 from squall.cli.output import say_json
-from squall.cli.plain_console import PlainConsole
+from squall.cli.screen import Block, alarm_cell, print_blocks
 from squall.cli.spark import Stages
+from squall.cli.tables import Cell, Grid
 from squall.engine.errors import UsageError
+from squall.engine.foreign.plain_text import plain
 from squall.engine.plural import plural
+from squall.engine.report.schema import with_schema
 
 if TYPE_CHECKING:
     from squall.pipeline.comparison import ColumnCheck, Comparison, Difference, Request
     from squall.pipeline.side import Side
     from squall.pipeline.tolerance import Tolerance
     from squall.pipeline.verify import Check, Verdict
+
+Outcome = TypeVar("Outcome", "Comparison", "Verdict")
 
 EXIT_DIFFERENT = 1
 #: Most characters of a value in a line of text; the JSON document has more of it.
@@ -94,10 +99,18 @@ def _compare_by_key(left: Path, right: Path, request: Request, as_json: bool) ->
 
     stages = Stages()
     outcome = compare(left, right, request, progress=stages)
+    _end("verify-by-key", outcome, comparison_document, print_comparison, stages, as_json)
+
+
+def _end(
+    schema: str, outcome: Outcome, document: Callable[[Outcome], dict[str, Any]],
+    show: Callable[[Outcome, float], None], stages: Stages, as_json: bool,
+) -> None:
+    """Print an outcome, and end as it says."""
     if as_json:
-        say_json({**comparison_document(outcome), "duration_secs": round(stages.elapsed_secs, 3)})
+        say_json(with_schema(schema, {**document(outcome), "duration_secs": round(stages.elapsed_secs, 3)}))
     else:
-        print_comparison(outcome, stages.elapsed_secs)
+        show(outcome, stages.elapsed_secs)
     if not outcome.passed:
         raise click.exceptions.Exit(EXIT_DIFFERENT)
 
@@ -142,45 +155,44 @@ def _jsonable(value: Any) -> Any:
 def print_comparison(outcome: Comparison, elapsed_secs: float) -> None:
     from squall.pipeline.comparison import EQUAL, KINDS
 
-    console = PlainConsole()
     sides = zip(("LEFT ", "RIGHT"), outcome.sides, outcome.rows, outcome.repeated, strict=True)
+    lines = []
     for name, side, rows, repeated in sides:
         more = f", {repeated:,} of them repeated" if repeated else ""
-        console.print(f"{name}  {side.path}: {_source(side)}, {plural(rows, 'row')}{more}")
-    table = Table()
-    for column in ("keys", EQUAL, *KINDS):
-        table.add_column(column, justify="right")
-    numbers = (sum(outcome.keys.values()), *(outcome.keys[kind] for kind in (EQUAL, *KINDS)))
-    table.add_row(*(f"{number:,}" for number in numbers))
-    console.print(table)
-    _print_columns(console, outcome.columns)
+        lines.append(plain(f"{name}  {side.path}: {_source(side)}, {plural(rows, 'row')}{more}"))
+    numbers = [outcome.keys[EQUAL], *(alarm_cell(outcome.keys[kind]) for kind in KINDS)]
+    blocks: list[Block] = ["\n".join(lines), Grid(("keys", EQUAL, *KINDS), [[sum(outcome.keys.values()), *numbers]])]
+    blocks += _column_grid(outcome.columns)
+    lines = []
     for kind in KINDS:
         named = [example for example in outcome.examples if example.kind == kind]
-        for example in named:
-            console.print(_line_of(example))
+        lines += [plain(_line_of(example)) for example in named]
         if named and outcome.keys[kind] > len(named):
-            console.print(f"... and {outcome.keys[kind] - len(named):,} more {kind}")
+            lines.append(f"... and {outcome.keys[kind] - len(named):,} more {kind}")
     if outcome.passed:
         said = "both sides are equal" if any(outcome.rows) else "both sides are empty"
     else:
         said = ", ".join(f"{outcome.keys[kind]:,} {kind}" for kind in KINDS if outcome.keys[kind])
-    console.print(f"{'passed' if outcome.passed else 'FAILED'} in {elapsed_secs:.1f} s: {said}")
+    _show(blocks, lines, outcome.passed, elapsed_secs, said)
+
+
+def _show(blocks: list[Block], lines: list[str], passed: bool, elapsed_secs: float, said: str) -> None:
+    last = f"{'passed' if passed else 'FAILED'} in {elapsed_secs:.1f} s: {said}"
+    print_blocks([*blocks, *(["\n".join(lines)] if lines else []), Cell(last, "green" if passed else "bold red")])
 
 
 def _source(side: Side) -> str:
     return f"{side.kind} in {plural(len(side.files), 'file')}" if side.files else side.kind
 
 
-def _print_columns(console: PlainConsole, columns: dict[str, ColumnCheck]) -> None:
-    table = Table()
-    for column in ("column", "different", "largest difference", "tolerance"):
-        table.add_column(column, justify="left" if column == "column" else "right")
-    shown = {name: check for name, check in columns.items() if check.different or check.largest}
-    for name, check in shown.items():
-        largest = "-" if check.largest is None else f"{check.largest:g}"
-        table.add_row(_short(name), f"{check.different:,}", largest, _tolerance(check.tolerance))
-    if shown:
-        console.print(table)
+def _column_grid(columns: dict[str, ColumnCheck]) -> list[Grid]:
+    """A table of the columns that differ; none if there are none."""
+    rows = []
+    for name, check in columns.items():
+        if check.different or check.largest:
+            largest = Cell(check.largest, shown="-" if check.largest is None else f"{check.largest:g}")
+            rows.append([_short(name), alarm_cell(check.different), largest, _tolerance(check.tolerance)])
+    return [Grid(("column", "different", "largest difference", "tolerance"), rows)] if rows else []
 
 
 def _tolerance(tolerance: Tolerance) -> str:
@@ -221,19 +233,16 @@ def _check_word_count(feed: Path, result: Path, as_json: bool) -> None:
         )
     stages = Stages()
     verdict = verify_result(feed, result, progress=stages)
-    if as_json:
-        document = {
-            "passed": verdict.passed,
-            "lines": _check_document(verdict.lines),
-            "words": _check_document(verdict.words),
-            "torn": verdict.torn,
-            "duration_secs": round(stages.elapsed_secs, 3),
-        }
-        say_json(document)
-    else:
-        print_verdict(verdict, stages.elapsed_secs)
-    if not verdict.passed:
-        raise click.exceptions.Exit(EXIT_DIFFERENT)
+    _end("verify", verdict, verdict_document, print_verdict, stages, as_json)
+
+
+def verdict_document(verdict: Verdict) -> dict[str, Any]:
+    return {
+        "passed": verdict.passed,
+        "lines": _check_document(verdict.lines),
+        "words": _check_document(verdict.words),
+        "torn": verdict.torn,
+    }
 
 
 def _check_document(check: Check) -> dict[str, Any]:
@@ -250,24 +259,21 @@ def _check_document(check: Check) -> dict[str, Any]:
 
 
 def print_verdict(verdict: Verdict, elapsed_secs: float) -> None:
-    console = PlainConsole()
-    table = Table()
-    for column in ("", "checked", "ok", "missing", "invented", "different", "repeated"):
-        table.add_column(column, justify="right" if column else "left")
+    rows = []
     for name, check in (("lines", verdict.lines), ("words", verdict.words)):
-        numbers = (check.checked, check.ok, check.missing, check.invented, check.different)
+        wrong = map(alarm_cell, (check.missing, check.invented, check.different))
         # Totals are repeated by design: only repetitions in the ledger mean something, namely replays.
-        repeated = f"{check.repeated:,}" if check is verdict.lines else "-"
-        table.add_row(name, *(f"{number:,}" for number in numbers), repeated)
-    console.print(table)
+        repeated = check.repeated if check is verdict.lines else None
+        rows.append([name, check.checked, check.ok, *wrong, repeated])
+    blocks: list[Block] = [Grid(("", "checked", "ok", "missing", "invented", "different", "repeated"), rows)]
+    lines = []
     for check in (verdict.lines, verdict.words):
         for kind, offenders in check.offenders.items():
-            for offender in offenders:
-                console.print(offender)
+            lines += [plain(offender) for offender in offenders]
             total = {"missing": check.missing, "invented": check.invented, "different": check.different}[kind]
             if total > len(offenders):
-                console.print(f"... and {total - len(offenders):,} more {kind}")
+                lines.append(f"... and {total - len(offenders):,} more {kind}")
     for where in verdict.torn:
-        console.print(f"{where}: the last line is torn (its writer was killed) and was not counted")
+        lines.append(plain(f"{where}: the last line is torn (its writer was killed) and was not counted"))
     outcome = "every line and every count is right" if verdict.passed else "the result does not follow from the feed"
-    console.print(f"{'passed' if verdict.passed else 'FAILED'} in {elapsed_secs:.1f} s: {outcome}")
+    _show(blocks, lines, verdict.passed, elapsed_secs, outcome)

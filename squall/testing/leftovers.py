@@ -49,6 +49,6 @@ def left_behind(run_dir: RunDir, before: Mapping[int, str] | None = None) -> lis
 
 def _described(process: psutil.Process) -> str:
     try:
-        return f"process {process.pid}: {' '.join(process.cmdline())[:200]}"
+        return f"process {process.pid}: {' '.join(process.cmdline()).rstrip()[:200]}"
     except psutil.NoSuchProcess:
         return f"process {process.pid}, which ended just now"

@@ -93,6 +93,7 @@ class SimulatedCluster:
         return [worker.core for worker in self.workers if worker is not None]
 
     def core(self, worker: int) -> WorkerCore:
+        """The core of a worker, by its index. ClusterError if the worker is dead."""
         found = self.workers[worker]
         if found is None:
             raise ClusterError(f"worker {self.plan.worker_names[worker]} is dead")

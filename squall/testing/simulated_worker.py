@@ -114,6 +114,10 @@ class _Links(NoTransport):
     def caught_up(self) -> set[int]:
         return {worker for worker in range(self._wiring.plan.n_workers) if not self._wiring.links[self._me, worker]}
 
+    @property
+    def is_under_way(self) -> bool:
+        return any(self._wiring.links[self._me, worker] for worker in range(self._wiring.plan.n_workers))
+
     def has_credit(self, worker: int) -> bool:
         return self._wiring.has_credit(self._me, worker)
 
@@ -138,6 +142,9 @@ class _Board(NoPeers):
         before, self._seen = self._seen, list(self._wiring.board)
         pairs = enumerate(zip(before, self._seen, strict=True))
         return [(worker, *now, now[1]) for worker, (was, now) in pairs if now != was and worker != self._me]
+
+    def at_rest(self) -> bool:
+        return not any(self._wiring.links.values())
 
 
 class SimulatedWorker:

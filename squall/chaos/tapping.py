@@ -1,0 +1,67 @@
+"""What all taps of one run share: their options, the field that carries keys, and the logs.
+
+Guarantees: a log is a new file for each incarnation of a task, so that a line torn by a death stays the last of its
+file.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from squall.chaos.line_log import LineLog
+
+STEMS_FROM = "squall_stems_from"
+"""The taps' own field: keys of messages, one key alone or a tuple of several."""
+Keys = str | tuple[str, ...]
+BY_CLOCK = ("tick",)
+"""In place of keys: the tuple stems from ticks, so how many there are depends on time."""
+_LET_GO = "let-go"
+"""A file in the taps' directory."""
+
+
+@dataclass(frozen=True)
+class Tapping:
+    """The options of one run's taps."""
+
+    directory: str
+    """The directory of their logs."""
+    sinks: tuple[str, ...]
+    rates: Mapping[str, float] | None = None
+    """Spout -> most emits per second and task, until `let_go`; None: unlimited."""
+    only_seen: frozenset[str] = frozenset()
+    """Ways into a sink of which only the arrival of messages is compared: their records have no digest of values."""
+    by_task: bool = False
+    """Whether each task of a spout has message ids of its own, so that two may use the same id for two messages."""
+    fail_every: int = 0
+    """Turn the first ack of one message in this many into a failure, so that the spout emits it again; 0: never."""
+
+
+def let_go(tapping: Tapping) -> None:
+    """Let spouts emit at full speed from now on, without failures on purpose."""
+    (Path(tapping.directory) / _LET_GO).touch()
+
+
+def is_let_go(tapping: Tapping) -> bool:
+    """Whether `let_go` was called."""
+    return os.path.exists(os.path.join(tapping.directory, _LET_GO))
+
+
+def new_log(tapping: Tapping, kind: str) -> LineLog:
+    """Open a new log; `kind`: "source" or "sink"."""
+    fd, path = tempfile.mkstemp(prefix=f"{kind}-", dir=tapping.directory)
+    os.close(fd)
+    return LineLog(path)
+
+
+def with_keys(values: Any, keys: Keys) -> Any:
+    """Add keys to the values of an emit. Invalid values are left to the engine to refuse."""
+    if values.__class__ is tuple:
+        return (*values, keys)
+    if isinstance(values, tuple | list) or (isinstance(values, Iterable) and not isinstance(values, str | bytes)):
+        return (*values, keys)
+    return values
