@@ -8,7 +8,7 @@
     lines ──local_or_shuffle──► split ──fields(word)──► count ──totals──► sink
 
 At least once means that a line may be processed twice. The counts are exact all the same, because every step with state
-stores it before it acks, and recognises tuples that it has seen:
+stores it before it acks, and recognises tuples that it has seen (word_count_by_batch.py is the same by batches):
 
 * `lines` is a `FeedSpout`. It numbers each line (its origin), and says below which number no line comes again.
 * `split` appends a row for each line to the ledger in RESULT before it acks the line.
@@ -45,8 +45,6 @@ HOLD_TUPLES = 2048
 """Tuples that a bolt holds before it writes and acks them: one write for many."""
 TICK_SECS = 0.01
 """Time after which it does so in any case."""
-MAX_PENDING = 2048
-"""Most open lines of a spout task: enough to keep both workers busy; more would only wait."""
 
 
 class Split(Bolt):
@@ -112,20 +110,19 @@ class Journal:
         os.close(self.fd)
 
 
-class Count(Bolt):
-    """Counts words; writes, emits and acks them in bulk."""
+Origin = tuple[int, int, int]
+"""Of a line: the life of the spout, its number in that life, and the number below which no line comes again."""
 
-    outputs = {"totals": ("totals",)}
 
-    def prepare(self, conf: Mapping[str, Any], context: TopologyContext, collector: BoltCollector) -> None:
-        self.collector = collector
-        self.held: list[Tuple] = []
+class Counted:
+    """The words that a task has counted, in its state directory."""
+
+    def __init__(self, directory: str) -> None:
         self.counts: dict[str, int] = {}
         self.seen: defaultdict[int, dict[int, int]] = defaultdict(dict)
         """Life of the spout -> number of a line -> the positions of its words that are counted, as bits."""
         self.floors: defaultdict[int, int] = defaultdict(int)
-        """Life of the spout -> the number below which no line comes again."""
-        self.journal = Journal(Path(context.state_dir) / "journal")
+        self.journal = Journal(Path(directory) / "journal")
         for totals, fresh, floors in self.journal.records():
             self.counts.update(totals)
             self.floors.update(floors)
@@ -133,36 +130,28 @@ class Count(Bolt):
                 self.seen[life].update(lines)
             self.forget_settled(fresh)
 
-    def execute(self, tup: Tuple) -> None:
-        self.held.append(tup)
-        if tup.is_tick or len(self.held) >= HOLD_TUPLES:
-            self.commit()
-
-    def commit(self) -> None:
-        counts, floors = self.counts, self.floors
-        words = [tup for tup in self.held if not tup.is_tick]
+    def add(self, words: Iterable[tuple[str, Origin, int]]) -> dict[str, int]:
+        """Count words, each with its line and position, unless they are counted; the totals, which are stored."""
+        counts = self.counts
         fresh: defaultdict[int, dict[int, int]] = defaultdict(dict)
         # Also of words that were counted before a death: the sink may not have had their totals.
         totals: dict[str, int] = {}
-        known = None
-        for tup in words:
-            word, (life, line, floor), position = tup.values
-            if life != known:
-                known, seen, new = life, self.seen[life], fresh[life]
-            if floor > floors[life]:
-                floors[life] = floor
-            positions, bit = seen.get(line, 0), 1 << position
-            if not positions & bit and line >= floors[life]:
-                seen[line] = new[line] = positions | bit
+        last = None
+        for word, origin, position in words:
+            if origin is not last:
+                last = life, line, floor = origin
+                seen, new = self.seen[life], fresh[life]
+                self.floors[life] = max(self.floors[life], floor)
+                positions, is_settled = seen.get(line, 0), line < self.floors[life]
+            bit = 1 << position
+            if not (positions & bit or is_settled):
+                positions |= bit
+                seen[line] = new[line] = positions
                 counts[word] = counts.get(word, 0) + 1
             totals[word] = counts[word]
-        if words:
-            self.journal.append((totals, dict(fresh), {life: floors[life] for life in fresh}))
-            self.collector.emit((totals,), anchors=words, stream="totals")
-        for tup in self.held:
-            self.collector.ack(tup)
-        self.held = []
+        self.journal.append((totals, dict(fresh), {life: self.floors[life] for life in fresh}))
         self.forget_settled(fresh)
+        return totals
 
     def forget_settled(self, lives: Iterable[int]) -> None:
         """Forget lines that never come again. They lie in the order of counting, which is nearly that of numbers."""
@@ -171,8 +160,33 @@ class Count(Bolt):
             for line in list(takewhile(lambda line, floor=floor: line < floor, seen)):
                 del seen[line]
 
+
+class Count(Bolt):
+    """Counts words; writes, emits and acks them in bulk."""
+
+    outputs = {"totals": ("totals",)}
+
+    def prepare(self, conf: Mapping[str, Any], context: TopologyContext, collector: BoltCollector) -> None:
+        self.collector = collector
+        self.held: list[Tuple] = []
+        self.counted = Counted(context.state_dir)
+
+    def execute(self, tup: Tuple) -> None:
+        self.held.append(tup)
+        if tup.is_tick or len(self.held) >= HOLD_TUPLES:
+            self.commit()
+
+    def commit(self) -> None:
+        words = [tup for tup in self.held if not tup.is_tick]
+        if words:
+            totals = self.counted.add(tup.values for tup in words)
+            self.collector.emit((totals,), anchors=words, stream="totals")
+        for tup in self.held:
+            self.collector.ack(tup)
+        self.held = []
+
     def cleanup(self) -> None:
-        self.journal.close()
+        self.counted.journal.close()
 
 
 class Sink(Bolt):
@@ -196,10 +210,14 @@ class Sink(Bolt):
     def cleanup(self) -> None:
         if self.file:
             self.file.close()
-            return
-        print(f"{sum(self.totals.values()):,} words, {len(self.totals):,} different; the commonest:")
-        for word, count in self.totals.most_common(10):
-            print(f"{count:>9,}  {word}")
+        else:
+            print_commonest(self.totals)
+
+
+def print_commonest(totals: Counter[str]) -> None:
+    print(f"{sum(totals.values()):,} words, {len(totals):,} different; the commonest:")
+    for word, count in totals.most_common(10):
+        print(f"{count:>9,}  {word}")
 
 
 class WholeLines:
@@ -241,7 +259,8 @@ def _fresh_result(out: str) -> str:
     return str(path.resolve())
 
 
-def topology(args: list[str]) -> Topology:
+def asked(args: list[str]) -> tuple[FeedSpout, str | None, int]:
+    """What the ARGS ask for: the lines, RESULT, and the executors of each component."""
     parser = argparse.ArgumentParser(prog="word_count.py", description="Count the words of text files or of a feed.")
     parser.add_argument("files", nargs="*", metavar="FILE", help="text files")
     parser.add_argument("--feed", help="a feed made by squall prepare, in place of files")
@@ -251,11 +270,13 @@ def topology(args: list[str]) -> Topology:
     if bool(options.files) == bool(options.feed):
         raise UsageError("word_count.py needs text files or --feed FEED, one of them; e.g. -- README.md")
     lines = FeedSpout(options.feed or options.files, ("partition", "offset", "text"), with_origin=True)
-    out = _fresh_result(options.out) if options.out else None
+    return lines, _fresh_result(options.out) if options.out else None, options.parallelism
 
+
+def topology(args: list[str]) -> Topology:
+    lines, out, n = asked(args)
     builder = TopologyBuilder()
-    n = options.parallelism
-    builder.set_spout("lines", lines, parallelism=n).set_config(max_spout_pending=MAX_PENDING)
+    builder.set_spout("lines", lines, parallelism=n)
     split = builder.set_bolt("split", Split(out), parallelism=n).local_or_shuffle_grouping("lines")
     count = builder.set_bolt("count", Count(), parallelism=n).fields_grouping("split", "word")
     for holding in (split, count):

@@ -29,7 +29,7 @@ def expect(spark: SparkSession, base: Path) -> None:
 
     start = f.col("at") - f.col("at") % WINDOW_SECS
     errors = f.count_if(f.col("status") >= 500)
-    requests = spark.read.parquet(str(base / "feed"))
+    requests = spark.read.parquet(str(base / "feed/rows"))
     windows = requests.withColumn("window", f.date_format(f.timestamp_seconds(start), "yyyy-MM-dd HH:mm")).groupBy(
         "url", "window"
     ).agg(
@@ -55,5 +55,7 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description="Compute what monitor.py must find.")
     parser.add_argument("base", type=Path)
     options = parser.parse_args()
+    if not options.base.is_dir():
+        parser.error(f"{options.base} is not a directory")
     expect(session("expect"), options.base.resolve())
     print(f"what monitor.py must find is in {options.base}/expected")

@@ -91,5 +91,8 @@ if __name__ == "__main__":
     parser.add_argument("--requests", type=int, default=50_000, help="a day (default 50,000)")
     parser.add_argument("--seed", type=int, default=7)
     options = parser.parse_args()
+    for name in ("days", "requests"):
+        if getattr(options, name) < 1:
+            parser.error(f"--{name} is {getattr(options, name)}; allowed: 1 and more")
     lines = write_logs(options.folder, options.days, options.requests, options.seed)
     print(f"{lines:,} lines in {options.days} files in {options.folder}")

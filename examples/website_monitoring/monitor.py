@@ -2,7 +2,8 @@
 
     squall run examples/website_monitoring/monitor.py --workers 2 -- build/web
 
-reads build/web/feed (see read_logs.py) and writes build/web/windows and build/web/alarms, in Parquet.
+reads build/web/feed (which `squall prepare` made by access.yaml) and writes build/web/windows and build/web/alarms,
+in Parquet.
 
 ::
 
@@ -15,7 +16,8 @@ a window whenever it has changed: of the rows of a window, that with the most re
 requests of its window take back gets a row with raised = false.
 
 The figures are exact under any number of worker deaths: `measure` stores requests in SQLite before it acks them, and
-recognises requests that come again by their origin, as FeedSpout numbers them.
+recognises requests that come again by their origin, as FeedSpout numbers them. In memory it has the windows that were
+touched last; an older one is read again if a late request is for it.
 """
 
 from __future__ import annotations
@@ -23,7 +25,7 @@ from __future__ import annotations
 import argparse
 import sqlite3
 import time
-from collections import Counter, defaultdict
+from collections import Counter, OrderedDict, defaultdict
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -48,6 +50,8 @@ LIMITS = {"error_ratio": 0.2, "p99_ms": 2000.0}
 """An alarm is raised above."""
 HOLD_TUPLES = 2048
 TICK_SECS = 0.05
+KEPT_WINDOWS = 5_000
+"""Windows that a task has in memory, beside those of the requests at hand."""
 PRUNE_SEEN = 50_000
 """Numbers that a task remembers before it forgets those that never come again."""
 
@@ -83,6 +87,9 @@ class Window:
     def __init__(self) -> None:
         self.requests = self.errors = self.bytes = 0
         self.latencies: Counter[int] = Counter()
+        self.raised: set[str] = set()
+        """Kinds of alarms that were raised once."""
+        self.now_raised: set[str] = set()
 
     def add(self, error: int, ms: int, requests: int, size: int) -> None:
         self.requests += requests
@@ -112,21 +119,28 @@ class Measure(Bolt):
     def prepare(self, conf: Mapping[str, Any], context: TopologyContext, collector: BoltCollector) -> None:
         self.collector = collector
         self.held: list[Tuple] = []
-        self.windows: defaultdict[Key, Window] = defaultdict(Window)
+        self.windows: OrderedDict[Key, Window] = OrderedDict()
         self.db = sqlite3.connect(Path(context.state_dir) / "windows.db", check_same_thread=False)
         # What is written survives the death of the process; a power loss is not promised anyway.
         self.db.execute("PRAGMA synchronous = OFF")
         self.db.executescript(TABLES)
-        for url, start, error, ms, requests, size in self.db.execute("SELECT * FROM hits"):
-            self.windows[url, start].add(error, ms, requests, size)
         self.seen: defaultdict[int, set[int]] = defaultdict(set)
         for life, number in self.db.execute("SELECT * FROM seen"):
             self.seen[life].add(number)
         self.floors: dict[int, int] = dict(self.db.execute("SELECT * FROM floors").fetchall())
-        self.raised = {((url, start), kind) for url, start, kind in self.db.execute("SELECT * FROM raised")}
-        self.now_raised = {
-            (key, kind) for key, kind in self.raised if self.alarms_of(self.windows[key])[kind] > LIMITS[kind]
-        }
+
+    def window(self, key: Key) -> Window:
+        """The window of a key, as all requests that were committed made it."""
+        window = self.windows.get(key)
+        if window is None:
+            window = self.windows[key] = Window()
+            of_key = "WHERE url = ? AND start = ?"
+            for hit in self.db.execute(f"SELECT error, ms, requests, bytes FROM hits {of_key}", key):
+                window.add(*hit)
+            window.raised = {kind for (kind,) in self.db.execute(f"SELECT kind FROM raised {of_key}", key)}
+            window.now_raised = {kind for kind in window.raised if self.alarms_of(window)[kind] > LIMITS[kind]}
+        self.windows.move_to_end(key)
+        return window
 
     def execute(self, tup: Tuple) -> None:
         self.held.append(tup)
@@ -150,18 +164,20 @@ class Measure(Bolt):
                 self.seen[life].add(number)
                 fresh.append((life, number))
                 hits.append((*key, int(status >= 500), ms, 1, size))
-                self.windows[key].add(int(status >= 500), ms, 1, size)
+                self.window(key).add(int(status >= 500), ms, 1, size)
         alarms = [alarm for key in touched for alarm in self.judge(key)]
         if touched:
             self.store(fresh, hits, alarms)
         for key, anchors in touched.items():
-            self.collector.emit((key[0], name_of(key[1]), *self.windows[key].values()), anchors)
+            self.collector.emit((key[0], name_of(key[1]), *self.window(key).values()), anchors)
         for key, kind, value, raised, changed in alarms:
-            row = (key[0], name_of(key[1]), kind, self.windows[key].requests, value, raised, changed)
+            row = (key[0], name_of(key[1]), kind, self.window(key).requests, value, raised, changed)
             self.collector.emit(row, touched[key], "alarms")
         for tup in self.held:
             self.collector.ack(tup)
         self.held = []
+        while len(self.windows) > KEPT_WINDOWS:
+            self.windows.popitem(last=False)
 
     def alarms_of(self, window: Window) -> dict[str, float]:
         if window.requests < MIN_REQUESTS:
@@ -170,13 +186,13 @@ class Measure(Bolt):
 
     def judge(self, key: Key) -> list[tuple[Key, str, float, bool, bool]]:
         """The alarms of a window that are raised, or were: (key, kind, value, raised, whether that is new)."""
-        found = []
-        for kind, value in self.alarms_of(self.windows[key]).items():
-            alarm, raised = (key, kind), value > LIMITS[kind]
-            if raised or alarm in self.raised:
-                found.append((key, kind, value, raised, raised != (alarm in self.now_raised)))
-                (self.now_raised.add if raised else self.now_raised.discard)(alarm)
-                self.raised.add(alarm)
+        found, window = [], self.window(key)
+        for kind, value in self.alarms_of(window).items():
+            raised = value > LIMITS[kind]
+            if raised or kind in window.raised:
+                found.append((key, kind, value, raised, raised != (kind in window.now_raised)))
+                (window.now_raised.add if raised else window.now_raised.discard)(kind)
+                window.raised.add(kind)
         return found
 
     def store(self, fresh: list[tuple[int, int]], hits: list[Any], alarms: list[Any]) -> None:
@@ -212,7 +228,7 @@ def announce(tup):
 
 def topology(args: list[str]) -> Topology:
     parser = argparse.ArgumentParser(prog="monitor.py", description="Watch a website by its access logs.")
-    parser.add_argument("base", type=Path, help="where read_logs.py wrote the feed, and the results go")
+    parser.add_argument("base", type=Path, help="where the feed is, and the results go")
     parser.add_argument("--parallelism", type=int, default=2, help="executors per component (default 2)")
     options = parser.parse_args(args)
     for name in ("windows", "alarms"):

@@ -158,4 +158,6 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description="Make the daily report of a website.")
     parser.add_argument("base", type=Path, help="where monitor.py wrote windows and alarms")
     options = parser.parse_args()
+    if not options.base.is_dir():
+        parser.error(f"{options.base} is not a directory")
     print(f"report      {report(session('report'), options.base.resolve())}")
