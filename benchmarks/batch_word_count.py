@@ -1,28 +1,25 @@
-"""The measured topology in batches of columns: lines, split, count; every line tracked on its own.
-
-    python -m benchmarks.batch_word_count FILE [WORKERS [REPEAT]]
-"""
+"""The measured topology in batches of columns: lines, split, count; every line tracked on its own."""
 
 from __future__ import annotations
 
-import sys
-import time
 from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from benchmarks.corpus import share_of_lines
+from benchmarks.drained import run_until_drained
+from benchmarks.paced import Due
+from benchmarks.word_count import word_count
 from squall import (
     BatchBolt,
     BatchCollector,
     BatchSpout,
     ColumnBatch,
     Config,
-    LocalCluster,
     RunReport,
     SpoutCollector,
     Topology,
-    TopologyBuilder,
     TopologyContext,
 )
 
@@ -42,14 +39,13 @@ class Lines(BatchSpout):
     def open(self, conf: Mapping[str, Any], context: TopologyContext, collector: SpoutCollector) -> None:
         self.collector = collector
         tasks = len(context.component_tasks(context.component_id))
-        lines = Path(self.path).read_text(encoding="utf-8").split("\n")
-        self.lines = lines[context.task_index :: tasks] * self.repeat
+        self.lines: Any = share_of_lines(self.path, self.repeat, context.task_index, tasks)
         self.next = 0
 
     def next_batch(self, rows: int) -> None:
         begin = self.next
         lines = self.lines[begin : begin + rows]
-        if not lines:
+        if not len(lines):
             self.exhausted = True
             return
         self.next = begin + len(lines)
@@ -57,6 +53,33 @@ class Lines(BatchSpout):
 
     def ack_batch(self, message_ids: list[Any]) -> None:
         pass
+
+
+class PacedLines(Lines):
+    """Emits lines when they are due, at most `rows` in a batch; writes how long after that they were acked."""
+
+    def __init__(self, path: str, repeat: int, lines_per_sec: float, directory: str, rows: int) -> None:
+        super().__init__(path, repeat)
+        self.lines_per_sec = lines_per_sec
+        self.directory = directory
+        self.rows = rows
+
+    def open(self, conf: Mapping[str, Any], context: TopologyContext, collector: SpoutCollector) -> None:
+        super().open(conf, context, collector)
+        tasks = len(context.component_tasks(context.component_id))
+        self.due = Due(tasks / self.lines_per_sec, self.directory, f"{context.component_id}-{context.task_index}")
+        self.left = len(self.lines)
+
+    def next_batch(self, rows: int) -> None:
+        due = self.due.count() - self.next
+        if due > 0:
+            super().next_batch(min(rows, due, self.rows))
+
+    def ack_batch(self, message_ids: list[Any]) -> None:
+        self.due.acked(message_ids)
+        self.left -= len(message_ids)
+        if not self.left:
+            self.due.write()
 
 
 class Split(BatchBolt):
@@ -80,38 +103,13 @@ class Count(BatchBolt):
         self.counts.update(batch["word"])
 
 
-def batch_word_count(spout: Lines, parallelism: int) -> Topology:
-    builder = TopologyBuilder()
-    builder.set_spout("lines", spout, parallelism=parallelism)
-    builder.set_bolt("split", Split(), parallelism=parallelism).local_or_shuffle_grouping("lines")
-    builder.set_bolt("count", Count(), parallelism=parallelism).fields_grouping("split", "word")
-    return builder.build()
+def batch_word_count(
+    spout: Lines, parallelism: int, split: type[BatchBolt] = Split, count: type[BatchBolt] = Count
+) -> Topology:
+    return word_count(spout, parallelism, split, count)
 
 
-def batch_run(path: Path | str, workers: int, repeat: int) -> tuple[float, RunReport]:
+def batch_run(path: Path | str, workers: int, repeat: int, tracked: bool = True) -> tuple[float, RunReport]:
     """Seconds from activation to drained, and the report."""
-    with LocalCluster(slots_per_node=workers) as cluster:
-        topology = batch_word_count(Lines(str(path), repeat), parallelism=workers)
-        config = Config(workers=workers, max_spout_pending=PENDING)
-        job = cluster.submit("bench-batch", topology, config, active=False)
-        job.wait_until_ready(timeout=30)
-        began = time.perf_counter()
-        job.activate()
-        report = job.wait_until_drained(timeout=300)
-        secs = time.perf_counter() - began
-        if report.acked != report.emitted or report.failed:
-            raise SystemExit(f"not a valid run: {report.to_json()}")
-        return secs, report
-
-
-def topology(args: list[str]) -> Topology:
-    """For `squall run benchmarks/batch_word_count.py -- FILE`."""
-    return batch_word_count(Lines(args[0]), parallelism=2)
-
-
-if __name__ == "__main__":
-    path = sys.argv[1]
-    workers, repeat = (int(sys.argv[at]) if len(sys.argv) > at else default for at, default in ((2, 2), (3, 1)))
-    words = len(Path(path).read_text(encoding="utf-8").split()) * repeat
-    secs, _ = batch_run(path, workers, repeat)
-    print(f"{workers} workers: {words / secs / 1e6:.2f} M words/s")
+    config = Config(workers=workers, max_spout_pending=PENDING, ackers=None if tracked else 0)
+    return run_until_drained(batch_word_count(Lines(str(path), repeat), workers), config)

@@ -3,9 +3,38 @@
 from __future__ import annotations
 
 import sysconfig
+from dataclasses import dataclass
 from pathlib import Path
 
 WORDS_PER_LINE = 8
+
+
+@dataclass(frozen=True)
+class Corpus:
+    """A text in a file, with the numbers that a run over it must reach."""
+
+    path: Path
+    lines: int
+    words: int
+
+    @staticmethod
+    def write(path: Path, lines: list[str]) -> Corpus:
+        path.write_text("\n".join(lines), encoding="utf-8")
+        return Corpus(path, len(lines), count_words(lines))
+
+    @staticmethod
+    def read(path: Path) -> Corpus:
+        lines = read_lines(path)
+        return Corpus(path, len(lines), count_words(lines))
+
+
+def read_lines(path: Path | str) -> list[str]:
+    return Path(path).read_text(encoding="utf-8").split("\n")
+
+
+def share_of_lines(path: Path | str, repeat: int, index: int, tasks: int) -> list[str]:
+    """The lines that one of several tasks emits: every `tasks`-th from `index`, `repeat` times over."""
+    return read_lines(path)[index::tasks] * repeat
 
 
 def library_lines() -> list[str]:

@@ -7,7 +7,6 @@ the time of its first replay of a failed message; for a dead one, its successor 
 
 from __future__ import annotations
 
-import json
 import os
 import random
 import signal
@@ -18,6 +17,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from benchmarks.batch_recovery import PENDING, batch_topology
+from benchmarks.noted import note
 from squall import (
     AckedPrefix,
     BasicBolt,
@@ -60,25 +61,20 @@ class Endless(ReplayingSpout):
         self.offset = self.prefix.committable
         self.committed_ns = 0
 
-    def note(self, name: str, record: Any) -> None:
-        fd = os.open(os.path.join(self.directory, name), os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        os.write(fd, json.dumps(record).encode() + b"\n")
-        os.close(fd)
-
     def read(self) -> Iterator[tuple[Any, Any]]:
         enough = Path(self.directory) / "enough"
         while self.offset % 512 or not enough.exists():
             if not self.noted:
                 self.noted = True
-                self.note("replays", self.clock())
+                note(self.directory, "replays", self.clock())
             yield self.offset, (self.offset,)
             self.offset += 1
-        self.note(f"end-{self.name}", self.offset)
+        note(self.directory, f"end-{self.name}", self.offset)
 
     def next_tuple(self) -> None:
         if self._due and self._due[0][2] in self.failed and self._due[0][0] <= self.clock():
             self.failed.clear()
-            self.note("replays", self.clock())
+            note(self.directory, "replays", self.clock())
         super().next_tuple()
         if self.exhausted:
             self.commit()
@@ -125,6 +121,8 @@ class Recovery:
     """Seconds from each kill to the first replay after it."""
     working_secs: list[float]
     """Seconds from each kill until the replacement was seen to emit or execute tuples, checked each millisecond."""
+    replayed_secs: list[float]
+    """Seconds from each kill until all that was under way there was emitted again; of batches only."""
     lost: int
     """Messages that were read and never acked."""
     dead_letters: int
@@ -149,17 +147,19 @@ def messages_lost(directory: Path, run_dir: RunDir, name: str, workers: int) -> 
 
 
 def measure_recovery(
-    kills: int, seed: int, directory: Path, between_secs: tuple[float, float] = BETWEEN_SECS
+    kills: int, seed: int, directory: Path, between_secs: tuple[float, float] = BETWEEN_SECS, batches: bool = False
 ) -> Recovery:
-    """Kill workers at random moments of one run."""
+    """Kill workers at random moments of one run, of a topology by rows or by batches."""
     rng = random.Random(seed)
     killed_ns: list[int] = []
     # In turn: see BETWEEN_SECS.
     victims = [number % _WORKERS for number in range(kills)]
     working_secs: list[float] = []
     with LocalCluster(slots_per_node=_WORKERS, run_dir=directory / "run", logs=False) as cluster:
-        config = Config(workers=_WORKERS, message_timeout_secs=3600, max_spout_pending=1000)
-        job = cluster.submit("recovery", topology(str(directory), _WORKERS), config)
+        pending = PENDING if batches else 1000
+        config = Config(workers=_WORKERS, message_timeout_secs=3600, max_spout_pending=pending)
+        made = (batch_topology if batches else topology)(str(directory), _WORKERS)
+        job = cluster.submit("recovery", made, config)
         job.wait_until_ready(_PATIENCE_SECS)
         for number in range(kills):
             enough = job.stats().acked + 2000
@@ -175,10 +175,16 @@ def measure_recovery(
         (directory / "enough").touch()
         report = job.wait_until_drained(timeout=120)
         lost = messages_lost(directory, cluster.run_dir, job.name, _WORKERS)
-    replays = sorted(map(int, (directory / "replays").read_text().split()))
-    firsts = (min((at for at in replays if at > killed), default=None) for killed in killed_ns)
-    secs = [(first - killed) / 1e9 for first, killed in zip(firsts, killed_ns, strict=True) if first is not None]
-    return Recovery(secs, working_secs, lost, report.dead_letters, report.timed_out)
+    after = list(zip(killed_ns, [*killed_ns[1:], time.monotonic_ns()], strict=True))
+    first = [found[0] for each in after if (found := _noted(directory / "replays", *each))]
+    last = [found[-1] for each in after if (found := _noted(directory / "replayed", *each))]
+    return Recovery(first, working_secs, last, lost, report.dead_letters, report.timed_out)
+
+
+def _noted(file: Path, begin_ns: int, end_ns: int) -> list[float]:
+    """The times in a file that lie between two others, in seconds from the first of these."""
+    found = map(int, file.read_text().split()) if file.exists() else ()
+    return sorted((at - begin_ns) / 1e9 for at in found if begin_ns < at < end_ns)
 
 
 def _pid(job: Job, slot: int) -> int:

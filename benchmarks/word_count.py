@@ -7,45 +7,46 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from squall import BasicBolt, BasicCollector, Spout, SpoutCollector, Topology, TopologyBuilder, TopologyContext, Tuple
+from benchmarks.corpus import share_of_lines
+from benchmarks.drained import run_until_drained
+from benchmarks.paced import Due
+from squall import (
+    BasicBolt,
+    BasicCollector,
+    BatchBolt,
+    BatchSpout,
+    Config,
+    RunReport,
+    Spout,
+    SpoutCollector,
+    Topology,
+    TopologyBuilder,
+    TopologyContext,
+    Tuple,
+)
 
 
 class TextSpout(Spout):
-    """Emits every n-th line of a file, `repeat` times over, with its number as message id.
-
-    With `lines_per_sec` it emits on schedule; a message that could not be emitted in time is emitted late, and its
-    latency is counted from its emit.
-    """
+    """Emits every n-th line of a file, `repeat` times over, with its number as message id."""
 
     outputs = ("line",)
 
-    def __init__(self, path: str, repeat: int = 1, lines_per_sec: float | None = None, mark: str | None = None) -> None:
+    def __init__(self, path: str, repeat: int = 1, mark: str | None = None) -> None:
         self.path = path
         self.repeat = repeat
-        self.lines_per_sec = lines_per_sec
         self.mark = mark
 
     def open(self, conf: Mapping[str, Any], context: TopologyContext, collector: SpoutCollector) -> None:
         self.collector = collector
         tasks = len(context.component_tasks(context.component_id))
-        lines = Path(self.path).read_text(encoding="utf-8").split("\n")
-        self.lines = lines[context.task_index :: tasks] * self.repeat
+        self.lines = share_of_lines(self.path, self.repeat, context.task_index, tasks)
         self.next = 0
-        self.acked = 0
-        self.period_secs = tasks / self.lines_per_sec if self.lines_per_sec else 0.0
-        self.began = 0.0
 
     def next_tuple(self) -> None:
         number = self.next
         if number == len(self.lines):
             self.exhausted = True
             return
-        if self.period_secs:
-            now = time.perf_counter()
-            if not self.began:
-                self.began = now
-            if now < self.began + number * self.period_secs:
-                return
         if self.mark is not None:
             Path(self.mark).write_text(str(time.monotonic()))
             self.mark = None
@@ -53,7 +54,36 @@ class TextSpout(Spout):
         self.next = number + 1
 
     def ack(self, message_id: Any) -> None:
-        self.acked += 1
+        pass
+
+
+class PacedSpout(TextSpout):
+    """Emits lines when they are due, or late; writes how long after that they were acked."""
+
+    def __init__(self, path: str, repeat: int, lines_per_sec: float, directory: str) -> None:
+        super().__init__(path, repeat)
+        self.lines_per_sec = lines_per_sec
+        self.directory = directory
+
+    def open(self, conf: Mapping[str, Any], context: TopologyContext, collector: SpoutCollector) -> None:
+        super().open(conf, context, collector)
+        tasks = len(context.component_tasks(context.component_id))
+        self.due = Due(tasks / self.lines_per_sec, self.directory, f"{context.component_id}-{context.task_index}")
+        self.open_to = 0
+        self.left = len(self.lines)
+
+    def next_tuple(self) -> None:
+        if self.next >= self.open_to:
+            self.open_to = self.due.count()
+            if self.next >= self.open_to and self.next < len(self.lines):
+                return
+        super().next_tuple()
+
+    def ack(self, message_id: Any) -> None:
+        self.due.acked((message_id,))
+        self.left -= 1
+        if not self.left:
+            self.due.write()
 
 
 class Split(BasicBolt):
@@ -74,14 +104,25 @@ class Count(BasicBolt):
         self.counts[word] = self.counts.get(word, 0) + 1
 
 
-def word_count(spout: TextSpout, parallelism: int) -> Topology:
+def word_count(
+    spout: TextSpout | BatchSpout, parallelism: int, split: type[BasicBolt | BatchBolt] | None = None,
+    count: type[BasicBolt | BatchBolt] | None = None,
+) -> Topology:
+    """Lines, split, count; by rows unless told otherwise."""
+    split, count = split or Split, count or Count
     builder = TopologyBuilder()
     builder.set_spout("lines", spout, parallelism=parallelism)
-    builder.set_bolt("split", Split(), parallelism=parallelism).local_or_shuffle_grouping("lines")
-    builder.set_bolt("count", Count(), parallelism=parallelism).fields_grouping("split", "word")
+    builder.set_bolt("split", split(), parallelism=parallelism).local_or_shuffle_grouping("lines")
+    builder.set_bolt("count", count(), parallelism=parallelism).fields_grouping("split", "word")
     return builder.build()
 
 
+def squall_run(path: Path | str, workers: int, repeat: int, tracked: bool = True) -> tuple[float, RunReport]:
+    """Seconds from activation to drained, and the report."""
+    config = Config(workers=workers, ackers=None if tracked else 0)
+    return run_until_drained(word_count(TextSpout(str(path), repeat), workers), config)
+
+
 def topology(args: list[str]) -> Topology:
-    """For `squall run benchmarks/word_count.py -- FILE [MARK]`: writes the time of the first tuple to MARK."""
+    """For `squall run benchmarks.word_count -- FILE [MARK]`: writes the time of the first tuple to MARK."""
     return word_count(TextSpout(args[0], mark=args[1] if len(args) > 1 else None), parallelism=2)

@@ -1,0 +1,36 @@
+"""Skewed topologies with and without what keeps workers busy: shuffles that follow waits, limits that are found out."""
+
+from __future__ import annotations
+
+import statistics
+
+from benchmarks.effort import Effort
+from benchmarks.results import Part
+from benchmarks.rounds import say
+from benchmarks.skewed import CASES, PENDING, Figures, measure
+
+
+def measure_part(effort: Effort) -> Part:
+    rows = []
+    for case in CASES[:1] if effort.quick else CASES:
+        off, on = [], []
+        for _ in range(effort.rounds):
+            off.append(measure(case, case.off, effort.paced_secs / 2))
+            on.append(measure(case, {}, effort.paced_secs / 2))
+            say(f"{case.name}: {off[-1].per_sec:,.0f}/s off, {on[-1].per_sec:,.0f}/s on")
+        rows.append([case.name, *_compared(off, on)])
+    return Part(
+        title="Balance",
+        about=f"Two workers; off: `even_shuffle`, in the last row a limit of {PENDING:,} open messages.",
+        header=["what", "messages/s, off", "on", "ratio", "p50 ms, off", "on", "ratio"],
+        rows=rows,
+    )
+
+
+def _compared(off: list[Figures], on: list[Figures]) -> list[str]:
+    """Medians of each figure, and their ratio."""
+    cells = []
+    for at in range(2):
+        before, now = (statistics.median(figures[at] for figures in each) for each in (off, on))
+        cells += [f"{before:,.1f}", f"{now:,.1f}", f"{now / before:.2f}"]
+    return cells

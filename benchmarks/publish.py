@@ -1,0 +1,20 @@
+"""Prints parts of the results, and keeps them unless told not to: JSON, RESULTS.md and the figures."""
+
+from __future__ import annotations
+
+from benchmarks.results import FIGURES, RESULTS, Part, keep, render
+from benchmarks.rounds import say
+
+
+def publish(parts: dict[str, Part], write: bool) -> None:
+    print(render(parts))
+    if not write:
+        return
+    every = keep(parts)
+    RESULTS.write_text(render(every))
+    try:
+        from benchmarks.figures import draw_all
+
+        draw_all(every.values(), FIGURES)
+    except ImportError as error:
+        say(f"no figures drawn: {error.name} is not installed (the extra `bench` has it)")
