@@ -43,7 +43,7 @@ def shuffle_is_even(world: World) -> None:
     builder = TopologyBuilder()
     builder.set_spout("spout", OneShot(str(world.directory), 100_000, tracked=False))
     builder.set_bolt("bolt", Tally(world.directory), parallelism=2).shuffle_grouping("spout")
-    world.start(builder)
+    world.start(builder, even_shuffle=True)
     world.finish()
     tally = dict(notes(world.directory, "tally"))
     assert tally[0] + tally[1] == 100_000

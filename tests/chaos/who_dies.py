@@ -19,9 +19,8 @@ from pathlib import Path
 
 import psutil
 
-from squall.scheduler.cluster.daemons import NIMBUS, SUPERVISOR
-from squall.scheduler.cluster.standing import KEEPER
-from squall.scheduler.common.mark import processes_of, runs
+from squall.scheduler.common.mark import processes_of, role_of
+from squall.scheduler.common.process_title import Kind, Role
 from squall.scheduler.supervisor.history import BEGIN, History, Step, read_history
 from tests.process.cli import start
 from tests.process.history_check import broken_rules
@@ -77,15 +76,17 @@ class Scene:
         return self.rng.choice(NODES)
 
     def forking_parent(self) -> psutil.Process:
-        """Its workers have its command line; it is the one whose parent is the supervisor of a node and that has led
-        no worker's life."""
-        supervisor = wait_for("a supervisor", lambda: self.supervisor(self.some_node()))
-        workers = set(self.workers().values())
+        """Of some node."""
+        node = self.some_node()
+        supervisor = wait_for("a supervisor", lambda: self.supervisor(node))
+        role = Role(Kind.FORKING_PARENT, node)
         return wait_for("a forking parent", lambda: next(
-            (child for child in children_of(supervisor) if child.pid not in workers), None))
+            (child for child in supervisor.children() if role_of(child) == role), None))
 
     def supervisor(self, node: str) -> psutil.Process | None:
-        return next((process for process in processes_of(self.cluster.run_dir) if runs(process, node)), None)
+        return next(
+            (each for each in processes_of(self.cluster.run_dir) if role_of(each) == Role(Kind.SUPERVISOR, node)), None
+        )
 
     def history(self) -> list[Step]:
         return read_history(self.cluster.run_dir.logs)
@@ -127,8 +128,10 @@ def kill_hard(pid: int) -> None:
 
 def children_of(supervisor: psutil.Process) -> list[psutil.Process]:
     """Not the other daemons: a supervisor may have started the keeper, and so be the ancestor of what that starts."""
-    daemons = (NIMBUS, SUPERVISOR, KEEPER)
-    return [child for child in supervisor.children() if not any(runs(child, daemon) for daemon in daemons)]
+    daemons = (Kind.NIMBUS, Kind.SUPERVISOR, Kind.KEEPER)
+    return [
+        child for child in supervisor.children() if (role := role_of(child)) is None or role.kind not in daemons
+    ]
 
 
 def raise_in_executor(scene: Scene) -> None:

@@ -36,7 +36,7 @@ def fill(path: Path) -> None:
 def serves(cluster: Standing) -> bool:
     """It answers a question, and has taken none of the changes for made that it could not keep."""
     done = cluster.run("list", "--json")
-    return done.returncode == 0 and [row["name"] for row in json.loads(done.stdout)] == ["first"]
+    return done.returncode == 0 and [row["name"] for row in json.loads(done.stdout)["topologies"]] == ["first"]
 
 
 def ends_of_it(cluster: Standing, filler: Path, *arguments: str) -> None:
@@ -90,7 +90,7 @@ def scenario(cluster: Standing, filler: Path) -> None:
     wait_for("more acks, of the next worker", lambda: cluster.described("first")["acked"] > before)
     assert not cluster.json("submit", ENDLESS, "--name", "x", "--fresh")["takes_up_state"]
     assert not position.exists()
-    assert [row["name"] for row in cluster.json("list")] == ["first", "x"]
+    assert [row["name"] for row in cluster.json("list")["topologies"]] == ["first", "x"]
     for name in ("first", "x"):
         cluster.ok("kill", name, "-w", "0")
     deaths_name_the_disk(cluster, filler)

@@ -7,6 +7,7 @@ import io
 import json
 import os
 import tempfile
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -15,10 +16,11 @@ import psutil
 
 from squall.cli import main
 from squall.cli.standing import job_of
-from squall.cli.status import describe
+from squall.cli.status import Readings, describe
 from squall.ipc.rundir import RunDir
-from squall.scheduler.common.mark import processes_of, runs
+from squall.scheduler.common.mark import processes_of, role_of
 from squall.scheduler.common.process_record import end_record, read_record
+from squall.scheduler.common.process_title import Kind, Role
 from tests.process.cli import ROOT, squall
 from tests.process.waiting import wait_for
 
@@ -83,7 +85,9 @@ class Standing:
     def described(self, name: str) -> dict[str, Any]:
         """What `squall status` would say, without the time that a command takes."""
         with job_of(str(self.path), name) as job:
-            return describe(job, over_secs=0.05)
+            before = Readings.of(job)
+            time.sleep(0.05)
+            return describe(self.run_dir, job, before)
 
     def refused(self, code: int, *arguments: str | Path, **extra: str) -> str:
         """The one line on stderr of a command that failed with `code`."""
@@ -131,7 +135,8 @@ class Standing:
             return None
 
     def supervisor(self, node: str) -> psutil.Process:
-        return next(process for process in processes_of(self.run_dir) if runs(process, node))
+        role = Role(Kind.SUPERVISOR, node)
+        return next(process for process in processes_of(self.run_dir) if role_of(process) == role)
 
     def up(self, nodes: int = 1, slots: int = 2) -> None:
         self.ok("up", "--nodes", str(nodes), "--slots", str(slots), "--detach")

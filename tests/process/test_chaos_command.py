@@ -12,6 +12,7 @@ import pytest
 
 from tests.process.cli import ROOT, command, environment, squall
 from tests.process.test_full_disk import IN_A_NAMESPACE, may_mount
+from tests.schemas import mistakes
 
 HERE = "tests/process/chaos_topologies.py"
 
@@ -25,6 +26,7 @@ def test_two_seeds_at_a_time(tmp_path: Path) -> None:
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     document = json.loads(done.stdout)
+    assert mistakes(document) == []
     assert document["good"]
     assert [row["seed"] for row in document["seeds"]] == [7, 8]
     assert all(row["verdict"]["ok"] == row["verdict"]["messages"] == 300 for row in document["seeds"])

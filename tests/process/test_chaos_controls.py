@@ -15,7 +15,7 @@ from squall import Config, Topology
 from squall.chaos.checker import ALTERED, EARLY, INVENTED, LOST, REPEATED, Verdict, judge, read_run, same_as_source
 from squall.chaos.mix import Places
 from squall.chaos.proof import Expected, Proof, problems_of
-from squall.chaos.taps import Tapping
+from squall.chaos.tapping import Tapping
 from squall.chaos.trial import Outcome, Subject, run
 from squall.scheduler.faults.fault import AfterSecs, Fault
 from tests.process import chaos_parts

@@ -49,7 +49,7 @@ FILE = """
 
     def wide():
         builder = TopologyBuilder()
-        builder.set_spout("numbers", numbers, tasks=5000)
+        builder.set_spout("numbers", numbers, tasks=20_000)
         return builder.build()
 """
 
@@ -164,7 +164,7 @@ def test_one_that_has_finished_leaves(standing: Standing, cluster: Cluster) -> N
     wait_for("its removal", lambda: "leaving" not in cluster.names())
     assert job.stats().acked == 20, "its last report is kept"
     stays.wait_until_drained(60)
-    assert {row["name"]: row["status"] for row in standing.json("list")} == {"staying": "FINISHED"}
+    assert {row["name"]: row["status"] for row in standing.json("list")["topologies"]} == {"staying": "FINISHED"}
     assert standing.described("staying")["status"] == "FINISHED"
 
 

@@ -35,7 +35,7 @@ class Rings:
         return one, other
 
     def take(self, endpoint: Endpoint) -> int:
-        return endpoint.plane.take_acks(lambda acks, masks: self.told.append((dict(acks), dict(masks))))
+        return endpoint.plane.take_acks(lambda acks, masks, blocks=None: self.told.append((dict(acks), dict(masks))))
 
 
 @pytest.fixture

@@ -28,7 +28,7 @@ REF = (os.getpid(), 1, 5, 4096, 100_000, 1)
 
 
 def descriptors(*rows: Any) -> bytes:
-    return msgspec.msgpack.encode(rows)
+    return msgspec.msgpack.encode((0, rows))
 
 
 BAD_FRAMES: dict[str, tuple[list[bytes], str]] = {
@@ -61,7 +61,7 @@ BAD_FRAMES: dict[str, tuple[list[bytes], str]] = {
     "missing buffer": (
         frame([GOOD, descriptors((True, None))]), "frame 1 of worker 0 cannot be decoded: StopIteration",
     ),
-    "short reference": (frame([GOOD, descriptors((True, (1, 2)))]), "frame 1 of worker 0 cannot be decoded: TypeError"),
+    "short reference": (frame([GOOD, descriptors((True, (1, 2)))]), "worker 0 cannot be decoded: ValidationError"),
     "foreign file": (frame([GOOD, descriptors((True, REF))]), "frame 1 of worker 0 cannot be decoded: "),
     "dead process": (frame([GOOD, descriptors((True, (0, *REF[1:])))]), "decoded: ClusterError: cannot attach"),
 }

@@ -161,11 +161,11 @@ def test_who_only_looks_whether_somebody_listens_is_counted_too(make: Make) -> N
 
 def test_a_worker_that_is_busy_lets_its_peers_in_later_and_keeps_nothing_of_others_meanwhile(make: Make) -> None:
     one, dies, other = make(0), make(2), make(1)
-    one.connect(other)
-    one.plane.send(1, parcel("early"))
     dies.connect(other)
     knocks = other.plane.knocks
     wait_for("the one that dies to have knocked", lambda: knocks.poll(0))
+    one.connect(other)
+    one.plane.send(1, parcel("early"))
     assert say_without_end(other.path, AS_BEFORE) < MOST_BYTES
     dies.plane.disconnect(1)
     assert say_without_end(other.path, WRONG) < MOST_BYTES

@@ -17,6 +17,8 @@ from examples import sales_day
 from tests.process.cli import ROOT, environment, plugin_arguments, squall
 
 PAGES = sorted((ROOT / "docs" / "examples").glob("*.md"))
+APPLICATIONS = ("access_log", "enrich", "top_ten")
+"""Whose pages need a standing cluster: test_applications.py."""
 TEXT = "the cat and the dog\nthe end\n\n  spaced   out  \n" * 50
 
 
@@ -47,6 +49,19 @@ def test_word_count_writes_counts_and_ledger(text: Path, tmp_path: Path, mode: t
     assert read_counts(out) == Counter(TEXT.split())
     ledger = read_ledger(out)
     assert ledger == {(0, offset): len(line.split()) for offset, line in enumerate(TEXT.split("\n")[:-1])}
+
+
+def test_word_count_by_batch_is_exact_though_a_worker_is_killed(tmp_path: Path) -> None:
+    lines = [f"w{number % 97} w{number % 89} same w{number % 7}" for number in range(20_000)]
+    (tmp_path / "lines.txt").write_text("\n".join(lines))
+    done = squall("run", "examples/word_count_by_batch.py", "--workers", "2", "--json", "--fault",
+                  "kill worker count[0] after 2000 acked", "--", tmp_path / "lines.txt", "--out", tmp_path / "result")
+    assert done.returncode == 0, done.stderr
+    report = json.loads(done.stdout)
+    assert report["restarts"], "no worker was killed"
+    assert report["pending"] == 0
+    assert read_counts(tmp_path / "result") == Counter(" ".join(lines).split())
+    assert read_ledger(tmp_path / "result") == {(0, offset): 4 for offset in range(len(lines))}
 
 
 def read_counts(out: Path) -> dict[str, int]:
@@ -132,7 +147,7 @@ def test_topologies_of_ones_own_survive_in_two_processes_of_pytest(tmp_path: Pat
 
 def test_every_example_is_tested_here() -> None:
     assert {path.stem for path in (ROOT / "examples").glob("*.py")} == {
-        "hello_world", "word_count", "names", "groupings", "test_survives", "enrich",
+        "hello_world", "word_count", "word_count_by_batch", "names", "groupings", "test_survives",
         *(page.stem for page in PAGES),
     }  # fmt: skip
 
@@ -148,7 +163,7 @@ def test_the_page_of_the_examples_names_each_once_in_order() -> None:
     assert {Path(link).stem for link in linked} >= {page.stem for page in PAGES}
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+@pytest.mark.parametrize("page", [page for page in PAGES if page.stem not in APPLICATIONS], ids=lambda page: page.stem)
 def test_the_page_of_an_example_shows_what_it_prints(page: Path, tmp_path: Path) -> None:
     [shown] = re.findall(r"^```text\n(.*?)^```$", page.read_text(), re.DOTALL | re.MULTILINE)
     [command] = re.findall(r"^```\nsquall (.*?)\n```$", page.read_text(), re.MULTILINE)
@@ -175,7 +190,7 @@ def test_the_acker_ends_at_zero_in_any_order() -> None:
 
 def test_the_sales_day_is_exact_under_kills(tmp_path: Path) -> None:
     out, count = tmp_path / "result", 9_000
-    kills = [part for ms in (150, 300, 450) for part in ("--fault", f"kill random worker at {ms}ms")]
+    kills = [part for acks in (20, 2_000, 5_000) for part in ("--fault", f"kill random worker after {acks} acked")]
     given = ("--orders", str(count), "--out", out)
     done = squall("run", "examples/sales_day.py", "--workers", "2", "--json", *kills, "--", *given)
     assert done.returncode == 0, done.stderr

@@ -13,7 +13,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from squall.scheduler.common.mark import processes_of, runs
+from squall.scheduler.common.mark import processes_of, role_of
+from squall.scheduler.common.process_title import Kind, Role
 from tests.process.cli import ROOT, start
 from tests.process.standing_tools import ENDLESS, Standing, directory
 from tests.process.waiting import wait_for
@@ -61,10 +62,7 @@ def test_a_forked_daemon_looks_executed_and_holds_nothing_of_others(cluster: Sta
     forked = replaced(cluster, "node-1")
     keeper = cluster.keeper()
     assert forked.ppid() == keeper.pid
-    assert command_line(forked) == [
-        sys.executable, "-P", "-m", "squall.scheduler.supervisor.main", "--dir", str(cluster.path), "--node", "node-1",
-        "--ports", "6700",
-    ]
+    assert command_line(forked) == ["squall: supervisor node-1"]
     assert (os.getsid(forked.pid), os.getpgid(forked.pid)) == (forked.pid, forked.pid)
     assert int(status_field(forked, "SigBlk"), 16) == 0
 
@@ -86,7 +84,7 @@ def test_a_forked_daemon_looks_executed_and_holds_nothing_of_others(cluster: Sta
 
 def forking_parent(supervisor: psutil.Process) -> psutil.Process | None:
     """It may have no name of its own yet."""
-    named = (child for child in supervisor.children() if runs(child, "squall.scheduler.forking.parent"))
+    named = (child for child in supervisor.children() if role_of(child) == Role(Kind.FORKING_PARENT, "node-1"))
     return next(named, None)
 
 
@@ -132,7 +130,7 @@ def test_a_forked_daemon_that_was_told_to_end_is_not_started_again(cluster: Stan
     keeper_log = cluster.run_dir.daemon_log("keeper")
     # The keeper has looked at everybody's end before it says so.
     wait_for("node-2 to be replaced", lambda: "supervisor-node-2 was killed" in keeper_log.read_text())
-    assert not any(runs(process, "node-1") for process in processes_of(cluster.run_dir))
+    assert not any(role_of(process) == Role(Kind.SUPERVISOR, "node-1") for process in processes_of(cluster.run_dir))
 
 
 def test_in_the_foreground_a_killed_keeper_is_told_of(cluster: Standing) -> None:
@@ -156,18 +154,36 @@ def test_in_the_foreground_a_killed_keeper_is_told_of(cluster: Standing) -> None
 
 
 SHOW = """
-import os, sys
-from squall.scheduler.forking.process_title import set_title
-set_title(sys.argv[2:])
-print(open("/proc/self/cmdline").read().rstrip("\\0").replace("\\0", "|"))
-set_title(["x" * 100_000])
-print(len(open("/proc/self/cmdline").read().rstrip("\\0")) < 10_000, open("/proc/self/environ").read().count("MARK=1"))
+import os, psutil, sys
+from pathlib import Path
+from squall.scheduler.common.mark import role_of
+from squall.scheduler.common.process_title import Kind, Role, show_role
+for topology in ("zwölf words", "x" * 100_000):
+    show_role(Role(Kind.WORKER, "node-1:6700", topology))
+    print(Path("/proc/self/cmdline").read_text().rstrip("\\0")[:44], Path("/proc/self/comm").read_text().strip())
+    print(*role_of(psutil.Process())[:2], len(Path("/proc/self/cmdline").read_bytes()) < 10_000)
+print(Path("/proc/self/environ").read_text().count("MARK=1"))
 """
 
 
-def test_a_title_is_shown_and_one_that_is_too_long_is_cut() -> None:
+def test_a_role_is_shown_and_one_that_is_too_long_is_cut() -> None:
     done = subprocess.run(
-        [sys.executable, "-c", SHOW, "room" * 10, "python", "-m", "some module", "--node", "näme"],
-        capture_output=True, text=True, check=True, cwd=ROOT, env={**os.environ, "MARK": "1"},
+        [sys.executable, "-c", SHOW, "room" * 20], capture_output=True, text=True, check=True, cwd=ROOT,
+        env={**os.environ, "MARK": "1"},
     )
-    assert done.stdout.splitlines() == ["python|-m|some module|--node|näme", "True 1"]
+    assert done.stdout.splitlines() == [
+        "squall: worker node-1:6700 zwölf words squall: worker", "worker node-1:6700 True",
+        f"squall: worker node-1:6700 {'x' * 17} squall: worker", "worker node-1:6700 True", "1",
+    ]
+
+
+def test_ps_shows_every_process_by_its_role(cluster: Standing) -> None:
+    cluster.up(nodes=1, slots=1)
+    cluster.ok("submit", ENDLESS, "--name", "two words")
+    wait_for("acks", lambda: cluster.described("two words")["acked"] > 0)
+    # Names are cut by the kernel, command lines are not.
+    ps = subprocess.run(["ps", "-o", "comm=,args=", "-p", ",".join(str(each.pid) for each in processes_of(
+        cluster.run_dir))], capture_output=True, text=True, check=True)
+    roles = ["forking parent node-1", "keeper", "nimbus", "supervisor node-1", "worker node-1:6700 two words"]
+    shown = sorted(line.rstrip() for line in ps.stdout.splitlines())
+    assert shown == sorted(f"{f'squall: {role}'[:15]:15} squall: {role}" for role in roles)

@@ -28,7 +28,7 @@ SEED = 7
 @pytest.fixture
 def parent() -> Iterator[ForkingParentClient]:
     with importable_tests():
-        client = ForkingParentClient.start(SEED)
+        client = ForkingParentClient.start(SEED, "node-1")
     yield client
     client.close()
 
@@ -145,7 +145,7 @@ def test_the_group_is_killed_with_its_leader_or_after_it(parent: ForkingParentCl
 @pytest.mark.usefixtures("subreaper")
 def test_workers_outlive_their_forking_parent_and_are_reaped_by_the_subreaper(tmp_path: Path) -> None:
     with importable_tests():
-        first, second = ForkingParentClient.start(SEED), ForkingParentClient.start(SEED)
+        first, second = ForkingParentClient.start(SEED, "node-1"), ForkingParentClient.start(SEED, "node-1")
     children = [first.fork(boot(tmp_path / "log", 6700 + n), entry("sleeper")) for n in range(3)]
     first.kill()
     assert eventually("the end of the forking parent", first.events) == [
@@ -177,7 +177,7 @@ def test_workers_outlive_their_forking_parent_and_are_reaped_by_the_subreaper(tm
 @pytest.mark.usefixtures("subreaper")
 def test_the_forking_parent_ends_with_its_supervisor_and_its_workers_live(tmp_path: Path) -> None:
     with importable_tests():
-        client = ForkingParentClient.start(SEED)
+        client = ForkingParentClient.start(SEED, "node-1")
     child = client.fork(boot(tmp_path / "log"), entry("sleeper"))
     started = time.monotonic()
     client.close()

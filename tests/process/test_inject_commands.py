@@ -12,8 +12,9 @@ import pytest
 
 from squall import Config, LocalCluster, TopologyBuilder
 from squall.scheduler.breaking.fault_record import read_record
-from squall.scheduler.common.mark import processes_of, runs
+from squall.scheduler.common.mark import processes_of, role_of
 from squall.scheduler.common.process import is_stopped
+from squall.scheduler.common.process_title import Kind, Role
 from squall.testing import FixedSpout
 from tests.process.cli import ROOT
 from tests.process.standing_tools import Standing, directory
@@ -43,8 +44,7 @@ def begun(cluster: Standing) -> list[int]:
 
 
 def supervisors(cluster: Standing, node: str) -> list[psutil.Process]:
-    module = "squall.scheduler.supervisor.main"
-    return [each for each in processes_of(cluster.run_dir) if runs(each, module) and runs(each, node)]
+    return [each for each in processes_of(cluster.run_dir) if role_of(each) == Role(Kind.SUPERVISOR, node)]
 
 
 def test_status_shows_what_is_in_force_and_heal_ends_it(cluster: Standing) -> None:
@@ -90,7 +90,7 @@ def test_a_killed_keeper_is_on_record(cluster: Standing) -> None:
     assert told["victims"][0]["pid"] == keeper.pid
     wait_for("its end", lambda: not keeper.is_running())
     wait_for("another", lambda: any(
-        runs(each, "squall.scheduler.cluster.keeper_main") for each in processes_of(cluster.run_dir)
+        role_of(each) == Role(Kind.KEEPER) for each in processes_of(cluster.run_dir)
     ))
 
 

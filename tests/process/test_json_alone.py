@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from tests.process.cli import squall
+import pytest
+
+from tests.process.cli import squall, start
 
 FILE = """
 import atexit, os, sys
@@ -64,3 +66,16 @@ def test_a_refusal_leaves_stdout_empty(tmp_path: Path) -> None:
     done = squall("run", f"{file}:leaves", "--json")
     assert (done.returncode, done.stdout) == (2, "")
     assert f"squall: {file}:34: leaves() ended by SystemExit: 0; a topology file must run to its end" in done.stderr
+
+
+@pytest.mark.parametrize("options", [(), ("--json",)], ids=["text", "json"])
+def test_a_report_that_nobody_reads_is_no_error(options: tuple[str, ...]) -> None:
+    """As in `squall run ... | head -1`: the exit code stays that of the run."""
+    with start("run", "examples/hello_world.py", "--quiet", *options) as process:
+        assert process.stdout is not None
+        process.stdout.close()
+        assert process.stderr is not None
+        said = process.stderr.read()
+        assert process.wait(timeout=100) == 0, said
+    assert "squall:" not in said
+    assert "Exception ignored" not in said

@@ -44,7 +44,7 @@ def test_without_its_key_a_cluster_is_ended_and_goes_on(cluster: Standing) -> No
     assert "it has no file 'key'" in cluster.refused(2, "down")
     # Nobody runs with the old key: a new one is as good.
     cluster.up(slots=1)
-    assert [row["name"] for row in cluster.json("list")] == ["one"]
+    assert [row["name"] for row in cluster.json("list")["topologies"]] == ["one"]
 
 
 def test_processes_whose_directory_was_removed_end_by_themselves(cluster: Standing) -> None:

@@ -44,7 +44,7 @@ def test_every_command_of_the_page(cluster: Standing) -> None:
         if arguments[0] in ("nimbus", "supervisor"):
             run_until_interrupted(cluster, arguments)
             continue
-        done = cluster.apart(*arguments)
+        done = cluster.run(*arguments)
         assert done.returncode == 0, (line, done.stderr)
         if "--json" in arguments:
             json.loads(done.stdout)

@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from squall.engine.errors import UsageError
+from squall.engine.errors import ClusterError, UsageError
 from squall.pipeline.java import Java, check_java
 from squall.pipeline.session import spark_session
+from squall.pipeline.spark_errors import one_line_errors
 
 
 def java(directory: Path, script: str) -> Path:
@@ -79,3 +80,19 @@ def test_no_pyspark(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pyspark.sql", None)
     with pytest.raises(UsageError, match=r'needs PySpark .*: pip install "squall\[spark\]"'), spark_session("none"):
         pass
+
+
+@pytest.mark.parametrize(
+    ("logged", "said"),
+    [
+        ("ERROR Application has been killed. Reason: All masters are unresponsive! Giving up.\n",
+         "^Spark's master does not answer: it took connections, and no application$"),
+        ("", "^Spark failed: java.lang.IllegalStateException: it has been stopped$"),
+    ],
+)
+def test_an_error_at_the_start_is_in_words(tmp_path: Path, logged: str, said: str) -> None:
+    errors = pytest.importorskip("pyspark.errors")
+    (tmp_path / "log").write_text(logged)
+    text = "An error occurred while calling None.S.\n: java.lang.IllegalStateException: it has been stopped\n\tat x"
+    with pytest.raises(ClusterError, match=said), one_line_errors(tmp_path / "log"):
+        raise errors.PySparkException(text)

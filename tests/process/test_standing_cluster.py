@@ -13,9 +13,15 @@ from typing import Any
 
 import pytest
 
+from squall import Config, TopologyBuilder
+from squall.engine.errors import UsageError
+from squall.scheduler.client.nimbus_client import NimbusClient
+from squall.scheduler.client.topology_code import pack, submit
 from squall.scheduler.common.mark import processes_of
+from squall.testing import FixedSpout
 from tests.process.cli import command, environment, start
 from tests.process.standing_tools import ENDLESS, Standing, directory
+from tests.process.standing_topologies import Nothing
 from tests.process.test_examples import read_counts
 from tests.process.waiting import wait_for
 
@@ -40,7 +46,7 @@ def test_a_day_of_two_topologies(cluster: Standing) -> None:
     submitted = cluster.json("submit", ENDLESS, "--name", "one", "--workers", "2")
     assert submitted["workers"] == ["node-1:6700", "node-2:6700"]
     assert cluster.json("submit", ENDLESS, "--name", "two", "--inactive")["status"] == "INACTIVE"
-    assert {row["name"]: (row["status"], row["workers"]) for row in cluster.json("list")} == {
+    assert {row["name"]: (row["status"], row["workers"]) for row in cluster.json("list")["topologies"]} == {
         "one": ("ACTIVE", 2), "two": ("INACTIVE", 1),
     }
     wait_for("acks of one", lambda: cluster.described("one")["acked"] > 0)
@@ -94,6 +100,14 @@ def test_rebalance_and_logs(cluster: Standing) -> None:
         process.communicate(timeout=100)
     assert all("prepared nothing" in line for line in first + more)
     assert process.returncode == 130
+    # As `| head` does: nobody reads any more, and nothing new is printed either.
+    with start("logs", "one", "--follow", SQUALL_DIR=str(cluster.path)) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.readline()
+        process.stdout.close()
+        assert process.wait(timeout=100) == 0
+        assert process.stderr.read() == ""
     status = cluster.json("status", "one")
     assert [restart["reason"] for restart in status["restarts"]] == ["killed by SIGKILL"]
     wrong = cluster.refused(2, "logs", "one", "--worker", "node-9:1")
@@ -103,6 +117,39 @@ def test_rebalance_and_logs(cluster: Standing) -> None:
     cluster.ok("kill", "one", "-w", "0")
     assert cluster.json("logs", "one")
     assert cluster.refused(2, "logs", "zz") == "there are no logs of a topology named 'zz'; topologies with logs: one"
+
+
+def test_clean_of_a_cluster_that_does_not_run(cluster: Standing) -> None:
+    cluster.up()
+    for name in ("kept", "gone"):
+        cluster.ok("submit", ENDLESS, "--name", name)
+    wait_for("their logs", lambda: cluster.json("logs", "kept") and cluster.json("logs", "gone"))
+    cluster.ok("kill", "gone", "-w", "0")
+    cluster.ok("down", "-w", "0")
+    left = cluster.json("clean")
+    assert {(row["name"], row["kind"]) for row in left} == {("gone", "logs"), ("gone", "state")}
+    removed = cluster.json("clean", "--remove")
+    assert {row["removed"] for row in removed} == {True}
+    assert cluster.ok("clean") == "nothing is left of topologies that are gone\n"
+    assert cluster.json("logs", "kept")
+    assert "there is nothing to remove of 'kept'" in cluster.refused(2, "clean", "kept", "--remove")
+
+
+def test_two_that_replace_one(cluster: Standing) -> None:
+    """The slower one is told so, and not to choose another name."""
+    cluster.up()
+    cluster.ok("submit", ENDLESS, "--name", "one")
+    done = cluster.ok("submit", ENDLESS, "--name", "one", "--replace")
+    assert done.startswith("one runs on 1 worker")
+    builder = TopologyBuilder()
+    builder.set_spout("numbers", FixedSpout(("n",), [(1,)]))
+    builder.set_bolt("nothing", Nothing(0.0)).shuffle_grouping("numbers")
+    code = pack(builder.build(), Config())
+    with NimbusClient(cluster.run_dir) as client, pytest.raises(UsageError, match="another program has submitted"):
+        submit(
+            client, cluster.run_dir, "one", Config(), code,
+            make_room=lambda: cluster.ok("submit", ENDLESS, "--name", "one", "--replace"),
+        )
 
 
 def test_more_workers_than_slots_and_no_slot_at_all(cluster: Standing) -> None:
@@ -172,7 +219,7 @@ def test_a_kill_that_another_cuts_short_does_not_say_that_it_waited(cluster: Sta
     cluster.ok("submit", f"{ENDLESS}:stuck", "--name", "stuck")
     wait_for("pending messages", lambda: cluster.described("stuck")["pending"] == 200)
     with start("kill", "stuck", "-w", "60", SQUALL_DIR=str(cluster.path)) as waits:
-        wait_for("the drain", lambda: cluster.json("list")[0]["status"] == "KILLED")
+        wait_for("the drain", lambda: cluster.json("list")["topologies"][0]["status"] == "KILLED")
         cluster.ok("kill", "stuck", "-w", "0")
         told, _ = waits.communicate(timeout=30)
     assert waits.returncode == 0

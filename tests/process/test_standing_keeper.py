@@ -15,10 +15,12 @@ import zmq
 
 from squall.cli.standing import job_of
 from squall.ipc.run_parent import try_flock
-from squall.scheduler.cluster.standing import KEEPER
+from squall.ipc.rundir import RunDir
+from squall.scheduler.cluster import standing
 from squall.scheduler.common.keeper_watch import KeeperWatch
-from squall.scheduler.common.mark import processes_of, runs
+from squall.scheduler.common.mark import processes_of, role_of
 from squall.scheduler.common.process_record import read_record
+from squall.scheduler.common.process_title import Kind, Role
 from squall.scheduler.supervisor.history import read_history
 from tests.process.cli import start
 from tests.process.history_check import broken_rules
@@ -88,6 +90,26 @@ def test_a_killed_supervisors_workers_are_adopted_and_can_be_told_things(
     assert broken_rules(cluster.run_dir) == []
 
 
+def test_down_waits_for_the_next_keeper(cluster: Standing, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Keeper and Nimbus are dead, and the supervisor that starts the next keeper has not done so yet."""
+    cluster.up()
+    supervisor, killed = cluster.supervisor("node-1"), [cluster.keeper(), cluster.nimbus()]
+    supervisor.suspend()
+    for process in killed:
+        process.kill()
+    psutil.wait_procs(killed, timeout=60)
+
+    def look(run_dir: RunDir) -> list[psutil.Process]:
+        found = processes_of(run_dir)
+        supervisor.resume()
+        return found
+
+    monkeypatch.setattr(standing, "processes_of", look)
+    done = cluster.run("down")
+    assert done.returncode == 0
+    assert "undrained" not in done.stderr, done.stderr
+
+
 def test_in_the_foreground_the_command_replaces_them(cluster: Standing) -> None:
     address = str(cluster.path.parent / "n")
     with (
@@ -125,7 +147,7 @@ def test_in_the_foreground_the_command_replaces_them(cluster: Standing) -> None:
 
 
 def keepers(cluster: Standing) -> list[int]:
-    return [process.pid for process in processes_of(cluster.run_dir) if runs(process, KEEPER)]
+    return [process.pid for process in processes_of(cluster.run_dir) if role_of(process) == Role(Kind.KEEPER)]
 
 
 def next_keeper(cluster: Standing, *killed: psutil.Process) -> psutil.Process:

@@ -60,7 +60,7 @@ def test_a_directory_whose_daemons_are_dead(cluster: Standing) -> None:
         hint = f"start one with `squall up --dir {cluster.path}`"
         assert cluster.refused(2, *arguments) == f"no cluster runs in {cluster.path}: {hint}"
     cluster.up(slots=1)
-    assert cluster.json("list") == []
+    assert cluster.json("list")["topologies"] == []
 
 
 @pytest.mark.parametrize("frozen", [False, True])
@@ -219,7 +219,7 @@ def test_a_disk_that_fills_up_costs_no_accepted_topology(cluster: Standing) -> N
     before = {process.pid for process in processes_of(cluster.run_dir)}
     # The keeper brings the next one.
     wait_for("the next Nimbus", lambda: cluster.run("status").returncode == 0)
-    assert [row["name"] for row in cluster.json("list")] == accepted
+    assert [row["name"] for row in cluster.json("list")["topologies"]] == accepted
     wait_for("its node", lambda: cluster.json("status")["nodes"])
     assert cluster.described("t0")["workers"][0]["pid"] in before
     cluster.ok("down", "-w", "0")
@@ -254,6 +254,6 @@ def test_a_full_disk_and_no_descriptors(cluster: Standing) -> None:
     assert message.startswith(f"squall: cannot store code {cluster.path}/code/")
     for descriptors in (8, 10, 12, 14):
         refused(*limited("RLIMIT_NOFILE", descriptors, "submit", ENDLESS, "--name", "x"))
-    assert cluster.json("list") == []
+    assert cluster.json("list")["topologies"] == []
     assert list(cluster.run_dir.code.iterdir()) == []
     cluster.ok("submit", ENDLESS, "--name", "x")

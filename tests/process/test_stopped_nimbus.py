@@ -20,4 +20,4 @@ def test_down_ends_it_without_nimbus_and_it_goes_on() -> None:
         assert done.stderr == "Nimbus does not answer; ended 4 processes without draining\n"
         assert processes_of(cluster.run_dir) == []
         cluster.up(slots=1)
-        assert [row["name"] for row in cluster.json("list")] == ["one"]
+        assert [row["name"] for row in cluster.json("list")["topologies"]] == ["one"]

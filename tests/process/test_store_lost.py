@@ -82,4 +82,4 @@ def test_a_board_that_was_removed_is_made_anew(cluster: Standing) -> None:
         killed.kill()
     wait_for("another board", board.exists)
     wait_for("acks on it", lambda: cluster.described("one")["acked"] > 0)
-    assert [row["name"] for row in cluster.json("list")] == ["one"]
+    assert [row["name"] for row in cluster.json("list")["topologies"]] == ["one"]

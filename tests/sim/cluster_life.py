@@ -8,8 +8,9 @@ as many workers as there are slots for, and nothing else does.
 from __future__ import annotations
 
 import signal
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple
 
 from squall.engine.errors import SquallError, UsageError
@@ -41,6 +42,11 @@ class LifeParts:
     supervisor: type[SupervisorDaemon] = SupervisorDaemon
     process: type[Process] = Process
 
+    @property
+    def life(self) -> type[ClusterLife]:
+        """What lives are made of these parts."""
+        return ClusterLife
+
 
 THE_PRODUCT = LifeParts()
 
@@ -56,7 +62,7 @@ class Broken(NamedTuple):
 
 def broken_by(seed: int, parts: LifeParts = THE_PRODUCT, without: Collection[int] = ()) -> Broken | None:
     """What is wrong with one life; None if nothing is."""
-    life = ClusterLife(seed, parts, without)
+    life = parts.life(seed, parts, without)
     try:
         life.run()
     except InvariantBrokenError as error:
@@ -94,23 +100,36 @@ def first_broken(seeds: Iterable[int], parts: LifeParts = THE_PRODUCT) -> tuple[
 class ClusterLife:
     """One seeded life."""
 
+    names: Sequence[str] = NAMES
+    life_secs = LIFE_SECS
+    port_counts: Sequence[int] = (1, 2, 3)
+    worker_counts: Sequence[int] = (1, 2, 4)
+    request_rate = 1.5
+    """How many of them clients make in a second."""
+    fault_rates: Sequence[float] = (0.3, 1.0, 3.0)
+    faults: Sequence[str] = (
+        "worker", "worker", "nimbus", "supervisor", "node", "parent", "leave", "stop", "hang", "refuse",
+    )
+
     def __init__(self, seed: int, parts: LifeParts = THE_PRODUCT, without: Collection[int] = ()) -> None:
         """`without`: numbers of requests and faults, as the trace has them, that are left out."""
         self._without = without
         self.steps = 0
         """Requests and faults so far, those that were left out as well."""
-        self.machine = machine = Machine(seed, parts.process)
+        self.machine = machine = self._new_machine(seed, parts)
         self.rng = machine.rng
         self.nimbus = parts.nimbus(machine, parts.decisions)
-        ports = [6700 + n for n in range(self.rng.choice((1, 2, 3)))]
+        ports = [6700 + n for n in range(self.rng.choice(self.port_counts))]
         count = self.rng.choice((1, 2, 3))
         self.nodes = [parts.supervisor(machine, self.nimbus, f"node-{n + 1}", ports) for n in range(count)]
+        for node in self.nodes:
+            node.fell = partial(self._later, node)
         self.told: dict[str, str | None] = {}
         """Name -> status that clients were told; None: nobody knows, the answer did not come."""
         self._names: set[str] = set()
         self._seen: set[int] = set()
         self._fenced_at: dict[int, float] = {}
-        self._rate = self.rng.choice((0.3, 1.0, 3.0))
+        self._rate = self.rng.choice(self.fault_rates)
 
     def run(self) -> str:
         """The hash of all that happened. Raises InvariantBrokenError."""
@@ -118,13 +137,19 @@ class ClusterLife:
         self.nimbus.start()
         for node in self.nodes:
             node.start()
-        self._ask_again(machine.now + LIFE_SECS)
-        self._break_again(machine.now + LIFE_SECS)
-        machine.run_until(machine.now + LIFE_SECS, self._check)
+        self._ask_again(machine.now + self.life_secs)
+        self._break_again(machine.now + self.life_secs)
+        machine.run_until(machine.now + self.life_secs, self._check)
         self._heal()
-        machine.run_until(machine.now + HEAL_SECS, self._check)
-        self._check_end()
+        self._come_to_rest()
         return machine.digest
+
+    def _new_machine(self, seed: int, parts: LifeParts) -> Machine:
+        return Machine(seed, parts.process)
+
+    def _come_to_rest(self) -> None:
+        self.machine.run_until(self.machine.now + HEAL_SECS, self._check)
+        self._check_end()
 
     def _takes_step(self) -> bool:
         self.steps += 1
@@ -137,17 +162,16 @@ class ClusterLife:
             if self.machine.now < until:
                 if self._takes_step():
                     self._ask()
-                self.machine.after(self.rng.expovariate(1.5), ask)
+                self.machine.after(self.rng.expovariate(self.request_rate), ask)
 
         self.machine.after(self.rng.uniform(0.0, 2.0), ask)
 
-    def _ask(self) -> None:
-        nimbus, rng, name = self.nimbus, self.rng, self.rng.choice(NAMES)
+    def _ask(self, what: str = "", name: str = "") -> None:
+        nimbus, rng, name = self.nimbus, self.rng, name or self.rng.choice(self.names)
         if not nimbus.up or nimbus.stopped_until > self.machine.now:
             return
-        now, workers = self.machine.now, rng.choice((1, 2, 4))
-        conf = {"workers": workers, "message_timeout_secs": 5.0}
-        submit = SubmitTopology(name, conf, COMPONENTS, "ab" * 32, [])
+        now, workers = self.machine.now, rng.choice(self.worker_counts)
+        submit = self._submission(name, workers)
         wait_secs = rng.choice((0.0, 1.0, 5.0))
         token = f"{rng.getrandbits(32):08x}"
         requests: dict[str, Callable[[Nimbus], tuple[Any, Any]]] = {
@@ -158,7 +182,7 @@ class ClusterLife:
             "INACTIVE": lambda decisions: decisions.deactivate(name),
             "reset": lambda decisions: decisions.reset(name, now),
         }
-        what = rng.choice(("ACTIVE", *requests))
+        what = what or rng.choice(("ACTIVE", *requests))
         before = self.told.get(name, "")
         try:
             done = nimbus.do(lambda: requests[what](nimbus.nimbus)[1])
@@ -175,6 +199,10 @@ class ClusterLife:
             # It was gone by then, and is there again only if somebody has submitted it without hearing so.
             self.told[name] = None
 
+    def _submission(self, name: str, workers: int) -> SubmitTopology:
+        conf = {"workers": workers, "message_timeout_secs": 5.0}
+        return SubmitTopology(name, conf, COMPONENTS, "ab" * 32, [])
+
     # ---- what breaks ----
 
     def _break_again(self, until: float) -> None:
@@ -187,11 +215,16 @@ class ClusterLife:
         self.machine.after(self.rng.uniform(0.5, 3.0), break_something)
 
     def _break(self) -> None:
+        node, fault = self.rng.choice(self.nodes), self.rng.choice(self.faults)
+        self.machine.note(f"({self.steps}) fault: {fault}, {node.node}")
+        self._inject(fault, node)
+        if not self.nimbus.up:
+            # It may have died of what it carried out.
+            self._later(self.nimbus)
+
+    def _inject(self, fault: str, node: SupervisorDaemon) -> None:
         machine, rng = self.machine, self.rng
-        node = rng.choice(self.nodes)
         workers = list(machine.processes.values())
-        fault = rng.choice(("worker", "worker", "nimbus", "supervisor", "node", "stop", "hang", "refuse"))
-        machine.note(f"({self.steps}) fault: {fault}, {node.node}")
         if fault == "worker" and workers:
             rng.choice(workers).end(signal.SIGKILL)
         elif fault == "hang" and workers:
@@ -205,15 +238,17 @@ class ClusterLife:
                 for process in [each for each in workers if each.boot.node == node.node]:
                     process.end(signal.SIGKILL)
             self._later(node)
+        elif fault == "parent" and node.up:
+            node.kill_parent()
+        elif fault == "leave" and node.up:
+            node.leave(rng.choice((1.0, 5.0, 30.0)))
         elif fault == "stop":
             victim = rng.choice((node, self.nimbus))
-            victim.stopped_until = machine.now + rng.choice((0.5, 3.0, 8.0))
+            # Never sooner than an earlier stop: what waits for that one's end would be overtaken.
+            victim.stopped_until = max(victim.stopped_until, machine.now + rng.choice((0.5, 3.0, 8.0)))
             machine.note(f"stop {type(victim).__name__}")
         elif fault == "refuse":
             node.refuses = rng.choice((0.0, 0.5))
-        if not self.nimbus.up:
-            # It may have died of what it carried out.
-            self._later(self.nimbus)
 
     def _later(self, daemon: NimbusDaemon | SupervisorDaemon) -> None:
         epoch = daemon.epoch
@@ -226,7 +261,8 @@ class ClusterLife:
 
     def _heal(self) -> None:
         """Break nothing any more; who hangs is found out, as by its heartbeat, and who is stopped goes on."""
-        self.nimbus.tears = False
+        for each in (self.nimbus, *self.nodes):
+            each.tears = False
         if len(self.nodes) > 1 and self.rng.random() < 0.3:
             self._lose(self.rng.choice(self.nodes))
         for daemon in (self.nimbus, *self.nodes):
@@ -237,7 +273,7 @@ class ClusterLife:
         for process in [process for process in self.machine.processes.values() if process.hangs]:
             process.end(signal.SIGKILL)
         # What was given up under all this is tried again, as an operator would have it.
-        for name in NAMES:
+        for name in self.names:
             self.nimbus.do(lambda name=name: self._reset(name))  # type: ignore[misc]
 
     def _lose(self, node: SupervisorDaemon) -> None:

@@ -25,6 +25,7 @@ from tests.sim.mutants import (
     HoardingAcker,
     LiteralStormAcker,
     MasklessRings,
+    RepeatingBlockRings,
     RepeatingRings,
     SilentTracking,
     SwallowingReceiver,
@@ -137,6 +138,10 @@ CORE_MUTANTS = (
         "masks in ack rings", Parts(rings=MasklessRings), invariants.WAITED_FOR_TIMEOUT, chained=True,
         faulty_turns=30,
     ),
+    CoreMutant(
+        "taking blocks from ack rings once", Parts(rings=RepeatingBlockRings), invariants.WAITED_FOR_TIMEOUT,
+        in_batches=IN_BATCHES, faulty_turns=30,
+    ),
     CoreMutant("taking from ack rings once", Parts(rings=RepeatingRings), invariants.WAITED_FOR_TIMEOUT),
     CoreMutant(
         "reading the board before answering", Parts(turn=FollowsLate), invariants.WAITED_FOR_TIMEOUT,
@@ -174,7 +179,7 @@ CORE_MUTANTS = (
     ),
     CoreMutant(
         "masks of blocks", Parts(core=CoreParts(acker=MasklessBlocks)), invariants.WAITED_FOR_TIMEOUT,
-        in_batches=IN_BATCHES,
+        in_batches=IN_BATCHES, faulty_turns=30,
     ),
     CoreMutant(
         "acks of rows for blocks", Parts(core=CoreParts(acker=DeafBlocks)), invariants.WAITED_FOR_TIMEOUT,

@@ -25,6 +25,13 @@ NAME_TWICE = "a worker's name repeated"
 FORGOTTEN = "forgotten"
 NOT_RUNNING = "not running"
 STRAY = "stray worker"
+INVENTED = "invented"
+REPEATED_WITHOUT_CAUSE = "repeated without cause"
+RESTED_EARLY = "rested early"
+SLOT_LEAKED = "slot leaked"
+GIVEN_WHILE_LEAVING = "work given to a leaving node"
+MISCOUNTED = "miscounted"
+STORE_DIFFERS = "store differs"
 
 MEANING = {
     ACKED_EARLY: "no attempt is acked before every bolt of its tree has executed it",
@@ -46,6 +53,13 @@ MEANING = {
     FORGOTTEN: "what Nimbus has answered is so, whoever dies afterwards",
     NOT_RUNNING: "once nothing is broken any more, each topology that was not killed runs if there are slots for it",
     STRAY: "once nothing is broken any more, no worker lives that nobody wants",
+    INVENTED: "no sink counts what no spout has emitted",
+    REPEATED_WITHOUT_CAUSE: "a record is emitted again only if its attempt failed or its spout was opened again",
+    RESTED_EARLY: "no topology is taken for one at rest while a message of it is open",
+    MISCOUNTED: "the account on the board says what happened, whoever was killed",
+    SLOT_LEAKED: "at the end, each slot of each node is one topology's, or free",
+    GIVEN_WHILE_LEAVING: "a node that Nimbus knows to be leaving gets no work that it has not had",
+    STORE_DIFFERS: "the store holds what Nimbus knows, whoever died in the middle of which write",
     ID_REPEATED: "no root and no edge id is drawn twice, in any worker and incarnation",
 }
 

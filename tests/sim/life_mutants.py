@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
-from squall.scheduler.common.messages import Assignment, SlotAssignment
+from msgspec.structs import replace
+
+from squall.scheduler.common.messages import Assignment, AssignNode, RegisterSupervisor, SlotAssignment
 from squall.scheduler.nimbus.instruction import NimbusInstruction, StoreChange
 from tests.sim.cluster_life import LifeParts
 from tests.sim.daemons import NimbusDaemon, SupervisorDaemon
@@ -72,6 +75,13 @@ class Deaf(SupervisorDaemon):
         super()._register()
 
 
+class Forgets(NimbusDaemon):
+    """Takes a node that is leaving for one that has come back."""
+
+    def register(self, request: RegisterSupervisor, answer: Callable[[AssignNode], None]) -> None:
+        super().register(replace(request, leaves_within_secs=None), answer)
+
+
 LIFE_MUTANTS = {
     "stored before told": LifeParts(nimbus=TellsFirst),
     "stored before answered": LifeParts(nimbus=AnswersFirst),
@@ -79,4 +89,5 @@ LIFE_MUTANTS = {
     "incarnations from the board": LifeParts(supervisor=CountsAnew),
     "lease": LifeParts(process=NoLease),
     "registration": LifeParts(supervisor=Deaf),
+    "leaving nodes known": LifeParts(nimbus=Forgets),
 }

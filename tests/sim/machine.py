@@ -9,13 +9,15 @@ from __future__ import annotations
 import hashlib
 import heapq
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Hashable, MutableMapping
 from dataclasses import dataclass, field
 
 from squall.ipc.board import DEAD, STOPPED
 from squall.scheduler.common.messages import Assignment, RestartRecord, TopologyRecord, WorkerBoot
+from squall.scheduler.supervisor.instruction import SetBoard
 
 LEASE_SECS = 1.0
+_BEGIN_LOOK_SECS = 0.02
 _LATENCY_SECS = (0.0005, 0.02)
 
 
@@ -56,7 +58,7 @@ class Machine:
         self.rng = random.Random(seed)
         self._process = process or Process
         self.now = 100.0
-        self.boards: dict[tuple[str, int], list[Cell]] = {}
+        self.boards: MutableMapping[tuple[str, int], list[Cell]] = {}
         self.store: dict[str, Stored] = {}
         self.deleted: set[str] = set()
         self.number = 1
@@ -65,7 +67,7 @@ class Machine:
         """Those that live."""
         self._due: list[tuple[float, int, Callable[[], None]]] = []
         self._order = 0
-        self._arrives: dict[tuple[int, int], float] = {}
+        self._arrives: dict[tuple[Hashable, Actor], float] = {}
         self._next_pid = 1000
         self._trace = hashlib.blake2b(digest_size=16)
         self.lines: list[str] = []
@@ -98,11 +100,15 @@ class Machine:
     def digest(self) -> str:
         return self._trace.hexdigest()
 
+    def board_says(self, step: SetBoard) -> None:
+        """A supervisor has written a slot's cell."""
+
     # ---- messages ----
 
-    def send(self, source: object, target: Actor, do: Callable[[], None]) -> None:
-        """`do` happens at the target, some time later, if it is in the same life by then."""
-        link = id(source), id(target)
+    def send(self, source: Hashable, target: Actor, do: Callable[[], None]) -> None:
+        """`do` happens at the target, some time later, if it is in the same life by then. What a source sends to one
+        target arrives in order."""
+        link = source, target
         arrives = max(self.now + self.rng.uniform(*_LATENCY_SECS), self._arrives.get(link, 0.0))
         self._arrives[link] = arrives
         epoch = target.epoch
@@ -142,6 +148,8 @@ class Process:
         self.is_ready = False
         self.hangs = False
         """It does nothing that it is asked for."""
+        self.hears_at = 0.0
+        """When the last that its supervisor has told it is there."""
         self.on_ready: Callable[[], None] = lambda: None
         self.on_end: Callable[[int], None] = lambda status: None
         """Both for the supervisor that there is by then."""
@@ -164,6 +172,9 @@ class Process:
             # It finds no board, or a later incarnation on it.
             self.end(1 << 8)
             return
+        if not self.has_begun:
+            self._machine.after(_BEGIN_LOOK_SECS, self._open)
+            return
         self.is_ready = True
         self.on_ready()
 
@@ -171,6 +182,13 @@ class Process:
         """Asked to end."""
         if self.lives and not self.hangs:
             self._machine.after(self._machine.rng.uniform(0.001, 0.2), lambda: self.end(0))
+
+    def hear_order(self, status: str) -> None:
+        """Its supervisor says what the topology's status is; "": it is to end."""
+        if not status:
+            self.stop()
+        elif self.lives and not self.hangs:
+            self.status = status
 
     def end(self, status: int) -> None:
         if self.lives:
@@ -187,6 +205,13 @@ class Process:
             self.end(1 << 8)
             return
         self._machine.after(LEASE_SECS, self._check_lease)
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether its supervisor knows it, by the board."""
+        boot = self.boot
+        cell = self._machine.boards[boot.topology.id, boot.assignment.version][boot.slot_index]
+        return (cell.incarnation, cell.pid) == (boot.incarnation, self.pid)
 
     @property
     def may_live(self) -> bool:

@@ -21,7 +21,7 @@ from squall.engine.tracking.acker import Acker
 from squall.engine.tracking.open_messages import OpenMessages
 from squall.engine.tracking.peers import Peers
 from squall.engine.tracking.routing import Tracking
-from squall.ipc.ack_rings import AckRings, Told
+from squall.ipc.ack_rings import AckRings, Told, ToldBlock
 from squall.ipc.link import LinkReceiver, LinkSender, Missed
 from tests.sim import invariants
 from tests.sim.parts import REGISTRY, Parts
@@ -109,6 +109,13 @@ class MasklessRings(AckRings):
         self, worker: int, incarnation: int, processed: int, acks: Mapping[int, int], masks: Mapping[int, int]
     ) -> bool:
         return super().tell(worker, incarnation, processed, acks, {})
+
+
+class RepeatingBlockRings(AckRings):
+    """What was taken of a block is taken twice."""
+
+    def take_blocks(self) -> list[ToldBlock]:
+        return 2 * super().take_blocks()
 
 
 class RepeatingRings(AckRings):

@@ -31,6 +31,11 @@ def test_a_death_replays_exactly_what_touched_the_dead(seed: int) -> None:
         run_halves(seed + number)
 
 
+@pytest.mark.parametrize("of_five_deaths", [9100001208, 9100001842])
+def test_a_message_that_many_deaths_meet_is_not_given_up(of_five_deaths: int) -> None:
+    run_halves(of_five_deaths)
+
+
 def test_so_it_is_when_no_emit_takes_a_fast_path(seed: int) -> None:
     for number in range(CASES // 2):
         Cluster(seed + number, ALL_FAULTS if number % 2 else (), parts=PLAIN_EMITS).run()

@@ -31,8 +31,10 @@ def test_the_faults_really_happen() -> None:
         life.run()
         happened |= {line.split(" fault: ")[1].split(",")[0] for line in life.machine.lines if " fault: " in line}
         happened |= {line.split(" ", 1)[1] for line in life.machine.lines if line.endswith("nimbus dies")}
+        happened |= {"has left" for line in life.machine.lines if line.endswith("has left")}
         happened |= {line.split()[-1] for line in life.machine.lines if line.endswith("answer")}
-    assert happened >= {"worker", "nimbus", "supervisor", "node", "stop", "hang", "refuse", "nimbus dies", "answer"}
+    faults = {"worker", "nimbus", "supervisor", "node", "parent", "leave", "stop", "hang", "refuse"}
+    assert happened >= faults | {"nimbus dies", "has left", "answer"}
 
 
 @pytest.mark.parametrize("off", LIFE_MUTANTS)

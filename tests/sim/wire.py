@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import random
 from collections import deque
+from collections.abc import Callable
 from typing import Any
 
 import zmq
@@ -27,6 +28,8 @@ class Wire:
         """How likely it is that what is under way has not arrived when somebody looks."""
         self.queues: dict[str, list[deque[Message]]] = {}
         """What is under way to each address, by sending socket."""
+        self.sent: Callable[[str, Message], None] = lambda address, message: None
+        """Called with each message that is on its way."""
 
     def under_way(self) -> bool:
         return any(queue for queues in self.queues.values() for queue in queues)
@@ -84,10 +87,14 @@ class Socket:
         self.wire.queues.setdefault(address, []).append(self.queue)
 
     def send(self, data: bytes, flags: int = 0) -> None:
-        self.queue.append([bytes(data)])
+        self._put([bytes(data)])
 
     def send_multipart(self, parts: Any, flags: int = 0, copy: bool = True) -> None:
-        self.queue.append([bytes(part) for part in parts])
+        self._put([bytes(part) for part in parts])
+
+    def _put(self, message: Message) -> None:
+        self.queue.append(message)
+        self.wire.sent(self.address, message)
 
     def fileno(self) -> int:
         return _READABLE.fileno()

@@ -1,4 +1,4 @@
-"""The commands of docs/verify.md compare what they say."""
+"""The commands of docs/verify.md compare what they say, and the first ones of docs/spark.md go together."""
 
 from __future__ import annotations
 
@@ -14,12 +14,15 @@ import pytest
 from click.testing import CliRunner
 
 from squall.cli.verify import verify
+from squall.pipeline.feed import Feed
 from squall.pipeline.prepare import prepare
+from tests.spark.pages import run_block
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-PAGE = (Path(__file__).parents[2] / "docs" / "verify.md").read_text()
+PAGES = Path(__file__).parents[2] / "docs"
+PAGE = (PAGES / "verify.md").read_text()
 
 
 def write_lines(path: Path, *rows: dict[str, object]) -> None:
@@ -49,3 +52,12 @@ def test_commands(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.Monke
     for arguments in commands[2:]:
         outcome = CliRunner().invoke(verify, arguments)
         assert outcome.exit_code == 0, outcome.output
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(400)  # it prepares the whole standard library
+def test_the_first_commands_of_the_page_on_feeds(tmp_path: Path) -> None:
+    block = re.findall(r"^```\n(.*?)^```$", (PAGES / "spark.md").read_text(), re.MULTILINE | re.DOTALL)[0]
+    assert [line.split()[1] for line in block.splitlines()] == ["prepare", "run", "verify"]
+    run_block(block, tmp_path)
+    assert Feed.open(tmp_path / "build/feed").rows > 100_000

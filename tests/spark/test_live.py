@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from squall import UsageError
 from squall.pipeline.live import feed
 from tests.inlet_lab import Lab
 from tests.process.waiting import wait_for
@@ -73,3 +74,24 @@ def test_a_batch_is_committed_when_its_rows_are_acked(spark: SparkSession, sourc
     finally:
         query.stop()
     assert sorted(path.name for path in inlet.iterdir()) == ["_acked", "_claims", "_schema"]
+
+
+def test_a_text_that_is_not_utf8_ends_the_query_and_not_the_topology(
+    spark: SparkSession, source: Path, tmp_path: Path
+) -> None:
+    inlet = tmp_path / "inlet"
+    (source / "a.txt").write_bytes(b"ok\nb\xff\n")
+    frame = spark.readStream.text(str(source)).selectExpr("value AS `te.xt`", "array(value) AS many")
+    writer = frame.writeStream.foreachBatch(feed(inlet)).option("checkpointLocation", str(tmp_path / "checkpoint"))
+    query = writer.start()
+    try:
+        with pytest.raises(Exception, match=r"batch 0 has a text that is not UTF-8 in column '(te.xt|many)'"):
+            query.processAllAvailable()
+    finally:
+        query.stop()
+    assert not list(inlet.glob("*/*.parquet"))
+
+
+def test_a_time_that_is_none_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"feed has timeout_secs -1; allowed: "):
+        feed(tmp_path / "inlet", -1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import hashlib
 import json
 import os
@@ -22,6 +23,7 @@ from squall.pipeline.corpus import MAX_LINE_BYTES, MAX_RAW_BYTES
 from squall.pipeline.feed import Feed
 from squall.pipeline.prepare import MAX_PARTITIONS, Prepared, prepare
 from squall.pipeline.sources import open_feed
+from tests.schemas import mistakes
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -188,6 +190,33 @@ def test_a_second_run_adds_what_is_new_and_nothing_twice(spark: SparkSession, so
         assert (feed / name).is_file()
 
 
+@pytest.mark.parametrize("rules", [False, True])
+def test_new_lines_of_a_longer_file_are_added_once(
+    spark: SparkSession, source: Path, tmp_path: Path, rules: bool
+) -> None:
+    feed, steps = tmp_path / "feed", tmp_path / "rules.yaml"
+    steps.write_text("rules:\n  - trim: [text]\n")
+
+    def again() -> Prepared:
+        return prepare(source, feed, partitions=2, rules=steps if rules else None)
+
+    write(source / "a.txt", b"a1\n\xff\n")
+    write(source / "b.txt.gz", gzip.compress(b"b1\n"))
+    again()
+    with (source / "a.txt").open("ab") as file:
+        file.write(b"a3\n\xff\na5")
+    assert (made := again()).added_rows == 2
+    assert (made.manifest.files, made.manifest.quarantined, made.manifest.rows) == (2, 2, 4)
+    texts = {name: sorted(lines) for name, lines in texts_of(feed).items()}
+    assert texts == {"a.txt": [(1, "a1"), (3, "a3"), (5, "a5")], "b.txt.gz": [(1, "b1")]}
+    assert again().added_files == 0
+    # Its last line has been read without its end: what follows may belong to it.
+    with (source / "a.txt").open("ab") as file:
+        file.write(b"more\n")
+    with pytest.raises(UsageError, match="its last line had no end when it was read"):
+        again()
+
+
 def test_checksums_are_those_of_the_files(spark: SparkSession, source: Path, tmp_path: Path) -> None:
     write(source / "a.txt", b"\xef\xbb\xbfone\r\n\xff\ntwo" + b" long" * MAX_LINE_BYTES)
     manifest = prepare(source, tmp_path / "feed", partitions=1).manifest
@@ -293,7 +322,9 @@ def test_the_command_prints_one_json_document(spark: SparkSession, source: Path,
     result = CliRunner().invoke(prepare_command, arguments, catch_exceptions=False)
     assert result.exit_code == 0
     document = json.loads(result.stdout)
+    assert mistakes(document) == []
     assert (document["rows"], document["words"], document["quarantined"], document["files"]) == (1, 2, 1, 1)
+    assert document["columns"] == {"path": "string", "line_no": "int", "text": "string"}
     assert document["quarantine_shown"] == ["a.txt:2: not UTF-8"]
     assert "starting Spark" in result.stderr
 

@@ -35,6 +35,7 @@ def write(source: Path, name: str) -> Counter[str]:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(400)  # it starts Java four times
 def test_a_killed_increment_is_as_if_it_had_never_been(source: Path, tmp_path: Path) -> None:
     source.mkdir(exist_ok=True)
     feed = tmp_path / "feed"

@@ -19,6 +19,7 @@ from squall.engine.errors import UsageError
 from squall.pipeline.feed import Feed
 from squall.pipeline.prepare import prepare
 from squall.pipeline.verify import verify
+from tests.schemas import mistakes
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -87,6 +88,7 @@ def test_a_right_result_passes(feed: Path, result: Outcome, tmp_path: Path) -> N
     shown = command(feed, path, "--json")
     assert shown.exit_code == 0
     document = json.loads(shown.stdout)
+    assert mistakes(document) == []
     assert document["passed"] is True
     assert document["lines"]["checked"] == document["lines"]["ok"] == len(result.ledger) == 56
     assert document["words"]["checked"] == document["words"]["ok"] == len(result.counts)
@@ -189,6 +191,7 @@ def test_one_difference_is_red_and_named(
     shown = command(feed, result.write(tmp_path / "result"), "--json")
     assert shown.exit_code == 1
     document = json.loads(shown.stdout)
+    assert mistakes(document) == []
     assert document["passed"] is False
     other = {"lines": "words", "words": "lines"}[where]
     assert document[other]["passed"] is True

@@ -16,6 +16,7 @@ from click.testing import CliRunner, Result
 from squall.cli.verify import verify as verify_command
 from squall.engine.errors import UsageError
 from squall.pipeline.prepare import prepare
+from tests.schemas import mistakes
 
 pytestmark = pytest.mark.usefixtures("spark")
 NAN, INF = float("nan"), float("inf")
@@ -48,6 +49,7 @@ def document(left: Path, right: Path, *options: str) -> dict[str, Any]:
     done = command(left, right, "--json", *options)
     found: dict[str, Any] = json.loads(done.stdout)
     assert done.exit_code == (0 if found["passed"] else 1)
+    assert mistakes(found) == []
     return found
 
 
@@ -280,9 +282,12 @@ def test_data_that_cannot_be_read_is_named(sides: Sides) -> None:
     wanted = {
         sides.text("short.csv", "k,v\n1\n"): "short.csv: [MALFORMED_CSV_RECORD] Malformed CSV record: 1",
         sides.text("long.csv", "k,v\n1,2,3\n"): "long.csv: [MALFORMED_CSV_RECORD] Malformed CSV record: 1,2,3",
-        sides.text("torn.jsonl", '{"k":1,"v":"a"}\n{"k":'): "torn.jsonl cannot be read: ",
+        sides.text("torn.jsonl", '{"k":1,"v":"a"}\n{"k":'): "torn.jsonl has a line that is not one record of JSON",
         sides.text("empty.csv", ""): "empty.csv has no column 'k'; allowed: none",
     }
+    for name, content in (("bytes.csv", b"k,v\n1,a\n2,\xff\n"), ("bytes.jsonl", b'{"k":1,"v":"\xff"}\n')):
+        (sides.base / name).write_bytes(content)
+        wanted[sides.base / name] = f"{name} is not UTF-8, in a line that begins with"
     data = bytearray(sides.parquet("bad", k=list(range(1000)), v=["a"] * 1000).read_bytes())
     data[10:2000] = bytes(1990)
     (sides.base / "bad.parquet").write_bytes(data)

@@ -5,9 +5,6 @@ from __future__ import annotations
 import importlib.util
 import json
 import re
-import shlex
-import subprocess
-import sys
 from html.parser import HTMLParser
 from pathlib import Path
 from types import ModuleType
@@ -18,7 +15,9 @@ import pytest
 from click.testing import CliRunner
 
 from squall.cli.verify import verify
-from tests.process.cli import ROOT, environment, squall
+from squall.pipeline.prepare import prepare
+from tests.process.cli import ROOT, squall
+from tests.spark.pages import run_block
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -67,12 +66,13 @@ def test_logs_to_report_with_a_worker_killed_in_between(spark: SparkSession, tmp
     lines = program("make_logs").write_logs(logs, 1, REQUESTS, 7)
     odd = '10.0.0.1 - - [20/Nov/2026:12:00:00 +0000] "GET /<script>x</script>?<b> HTTP/1.1" 200 1 1000\n'
     (logs / "odd.log").write_text(odd)
-    rows, reasons = program("read_logs").read_logs(spark, logs, base)
-    assert rows + sum(reasons.values()) == lines + 1
-    assert set(reasons) == {
+    feed = prepare(logs, base / "feed", rules=EXAMPLE / "access.yaml").manifest
+    rows = feed.rows
+    assert rows + feed.quarantined == lines + 1
+    assert {reason.partition(" (")[0] for reason in feed.quarantine_reasons} == {
         "empty", "not UTF-8", "not in Common Log Format with %D", "no such time", "no such status",
     }
-    assert parquet.read_table(base / "quarantine").num_rows == sum(reasons.values())
+    assert parquet.read_table(base / "feed/quarantine").num_rows == feed.quarantined
 
     done = squall(
         "run", EXAMPLE / "monitor.py", "--workers", "2", "--fault", "kill worker measure[0] after 5000 acked", "--json",
@@ -112,12 +112,5 @@ def test_logs_to_report_with_a_worker_killed_in_between(spark: SparkSession, tmp
 @pytest.mark.slow
 @pytest.mark.timeout(600)  # it starts Java four times
 def test_the_commands_of_the_page(tmp_path: Path) -> None:
-    (tmp_path / "examples").symlink_to(ROOT / "examples")
     (block,) = re.findall(r"^```\n(.*?)^```$", (EXAMPLE / "README.md").read_text(), re.MULTILINE | re.DOTALL)
-    begin = {"python": [sys.executable], "squall": [sys.executable, "-m", "squall"]}
-    for line in block.splitlines():
-        first, *arguments = shlex.split(line)
-        done = subprocess.run(
-            [*begin[first], *arguments], cwd=tmp_path, env=environment(), capture_output=True, text=True, timeout=140
-        )
-        assert done.returncode == 0, f"{line}\n{done.stdout}\n{done.stderr}"
+    run_block(block, tmp_path)

@@ -6,6 +6,7 @@ import random
 
 import pytest
 
+from squall.engine.flow.blocks import BlockAcks
 from squall.ipc.ack_rings import AckRings, Told, ring_words, rings_words, untaken
 
 BIG = (1 << 64) - 1
@@ -37,6 +38,41 @@ def test_what_is_told_is_taken_once_and_in_order(words: memoryview) -> None:
     assert other.take() == []
     assert not one.waiting
     assert not third.waiting
+
+
+def test_acks_of_blocks_keep_every_word_and_mask(words: memoryview) -> None:
+    one, other = rings(words, 0, incarnation=5), rings(words, 1, incarnation=6)
+    told = [
+        (BIG, BlockAcks(4, 1 | BIG << 192, {})),
+        (7, BlockAcks(9, 3 << 64, {1: 1, 1 << 70: 1 << 64 | 1})),
+        (8, BlockAcks(5, 0, {4: 257})),
+    ]
+    for base, acks in told:
+        assert one.tell_block(1, 6, 17, base, acks)
+        assert one.tell(1, 6, 18, {3: 4}, {})
+    assert other.take() == [(0, 5, 18, {3: 4}, {})] * 3
+    taken = [(*found[:4], found[4].members, found[4].xors, found[4].masks) for found in other.take_blocks()]
+    assert taken == [(0, 5, 17, base, acks.members, acks.xors, acks.masks) for base, acks in told]
+    assert other.take_blocks() == []
+
+
+def test_a_block_for_which_there_is_no_room_or_nobody_awake_is_refused(words: memoryview) -> None:
+    one, other = rings(words, 0), rings(words, 1)
+    most = ring_words(3) - 5
+    assert not one.tell_block(1, 1, 0, 1, BlockAcks(most + 1))
+    assert one.tell_block(1, 1, 0, 1, BlockAcks(most))
+    assert not one.tell_block(1, 1, 0, 1, BlockAcks(4))
+    other.take()
+    other.confirm()
+    assert one.tell_block(1, 1, 0, 1, BlockAcks(4))
+    other.set_awake(False)
+    assert not one.tell_block(1, 1, 0, 1, BlockAcks(4))
+
+
+def test_a_block_for_another_life_is_not_taken(words: memoryview) -> None:
+    one, other = rings(words, 0), rings(words, 1, incarnation=2)
+    assert one.tell_block(1, 1, 0, 1, BlockAcks(4))
+    assert (other.take(), other.take_blocks()) == ([], [])
 
 
 @pytest.mark.parametrize(

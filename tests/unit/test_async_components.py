@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 
 from squall import AsyncBolt, AsyncSpout, FailedTuple, TaskHook, TopologyBuilder, UsageError
-from squall.chaos.taps import Tapping, tap
+from squall.chaos.tapping import Tapping
+from squall.chaos.taps import tap
 from squall.engine.core.closing import close_tasks
 from squall.engine.core.executor import TaskCrashed, TaskHung
 from squall.engine.errors import TopologyError

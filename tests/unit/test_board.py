@@ -62,7 +62,7 @@ def test_new_board_is_empty(board: Board) -> None:
 def test_file_is_private_and_as_large_as_the_layout_says(board: Board) -> None:
     status = os.stat(board.path)
     assert status.st_mode & 0o777 == 0o600
-    words = HEADER_WORDS + 3 * SLOT_WORDS + 2 * 3 * 3 + rings_words(3) + 30 + 5 * (1 + TASK_WORDS)
+    words = HEADER_WORDS + 3 * SLOT_WORDS + 2 * 3 * 3 + rings_words(3) + 30 + 5 * (2 + TASK_WORDS)
     assert status.st_size == 8 * words
     assert status.st_blocks * 512 >= status.st_size  # no hole that a full disk could turn into SIGBUS
     assert os.listdir(os.path.dirname(board.path)) == ["board"]
@@ -86,7 +86,9 @@ def test_rows_do_not_overlap(board: Board) -> None:
     full_at = flow_at + 30
     board.full[0], board.full[-1] = 3, 4
     assert (board.words[full_at], board.words[full_at + 4]) == (3, 4)
-    places += range(full_at, full_at + 5)
+    board.waits[0], board.waits[-1] = 5, 6
+    assert board.words[full_at + 5 : full_at + 10].tolist() == [5, 0, 0, 0, 6]
+    places += range(full_at, full_at + 10)
     places += [board.task_at(task) + word for task in range(1, 6) for word in range(TASK_WORDS)]
     assert len(set(places)) == len(places)
     assert sorted(places) == list(range(HEADER_WORDS, len(board.words)))

@@ -271,6 +271,25 @@ def test_a_message_that_arrives_in_every_run_without_faults_has_to_arrive(tmp_pa
     assert kinds(judge(planted("bad", 7, 3).read(), laws)) == [("lost", "lines[0] message 7")]
 
 
+def test_where_it_is_chance_which_messages_arrive_none_has_to(tmp_path: Path) -> None:
+    """A bolt that emits for the first tuple of each word in a batch: what a batch is depends on time."""
+
+    def planted(name: str, *silent: int) -> Run:
+        run = Planted(tmp_path, name, 0)
+        for number in range(COUNT):
+            run.emit(number)
+            for _ in range(0 if number in silent else 1 + len(silent)):
+                run.receive(number, "a")
+            run.ack(number)
+        return run.read()
+
+    laws = learn([planted("first", 1), planted("second", 1, 2)])
+    assert [law.asks for law in laws] == ["nothing"]
+    verdict = judge(planted("third", 3), laws)
+    assert verdict.good
+    assert "chance which messages arrive" in verdict.not_shown[0]
+
+
 def test_messages_that_always_fail_at_first_have_to_arrive(tmp_path: Path) -> None:
     def planted(name: str, arrives: bool) -> Run:
         run = Planted(tmp_path, name, 0)

@@ -13,6 +13,7 @@ from squall.ipc.rundir import RunDir
 from squall.scheduler.breaking.fault_record import note_begin, note_hit
 from squall.scheduler.common.process_record import begin_record
 from squall.scheduler.faults.in_force import FaultInForce, Victim
+from squall.scheduler.nimbus.store import BUSY_TIMEOUT_SECS
 
 Child = subprocess.Popen[bytes]
 
@@ -35,6 +36,30 @@ def test_a_broken_store_explains_each_death_of_nimbus_meanwhile(run_dir: RunDir)
     found = [claims.of("nimbus", 12, at_secs) for at_secs in (4.9, 6.0, 7.5, 9.0)]
     assert found == ["", "store-full", "store-full", ""]
     assert claims.of("supervisor node-1", 12, 6.0) == ""
+
+
+@pytest.mark.parametrize(
+    ("kind", "carrier", "stopped"),
+    [("store-full", "nimbus", "nimbus"), ("store-locked", "node-1", "supervisor node-1")],
+)
+def test_a_broken_store_stays_broken_while_its_carrier_is_stopped(
+    run_dir: RunDir, kind: str, carrier: str, stopped: str
+) -> None:
+    note_begin(run_dir, FaultInForce(1, kind, [], 5.0, 7.0, carrier, [Victim("nimbus", 11, 1)]))
+    note_begin(run_dir, FaultInForce(2, "stop", [], 6.0, 20.0, "nimbus", [Victim(stopped, 21, 1)]))
+    # Once more, before the first stop is over.
+    note_begin(run_dir, FaultInForce(3, "stop", [], 19.0, 30.0, "nimbus", [Victim(stopped, 21, 1)]))
+    note_begin(run_dir, FaultInForce(4, "stop", [], 6.0, 60.0, "nimbus", [Victim("supervisor node-2", 31, 1)]))
+    claims = Claims.read(run_dir)
+    found = [claims.of("nimbus", 12, at_secs) for at_secs in (4.9, 15.0, 30.5, 50.0)]
+    assert found == ["", kind, kind, ""]
+
+
+def test_nimbus_waits_for_a_locked_store_before_it_gives_up(run_dir: RunDir) -> None:
+    note_begin(run_dir, FaultInForce(1, "store-locked", [], 5.0, 7.0, "node-1", [Victim("nimbus", 11, 1)]))
+    claims = Claims.read(run_dir)
+    last_secs = 7.0 + BUSY_TIMEOUT_SECS
+    assert [claims.of("nimbus", 12, at_secs) for at_secs in (last_secs, last_secs + 5.0)] == ["store-locked", ""]
 
 
 def test_refused_forks_explain_workers_of_their_node_that_never_were(run_dir: RunDir) -> None:
@@ -87,7 +112,7 @@ def begin(child: Child) -> None:
 
 
 def test_a_daemon_that_dies_and_comes_back_is_seen(run_dir: RunDir, nimbus: Child, successor: Child) -> None:
-    watch = DaemonWatch(run_dir, 1, set)
+    watch = DaemonWatch(run_dir, 1)
     begin(nimbus)
     begin_record(run_dir.keeper_record)
     watch.look(1.0)
@@ -105,7 +130,7 @@ def test_a_daemon_that_dies_and_comes_back_is_seen(run_dir: RunDir, nimbus: Chil
 
 
 def test_one_that_was_replaced_between_two_looks_is_seen(run_dir: RunDir, nimbus: Child, successor: Child) -> None:
-    watch = DaemonWatch(run_dir, 1, set)
+    watch = DaemonWatch(run_dir, 1)
     begin(nimbus)
     watch.look(1.0)
     begin(successor)

@@ -23,7 +23,8 @@ from squall import (
     UsageError,
 )
 from squall.chaos.checker import Run, judge, learn, read_run
-from squall.chaos.taps import STEMS_FROM, Tapping, sinks_of, tap
+from squall.chaos.tapping import STEMS_FROM, Tapping
+from squall.chaos.taps import sinks_of, tap
 from squall.testing import SimulatedCluster, complete_topology
 
 LINES = ["a b c", "b", "", "c c", "d e f g"] * 8
@@ -192,7 +193,8 @@ def test_without_ackers_every_ack_comes_early(tmp_path: Path) -> None:
     with SimulatedCluster(tap(topology(), Tapping(str(path), ("sink",))), Config(workers=2, ackers=0)) as cluster:
         cluster.run()
     verdict = judge(read_run(path), laws)
-    assert {finding.kind for finding in verdict.findings} == {"early"}
+    # Nothing waits for the words that are held when the run ends: their message may have been acked early, and is lost.
+    assert {finding.kind for finding in verdict.findings} <= {"early", "lost"}
     assert verdict.counts["early"] >= len(LINES)
 
 

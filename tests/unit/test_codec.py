@@ -131,7 +131,7 @@ def test_masks_of_many_workers() -> None:
 def test_bytes_around_the_threshold(kind: Callable[[bytes], Any], extra: int, seed: int) -> None:
     value = kind(random.Random(seed).randbytes(OUT_OF_BAND_BYTES + extra))
     data, buffers = encode(parcel_of(batch_of([("before", value), ("after", value)])))
-    assert len(buffers) == (2 if extra >= 0 else 0)
+    assert len(buffers) == (1 if extra >= 0 else 0)
     assert (len(data) < 1000) == (extra >= 0)
     back = rows_back([("before", value), ("after", kind(value))])
     assert same(back, [("before", value), ("after", value)])
@@ -206,7 +206,6 @@ def refusal(rows: list[Row], **names: Any) -> ComponentError:
         (threading.Lock(), "lock", "cannot pickle '_thread.lock' object"),
         ((n for n in range(3)), "generator", "cannot pickle 'generator' object"),
         (lambda: 1, "function", "lambda"),
-        (memoryview(b"abc"), "memoryview", "cannot pickle memoryview objects"),
         (Refusing(), "Refusing", "RuntimeError: not this one"),
         ([1, {"inner": threading.Lock()}], "list", "cannot pickle '_thread.lock' object"),
     ],

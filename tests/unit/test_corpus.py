@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import bz2
+import gzip
+import hashlib
 import os
 import socket
 from pathlib import Path
 
+import pyarrow
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -23,7 +27,9 @@ from squall.pipeline.corpus import (
     balance,
     default_input,
     find_files,
+    read_chunks,
     read_file,
+    without_open_line,
 )
 
 
@@ -270,3 +276,54 @@ def test_partitions_are_balanced_complete_and_do_not_depend_on_the_order(
     shuffled = list(files)
     order.shuffle(shuffled)  # type: ignore[attr-defined]
     assert balance(shuffled, partitions) == dealt
+
+
+# Compressed files, and files that grow
+
+
+def packed(name: str, data: bytes) -> bytes:
+    return {"gz": gzip.compress, "bz2": bz2.compress, "zst": pyarrow.Codec("zstd").compress}[name](data)
+
+
+def bytes_of(name: str, data: bytes) -> bytes:
+    return bytes(packed(name, data))
+
+
+@pytest.mark.parametrize("ending", ["gz", "bz2", "zst"])
+def test_compressed_text_is_read_and_compressed_binaries_are_skipped(tmp_path: Path, ending: str) -> None:
+    text = "".join(f"line {number}\n" for number in range(200_000)).encode()
+    path = tmp_path / f"a.log.{ending.upper()}"
+    # Files may be joined as they are: another member follows the first.
+    path.write_bytes(bytes_of(ending, text) + bytes_of(ending, b"last"))
+    (tmp_path / f"b.tar.{ending}").write_bytes(bytes_of(ending, bytes(BINARY_PROBE_BYTES)))
+    (tmp_path / f"c.log.{ending}").write_bytes(b"no such thing")
+    corpus = find_files(tmp_path)
+    assert corpus.skipped_binary == (f"b.tar.{ending}",)
+    good, bad = corpus.files
+    assert bad.problem.startswith("cannot be read: ")
+    sums: list[str] = []
+    chunks = list(read_chunks(good, sums.append))
+    assert [text for chunk in chunks for text in chunk.texts] == [*text.decode().split("\n")[:-1], "last"]
+    assert sums == [hashlib.sha256(path.read_bytes()).hexdigest()]
+
+
+@pytest.mark.parametrize("ending", ["gz", "bz2", "zst"])
+def test_a_compressed_file_that_is_cut_off_is_told(tmp_path: Path, ending: str) -> None:
+    path = tmp_path / f"a.{ending}"
+    path.write_bytes(bytes_of(ending, os.urandom(1 << 20).hex().encode())[:-100])
+    *_, last = read_file(InputFile(path.name, str(path), path.stat().st_size))
+    assert last.line_no == 0
+    assert str(last.reason).startswith("cannot be read")
+    assert "None" not in str(last.reason)
+
+
+@pytest.mark.parametrize(
+    ("data", "start", "size"), [
+        (b"a\nb", 0, 2), (b"a\n", 0, 2), (b"a", 0, None), (b"a\nb", 2, None), (b"a\nb\nc", 2, 4), (b"", 0, None),
+        (b"a\n" + b"x" * 3 * BINARY_PROBE_BYTES, 0, 2),
+    ],
+)
+def test_a_line_without_its_end_waits(tmp_path: Path, data: bytes, start: int, size: int | None) -> None:
+    path = write(tmp_path / "log", data)
+    ended = without_open_line(InputFile("log", str(path), len(data), start_bytes=start))
+    assert (ended and ended.size_bytes) == size

@@ -7,6 +7,7 @@ from typing import Any, cast
 
 import pytest
 
+from squall.ipc.envelope import NO_NONCE
 from squall.scheduler.common.messages import (
     Assignment,
     AssignNode,
@@ -65,6 +66,7 @@ class Wire:
     def __init__(self) -> None:
         self.heard: list[SlotChanged] = []
         self.away = True
+        self.answered_by = NO_NONCE
 
     def send_event(self, message: Any) -> bool:
         if not self.away and isinstance(message, SlotChanged):

@@ -27,7 +27,7 @@ def test_every_step_is_in_a_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     for number, row in enumerate(nimbus_crashes.ROWS):
         run_dir = RunDir.create()
         (tmp_path / str(number)).mkdir()
-        swept |= {point for point, _ in Sweep(row, run_dir, tmp_path / str(number)).crashes}
+        swept |= {point for point, _ in Sweep(row, run_dir, tmp_path / str(number), judges=False).crashes}
         run_dir.remove()
     for kind in file_crashes.ROWS:
         run_dir = RunDir.create()

@@ -115,7 +115,8 @@ def test_a_suspect_waits_for_the_permit_which_is_returned_with_its_answer() -> N
     assert kinds(fate.acked(8, "n", (1,), 0)) == ["EndTrial", "LeaveTrials"]
 
 
-def test_of_a_group_that_killed_nobody_is_charged_and_each_is_tried_alone() -> None:
+@pytest.mark.parametrize("failure", [DIED, Failure("exception", error="no digit", among=2)])
+def test_of_a_group_that_killed_nobody_is_charged_and_each_is_tried_alone(failure: Failure) -> None:
     fate = Fate(Limits(max_crashes=5))
     for message_id in "abc":
         suspect(fate, message_id)
@@ -123,7 +124,7 @@ def test_of_a_group_that_killed_nobody_is_charged_and_each_is_tried_alone() -> N
     said(fate.acked(7, "a", (1,), NS_PER_SEC))
     assert kinds(fate.time(NS_PER_SEC), True, 8, 9) == ["BeginTrial", "Release", "Release"]
     for root, message_id in ((8, "b"), (9, "c")):
-        said(fate.failed(root, message_id, (1,), DIED, 2 * NS_PER_SEC))
+        said(fate.failed(root, message_id, (1,), failure, 2 * NS_PER_SEC))
         fate.hold(message_id, (1,))
     assert {tries.trials for tries in fate.attempts.tries.values()} == {0}
     assert kinds(fate.time(3 * NS_PER_SEC), True, 10) == ["BeginTrial", "Release"]

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
-from pathlib import Path
+from collections.abc import Iterable, Iterator
 
 import pytest
 
 from squall.scheduler.common.fault_points import POINTS, STEPS
+from tests.unit.source import name_of, sources_of
 
-ROOT = Path(__file__).parents[2]
 ROOMS = ("engine", "ipc", "scheduler", "squall")
 PASSES = ("pass_point", "tear")
 DURABLE_CALLS = ("os.fsync", "os.fdatasync", "os.rename", "os.replace", "sync_directory")
@@ -23,20 +22,18 @@ WITHOUT = {
 }
 
 
-def sources() -> Iterator[tuple[str, ast.Module]]:
-    for room in ROOMS:
-        for file in sorted((ROOT / room).rglob("*.py")):
-            yield file.relative_to(ROOT).as_posix(), ast.parse(file.read_text())
-
-
-def names_passed(tree: ast.AST) -> list[str]:
-    """The names of all points that this code passes; "?" for one that is not written out."""
+def names_passed(calls: Iterable[tuple[str, ast.Call]]) -> list[str]:
+    """The names of all points that these calls pass; "?" for one that is not written out."""
     found = []
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Call) and ast.unparse(node.func) in PASSES:
+    for called, node in calls:
+        if called in PASSES:
             name = node.args[0]
             found.append(name.value if isinstance(name, ast.Constant) and isinstance(name.value, str) else "?")
     return found
+
+
+def calls_in(tree: ast.AST) -> list[tuple[str, ast.Call]]:
+    return [(name_of(node.func), node) for node in ast.walk(tree) if isinstance(node, ast.Call)]
 
 
 def unguarded(tree: ast.AST) -> list[int]:
@@ -57,24 +54,22 @@ def unguarded_in(body: list[ast.stmt]) -> Iterator[int]:
     for at, statement in enumerate(body):
         if is_durable(statement):
             beside = [near for near in (at - 3, at - 2, at - 1, at + 1) if 0 <= near < len(body)]
-            if not any(names_passed(body[near]) for near in beside):
+            if not any(names_passed(calls_in(body[near])) for near in beside):
                 yield statement.lineno
 
 
 def is_durable(statement: ast.stmt) -> bool:
     if hasattr(statement, "body"):
         return False
-    for node in ast.walk(statement):
-        if isinstance(node, ast.Call):
-            called = ast.unparse(node.func)
-            commits = any(isinstance(arg, ast.Constant) and arg.value == "COMMIT" for arg in node.args)
-            if called in DURABLE_CALLS or commits or called.rpartition(".")[2] in DURABLE_METHODS:
-                return True
+    for called, node in calls_in(statement):
+        commits = any(isinstance(arg, ast.Constant) and arg.value == "COMMIT" for arg in node.args)
+        if called in DURABLE_CALLS or commits or called.rpartition(".")[2] in DURABLE_METHODS:
+            return True
     return False
 
 
 def test_the_table_is_that_of_the_code() -> None:
-    found = [name for _, tree in sources() for name in names_passed(tree)]
+    found = [name for room in ROOMS for source in sources_of(room) for name in names_passed(source.calls)]
     assert sorted(found) == sorted(STEPS), "each point of the code is in STEPS, and each of STEPS is in the code once"
     assert not POINTS.keys() & STEPS.keys()
 
@@ -83,10 +78,10 @@ def test_the_table_is_that_of_the_code() -> None:
 @pytest.mark.parametrize("held", HELD)
 def test_no_durable_write_is_without_a_point(held: str) -> None:
     found = [
-        f"{path}:{line}"
-        for path, tree in sources()
-        if path.startswith(held) and path not in WITHOUT
-        for line in unguarded(tree)
+        f"{source.path}:{line}"
+        for source in sources_of(held.partition("/")[0])
+        if source.path.startswith(held) and source.path not in WITHOUT
+        for line in unguarded(source.tree)
     ]
     assert found == []
 

@@ -363,6 +363,26 @@ def test_damage_inside_a_file_ends_the_worker_and_names_the_file(tmp_path: Path,
     lab.close()
 
 
+def test_a_text_that_is_not_utf8_is_named_with_its_file_row_and_column(tmp_path: Path, root: Path) -> None:
+    feed = tmp_path / "feed"
+    feed.mkdir()
+    raw = pyarrow.array([b"ok"] * 10 + [b"b\xff"], pyarrow.binary())
+    text = pyarrow.Array.from_buffers(pyarrow.string(), len(raw), raw.buffers())
+    parquet.write_table(pyarrow.table({"text": text}), feed / "a.parquet", row_group_size=6)
+    lab = Lab(FeedSpout(feed), root)
+    named = r"a\.parquet has a text that is not UTF-8 in row 10, column 'text': b'b\\xff'"
+    with pytest.raises(TaskCrashed, match=named):
+        lab.settle()
+    lab.close()
+
+
+@pytest.mark.parametrize("range_rows", [0, "x", 1.5, None])
+def test_range_rows_that_are_none_are_refused(tmp_path: Path, range_rows: Any) -> None:
+    write(tmp_path / "a.parquet")
+    said = refused(tmp_path, ["n"], range_rows=range_rows)
+    assert said == f"FeedSpout has range_rows {range_rows!r}; allowed: 1 and more"
+
+
 def test_a_feed_that_was_replaced_is_not_taken_for_the_same(tmp_path: Path, root: Path) -> None:
     feed = tmp_path / "feed"
     write(feed / "a.parquet")

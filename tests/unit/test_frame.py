@@ -5,13 +5,13 @@ from __future__ import annotations
 import random
 import re
 import struct
-import zlib
 from pathlib import Path
 
 import pytest
 
 from squall.engine.errors import ProtocolError
 from squall.ipc import frame
+from squall.ipc.checksum import checksum
 from squall.ipc.frame import (
     CREDIT,
     DATA,
@@ -49,7 +49,8 @@ def test_round_trip(kind: int, body: list[bytes | memoryview]) -> None:
 
 def test_layout_of_the_header_is_the_documented_one() -> None:
     head = seal(OPENING, Header(CREDIT, 0x0102, 0x0304, 0x05060708, 0x090A0B0C, 0x0D0E0F1011121314, 0x15), [])
-    assert head[:7] == bytes.fromhex("5351 07 05000000".replace(" ", ""))
+    assert head[:7] == b"SQ" + bytes([frame.VERSION]) + bytes.fromhex("05000000")
+    assert frame.VERSION & 0x7F == 8
     assert head[7:15] == topology_tag("words-1-00000000")
     assert head[15:31] == OPENING[-SECRET_BYTES:]
     expected = "03 0201 0403 08070605 0c0b0a09 14131211100f0e0d 1500000000000000"
@@ -90,7 +91,7 @@ def test_openings_are_compared_in_constant_time(monkeypatch: pytest.MonkeyPatch)
 
 def test_nothing_is_computed_for_a_frame_without_the_secret(monkeypatch: pytest.MonkeyPatch) -> None:
     head = seal(OPENING[:-1] + b"\0", HEADER, BODY)
-    monkeypatch.delattr(frame.zlib, "crc32")
+    monkeypatch.delattr(frame, "checksum")
     with pytest.raises(ProtocolError, match="without the secret"):
         unseal(OPENING, head, BODY)
 
@@ -147,14 +148,15 @@ def resealed(**changes: object) -> bytes:
     values = {"magic": frame.MAGIC, "version": frame.VERSION, "kind": HELLO} | changes
     fields = [values["magic"], values["version"], OPENING[3:], values["kind"], 1, 2, 3, 4, 5, 6]
     packed = struct.pack(f"<2sB{OPENING_BYTES - 3}sBHHIIQQ", *fields)
-    return packed + struct.pack("<I", zlib.crc32(packed))
+    return packed + struct.pack("<I", checksum(packed))
 
 
 def test_another_protocol_and_version_are_named() -> None:
     assert unseal(OPENING, resealed(), []).kind == HELLO
-    with pytest.raises(ProtocolError, match="frame of protocol b'HT' version 7; this is b'SQ' version 7"):
+    v = frame.VERSION
+    with pytest.raises(ProtocolError, match=f"frame of protocol b'HT' version {v}; this is b'SQ' version {v}"):
         unseal(OPENING, resealed(magic=b"HT"), [])
-    with pytest.raises(ProtocolError, match="frame of protocol b'SQ' version 1; this is b'SQ' version 7"):
+    with pytest.raises(ProtocolError, match=f"frame of protocol b'SQ' version 1; this is b'SQ' version {v}"):
         unseal(OPENING, resealed(version=1), [])
 
 

@@ -12,12 +12,10 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
-PRODUCT = ("engine", "ipc", "scheduler", "pipeline", "squall")
+from tests.unit.source import PRODUCT, ROOT, Source, sources_of
 
 ALLOWED = {
     ("tests/held.py", "_run"): "the run of a tuple: users hold tuples, so what acks go by has no public name",
@@ -36,9 +34,9 @@ def is_private(name: str) -> bool:
     return name.isidentifier() and name not in OF_NAMED_TUPLES
 
 
-def defined(tree: ast.Module) -> Iterator[str]:
+def defined(source: Source) -> Iterator[str]:
     """The private names that a file of the product gives to anything."""
-    for node in ast.walk(tree):
+    for node in source.nodes:
         match node:
             case ast.Attribute(attr=name, ctx=ast.Store()) | ast.Name(id=name, ctx=ast.Store()):
                 yield name
@@ -91,8 +89,8 @@ def private_uses(tree: ast.Module) -> Iterator[tuple[int, str]]:
 
 @pytest.fixture(scope="module")
 def private() -> frozenset[str]:
-    paths = [path for package in PRODUCT for path in (ROOT / package).rglob("*.py")]
-    return frozenset(name for path in paths for name in defined(ast.parse(path.read_text())) if is_private(name))
+    sources = (source for package in PRODUCT for source in sources_of(package))
+    return frozenset(name for source in sources for name in defined(source) if is_private(name))
 
 
 def test_tests_come_in_by_the_front_door(private: frozenset[str]) -> None:
@@ -111,9 +109,9 @@ def test_tests_come_in_by_the_front_door(private: frozenset[str]) -> None:
 def test_examples_use_no_private_name() -> None:
     """Not even names of their own: a reader cannot tell them from the product's."""
     wrong = [
-        f"{path.name}:{line}: uses {name}"
-        for path in sorted((ROOT / "examples").rglob("*.py"))
-        for line, name in private_uses(ast.parse(path.read_text()))
+        f"{source.path}:{line}: uses {name}"
+        for source in sources_of("examples")
+        for line, name in private_uses(source.tree)
     ]
     assert not wrong, "\n".join(wrong)
 
@@ -170,4 +168,4 @@ def test_what_is_allowed_passes(text: str) -> None:
 
 def test_names_of_slots_and_functions_count() -> None:
     text = "_A = 1\nclass B:\n    __slots__ = ('_c', 'd')\n    def _e(self):\n        self._f = 1\n"
-    assert {name for name in defined(ast.parse(text)) if is_private(name)} == {"_A", "_c", "_e", "_f"}
+    assert {name for name in defined(Source.parse("x.py", text)) if is_private(name)} == {"_A", "_c", "_e", "_f"}

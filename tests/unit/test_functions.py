@@ -17,7 +17,8 @@ from typing import Any, NamedTuple
 import pytest
 
 from squall import Config, Emit, FailedTuple, Stream, TopologyBuilder, TopologyContext, UsageError, bolt, spout
-from squall.chaos.taps import Tapping, tap
+from squall.chaos.tapping import Tapping
+from squall.chaos.taps import tap
 from squall.engine.api.topology import Topology
 from squall.engine.core.executor import TaskCrashed
 from squall.engine.core.local import LocalRunner
@@ -67,6 +68,37 @@ def emitted(*components: Any) -> dict[str, list[Any]]:
 def test_what_a_generator_yields_and_a_function_returns_is_emitted() -> None:
     assert emitted(numbers, square)["bolt-1"] == [(0,), (1,), (4,), (9,), (16,)]
     assert emitted(numbers, even_squares)["bolt-1"] == [(0,), (4,), (16,)]
+
+
+def test_a_generator_function_behind_a_decorator_yields_all_the_same() -> None:
+    def timed(function: Callable[[Any], Any]) -> Callable[[Any], Any]:
+        @functools.wraps(function)
+        def call(tup: Any) -> Any:
+            return function(tup)
+
+        return call
+
+    @bolt("n")
+    @timed
+    def twice(tup: Any) -> Iterator[Any]:
+        yield tup["n"]
+        yield None
+        yield Emit((-tup["n"],), "default")
+
+    assert emitted(numbers, twice)["bolt-1"] == [(sign * n,) for n in range(5) for sign in (1, -1)]
+
+
+async def waits(tup: Any) -> None: ...
+
+
+async def waits_and_yields(tup: Any) -> Any:
+    yield 1
+
+
+@pytest.mark.parametrize("function", [waits, waits_and_yields])
+def test_what_nothing_would_run_is_an_error(function: Callable[[Any], Any]) -> None:
+    with pytest.raises(TaskCrashed, match=r"<lambda> returned a (coroutine|async_generator), and nothing runs it"):
+        emitted(numbers, bolt("n")(lambda tup: [function(tup)][0]))
 
 
 class Order(NamedTuple):
@@ -392,13 +424,6 @@ def test_taps_of_a_chaos_run_fit_around_functions(tmp_path: Path) -> None:
 
 
 # Wrong use
-
-
-async def waits(tup: Any) -> None: ...
-
-
-async def waits_and_yields(tup: Any) -> Any:
-    yield 1
 
 
 def two(tup: Any, other: Any) -> None: ...

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -20,6 +21,7 @@ def terms() -> list[str]:
     return [row for row in rows if row != "term"]
 
 
+@cache
 def texts() -> dict[Path, str]:
     """Product code and what is written about it."""
     files = [path for room in ROOMS for path in (ROOT / room).rglob("*.py")]
@@ -37,10 +39,15 @@ def test_there_are_terms() -> None:
     assert len(set(terms())) == len(terms())
 
 
+@cache
+def code() -> str:
+    """The words of all product code."""
+    return "\n".join(words(text) for path, text in texts().items() if path.suffix == ".py")
+
+
 @pytest.mark.parametrize("term", terms())
 def test_each_term_is_used_in_the_code(term: str) -> None:
-    code = {path: words(text) for path, text in texts().items() if path.suffix == ".py"}
-    assert any(re.search(rf"\b{term.lower()}", text) for text in code.values()), f"no code says {term!r}"
+    assert re.search(rf"\b{term.lower()}", code()), f"no code says {term!r}"
 
 
 STRANGERS = {

@@ -6,6 +6,7 @@ import enum
 import random
 from collections import Counter
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import pytest
@@ -30,7 +31,7 @@ def choices(
     """The tasks each tuple goes to."""
     subscription = Subscription("spout", "default", grouping, fields)
     one, many = make_chooser(
-        subscription, SHAPE, 1, targets, local, random.Random(seed), range(len(targets))
+        subscription, SHAPE, 1, targets, local, partial(random.Random, seed), range(len(targets))
     )
     if one is not None:
         return [(targets[one(values)],) for values in tuples]
@@ -151,7 +152,7 @@ def test_a_key_without_a_stable_hash_is_refused() -> None:
 
 
 def test_remembered_keys_are_bounded() -> None:
-    keys, most = Keys(list("abc")), 0
+    keys, most = Keys(list("abc"), 3), 0
     for n in range(300_000):
         assert keys.of(n) == "abc"[stable_hash(n) % 3]
         most = max(most, len(keys.memo))

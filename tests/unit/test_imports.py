@@ -11,14 +11,11 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
-ROOMS = ("engine", "ipc", "scheduler", "pipeline")
-PRODUCT = (*ROOMS, "squall")
+from tests.unit.source import PRODUCT, ROOMS, ROOT, Import, Source, sources_of
+
 OURS = frozenset((*PRODUCT, "examples", "benchmarks", "tests", "ui"))
 
 # Which of our rooms each may import besides itself.
@@ -80,12 +77,13 @@ WALL_CLOCK_ALLOWED = {
     "scheduler/nimbus/service.py": "when a topology was submitted, for its record",
 }
 
-# What a worker imports for a FeedSpout, a LiveSpout or a ParquetSink.
+# What a worker imports for a FeedSpout, a LiveSpout, a TailSpout or a ParquetSink.
 READS_FEEDS = frozenset(
     f"pipeline/{name}.py"
     for name in (
-        "claims", "feed", "feed_spout", "inlet", "live_spout", "manifest", "parquet_sink", "part_reader", "shares",
-        "sink_columns", "sink_dir", "sink_pace", "sink_table", "sources", "text_source",
+        "claims", "feed", "feed_spout", "inlet", "live_spout", "manifest", "parquet_sink", "part_reader",
+        "rotation", "shares", "sink_columns", "sink_dir", "sink_pace", "sink_table", "sources", "tail_spout",
+        "text_source",
     )
 )
 
@@ -93,86 +91,27 @@ MAX_FILE_LINES = 600
 MAX_FUNCTION_LINES = 70
 
 
-@dataclass(frozen=True)
-class Source:
-    path: str
-    """Relative to the repository, with slashes."""
-    text: str
-    tree: ast.Module
-
-    @classmethod
-    def parse(cls, path: str, text: str) -> Source:
-        return cls(path, text, ast.parse(text, path))
-
-    @property
-    def package(self) -> str:
-        return self.path.partition("/")[0]
-
-    @property
-    def folder(self) -> str:
-        """Of the room, that it lies in; empty if it lies beside them."""
-        return self.path.split("/")[1] if self.path.count("/") > 1 else ""
-
-    def at(self, node: ast.AST, what: str) -> str:
-        return f"{self.path}:{getattr(node, 'lineno', 1)}: {what}"
+def room_of(found: Import) -> str:
+    """The folder that holds it: of `squall.engine.flow.ids` that is `engine`; empty if it is none of ours."""
+    first, _, rest = found.module.partition(".")
+    second = rest.partition(".")[0]
+    return second if first == "squall" and second in ROOMS else first if first in OURS else ""
 
 
-@dataclass(frozen=True)
-class Import:
-    module: str
-    """Dotted; with the imported name, `from a import b` is a.b."""
-    node: ast.AST
-    lazy: bool
-    """Inside a function, or for type checkers only: not executed when the file is imported."""
-
-    @property
-    def room(self) -> str:
-        """The folder that holds it: of `squall.engine.flow.ids` that is `engine`; empty if it is none of ours."""
-        first, _, rest = self.module.partition(".")
-        second = rest.partition(".")[0]
-        return second if first == "squall" and second in ROOMS else first if first in OURS else ""
-
-    @property
-    def folder(self) -> str:
-        """The folder of the room: of `squall.engine.flow.ids` that is `flow`; empty if the module lies beside them."""
-        name = self.module.removeprefix("squall.").split(".")[1:2]
-        return name[0] if name and name[0] in FOLDERS_MAY_IMPORT.get(self.room, {}) else ""
-
-    def is_of(self, name: str) -> bool:
-        return self.module == name or self.module.startswith(f"{name}.")
-
-
-def imports_of(node: ast.AST, lazy: bool = False) -> Iterator[Import]:
-    for child in ast.iter_child_nodes(node):
-        match child:
-            case ast.Import(names=names):
-                yield from (Import(alias.name, child, lazy) for alias in names)
-            case ast.ImportFrom(module=str(module), names=names, level=0):
-                yield from (Import(f"{module}.{alias.name}", child, lazy) for alias in names)
-            case ast.Call(
-                func=ast.Name(id="__import__" | "import_module") | ast.Attribute(attr="import_module"),
-                args=[ast.Constant(value=str(module)), *_],
-            ):
-                yield Import(module, child, lazy)
-        deferred = isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda) or is_for_types(child)
-        yield from imports_of(child, lazy or deferred)
-
-
-def is_for_types(node: ast.AST) -> bool:
-    match node:
-        case ast.If(test=ast.Name(id="TYPE_CHECKING") | ast.Attribute(attr="TYPE_CHECKING")):
-            return True
-    return False
+def folder_of(found: Import) -> str:
+    """The folder of the room: of `squall.engine.flow.ids` that is `flow`; empty if the module lies beside them."""
+    name = found.module.removeprefix("squall.").split(".")[1:2]
+    return name[0] if name and name[0] in FOLDERS_MAY_IMPORT.get(room_of(found), {}) else ""
 
 
 def layering(source: Source) -> Iterator[str]:
     """Who may import whom."""
     allowed = MAY_IMPORT[source.package] | {source.package}
-    for found in imports_of(source.tree):
-        top = found.module.partition(".")[0]
+    for found in source.imports:
+        top, room = found.module.partition(".")[0], room_of(found)
         if top in ROOMS:
             yield source.at(found.node, f"imports {found.module}; what is installed is squall.{found.module}")
-        elif found.room and found.room not in allowed and not any(found.is_of(f"squall.{name}") for name in allowed):
+        elif room and room not in allowed and not any(found.is_of(f"squall.{name}") for name in allowed):
             may = ", ".join(sorted(MAY_IMPORT[source.package])) or "nothing of ours"
             yield source.at(found.node, f"imports {found.module}; {source.package} may import {may}")
         if source.package == "engine" and top in ENGINE_NEVER:
@@ -188,20 +127,20 @@ def one_way(source: Source) -> Iterator[str]:
         yield f"{source.path}:1: lies in no folder of {source.package}; there are {', '.join(filter(None, folders))}"
         return
     allowed = {source.folder, "", *folders[source.folder]}
-    for found in imports_of(source.tree):
-        if found.room == source.package and found.folder not in allowed:
+    for found in source.imports:
+        if room_of(found) == source.package and folder_of(found) not in allowed:
             may = ", ".join(sorted(folders[source.folder])) or "no other folder"
             yield source.at(found.node, f"imports {found.module}; {source.folder or 'what lies here'} may import {may}")
 
 
 def spark_only_in_pipeline(source: Source) -> Iterator[str]:
     """Everything but the pipeline works without Java and PySpark, and starts without waiting for them."""
-    for found in imports_of(source.tree):
+    for found in source.imports:
         if found.is_of("pyspark") and source.package not in ("pipeline", "examples"):
             yield source.at(found.node, f"imports {found.module}; only pipeline and users' programs import PySpark")
         if (found.is_of("pyspark") or found.is_of("pyarrow")) and source.path in READS_FEEDS and not found.lazy:
             yield source.at(found.node, f"imports {found.module}; topologies read feeds without Spark, and text alone")
-        if found.room == "pipeline" and source.package == "squall" and not found.lazy:
+        if room_of(found) == "pipeline" and source.package == "squall" and not found.lazy:
             yield source.at(found.node, "imports pipeline outside a function; Spark commands import it when called")
 
 
@@ -214,12 +153,12 @@ def monotonic_clock_only(source: Source) -> Iterator[str]:
 
 def clocks(source: Source) -> Iterator[tuple[ast.AST, str]]:
     names: dict[str, str] = {}
-    for node in ast.walk(source.tree):
+    for node in source.nodes:
         if isinstance(node, ast.Import):
             names.update({alias.asname or alias.name: alias.name for alias in node.names})
         elif isinstance(node, ast.ImportFrom) and node.level == 0:
             names.update({alias.asname or alias.name: f"{node.module}.{alias.name}" for alias in node.names})
-    for node in ast.walk(source.tree):
+    for node in source.nodes:
         if isinstance(node, ast.Name | ast.Attribute) and (name := dotted(node, names)) in WALL_CLOCKS:
             yield node, name
 
@@ -235,7 +174,7 @@ def dotted(node: ast.expr, names: dict[str, str]) -> str:
 
 def no_swallowed_errors(source: Source) -> Iterator[str]:
     """Whoever catches everything must do something about it."""
-    for node in ast.walk(source.tree):
+    for node in source.nodes:
         match node:
             case ast.ExceptHandler(type=caught, body=body) if catches_all(caught) and all(map(does_nothing, body)):
                 yield source.at(node, "swallows every error; name the one that is expected, or handle it")
@@ -264,7 +203,7 @@ def short_enough(source: Source) -> Iterator[str]:
     lines = source.text.count("\n")
     if lines > MAX_FILE_LINES:
         yield f"{source.path}:1: has {lines} lines; {MAX_FILE_LINES} at most"
-    for node in ast.walk(source.tree):
+    for node in source.nodes:
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             length = (node.end_lineno or node.lineno) - node.lineno + 1
             if length > MAX_FUNCTION_LINES:
@@ -277,10 +216,9 @@ RULES: tuple[Rule, ...] = (
 )
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def sources() -> list[Source]:
-    paths = [path for package in MAY_IMPORT for path in sorted((ROOT / package).rglob("*.py"))]
-    return [Source.parse(path.relative_to(ROOT).as_posix(), path.read_text()) for path in paths]
+    return [source for package in MAY_IMPORT for source in sources_of(package)]
 
 
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.__name__)
@@ -306,7 +244,7 @@ def test_a_folder_may_import_only_what_it_does(room: str, sources: list[Source])
     used: dict[str, set[str]] = {folder: set() for folder in FOLDERS_MAY_IMPORT[room]}
     for source in sources:
         if source.package == room and source.folder in used:
-            used[source.folder] |= {found.folder for found in imports_of(source.tree) if found.room == room}
+            used[source.folder] |= {folder_of(found) for found in source.imports if room_of(found) == room}
     for folder, may in FOLDERS_MAY_IMPORT[room].items():
         assert used[folder] - {folder, ""} == may, f"{room}/{folder}: the list and the code differ"
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from pathlib import Path
 
-from squall.pipeline.corpus import find_files
+from squall.pipeline.corpus import find_files, read_file, without_open_line
 from squall.pipeline.inputs import Change, SourceFile, changed_since, compare, path_in, sha256_of
 
 
@@ -88,3 +89,42 @@ def test_only_what_was_found_of_a_file_must_stay(tmp_path: Path) -> None:
     assert changed_since(file)
     path.unlink()
     assert changed_since(file)
+
+
+def test_new_lines_at_the_end_of_text_are_new_and_nothing_else_is(tmp_path: Path) -> None:
+    before = {"longer": "a\nb\n", "empty": "", "open": "a\nb", "begun anew": "a\n", "packed.gz": "a\n"}
+    for name, text in before.items():
+        (tmp_path / name).write_text(text)
+    found = find_files(tmp_path).files
+    known = {
+        file.name: SourceFile(
+            file.name, file.size_bytes, file.mtime_ns, sha256_of(file.location), lines=before[file.name].count("\n")
+        )
+        for file in found
+    }
+    known["packed.gz"] = SourceFile("packed.gz", 2, 1)
+    for name, text in before.items():
+        (tmp_path / name).write_text({"begun anew": "b\n"}.get(name, text) + "c\nd")
+    change = compare(str(tmp_path), find_files(tmp_path).files, known, may_grow=True)
+    starts = {file.name: (file.start_bytes, file.start_line) for file in change.new}
+    assert starts == {"longer": (4, 2), "empty": (0, 0)}
+    assert [(line.line_no, line.text) for file in change.new for line in read_file(file)] == [
+        (1, "c"), (2, "d"), (3, "c"), (4, "d"),
+    ]
+    (longer,) = (ended for file in change.new if (ended := without_open_line(file)) and file.name == "longer")
+    assert [line.text for line in read_file(longer)] == ["c"]
+    whys = {text.partition(" (")[0]: text for text in change.changed}
+    assert set(whys) == {"open", "begun anew", "packed.gz"}
+    assert "its last line had no end when it was read" in whys["open"]
+    assert "begins with other content" in whys["begun anew"]
+
+
+def test_new_lines_of_what_was_changed_meanwhile_are_not_read(tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    path.write_text("a\n")
+    known = {"log": replace(next(iter(read(tmp_path).values())), lines=1)}
+    path.write_text("a\nb\n")
+    (file,) = compare(str(tmp_path), find_files(tmp_path).files, known, may_grow=True).new
+    path.write_text("x\nb\n")
+    (line,) = read_file(file)
+    assert (line.text, line.reason) == (None, "cannot be read after line 1: changed before its new lines")

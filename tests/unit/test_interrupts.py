@@ -31,3 +31,21 @@ def test_a_hangup_that_is_ignored_stays_so() -> None:
             assert interrupts.count == 0
     finally:
         signal.signal(signal.SIGHUP, before)
+
+
+@pytest.mark.parametrize(
+    ("signals", "code"),
+    [
+        ([], 4),
+        ([signal.SIGTERM], 4),
+        ([signal.SIGTERM, signal.SIGTERM], 143),
+        ([signal.SIGTERM, signal.SIGINT], 130),
+        ([signal.SIGINT], 130),
+        ([signal.SIGINT, signal.SIGTERM], 143),
+    ],
+)
+def test_one_sigterm_is_an_order_to_drain_and_no_failure(signals: list[signal.Signals], code: int) -> None:
+    with Interrupts() as interrupts:
+        for signum in signals:
+            os.kill(os.getpid(), signum)
+        assert interrupts.code_after_drain(4) == code

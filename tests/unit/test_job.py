@@ -7,12 +7,25 @@ from pathlib import Path
 import pytest
 
 from squall.engine.api.config import Config
-from squall.ipc.board import Board, BoardMissing
+from squall.ipc.board import READY, SLOT_QUIET, Board, BoardMissing
 from squall.ipc.rundir import RunDir
 from squall.scheduler.client.job import Job
-from squall.scheduler.common.messages import Assignment, SlotRef, TopologyRecord, TopologyState
+from squall.scheduler.common.messages import (
+    Assignment,
+    ComponentSummary,
+    ExecutorRef,
+    SlotRef,
+    TopologyRecord,
+    TopologyState,
+)
 
 RECORD = TopologyRecord("t-1", "t", "ACTIVE", Config().to_dict(), [], "0" * 64, [], 0.0)
+
+
+SINK_ALONE = Assignment("t-1", 1, [SlotRef("n", 1)], [[ExecutorRef("sink", 1, 1)]])
+SINK_RECORD = TopologyRecord(
+    "t-1", "t", "ACTIVE", Config().to_dict(), [ComponentSummary("sink", "bolt", 1, 1)], "0" * 64, [], 0.0
+)
 
 
 class Answers:
@@ -52,3 +65,34 @@ def test_one_that_waits_for_a_slot_by_then_has_no_board(tmp_path: Path) -> None:
 def test_a_board_that_is_really_missing_is_said_to_be(tmp_path: Path) -> None:
     with pytest.raises(BoardMissing, match=r"t-1.* does not exist"):
         job(tmp_path, Answers(1)).readings()
+
+
+class Wakes:
+    """In the place of Nimbus: a worker takes a turn whenever it is asked but the first time, and is not quiet then."""
+
+    def __init__(self, board: Board) -> None:
+        self.board = board
+        self.asked = 0
+
+    def get_topology(self, name: str) -> TopologyState:
+        self.board.words[self.board.slot_at(0) + SLOT_QUIET] = not self.asked
+        self.asked += 1
+        return TopologyState(SINK_RECORD, SINK_ALONE, {}, [])
+
+
+def test_what_a_dead_worker_alone_knew_is_unknown_in_the_report_of_a_drained_topology_that_takes_a_turn(
+    tmp_path: Path,
+) -> None:
+    run_dir = RunDir.create(str(tmp_path / "run"))
+    board = Board.create(str(run_dir.board("t-1", 1)), 1, 1)
+    board.set_slot(0, 2, READY, 100)
+    board.flow(0)[0] = 397  # sent to the sink, whose worker's first life has not told how many it executed
+    wakes = Wakes(board)
+    job = Job(wakes, SINK_RECORD, run_dir)  # type: ignore[arg-type]
+    report = job.wait_until_drained(10)
+    assert wakes.asked > 1
+    assert not job.is_idle()
+    assert report.drained
+    assert (report.untracked.unknown, report.untracked.unprocessed) == (397, 0)
+    job.close()
+    board.close()

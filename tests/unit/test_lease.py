@@ -57,3 +57,22 @@ def test_it_ends_when_it_is_taken_for_dead(board: Board, state: int) -> None:
     board.set_slot(1, 4, state, 77, 5)
     with pytest.raises(LeaseEnded, match="incarnation 4 has been given up for dead"):
         Lease(board, 1, 4).check()
+
+
+def test_it_begins_when_the_supervisor_knows_the_worker(board: Board) -> None:
+    lease = Lease(board, 1, 5)
+    assert not lease.has_begun(78), "another incarnation has the slot"
+    board.set_slot(1, 5, STARTING, 0)
+    assert not lease.has_begun(78)
+    board.set_slot(1, 5, STARTING, 78, 6)
+    assert lease.has_begun(78)
+    assert not lease.has_begun(79)
+
+
+def test_it_never_begins_for_a_worker_whom_no_supervisor_has_heard_of(board: Board) -> None:
+    board.set_slot(1, 5, STARTING, 0)
+    lease = Lease(board, 1, 5)
+    assert not lease.has_begun(78)
+    board.set_slot(1, 6, STARTING, 0)
+    with pytest.raises(LeaseEnded, match="incarnation 6 has taken the place of incarnation 5"):
+        lease.has_begun(78)

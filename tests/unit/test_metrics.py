@@ -85,4 +85,4 @@ def test_counters_come_in_order_with_gauges_last() -> None:
     stats.emitted, stats.pending = 3, 5
     counters = dict(zip(TASK_COUNTERS, stats.counters(), strict=True))
     assert (counters["emitted"], counters["pending"]) == (3, 5)
-    assert TASK_COUNTERS[FIRST_GAUGE:] == ("pending", "exhausted", "in_queue", "waiting", "unreplayed")
+    assert TASK_COUNTERS[FIRST_GAUGE:] == ("pending", "exhausted", "in_queue", "waiting", "unreplayed", "limit")

@@ -793,6 +793,34 @@ def test_work_of_a_lost_node_goes_to_another_slot_and_the_rest_stays() -> None:
     assert str(lost) not in state.workers
 
 
+def test_a_topology_that_drains_does_not_wait_for_the_workers_of_a_lost_node() -> None:
+    cluster = Cluster(nodes=3, ports=1)
+    cluster.submit()
+    stays, lost = cluster.slots()
+    cluster.rebalance(workers=2, wait_secs=300.0)
+    silent_after(cluster, "node-1", "node-3")
+    ((_, _, missing),) = cluster.nimbus.missing(cluster.now)
+    assert missing == [1]
+    assert set(kinds(cluster.nimbus.lost(cluster.id(), cluster.now))) == {SendAssignNode}
+    assert cluster.nimbus.missing(cluster.now) == []
+    assert cluster.nimbus.lost(cluster.id(), cluster.now) == []
+    cluster.slot(stays, "stopped")
+    cluster.look()
+    assert lost not in cluster.slots()
+    assert len(cluster.slots()) == 2
+    assert cluster.nimbus.topology("x").topology.status == "ACTIVE"
+
+
+def test_a_killed_topology_drains_on_what_it_has_left() -> None:
+    cluster = Cluster()
+    cluster.submit()
+    cluster.rebalance(workers=2, wait_secs=300.0)
+    cluster.kill(wait_secs=200.0)
+    silent_after(cluster, "node-1")
+    assert cluster.nimbus.missing(cluster.now) == []
+    assert cluster.nimbus.lost(cluster.id(), cluster.now) == []
+
+
 def test_storm_squeezed_and_spread_back() -> None:
     cluster = Cluster(nodes=3, ports=1)
     cluster.submit(workers=3)

@@ -100,3 +100,21 @@ def test_what_is_for_one_task_is_taken_out_in_its_order() -> None:
     assert values_of([parcel]) == [0, 2, 4]
     assert (taken.rows, parcel.rows) == (3, 3)
     assert taken.bytes + parcel.bytes == sum(batch.bytes for batch in batches)
+
+
+def test_only_long_tuples_with_buffers_are_expected_beside_the_frame() -> None:
+    def of(*values: object) -> bool:
+        parcel = Parcel()
+        for value in values:
+            batch = Batch(1, "default", 2)
+            batch.rows, batch.starts, batch.roots, batch.edges = [(1, value)], [0], [0], [0]
+            batch.weigh()
+            parcel.add(batch)
+        return parcel.is_of_buffers
+
+    assert of(b"x" * 100_000)
+    assert of(memoryview(b"x" * 100_000), bytearray(70_000))
+    assert not of("x" * 100_000)
+    assert not of(b"x" * 60_000)
+    assert not of(b"x" * 100_000, *[b"x"] * 10)
+    assert not of()

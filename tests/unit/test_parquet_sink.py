@@ -366,6 +366,14 @@ def test_only_a_sinks_directory_is_written_to(out: Path, tmp_path: Path) -> None
         ParquetSink(tmp_path / "file")
     with pytest.raises(UsageError, match="file is not a directory"):
         ParquetSink(tmp_path / "file" / "below")
+    (tmp_path / "link").symlink_to(tmp_path / "nothing")
+    for place in (tmp_path / "link", tmp_path / "link" / "below"):
+        with pytest.raises(UsageError, match="link is not a directory"):
+            ParquetSink(place)
+    with pytest.raises(UsageError, match="cannot write to /proc/none: /proc: "):
+        ParquetSink("/proc/none")
+    with pytest.raises(UsageError, match="ParquetSink has path ''; allowed: the name of a directory"):
+        ParquetSink("")
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "x.parquet").write_text("")
     with pytest.raises(UsageError, match=r"holds 'x\.parquet', which is no file of a ParquetSink"):

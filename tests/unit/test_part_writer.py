@@ -14,7 +14,8 @@ from squall.pipeline.written import Place
 pyarrow = pytest.importorskip("pyarrow")
 parquet = pytest.importorskip("pyarrow.parquet")
 
-from squall.pipeline.part_writer import QUARANTINE_SCHEMA, ROW_GROUP_BYTES, PartWriter, rows_so_far  # noqa: E402
+from squall.pipeline.part_writer import QUARANTINE_SCHEMA, ROW_GROUP_BYTES, PartWriter  # noqa: E402
+from squall.pipeline.progress import rows_so_far  # noqa: E402
 
 
 @pytest.fixture

@@ -94,6 +94,35 @@ def test_an_acker_does_not_leave_a_worker_empty() -> None:
     assert [len(mine) for mine in placed[1]] == [1, 1]
 
 
+@pytest.mark.parametrize("others", [("a", 3), ("z", 3), ("a", 2), ("z", 4)])
+@pytest.mark.parametrize("ackers", [0, 1, 2])
+def test_a_single_bolt_keeps_away_from_the_spout(others: tuple[str, int], ackers: int) -> None:
+    components = [component("m", 1, kind="spout"), component("sink", 1), component(*others)]
+    components += [component("__acker", ackers, kind="acker")] if ackers else []
+    placed = place(task_layout(components), 2, slots(1, 2), kinds_of(components))
+    assert placed is not None
+    spouts, others_ = sorted(counts(placed[1]), key=lambda mine: -mine["m"])
+    assert (spouts["m"], spouts["sink"], others_["sink"]) == (1, 0, 1)
+    assert abs(sum(spouts.values()) - sum(others_.values())) <= 1
+
+
+def test_single_bolts_do_not_leave_the_spouts_worker_without_work() -> None:
+    components = [component("s", 1, kind="spout"), *(component(name, 1) for name in "abcde")]
+    placed = place(task_layout(components), 2, slots(1, 2), kinds_of(components))
+    assert placed is not None
+    assert [len(mine) for mine in placed[1]] == [3, 3]
+
+
+def test_a_lost_single_bolt_goes_to_the_worker_with_fewer_spouts() -> None:
+    components = [component("s", 2, kind="spout"), component("b", 1), component("sink", 1)]
+    executors = task_layout(components)
+    bolt, first, second, sink = executors
+    workers = slots(1, 4)
+    work = [[first], [bolt], [second], [sink]]
+    found = replace_lost(workers, work, 3, workers[:3], kinds_of(components))
+    assert found == (workers[:3], [[first], [bolt, sink], [second]])
+
+
 def test_storm_over_parallelism() -> None:
     """Storm's testOverParallelismAssignment: 42 executors on 7 workers."""
     components = [component("1", 21), component("2", 9), component("3", 2), component("4", 10)]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import os
 import signal
 import subprocess
@@ -23,9 +22,9 @@ from squall.scheduler.common.messages import Assignment, TopologyRecord, WorkerB
 from squall.scheduler.nimbus.victims import living
 from squall.scheduler.records.worker_ledger import LedgerEntry, WorkerLedger
 from squall.scheduler.supervisor.worker_watch import WorkerWatch
+from tests.unit.source import PRODUCT, sources_of
 from tests.unit.waiting_child import waiting_child
 
-ROOT = Path(__file__).parents[2]
 NOT_YET = r"worker node-1:6700 has not been started yet \(job.wait_until_ready waits for it\)"
 DEAD_NOW = "worker node-1:6700 is dead, its replacement is not there yet"
 
@@ -173,10 +172,8 @@ MAY_SIGNAL_BY_NUMBER = {
 
 
 def test_nobody_else_signals_by_number() -> None:
-    found = set()
-    for room in ("engine", "ipc", "scheduler", "pipeline", "squall"):
-        for file in (ROOT / room).rglob("*.py"):
-            calls = (node for node in ast.walk(ast.parse(file.read_text())) if isinstance(node, ast.Call))
-            if any(ast.unparse(call.func) in ("os.kill", "os.killpg") for call in calls):
-                found.add(file.relative_to(ROOT).as_posix())
+    found = {
+        source.path for room in PRODUCT for source in sources_of(room)
+        if any(called in ("os.kill", "os.killpg") for called, _ in source.calls)
+    }
     assert found == set(MAY_SIGNAL_BY_NUMBER)

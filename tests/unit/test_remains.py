@@ -49,6 +49,16 @@ def test_what_is_in_the_cluster_is_not_listed(run_dir: RunDir) -> None:
     assert run_dir.topology_state("here").is_dir()
 
 
+def test_directories_of_others_are_not_listed(run_dir: RunDir) -> None:
+    before = {one.path for one in remains(run_dir, [HERE])}
+    for name in ("my-old-logs", "gone-3-0000000g", "..dots", "new\nline-1-00000000", "backup.tar"):
+        (run_dir.logs / name).mkdir()
+    for name in ("..dots", "new\nline", "backup.tar", "a:b", "a\\b"):
+        (run_dir.states / name).mkdir()
+    (run_dir.states / "a link").symlink_to(run_dir.logs)
+    assert {one.path for one in remains(run_dir, [HERE])} == before
+
+
 def test_a_file_inside_tells_when_it_was_changed(run_dir: RunDir) -> None:
     log = run_dir.worker_logs("gone-3-00000000") / "node-1-6700.log"
     os.utime(log, (4e9, 4e9))

@@ -17,7 +17,7 @@ from squall.engine.api.stream import DEFAULT_STREAM
 from squall.engine.api.tuple import Tuple
 from squall.engine.clock import NS_PER_SEC
 from squall.engine.core.executor import TaskCrashed
-from squall.engine.errors import ComponentError
+from squall.engine.errors import ComponentError, TopologyError
 from tests.unit.rig import STREAMS, Does, Rig, acks, chain, keeps
 
 
@@ -263,3 +263,25 @@ def test_with_a_seed_delays_are_the_same_each_time() -> None:
     assert order(7) == order(7)
     assert order(7) != order(8)
     assert order(None) != order(None)
+
+
+@pytest.mark.parametrize("name", ["start", "idle", "read", "replace", "ack", "close"])
+def test_an_attribute_in_the_place_of_a_method_is_refused(name: str) -> None:
+    spout = Reads()
+    setattr(spout, name, 5)
+    with pytest.raises(TopologyError) as refused:
+        chain(spout, Does(acks)).build()
+    (mistake,) = refused.value.mistakes
+    assert mistake == (
+        f"component 'spout' (Reads) defines {name} as 5, which cannot be called; allowed: a method, and another name "
+        "for the attribute"
+    )
+
+
+def test_an_attribute_in_the_place_of_kept_is_refused() -> None:
+    class Keeps(Reads):
+        def start(self, conf: Any, context: Any) -> None:
+            self.kept = {}
+
+    with pytest.raises(TaskCrashed, match="Keeps sets its attribute kept, in which a ReplayingSpout holds the records"):
+        Lab(Keeps((1, ("a",))), Does(acks))

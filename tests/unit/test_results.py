@@ -81,8 +81,8 @@ def test_any_other_line_is_a_problem_and_ends_the_file(tmp_path: Path, line: byt
 
 
 def test_a_file_that_is_gone_is_a_problem(tmp_path: Path) -> None:
-    (batch,) = row_batches("ledger", [InputFile("ledger/x.jsonl", str(tmp_path / "x"))])
-    assert batch.to_pylist()[0]["problem"] == "ledger/x.jsonl cannot be read after line 0: No such file or directory"
+    (batch,) = row_batches("ledger", [InputFile("ledger/x.jsonl", str(tmp_path / "x"), 9)])
+    assert batch.to_pylist()[0]["problem"] == "ledger/x.jsonl cannot be read after byte 0: No such file or directory"
 
 
 def test_files_are_found_by_kind(tmp_path: Path) -> None:

@@ -131,6 +131,8 @@ def test_an_option_in_the_file_does_not_beat_the_code(project: Path, capsys: pyt
         ("[run]\nset = 'workers=1'", "{file}:2: option --set is 'workers=1'; allowed: a list"),
         ("[run]\nquiet = 1", "{file}:2: option --quiet is 1; allowed: true or false"),
         ("[rn]\nnodes = 1", "{file}:1: unknown command [rn]; did you mean [run]?"),
+        ("\n[tool.squall]\nworkers = 2", "{file}:2: [tool.squall] is for pyproject.toml; allowed here: its lines"),
+        ("[tool.squall.run]\nnodes = 2", "[tool.squall] is for pyproject.toml; allowed here: its lines without"),
         ("[spark.plam]\njson = true", "{file}:1: unknown command [spark.plam]"),
         ("[a", "{file} is no TOML: Expected ']' at the end of a table declaration"),
     ],
@@ -177,6 +179,12 @@ def test_variables_with_mistakes_are_named(
     told = capsys.readouterr().err
     assert told == "variable SQUALL_WORKER is no setting, and is not used; did you mean SQUALL_WORKERS?\n"
     monkeypatch.delenv("SQUALL_WORKER")
+    monkeypatch.setenv("SQUALL_RUN_NODE", "2")
+    with pytest.raises(SystemExit):
+        main(["run", "shop_of_test.py", "--nodes", "0"])
+    told = capsys.readouterr().err.splitlines()[0]
+    assert told == "variable SQUALL_RUN_NODE is no option, and is not used; did you mean SQUALL_RUN_NODES?"
+    monkeypatch.delenv("SQUALL_RUN_NODE")
     monkeypatch.setenv("SQUALL_RUN_NODES", "x")
     said = refusal(capsys, "run", "shop_of_test.py")
     assert "'x' is not a valid integer, from the variable SQUALL_RUN_NODES" in said

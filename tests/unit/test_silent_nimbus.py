@@ -17,7 +17,7 @@ from squall.ipc.control import NoAnswer
 from squall.ipc.rundir import RunDir
 from squall.scheduler.client.nimbus_client import AWAY_PATIENCE_SECS, NimbusClient, NimbusGone
 from squall.scheduler.cluster import standing
-from squall.scheduler.cluster.daemons import daemon_environment
+from squall.scheduler.cluster.daemon_environment import daemon_environment
 from squall.scheduler.cluster.keeper import LOOK_SECS, OPTIONS, STOPPED_SECS, Keeper
 from squall.scheduler.cluster.standing import Stopped, stop_cluster
 from squall.scheduler.common.mark import processes_of
@@ -126,7 +126,7 @@ def test_down_ends_the_cluster_without_it(
 ) -> None:
     monkeypatch.setattr(standing, "ANSWER_SECS", 0.1)
     stopped = stop_cluster(run_dir, 1.0)
-    assert stopped == Stopped(killed=1, is_silent=True)
+    assert stopped == Stopped(killed=1, is_silent=True, by_nimbus=False)
     assert processes_of(run_dir) == []
     tell(stopped, 1.0, 1.1)
     assert capsys.readouterr().err == "Nimbus does not answer; ended 1 process without draining\n"

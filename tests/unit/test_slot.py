@@ -247,7 +247,8 @@ def test_ready_before_the_forking_parents_answer_is_kept() -> None:
 
 def test_ready_twice_or_after_death_changes_nothing() -> None:
     bench = Bench().run()
-    assert bench.ready() == []
+    assert bench.ready() == ["send 1 ACTIVE"]
+    assert bench.slot.state is SlotState.RUNNING
     bench.lost()
     assert bench.ready() == []
     assert bench.slot.state is SlotState.EXITED
@@ -545,6 +546,15 @@ def test_a_survivor_is_told_only_what_it_has_not_heard() -> None:
     bench.do(lambda slot: slot.adopt(boot_of(work(status="INACTIVE"), 4), 11, True, bench.now))
     assert bench.assign(work(status="INACTIVE")) == []
     assert bench.assign(work()) == ["send 4 ACTIVE"]
+
+
+def test_a_survivor_that_has_come_back_is_told_again_what_its_supervisor_may_have_died_of_telling() -> None:
+    bench = Bench(cells={("words-1", 0): 4})
+    bench.do(lambda slot: slot.adopt(boot_of(work(status="INACTIVE"), 4), 11, True, bench.now))
+    assert bench.assign(work(status="INACTIVE")) == []
+    assert bench.ready() == ["send 4 INACTIVE"]
+    bench.assign(work())
+    assert bench.ready() == ["send 4 ACTIVE"]
 
 
 def test_what_was_adopted_stays_until_nimbus_speaks() -> None:

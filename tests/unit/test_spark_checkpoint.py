@@ -40,8 +40,8 @@ def topology(tasks: int = 2, bolt: type[BasicBolt] = Out, field: str = "n", more
     return builder.build()
 
 
-def opened(path: Path, made: Topology | None = None, name: str = "t") -> Checkpoint:
-    return Checkpoint(path, made or topology(), name)
+def opened(path: Path, made: Topology | None = None, name: str = "t", arguments: tuple[str, ...] = ()) -> Checkpoint:
+    return Checkpoint(path, made or topology(), name, arguments)
 
 
 def test_it_goes_on_after_the_last_batch_that_was_done(tmp_path: Path) -> None:
@@ -82,6 +82,36 @@ def test_another_topology_is_refused_and_named(other: Topology, name: str, why: 
     assert str(refused.value).startswith(f"--checkpoint {tmp_path}/c is of another topology: {why}")
     assert "\n" not in str(refused.value)
     opened(tmp_path / "c").__exit__()
+
+
+def test_other_arguments_are_refused_in_one_line(tmp_path: Path) -> None:
+    opened(tmp_path / "c", arguments=("in", "out")).__exit__()
+    opened(tmp_path / "c", arguments=("in", "out")).__exit__()
+    for given, shown in ((("in", "other"), "'in other'"), ((), "none")):
+        with pytest.raises(UsageError) as refused:
+            opened(tmp_path / "c", arguments=given)
+        assert str(refused.value) == (
+            f"--checkpoint {tmp_path}/c is of a topology with other arguments: 'in out', not {shown}; choose another "
+            "directory"
+        )
+
+
+def test_a_dead_letter_of_a_batch_that_was_not_done_is_there_once(tmp_path: Path) -> None:
+    with opened(tmp_path / "c") as first:
+        first.done(Control(number=0), [{"message_id": "1"}])
+        before = (first.path / "control.pickle").read_bytes()
+        first.done(replace(first.control, number=1), [{"message_id": "2"}])
+        # Killed between the two.
+        (first.path / "control.pickle").write_bytes(before)
+    with opened(tmp_path / "c") as second:
+        assert second.control.number == 0
+        second.done(replace(second.control, number=1), [])
+        second.done(replace(second.control, number=2), [{"message_id": "2"}])
+    with opened(tmp_path / "c") as third:
+        third.letters.write_bytes(third.letters.read_bytes() + b'{"batch": 3, "mess')
+    with opened(tmp_path / "c") as fourth:
+        letters = [json.loads(line) for line in fourth.letters.read_text().splitlines()]
+    assert letters == [{"batch": 0, "message_id": "1"}, {"batch": 2, "message_id": "2"}]
 
 
 def test_what_is_no_checkpoint_is_refused_and_left_alone(tmp_path: Path) -> None:

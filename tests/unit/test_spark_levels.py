@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
+import queue
+import threading
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
@@ -336,3 +340,72 @@ def test_state_does_not_grow_with_what_is_done() -> None:
         levels.batch()
         sizes.append(levels.state_bytes)
     assert max(sizes[5:]) < 1.3 * sizes[4]
+
+
+class Total:
+    """State that cannot be pickled."""
+
+    def __init__(self) -> None:
+        self.lock, self.count = threading.Lock(), 0
+
+
+def numbers() -> Iterator[int]:
+    yield from range(1000)
+
+
+class Odd(BasicBolt):
+    """`kind`: which of its attributes it changes."""
+
+    shared: ClassVar[list[str]] = []
+
+    def __init__(self, kind: str) -> None:
+        self.kind = kind
+
+    def prepare(self, conf: Mapping[str, Any], context: TopologyContext) -> None:
+        self.total, self.many, self.lines = Total(), {"a": Total()}, numbers()
+        self.sum, self.queue = hashlib.sha256(), queue.SimpleQueue[int]()
+        self.waiting = queue.Queue[int]()
+        self.pool = ThreadPoolExecutor(1)
+        self.late: Any = None
+
+    def execute(self, tup: Tuple, collector: BasicCollector) -> None:
+        self.pool.submit(print).result()
+        match self.kind:
+            case "total":
+                self.total.count += 1
+            case "many":
+                self.many["a"].count += 1
+            case "lines":
+                next(self.lines)
+            case "sum":
+                self.sum.update(b"x")
+            case "queue":
+                self.queue.put(1)
+            case "waiting":
+                self.waiting.put(1)
+            case "late":
+                self.late = self.late or Total()
+            case "Odd.shared":
+                self.shared.append("")
+
+    def cleanup(self) -> None:
+        self.pool.shutdown()
+
+
+@pytest.mark.parametrize("kind", ["total", "many", "lines", "sum", "queue", "waiting", "late", "Odd.shared"])
+def test_state_that_cannot_be_stored_is_an_error_and_not_lost(kind: str) -> None:
+    before = list(Odd.shared)
+    levels = Levels(words(Lines(), Odd(kind)), batch_rows=50)
+    try:
+        with pytest.raises(AssertionError, match=rf"count\[\d\] cannot be stored after a batch: .*{kind}"):
+            levels.run()
+    finally:
+        Odd.shared[:] = before
+
+
+def test_what_prepare_makes_anew_is_left_out_and_told() -> None:
+    levels = Levels(words(Lines(), Odd("")), batch_rows=50)
+    levels.batch()
+    told = {name.partition(" ")[0] for report in levels.reports.values() for name in report.left_out}
+    assert told == {"total", "many", "lines", "sum", "queue", "waiting", "pool"}
+    levels.run()

@@ -19,12 +19,14 @@ from squall import (
     ReplayingSpout,
     Spout,
     Stream,
+    TailSpout,
     Topology,
     TopologyBuilder,
     Tuple,
 )
 from squall.cli.commands import main
 from squall.pipeline.underneath.plan import APPROX, EXACT, REFUSED, SparkPlan, plan_topology
+from tests.schemas import mistakes
 
 
 class Numbers(ReplayingSpout):
@@ -123,6 +125,8 @@ def test_a_feed_is_exact_unless_it_is_followed(tmp_path: Path) -> None:
     feed.mkdir()
     plan = plan_topology(topology(lambda builder: None, FeedSpout(feed, follow=True)))
     assert plan.verdict == REFUSED
+    plan = plan_topology(topology(lambda builder: None, TailSpout(tmp_path / "lines.txt")))
+    assert plan.verdict == REFUSED
 
 
 @pytest.mark.parametrize(
@@ -200,5 +204,6 @@ def test_the_command_ends_accordingly(
         main(["spark", "plan", str(file), "--json", "--", argument])
     document = json.loads(capsys.readouterr().out)
     assert ended.value.code == code
+    assert mistakes(document) == []
     assert document["verdict"] == {0: EXACT, 5: APPROX, 6: REFUSED}[code]
     assert {finding["name"] for finding in document["findings"]} >= {"in", "out", "in -> out [shuffle]"}

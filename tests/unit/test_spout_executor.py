@@ -9,6 +9,7 @@ import pytest
 
 from squall.engine.api.builder import TopologyBuilder
 from squall.engine.api.failure import Failure
+from squall.engine.api.tuple import Tuple
 from squall.engine.clock import ManualClock
 from squall.engine.core.closing import close_tasks
 from squall.engine.core.executor import TaskCrashed
@@ -107,6 +108,41 @@ def test_the_limit_holds_per_task_and_may_differ_per_component() -> None:
     rig = Rig(builder, max_spout_pending=7)
     rig.settle()
     assert [rig.user("spout", index).collector.pending_count for index in (0, 1)] == [3, 3]
+
+
+def test_a_bolt_that_holds_more_than_the_first_limit_gets_more() -> None:
+    """No limit is set. The bolt acks nothing before it has 5,000 tuples, and nothing else moves meanwhile."""
+
+    def holds(bolt: Does, tup: Tuple) -> None:
+        bolt.kept.append(tup)
+        if len(bolt.kept) == 5000:
+            for one in bolt.kept:
+                bolt.collector.ack(one)
+            bolt.kept.clear()
+
+    spout = fed(10_000)
+    rig = Rig(chain(spout, Does(holds)))
+    for _ in range(20):
+        rig.settle()  # up to an idle turn; the next one sees that it is the second
+    assert sorted(spout.acked) == list(range(10_000))
+    spout = fed(10_000)
+    rig = Rig(chain(spout, Does(holds)), max_spout_pending=2048)
+    for _ in range(20):
+        rig.settle()
+    assert (spout.acked, rig.pending) == ([], 2048)
+
+
+def test_an_inactive_spout_is_not_given_more() -> None:
+    spout = fed(5000)
+    rig = Rig(chain(spout, Does(keeps)))
+    for _ in range(8):
+        rig.step()
+    (_, task), = rig.core.spout_tasks.values()
+    rig.core.set_active(False)
+    before = task.max_pending
+    for _ in range(5):
+        rig.settle()
+    assert (task.max_pending, task.starves) == (before, False)
 
 
 def test_no_limit_and_untracked_messages() -> None:
@@ -315,7 +351,7 @@ class Sleeper(Feeder):
 
 def asked_in_one_turn(secs: float, threads: bool = True) -> int:
     spout = Sleeper(secs)
-    rig = Rig(chain(spout, Does(acks)), threads=threads)
+    rig = Rig(chain(spout, Does(acks)), threads=threads, max_spout_pending=1000)
     for _ in range(10):
         rig.step()  # A worker's first turns are short, however quick its components.
     for number in range(1000):

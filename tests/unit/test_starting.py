@@ -11,7 +11,8 @@ import pytest
 
 from squall.engine.errors import ClusterError, UsageError
 from squall.ipc.rundir import RunDir
-from squall.scheduler.cluster.daemons import Daemons, daemon_environment
+from squall.scheduler.cluster.daemon_environment import daemon_environment
+from squall.scheduler.cluster.daemons import Daemons
 from squall.scheduler.cluster.keeper_process import BoundKeeper, start_with_keeper
 from squall.scheduler.cluster.local_cluster import LocalCluster
 from squall.scheduler.cluster.starting import InUse, Starting

@@ -38,10 +38,10 @@ from squall.pipeline.verify import Check, Verdict
 from squall.scheduler.cluster.local_cluster import echo
 from squall.scheduler.common.daemon_log import PlainFormatter
 from squall.scheduler.records.dead_letters import DeadLetter
+from tests.unit.source import PRODUCT, Source, sources_of
 from tests.unit.test_plain_text import TEXT, dangerous
 
 HOSTILE = "\x1b]0;owned\x07[bold]x[/bold]:fox:\nforged\r\u202e\u2028\x9b2J\ud800"
-ROOT = Path(__file__).parents[2]
 
 
 class Terminal(io.StringIO):
@@ -107,7 +107,8 @@ def fault_of(text: str) -> dict[str, Any]:
 
 def cluster_of(text: str) -> dict[str, Any]:
     return {
-        "dir": text, "nodes": {text: [text]}, "gone": [text], "free_slots": [text], "topologies": {text: text},
+        "dir": text, "nodes": {text: [text]}, "gone": [text], "leaving": [text], "free_slots": [text],
+        "topologies": {text: text},
         "faults": [fault_of(text)],
     }
 
@@ -234,17 +235,14 @@ PRINTERS = {"say", "note", "say_json", "plain", "plain_lines", "log_line"}
 MAY_PRINT = {"squall/cli/output.py", "squall/cli/plain_console.py"}
 
 
-def raw_prints(path: str, tree: ast.AST) -> Iterator[str]:
+def raw_prints(source: Source) -> Iterator[str]:
     """Places that print something else than a literal without a function that makes it plain."""
-    for node in ast.walk(tree):
-        if not isinstance(node, ast.Call):
-            continue
-        name = ast.unparse(node.func)
+    for name, node in source.calls:
         prints = name in ("print", "sys.stdout.write", "sys.stderr.write") or name.endswith((".echo", ".secho"))
-        if name.startswith("traceback.print_") or (name == "Console" and path.startswith("squall/")):
-            yield f"{path}:{node.lineno}: {name}"
+        if name.startswith("traceback.print_") or (name == "Console" and source.package == "squall"):
+            yield source.at(node, name)
         elif prints and not all(_is_plain(argument) for argument in node.args):
-            yield f"{path}:{node.lineno}: {ast.unparse(node)}"
+            yield source.at(node, ast.unparse(node))
 
 
 def _is_plain(part: ast.expr) -> bool:
@@ -268,22 +266,17 @@ OURS = {"count", "task", "job.name", "error.strerror", "time.strftime('%Y-%m-%d 
 
 
 def test_nothing_is_printed_raw() -> None:
-    places = []
-    for room in ("engine", "ipc", "scheduler", "pipeline", "squall"):
-        for file in sorted((ROOT / room).rglob("*.py")):
-            path = file.relative_to(ROOT).as_posix()
-            if path not in MAY_PRINT:
-                places += raw_prints(path, ast.parse(file.read_text()))
-    assert places == []
+    sources = [source for room in PRODUCT for source in sources_of(room) if source.path not in MAY_PRINT]
+    assert [place for source in sources for place in raw_prints(source)] == []
 
 
 @pytest.mark.parametrize(
-    "source",
+    "text",
     ["print(error)", "sys.stderr.write(f'x {error}\\n')", "click.echo(text)", "traceback.print_exc()", "Console()"],
 )
-def test_the_rule_finds_a_raw_print(source: str) -> None:
-    assert list(raw_prints("squall/x.py", ast.parse(source))) != []
-    assert list(raw_prints("squall/x.py", ast.parse("print('x', plain(error))"))) == []
+def test_the_rule_finds_a_raw_print(text: str) -> None:
+    assert list(raw_prints(Source.parse("squall/x.py", text))) != []
+    assert list(raw_prints(Source.parse("squall/x.py", "print('x', plain(error))"))) == []
 
 
 def test_the_terminal_of_these_tests_is_strict() -> None:

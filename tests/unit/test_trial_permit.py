@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-import squall.scheduler.worker.trial_permit
 from squall.ipc.board import DEAD, READY, SLOT_EXPLAINED, SLOT_HEARTBEAT_NS, Board
 from squall.scheduler.worker.trial_permit import BoardTrialPermit
 
@@ -30,18 +29,16 @@ def board(tmp_path: Path) -> Iterator[Board]:
 
 
 @pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
-    clock = Clock()
-    monkeypatch.setattr(squall.scheduler.worker.trial_permit, "time", clock)
-    return clock
+def clock() -> Clock:
+    return Clock()
 
 
-def turns(board: Board) -> list[BoardTrialPermit]:
-    return [BoardTrialPermit(board, slot, bounded=True) for slot in range(3)]
+def turns(board: Board, clock: Clock) -> list[BoardTrialPermit]:
+    return [BoardTrialPermit(board, slot, bounded=True, now_ns=clock.monotonic_ns) for slot in range(3)]
 
 
 def test_one_at_a_time_and_the_earliest_first(board: Board, clock: Clock) -> None:
-    first, second, third = turns(board)
+    first, second, third = turns(board, clock)
     assert not second.begin()
     clock.now_ns += 10
     assert not first.begin()
@@ -63,7 +60,7 @@ def test_one_at_a_time_and_the_earliest_first(board: Board, clock: Clock) -> Non
 
 
 def test_who_is_alone_keeps_the_turn(board: Board, clock: Clock) -> None:
-    first = turns(board)[0]
+    first = turns(board, clock)[0]
     first.begin()
     clock.now_ns += 2_000_000
     for _ in range(5):
@@ -72,7 +69,7 @@ def test_who_is_alone_keeps_the_turn(board: Board, clock: Clock) -> None:
 
 
 def test_nobody_is_tried_while_a_worker_is_not_ready(board: Board, clock: Clock) -> None:
-    first = turns(board)[0]
+    first = turns(board, clock)[0]
     first.begin()
     clock.now_ns += 2_000_000
     board.set_slot(2, 1, DEAD, 0)
@@ -82,7 +79,7 @@ def test_nobody_is_tried_while_a_worker_is_not_ready(board: Board, clock: Clock)
 
 
 def test_everybody_has_come_round_when_each_has_published_once_since(board: Board, clock: Clock) -> None:
-    first = turns(board)[0]
+    first = turns(board, clock)[0]
     since = clock.now_ns
     assert not first.turned_since(since)
     for slot, later_ns in ((1, 5), (2, 9_000_000_000)):
@@ -94,7 +91,7 @@ def test_everybody_has_come_round_when_each_has_published_once_since(board: Boar
 
 
 def test_a_turn_that_is_not_used_is_left(board: Board, clock: Clock) -> None:
-    first, second, _ = turns(board)
+    first, second, _ = turns(board, clock)
     first.begin()
     first.leave()
     second.begin()

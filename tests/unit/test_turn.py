@@ -11,7 +11,7 @@ from squall.engine.api.config import Config
 from squall.engine.api.tuple import Tuple
 from squall.engine.core.peer_board import NoPeers, PeerChange
 from squall.engine.core.transport import Absorb, Deliver, NoTransport
-from squall.engine.core.turn import IDLE_WAIT_MAX_MS, Turn
+from squall.engine.core.turn import IDLE_WAIT_MAX_MS, REST_WAIT_MS, Turn
 from squall.engine.flow.batch import Batch
 from squall.engine.flow.parcel import Parcel
 from tests.parcels import parcel_of
@@ -30,6 +30,7 @@ class Links(NoTransport):
         self.heard: set[int] = set()
         self.looked: Callable[[], None] = lambda: None
         self.awake = True
+        self.under_way = False
         self.told_when_asleep = False
 
     def receive(self, deliver: Deliver, most: int) -> int:
@@ -61,6 +62,10 @@ class Links(NoTransport):
 
     def set_awake(self, awake: bool) -> None:
         self.awake = awake
+
+    @property
+    def is_under_way(self) -> bool:
+        return self.under_way
 
     @property
     def has_acks(self) -> bool:  # type: ignore[override]
@@ -202,6 +207,69 @@ def test_a_worker_that_has_worked_does_not_sleep_and_an_idle_one_ever_longer() -
         assert one.links.awake
         one.turn.run()
     assert waits == [1, 2, 4, 8, 16, IDLE_WAIT_MAX_MS, IDLE_WAIT_MAX_MS]
+
+
+def exhaust(one: One, exhausted: bool = True) -> None:
+    """As the worker's spouts themselves do, which are copies."""
+    for component, _, user in one.core.users():
+        if component == "spout":
+            user.exhausted = exhausted
+
+
+def waits_of(one: One, count: int) -> list[int]:
+    waits = []
+    for _ in range(count):
+        waits.append(one.turn.lie_down())
+        one.turn.get_up()
+        assert not one.turn.run()
+    return waits
+
+
+def test_a_worker_in_which_nothing_can_begin_by_itself_sleeps_longer() -> None:
+    spout, one = spout_here(Does(acks))
+    spout.feed("x", id=1)
+    while one.turn.run():
+        pass
+    assert max(waits_of(one, 12)) == IDLE_WAIT_MAX_MS  # the spout may have more at any moment
+    exhaust(one)
+    assert max(waits_of(one, 12)) == REST_WAIT_MS
+    one.links.under_way = True
+    assert one.turn.lie_down() == IDLE_WAIT_MAX_MS
+    one.links.under_way = False
+    spout.feed("y", id=2)
+    one.core.set_active(False)
+    assert max(waits_of(one, 12)) == REST_WAIT_MS
+    exhaust(one, False)
+    one.core.set_active(True)
+    while one.turn.run():
+        pass
+    assert spout.acked == [1, 2]
+    assert waits_of(one, 3)[:2] == [1, 2]
+
+
+def test_a_worker_with_an_open_message_does_not_sleep_long() -> None:
+    """The death of a worker that holds a part of it is known by looking only."""
+    spout = Feeder()
+    one = One(placed(chain(spout, Does(lambda bolt, tup: None)), "spout __acker bolt-1", ""))
+    spout.feed("x", id=1)
+    while one.turn.run():
+        pass
+    exhaust(one)
+    assert max(waits_of(one, 12)) == IDLE_WAIT_MAX_MS
+
+
+def test_an_idle_worker_publishes_five_times_a_second_however_often_it_turns() -> None:
+    _, one = spout_here(Does(acks))
+    for _ in range(3):
+        one.net.clock.advance(0.002)
+        assert not one.turn.run()
+        assert one.turn.shows
+    shown = 0
+    for _ in range(100):
+        one.net.clock.advance(0.03)
+        assert not one.turn.run()
+        shown += one.turn.shows
+    assert 10 <= shown <= 16
 
 
 def test_who_was_told_something_as_it_fell_asleep_does_not_sleep() -> None:

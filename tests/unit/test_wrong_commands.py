@@ -44,6 +44,7 @@ def refusal(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
         (("run", NAMES, "--dir", ""), "--dir is ''; allowed: the path of a file or directory"),
         (("run", NAMES, "--set", f"workers={DEEP}"), "setting workers is '[[["),
         (("run", "x" * 70), "the file's name cannot be the topology's, choose one with --name: topology name 'xxx"),
+        (("run", ":topology"), "no file precedes the colon in :topology; write FILE or FILE:NAME"),
         (("run", f"{NAMES}:"), f"no name follows the colon in {NAMES}:; write FILE or FILE:NAME"),
         (("chaos", NAMES, "--seed", "1", "--drain-secs", "inf"), f"--drain-secs is inf; allowed: {SECS} above 0"),
         (("submit", NAMES, "--name", "x", "--load-secs", "nan"), f"--load-secs is nan; allowed: {SECS} above 0"),

@@ -1,0 +1,96 @@
+"""No worker idles while another has work: bolts that hold, and tasks that are stuck, on real workers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from squall import (
+    BasicBolt,
+    BasicCollector,
+    Bolt,
+    BoltCollector,
+    Config,
+    LocalCluster,
+    Spout,
+    SpoutCollector,
+    TopologyBuilder,
+    TopologyContext,
+    Tuple,
+    run,
+)
+from tests.process.waiting import wait_for
+
+MESSAGES, HELD, PENDING, STUCK_SECS = 30_000, 6000, 5000, 20
+
+
+class Numbers(Spout):
+    outputs = ("number",)
+
+    def __init__(self, count: int) -> None:
+        self.count = count
+
+    def open(self, conf: Mapping[str, Any], context: TopologyContext, collector: SpoutCollector) -> None:
+        self.collector, self.next = collector, 0
+
+    def next_tuple(self) -> None:
+        if self.next == self.count:
+            self.exhausted = True
+            return
+        self.collector.emit((self.next,), self.next)
+        self.next += 1
+
+
+class Holds(Bolt):
+    """Acks nothing before it has HELD tuples."""
+
+    def prepare(self, conf: Mapping[str, Any], context: TopologyContext, collector: BoltCollector) -> None:
+        self.collector = collector
+        self.held: list[Tuple] = []
+
+    def execute(self, tup: Tuple) -> None:
+        self.held.append(tup)
+        if len(self.held) == HELD:
+            for one in self.held:
+                self.collector.ack(one)
+            self.held = []
+
+
+class Stuck(BasicBolt):
+    """One of its tasks waits in its first tuple until a file is there."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+
+    def prepare(self, conf: Mapping[str, Any], context: TopologyContext) -> None:
+        self.stuck = context.worker.endswith(":6701")
+
+    def execute(self, tup: Tuple, collector: BasicCollector) -> None:
+        if self.stuck:
+            Path(self.path, "stuck").touch()
+            wait_for("the test has seen enough", Path(self.path, "go on").exists)
+
+
+def test_a_bolt_in_another_worker_that_holds_thousands_gets_them() -> None:
+    """More than a spout has open at first, and than it once had open at all."""
+    builder = TopologyBuilder()
+    builder.set_spout("numbers", Numbers(MESSAGES))
+    builder.set_bolt("holds", Holds()).shuffle_grouping("numbers")
+    report = run(builder.build(), Config(workers=2, message_timeout_secs=3600), name="holds")
+    assert (report.acked, report.failed) == (MESSAGES, 0)
+
+
+def test_a_shuffle_keeps_away_from_a_worker_that_is_stuck(tmp_path: Path) -> None:
+    """If it got every second message, all that may be open would wait for it."""
+    builder = TopologyBuilder()
+    builder.set_spout("numbers", Numbers(MESSAGES)).set_config(max_spout_pending=PENDING)
+    builder.set_bolt("works", Stuck(str(tmp_path)), parallelism=2).shuffle_grouping("numbers")
+    with LocalCluster(slots_per_node=2) as cluster:
+        job = cluster.submit("stuck", builder.build(), Config(workers=2, message_timeout_secs=3600))
+        wait_for("nearly all acked", lambda: job.stats().acked >= MESSAGES - PENDING, STUCK_SECS)
+        assert Path(tmp_path, "stuck").exists()
+        assert job.stats().pending > 0
+        Path(tmp_path, "go on").touch()
+        report = job.wait_until_drained(timeout=STUCK_SECS)
+    assert (report.acked, report.failed) == (MESSAGES, 0)

@@ -1,0 +1,49 @@
+"""`python -m benchmarks` as a developer runs it: one part, wrong use, yardsticks that count every word."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from benchmarks.corpus import Corpus
+from benchmarks.yardsticks import bare_queue, plain_loop
+
+ROOT = Path(__file__).parents[2]
+
+
+def benchmarks(*arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "benchmarks", *arguments]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (("speed",), "there is no part 'speed': throughput, "),
+        (("--rounds", "0"), "--rounds is 0, and must be at least 1"),
+    ],
+)
+def test_wrong_use_is_named(arguments: tuple[str, ...], complaint: str) -> None:
+    done = benchmarks(*arguments)
+    assert done.returncode == 2
+    assert complaint in done.stderr
+    assert not done.stdout
+
+
+def test_a_part_prints_its_table_and_keeps_nothing() -> None:
+    before = {path: path.stat().st_mtime_ns for path in (ROOT / "benchmarks").iterdir()}
+    done = benchmarks("start", "--quick", "--no-write")
+    assert done.returncode == 0, done.stderr
+    assert "| 2 workers | " in done.stdout
+    assert {path: path.stat().st_mtime_ns for path in before} == before
+
+
+@pytest.mark.parametrize("yardstick", [plain_loop.run, bare_queue.run])
+def test_a_yardstick_counts_every_word(yardstick: object, tmp_path: Path) -> None:
+    corpus = Corpus.write(tmp_path / "text", ["a b c", "", "d e"] * 1000)
+    assert callable(yardstick)
+    measured = yardstick(corpus, 2, 3)
+    assert (measured.lines, measured.words) == (9000, 15000)

@@ -1,0 +1,99 @@
+"""docs/services.md: its unit is the one that is printed, and its image holds what the package needs."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+import shutil
+import subprocess
+import tomllib
+from collections.abc import Iterator
+
+import psutil
+import pytest
+
+from squall.cli.commands import cli
+from tests.process.cli import ROOT, command, environment, squall
+from tests.process.standing_tools import Standing, directory
+from tests.process.waiting import wait_for
+
+PAGE = (ROOT / "docs/services.md").read_text()
+DOCKERFILE = (ROOT / "docs/docker/Dockerfile").read_text()
+INSTRUCTIONS = [line.split(maxsplit=1) for line in DOCKERFILE.splitlines() if line and line[0] != "#"]
+FIRST_PROCESS = ["unshare", "--user", "--map-root-user", "--pid", "--fork", "--kill-child", "--mount-proc"]
+"""As in a container: the command after it has process number 1, and inherits orphans."""
+
+
+@pytest.fixture
+def cluster() -> Iterator[Standing]:
+    with directory() as made:
+        yield made
+
+
+def instructions(name: str) -> list[str]:
+    return [rest for found, rest in INSTRUCTIONS if found == name]
+
+
+def test_the_unit_is_the_one_that_is_printed() -> None:
+    [line] = re.findall(r"^```\nsquall (.*)\n```$", PAGE, re.MULTILINE)
+    [shown] = re.findall(r"^```ini\n(.*?)^```$", PAGE, re.DOTALL | re.MULTILINE)
+    done = squall(*shlex.split(line), SQUALL_DIR="")
+    assert done.returncode == 0, done.stderr
+    printed = done.stdout[done.stdout.index("[Unit]") :]
+    # The interpreter is that of this run.
+    assert re.sub(r"ExecStart=\S+", "ExecStart=/opt/squall/bin/python", printed) == shown
+
+
+def test_the_image_gets_every_package_and_what_builds_them() -> None:
+    copied = [word for rest in instructions("COPY") if "--from" not in rest for word in rest.split()[:-1]]
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    rooms = set(project["tool"]["setuptools"]["package-dir"].values()) | {"squall"}
+    assert set(copied) == rooms | {"pyproject.toml", project["project"]["readme"], *project["project"]["license-files"]}
+    assert all((ROOT / word).exists() for word in copied)
+
+
+def test_the_commands_of_the_image_are_there() -> None:
+    [entry], [start], [health] = (instructions(name) for name in ("ENTRYPOINT", "CMD", "HEALTHCHECK"))
+    assert json.loads(entry) == ["squall"]
+    for words in (json.loads(start), json.loads(health[health.index("[") :])[1:]):
+        found = cli.get_command(cli.make_context("squall", [*words]), words[0])
+        assert found is not None
+        found.make_context(words[0], words[1:])
+
+
+def test_docker_reads_the_file() -> None:
+    """Where a docker daemon can be reached."""
+    docker = shutil.which("docker")
+    if docker is None or subprocess.run([docker, "info"], capture_output=True).returncode:
+        pytest.skip("no docker daemon can be reached")
+    check = [docker, "build", "--check", "-f", "docs/docker/Dockerfile", "."]
+    done = subprocess.run(check, cwd=ROOT, capture_output=True, text=True, timeout=100)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_as_first_process_it_reaps_orphans_and_sigterm_drains(cluster: Standing) -> None:
+    if subprocess.run([*FIRST_PROCESS, "true"], capture_output=True).returncode:
+        pytest.skip("this machine lets nobody make process namespaces")
+    arguments = [*FIRST_PROCESS, *command("up", "--slots", "1")]
+    variables = environment(SQUALL_DIR=str(cluster.path))
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    with subprocess.Popen(arguments, cwd=ROOT, env=variables, **pipes) as unshare:
+        try:
+            assert unshare.stdout is not None
+            assert "runs in" in unshare.stdout.readline()
+            [first] = psutil.Process(unshare.pid).children()
+            [keeper] = first.children()
+            [nimbus] = [child for child in keeper.children() if "nimbus" in " ".join(child.cmdline())]
+            keeper.kill()
+            # Now an orphan, which the next keeper replaces.
+            wait_for("the end of the keeper", lambda: not keeper.is_running())
+            nimbus.kill()
+            wait_for("the end of Nimbus", lambda: not nimbus.is_running())
+            log = cluster.run_dir.daemon_log("supervisor-node-1")
+            wait_for("the next one", lambda: log.read_text().count("registered with Nimbus") == 2)
+            first.terminate()
+            _, err = unshare.communicate(timeout=100)
+        finally:
+            unshare.kill()
+    assert unshare.returncode == 0, err

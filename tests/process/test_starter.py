@@ -1,0 +1,102 @@
+"""`squall run` starts its cluster with a process that imports while the topology is loaded: whoever dies meanwhile."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+from pathlib import Path
+
+import psutil
+import pytest
+
+from squall.ipc.rundir import RunDir
+from squall.scheduler.common.mark import RUN_DIR_MARK, processes_of, role_of
+from squall.scheduler.common.process_title import Kind
+from tests.process.cli import squall, start
+from tests.process.waiting import wait_for
+
+FINDS_STARTER = """
+import os, signal, time
+import psutil
+from squall import TopologyBuilder, bolt, spout
+
+[starter] = psutil.Process().children()
+with open(os.environ["NOTE"], "w") as file:
+    file.write(starter.environ()["SQUALL_RUN_DIR"])
+{then}
+
+@spout("n")
+def numbers():
+    return range(10)
+
+builder = TopologyBuilder()
+builder.set_spout("numbers", numbers)
+builder.set_bolt("show", bolt(print)).shuffle_grouping("numbers")
+topology = builder.build()
+"""
+
+
+def run(tmp_path: Path, then: str) -> tuple[subprocess.CompletedProcess[str], RunDir]:
+    """`squall run` of a file that does something while it is loaded, and the run directory."""
+    file, noted = tmp_path / "finds_starter.py", tmp_path / "run_dir"
+    file.write_text(FINDS_STARTER.format(then=then))
+    done = squall("run", file, NOTE=str(noted))
+    return done, RunDir(noted.read_text())
+
+
+def await_nothing(run_dir: RunDir) -> None:
+    wait_for("the end of all", lambda: not processes_of(run_dir) and not run_dir.path.exists())
+
+
+def test_the_daemons_are_the_commands_own_children() -> None:
+    with start("run", "tests/process/standing_topologies.py", "--interval", "0.1") as process:
+        try:
+            assert process.stderr is not None
+            while "acked" not in process.stderr.readline():
+                pass
+            children = psutil.Process(process.pid).children()
+            roles = {role.kind for child in children if (role := role_of(child)) is not None}
+            assert roles == {Kind.NIMBUS, Kind.SUPERVISOR}
+            assert len(children) == 2
+            run_dir = RunDir(children[0].environ()[RUN_DIR_MARK])
+        finally:
+            process.send_signal(signal.SIGTERM)
+            process.communicate(timeout=100)
+    assert process.returncode == 0
+    await_nothing(run_dir)
+
+
+@pytest.mark.parametrize(
+    "then",
+    ["starter.kill(); starter.wait()", "starter.kill()", pytest.param("starter.suspend()", marks=pytest.mark.slow)],
+)
+def test_without_it_the_daemons_are_started_all_the_same(tmp_path: Path, then: str) -> None:
+    done, run_dir = run(tmp_path, then)
+    assert done.returncode == 0, done.stderr
+    assert "10 acked" in done.stdout
+    await_nothing(run_dir)
+
+
+def test_a_file_that_cannot_be_loaded_leaves_nothing(tmp_path: Path) -> None:
+    done, run_dir = run(tmp_path, "raise ValueError('not today')")
+    assert done.returncode == 2
+    assert "not today" in done.stderr
+    await_nothing(run_dir)
+
+
+@pytest.mark.parametrize("signum", [signal.SIGKILL, signal.SIGTERM])
+def test_a_command_that_dies_while_it_loads_leaves_nothing(tmp_path: Path, signum: int) -> None:
+    done, run_dir = run(tmp_path, f"os.kill(os.getpid(), {int(signum)}); time.sleep(60)")
+    assert done.returncode == -signum
+    await_nothing(run_dir)
+
+
+def test_what_the_file_sets_reaches_the_workers(tmp_path: Path) -> None:
+    """As if the daemons had been executed after it was loaded."""
+    file = tmp_path / "sets.py"
+    then = f"os.environ['SET_BY_FILE'] = 'so'; os.chdir({str(tmp_path)!r})"
+    says = "bolt(lambda tup: print(os.environ['SET_BY_FILE'], os.getcwd()))"
+    file.write_text(FINDS_STARTER.format(then=then).replace("bolt(print)", says))
+    done = squall("run", file, NOTE=str(tmp_path / "run_dir"))
+    assert done.returncode == 0, done.stderr
+    assert f"so {tmp_path}" in done.stderr

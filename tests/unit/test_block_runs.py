@@ -1,0 +1,155 @@
+"""Runs of blocks in columns: they say what lists of runs say, however they are made, cut or sent."""
+
+from __future__ import annotations
+
+import random
+from itertools import accumulate, pairwise
+
+import pytest
+
+from squall.engine.flow.anchoring import BlockAnchoring, Owned, anchoring_of
+from squall.engine.flow.batch import OpenBatch
+from squall.engine.flow.blocks import Block, BlockBatch, column_of, words_of
+from squall.engine.flow.ids import ACKER_BITS, EdgeIds
+from squall.engine.flow.parcel import Parcel
+from squall.engine.flow.row_counts import RowCounts
+from squall.ipc import codec
+
+ELSEWHERE = 4
+"""Bit of the worker of task 2; task 1 is here."""
+TASKS = {1: 0, 2: ELSEWHERE}
+Said = dict[int, tuple[int, int]]
+"""Row -> (root, edge)."""
+
+
+def counts_of(rng: random.Random, members: int) -> list[int]:
+    """Rows of each member: none of most, one of each, or a few."""
+    most = rng.choice([(0, 0, 0, 1), (1,), (0, 1, 2, 5)])
+    found = [rng.choice(most) for _ in range(members)]
+    found[rng.randrange(members)] += 1
+    return found
+
+
+def entered(counts: list[int], target: int = 2) -> tuple[BlockBatch, BlockAnchoring]:
+    """A batch of rows, so many of each member of a block; the anchoring that gave it its edges."""
+    block = Block(5 << ACKER_BITS | 3, len(counts))
+    anchoring = BlockAnchoring(block, 0, len(counts))
+    batch = anchoring.new_batch(OpenBatch(0, "default", target, TASKS))
+    assert isinstance(batch, BlockBatch)
+    batch.rows = [(number,) for number in range(sum(counts))]
+    anchoring.enter(batch, Owned(range(len(counts)), RowCounts(counts)), TASKS[target], EdgeIds())
+    return batch, anchoring
+
+
+def said(batch: BlockBatch) -> Said:
+    """Tree and edge of each row, as lists tell them."""
+    ends = [*batch.starts[1:], len(batch.rows)]
+    return {
+        row: (root, edge)
+        for root, edge, begin, end in zip(batch.roots, batch.edges, batch.starts, ends, strict=True)
+        for row in range(begin, end)
+    }
+
+
+def test_each_row_belongs_to_its_member_and_each_member_with_rows_has_one_edge(seed: int) -> None:
+    rng = random.Random(seed)
+    for _ in range(50):
+        counts = counts_of(rng, rng.randint(4, 40))
+        batch, anchoring = entered(counts)
+        owners = [member for member, count in enumerate(counts) for _ in range(count)]
+        rows = said(batch)
+        assert [root for root, _ in rows.values()] == batch.block.roots(owners)
+        edges = dict(rows.values())
+        assert len(set(edges.values())) == len(edges) == len(batch.edges)
+        told = words_of(anchoring.new_edges(), len(counts))
+        every = batch.block.roots(range(len(counts)))
+        assert list(told) == [edges.get(root, 0) for root in every]
+        assert anchoring.flags() == {
+            ELSEWHERE: sum(1 << 8 * member for member, count in enumerate(counts) if count)
+        }
+
+
+def test_a_batch_that_is_sent_arrives_with_the_same_runs(seed: int) -> None:
+    rng = random.Random(seed)
+    for _ in range(50):
+        batch, _ = entered(counts_of(rng, rng.randint(4, 40)))
+        parcel = Parcel()
+        parcel.batches.append(batch)
+        before, trees = said(batch), list(batch.trees)
+        [came] = codec.decode(codec.encode(parcel)[0]).batches
+        assert isinstance(came, BlockBatch)
+        assert (came.block, list(came.trees)) == (batch.block, trees)
+        assert (came.by_member is None) == (batch.by_member is None)
+        assert said(came) == before
+
+
+def test_parts_of_a_batch_are_acked_as_the_whole(seed: int) -> None:
+    rng = random.Random(seed)
+    for _ in range(50):
+        counts = counts_of(rng, rng.randint(4, 40))
+        batch, anchoring = entered(counts)
+        total, whole = len(batch.rows), dict(said(batch).values())
+        cuts = sorted(rng.sample(range(1, total), rng.randint(0, min(3, total - 1)))) if total > 1 else []
+        ids, parts, rest = EdgeIds(), [], batch
+        for begin, end in pairwise([0, *cuts]):
+            parts.append(rest.split(end - begin, ids.next))
+        parts.append(rest)
+        assert [row for part in parts for row in part.rows] == [(number,) for number in range(total)]
+        owners = [root for root, _ in (each for part in parts for each in said(part).values())]
+        assert owners == batch.block.roots(member for member, count in enumerate(counts) for _ in range(count))
+        acked = 0
+        for part in parts:
+            again = anchoring_of(part)
+            assert isinstance(again, BlockAnchoring)
+            acked ^= again.acks_of(part, ())
+        words = words_of(acked, len(counts))
+        assert list(words) == [whole.get(root, 0) for root in batch.block.roots(range(len(counts)))]
+        assert acked == anchoring.new_edges()
+
+
+def test_only_failed_runs_are_not_acked(seed: int) -> None:
+    rng = random.Random(seed)
+    for _ in range(50):
+        counts = counts_of(rng, rng.randint(4, 40))
+        batch, _ = entered(counts)
+        anchoring = anchoring_of(batch)
+        assert isinstance(anchoring, BlockAnchoring)
+        runs = range(batch.run_count)
+        failed = rng.sample(runs, rng.randint(1, len(runs)))
+        trees = {root for run in failed for root in anchoring.trees_of(run)}
+        acked = words_of(anchoring.acks_of(batch, failed), len(counts))
+        edges = dict(said(batch).values())
+        for member, root in enumerate(batch.block.roots(range(len(counts)))):
+            assert acked[member] == (0 if root in trees else edges.get(root, 0))
+
+
+def test_rows_taken_out_keep_their_trees() -> None:
+    batch, _ = entered([2, 0, 1, 3])
+    before = said(batch)
+    taken = batch.take_out({1, 4})
+    assert {index: (one.roots[0], one.edges[0]) for index, one in taken.items()} == {1: before[1], 4: before[4]}
+    assert batch.by_member is None
+    assert list(said(batch).values()) == [before[row] for row in (0, 2, 3, 5)]
+
+
+@pytest.mark.parametrize("form", ["counts", "ends"])
+def test_counts_and_ends_tell_the_same(form: str) -> None:
+    counts = [0, 2, 1, 0, 4]
+    rows = RowCounts(counts) if form == "counts" else RowCounts(ends=list(accumulate(counts)))
+    assert (list(rows.counts), list(rows.ends), rows.starts) == (counts, [0, 2, 3, 3, 7], [0, 0, 2, 3, 3])
+    assert rows.flags == b"\0\1\1\0\1"
+    odd = rows.where(bytes([1, 0, 1, 0, 1, 0, 1]))
+    assert list(odd.counts) == [0, 1, 1, 0, 2]
+    assert list(rows.without(odd).counts) == [0, 1, 0, 0, 2]
+    assert list(RowCounts.unpack(rows.packed()).ends) == [0, 2, 3, 3, 7]
+    single = RowCounts.unpack(RowCounts.single(3).packed())
+    assert (single.is_single, list(single.counts), list(single.ends)) == (True, [1, 1, 1], [1, 2, 3])
+    some = single.where(b"\1\0\1")
+    assert (list(some.ends), some.flags) == ([1, 1, 2], b"\1\0\1")
+    assert list(RowCounts.unpack(some.packed()).counts) == [1, 0, 1]
+
+
+def test_a_column_of_ids_never_holds_zero() -> None:
+    drawn = iter([bytes(8) + b"\1" * 8, b"\1" * 4 + bytes(8) + b"\1" * 4, b"\2" * 16])
+    assert EdgeIds(lambda count: next(drawn)).take_column(2) == b"\2" * 16
+    assert column_of([1, 2]) == 1 | 2 << 64

@@ -1,0 +1,63 @@
+"""`squall prepare --follow`: when it prepares, and that it ends with all that was added."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from squall.engine.errors import UsageError
+from squall.pipeline import follow as module
+from squall.pipeline.follow import follow
+from squall.pipeline.increment import first_manifest
+from squall.pipeline.prepare import ChangedMeanwhile, NothingYet, Prepared
+
+
+@pytest.fixture(autouse=True)
+def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "LOOK_SECS", 0.0)
+
+
+def prepared(files: int, rows: int) -> Prepared:
+    return Prepared(Path("feed"), first_manifest("in", 1, {}, is_plain=True), (), (), files, rows)
+
+
+def test_it_prepares_when_something_changed_and_ends_with_the_sum() -> None:
+    # What is seen at each look, and what preparing it gives; None: it must not be prepared.
+    looks: list[tuple[int, Prepared | Exception | None]] = [
+        (0, NothingYet("input in has no text file")), (0, None), (1, prepared(1, 10)), (1, None),
+        (2, ChangedMeanwhile("in/a")), (2, prepared(2, 5)), (2, None), (3, prepared(0, 0)),
+    ]
+    todo: Iterator[tuple[int, Prepared | Exception | None]] = iter(looks)
+    now = looks[0]
+    count = 0
+
+    def look() -> int:
+        nonlocal now, count
+        now, count = next(todo), count + 1
+        return now[0]
+
+    def once() -> Prepared:
+        made = now[1]
+        assert made is not None, "prepared though nothing changed"
+        if isinstance(made, Exception):
+            raise made
+        return made
+
+    said: list[str] = []
+    last = follow(once, look, lambda: count == len(looks), said.append)
+    assert last is not None
+    assert (last.added_files, last.added_rows) == (3, 15)
+    assert said == [
+        "input in has no text file; waiting for more", "added 10 rows of 1 file",
+        "in/a changed while it was read; trying again", "added 5 rows of 2 files",
+    ]
+
+
+def test_other_errors_end_it() -> None:
+    def once() -> Prepared:
+        raise UsageError("1 file of in changed")
+
+    with pytest.raises(UsageError, match="1 file of in changed"):
+        follow(once, lambda: 1, lambda: False, lambda line: None)

@@ -1,0 +1,204 @@
+"""A node that leaves: what Nimbus decides about its work, and how long its supervisor waits for that."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from squall.engine.errors import UsageError
+from squall.scheduler.common.messages import RegisterSupervisor, SlotRef
+from squall.scheduler.nimbus.decisions import Instructions
+from squall.scheduler.nimbus.instruction import CreateBoard, Note, SendAssignNode, StoreTopology
+from squall.scheduler.nimbus.nodes import NODE_TIMEOUT_SECS
+from squall.scheduler.nimbus.topology_life import TopologyLife
+from squall.scheduler.supervisor.departure import NIMBUS_PATIENCE_SECS, Departure
+from tests.unit.test_nimbus_decisions import Cluster, kinds
+
+LEAVER = "node-1"
+
+
+def leave(cluster: Cluster, within_secs: float = 30.0, node: str = LEAVER) -> Instructions:
+    request = RegisterSupervisor(node, [6700, 6701], 1, {}, within_secs)
+    return cluster.nimbus.register_supervisor(request, cluster.now)
+
+
+def test_its_topologies_are_drained_and_go_to_other_nodes() -> None:
+    cluster = Cluster(nodes=3, ports=2)
+    cluster.submit(workers=2)
+    there, elsewhere = cluster.slots()
+    for slot in (there, elsewhere):
+        cluster.slot(slot, "ready", 1)
+    assert kinds(leave(cluster)) == [StoreTopology, SendAssignNode]
+    answer = cluster.nimbus.assign_node(LEAVER)
+    # Its worker goes on until it is drained.
+    assert {port: work.topology.status for port, work in answer.slots.items()} == {6700: "REBALANCING"}
+    assert answer.without_room == []
+    cluster.nimbus.drained(cluster.id(), cluster.now)
+    assert cluster.nimbus.assign_node(LEAVER).slots == {}
+    cluster.slot(there, "stopped", 1)
+    assert CreateBoard in kinds(cluster.slot(elsewhere, "stopped", 1))
+    assert cluster.nimbus.topology("x").topology.status == "ACTIVE"
+    nodes = [slot.node for slot in cluster.slots()]
+    assert len(nodes) == 2
+    assert LEAVER not in nodes
+    # What stood elsewhere stays.
+    assert elsewhere in cluster.slots()
+
+
+def test_it_gets_no_more_work() -> None:
+    cluster = Cluster(nodes=1)
+    leave(cluster)
+    cluster.submit()
+    assert cluster.slots() == []
+    assert cluster.free() == []
+    assert cluster.nimbus.cluster().leaving == [LEAVER]
+    assert cluster.heartbeat(LEAVER) == []
+    cluster.register("node-2", 6700)
+    assert {slot.node for slot in cluster.slots()} == {"node-2"}
+
+
+def test_it_hears_which_topologies_find_no_room() -> None:
+    cluster = Cluster(nodes=1, ports=2)
+    cluster.submit("x", workers=1)
+    cluster.submit("y", workers=1)
+    cluster.register("node-2", 6700)
+    leave(cluster)
+    # One of them has room, and which is up to their order.
+    assert cluster.nimbus.assign_node(LEAVER).without_room == ["y"]
+    assert cluster.nimbus.assign_node("node-2").without_room == []
+    for name in ("x", "y"):
+        slot = cluster.slots(name)[0]
+        cluster.nimbus.drained(cluster.id(name), cluster.now)
+        cluster.slot(slot, "stopped", 1, name=name)
+    assert cluster.slots("x") == [SlotRef("node-2", 6700)]
+    assert cluster.nimbus.topology("y").topology.status == "REBALANCING"
+    cluster.register("node-3", 6700)
+    assert cluster.slots("y") == [SlotRef("node-3", 6700)]
+
+
+def test_one_that_has_other_workers_goes_on_with_those() -> None:
+    cluster = Cluster(nodes=2, ports=1)
+    cluster.submit(workers=2)
+    leave(cluster)
+    assert cluster.nimbus.assign_node(LEAVER).without_room == []
+    both = cluster.slots()
+    cluster.nimbus.drained(cluster.id(), cluster.now)
+    for slot in both:
+        cluster.slot(slot, "stopped", 1)
+    assert cluster.slots() == [SlotRef("node-2", 6700)]
+
+
+def test_what_drains_already_has_no_more_time_than_the_node() -> None:
+    cluster = Cluster()
+    cluster.submit()
+    cluster.kill(wait_secs=100)
+    assert kinds(leave(cluster, 7.0)) == []
+    cluster.now += 3
+    cluster.heartbeat("node-1", "node-2")
+    assert cluster.nimbus.draining()
+    cluster.now += 4
+    cluster.heartbeat("node-1", "node-2")
+    assert kinds(cluster.nimbus.tick(cluster.now)) == [SendAssignNode, SendAssignNode]
+    assert cluster.nimbus.draining() == []
+
+
+def test_an_inactive_topology_stays_inactive() -> None:
+    cluster = Cluster(nodes=2, ports=1)
+    cluster.submit(workers=1)
+    cluster.nimbus.deactivate("x")
+    leave(cluster)
+    slot = cluster.slots()[0]
+    cluster.nimbus.drained(cluster.id(), cluster.now)
+    cluster.slot(slot, "stopped", 1)
+    assert cluster.nimbus.topology("x").topology.status == "INACTIVE"
+    assert cluster.slots() == [SlotRef("node-2", 6700)]
+
+
+def test_to_say_it_again_changes_nothing() -> None:
+    cluster = Cluster(nodes=3)
+    cluster.submit()
+    leave(cluster)
+    before = cluster.nimbus.topology("x")
+    assert kinds(leave(cluster)) == []
+    assert cluster.nimbus.topology("x") == before
+
+
+def test_the_next_nimbus_hears_of_it_and_goes_on() -> None:
+    cluster = Cluster(nodes=2, ports=1)
+    cluster.submit(workers=1)
+    leave(cluster)
+    state = cluster.nimbus.topology("x")
+    again = Cluster(nodes=0, topologies=(TopologyLife(state.topology, state.assignment),))
+    leave(again, 20.0)
+    again.register("node-2", 6700)
+    assert set(again.nimbus.assign_node(LEAVER).slots) == {6700}
+    again.nimbus.drained(again.id(), again.now)
+    again.slot(SlotRef(LEAVER, 6700), "stopped", 1)
+    assert again.slots() == [SlotRef("node-2", 6700)]
+
+
+def test_its_work_is_not_taken_for_lost() -> None:
+    cluster = Cluster(nodes=2, ports=1)
+    cluster.submit(workers=2)
+    # The cluster is about to stop: nothing is moved any more.
+    cluster.nimbus.stop_spouts()
+    assert StoreTopology not in kinds(leave(cluster))
+    cluster.now += NODE_TIMEOUT_SECS
+    cluster.heartbeat("node-1", "node-2")
+    assert cluster.nimbus.missing(cluster.now) == []
+
+
+def test_it_is_not_missed_once_it_has_left() -> None:
+    cluster = Cluster()
+    leave(cluster)
+    cluster.now += NODE_TIMEOUT_SECS
+    cluster.heartbeat("node-2")
+    assert Note(f"{LEAVER} has left") in cluster.nimbus.tick(cluster.now)
+    state = cluster.nimbus.cluster()
+    assert (list(state.supervisors), state.gone, state.leaving) == (["node-2"], [], [])
+    assert list(cluster.nimbus.supervisor_pids) == ["node-2"]
+
+
+def test_its_next_supervisor_is_offered_work_again() -> None:
+    cluster = Cluster(nodes=1)
+    leave(cluster)
+    cluster.submit()
+    cluster.register(LEAVER, 6700)
+    assert cluster.slots() == [SlotRef(LEAVER, 6700)]
+    assert cluster.nimbus.cluster().leaving == []
+
+
+@pytest.mark.parametrize("secs", [-1.0, math.nan, math.inf])
+def test_a_time_that_is_none_is_refused(secs: float) -> None:
+    cluster = Cluster()
+    with pytest.raises(UsageError):
+        leave(cluster, secs)
+    assert cluster.nimbus.cluster().leaving == []
+
+
+# ---- the supervisor ----
+
+
+def test_it_waits_until_nimbus_knows_and_the_slots_are_empty() -> None:
+    departure = Departure(100.0, 30.0)
+    # Nothing to do: but Nimbus must hear of it first, or it would give the node work.
+    assert not departure.is_over(100.0, idle=True)
+    departure.answered()
+    assert not departure.is_over(120.0, idle=False)
+    assert departure.is_over(120.0, idle=True)
+
+
+def test_it_does_not_wait_for_ever() -> None:
+    departure = Departure(100.0, 30.0)
+    departure.answered()
+    # At the limit Nimbus stops the workers, which takes a moment.
+    assert not departure.is_over(130.0, idle=False)
+    assert departure.is_over(departure.next_deadline, idle=False)
+    assert departure.next_deadline <= 130.0 + NIMBUS_PATIENCE_SECS
+
+
+def test_without_nimbus_it_does_not_wait_for_the_drain() -> None:
+    departure = Departure(100.0, 30.0)
+    assert departure.next_deadline == 100.0 + NIMBUS_PATIENCE_SECS
+    assert departure.is_over(departure.next_deadline, idle=False)

@@ -1,0 +1,200 @@
+"""An assignment counts for a supervisor only if the Nimbus with which it is registered has sent it since; and Nimbus
+waits for the end of what was begun by an older one."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import Any, cast
+
+import msgspec
+import pytest
+
+from squall.engine.errors import ClusterError
+from squall.ipc.control import Incoming
+from squall.ipc.envelope import NO_NONCE, Nonce
+from squall.scheduler.common.messages import AssignNode, FaultsChanged, RegisterSupervisor, Shutdown
+from squall.scheduler.nimbus.decisions import ORPHAN_PATIENCE_SECS, STOP_PATIENCE_SECS
+from squall.scheduler.nimbus.instruction import CreateBoard, EndWorker, StoreAssignment
+from squall.scheduler.supervisor.departure import Departure
+from squall.scheduler.supervisor.nimbus_link import REGISTER_RETRY_SECS, NimbusLink
+from tests.unit.test_nimbus_decisions import Cluster, kinds, silent_after
+
+FIRST, SECOND = b"1" * 16, b"2" * 16
+"""Sessions of one Nimbus and the next."""
+
+
+class Line:
+    """Supervisor's end of a connection whose frames are made here."""
+
+    socket = None
+
+    def __init__(self) -> None:
+        self.events: deque[Incoming] = deque()
+        self.answered_by = NO_NONCE
+        self.answer: Nonce | None = None
+        """Of the next answer; None: there is none in time."""
+        self.meanwhile: Callable[[], None] = lambda: None
+        """Called while a call waits."""
+        self.connected: list[bool] = []
+        """News of the connection."""
+
+    def changes(self) -> list[bool]:
+        news, self.connected = self.connected, []
+        return news
+
+    def come(self, message: msgspec.Struct, nonce: Nonce) -> None:
+        body = msgspec.msgpack.encode(message)
+        self.events.append(Incoming("nimbus", "event", type(message).__name__, 0, body, b"", nonce))
+
+    def send_event(self, message: Any) -> bool:
+        return True
+
+    def call(self, method: str, request: Any, answer: Any, timeout_secs: float) -> AssignNode:
+        self.meanwhile()
+        if self.answer is None:
+            raise ClusterError("no answer")
+        self.answered_by = self.answer
+        return AssignNode({})
+
+    def recv_event(self) -> Incoming | None:
+        return self.events.popleft() if self.events else None
+
+
+@pytest.fixture
+def line() -> Line:
+    return Line()
+
+
+@pytest.fixture
+def link(line: Line, monkeypatch: pytest.MonkeyPatch) -> NimbusLink:
+    monkeypatch.setattr("squall.scheduler.supervisor.nimbus_link.ConnectionWatch", lambda socket: line)
+    return NimbusLink(cast("Any", line), RegisterSupervisor("node-1", [6700], 1))
+
+
+def tick(link: NimbusLink, now: float) -> bool:
+    """Whether it has registered."""
+    return link.tick(now, dict, list) is not None
+
+
+def orders(link: NimbusLink) -> list[str]:
+    found = []
+    while (event := link.recv_event()) is not None:
+        found.append(f"{event.method} {event.nonce.sequence}")
+    return found
+
+
+def test_orders_of_the_nimbus_before_do_not_count(line: Line, link: NimbusLink) -> None:
+    line.answer = Nonce(FIRST, 7)
+    assert tick(link, 1.0)
+    line.come(AssignNode({}), Nonce(FIRST, 8))
+    assert orders(link) == ["AssignNode 8"]
+    # Now this process is stopped, and finds all that has happened in one moment.
+    line.come(AssignNode({}), Nonce(FIRST, 9))
+    line.connected, line.answer = [False, True], Nonce(SECOND, 1)
+    assert tick(link, 9.0)
+    line.come(AssignNode({}), Nonce(SECOND, 2))
+    assert orders(link) == ["AssignNode 2"]
+
+
+def test_orders_that_the_answer_has_overtaken_do_not_count(line: Line, link: NimbusLink) -> None:
+    line.answer = Nonce(FIRST, 7)
+    assert tick(link, 1.0)
+    line.answer = Nonce(FIRST, 9)
+    line.meanwhile = lambda: line.come(AssignNode({}), Nonce(FIRST, 8))
+    link.ask_to_leave(Departure(2.0, 30.0), 2.0)
+    assert tick(link, 2.0)
+    line.come(AssignNode({}), Nonce(FIRST, 10))
+    assert orders(link) == ["AssignNode 10"]
+
+
+@pytest.mark.parametrize("connected", [[False], [False, True], []])
+def test_without_an_answer_no_order_counts(line: Line, link: NimbusLink, connected: list[bool]) -> None:
+    """The next Nimbus may have heard what the node holds, and may count on it, though its answer came too late."""
+    line.answer = Nonce(FIRST, 7)
+    assert tick(link, 1.0)
+    if not connected:
+        link.ask_to_leave(Departure(9.0, 30.0), 9.0)
+    line.connected, line.answer = connected, None
+    line.meanwhile = lambda: line.come(AssignNode({}), Nonce(SECOND, 2))
+    assert not tick(link, 9.0)
+    line.come(AssignNode({}), Nonce(FIRST, 8))
+    assert orders(link) == []
+    line.connected, line.answer = [True], Nonce(SECOND, 4)
+    assert tick(link, 9.0 + REGISTER_RETRY_SECS)
+    line.come(AssignNode({}), Nonce(SECOND, 5))
+    assert "AssignNode 5" in orders(link)
+
+
+def test_an_operators_word_counts_whoever_passed_it_on(line: Line, link: NimbusLink) -> None:
+    line.come(Shutdown(1.0), Nonce(FIRST, 1))
+    line.come(FaultsChanged(), Nonce(FIRST, 2))
+    line.answer = Nonce(SECOND, 1)
+    assert tick(link, 1.0)
+    assert orders(link) == ["Shutdown 1", "FaultsChanged 2"]
+
+
+# ---- Nimbus ----
+
+
+def lost_with_its_node(overdue: bool = False) -> Cluster:
+    """A topology whose only node is silent: it waits for a slot. `overdue`: Nimbus has killed its worker."""
+    cluster = Cluster(nodes=1, ports=2)
+    cluster.submit(workers=1)
+    silent_after(cluster)
+    cluster.nimbus.lost(cluster.id(), cluster.now)
+    if overdue:
+        cluster.now += ORPHAN_PATIENCE_SECS
+        assert kinds(cluster.look(*cluster.slots())) == [EndWorker]
+    cluster.look()
+    assert not cluster.nimbus.is_emptying
+    cluster.now += STOP_PATIENCE_SECS
+    return cluster
+
+
+@pytest.mark.parametrize("overdue", [False, True])
+def test_what_a_node_has_begun_late_ends_before_the_next_board_is_made(overdue: bool) -> None:
+    cluster = lost_with_its_node(overdue)
+    [slot] = cluster.slots()
+    assert kinds(cluster.register("node-1", 6700, 6701, holds={slot.port: cluster.id()})) == []
+    assert cluster.nimbus.assign_node("node-1").slots == {}
+    # The fork may not be done yet: that nobody finds a process says nothing.
+    assert cluster.look() == []
+    assert cluster.slot(slot, "started") == []
+    ends = kinds(cluster.slot(slot, "stopped"))
+    assert [step for step in ends if step in (CreateBoard, StoreAssignment)] == [CreateBoard, StoreAssignment]
+
+
+def test_also_if_it_had_to_wait_for_a_slot_of_another_node() -> None:
+    cluster = lost_with_its_node()
+    [slot] = cluster.slots()
+    cluster.register("node-1", 6700, 6701, holds={slot.port: cluster.id()})
+    assert CreateBoard not in kinds(cluster.register("node-2", 6700))
+    assert CreateBoard in kinds(cluster.slot(slot, "stopped"))
+
+
+def test_a_node_that_holds_nothing_gets_the_work_at_once() -> None:
+    cluster = lost_with_its_node()
+    assert CreateBoard in kinds(cluster.register("node-1", 6700, 6701))
+
+
+def test_what_was_begun_late_and_does_not_stop_is_ended() -> None:
+    cluster = lost_with_its_node()
+    [slot] = cluster.slots()
+    cluster.register("node-1", 6700, 6701, holds={slot.port: cluster.id()})
+    cluster.now += STOP_PATIENCE_SECS
+    cluster.heartbeat("node-1")
+    assert kinds(cluster.look(slot)) == [EndWorker]
+    assert CreateBoard in kinds(cluster.look())
+
+
+def test_what_was_begun_late_on_a_node_that_then_dies_is_looked_for() -> None:
+    cluster = lost_with_its_node()
+    [slot] = cluster.slots()
+    cluster.register("node-1", 6700, 6701, holds={slot.port: cluster.id()})
+    cluster.register("node-2", 6700)
+    cluster.now += ORPHAN_PATIENCE_SECS
+    cluster.heartbeat("node-2")
+    cluster.nimbus.tick(cluster.now)
+    assert kinds(cluster.look(slot)) == [EndWorker]
+    assert CreateBoard in kinds(cluster.look())

@@ -1,0 +1,210 @@
+"""The limit of open messages that a spout finds by itself, before models of bolts whose best limit is known."""
+
+from __future__ import annotations
+
+from collections import deque
+
+import pytest
+
+from squall.engine.core.pending_limit import FIRST, GOAL_NS, LEAST, MOST, MOST_BYTES, PLAIN, PendingLimit
+
+MS = 1_000_000
+
+
+class Servers:
+    """Bolts: `tasks` that take `each_ns` a message, one after the other."""
+
+    def __init__(self, each_ns: int, tasks: int = 1) -> None:
+        self.each_ns, self.tasks, self.step_ns = each_ns, tasks, 0
+        self.queue: deque[int] = deque()
+        self.ends: list[int] = [0] * tasks
+        self.under_way: list[tuple[int, int]] = []
+
+    def put(self, began_ns: int) -> None:
+        self.queue.append(began_ns)
+
+    def answered(self, now_ns: int) -> list[int]:
+        """When the messages had been emitted that are acked now."""
+        for task in range(self.tasks):
+            while self.queue and self.ends[task] <= now_ns:
+                self.ends[task] = max(self.ends[task], now_ns - self.step_ns) + self.each_ns
+                self.under_way.append((self.ends[task], self.queue.popleft()))
+        done = [began_ns for end_ns, began_ns in self.under_way if end_ns <= now_ns]
+        self.under_way = [one for one in self.under_way if one[0] > now_ns]
+        return done
+
+    @property
+    def quiet(self) -> bool:
+        return not (self.queue or self.under_way)
+
+
+class Holder(Servers):
+    """The same with a bolt behind that acks `count` messages at a time, or those it has at each tick."""
+
+    def __init__(self, each_ns: int, count: int, tick_ns: int = 1 << 62) -> None:
+        super().__init__(each_ns)
+        self.count, self.tick_ns, self.held = count, tick_ns, []
+        self.ticks_at_ns = tick_ns
+
+    def answered(self, now_ns: int) -> list[int]:
+        self.held += super().answered(now_ns)
+        ticks = now_ns >= self.ticks_at_ns
+        self.ticks_at_ns += self.tick_ns if ticks else 0
+        free = len(self.held) if ticks else len(self.held) // self.count * self.count
+        answered, self.held = self.held[:free], self.held[free:]
+        return answered
+
+
+class Run:
+    """A spout task in virtual time, whose source gives `most_per_sec`."""
+
+    def __init__(
+        self, bolts: Servers, limit: PendingLimit | None = None, most_per_sec: float = float("inf"),
+        step_ns: int = MS // 5,
+    ) -> None:
+        self.bolts, self.limit = bolts, limit or PendingLimit()
+        self.step_ns = bolts.step_ns = step_ns
+        self.now_ns = self.pending = self.acked = self.waited_ns = self.quiet_steps = 0
+        self.took_ns: list[int] = []
+        self.most_per_sec, self.emitted, self.bytes = most_per_sec, 0, 100
+
+    def go_on(self, secs: float, acks: float = float("inf")) -> Run:
+        """For `secs`, or until so many are acked."""
+        end_ns = self.now_ns + round(secs * 1e9)
+        while self.now_ns < end_ns and self.acked < acks:
+            self.now_ns += self.step_ns
+            answered = self.bolts.answered(self.now_ns)
+            self.took_ns += [self.now_ns - began_ns for began_ns in answered]
+            self.pending -= len(answered)
+            self.acked += len(answered)
+            if self.now_ns >= self.limit.due_ns:
+                self.limit.look(self.now_ns, self.acked, self.waited_ns, self.bytes)
+            while self.pending < self.limit.limit and self.emitted < self.most_per_sec * self.now_ns / 1e9:
+                self.bolts.put(self.now_ns)
+                self.pending += 1
+                self.emitted += 1
+            if self.pending >= self.limit.limit:
+                self.waited_ns += self.step_ns
+                self.quiet_steps = self.quiet_steps + 1 if self.bolts.quiet else 0
+                if self.quiet_steps * self.step_ns >= 3 * MS:
+                    self.limit.starved(self.now_ns, self.bytes)
+        return self
+
+    def measured(self, secs: float) -> tuple[float, float]:
+        """Messages per second, and median ms of a message, from now on."""
+        acked, seen = self.acked, len(self.took_ns)
+        self.go_on(secs)
+        took = sorted(self.took_ns[seen:])
+        return (self.acked - acked) / secs, took[len(took) // 2] / MS
+
+
+@pytest.mark.parametrize(("each_ms", "tasks"), [(50, 1), (50, 4), (5, 1), (1, 2), (200, 8)])
+def test_slow_bolts_get_few_messages_and_stay_busy(each_ms: float, tasks: int) -> None:
+    run = Run(Servers(round(each_ms * MS), tasks), step_ns=MS // 2).go_on(20)
+    per_sec, ms = run.measured(10)
+    assert per_sec >= 0.95 * tasks * 1000 / each_ms
+    assert ms <= max(3 * GOAL_NS / MS, 5 * each_ms)
+
+
+@pytest.mark.parametrize("each_us", [10, 25, 100])
+def test_quick_bolts_get_as_many_as_they_do_in_the_time_that_is_allowed(each_us: int) -> None:
+    run = Run(Servers(each_us * 1000)).go_on(1)
+    per_sec, ms = run.measured(1)
+    assert per_sec >= 0.98e6 / each_us
+    assert ms <= 2.1 * GOAL_NS / MS
+
+
+@pytest.mark.parametrize(("workers", "goals"), [(1, 1), (2, 1), (8, 4)])
+def test_of_many_workers_for_a_processor_messages_may_take_longer(workers: int, goals: int) -> None:
+    """As they do however few are open, because each worker waits for its turn."""
+    run = Run(Servers(50_000), PendingLimit(workers_per_processor=workers)).go_on(2)
+    _, ms = run.measured(2)
+    assert 0.5 * goals * GOAL_NS / MS <= ms <= 2.1 * goals * GOAL_NS / MS
+
+
+def test_full_speed_is_there_within_milliseconds() -> None:
+    """64 messages at first, on a way there and back of 4 ms, are a tenth of what these bolts can do."""
+    run = Run(Servers(4 * MS, tasks=600)).go_on(0.1)
+    assert run.measured(0.2)[0] >= 0.9 * 600 * 250
+
+
+@pytest.mark.parametrize(("each_ms", "tasks"), [(100, 300), (500, 300)])
+def test_bolts_that_wait_for_something_else_get_as_many_as_they_can_have_under_way(each_ms: int, tasks: int) -> None:
+    run = Run(Servers(each_ms * MS, tasks), step_ns=5 * MS).go_on(60 * each_ms / 1000)
+    assert run.measured(20 * each_ms / 1000)[0] >= 0.88 * tasks * 1000 / each_ms
+
+
+@pytest.mark.parametrize("count", [65, 1000, 20_000])
+def test_a_bolt_that_waits_for_many_messages_gets_them(count: int) -> None:
+    run = Run(Holder(20_000, count)).go_on(10, 3 * count)
+    assert run.acked >= 3 * count
+    assert run.now_ns <= 3 * count * 20_000 + 200 * MS
+
+
+@pytest.mark.parametrize("tick_ms", [10, 100, 1000])
+def test_a_bolt_that_acks_on_its_ticks_works_all_the_time(tick_ms: int) -> None:
+    run = Run(Holder(100_000, MOST, tick_ms * MS)).go_on(4)
+    assert run.measured(4)[0] >= 0.9 * 10_000
+
+
+def test_a_holding_bolt_is_not_starved_again_and_again() -> None:
+    """Its messages take long, so that a lower limit is worth a trial; but not one at which it has starved."""
+    starved: list[int] = []
+
+    class Noting(PendingLimit):
+        def starved(self, now_ns: int, emit_bytes: int) -> None:
+            starved.append(now_ns)
+            super().starved(now_ns, emit_bytes)
+
+    run = Run(Holder(1 * MS, 1000), Noting(), step_ns=MS).go_on(50)
+    assert len(starved) <= 6
+    assert run.measured(10)[0] >= 900
+
+
+def test_bolts_that_become_slow_get_fewer_and_ones_that_become_quick_get_more() -> None:
+    bolts = Servers(20_000)
+    run = Run(bolts).go_on(1)
+    quick = run.limit.limit
+    bolts.each_ns = 2 * MS
+    run.go_on(45)
+    assert run.measured(5)[1] <= 3 * GOAL_NS / MS
+    bolts.each_ns = 20_000
+    run.go_on(1)
+    assert run.limit.limit >= quick / 2
+    assert run.measured(1)[0] >= 49_000
+
+
+def test_a_source_that_is_slower_than_its_bolts_changes_nothing() -> None:
+    run = Run(Servers(MS), most_per_sec=500).go_on(10)
+    assert run.limit.limit == FIRST
+    assert max(run.took_ns) <= 2 * MS
+
+
+def test_memory_is_bounded() -> None:
+    """A bolt that acks nothing."""
+    for size_bytes, most in ((100, MOST), (1 << 13, 1 << 13), (MOST_BYTES, PLAIN)):
+        run = Run(Holder(1000, 1 << 40))
+        run.bytes = size_bytes
+        run.go_on(2)
+        assert run.pending == run.limit.limit == most
+        assert not run.limit.may_rise(size_bytes)
+
+
+def test_a_limit_that_is_high_for_the_size_of_its_messages_does_not_fall_when_it_starves() -> None:
+    limit = PendingLimit()
+    while limit.may_rise(1):
+        limit.starved(0, 1)
+    limit.starved(0, MOST_BYTES)
+    assert limit.limit == MOST
+
+
+def test_without_time_it_only_rises_when_it_starves() -> None:
+    limit = PendingLimit(timed=False)
+    assert (limit.limit, limit.due_ns > 1 << 62) == (PLAIN, True)
+    limit.starved(0, 1)
+    assert limit.limit == 2 * PLAIN
+
+
+def test_it_does_not_fall_below_its_least() -> None:
+    run = Run(Servers(1000 * MS), step_ns=10 * MS).go_on(600)
+    assert LEAST <= run.limit.limit <= 2 * LEAST

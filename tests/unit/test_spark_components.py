@@ -1,0 +1,236 @@
+"""Every kind of component as Spark runs it, batch by batch, without Spark: the answers are those of our own engine."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import threading
+from collections import Counter
+from collections.abc import Mapping
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet
+import pytest
+
+from squall import (
+    AsyncBolt,
+    AsyncSpout,
+    BatchBolt,
+    BatchSpout,
+    Bolt,
+    Config,
+    Failure,
+    ParquetSink,
+    ReplayingSpout,
+    SpoutCollector,
+    Topology,
+    TopologyBuilder,
+    TopologyContext,
+    Tuple,
+)
+from squall.pipeline.underneath.plan import APPROX, REFUSED, plan_topology
+from tests.unit.levels import Levels
+
+ROWS = 1_000
+
+
+class Numbers(BatchSpout):
+    """Emits 0 to ROWS - 1, and again what fails."""
+
+    outputs = ("number",)
+
+    def open(self, conf: Mapping[str, Any], context: TopologyContext, collector: SpoutCollector) -> None:
+        self.collector = collector
+        self.left = list(range(ROWS))
+        self.open_ids: set[int] = set()
+        self.acked = context.counter("acked")
+
+    def next_batch(self, rows: int) -> None:
+        if numbers := self.left[:rows]:
+            del self.left[:rows]
+            self.open_ids.update(numbers)
+            self.collector.emit_batch((numbers,), message_ids=numbers)
+
+    def ack_batch(self, message_ids: list[Any]) -> None:
+        self.acked.inc(len(message_ids))
+        self.open_ids.difference_update(message_ids)
+
+    def fail_batch(self, message_ids: list[Any], failures: list[Failure]) -> None:
+        self.left += message_ids
+
+    @property
+    def exhausted(self) -> bool:  # type: ignore[override]
+        return not self.left and not self.open_ids
+
+
+class Each(ReplayingSpout):
+    outputs = ("number",)
+
+    def read(self) -> Any:
+        for number in range(ROWS):
+            yield number, (number,)
+
+
+class Digits(BatchBolt):
+    """Emits the digits of each number; fails each seventh of them once."""
+
+    outputs = ("digit",)
+
+    def prepare(self, conf: Mapping[str, Any], context: TopologyContext) -> None:
+        self.failed: set[int] = set()
+
+    def execute_batch(self, batch: Any, collector: Any) -> None:
+        digits: list[str] = []
+        counts = []
+        for row, number in enumerate(batch["number"]):
+            first = number % 7 == 0 and number not in self.failed
+            if first:
+                self.failed.add(number)
+                collector.fail(row, "the first time")
+            counts.append(0 if first else len(str(number)))
+            digits += "" if first else str(number)
+        collector.emit_batch((digits,), counts=counts)
+
+
+class Sum(BatchBolt):
+    def prepare(self, conf: Mapping[str, Any], context: TopologyContext) -> None:
+        self.counts: Counter[str] = Counter()
+
+    def execute_batch(self, batch: Any, collector: Any) -> None:
+        self.counts.update(batch["digit"])
+
+    def cleanup(self) -> None:
+        for digit, count in self.counts.items():
+            print(digit, count)
+
+
+EXPECTED = {f"{digit} {count}" for digit, count in Counter("".join(map(str, range(ROWS)))).items()}
+
+
+def digits(spout: Any, first: Any = None, last: Any = None) -> Topology:
+    builder = TopologyBuilder()
+    builder.set_spout("numbers", spout)
+    # One task: what has failed comes to it again.
+    builder.set_bolt("digits", first or Digits()).shuffle_grouping("numbers")
+    builder.set_bolt("sum", last or Sum(), parallelism=3).fields_grouping("digits", "digit")
+    return builder.build()
+
+
+@pytest.mark.parametrize("spout", [Numbers(), Each()])
+@pytest.mark.parametrize("batch_rows", [10, 100_000])
+def test_batches_of_columns_are_tracked_row_by_row(spout: Any, batch_rows: int) -> None:
+    levels = Levels(digits(spout), batch_rows=batch_rows)
+    report = levels.run()
+    assert set(levels.said) == EXPECTED
+    assert (report.acked, report.failed, report.pending) == (ROWS, len(range(0, ROWS, 7)), 0)
+    if isinstance(spout, Numbers):
+        assert report.metrics["numbers"]["acked"] == ROWS
+
+
+class Poisoned(Sum):
+    """Cannot take one digit of one number; what it did before it raised must be undone."""
+
+    def execute_batch(self, batch: Any, collector: Any) -> None:
+        super().execute_batch(batch, collector)
+        if "x" in batch["digit"]:
+            raise ValueError("no digit")
+
+
+class Plain(BatchBolt):
+    """Emits the digits of each number, and "x" with those of 500."""
+
+    outputs = ("digit",)
+
+    def execute_batch(self, batch: Any, collector: Any) -> None:
+        found = [[*str(number), "x"] if number == 500 else list(str(number)) for number in batch["number"]]
+        collector.emit_batch((list(chain.from_iterable(found)),), counts=list(map(len, found)))
+
+
+@pytest.mark.parametrize("spout", [Numbers(), Each()])
+def test_an_exception_in_a_batch_undoes_it_until_one_message_is_a_dead_letter(spout: Any) -> None:
+    levels = Levels(digits(spout, Plain(), Poisoned()), Config(max_crashes=3), batch_rows=100)
+    undone, letters = 0, []
+    while not levels.control.closed:
+        undone += levels.batch().undone
+        letters += [letter[3] for report in levels.reports.values() for letter in report.letters]
+        assert levels.control.number < 300
+    assert letters == [500]
+    assert undone
+    # All but the digits of 500.
+    said = {line.split()[0]: int(line.split()[1]) for line in levels.said}
+    assert said == Counter("".join(str(number) for number in range(ROWS) if number != 500))
+
+
+class Waits(AsyncBolt):
+    """Counts; what `setup` makes is made anew in each life, and must not replace what was kept."""
+
+    outputs = ("digit",)
+
+    def prepare(self, conf: Mapping[str, Any], context: TopologyContext, collector: Any) -> None:
+        self.collector = collector
+
+    async def setup(self) -> None:
+        self.counts: Counter[str] = Counter()
+        self.lock = threading.Lock()
+
+    async def execute(self, tup: Tuple) -> None:
+        await asyncio.sleep(0)
+        with self.lock:
+            self.counts[tup[0]] += 1
+        self.collector.ack(tup)
+
+    async def teardown(self) -> None:
+        print("end", json.dumps(self.counts))
+
+
+def test_an_async_bolt_keeps_its_state_and_ends_each_life_in_order() -> None:
+    levels = Levels(digits(Each(), None, Waits()), batch_rows=100)
+    report = levels.run()
+    counts: Counter[str] = Counter()
+    assert len(levels.said) >= 3 * (levels.control.number - 1)
+    for line in levels.said[-3:]:
+        counts += Counter(json.loads(line.removeprefix("end ")))
+    assert {f"{digit} {count}" for digit, count in counts.items()} == EXPECTED
+    assert report.acked == ROWS
+
+
+def test_a_parquet_sink_writes_each_row_and_acks_it_later(tmp_path: Path) -> None:
+    builder = TopologyBuilder()
+    builder.set_spout("numbers", Each())
+    builder.set_bolt("keep", ParquetSink(tmp_path / "out", key="number"), parallelism=2).shuffle_grouping("numbers")
+    levels = Levels(builder.build(), batch_rows=100)
+    report = levels.run()
+    written = pyarrow.parquet.read_table(tmp_path / "out")
+    assert sorted(written["number"].to_pylist()) == list(range(ROWS))
+    assert (report.acked, report.failed, report.pending) == (ROWS, 0, 0)
+
+
+class Asks(AsyncSpout):
+    outputs = ("number",)
+
+    async def next_tuple(self) -> None: ...
+
+
+class Idle(Bolt):
+    blocking = True
+
+    def execute(self, tup: Tuple) -> None: ...
+
+
+def verdict_of(spout: Any, bolt: Any) -> dict[str, tuple[str, str]]:
+    builder = TopologyBuilder()
+    builder.set_spout("in", spout)
+    builder.set_bolt("out", bolt).shuffle_grouping("in")
+    return {one.name: (one.verdict, one.why) for one in plan_topology(builder.build()).findings}
+
+
+def test_what_waits_for_others_has_a_verdict(tmp_path: Path) -> None:
+    verdict, why = verdict_of(Asks(), Waits())["in"]
+    assert (verdict, "blocking" in why) == (REFUSED, True)
+    verdict, why = verdict_of(Each(), Waits())["out"]
+    assert (verdict, "one tuple at a time" in why) == (APPROX, True)
+    verdict, why = verdict_of(Each(), ParquetSink(tmp_path / "out"))["out"]
+    assert (verdict, "_message_id" in why) == (APPROX, True)
+    assert verdict_of(Numbers(), Sum())["in"][0] == APPROX

@@ -1,0 +1,231 @@
+"""A TailSpout emits every line of a log once, in order, however the log is rotated and whoever dies."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+
+from squall import Bolt, BoltCollector, Config, TailSpout, TopologyBuilder, Tuple, UsageError
+from squall.testing import SimulatedCluster
+
+
+class Holds(Bolt):
+    """Acks when the test says so."""
+
+    def prepare(self, conf: object, context: object, collector: BoltCollector) -> None:
+        self.collector = collector
+        self.held: list[Tuple] = []
+        self.seen: list[Tuple] = []
+
+    def execute(self, tup: Tuple) -> None:
+        self.seen.append(tup)
+        self.held.append(tup)
+
+    def ack(self, count: int = 1_000_000) -> None:
+        for tup in self.held[:count]:
+            self.collector.ack(tup)
+        del self.held[:count]
+
+
+class Lab:
+    """One life of the spout's worker."""
+
+    def __init__(self, log: Path) -> None:
+        builder = TopologyBuilder()
+        builder.set_spout("tail", TailSpout(log, with_origin=True), parallelism=2)
+        builder.set_bolt("holds", Holds()).global_grouping("tail")
+        self.cluster = SimulatedCluster(
+            builder.build(), Config(max_spout_pending=None), state_root=log.parent / "state"
+        )
+        self.bolt: Holds = self.cluster.user("holds", 0)
+        self.go()
+
+    def go(self, secs: float = 0.3) -> None:
+        for _ in range(round(secs / 0.15)):
+            self.cluster.advance(0.15)
+
+    def lines(self) -> list[str]:
+        return [tup["text"] for tup in self.bolt.seen]
+
+    def die(self) -> None:
+        self.cluster.kill(0)
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Path:
+    (tmp_path / "log").mkdir()
+    return tmp_path / "log" / "access.log"
+
+
+def write(path: Path, *lines: str) -> None:
+    with path.open("a") as file:
+        file.writelines(f"{line}\n" for line in lines)
+
+
+def rename(log: Path) -> None:
+    for number in range(8, 0, -1):
+        old = log.with_name(f"{log.name}.{number}")
+        if old.exists():
+            old.rename(log.with_name(f"{log.name}.{number + 1}"))
+    log.rename(log.with_name(f"{log.name}.1"))
+
+
+def copy_and_cut(log: Path) -> None:
+    copy = log.with_name("copy")
+    shutil.copy(log, copy)
+    content = log.read_bytes()
+    rename(log)
+    log.with_name(f"{log.name}.1").rename(log)
+    copy.rename(log.with_name(f"{log.name}.1"))
+    assert log.read_bytes() == content
+    os.truncate(log, 0)
+
+
+ROTATIONS = pytest.mark.parametrize("rotate", [rename, copy_and_cut])
+
+
+def test_a_log_that_is_not_there_yet_and_lines_that_are_not_whole(log: Path) -> None:
+    lab = Lab(log)
+    assert lab.lines() == []
+    log.write_text("one\ntw")
+    lab.go()
+    assert lab.lines() == ["one"]
+    write(log, "o", "", "thr\ree\r")
+    lab.go()
+    assert lab.lines() == ["one", "two", "", "thr\ree"]
+
+
+@ROTATIONS
+def test_rotations_while_it_reads(log: Path, rotate) -> None:  # type: ignore[no-untyped-def]
+    lab = Lab(log)
+    for number in range(4):
+        write(log, f"{number} a", f"{number} b")
+        lab.go()
+        rotate(log)
+        write(log, f"{number} after")
+        lab.go(2.5)
+    assert lab.lines() == [f"{number} {what}" for number in range(4) for what in ("a", "b", "after")]
+    assert lab.cluster.errors == []
+
+
+@ROTATIONS
+def test_rotations_while_nothing_runs(log: Path, rotate) -> None:  # type: ignore[no-untyped-def]
+    write(log, *(f"0 {number}" for number in range(10)))
+    lab = Lab(log)
+    lab.bolt.ack(4)
+    lab.go()
+    lab.die()
+    for life in (1, 2, 3):
+        rotate(log)
+        write(log, f"{life} first", f"{life} last")
+    after = Lab(log)
+    after.go(5)
+    assert after.lines() == [
+        *(f"0 {n}" for n in range(4, 10)),
+        *(f"{n} {w}" for n in (1, 2, 3) for w in ("first", "last")),
+    ]
+    numbers = {tup["text"]: tup["origin"][:2] for tup in lab.bolt.seen}
+    assert {
+        tup["text"]: tup["origin"][:2] for tup in after.bolt.seen if tup["text"] in numbers
+    }.items() <= numbers.items()
+    assert all(tup["origin"][2] <= tup["origin"][1] for tup in after.bolt.seen)
+    after.bolt.ack()
+    after.go()
+    after.die()
+    assert Lab(log).lines() == []
+
+
+def test_a_writer_may_go_on_in_the_renamed_file(log: Path) -> None:
+    lab = Lab(log)
+    write(log, "one")
+    lab.go(10)
+    with log.open("a") as writer:
+        rename(log)
+        write(log, "next")
+        lab.go()
+        writer.write("two\n")
+        writer.flush()
+        lab.go(1)
+        writer.write("three\nend")
+    lab.go(5)
+    assert lab.lines() == ["one", "two", "three", "end", "next"]
+
+
+def test_after_a_death_numbers_are_those_of_the_first_life(log: Path) -> None:
+    """The first file grows when it was left: its lines must not take the numbers of the second one's."""
+    write(log, "one", "two")
+    lab = Lab(log)
+    lab.go()
+    rename(log)
+    write(log, "next")
+    lab.go(2.5)
+    numbers = {tup["text"]: tup["origin"][:2] for tup in lab.bolt.seen}
+    lab.die()
+    write(log.with_name("access.log.1"), "too late")
+    after = Lab(log)
+    after.go(2.5)
+    assert {tup["text"]: tup["origin"][:2] for tup in after.bolt.seen} == numbers
+
+
+def test_logs_that_begin_alike(log: Path) -> None:
+    head = "#Fields: date time status"
+    lab = Lab(log)
+    for number in range(3):
+        write(log, head)
+        lab.go()
+        write(log, f"{number} a")
+        lab.go()
+        rename(log)
+        lab.go()
+    write(log, head, "3 a")
+    lab.die()
+    after = Lab(log)
+    after.go(10)
+    assert after.lines() == [line for number in range(4) for line in (head, f"{number} a")]
+
+
+def test_a_file_that_is_gone_is_told(log: Path) -> None:
+    write(log, "one")
+    lab = Lab(log)
+    lab.go()
+    log.unlink()
+    lab.go()
+    assert lab.cluster.errors == []
+    write(log, "two")
+    lab.go()
+    assert lab.lines() == ["one", "two"]
+    assert "up to its byte 4 is gone, perhaps before all of it was read" in str(lab.cluster.errors)
+
+
+def test_files_that_are_no_part_of_the_log(log: Path) -> None:
+    write(log, "mine")
+    for name in ("access.log.bak", "access.log.1.gz", "access.log.x1", "other.log.1", "access.logs.1"):
+        write(log.with_name(name), "not mine")
+    os.mkfifo(log.with_name("access.log.4"))
+    log.with_name("access.log.5").mkdir()
+    assert Lab(log).lines() == ["mine"]
+
+
+def test_dates_as_names(log: Path) -> None:
+    for name in ("-20261122", "-20261121", ".2026-11-20", ""):
+        write(log.with_name(log.name + name), name)
+    lab = Lab(log)
+    lab.go(3)
+    assert lab.lines() == [".2026-11-20", "-20261121", "-20261122", ""]
+
+
+def test_a_line_of_megabytes_is_cut(log: Path) -> None:
+    log.write_bytes(b"x" * (2**20 + 5) + b"\nnext\n")
+    lab = Lab(log)
+    lab.go()
+    assert [len(line) for line in lab.lines()] == [2**20, 5, 4]
+
+
+def test_wrong_paths(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="there is no directory"):
+        TailSpout(tmp_path / "no" / "access.log")
+    with pytest.raises(UsageError, match="allowed: a text file"):
+        TailSpout(tmp_path)
