@@ -23,10 +23,10 @@ quoted = '$(subst ','\'',$(1))'
 side_by_side = at=$$(mktemp -d -t u.XXX) && { $(BIN)/pytest -n 2 --basetemp=$$at -m "not slow" $(1); code=$$?; rm -rf "$$at"; exit $$code; }
 
 .DEFAULT_GOAL := help
-.PHONY: help install run test prove sim chaos lint type package bench clean
+.PHONY: help install run test prove sim chaos lint type docs package bench bench-quick bench-storm clean
 
 help: ## This list
-	@awk 'BEGIN { FS = ":.*## " } /^[a-z]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' Makefile
+	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "make %-11s %s\n", $$1, $$2 }' Makefile
 
 install: EXTRAS ?= all
 install: ## Squall and all its extras in .venv [EXTRAS=spark]
@@ -37,17 +37,19 @@ run: ## Prepare text with Spark, count its words with Squall, check the counts w
 	$(BOOTSTRAP) java
 	$(BOOTSTRAP) install $(EXTRAS)
 	$(BIN)/squall prepare $(if $(INPUT),$(call quoted,$(INPUT)) )--out build/feed --overwrite
-	$(BIN)/squall run examples/word_count.py --workers $(WORKERS) -- --feed build/feed --out build/result
+	$(BIN)/squall run examples/word_count_by_batch.py --workers $(WORKERS) -- --feed build/feed --out build/result
 	$(BIN)/squall verify build/feed build/result
 
 test: EXTRAS ?= all,dev
-test: ## Lint, types, the wheel and every test that is not marked slow (what CI runs)
+test: ## Lint, types, the API reference, the wheel and every test that is not marked slow (what CI runs)
 	$(BOOTSTRAP) java
 	$(BOOTSTRAP) install $(EXTRAS)
 	$(BIN)/ruff check .
 	.ci/link_packages.sh
 	$(BIN)/mypy
+	$(BIN)/python docs/reference.py
 	.ci/check_package.sh
+	$(BOOTSTRAP) compile
 	$(call side_by_side,$(QUICK))
 	$(call side_by_side,--dist loadgroup $(SUITES))
 
@@ -57,9 +59,10 @@ prove: ## Model check of the tracking: every schedule of small trees, a million 
 	$(BIN)/python -m tests.sim $(ARGS)
 
 sim: EXTRAS ?= test
-sim: ## Whole clusters in simulated time, from seeds: daemons and workers die, everything must come to rest [SEEDS=10000]
+sim: ## Whole clusters in simulated time, from seeds: daemons alone, then with real workers and store [SEEDS=10000]
 	$(BOOTSTRAP) install $(EXTRAS)
 	$(BIN)/python -m tests.sim.lives --seeds $(SEEDS) $(ARGS)
+	$(BIN)/python -m tests.sim.lives --joined --seeds $(SEEDS) $(ARGS)
 
 chaos: EXTRAS ?= test
 chaos: ## Slow tests, then who dies, what happens, on real clusters until a row breaks [ROUNDS=200] [JOBS=2] [SEED=N] [ROW="supervisor+nimbus", no slow tests]
@@ -78,15 +81,31 @@ type: ## Types, strictly
 	.ci/link_packages.sh
 	$(BIN)/mypy
 
+docs: EXTRAS ?= all,dev
+docs: ## The API reference, from docstrings, in build/docs
+	$(BOOTSTRAP) install $(EXTRAS)
+	$(BIN)/python docs/reference.py
+
 package: EXTRAS ?= all,dev
 package: ## sdist and wheel, and the wheel used in empty environments of the interpreters that are there
 	$(BOOTSTRAP) install $(EXTRAS)
 	.ci/check_package.sh
 
 bench: EXTRAS ?= bench
-bench: ## Measure Squall beside its yardsticks on this machine [ARGS="--help"]
+bench: ## Measure Squall beside its yardsticks on this machine, in ten minutes [ARGS="--help"]
 	$(BOOTSTRAP) install $(EXTRAS)
+	-@.ci/flink.sh
 	$(BIN)/python -m benchmarks $(ARGS)
+
+bench-quick: EXTRAS ?= bench
+bench-quick: ## The same without the slow starters, one round of each, in a minute [ARGS="--no-write"]
+	$(BOOTSTRAP) install $(EXTRAS)
+	$(BIN)/python -m benchmarks --quick --no-write $(ARGS)
+
+bench-storm: EXTRAS ?= bench
+bench-storm: ## Measure Squall beside Apache Storm, which Maven fetches, in four minutes [ARGS="--help"]
+	$(BOOTSTRAP) install $(EXTRAS)
+	$(BIN)/python -m benchmarks.storm $(ARGS)
 
 clean: ## Remove what the targets made, except .venv
 	rm -rf build dist *.egg-info .hypothesis .mypy_cache .pytest_cache .ruff_cache spark-warehouse artifacts
