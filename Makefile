@@ -67,7 +67,7 @@ sim: ## Whole clusters in simulated time, from seeds: daemons alone, then with r
 chaos: EXTRAS ?= test
 chaos: ## Slow tests, then who dies, what happens, on real clusters until a row breaks [ROUNDS=200] [JOBS=2] [SEED=N] [ROW="supervisor+nimbus", no slow tests]
 	$(BOOTSTRAP) install $(EXTRAS)
-	$(if $(ROW),,$(BIN)/pytest -m slow tests)
+	$(if $(ROW),,SQUALL_TEST_SEED=random $(BIN)/pytest -m slow tests)
 	$(BIN)/python -m tests.chaos --rounds $(ROUNDS) --jobs $(JOBS) $(if $(SEED),--seed $(SEED)) $(if $(ROW),--row $(call quoted,$(ROW)))
 
 lint: EXTRAS ?= all,dev

@@ -4,7 +4,8 @@ Guarantees: a test that leaves a process, thread or descriptor fails, naming it;
 for orphans, shared memory and run directories as well; the same holds for the run as a whole. Run directories are made
 in a directory of this run's own, so that clusters of other people on the machine are never looked at.
 
-Relies on: `tests.leaks`. `SQUALL_TEST_SEED` repeats the seed of a failed test.
+Relies on: `tests.leaks`. A test's seed is of its name, so that a commit passes or fails wherever it is tested;
+`SQUALL_TEST_SEED` gives another, or `random` a fresh one to each test (`make chaos` does).
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import os
 import random
 import shutil
 import tempfile
+import zlib
 from collections.abc import Generator, Iterator
 from pathlib import Path
 
@@ -25,7 +27,7 @@ from tests import leaks
 
 SUITES = ("unit", "sim", "process", "chaos", "spark")
 SUITES_WITH_PROCESSES = ("process", "chaos", "spark")
-SEED_VARIABLE = "SQUALL_TEST_SEED"
+SEED_VARIABLE, RANDOM = "SQUALL_TEST_SEED", "random"
 # A Java machine, or a cluster that drains, takes longer to go away than a worker.
 RUN_DEADLINE_SECS = 10.0
 
@@ -35,14 +37,16 @@ OUTER_RUNTIME_DIR = pytest.StashKey[str | None]()
 FAILED = pytest.StashKey[bool]()
 
 # The machine that runs the tests is shared: how long an example takes says nothing about the code.
-hypothesis.settings.register_profile("squall", deadline=None, print_blob=True)
+hypothesis.settings.register_profile(
+    "squall", deadline=None, print_blob=True, derandomize=os.environ.get(SEED_VARIABLE) != RANDOM
+)
 hypothesis.settings.load_profile("squall")
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    given = os.environ.get(SEED_VARIABLE, "0")
-    if not given.isdecimal():
-        raise pytest.UsageError(f"{SEED_VARIABLE} is {given!r}; it takes a whole number")
+    given = os.environ.get(SEED_VARIABLE, RANDOM)
+    if given != RANDOM and not given.isdecimal():
+        raise pytest.UsageError(f"{SEED_VARIABLE} is {given!r}; it takes a whole number or {RANDOM!r}")
     config.stash[MARKER] = leaks.RunMarker()
     # Short, because socket paths end at 107 bytes and pytest's own temporary directories are long.
     config.stash[RUNTIME_DIR] = Path(tempfile.mkdtemp(prefix="sq-"))
@@ -127,9 +131,12 @@ def run_dir() -> Iterator[RunDir]:
 
 
 @pytest.fixture
-def seed() -> int:
-    """A fresh number, shown when the test fails; SQUALL_TEST_SEED=<number> repeats it."""
+def seed(request: pytest.FixtureRequest) -> int:
+    """The test's number, shown when it fails; SQUALL_TEST_SEED=<number> gives another, `random` a fresh one."""
     given = os.environ.get(SEED_VARIABLE)
-    value = random.SystemRandom().getrandbits(32) if given is None else int(given)
+    if given is None:
+        value = zlib.crc32(request.node.nodeid.encode())
+    else:
+        value = random.SystemRandom().getrandbits(32) if given == RANDOM else int(given)
     print(f"seed {value} ({SEED_VARIABLE}={value} repeats it)")
     return value

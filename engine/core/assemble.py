@@ -173,7 +173,11 @@ class Assembler:
         context = self._context(spec, task)
         acker = None if self._acker_turns is None else next(self._acker_turns)
         pending = self._pending(spec, task, user, stats, context.task_index, acker)
-        return user, context, pending, stats, lambda: None if acker is None else self.around.parts.root_ids(acker)
+
+        def new_roots() -> Iterator[int] | None:
+            return None if acker is None else self.around.parts.root_ids(acker, self.around.parts.draw)
+
+        return user, context, pending, stats, new_roots
 
     def _max_pending(self, spec: ComponentSpec) -> int | PendingLimit | None:
         limit: int | str | None = spec.config.get("max_spout_pending", self.config.max_spout_pending)

@@ -6,6 +6,7 @@ used everywhere, and every proof of the product's part can be run on it.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
@@ -22,9 +23,11 @@ from squall.engine.tracking.routing import Tracking
 class Parts:
     """One factory for each part; each takes the arguments of the product's."""
 
-    edge_ids: Callable[[], EdgeIds] = EdgeIds
-    """Each outbox draws from a source of its own."""
-    root_ids: Callable[[int], Iterator[int]] = root_ids
+    draw: Callable[[int], bytes] = os.urandom
+    """Random bytes, so many, that ids are made of."""
+    edge_ids: Callable[[Callable[[int], bytes]], EdgeIds] = EdgeIds
+    """Each outbox has a source of its own."""
+    root_ids: Callable[[int, Callable[[int], bytes]], Iterator[int]] = root_ids
     outbox: Callable[[EdgeIds], Outbox] = Outbox
     open_batch: Callable[..., OpenBatch] = OpenBatch
     fast_emit: FastEmit = fast_emit
@@ -35,7 +38,7 @@ class Parts:
 
     def new_outbox(self) -> Outbox:
         """Make an outbox with ids of its own."""
-        return self.outbox(self.edge_ids())
+        return self.outbox(self.edge_ids(self.draw))
 
 
 PRODUCT = Parts()

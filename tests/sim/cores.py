@@ -93,6 +93,11 @@ class TellingLedger(Ledger):
             raise InvariantBrokenError(ACKED_EARLY, f"attempts {self.too_early}")
 
 
+def same_bytes(count: int) -> bytes:
+    """A generator that every worker seeds alike, as a `random.Random` that was inherited through fork would be."""
+    return bytes(1 + index % 251 for index in range(count))
+
+
 class RecordedEdgeIds(EdgeIds):
     """Edge ids of another source, each of which must be new to the whole cluster."""
 
@@ -297,8 +302,10 @@ class Cluster:
         self.parts = parts
         self.core_parts = replace(
             parts.core,
-            edge_ids=lambda: RecordedEdgeIds(parts.core.edge_ids(), self.edges),
-            root_ids=lambda acker: map(self.new_root, parts.core.root_ids(acker)),
+            # A generator of its own: which acker a tree has depends on its id, and a case must repeat exactly.
+            draw=random.Random(f"ids of {seed}").randbytes if parts.ids_per_worker else same_bytes,
+            edge_ids=lambda draw: RecordedEdgeIds(parts.core.edge_ids(draw), self.edges),
+            root_ids=lambda acker, draw: map(self.new_root, parts.core.root_ids(acker, draw)),
         )
         self.new_plane = new_plane
         self.slice_ns = slice_ns

@@ -3,7 +3,8 @@
 They go in where the product's assembly, its turn and its data plane take them; nothing is patched. So another
 implementation of a part can be put under the same proof.
 
-The ids are the model's own (see `IDS`), so that a schedule repeats exactly; `tests.sim.cores` draws the product's.
+The ids are the model's own (see `IDS`), so that a schedule repeats exactly; `tests.sim.cores` draws them from the seed
+of its case.
 """
 
 from __future__ import annotations

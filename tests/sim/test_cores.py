@@ -41,6 +41,15 @@ def test_so_it_is_when_no_emit_takes_a_fast_path(seed: int) -> None:
         Cluster(seed + number, ALL_FAULTS if number % 2 else (), parts=PLAIN_EMITS).run()
 
 
+@pytest.mark.parametrize("in_batches", [(), ("numbers", "fan")], ids=["rows", "batches"])
+def test_a_case_repeats_exactly(seed: int, in_batches: tuple[str, ...]) -> None:
+    once, again = (Cluster(seed, ALL_FAULTS, in_batches=in_batches) for _ in range(2))
+    once.run()
+    again.run()
+    assert once.edges == again.edges
+    assert once.rng.random() == again.rng.random()
+
+
 def test_the_faults_really_happen() -> None:
     counts = {"frames repeated": 0, "frames refused": 0, "lost": 0, "deaths": 0, "timeout": 0, "frame damaged": 0}
     for seed in range(30):

@@ -12,7 +12,6 @@ from __future__ import annotations
 import signal
 from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
 from typing import TYPE_CHECKING
 
 from squall.engine.api.config import Config
@@ -20,7 +19,6 @@ from squall.engine.clock import NS_PER_MS, NS_PER_SEC
 from squall.engine.core.assemble import Assembler
 from squall.engine.core.closing import close_tasks
 from squall.engine.core.surroundings import Surroundings
-from squall.engine.flow.ids import EdgeIds, root_ids
 from squall.ipc.data_plane import DataPlane
 from squall.ipc.frame import opening_of
 from squall.scheduler.common.messages import WorkerBoot
@@ -75,16 +73,13 @@ class Inside:
         peers = parts.peers(plan.n_workers, me)
         peers.update(me, incarnation, True)
         bounded = config.max_crashes is not None or config.max_attempts is not None
-        draw = machine.rng.randbytes
         around = Surroundings(
             boot.topology.name, f"{boot.node}:{boot.port}", incarnation, process.now_ns, None, machine.reported,
             lambda component, task, message_id, values, failure: None, copy=copy_component, deterministic=True,
             slice_ns=NS_PER_MS, account=self.board.account, untracked=self.board.flow(me),
             said_quiet=self.board.said_quiet(me), at_hand=self.board.at_hand(me),
             trial_permit=BoardTrialPermit(self.board, me, bounded, process.now_ns),
-            parts=replace(
-                parts.core, edge_ids=partial(EdgeIds, draw), root_ids=partial(root_ids, draw=draw),
-            ),
+            parts=replace(parts.core, draw=machine.rng.randbytes),
         )
         topology = topology_of(book, machine.parts.lines)
         self.core = Assembler(topology, plan, config, me, peers, around).build()

@@ -29,7 +29,6 @@ from squall.engine.core.worker_core import WorkerCore
 from squall.engine.errors import FailedTuple
 from squall.engine.flow.batch import Batch
 from squall.engine.flow.collectors import Emit, SpoutCollector
-from squall.engine.flow.ids import EdgeIds, root_ids
 from squall.engine.foreign.identity import key_of
 from squall.engine.foreign.stable_hash import stable_hash
 from squall.engine.tracking.acker import Acker
@@ -242,10 +241,7 @@ def core_of(case: Case, parts: Parts, script: Script, hook: Any = None) -> Worke
     for worker in (HERE, THERE):
         peers.update(worker, 1, True)
     clock = ManualClock()
-    parts = replace(
-        parts, edge_ids=partial(EdgeIds, random.Random(1).randbytes),
-        root_ids=partial(root_ids, draw=random.Random(2).randbytes), acker=Told,
-    )
+    parts = replace(parts, draw=random.Random(1).randbytes, acker=Told)
     around = Surroundings(
         "test", "node-1:6700", 1, clock.now_ns, None, lambda *error: script.came.append(error), lambda *letter: None,
         copy=copy_component, deterministic=True, parts=parts, text_hash=hash if case.hashed else stable_hash,
