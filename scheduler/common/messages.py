@@ -150,6 +150,8 @@ class RegisterSupervisor(Wire):
     """Port -> id of the topology, of each slot that has work."""
     leaves_within_secs: float | None = None
     """The node is leaving: it shall get no more work, and what it has shall be drained and moved away in this time."""
+    started_ticks: int = 0
+    """When its process started, as `scheduler.common.process.start_time_ticks`: tells it from one that died before."""
 
 
 class SlotChanged(Wire):

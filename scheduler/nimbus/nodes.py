@@ -1,7 +1,8 @@
 """The nodes that Nimbus knows: when it last heard from them, and the slots that they offer.
 
 Guarantees: slots are offered only by nodes that were heard from within NODE_TIMEOUT_SECS and are not leaving. A node
-that has registered as leaving stays so until it registers otherwise, and is then silent without being missed.
+that has registered as leaving stays so until it registers otherwise, and is then silent without being missed. What a
+supervisor sent before it died may arrive after its successor has registered: it registers nothing any more.
 
 Pure: no I/O, no clock. Thread: Nimbus's loop.
 """
@@ -10,6 +11,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from squall.engine.errors import ClusterError
 from squall.scheduler.common.messages import RegisterSupervisor, SlotRef
 from squall.scheduler.common.node_name import check_node_name
 
@@ -21,6 +23,7 @@ NODE_TIMEOUT_SECS = 5.0
 class _Node:
     ports: list[int]
     pid: int
+    started_ticks: int
     heard_at: float
     leaving: bool = False
     alive: bool = True
@@ -33,10 +36,18 @@ class Nodes:
         self._nodes: dict[str, _Node] = {}
 
     def register(self, request: RegisterSupervisor, now: float) -> None:
-        """Add a node, or learn that it is back. UsageError if the name is not allowed."""
+        """Add a node, or learn that it is back. UsageError if the name is not allowed; ClusterError if a supervisor
+        that was started later has registered, so that this one is dead."""
         check_node_name(request.node)
+        present = self._nodes.get(request.node)
+        if present is not None and request.started_ticks < present.started_ticks:
+            raise ClusterError(
+                f"the supervisor of {request.node} with pid {request.pid} is not registered: the one with pid "
+                f"{present.pid} was started later, and is"
+            )
         leaving = request.leaves_within_secs is not None
-        self._nodes[request.node] = _Node(sorted(set(request.ports)), request.pid, now, leaving)
+        ports = sorted(set(request.ports))
+        self._nodes[request.node] = _Node(ports, request.pid, request.started_ticks, now, leaving)
 
     def heard(self, name: str, now: float) -> bool:
         """Note that a node lives; returns whether it had been given up."""

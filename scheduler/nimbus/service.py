@@ -92,6 +92,8 @@ class NimbusService:
         self._store = store
         self._server = server
         self._on_shutdown = on_shutdown
+        self._sessions: dict[str, bytes] = {}
+        """Node -> the session in which its supervisor has registered."""
         self._closing = False
         self._stops_at: float | None = None
         self._grace_secs = 0.0
@@ -195,13 +197,23 @@ class NimbusService:
     def _take_event(self, incoming: Incoming, now: float) -> None:
         try:
             if incoming.method == "SupervisorHeartbeat":
-                self._carry_out(self.nimbus.heartbeat(incoming.decode(SupervisorHeartbeat), now))
+                heartbeat = incoming.decode(SupervisorHeartbeat)
+                if self._counts(incoming, heartbeat.node):
+                    self._carry_out(self.nimbus.heartbeat(heartbeat, now))
             elif incoming.method == "SlotChanged":
-                self._carry_out(self.nimbus.slot_changed(incoming.decode(SlotChanged), now))
+                changed = incoming.decode(SlotChanged)
+                if self._counts(incoming, changed.node):
+                    self._carry_out(self.nimbus.slot_changed(changed, now))
             else:
                 raise ProtocolError(f"Nimbus takes no event {incoming.method!r} (from {incoming.peer})")
         except ProtocolError as error:
             log.warning("%s", error)
+
+    def _counts(self, incoming: Incoming, node: str) -> bool:
+        """Whether an event is not from a supervisor that has died: its successor, once registered, speaks for the
+        node, and has reported all that the dead one could."""
+        session = incoming.nonce.session
+        return self._sessions.get(node, session) == session
 
     def _answer(self, incoming: Incoming, now: float) -> None:
         try:
@@ -324,7 +336,9 @@ class NimbusService:
 
     def _register(self, incoming: Incoming, now: float) -> AssignNode:
         request = incoming.decode(RegisterSupervisor)
-        self._carry_out(self.nimbus.register_supervisor(request, now))
+        steps = self.nimbus.register_supervisor(request, now)
+        self._sessions[request.node] = incoming.nonce.session
+        self._carry_out(steps)
         return self.nimbus.assign_node(request.node)
 
     # ---- instructions ----

@@ -13,6 +13,7 @@ from typing import Any
 
 import msgspec
 
+from squall.engine.errors import ClusterError
 from squall.ipc.board import DEAD, READY, STARTING
 from squall.ipc.envelope import NO_NONCE, Nonce
 from squall.scheduler.common.messages import (
@@ -68,8 +69,8 @@ class NimbusDaemon(Actor):
         super().__init__()
         self.machine = machine
         self.nodes: dict[str, SupervisorDaemon] = {}
-        self.connected: set[str] = set()
-        """Nodes whose supervisor is registered with this life of it."""
+        self.connected: dict[str, int] = {}
+        """Nodes whose supervisor is registered with this life of it -> which of its lives."""
         self.tears = True
         self._decisions = decisions
         self._sequence = 0
@@ -79,7 +80,7 @@ class NimbusDaemon(Actor):
         self.up = True
         self.epoch += 1
         self.stopped_until = 0.0
-        self.connected = set()
+        self.connected = {}
         machine.note("nimbus starts")
         lives, number, deleted = self._read_store()
         unknown = self._tidy_boards(lives, deleted)
@@ -115,21 +116,32 @@ class NimbusDaemon(Actor):
     # ---- what comes ----
 
     def register(self, request: RegisterSupervisor, answer: Callable[[AssignNode], None]) -> None:
-        self.connected.add(request.node)
-        if self.do(lambda: self.nimbus.register_supervisor(request, self.machine.now)):
+        try:
+            done = self.do(lambda: self._register(request))
+        except ClusterError as error:
+            self.machine.note(f"refused: {error}")
+            return
+        if done:
             answer(self.nimbus.assign_node(request.node))
+
+    def _register(self, request: RegisterSupervisor) -> list[NimbusInstruction]:
+        steps = self.nimbus.register_supervisor(request, self.machine.now)
+        self.connected[request.node] = request.started_ticks
+        return steps
 
     def next_nonce(self) -> Nonce:
         """Of a frame to a supervisor, as `ipc.envelope.Sealer` numbers them."""
         self._sequence += 1
         return Nonce(b"%d" % self.epoch, self._sequence)
 
-    def hear(self, node: str) -> None:
-        if node in self.connected:
+    def hear(self, node: str, life: int) -> None:
+        """A heartbeat of one of the lives of the node's supervisor."""
+        if self.connected.get(node) == life:
             self.do(lambda: self.nimbus.heartbeat(SupervisorHeartbeat(node, self.machine.now), self.machine.now))
 
-    def slot_changed(self, changed: SlotChanged) -> None:
-        self.do(lambda: self.nimbus.slot_changed(changed, self.machine.now))
+    def slot_changed(self, changed: SlotChanged, life: int) -> None:
+        if self.connected.get(changed.node, life) == life:
+            self.do(lambda: self.nimbus.slot_changed(changed, self.machine.now))
 
     def do(self, decide: Callable[[], Iterable[NimbusInstruction]]) -> bool:
         """Decide and carry out; False if it died of it, or in the same turn before."""
@@ -300,7 +312,8 @@ class SupervisorDaemon(Actor):
         self.machine.note(f"{self.node} dies")
         self.up = False
         self.parent += 1
-        self.nimbus.connected.discard(self.node)
+        if self.nimbus.connected.get(self.node) == self.epoch:
+            del self.nimbus.connected[self.node]
 
     def leave(self, within_secs: float) -> None:
         """Told to end: as `SupervisorLoop.depart`, until the node is idle or the time is over."""
@@ -351,7 +364,7 @@ class SupervisorDaemon(Actor):
             if self._registered != nimbus.epoch:
                 self._register()
             else:
-                machine.send(self, nimbus, lambda: nimbus.hear(self.node))
+                machine.send(self, nimbus, lambda: nimbus.hear(self.node, epoch))
         pause = HEARTBEAT_SECS if nimbus.up and self._registered == nimbus.epoch else RECONNECT_SECS
         machine.after(pause, lambda: self._beat(epoch))
 
@@ -362,7 +375,7 @@ class SupervisorDaemon(Actor):
         self._asked += 1
         asked, departure = self._asked, self._departure
         left_secs = None if departure is None else max(0.0, departure.leave_by - machine.now)
-        request = RegisterSupervisor(self.node, self.ports, 1, self.decisions.holds(), left_secs)
+        request = RegisterSupervisor(self.node, self.ports, 1, self.decisions.holds(), left_secs, self.epoch)
 
         def heard(wanted: AssignNode, nonce: Nonce) -> None:
             if asked != self._asked:
@@ -383,7 +396,8 @@ class SupervisorDaemon(Actor):
 
     def _tell(self, changed: SlotChanged) -> None:
         if self.nimbus.up and self._registered == self.nimbus.epoch:
-            self.machine.send(self, self.nimbus, lambda: self.nimbus.slot_changed(changed))
+            epoch = self.epoch
+            self.machine.send(self, self.nimbus, lambda: self.nimbus.slot_changed(changed, epoch))
 
     def order(self, wanted: AssignNode, nonce: Nonce) -> None:
         """An assignment that nobody has asked for. As `NimbusLink.recv_event`."""

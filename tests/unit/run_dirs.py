@@ -14,6 +14,7 @@ import msgspec
 from squall.engine.errors import ClusterError, UsageError
 from squall.ipc.board import READY, Board
 from squall.ipc.control import Incoming
+from squall.ipc.envelope import NO_NONCE, Nonce
 from squall.ipc.rundir import RunDir
 from squall.scheduler.common import process
 from squall.scheduler.common.code_store import CodeStore
@@ -77,18 +78,18 @@ class NimbusHere:
         """Events, with whom they were for."""
         return self.desk.sent
 
-    def call(self, method: str, request: msgspec.Struct) -> Any:
+    def call(self, method: str, request: msgspec.Struct, nonce: Nonce = NO_NONCE) -> Any:
         """Its answer; an error is raised, as a client would."""
-        self.desk.caller = Incoming("client:test", "request", method, 1, msgspec.msgpack.encode(request), b"")
+        self.desk.caller = Incoming("client:test", "request", method, 1, msgspec.msgpack.encode(request), b"", nonce)
         self._service.serve()
         if isinstance(self.desk.answer, Exception):
             raise self.desk.answer
         return self.desk.answer
 
-    def hear(self, peer: str, event: msgspec.Struct) -> None:
+    def hear(self, peer: str, event: msgspec.Struct, nonce: Nonce = NO_NONCE) -> None:
         """An event from a supervisor."""
         body = msgspec.msgpack.encode(event)
-        self.desk.caller = Incoming(peer, "event", type(event).__name__, 1, body, b"")
+        self.desk.caller = Incoming(peer, "event", type(event).__name__, 1, body, b"", nonce)
         self._service.serve()
 
     def tick(self) -> None:

@@ -1,8 +1,9 @@
 """An assignment counts for a supervisor only if the Nimbus with which it is registered has sent it since; and Nimbus
-waits for the end of what was begun by an older one."""
+waits for the end of what was begun by an older one. For Nimbus, only the youngest supervisor of a node counts."""
 
 from __future__ import annotations
 
+import time
 from collections import deque
 from collections.abc import Callable
 from typing import Any, cast
@@ -13,11 +14,23 @@ import pytest
 from squall.engine.errors import ClusterError
 from squall.ipc.control import Incoming
 from squall.ipc.envelope import NO_NONCE, Nonce
-from squall.scheduler.common.messages import AssignNode, FaultsChanged, RegisterSupervisor, Shutdown
+from squall.ipc.rundir import RunDir
+from squall.scheduler.common.messages import (
+    AssignNode,
+    FaultsChanged,
+    NamedTopology,
+    RegisterSupervisor,
+    Shutdown,
+    SlotChanged,
+    SupervisorHeartbeat,
+)
 from squall.scheduler.nimbus.decisions import ORPHAN_PATIENCE_SECS, STOP_PATIENCE_SECS
 from squall.scheduler.nimbus.instruction import CreateBoard, EndWorker, StoreAssignment
+from squall.scheduler.nimbus.nodes import NODE_TIMEOUT_SECS
+from squall.scheduler.nimbus.store import Store
 from squall.scheduler.supervisor.departure import Departure
 from squall.scheduler.supervisor.nimbus_link import REGISTER_RETRY_SECS, NimbusLink
+from tests.unit.run_dirs import add_topology, nimbus_in
 from tests.unit.test_nimbus_decisions import Cluster, kinds, silent_after
 
 FIRST, SECOND = b"1" * 16, b"2" * 16
@@ -198,3 +211,47 @@ def test_what_was_begun_late_on_a_node_that_then_dies_is_looked_for() -> None:
     cluster.nimbus.tick(cluster.now)
     assert kinds(cluster.look(slot)) == [EndWorker]
     assert CreateBoard in kinds(cluster.look())
+
+
+# ---- supervisors that have died ----
+
+OLD = RegisterSupervisor("node-1", [6700], 7, {}, 30.0, started_ticks=100)
+YOUNG = RegisterSupervisor("node-1", [6700], 8, {}, started_ticks=250)
+
+
+def test_a_registration_of_a_dead_supervisor_that_comes_late_is_refused() -> None:
+    """The dead one had asked to leave: its node would get no work any more."""
+    cluster = Cluster(nodes=0)
+    cluster.nimbus.register_supervisor(OLD, cluster.now)
+    assert cluster.nimbus.cluster().leaving == ["node-1"]
+    cluster.nimbus.register_supervisor(YOUNG, cluster.now)
+    text = "the supervisor of node-1 with pid 7 is not registered: the one with pid 8 was started later, and is"
+    with pytest.raises(ClusterError, match=text):
+        cluster.nimbus.register_supervisor(OLD, cluster.now)
+    assert cluster.nimbus.cluster().leaving == []
+    assert cluster.nimbus.supervisor_pids == {"node-1": 8}
+    cluster.nimbus.register_supervisor(YOUNG, cluster.now)
+
+
+def test_nor_does_anything_else_count_that_it_has_sent(run_dir: RunDir) -> None:
+    with Store(run_dir.nimbus_db) as store:
+        topology = add_topology(run_dir, store, "one", 1)
+    ready = SlotChanged("node-1", 6700, topology.id, 3, "ready", 9, 1.0)
+    with nimbus_in(run_dir.path) as service:
+        service.call("register_supervisor", OLD, Nonce(FIRST, 1))
+        service.call("register_supervisor", YOUNG, Nonce(SECOND, 1))
+        with pytest.raises(ClusterError, match="with pid 7 is not registered"):
+            service.call("register_supervisor", OLD, Nonce(FIRST, 2))
+        service.hear("supervisor:node-1", ready, Nonce(FIRST, 3))
+        workers = service.call("get_topology", NamedTopology("one"), Nonce(FIRST, 4)).workers
+        assert workers == {"node-1:6700": "starting"}
+        service.hear("supervisor:node-1", ready, Nonce(SECOND, 2))
+        workers = service.call("get_topology", NamedTopology("one"), Nonce(FIRST, 5)).workers
+        assert workers == {"node-1:6700": "ready"}
+
+        silent_at = time.monotonic() + NODE_TIMEOUT_SECS
+        service.nimbus.tick(silent_at)
+        service.hear("supervisor:node-1", SupervisorHeartbeat("node-1", 1.0), Nonce(FIRST, 6))
+        assert service.nimbus.cluster().gone == ["node-1"]
+        service.hear("supervisor:node-1", SupervisorHeartbeat("node-1", 1.0), Nonce(SECOND, 3))
+        assert service.nimbus.cluster().gone == []
