@@ -196,7 +196,7 @@ class Assembler:
             task, user, around.now_ns, round(config.message_timeout_secs * 1e9), stats,
             tracking.init_tree if acker is None else tracking.init_for(acker), tracking.forget_tree,
             partial(around.dead_letter, spec.id, task), fate, around.trial_permit, around.journal(spec.id, index),
-            partial(around.note_failure, spec.id, task),
+            partial(around.note_failures, spec.id, task),
         )
         if acker is not None and isinstance(spec.component, BatchSpout):
             made.init_block = tracking.init_block_for(acker)

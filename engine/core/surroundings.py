@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -47,8 +47,8 @@ class Surroundings:
     emitted its share of bytes."""
     interrupts: bool = False
     """Whether a KeyboardInterrupt in a component may be the operator's."""
-    note_failure: Callable[[str, int, Any, Failure], None] = lambda component, task, message_id, failure: None
-    """(spout, task, message id, failure): every failure of a tree, for the operator."""
+    note_failures: Callable[[str, int, Sequence[Any], Failure], None] = lambda component, task, ids, failure: None
+    """(spout, task, message ids, failure): every failure of a tree, for the operator."""
     journal: Callable[[str, int], Journal | None] = lambda component, index: None
     """(spout, task index): the journal in which attempts outlive this worker."""
     trial_permit: TrialPermit = field(default_factory=OwnPermit)

@@ -78,7 +78,7 @@ def flags_of(members: Iterable[int], count: int) -> Flags:
 
 def flagged(flags: Flags, count: int) -> list[int]:
     """The members whose flag is 1."""
-    return [member for member, flag in enumerate(flags.to_bytes(count, "little")) if flag]
+    return list(compress(range(count), flags.to_bytes(count, "little")))
 
 
 def all_flags(count: int) -> Flags:

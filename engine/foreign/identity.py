@@ -20,7 +20,7 @@ import pickle
 import struct
 import types
 import uuid
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 from typing import Any
 
 from squall.engine.foreign.text import type_name
@@ -42,6 +42,11 @@ def key_of(message_id: Any, values: Any = None) -> Hashable:
     if kind in _ATOMS or (kind is tuple and _ATOMS.issuperset(map(type, message_id))):
         return message_id  # type: ignore[no-any-return]
     return _key_of_rarer(message_id, values)
+
+
+def are_keys(message_ids: Sequence[Any]) -> bool:
+    """Whether each id is its own key, whatever its values; False may also mean that they are of rarer kinds."""
+    return type(message_ids) is range or _ATOMS.issuperset(map(type, message_ids))
 
 
 def _key_of_rarer(message_id: Any, values: Any) -> Hashable:

@@ -9,7 +9,7 @@ Pure. Thread: the worker's loop.
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -62,15 +62,17 @@ class FailureLog:
         self.changed = False
         """Whether a failure was noted since the caller last set this to False."""
 
-    def note(self, spout: str, task: int, message_id: Any, failure: Failure) -> None:
-        """Note that a message of `spout`'s task has failed."""
+    def note(self, spout: str, task: int, message_ids: Sequence[Any], failure: Failure) -> None:
+        """Note that messages of `spout`'s task have failed together."""
         filed_under = failure.component or spout
-        record = FailureRecord(
-            self._now_ns() / 1e9, spout, repr_of(message_id, _ID_CHARACTERS), failure.reason, failure.component,
-            failure.task, failure.worker, failure.error, failure.attempt,
+        self._counts.setdefault(filed_under, Counter())[failure.reason] += len(message_ids)
+        self._last.setdefault(filed_under, deque(maxlen=LAST)).extend(
+            FailureRecord(
+                self._now_ns() / 1e9, spout, repr_of(message_id, _ID_CHARACTERS), failure.reason, failure.component,
+                failure.task, failure.worker, failure.error, failure.attempt,
+            )
+            for message_id in message_ids[-LAST:]
         )
-        self._counts.setdefault(filed_under, Counter())[failure.reason] += 1
-        self._last.setdefault(filed_under, deque(maxlen=LAST)).append(record)
         self.changed = True
 
     def load(self, failures: Mapping[str, ComponentFailures]) -> None:

@@ -43,8 +43,8 @@ Answer = tuple[int, int, Failure | None]
 because each tree gets one: a named one takes ten times as long to make."""
 
 
-BlockAnswer = tuple[int, int, Sequence[int]]
-"""(spout task, first root, members): these trees of a block are processed."""
+BlockAnswer = tuple[int, int, Sequence[int], Failure | None]
+"""(spout task, first root, members, failure): these trees of a block are processed, or have failed together."""
 
 
 class Acker:
@@ -64,7 +64,7 @@ class Acker:
         """Answers not yet taken; the caller empties it."""
         self._blocks = Blocks()
         self.block_answers: list[BlockAnswer] = []
-        """The same for trees of blocks that are processed."""
+        """The same for trees of blocks that are answered together."""
 
     def __len__(self) -> int:
         """Trees being tracked."""
@@ -127,7 +127,7 @@ class Acker:
         tracked = TrackedBlock(block, xors, spout_task, masks)
         self._blocks.begin(tracked)
         self._answer(tracked, tracked.finished())
-        self._fail_touched(tracked, self._dead)
+        self._fail_touched(tracked, self._dead, None)
 
     def ack_block(self, base: int, acks: BlockAcks) -> None:
         """XOR a word into each tree of a block."""
@@ -139,18 +139,22 @@ class Acker:
             for bit, flags in acks.masks.items():
                 tracked.masks[bit] = tracked.masks.get(bit, 0) | flags
             self._answer(tracked, finished)
-            self._fail_touched(tracked, self._dead)
+            self._fail_touched(tracked, self._dead, None)
         else:
             self._answer(tracked, finished)
 
     def _answer(self, tracked: TrackedBlock, finished: Sequence[int]) -> None:
         if finished:
-            self.block_answers.append((tracked.spout_task, tracked.block.base, finished))
+            self.block_answers.append((tracked.spout_task, tracked.block.base, finished, None))
             self._blocks.drop_if_done(tracked)
 
-    def _fail_touched(self, tracked: TrackedBlock, mask: int) -> None:
-        for root in tracked.block.roots(tracked.touched(mask)) if mask else ():
-            self.fail(root, _died())
+    def _fail_touched(self, tracked: TrackedBlock, mask: int, failure: Failure | None) -> None:
+        """Fail the trees that one of the workers of `mask` holds a part of, all at once: a death may fail thousands."""
+        touched = tracked.touched(mask) if mask else ()
+        if touched:
+            tracked.give_up_many(touched)
+            self._blocks.drop_if_done(tracked)
+            self.block_answers.append((tracked.spout_task, tracked.block.base, touched, failure or _died()))
 
     def _ack_in_block(self, tracked: TrackedBlock, member: int, value: int, mask: int) -> None:
         """XOR a value into one tree of a block."""
@@ -217,17 +221,23 @@ class Acker:
 
     def touched(self, mask: int) -> list[int]:
         """Roots of the trees that one of the workers of `mask` holds a part of."""
-        touched = [root for root, state in self._live.items() if state >> _MASK_SHIFT & mask]
+        touched = self._touched_alone(mask)
         for tracked in self._blocks:
             touched += tracked.block.roots(tracked.touched(mask))
         return touched
+
+    def _touched_alone(self, mask: int) -> list[int]:
+        """The same of trees that are in no block."""
+        return [root for root, state in self._live.items() if state >> _MASK_SHIFT & mask]
 
     def workers_died(self, dead: int, lost: int, failure: Failure | None = None) -> None:
         """Fail exactly the trees that touched one of `lost`, and from now on every tree that touches one of `dead`, the
         mask of all incarnations known to be dead."""
         self._dead = dead
-        for root in self.touched(lost):
+        for root in self._touched_alone(lost):
             self.fail(root, failure or _died())
+        for tracked in self._blocks:
+            self._fail_touched(tracked, lost, failure)
 
     def rotate(self) -> None:
         """Drop messages that have waited for an INIT for two message timeouts, and trees older than two. Called once

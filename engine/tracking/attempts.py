@@ -25,7 +25,7 @@ Pure: the caller stores the changes (`Journal`). Thread: the worker's loop.
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from itertools import islice
@@ -42,6 +42,7 @@ from squall.engine.api.failure import (
     Failure,
 )
 from squall.engine.foreign.identity import digest_of, key_of
+from squall.engine.tracking.open_blocks import OpenBlock
 
 SUSPECT_STRIKES = 2
 GUILTY_TRIALS = 2
@@ -88,6 +89,10 @@ class Changes(NamedTuple):
     """None: forgotten."""
     group: tuple[int, ...]
     """Roots of the messages on trial, also of those that have been acked since."""
+    blocks_out: Sequence[tuple[int, Sequence[Any]]] = ()
+    """(first root, key of each member) of emits in blocks (`engine.flow.blocks`)."""
+    blocks_answered: Sequence[tuple[int, Sequence[int]]] = ()
+    """(first root, members) of messages of blocks; others of theirs may be in `answered`."""
 
 
 @dataclass
@@ -158,7 +163,7 @@ class Attempts:
     """The messages of one spout task that have failed and are not acked yet."""
 
     __slots__ = (
-        "_answered", "_changes", "_limits", "_out", "_overdue", "_tried",
+        "_answered", "_blocks_answered", "_blocks_out", "_changes", "_limits", "_out", "_overdue", "_tried",
         "alert", "crashes", "failed_here", "forgot", "group", "held_back", "on_trial", "pins", "tries", "watching",
     )
 
@@ -190,6 +195,8 @@ class Attempts:
         self._changes: dict[Any, Tries | None] = {}
         self._out: list[tuple[int, Any]] = []
         self._answered: list[int] = []
+        self._blocks_out: list[tuple[int, Sequence[Any]]] = []
+        self._blocks_answered: list[tuple[int, Sequence[int]]] = []
 
     # ---- events of trees ----
 
@@ -213,6 +220,26 @@ class Attempts:
             return
         self._answered.append(root)
 
+    def emitted_block(self, base: int, keys: Sequence[Hashable]) -> int:
+        """Note the emitted trees of a block (called while `alert`); how many are replays."""
+        if self.watching:
+            self._blocks_out.append((base, keys))
+        again = self._known(keys)
+        dead = [key for key in again if self.tries[key].dead]
+        self.forget_all(dead)
+        return len(again) - len(dead)
+
+    def answered_block(self, base: int, members: Sequence[int]) -> None:
+        """Note that trees of a block are no longer under way (called while `alert`). None of them is on trial: suspects
+        go out one by one."""
+        if self.watching:
+            self._blocks_answered.append((base, members))
+
+    def _known(self, keys: Iterable[Hashable]) -> list[Hashable]:
+        """Those of the messages that have failed."""
+        tries = self.tries
+        return [key for key in keys if key in tries] if tries else []
+
     def begin_trial(self, group: Mapping[int, Any]) -> None:
         """Note that suspects have been emitted, while no others are under way; message id by root."""
         self.group, self.on_trial = tuple(group), set(group)
@@ -222,7 +249,34 @@ class Attempts:
 
     def failed(self, message_id: Any, failure: Failure, alone: bool = False) -> Failure:
         """Count a failure; returns it with its attempt. `alone`: it was the only one on trial."""
-        tries = self.tries.get(message_id, _NONE)
+        tries, failure, blamed = self._after(self.tries.get(message_id, _NONE), failure, alone)
+        if blamed:
+            self._count_crash()
+        self._remember(message_id, tries)
+        return failure
+
+    def failed_first(
+        self, message_ids: Sequence[Hashable], failure: Failure, inherited: bool = False
+    ) -> Failure | None:
+        """Count a failure of messages that fail together, if it is the first of each, and accuses none; returns it with
+        its attempt. None, and nothing is counted, if it is not so. None of them is on trial."""
+        tries, failure, blamed = self._after(_NONE, failure, alone=False)
+        first = self._compact(tries._replace(inherited=inherited))
+        new = dict.fromkeys(message_ids, first)
+        if blamed or self._limits.condemn(first) or first.strikes >= SUSPECT_STRIKES or len(new) < len(message_ids):
+            return None
+        if self.tries and not self.tries.keys().isdisjoint(new):
+            return None
+        self.tries.update(new)
+        self._changes.update(new)
+        self.failed_here += 0 if inherited else len(new)
+        self.alert = True
+        while len(self.tries) > REMEMBERED:
+            self._forget_oldest()
+        return failure
+
+    def _after(self, tries: Tries, failure: Failure, alone: bool) -> tuple[Tries, Failure, bool]:
+        """The failures of a message after one more; that failure with its attempt; whether the message is blamed."""
         strikes, trials, exceptions, charged = tries.strikes, tries.trials, tries.exceptions, tries.charged
         blamed = False
         if failure.reason == WORKER_DIED:
@@ -241,13 +295,10 @@ class Attempts:
                 strikes = trials = 0
             exceptions += blamed
             charged += 1
-        if blamed:
-            self._count_crash()
         failure = failure.as_attempt(tries.attempts + 1)
         # The ledger shows the failure that a message was condemned for.
         last = tries.last if failure.error == ANOTHER_TUPLE and tries.last is not None else failure
-        self._remember(message_id, Tries(tries.attempts + 1, charged, exceptions, strikes, trials, last))
-        return failure
+        return Tries(tries.attempts + 1, charged, exceptions, strikes, trials, last), failure, blamed
 
     def charge_late(self, message_id: Any, failure: Failure) -> Failure | None:
         """Count a crash by an attempt that has timed out, and was counted then. None if it no longer counts against the
@@ -300,11 +351,21 @@ class Attempts:
 
     def forget(self, message_id: Any) -> None:
         """Forget all failures of the message."""
+        if message_id in self.tries:
+            self._forget(message_id)
+            self._look()
+
+    def forget_all(self, message_ids: Iterable[Hashable]) -> None:
+        """The same of many messages."""
+        for message_id in self._known(message_ids):
+            self._forget(message_id)
+        self._look()
+
+    def _forget(self, message_id: Any) -> None:
         if (former := self.tries.pop(message_id, None)) is not None:
             self.failed_here -= former.is_open
             self._changes[message_id] = None
             self.held_back.discard(message_id)
-            self._look()
 
     def verdict(self, message_id: Any, values: Any) -> Verdict:
         """Judge a message that was held back."""
@@ -376,13 +437,25 @@ class Attempts:
         self._inherit(left.tries)
         if left.unclean:
             self.watching = True
-            for root, message_id in left.under_way.items():
-                self.failed(message_id, Failure(WORKER_DIED, worker=worker), alone=left.group == (root,))
-                self.tries[message_id] = _shared(self.tries[message_id]._replace(inherited=True))
+            died = Failure(WORKER_DIED, worker=worker)
+            failed_before = {
+                root: message_id
+                for root, message_id in left.under_way.items() if left.group == (root,) or message_id in self.tries
+            }
+            for root, message_id in failed_before.items():
+                self._inherit_failure(message_id, died, alone=left.group == (root,))
+            first = [message_id for root, message_id in left.under_way.items() if root not in failed_before]
+            if self.failed_first(first, died, inherited=True) is None:
+                for message_id in first:
+                    self._inherit_failure(message_id, died, alone=False)
         self.failed_here = 0
         self._changes.clear()
         self._look()
         return self.snapshot({})
+
+    def _inherit_failure(self, message_id: Any, died: Failure, alone: bool) -> None:
+        self.failed(message_id, died, alone)
+        self.tries[message_id] = _shared(self.tries[message_id]._replace(inherited=True))
 
     def _inherit(self, left: dict[Any, Tries]) -> None:
         """Take over up to `REMEMBERED` entries, before the worker is ready: quick, because equal counts are one object,
@@ -401,14 +474,21 @@ class Attempts:
 
     def take_changes(self) -> Changes | None:
         """Take the changes since the last call, None if there are none."""
-        if not (self._changes or self._out or self._answered):
+        if not (self._changes or self._out or self._answered or self._blocks_out or self._blocks_answered):
             return None
-        changes = Changes(self._out, self._answered, self._changes, self.group)
+        changes = Changes(
+            self._out, self._answered, self._changes, self.group, self._blocks_out, self._blocks_answered
+        )
         self._out, self._answered, self._changes = [], [], {}
+        self._blocks_out, self._blocks_answered = [], []
         return changes
 
-    def snapshot(self, trees: Mapping[int, tuple[Any, ...]]) -> Changes:
-        """All counts, with the messages under way."""
+    def snapshot(self, trees: Mapping[int, tuple[Any, ...]], blocks: Iterable[OpenBlock] = ()) -> Changes:
+        """All counts, with the messages under way: single ones, and in blocks."""
         told = trees.items() if self.watching else [(root, trees[root]) for root in self.on_trial if root in trees]
         out = [(root, key_of(tree[0], tree[3])) for root, tree in told]
-        return Changes(out, [], dict(self.tries), self.group)
+        watched = list(blocks) if self.watching else []
+        return Changes(
+            out, [], dict(self.tries), self.group, [(opened.block.base, opened.keys) for opened in watched],
+            [(opened.block.base, members) for opened in watched if (members := opened.answered())],
+        )

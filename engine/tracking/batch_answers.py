@@ -39,6 +39,11 @@ class BatchAnswers(Spout):
         self._failed.append(message_id)
         self._failures.append(failure)
 
+    def add_failed(self, message_ids: list[Any], failure: Failure) -> None:
+        """Collect the failures of messages that failed together."""
+        self._failed += message_ids
+        self._failures += [failure] * len(message_ids)
+
     def on_dead_letter(self, message_id: Any, failure: Failure) -> None:
         self.spout.on_dead_letter(message_id, failure)
 

@@ -90,6 +90,15 @@ class TrackedBlock:
         self.gone.add(member)
         self._left -= 1
 
+    def give_up_many(self, members: Sequence[int]) -> None:
+        """Trees that are tracked are gone."""
+        self._left -= len(members)
+        if self._left:
+            words = self._as_array()
+            for member in members:
+                words[member] = 0
+            self.gone.update(members)
+
     def touched(self, mask: int) -> list[int]:
         """The members that one of the workers of `mask` holds a part of."""
         flags = 0
@@ -98,7 +107,8 @@ class TrackedBlock:
         for bit, its in self.masks.items():
             if bit & mask:
                 flags |= its
-        return [member for member in flagged(flags, self.block.members) if member not in self.gone] if flags else []
+        members = flagged(flags, self.block.members) if flags else []
+        return [member for member in members if member not in self.gone] if self.gone else members
 
     def mask_of(self, member: int) -> int:
         """The workers that hold a part of a tree."""

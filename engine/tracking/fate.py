@@ -27,7 +27,7 @@ Events and the instructions that they may lead to::
 
 from __future__ import annotations
 
-from collections.abc import Generator, Hashable, Iterable
+from collections.abc import Generator, Hashable, Iterable, Sequence
 from itertools import islice
 from typing import Any
 
@@ -52,6 +52,7 @@ from squall.engine.tracking.instruction import (
     Steps,
     TellDead,
 )
+from squall.engine.tracking.open_blocks import OpenBlock
 from squall.engine.tracking.quarantine import PATIENCE_NS, Quarantine
 
 LATE = 1_000_000
@@ -70,11 +71,20 @@ class Fate:
         self._late: dict[int, tuple[Any, int]] = {}
         """root -> (message's key, workers that held a part) of trees that timed out: a worker may yet end by one."""
 
+    @property
+    def late(self) -> bool:
+        """Whether a worker may yet end by a tree that timed out."""
+        return bool(self._late)
+
     # ---- emits ----
 
     def emitted(self, root: int, message_id: Any, values: Any) -> bool:
         """Note an emitted tree (called while `attempts.alert`); whether it is a replay."""
         return self.attempts.emitted(root, key_of(message_id, values))
+
+    def emitted_block(self, opened: OpenBlock) -> int:
+        """The same of the trees of a block; how many are replays."""
+        return self.attempts.emitted_block(opened.block.base, opened.keys)
 
     def hold(self, message_id: Any, values: Any) -> None:
         """Hold a message that the spout emitted and that must not go out at once (`attempts.held_back`)."""
@@ -94,6 +104,20 @@ class Fate:
         steps = self._answered(root, now_ns)
         letters = self.quarantine.letters
         return (*steps, self._close(letters.pop(root))) if root in letters else steps
+
+    def acked_block(self, opened: OpenBlock, members: Sequence[int]) -> None:
+        """Note acked trees of a block (called while `attempts.alert`). Their spout is told: letters and suspects go out
+        one by one."""
+        self.attempts.forget_all(opened.keys_of(members))
+        self.attempts.answered_block(opened.block.base, members)
+
+    def failed_block(self, opened: OpenBlock, members: Sequence[int], failure: Failure) -> Failure | None:
+        """Decide about attempts of one block that failed together: the failure to tell the spout of each, which is to
+        replay it. None, and nothing is counted, if they are to be decided one by one."""
+        told = self.attempts.failed_first(opened.keys_of(members), failure)
+        if told is not None:
+            self.attempts.answered_block(opened.block.base, members)
+        return told
 
     def failed(self, root: int, message_id: Any, values: Any, failure: Failure, now_ns: int) -> Steps:
         """Decide about a failed attempt."""

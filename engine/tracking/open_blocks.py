@@ -9,7 +9,7 @@ Pure. Thread: the worker's loop.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from itertools import compress
 from typing import Any
 
@@ -17,6 +17,7 @@ from squall.engine.api.columns import Columns
 from squall.engine.api.stream import DEFAULT_STREAM
 from squall.engine.flow.blocks import Block
 from squall.engine.flow.routed import Routed
+from squall.engine.foreign.identity import are_keys, key_of
 
 Tree = tuple[Any, int, int, Any]
 """(message id, emitted at, timeout counted from, values), as in the pending table."""
@@ -25,7 +26,7 @@ Tree = tuple[Any, int, int, Any]
 class OpenBlock:
     """The messages of one block that are not answered."""
 
-    __slots__ = ("_ids", "_open", "_rows", "_stream", "block", "count", "emitted_ns")
+    __slots__ = ("_ids", "_keys", "_open", "_rows", "_stream", "block", "count", "emitted_ns")
 
     def __init__(self, block: Block, ids: Sequence[Any], rows: Columns, stream: str, now_ns: int) -> None:
         self.block = block
@@ -36,6 +37,32 @@ class OpenBlock:
         self._rows = rows
         self._stream = stream
         self._open = bytearray(b"\1" * block.members)
+        self._keys: Sequence[Hashable] | None = None
+
+    @property
+    def keys(self) -> Sequence[Hashable]:
+        """The key of each message (`engine.foreign.identity`)."""
+        if self._keys is None:
+            ids = self._ids
+            members = range(self.block.members)
+            self._keys = ids if are_keys(ids) else [key_of(ids[member], self._row(member)) for member in members]
+        return self._keys
+
+    def open_of(self, members: Sequence[int]) -> Sequence[int]:
+        """Those of the members that are open."""
+        if self.count == self.block.members:
+            return members
+        open_ = self._open
+        return [member for member in members if open_[member]]
+
+    def keys_of(self, members: Sequence[int]) -> Sequence[Hashable]:
+        """The keys of members, each named once."""
+        keys = self.keys
+        return keys if len(members) == len(keys) else [keys[member] for member in members]
+
+    def is_open(self, member: int) -> bool:
+        """Whether a message has no answer yet."""
+        return bool(self._open[member])
 
     def take(self, members: Sequence[int]) -> list[Any]:
         """Take out messages, those of them that are open; returns their ids."""
@@ -62,14 +89,19 @@ class OpenBlock:
 
     def tree(self, member: int) -> Tree:
         """What the pending table would have of a message."""
+        return self._ids[member], self.emitted_ns, self.emitted_ns, self._row(member)
+
+    def _row(self, member: int) -> Any:
         row: Any = self._rows[member]
-        if self._stream != DEFAULT_STREAM:
-            row = Routed.on(self._stream, None, row)
-        return self._ids[member], self.emitted_ns, self.emitted_ns, row
+        return row if self._stream == DEFAULT_STREAM else Routed.on(self._stream, None, row)
 
     def roots(self) -> list[int]:
         """Of the messages that are open."""
         return self.block.roots(compress(range(self.block.members), self._open))
+
+    def answered(self) -> list[int]:
+        """The members that are not open."""
+        return [member for member, is_open in enumerate(self._open) if not is_open]
 
 
 class OpenBlocks:
@@ -94,14 +126,19 @@ class OpenBlocks:
         self._bases.append(opened.block.base)  # roots are drawn in rising order
         self.count += opened.count
 
-    def take(self, base: int, members: Sequence[int]) -> tuple[list[Any], int]:
-        """Take out messages of one block: the ids of those that are open, and when they were emitted."""
-        opened = self._by_base.get(base)
-        if opened is None:
-            return [], 0
+    def blocks(self) -> Iterable[OpenBlock]:
+        """Those that have an open message."""
+        return self._by_base.values()
+
+    def get(self, base: int) -> OpenBlock | None:
+        """The block with this first root, if one of its messages is open."""
+        return self._by_base.get(base)
+
+    def take(self, opened: OpenBlock, members: Sequence[int]) -> list[Any]:
+        """Take out messages of one block; returns the ids of those that are open."""
         ids = opened.take(members)
         self._took(opened, len(ids))
-        return ids, opened.emitted_ns
+        return ids
 
     def _took(self, opened: OpenBlock, count: int) -> None:
         self.count -= count
@@ -118,7 +155,7 @@ class OpenBlocks:
 
     def __contains__(self, root: int) -> bool:
         opened = self._find(root)
-        return opened is not None and root in opened.roots()
+        return opened is not None and opened.is_open(opened.block.member_of(root))
 
     def take_tree(self, root: int) -> Tree | None:
         """Take out one message by its root; None if it is not open."""

@@ -72,7 +72,7 @@ class OpenMessages:
         self, task: int, spout: Spout, now_ns: Callable[[], int], timeout_ns: int, stats: SpoutStats, init: Init,
         forget: Callable[[int], int], give_up: Callable[[Any, Any, Failure], None],
         fate: Fate | None = None, permit: TrialPermit | None = None, journal: Journal | None = None,
-        note: Callable[[Any, Failure], None] = lambda message_id, failure: None,
+        note: Callable[[Sequence[Any], Failure], None] = lambda message_ids, failure: None,
     ) -> None:
         self._task = task
         self.spout = spout
@@ -96,7 +96,7 @@ class OpenMessages:
         self.permit: TrialPermit = OwnPermit() if permit is None else permit
         self._journal = journal
         self.note = note
-        """Called with (message id, failure) of each failure."""
+        """Called with (message ids, failure) of each failure."""
         self.table = PendingTable(timeout_ns)
         self.trees = self.table.trees
         """The table's dictionary itself."""
@@ -122,14 +122,17 @@ class OpenMessages:
 
     @property
     def add_block(self) -> AddBlock | None:
-        """Enters the trees of a block, as `add` does that of one emit. None unless their acker is in this worker, their
-        spout is told of answers by the batch, and no message is watched for its failures."""
-        return None if self.init_block is None or self.attempts.alert else self._add_block
+        """Enters the trees of a block, as `add` does that of one emit. None unless their acker is in this worker, and
+        their spout is told of answers by the batch."""
+        return None if self.init_block is None else self._add_block
 
     def _add_block(
         self, block: Block, ids: Sequence[Any], rows: Columns, stream: str, xors: int, masks: dict[int, Flags]
     ) -> None:
-        self.table.blocks.add(OpenBlock(block, ids, rows, stream, self.now_ns()))
+        opened = OpenBlock(block, ids, rows, stream, self.now_ns())
+        self.table.blocks.add(opened)
+        if self.attempts.alert:
+            self._stats.replayed += self.fate.emitted_block(opened)
         if self.init_block is not None:
             self.init_block(block, xors, self._task, masks)
 
@@ -172,15 +175,16 @@ class OpenMessages:
 
     def acked_block(self, base: int, members: Sequence[int]) -> None:
         """Ack the messages of processed trees of one block. The spout is told by the batch."""
-        if self.attempts.alert:
-            # One of them may have failed before, or be on trial.
-            for root in Block(base, 0).roots(members):
-                self.acked(root)
+        opened = self.table.blocks.get(base)
+        if opened is None:
             return
-        ids, emitted_ns = self.table.blocks.take(base, members)
+        members = opened.open_of(members)
+        ids = self.table.blocks.take(opened, members)
         self._acked += len(ids)
         self._account[ACKED] = self._acked
-        self._stats.observe_ns(self.now_ns() - emitted_ns, len(ids))
+        self._stats.observe_ns(self.now_ns() - opened.emitted_ns, len(ids))
+        if self.attempts.alert:
+            self.fate.acked_block(opened, members)
         if isinstance(self.spout, BatchAnswers):
             self.spout.add_acked(ids)
             return
@@ -198,6 +202,22 @@ class OpenMessages:
         tree = self.table.pop(root)
         if tree is not None:
             self._carry_out(self.fate.failed(root, tree[0], tree[3], failure, self.now_ns()))
+
+    def failed_block(self, base: int, members: Sequence[int], failure: Failure) -> None:
+        """Fail trees of one block together. Their spout is told by the batch."""
+        opened = self.table.blocks.get(base)
+        if opened is None:
+            return
+        members = opened.open_of(members)
+        told = self.fate.failed_block(opened, members, failure) if isinstance(self.spout, BatchAnswers) else None
+        if told is None or not isinstance(self.spout, BatchAnswers):
+            for root in opened.block.roots(members):
+                self.failed(root, failure)
+            return
+        ids = self.table.blocks.take(opened, members)
+        self.note(ids, told)
+        self._account[FAILED] += len(ids)
+        self.spout.add_failed(ids, told)
 
     def charge(self, root: int, failure: Failure) -> None:
         """Charge an error in this tree, by which the worker is about to end."""
@@ -273,7 +293,7 @@ class OpenMessages:
             self._journal.append(changes, self._everything)
 
     def _everything(self) -> Changes:
-        return self.attempts.snapshot(self.trees)
+        return self.attempts.snapshot(self.trees, self.table.blocks.blocks())
 
     def end(self) -> None:
         """End the journal of an incarnation that ends in order, or by an error that has been charged to its message."""
@@ -296,7 +316,7 @@ class OpenMessages:
         """Carry an instruction out; the answer, if it wants one."""
         match step:
             case Note(message_id, failure):
-                self.note(message_id, failure)
+                self.note((message_id,), failure)
             case Replay(message_id, failure):
                 self._account[FAILED] += 1
                 self.spout.on_failure(message_id, failure)

@@ -8,7 +8,7 @@ Thread: the worker's loop.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Protocol
 
@@ -97,11 +97,22 @@ class Tracking:
             if acker.answers or acker.block_answers:
                 some = True
                 in_blocks, acker.block_answers = acker.block_answers, []
-                for spout_task, base, members in in_blocks:
-                    self.spout_tasks[spout_task][1].pending.acked_block(base, members)
+                for in_block in in_blocks:
+                    self._deliver_block(*in_block)
                 answers, acker.answers = acker.answers, []
                 self._deliver(answers)
         return some
+
+    def _deliver_block(self, spout_task: int, base: int, members: Sequence[int], failure: Failure | None) -> None:
+        """Answer messages of a block. Raises TaskCrashed."""
+        spout = self.spout_tasks[spout_task][1]
+        try:
+            if failure is None:
+                spout.pending.acked_block(base, members)
+            else:
+                spout.pending.failed_block(base, members, failure)
+        except BaseException as error:
+            raise spout.crashed("ack" if failure is None else "on_failure", error) from error
 
     def init_for(self, acker: int) -> Init:
         """The function that tells the acker of this index of new trees: the acker's own, if it is here."""
@@ -298,7 +309,7 @@ class Tracking:
     def worker_died(self, worker: int, failure: Failure) -> None:
         """Fail exactly the trees that the dead worker held a part of, and those whose acker died with it."""
         lost = self.peers.dead_mask_of(worker)
-        if failure.error != ANOTHER_TUPLE:
+        if failure.error != ANOTHER_TUPLE and any(task.pending.fate.late for _, task in self.spout_tasks.values()):
             held = {root for acker in self.ackers.values() for root in acker.touched(lost)}
             for _, task in self.spout_tasks.values():
                 task.pending.worker_died(self.peers.dead_bit(worker), failure, held)

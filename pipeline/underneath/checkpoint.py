@@ -32,7 +32,7 @@ from squall.engine.errors import ClusterError, UsageError
 from squall.engine.foreign.text import repr_of, text_of_error
 from squall.pipeline.underneath.control import Control
 
-VERSION = 2
+VERSION = 3
 _IDENTITY, _CONTROL, _LETTERS, _LOCK = "topology.json", "control.pickle", "dead-letters.jsonl", "lock"
 
 

@@ -247,7 +247,7 @@ class Host:
             topology_name=self.around.name, worker=layout.plan.worker_names[self.worker], attempt=1, now_ns=self.now_ns,
             state_root=self.life.state_root(self.around.state_root), report_error=self._report_error,
             dead_letter=self._dead_letter, copy=self._copy, metrics=self._metrics, deterministic=True,
-            note_failure=self._failures.note,
+            note_failures=self._failures.note,
             account=lambda task: words, untracked=list(state.untracked) if state else None,
             text_hash=_text_hashes.__getitem__, parts=replace(
                 PRODUCT, outbox=lambda edges: self.outbox, acker=lambda: self._acker, pending=self._open_messages

@@ -12,10 +12,12 @@ from __future__ import annotations
 
 import os
 import pickle
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import chain, compress
 from pathlib import Path
 from typing import Any
 
+from squall.engine.flow.blocks import Block
 from squall.engine.foreign.text import text_of_error
 from squall.engine.tracking.attempts import Changes, Remembered
 from squall.ipc.fault_point import pass_point, tear
@@ -26,6 +28,7 @@ from squall.scheduler.common import unpickler
 _REWRITE_MIN_BYTES = 256 * 1024
 _REWRITE_FACTOR = 4
 _END = "end"
+_NOT_THERE = object()
 
 
 class AttemptJournal:
@@ -42,7 +45,7 @@ class AttemptJournal:
 
     def load(self) -> Remembered:
         """The record of the incarnation before; empty if there is none."""
-        left = Remembered()
+        left, open_blocks = Remembered(), _Blocks()
         for number, record in enumerate(self._records()):
             if number == 0:
                 if record != self._topology_id:
@@ -51,7 +54,8 @@ class AttemptJournal:
             elif record == _END:
                 left.unclean = False
             else:
-                _replay(Changes(*record), left)
+                _replay(Changes(*record), left, open_blocks)
+        open_blocks.spell_out(left.under_way)
         return left
 
     def _records(self) -> Iterator[Any]:
@@ -116,9 +120,14 @@ class AttemptJournal:
             return _frame(pickle.dumps(tuple(changes), 5))
         except BaseException as error:
             self._complain(f"attempts of some messages will not survive this worker: {text_of_error(error)}")
-        out = [pair for pair in changes.out if _can_be_pickled(pair)]
+        # A block of which one message cannot be pickled is written down message by message.
+        in_blocks = (
+            pair for base, keys in changes.blocks_out for pair in zip(_roots(base, range(len(keys))), keys, strict=True)
+        )
+        out = [pair for pair in chain(changes.out, in_blocks) if _can_be_pickled(pair)]
         tries = {message_id: tries for message_id, tries in changes.tries.items() if _can_be_pickled(message_id)}
-        return _frame(pickle.dumps((out, changes.answered, tries, changes.group), 5))
+        answered = [*changes.answered, *(root for block in changes.blocks_answered for root in _roots(*block))]
+        return _frame(pickle.dumps((out, answered, tries, changes.group), 5))
 
     def _complain(self, text: str) -> None:
         if not self._reported:
@@ -149,10 +158,49 @@ def _can_be_pickled(value: Any) -> bool:
     return True
 
 
-def _replay(changes: Changes, left: Remembered) -> None:
+def _roots(base: int, members: Iterable[int]) -> list[int]:
+    return Block(base, 0).roots(members)
+
+
+class _Blocks:
+    """The blocks of a journal that have messages under way: most are answered whole, so their messages are not spelled
+    out before its end."""
+
+    def __init__(self) -> None:
+        self._under_way: dict[int, tuple[Sequence[Any], bytearray]] = {}
+        """First root -> the key of each member, and a flag that is 1 while it is under way."""
+        self._answered: set[int] = set()
+        """Roots of messages that were answered alone."""
+
+    def replay(self, changes: Changes, under_way: dict[int, Any]) -> None:
+        """Take in the changes of one turn; `under_way`: single messages."""
+        for base, keys in changes.blocks_out:
+            self._under_way[base] = keys, bytearray(b"\1" * len(keys))
+        for root in changes.answered:
+            if under_way.pop(root, _NOT_THERE) is _NOT_THERE:
+                self._answered.add(root)
+        for base, members in changes.blocks_answered:
+            if base not in self._under_way:
+                for root in _roots(base, members):
+                    under_way.pop(root, None)
+                continue
+            _, flags = self._under_way[base]
+            for member in members if len(members) < len(flags) else ():
+                flags[member] = 0
+            if len(members) == len(flags) or 1 not in flags:
+                del self._under_way[base]
+
+    def spell_out(self, under_way: dict[int, Any]) -> None:
+        """Add what is under way, by root."""
+        for base, (keys, flags) in self._under_way.items():
+            under_way.update(zip(_roots(base, compress(range(len(keys)), flags)), compress(keys, flags), strict=True))
+        for root in self._answered:
+            under_way.pop(root, None)
+
+
+def _replay(changes: Changes, left: Remembered, open_blocks: _Blocks) -> None:
     left.under_way.update(changes.out)
-    for root in changes.answered:
-        left.under_way.pop(root, None)
+    open_blocks.replay(changes, left.under_way)
     for message_id, tries in changes.tries.items():
         if tries is None:
             left.tries.pop(message_id, None)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -61,9 +61,9 @@ class WorkerFiles:
         task = self._plan.tasks_of(component)[index]
         return AttemptJournal(path, self._topology_id, lambda text: self._report(component, task, text))
 
-    def note_failure(self, component: str, task: int, message_id: Any, failure: Failure) -> None:
-        """Note that a tree of a spout here has failed."""
-        self._failures.log.note(component, task, message_id, failure)
+    def note_failures(self, component: str, task: int, message_ids: Sequence[Any], failure: Failure) -> None:
+        """Note that trees of a spout here have failed together."""
+        self._failures.log.note(component, task, message_ids, failure)
 
     def dead_letter(self, component: str, task: int, message_id: Any, values: Any, failure: Failure) -> None:
         """Write down a message that a spout here has given up."""

@@ -156,7 +156,7 @@ class Worker:
             state_root=str(self._run_dir.topology_state(boot.topology.name)),
             report_error=self._report_error,
             dead_letter=self._dead_letter,
-            note_failure=self._files.note_failure,
+            note_failures=self._files.note_failures,
             journal=self._files.journal,
             trial_permit=BoardTrialPermit(self._board, boot.slot_index, self._bounded),
             wake=self._wake,

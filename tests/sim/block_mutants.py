@@ -1,10 +1,15 @@
-"""Ackers that lack a guarantee about blocks: `make prove` must notice, in cases whose components take batches."""
+"""Ackers, and spouts' tables, that lack a guarantee about blocks: `make prove` must notice, in cases whose components
+take batches."""
 
 from __future__ import annotations
+
+from typing import Any
 
 from squall.engine.api.failure import Failure
 from squall.engine.flow.blocks import BlockAcks, all_flags
 from squall.engine.tracking.acker import Acker
+from squall.engine.tracking.blocks import TrackedBlock
+from squall.engine.tracking.open_messages import OpenMessages
 
 
 class TogetherAcker(Acker):
@@ -62,3 +67,25 @@ class CoarseBlocks(Acker):
     def ack_block(self, base: int, acks: BlockAcks) -> None:
         every = all_flags(acks.members)
         super().ack_block(base, BlockAcks(acks.members, acks.xors, dict.fromkeys(acks.masks, every)))
+
+
+class MuteBlocks(Acker):
+    """Nobody is told of the trees of a block that fail together by a death."""
+
+    __slots__ = ()
+
+    def _fail_touched(self, tracked: TrackedBlock, mask: int, failure: Failure | None) -> None:
+        told = len(self.block_answers)
+        super()._fail_touched(tracked, mask, failure)
+        del self.block_answers[told:]
+
+
+class UnwrittenBlocks(OpenMessages):
+    """No journal has what is emitted in blocks."""
+
+    __slots__ = ()
+
+    def _add_block(self, *emitted: Any) -> None:
+        watching, self.attempts.watching = self.attempts.watching, False
+        super()._add_block(*emitted)
+        self.attempts.watching = watching

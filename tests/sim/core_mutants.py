@@ -11,7 +11,15 @@ from squall.engine.core.parts import Parts as CoreParts
 from squall.engine.flow.batch import Batch, OpenBatch
 from squall.engine.flow.collectors import UNTRACKED, BasicCollector, Emit
 from tests.sim import invariants
-from tests.sim.block_mutants import CoarseBlocks, DeafBlocks, MasklessBlocks, SolidaryAcker, TogetherAcker
+from tests.sim.block_mutants import (
+    CoarseBlocks,
+    DeafBlocks,
+    MasklessBlocks,
+    MuteBlocks,
+    SolidaryAcker,
+    TogetherAcker,
+    UnwrittenBlocks,
+)
 from tests.sim.cores import Cluster
 from tests.sim.halves import run_halves
 from tests.sim.invariants import InvariantBrokenError
@@ -180,6 +188,14 @@ CORE_MUTANTS = (
     CoreMutant(
         "which trees of a block a worker held", Parts(core=CoreParts(acker=CoarseBlocks)),
         invariants.FAILED_WITHOUT_CAUSE, case=run_halves,
+    ),
+    CoreMutant(
+        "word of blocks that touched the dead", Parts(core=CoreParts(acker=MuteBlocks)), invariants.WAITED_FOR_TIMEOUT,
+        in_batches=IN_BATCHES, faulty_turns=30,
+    ),
+    CoreMutant(
+        "journals of blocks", Parts(core=CoreParts(pending=UnwrittenBlocks)), invariants.EXECUTED_UNWRITTEN,
+        in_batches=("numbers",), faulty_turns=30,
     ),
     CoreMutant("rotation in the turn", Parts(turn=NeverRotates), invariants.STATE_LEFT),
 )

@@ -138,6 +138,8 @@ class Journal:
 
     def append(self, changes: Changes, snapshot: Callable[[], Changes]) -> None:
         self._ledger.written.update(message for _, message in changes.out)
+        for _, messages in changes.blocks_out:
+            self._ledger.written.update(messages)
 
     def end(self) -> None: ...
 

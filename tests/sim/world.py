@@ -61,7 +61,7 @@ class World:
     def give_up(self, *letter: Any) -> None:
         raise AssertionError(f"no limit of attempts was set: {letter}")
 
-    def note(self, message_id: Any, failure: Failure) -> None:
+    def note(self, message_ids: Any, failure: Failure) -> None:
         """What operators are shown of failures is no part of the model."""
 
     # ---- actions: each returns whether it was possible ----

@@ -157,7 +157,7 @@ class Failures(Row):
 
     def note(self, message_id: str) -> None:
         file = FailureFile(self.run_dir, ID, 0)
-        file.log.note("numbers", 1, message_id, FAILURE)
+        file.log.note("numbers", 1, [message_id], FAILURE)
         file.publish(time.monotonic_ns(), at_once=True)
 
     def work(self) -> None:

@@ -1,0 +1,325 @@
+"""Messages of a block that fail together, by a death: what becomes of each is what becomes of one that was emitted
+alone, also in the journal; what is not touched stays."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from squall.engine.api.columns import Columns
+from squall.engine.api.component import BatchSpout
+from squall.engine.api.failure import ANOTHER_TUPLE, EXCEPTION, FAILED, TIMEOUT, WORKER_DIED, Failure
+from squall.engine.flow.blocks import Block, BlockAcks, column_of, flags_of
+from squall.engine.flow.ids import ACKER_BITS
+from squall.engine.flow.routed import Routed
+from squall.engine.foreign.identity import are_keys, key_of
+from squall.engine.report.metrics import SpoutStats
+from squall.engine.tracking.acker import Acker
+from squall.engine.tracking.attempts import Changes, Limits, Tries
+from squall.engine.tracking.batch_answers import BatchAnswers
+from squall.engine.tracking.fate import Fate
+from squall.engine.tracking.open_messages import OpenMessages
+from squall.scheduler.records.attempt_journal import AttemptJournal
+from tests.unit.batch_rig import BatchFeeder, DoesBatch
+from tests.unit.rig import Rig, chain
+
+DIED = Failure(WORKER_DIED, worker="node-1:6701")
+BYSTANDER = Failure(WORKER_DIED, worker="node-1:6701", error=ANOTHER_TUPLE)
+REFUSED = Failure(FAILED, "bolt", 3, error="no")
+AMONG = Failure(EXCEPTION, "bolt", 3, error="ValueError: no", among=4)
+LATE = Failure(TIMEOUT)
+NOTHING = Changes([], [], {}, ())
+HERE, THERE = 1, 2
+"""Bits of workers."""
+BLOCK = Block(7 << ACKER_BITS, 6)
+
+
+class ListId(list):  # type: ignore[type-arg]
+    """An id that cannot be hashed: it is recognised by its content."""
+
+
+# ---- the acker ----
+
+
+def tracking(touched: Sequence[int]) -> Acker:
+    """An acker of one block, of which these members were sent to the worker THERE."""
+    acker = Acker()
+    acker.init_block(BLOCK, column_of([9] * BLOCK.members), 5, {THERE: flags_of(touched, BLOCK.members)})
+    return acker
+
+
+def answered(acker: Acker) -> list[tuple[list[int], Failure | None]]:
+    answers, acker.block_answers = acker.block_answers, []
+    assert all((task, base) == (5, BLOCK.base) for task, base, _, _ in answers)
+    return [(list(members), failure) for _, _, members, failure in answers]
+
+
+def test_a_death_fails_exactly_the_members_that_it_touched_in_one_answer() -> None:
+    acker = tracking([1, 2, 4])
+    acker.workers_died(THERE, THERE, DIED)
+    assert answered(acker) == [([1, 2, 4], DIED)]
+    assert (acker.answers, len(acker)) == ([], 3)
+    acker.workers_died(THERE, THERE, DIED)
+    assert answered(acker) == [], "each fails once"
+
+
+def test_what_was_answered_before_the_death_stays_answered() -> None:
+    acker = tracking([0, 1, 2, 3, 4, 5])
+    acker.ack_many([(BLOCK.roots([2])[0], 9)], {})
+    acker.fail(BLOCK.roots([3])[0], REFUSED)
+    assert answered(acker) == [([2], None)]
+    acker.workers_died(THERE, THERE, DIED)
+    assert answered(acker) == [([0, 1, 4, 5], DIED)]
+    assert len(acker) == 0
+
+
+def test_acks_that_come_after_the_death_answer_only_the_others() -> None:
+    acker = tracking([1, 2, 4])
+    acker.workers_died(THERE, THERE, DIED)
+    answered(acker)
+    acker.ack_block(BLOCK.base, BlockAcks(BLOCK.members, column_of([9] * BLOCK.members)))
+    assert answered(acker) == [([0, 3, 5], None)]
+    assert len(acker) == 0
+
+
+def test_members_that_go_to_the_dead_later_fail_then() -> None:
+    acker = tracking([])
+    acker.workers_died(THERE, THERE, DIED)
+    flags = flags_of([0, 5], BLOCK.members)
+    acker.ack_block(BLOCK.base, BlockAcks(BLOCK.members, 0, {THERE: flags}))
+    assert answered(acker) == [([0, 5], Failure(WORKER_DIED))]
+
+
+# ---- messages ----
+
+
+class Told(BatchSpout):
+    """The spout behind the answers, which the test takes out itself."""
+
+
+class Lives:
+    """The incarnations of one spout task, whose trees are entered in blocks or one by one."""
+
+    def __init__(self, file: Path, in_blocks: bool, limits: Limits) -> None:
+        self.file = file
+        self.in_blocks = in_blocks
+        self.limits = limits
+        self.given_up: list[Any] = []
+        self.noted: list[Any] = []
+        self.root = 1
+        self.complaints: list[str] = []
+        self.journal: AttemptJournal | None = None
+        self.begin()
+
+    def begin(self) -> None:
+        """The next incarnation: the one before has died without a word, or it is the first."""
+        before, self.now_ns = self.journal, 0
+        self.stats = SpoutStats()
+        self.journal = AttemptJournal(self.file, "t-1", self.complaints.append)
+        self.messages = OpenMessages(
+            7, BatchAnswers(Told()), lambda: self.now_ns, 10**18, self.stats, lambda *init: None, lambda root: 0,
+            lambda *letter: self.given_up.append(letter), Fate(self.limits), journal=self.journal,
+            note=lambda ids, failure: self.noted.extend((repr(each), failure) for each in ids),
+        )
+        if self.in_blocks:
+            self.messages.init_block = lambda *block: None
+        self.messages.resume("node-1:6700")
+        if before is not None:
+            before.end()  # what it says now is in no file any more
+        self.blocks: list[Block] = []
+
+    def emit(self, ids: Sequence[Any], stream: str) -> None:
+        """What a collector does with a batch."""
+        messages = self.messages
+        rows = [(f"value of {each}",) for each in ids]
+        values = rows if stream == "default" else [Routed.on(stream, None, row) for row in rows]
+        held_back = messages.attempts.held_back
+        going = [number for number, each in enumerate(ids) if key_of(each, values[number]) not in held_back]
+        for number in sorted(set(range(len(ids))) - set(going)):
+            messages.hold(ids[number], values[number])
+        if not going:
+            return
+        block = Block(self.root << ACKER_BITS, len(going))
+        self.root += len(going)
+        self.blocks.append(block)
+        if self.in_blocks:
+            assert messages.add_block is not None
+            columns = Columns.of([rows[number] for number in going])
+            messages.add_block(block, [ids[number] for number in going], columns, stream, 1, {})
+            return
+        for root, number in zip(block.roots(range(len(going))), going, strict=True):
+            messages.add(root, ids[number], values[number], 1, 0)
+
+    def _has(self, block: Block) -> bool:
+        """Whether it is a block to the messages: suspects go out one by one."""
+        return self.in_blocks and block.base not in self.messages.trees
+
+    def ack(self, block: Block, members: Sequence[int]) -> None:
+        if self._has(block):
+            self.messages.acked_block(block.base, members)
+            return
+        for root in block.roots(members):
+            self.messages.acked(root)
+
+    def fail(self, block: Block, members: Sequence[int], failure: Failure) -> None:
+        if self._has(block):
+            self.messages.failed_block(block.base, members, failure)
+            return
+        for root in block.roots(members):
+            self.messages.failed(root, failure)
+
+    def fail_alone(self, root: int, failure: Failure) -> None:
+        self.messages.failed(root, failure)
+
+    def release(self) -> None:
+        self.messages.let_go(self._send)
+
+    def _send(self, message_id: Any, values: Any) -> int:
+        root, self.root = self.root << ACKER_BITS, self.root + 1
+        self.blocks.append(Block(root, 1))
+        self.messages.add(root, message_id, values, 1, 0)
+        return root
+
+    def write(self) -> None:
+        self.messages.write_journal()
+
+    def take(self) -> tuple[list[Any], list[tuple[Any, Failure]]]:
+        """What the spout is told."""
+        answers = self.messages.spout
+        assert isinstance(answers, BatchAnswers)
+        return answers.take_acked(), list(zip(*answers.take_failed(), strict=True))
+
+    @property
+    def state(self) -> Any:
+        attempts = self.messages.attempts
+        return (
+            dict(attempts.tries), set(attempts.held_back), attempts.failed_here, attempts.crashes, attempts.alert,
+            list(self.stats.account), self.stats.replayed, len(self.messages), self.given_up, self.noted,
+            attempts.group, self.root, self.complaints,
+        )
+
+    @property
+    def written(self) -> Any:
+        left = AttemptJournal(self.file, "t-1", self.complaints.append).load()
+        return left.tries, left.under_way, left.group, left.unclean
+
+
+def ids_of(rng: random.Random, kind: str, count: int) -> list[Any]:
+    numbers = rng.sample(range(60), count)
+    return [(number, "x") if kind == "tuple" else ListId([number]) if kind == "list" else number for number in numbers]
+
+
+@pytest.mark.parametrize("kind", ["number", "tuple", "list"])
+@pytest.mark.parametrize("case", range(12))
+def test_in_blocks_and_alone_the_same_becomes_of_every_message(
+    tmp_path: Path, seed: int, kind: str, case: int
+) -> None:
+    rng = random.Random(f"{seed} {kind} {case}")
+    limits = Limits(rng.choice((None, 1, 3)), rng.choice((None, 2, 4)), rng.random() < 0.5)
+    (tmp_path / "a").mkdir()
+    (tmp_path / "b").mkdir()
+    both = [Lives(tmp_path / "a" / "j", True, limits), Lives(tmp_path / "b" / "j", False, limits)]
+    for _ in range(250):
+        do = rng.random()
+        blocks = both[0].blocks
+        block = rng.choice(blocks) if blocks else None
+        members = sorted(rng.sample(range(block.members), rng.randint(1, block.members))) if block else []
+        if block and rng.random() < 0.5:
+            members = list(range(block.members))
+        if do < 0.3 or block is None:
+            ids, stream = ids_of(rng, kind, rng.randint(1, 12)), rng.choice(("default", "other"))
+            step = partial(Lives.emit, ids=ids, stream=stream)
+        elif do < 0.55:
+            step = partial(Lives.ack, block=block, members=members)
+        elif do < 0.75:
+            failure = rng.choice((DIED, DIED, BYSTANDER, REFUSED, AMONG, LATE))
+            step = partial(Lives.fail, block=block, members=members, failure=failure)
+        elif do < 0.85:
+            root = block.roots([rng.choice(members)])[0]
+            step = partial(Lives.fail_alone, root=root, failure=rng.choice((DIED, REFUSED)))
+        elif do < 0.97:
+            step = Lives.release
+        else:
+            step = Lives.begin
+        for lives in both:
+            step(lives)
+            if step is not Lives.begin:
+                lives.write()
+        assert both[0].take() == both[1].take()
+        assert both[0].state == both[1].state
+        if rng.random() < 0.05:
+            assert both[0].written == both[1].written
+    for lives in both:
+        lives.messages.end()
+    assert both[0].root > 100
+
+
+def test_a_batch_of_one_id_twice_counts_two_failures(tmp_path: Path) -> None:
+    lives = Lives(tmp_path / "j", True, Limits())
+    lives.emit(["a", "b", "a", "c"], "default")
+    lives.fail(lives.blocks[0], range(4), DIED)
+    _, failed = lives.take()
+    assert [(message_id, failure.attempt) for message_id, failure in failed] == [("a", 1), ("b", 1), ("a", 2), ("c", 1)]
+    lives.messages.end()
+
+
+def test_only_ids_of_plain_kinds_are_their_own_keys() -> None:
+    assert are_keys(range(3))
+    assert are_keys([1, "a", b"b", None])
+    assert not are_keys([1, [2]])
+    assert not are_keys([1.5])
+
+
+@pytest.mark.parametrize("first", [DIED, REFUSED])
+def test_batches_are_entered_in_blocks_also_while_failures_are_remembered(first: Failure) -> None:
+    spout = BatchFeeder()
+    rig = Rig(chain(spout, DoesBatch(lambda bolt, batch, collector: None)))
+    fed: BatchFeeder = rig.user("spout")
+    [(_, task)] = rig.core.spout_tasks.values()
+    fed.collector.emit_batch((list("abcdef"),), list(range(6)))
+    [opened] = task.pending.table.blocks.blocks()
+    task.pending.failed_block(opened.block.base, range(6), first)
+    task.tell()
+    fed.collector.emit_batch((list("abcdef"),), list(range(6)))
+    assert (task.pending.table.blocks.count, len(task.pending.trees)) == (6, 0)
+    assert task.stats.replayed == 6
+    rig.settle()
+    assert fed.all_acked == list(range(6))
+    assert not task.pending.attempts.tries
+
+
+# ---- the journal ----
+
+
+def written(file: Path, changes: Iterable[Changes]) -> AttemptJournal:
+    journal = AttemptJournal(file, "t-1", lambda text: None)
+    journal.append(NOTHING, lambda: NOTHING)
+    for each in changes:
+        journal.append(each, lambda: NOTHING)
+    return journal
+
+
+def test_what_is_under_way_of_a_block_is_found_after_a_death(tmp_path: Path) -> None:
+    roots = BLOCK.roots(range(6))
+    journal = written(tmp_path / "j", [
+        Changes([(1, "x")], [], {}, (), [(BLOCK.base, list("abcdef")), (BLOCK.base + 100, range(4))]),
+        Changes([], [roots[1]], {}, (), [], [(BLOCK.base, [0, 4]), (BLOCK.base + 100, range(4))]),
+        Changes([], [1], {"c": Tries(1)}, ()),
+    ])
+    assert journal.load().under_way == {roots[2]: "c", roots[3]: "d", roots[5]: "f"}
+    journal.end()
+
+
+def test_a_block_with_an_id_that_cannot_be_pickled_keeps_the_others(tmp_path: Path) -> None:
+    roots = BLOCK.roots(range(6))
+    journal = written(tmp_path / "j", [
+        Changes([], [], {}, (), [(BLOCK.base, ["a", "b", lambda: 0, "d", "e", "f"])]),
+        Changes([], [], {}, (), [], [(BLOCK.base, [0, 1, 2])]),
+    ])
+    assert journal.load().under_way == {roots[3]: "d", roots[4]: "e", roots[5]: "f"}
+    journal.end()
