@@ -83,6 +83,8 @@ class Feed:
         reader = PartReader(self.path, file.name, _COLUMNS)
         try:
             for columns in reader.read(skip_rows, file.rows):
+                for why in reader.flaws.values():
+                    raise UsageError(why)
                 yield list(zip(*columns, strict=True))
         finally:
             reader.close()

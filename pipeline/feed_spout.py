@@ -3,6 +3,7 @@
 Guarantees
     * Every row is emitted until it is acked or a dead letter. How far each range of rows is done is kept in the
       component's state directory, so nothing is lost when a worker, a supervisor, Nimbus or the whole cluster dies.
+    * A row with a value that is none (a text that is not UTF-8) is a dead letter at once, and the others go on.
     * Ranges are taken by the tasks as they become free, so no task waits while another has rows left.
     * The message id is (partition, offset). In a directory of Parquet files, a file is a partition.
 
@@ -67,7 +68,8 @@ class FeedSpout(ReplayingSpout):
         its own, and none below the floor has to be emitted any more. So a bolt that recognises rows may forget those
         below.
 
-        UsageError if there is no such feed, a file is damaged, or a column is missing or changes its type."""
+        A row with a text that is not UTF-8 becomes a dead letter. UsageError if there is no such feed, a file is
+        damaged, or a column is missing or changes its type."""
         if fields is None:
             fields = declared_fields(feed)
         outputs = (ORIGIN, *fields) if with_origin else (*fields,)
@@ -178,7 +180,7 @@ class FeedSpout(ReplayingSpout):
             self._look_at_ns = now_ns + round(self.look_secs * NS_PER_SEC)
             self._shares.learn(self._source.find(), spread=False)
 
-    def _rows_of(self, range_: Range, row: int) -> Iterator[Record]:
+    def _rows_of(self, range_: Range, row: int) -> Iterator[Record | None]:
         part = range_.part
         self._range = range_
         if self._reader is None or part is not self._read_part:
@@ -193,8 +195,20 @@ class FeedSpout(ReplayingSpout):
                 life, begin, floor = self._shares.origin(range_)
                 columns.insert(0, [(life, number, floor) for number in range(begin + row - len(rows), begin + row)])
             ids = zip(repeat(part.partition), self._offsets, strict=False)
-            yield from zip(ids, zip(*columns, strict=True), strict=True)
+            records = zip(ids, zip(*columns, strict=True), strict=True)
+            flaws = self._reader.flaws
+            yield from self._good(records, flaws, part.first) if flaws else records
         self._note_read()
+
+    def _good(self, records: Iterator[Record], flaws: Mapping[int, str], first: int) -> Iterator[Record | None]:
+        """The records without flaws. The others are given up."""
+        for record in records:
+            (_, offset), values = record
+            if offset - first in flaws:
+                self.collector.give_up(values, record[0], flaws[offset - first])
+                yield None
+            else:
+                yield record
 
     def _note_read(self) -> None:
         if self._range is not None:

@@ -10,7 +10,7 @@ Spark asks its sources for no more before that, and forgets no row that is not. 
 Spark was killed before its commit, is not fed again if it was acked, and goes on where it was if it was not. Rows go
 through files that Spark's tasks write, never through the driver.
 
-A batch with a text that is not UTF-8 fails the query with the column's name, and is not fed.
+A row with a text that is not UTF-8 is a dead letter of the spout's: Spark writes such texts as they are.
 
 Relies on Spark's tasks and the topology seeing one file system. Thread: the query's, in the driver.
 """
@@ -19,16 +19,13 @@ from __future__ import annotations
 
 import logging
 import os
-import re
 import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from squall.engine.errors import ClusterError, UsageError
 from squall.engine.foreign.text import repr_of
-from squall.pipeline.cleaning import quoted
 from squall.pipeline.inlet import Batch, Inlet
-from squall.pipeline.valid_text import is_valid_text
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -38,9 +35,6 @@ POLL_SECS = 0.02
 ALIVE_SECS = 0.5
 #: Time without an ack after which the log says so, each time.
 SAY_SECS = 30.0
-
-_SAYS_NO_TEXT = "squall: not UTF-8 in column "
-_NO_TEXT = re.compile(re.escape(_SAYS_NO_TEXT) + r"(.*?);")
 
 log = logging.getLogger(__name__)
 
@@ -55,8 +49,6 @@ def feed(inlet: str | os.PathLike[str], timeout_secs: float | None = None) -> Ca
     place = Inlet(inlet)
 
     def feed_batch(frame: DataFrame, number: int) -> None:
-        from pyspark.errors import PySparkException
-
         query = frame.sparkSession.sparkContext.getLocalProperty("sql.streaming.queryId")
         if query is None:
             raise UsageError("feed was called outside of a query; allowed: frame.writeStream.foreachBatch(feed(INLET))")
@@ -67,33 +59,13 @@ def feed(inlet: str | os.PathLike[str], timeout_secs: float | None = None) -> Ca
         if not batch.path.exists():
             place.fix_columns(", ".join(f"{field.name} {field.dataType.simpleString()}" for field in frame.schema))
             draft = batch.new_draft()
-            try:
-                _checked(frame).write.parquet(f"file://{draft}")
-            except PySparkException as error:
-                if found := _NO_TEXT.search(str(error)):
-                    raise UsageError(f"batch {number} has a text that is not UTF-8 in column {found[1]}") from None
-                raise
+            frame.write.parquet(f"file://{draft}")
             batch.publish(draft)
         _wait(batch, timeout_secs)
         batch.note_acked()
         batch.clear()
 
     return feed_batch
-
-
-def _checked(frame: DataFrame) -> DataFrame:
-    """The frame, whose write fails if a text is not UTF-8: no spout could emit it, nor pass over it."""
-    from pyspark.sql import functions as f
-
-    columns = []
-    for field in frame.schema:
-        column = frame[quoted(field.name)]
-        valid = is_valid_text(column, field.dataType)
-        if valid is not None:
-            wrong = f.raise_error(f"{_SAYS_NO_TEXT}{field.name!r};")
-            column = f.when(~valid, wrong.cast(field.dataType)).otherwise(column).alias(field.name)
-        columns.append(column)
-    return frame.select(*columns)
 
 
 def _wait(batch: Batch, timeout_secs: float | None) -> None:

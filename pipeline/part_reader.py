@@ -1,8 +1,8 @@
 """Reads rows of one Parquet file of a feed, in columns.
 
-Guarantees each row of the asked-for range once and in order, or a UsageError that names feed and file; memory for one
-chunk, whatever the size of the file's row groups. Imports pyarrow when the first file is opened. Relies on the file
-never changing. Thread: one at a time, any.
+Guarantees each row of the asked-for range once and in order, or a UsageError that names feed and file; rows with a
+value that is none are told apart, each with its reason. Memory for one chunk, whatever the size of the file's row
+groups. Imports pyarrow when the first file is opened. Relies on the file never changing. Thread: one at a time, any.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from squall.engine.errors import UsageError
+from squall.engine.foreign.text import text_of_error
 
 #: Rows per chunk: enough that conversion (0.1 us for each value) is the main cost, few enough to arrive soon.
 CHUNK_ROWS = 4096
@@ -22,6 +23,8 @@ BUFFER_BYTES = 1 << 20
 
 #: Of a text that is none.
 SHOWN_BYTES = 60
+#: What Arrow raises for a value for which Python has none.
+NOT_HELD = (ValueError, OverflowError)
 
 
 class PartReader:
@@ -32,6 +35,8 @@ class PartReader:
         self.name = name
         self._columns = list(columns)
         self._batches: Iterator[Any] = iter(())
+        self.flaws: dict[int, str] = {}
+        """What is wrong with rows of the chunk that was read last, by row of the file."""
         self._rest: Any = None
         """Of a batch, what was not read yet."""
         self._row = 0
@@ -57,7 +62,8 @@ class PartReader:
         return {field.name: str(field.type) for field in self._file.schema_arrow}
 
     def read(self, start: int, stop: int) -> Iterator[list[Any]]:
-        """Read the rows in chunks: of each the list of values of each column. Makes earlier iterators void."""
+        """Read the rows in chunks: of each the list of values of each column. Look at `flaws` after each. Makes earlier
+        iterators void."""
         with named_errors(self.feed, self.name):
             if start != self._row or not self._row:
                 self._find(start)
@@ -71,24 +77,30 @@ class PartReader:
                 self._row += end
                 if begin < end:
                     wanted = batch.slice(begin, end - begin)
+                    self.flaws = {}
                     yield [self._values(wanted, name, self._row - wanted.num_rows) for name in self._columns]
 
     def _values(self, batch: Any, name: str, first_row: int) -> list[Any]:
         column = batch.column(name)
         try:
             values: list[Any] = column.to_pylist()
-        except UnicodeDecodeError:
+        except NOT_HELD:
             # Writers do not check texts, Spark neither.
-            for row, value in enumerate(column):
-                try:
-                    value.as_py()
-                except UnicodeDecodeError as error:
-                    raise UsageError(
-                        f"feed {self.feed} is damaged: {self.name} has a text that is not UTF-8 in row "
-                        f"{first_row + row}, column {name!r}: {_shown(error.object)}"
-                    ) from error
-            raise
+            values = [self._value(value, name, row) for row, value in enumerate(column, first_row)]
         return values
+
+    def _value(self, value: Any, name: str, row: int) -> Any:
+        """A value, or what there is of it; then it is a flaw of its row."""
+        try:
+            return value.as_py()
+        except NOT_HELD as error:
+            if isinstance(error, UnicodeDecodeError):
+                what, shown = "a text that is not UTF-8", _shown(error.object)
+            else:
+                what, shown = f"a value of {value.type} that Python cannot hold", text_of_error(error)
+            said = f"feed {self.feed} is damaged: {self.name} has {what} in row {row}, column {name!r}: {shown}"
+            self.flaws.setdefault(row, said)
+            return raw_of(value)
 
     def _find(self, start: int) -> None:
         """Begin to decode at the row group that holds `start`, unless that lies ahead in the present one."""
@@ -102,6 +114,26 @@ class PartReader:
     def close(self) -> None:
         self._batches, self._rest = iter(()), None
         self._file.close()
+
+
+def raw_of(value: Any) -> Any:
+    """A value of Arrow's, with bytes for texts that are none, and numbers for times that Python does not have."""
+    import pyarrow
+
+    try:
+        return value.as_py()
+    except NOT_HELD:
+        if isinstance(value, pyarrow.MapScalar):
+            return [(raw_of(item["key"]), raw_of(item["value"])) for item in value.values]
+        if isinstance(value, pyarrow.ListScalar):
+            return [raw_of(item) for item in value.values]
+        if isinstance(value, pyarrow.StructScalar):
+            return {name: raw_of(item) for name, item in value.items()}
+        if isinstance(value, pyarrow.StringScalar | pyarrow.LargeStringScalar | pyarrow.StringViewScalar):
+            return value.as_buffer().to_pybytes()
+        # Of a time its number, of a dictionary's entry the entry.
+        inner = getattr(value, "value", None)
+        return raw_of(inner) if isinstance(inner, pyarrow.Scalar) else inner
 
 
 def _shown(data: bytes) -> str:

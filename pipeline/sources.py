@@ -18,7 +18,7 @@ import json
 import os
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple, Protocol
 from urllib.parse import unquote, urlsplit
@@ -34,6 +34,10 @@ SPARK_LOG_NAME = "_spark_metadata"
 
 class Reader(Protocol):
     """An open part."""
+
+    @property
+    def flaws(self) -> Mapping[int, str]:
+        """Why rows of the chunk that was read last cannot be emitted, by row of the part."""
 
     def read(self, start: int, stop: int) -> Iterator[list[Any]]: ...
     def close(self) -> None: ...

@@ -35,6 +35,10 @@ class SpoutCollector(Protocol):
         """Emit rows, one column for each field; with message ids, one for each row, the tree of each row is tracked and
         answered on its own. Columns are lists, arrays, numpy or Arrow arrays; do not change one afterwards."""
 
+    def give_up(self, values: Any, message_id: Any, why: str, stream: str = DEFAULT_STREAM) -> None:
+        """Make a message a dead letter instead of emitting it, as its source holds something that no bolt could take.
+        `values`: what there is of it, for the ledger. The spout hears `on_dead_letter`, the run goes on."""
+
     def report_error(self, error: BaseException) -> None:
         """Show an error to the operator; nothing else happens."""
 

@@ -66,8 +66,8 @@ class Spout(Component):
         self.fail(message_id)
 
     def on_dead_letter(self, message_id: Any, failure: Failure) -> None:
-        """Called when the message failed `max_attempts` times and is stored as a dead letter. The default calls `ack`,
-        so that the source can move on."""
+        """Called when the message failed `max_attempts` times, or was given up, and is stored as a dead letter. The
+        default calls `ack`, so that the source can move on."""
         self.ack(message_id)
 
     def activate(self) -> None:

@@ -23,7 +23,8 @@ class Failure:
     """One failure of one attempt."""
 
     reason: str
-    """"failed" (a bolt said so), "exception", "timeout", "hung", "worker died", "frame lost" or "frame damaged"."""
+    """"failed" (a bolt said so, or its spout gave it up), "exception", "timeout", "hung", "worker died", "frame lost"
+    or "frame damaged"."""
     component: str = ""
     """The component in which it failed; empty if unknown (a timeout)."""
     task: int = 0

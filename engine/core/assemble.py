@@ -26,7 +26,7 @@ from squall.engine.core.batch_executor import process_whole
 from squall.engine.core.batch_spout import BatchSpoutExecutor, BatchSpoutTask
 from squall.engine.core.blocking import BlockingExecutor
 from squall.engine.core.blocking_spout import BlockingSpoutExecutor
-from squall.engine.core.emit_paths import basic_paths, bolt_paths, spout_paths, watch_batches
+from squall.engine.core.emit_paths import basic_paths, bolt_paths, spout_paths, through_gate, watch_batches
 from squall.engine.core.executor import SLICE_NS, AnyBolt, BoltExecutor, BoltTask, TaskCrashed, entry_of
 from squall.engine.core.pending_limit import PendingLimit
 from squall.engine.core.spout_executor import TURN_NS, SpoutExecutor, SpoutTask
@@ -154,6 +154,7 @@ class Assembler:
             own.refuses_batches = True
             made.join(gate, own, emits)
             own.use(spout_paths(own, self._fast, made))
+            own.give_up = through_gate(made, own.plain_give_up)
             tasks.append(made)
             self._open(spec, task, "open", partial(user.open, self._conf_of(spec), context, own))
             if hooks := self._hooks(spec, context):

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 from squall.engine.api.hooks import BoltAckInfo, BoltFailInfo, Hooks
 from squall.engine.api.stream import DEFAULT_STREAM
@@ -35,6 +35,7 @@ from squall.engine.foreign.identity import key_of
 
 AnyCollector = SpoutCollector | BoltCollector | BasicCollector
 FastEmit = Callable[[AnyCollector], Emit | None]
+Emitted = TypeVar("Emitted")
 
 
 # ---- what a task calls ----
@@ -47,7 +48,7 @@ def spout_paths(
     """`task`: of a spout with a thread of its own. `began_ns`: message's key -> time of its emit, for the hooks."""
     paths = EmitPaths(fast(collector) or collector.plain_emit, collector.plain_emit_direct)
     if task is not None:
-        paths = EmitPaths(*(_through_gate(task, emit) for emit in paths))
+        paths = EmitPaths(*(through_gate(task, emit) for emit in paths))
     if hooks is not None and began_ns is not None:
         paths = _watched_spout(paths, hooks, began_ns)
     return paths
@@ -211,17 +212,17 @@ def watch_batches(
         collector.note_ids = note
 
 
-def _through_gate(task: BlockingSpoutTask, emit: Emit) -> Emit:
+def through_gate(task: BlockingSpoutTask, emit: Callable[..., Emitted]) -> Callable[..., Emitted]:
     """Make the spout's thread wait until the loop lets it emit."""
     gate, emits = task.gate, task.emits
 
-    def emit_in_turn(*arguments: Any, **named: Any) -> list[int]:
+    def emit_in_turn(*arguments: Any, **named: Any) -> Emitted:
         with gate:
             gate.wait_for_turn(task)
-            tasks = emit(*arguments, **named)
+            emitted = emit(*arguments, **named)
             gate.emitted(task)
         emits.ack_untracked()
-        return tasks
+        return emitted
 
     return emit_in_turn
 

@@ -38,11 +38,12 @@ class Emits:
         """Told of answers, by the thread: the user's object, or a wrapper around it (see `engine.core.watching`)."""
         self.added: list[tuple[int, Any, Any, int, int]] = []
         self.held: list[tuple[Any, Any]] = []
+        self.buried: list[tuple[Any, Any, Failure]] = []
         self.untracked: list[Any] = []
         """Message ids that are acked at once, because there are no ackers."""
 
     def __len__(self) -> int:
-        return len(self.messages) + len(self.added) + len(self.held)
+        return len(self.messages) + len(self.added) + len(self.held) + len(self.buried)
 
     def add(self, root: int, message_id: Any, values: Any, xor: int, mask: int) -> None:
         self.added.append((root, message_id, values, xor, mask))
@@ -52,6 +53,9 @@ class Emits:
 
     def hold(self, message_id: Any, values: Any) -> None:
         self.held.append((message_id, values))
+
+    def bury(self, message_id: Any, values: Any, failure: Failure) -> None:
+        self.buried.append((message_id, values, failure))
 
     def answer_untracked(self, message_id: Any) -> None:
         self.untracked.append(message_id)
@@ -67,8 +71,11 @@ class Emits:
             self.messages.add(*tree)
         for message in self.held:
             self.messages.hold(*message)
+        for given_up in self.buried:
+            self.messages.bury(*given_up)
         self.added.clear()
         self.held.clear()
+        self.buried.clear()
 
 
 class Letter(NamedTuple):

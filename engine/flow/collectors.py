@@ -78,6 +78,7 @@ class OpenTrees(Protocol):
         """Enters the trees of a block; None where each must be entered alone."""
 
     def hold(self, message_id: Any, values: Any) -> None: ...
+    def bury(self, message_id: Any, values: Any, failure: Failure) -> None: ...
     def answer_untracked(self, message_id: Any) -> None: ...
 
 
@@ -91,6 +92,8 @@ class SpoutCollector:
     emit_direct: Emit
     """`emit_direct(task, values, message_id=None, stream="default") -> list[int]`: emit to the one task the caller
     names, on a stream declared direct."""
+    give_up: Callable[..., None]
+    """`give_up(values, message_id, why, stream="default")`: make a message a dead letter instead of emitting it."""
 
     def __init__(self, emitter: Emitter, pending: OpenTrees, roots: Iterator[int] | None, report: Report) -> None:
         self.emitter = emitter
@@ -108,11 +111,24 @@ class SpoutCollector:
         self.refuses_batches = False
         """Of a spout with a thread of its own."""
         self._report = report
+        self.give_up = self.plain_give_up
         self.use(EmitPaths(self.plain_emit, self.plain_emit_direct))
 
     def use(self, paths: EmitPaths) -> None:
         """Set the functions that the component calls, at set-up."""
         self.emit, self.emit_direct = paths
+
+    def plain_give_up(self, values: Any, message_id: Any, why: str, stream: str = DEFAULT_STREAM) -> None:
+        """See `give_up`."""
+        emitter = self.emitter
+        out = emitter.stream(stream)
+        if message_id is None:
+            raise ComponentError(f"{out.who} gave up a message without an id; allowed: any id but None")
+        values = out.check(values)
+        # In the account it is an emit as any other, with an answer.
+        self.emitted += 1
+        routed = values if stream == DEFAULT_STREAM else Routed.on(stream, None, values)
+        self.pending.bury(message_id, routed, Failure(FAILED, emitter.component, emitter.task, error=why))
 
     def plain_emit(self, values: Any, message_id: Any = None, stream: str = DEFAULT_STREAM) -> list[int]:
         """See `emit`."""

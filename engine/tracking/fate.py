@@ -19,6 +19,7 @@ Pure: no I/O, no clock. Thread: the worker's loop.
 Events and the instructions that they may lead to::
 
     emitted ─► –                                    expired ─► as failed
+    given up ─► Note; Bury; TellDead, or Refuse
     hold, given back ─► –                           charged, charged late ─► Note
     acked ─► EndTrial, LeaveTrials; Close             worker died ─► –
     failed ─► Note; EndTrial, LeaveTrials; then one of Replay, Hold, Bury ─► TellDead or Close
@@ -95,6 +96,17 @@ class Fate:
         self.attempts.forget(key_of(letter.message_id, letter.values))
         self.attempts.pin(1)
         self.quarantine.waiting.append(letter)
+
+    def given_up(self, message_id: Any, values: Any, failure: Failure) -> Steps:
+        """Decide about a message that its spout gives up instead of emitting it. One that is in the ledger already, of
+        which an earlier incarnation was told, is not written there again."""
+        key = key_of(message_id, values)
+        if self.attempts.verdict(key, values) is Verdict.DEAD:
+            yield self._refuse(message_id, key)
+            return
+        failure = self.attempts.failed(key, failure)
+        yield Note(message_id, failure)
+        yield from self._bury(message_id, values, failure, None)
 
     # ---- answers ----
 
@@ -221,8 +233,7 @@ class Fate:
         """Let out a held message; returns the root of its tree, 0 if it is not emitted."""
         message_id, values, letter = held
         if verdict is Verdict.DEAD:
-            self.attempts.told_dead(key)
-            yield Refuse(message_id, self.attempts.last_failure(key))
+            yield self._refuse(message_id, key)
             return 0
         if verdict is Verdict.CONDEMNED:
             yield from self._bury(message_id, values, self.attempts.last_failure(key), letter)
@@ -282,6 +293,11 @@ class Fate:
         else:
             self.attempts.told_dead(key)
             yield TellDead(message_id, failure)
+
+    def _refuse(self, message_id: Any, key: Hashable) -> Refuse:
+        """The source has read again what is in the ledger."""
+        self.attempts.told_dead(key)
+        return Refuse(message_id, self.attempts.last_failure(key))
 
     def _close(self, letter: Letter) -> Close:
         self.attempts.pin(-1)

@@ -140,6 +140,10 @@ class OpenMessages:
         """Hold a message that the spout emitted and that must not go out at once."""
         self.fate.hold(message_id, values)
 
+    def bury(self, message_id: Any, values: Any, failure: Failure) -> None:
+        """Make a message a dead letter that the spout gives up instead of emitting it."""
+        self._carry_out(self.fate.given_up(message_id, values, failure))
+
     def give_back(self, letter: Letter) -> None:
         """Take back a dead letter, to emit it again as if it had never failed."""
         self.emitted_again += 1

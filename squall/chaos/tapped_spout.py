@@ -145,6 +145,9 @@ class TappedSpoutCollector:
         self._log.write_all(texts)
         self._collector.emit_batch((*columns, keys), message_ids, stream)
 
+    def give_up(self, values: Any, message_id: Any, why: str, stream: str = DEFAULT_STREAM) -> None:
+        self._collector.give_up(self._noted(values, message_id), message_id, why, stream)
+
     def _noted(self, values: Any, message_id: Any) -> Any:
         self.emitted += 1
         row = values if values.__class__ is tuple else tuple(values) if isinstance(values, list) else values

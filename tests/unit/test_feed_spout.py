@@ -363,17 +363,68 @@ def test_damage_inside_a_file_ends_the_worker_and_names_the_file(tmp_path: Path,
     lab.close()
 
 
-def test_a_text_that_is_not_utf8_is_named_with_its_file_row_and_column(tmp_path: Path, root: Path) -> None:
+def bad_texts(*values: bytes) -> Any:
+    """A column of texts that nobody has checked."""
+    raw = pyarrow.array(values, pyarrow.binary())
+    return pyarrow.Array.from_buffers(pyarrow.string(), len(raw), raw.buffers())
+
+
+def test_a_text_that_is_not_utf8_is_a_dead_letter_with_its_file_row_and_column(tmp_path: Path, root: Path) -> None:
     feed = tmp_path / "feed"
     feed.mkdir()
-    raw = pyarrow.array([b"ok"] * 10 + [b"b\xff"], pyarrow.binary())
-    text = pyarrow.Array.from_buffers(pyarrow.string(), len(raw), raw.buffers())
-    parquet.write_table(pyarrow.table({"text": text}), feed / "a.parquet", row_group_size=6)
-    lab = Lab(FeedSpout(feed), root)
-    named = r"a\.parquet has a text that is not UTF-8 in row 10, column 'text': b'b\\xff'"
-    with pytest.raises(TaskCrashed, match=named):
-        lab.settle()
-    lab.close()
+    texts = bad_texts(*[b"ok"] * 10, b"b\xff", b"ok", b"\xfe")
+    table = pyarrow.table({"text": texts, "n": range(13)})
+    parquet.write_table(table, feed / "a.parquet", row_group_size=6)
+    with Lab(FeedSpout(feed, ["n", "text"], range_rows=11), root) as lab:
+        lab.go()
+        assert numbers(lab) == [*range(10), 11]
+        assert [(message_id, values) for _, _, message_id, values, _ in lab.dead_letters] == [
+            (("a.parquet", 10), (10, b"b\xff")), (("a.parquet", 12), (12, b"\xfe")),
+        ]
+        failure = lab.dead_letters[0][4]
+        assert (failure.reason, failure.component, failure.attempt) == ("failed", "spout", 1)
+        said = "a.parquet has a text that is not UTF-8 in row 10, column 'text': b'b\\xff'"
+        assert failure.error == f"feed {feed} is damaged: {said}"
+        assert not lab.drained
+        lab.bolt.ack()
+        lab.go()
+        assert lab.drained
+        report = lab.report()
+        assert (report.emitted, report.acked, report.dead_letters, report.pending) == (13, 11, 2, 0)
+    with Lab(FeedSpout(feed, ["n", "text"], range_rows=11), root) as lab:
+        lab.go()
+        assert lab.drained
+        assert (lab.bolt.seen, lab.dead_letters) == ([], [])
+
+
+def test_of_nested_columns_only_what_is_no_text_is_bytes(tmp_path: Path, root: Path) -> None:
+    feed = tmp_path / "feed"
+    feed.mkdir()
+    texts = bad_texts(b"a", b"\xff")
+    lists = pyarrow.ListArray.from_arrays([0, 1, 2], texts)
+    structs = pyarrow.StructArray.from_arrays([texts, pyarrow.array([1, 2])], ["t", "n"])
+    maps = pyarrow.MapArray.from_arrays([0, 1, 2], pyarrow.array(["k", "k"]), texts)
+    parquet.write_table(pyarrow.table({"l": lists, "s": structs, "m": maps}), feed / "a.parquet")
+    with Lab(FeedSpout(feed, ["l", "s", "m"]), root) as lab:
+        lab.go()
+        assert lab.bolt.seen == [(["a"], {"t": "a", "n": 1}, [("k", "a")])]
+        assert [values for _, _, _, values, _ in lab.dead_letters] == [
+            ([b"\xff"], {"t": b"\xff", "n": 2}, [("k", b"\xff")])
+        ]
+
+
+def test_a_value_that_python_cannot_hold_is_a_dead_letter(tmp_path: Path, root: Path) -> None:
+    feed = tmp_path / "feed"
+    feed.mkdir()
+    micros = pyarrow.array([0, 2**62], pyarrow.timestamp("us"))
+    parquet.write_table(pyarrow.table({"at": micros}), feed / "a.parquet")
+    with Lab(FeedSpout(feed, ["at"]), root) as lab:
+        lab.go()
+        assert len(lab.bolt.seen) == 1
+        [(_, _, message_id, values, failure)] = lab.dead_letters
+        assert (message_id, values) == (("a.parquet", 1), (2**62,))
+        said = "a.parquet has a value of timestamp[us] that Python cannot hold in row 1, column 'at': "
+        assert said in failure.error
 
 
 @pytest.mark.parametrize("range_rows", [0, "x", 1.5, None])

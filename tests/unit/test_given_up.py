@@ -1,0 +1,108 @@
+"""A message that its spout gives up instead of emitting it is a dead letter: counted, told, and written down once."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from squall import Config, Failure, Spout, SpoutCollector, TopologyContext
+from squall.engine.core.closing import close_tasks
+from squall.engine.core.executor import TaskCrashed
+from squall.engine.tracking.attempts import Remembered
+from squall.engine.tracking.fate import Fate
+from squall.engine.tracking.instruction import Bury, Note, Refuse, TellDead
+from squall.testing.simulated import SimulatedCluster
+from tests.unit.rig import Does, Rig, acks, chain
+
+
+class Picky(Spout):
+    """Emits even numbers, and gives up odd ones."""
+
+    outputs = ("number",)
+
+    def __init__(self, numbers: int, *, blocking: bool = False) -> None:
+        self._numbers = numbers
+        self.blocking = blocking
+
+    def open(self, conf: Mapping[str, Any], context: TopologyContext, collector: SpoutCollector) -> None:
+        self.collector = collector
+        self.next = 0
+        self.acked: list[int] = []
+        self.dead: list[tuple[int, Failure]] = []
+
+    def next_tuple(self) -> None:
+        if self.next == self._numbers:
+            return
+        number, self.next = self.next, self.next + 1
+        if number % 2:
+            self.collector.give_up((f"{number}",), number, f"{number} is odd")
+        else:
+            self.collector.emit((number,), number)
+
+    def ack(self, message_id: Any) -> None:
+        self.acked.append(message_id)
+
+    def on_dead_letter(self, message_id: Any, failure: Failure) -> None:
+        self.dead.append((message_id, failure))
+
+    @property
+    def exhausted(self) -> bool:  # type: ignore[override]
+        return self.next == self._numbers
+
+
+@pytest.mark.parametrize("settings", [{}, {"max_crashes": None}, {"ackers": 0}])
+def test_it_is_in_the_ledger_and_the_account_and_the_others_flow(settings: dict[str, Any]) -> None:
+    with SimulatedCluster(chain(Picky(6), Does(acks)).build(), Config(**settings), record=False) as lab:
+        lab.settle()
+        spout: Picky = lab.user("spout")
+        task = lab.plan.tasks_of("spout")[0]
+        failures = [Failure("failed", "spout", task, error=f"{number} is odd") for number in (1, 3, 5)]
+        assert [(number, values, failure) for _, _, number, values, failure in lab.dead_letters] == [
+            (1, ("1",), failures[0]), (3, ("3",), failures[1]), (5, ("5",), failures[2]),
+        ]
+        assert spout.dead == [(1, failures[0]), (3, failures[1]), (5, failures[2])]
+        assert spout.acked == [0, 2, 4]
+        report = lab.report()
+        # Without ackers, what is emitted is in no account.
+        emitted = 3 if settings.get("ackers") == 0 else 6
+        assert (report.emitted, report.dead_letters, report.failed, report.pending) == (emitted, 3, 0, 0)
+        assert lab.drained
+
+
+def test_a_spout_with_a_thread_of_its_own_gives_up_too() -> None:
+    rig = Rig(chain(Picky(6, blocking=True), Does(acks)), threads=True)
+    try:
+        rig.settle_until(lambda: len(rig.user("spout").dead) == 3 and rig.user("spout").acked == [0, 2, 4])
+        assert [number for _, _, number, _, _ in rig.dead_letters] == [1, 3, 5]
+    finally:
+        close_tasks(rig.core)
+
+
+def test_one_that_is_in_the_ledger_already_is_not_written_there_again() -> None:
+    fate, failure = Fate(), Failure("failed", "spout", 1, error="odd")
+    assert list(fate.given_up("m", ("1",), failure)) == [
+        Note("m", failure), Bury("m", ("1",), failure), TellDead("m", failure)
+    ]
+    successor = Fate()
+    successor.attempts.resume(Remembered(dict(fate.attempts.tries)))
+    assert list(successor.given_up("m", ("1",), failure)) == [Refuse("m", failure)]
+    # Its source gives it up once more, on purpose; or a message with other contents has its id.
+    assert len(list(successor.given_up("m", ("1",), failure))) == 3
+    assert len(list(successor.given_up("m", ("2",), failure))) == 3
+
+
+def test_wrong_use_is_named() -> None:
+    class Wrong(Picky):
+        def next_tuple(self) -> None:
+            self.collector.give_up(*self.arguments)
+
+    for arguments, said in (
+        (((1,), None, "why"), "gave up a message without an id; allowed: any id but None"),
+        (((1, 2), 1, "why"), "2 values"),
+    ):
+        spout = Wrong(2)
+        spout.arguments = arguments  # type: ignore[attr-defined]
+        with pytest.raises(TaskCrashed, match=said):
+            Rig(chain(spout, Does(acks))).settle()
