@@ -4,7 +4,8 @@ Guarantees a type in which equal values stay equal, or a UsageError that names b
 
 ==================================  ================================================================================
 whole numbers of different widths   64 bits
-decimals, and with whole numbers    a decimal that holds all digits of both; refused beyond Spark's 38
+decimals, and with whole numbers    a decimal with the fraction of both; a number too large for it, beyond Spark's 38
+                                    digits, equals none of the other side: it is compared as a text
 a float or double with any number   double
 timestamps with and without zone    UTC
 text of CSV and JSON files          the other side's type, as Spark casts it; a text that is none equals no value
@@ -28,11 +29,14 @@ _WHOLE_DIGITS = {"tinyint": 3, "smallint": 5, "int": 10, "bigint": 19}
 
 @dataclass(frozen=True)
 class Pair:
-    """A column of both sides. `casts`: of the left and of the right, whether its texts are read as `type`."""
+    """A column of both sides. `casts`: of the left and of the right, whether it may hold what is none of `type`: a
+    text, or a decimal that is too large."""
 
     name: str
     type: DataType
     casts: tuple[bool, bool] = (False, False)
+    too_large: bool = False
+    """Whether what is none of `type` is a number that is too large for it."""
 
     @property
     def is_number(self) -> bool:
@@ -62,16 +66,14 @@ def pair_of(name: str, types: tuple[DataType, DataType], loose: tuple[bool, bool
         for own, other, may in ((left, right, loose[0]), (right, left, loose[1]))
     )
     common = right if left_casts else left if right_casts else _common(left, right)
-    if common is None and _is_decimal(left) and _is_decimal(right):
-        raise UsageError(
-            f"column {name!r} is {left.simpleString()} on the left and {right.simpleString()} on the right: all digits "
-            f"of both are more than Spark's {MAX_DECIMAL_DIGITS}; leave it out with --compare"
-        )
     if common is None:
         raise UsageError(
             f"column {name!r} is {left.simpleString()} on the left and {right.simpleString()} on the right: no value "
             "of one equals one of the other"
         )
+    if not (left_casts or right_casts) and _is_decimal(common):
+        casts = not _fits(left, common), not _fits(right, common)
+        return Pair(name, common, casts, too_large=any(casts))
     return Pair(name, common, (left_casts, right_casts))
 
 
@@ -97,17 +99,26 @@ def _is_decimal(type_: DataType) -> bool:
     return isinstance(type_, DecimalType)
 
 
-def _exact(left: DataType, right: DataType) -> DecimalType | None:
+def _exact(left: DataType, right: DataType) -> DecimalType:
+    """The decimal that holds both; or at least all of the one with the longer fraction, and all fractions."""
     from pyspark.sql.types import DecimalType
 
-    sizes = []
-    for type_ in (left, right):
-        if isinstance(type_, DecimalType):
-            sizes.append((type_.precision - type_.scale, type_.scale))
-        else:
-            sizes.append((_WHOLE_DIGITS[type_.simpleString()], 0))
-    before, after = (max(digits) for digits in zip(*sizes, strict=True))
-    return DecimalType(before + after, after) if before + after <= MAX_DECIMAL_DIGITS else None
+    before, after = (max(digits) for digits in zip(_digits(left), _digits(right), strict=True))
+    return DecimalType(min(before + after, MAX_DECIMAL_DIGITS), after)
+
+
+def _digits(type_: DataType) -> tuple[int, int]:
+    """The digits before and after the point."""
+    from pyspark.sql.types import DecimalType
+
+    if isinstance(type_, DecimalType):
+        return type_.precision - type_.scale, type_.scale
+    return _WHOLE_DIGITS[type_.simpleString()], 0
+
+
+def _fits(type_: DataType, decimal: DataType) -> bool:
+    """Whether each number of a type is one of a decimal type, whose fraction is as long at least."""
+    return _digits(type_)[0] <= _digits(decimal)[0]
 
 
 def _has_no_order(type_: DataType) -> bool:

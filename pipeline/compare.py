@@ -132,14 +132,14 @@ def _grouped(plan: _Plan, sides: tuple[Side, Side], tables: tuple[DataFrame, Dat
 
     halves = [_half(plan, number, side, table) for number, (side, table) in enumerate(zip(sides, tables, strict=True))]
     other = [half.schema["v"].dataType for half in halves][::-1]
-    both = halves[0].select("*", f.lit(None).cast(other[0]).alias("w")).unionByName(
-        halves[1].withColumnRenamed("v", "w").withColumn("v", f.lit(None).cast(other[1]))
+    keys = [name for name in halves[0].columns if name not in ("n", "v")]
+    left = halves[0].select(*keys, "v", f.lit(None).cast(other[0]).alias("w"), "n", f.lit(0).alias("m"))
+    right = halves[1].select(
+        *keys, f.lit(None).cast(other[1]).alias("v"), f.col("v").alias("w"), f.lit(0).alias("n"), f.col("n").alias("m")
     )
-    keys = [name for name in halves[0].columns if name != "v"]
+    both = left.unionByName(right)
     # The largest of a struct is that with the largest first field: the rank, where there is one.
-    measures = [
-        f.count("v").alias("n0"), f.count("w").alias("n1"), f.max("v").alias("v0"), f.max("w").alias("v1"),
-    ]
+    measures = [f.sum("n").alias("n0"), f.sum("m").alias("n1"), f.max("v").alias("v0"), f.max("w").alias("v1")]
     if plan.request.repeats:
         measures += [f.min("v").alias("least0"), f.min("w").alias("least1")]
     return _judged(plan, both.groupBy(*keys).agg(*measures))
@@ -158,7 +158,7 @@ def _half(plan: _Plan, number: int, side: Side, table: DataFrame) -> DataFrame:
         if not pair.casts[number]:
             return raw.cast(pair.type), f.lit(None).cast("string")
         value = raw.try_cast(pair.type)
-        return value, f.when(value.isNull(), raw)
+        return value, f.when(value.isNull(), raw.cast("string"))
 
     columns = []
     for place, pair in enumerate(plan.keys):
@@ -167,15 +167,30 @@ def _half(plan: _Plan, number: int, side: Side, table: DataFrame) -> DataFrame:
         if any(pair.casts):
             # Texts that are no key of the other side's type must not be one key together.
             columns.append(unread.alias(f"u{place}"))
-    fields = []
-    if plan.ranks[number]:
-        rank = plan.request.last if plan.request.last in names else "count"
-        fields.append(f.col(f"c{names.index(rank or '')}").alias("rank"))
+    # A struct needs a field.
+    fields = [f.lit(True).alias("there")]
     for place, pair in enumerate(plan.values):
         value, unread = cell(pair)
         fields += [value.alias(f"v{place}"), unread.alias(f"u{place}")]
-    # A struct needs a field.
-    return placed.select(*columns, f.struct(*fields, f.lit(True).alias("there")).alias("v"))
+    values = f.struct(*fields)
+    if not plan.ranks[number]:
+        return placed.select(*columns, f.lit(1).alias("n"), values.alias("v"))
+    rank = plan.request.last if plan.request.last in names else "count"
+    ranked = placed.select(*columns, f.col(f"c{names.index(rank or '')}").alias("rank"), values.alias("v"))
+    return _one_of_each_rank(ranked)
+
+
+def _one_of_each_rank(ranked: DataFrame) -> DataFrame:
+    """Of the rows with one key and rank, one, with their number, and whether they differ: of the last, that would leave
+    it to chance which is compared."""
+    from pyspark.sql import functions as f
+
+    keys = [name for name in ranked.columns if name not in ("rank", "v")]
+    each = ranked.groupBy(*keys, "rank").agg(f.count("*").alias("n"), f.max("v").alias("v"), f.min("v").alias("least"))
+    differ = (~f.col("v").eqNullSafe(f.col("least"))).alias("differ")
+    inner = [f.col(f"v.{name}") for name in ranked.select("v.*").columns]
+    # Structs are ordered by their first field.
+    return each.select(*keys, "n", f.struct("rank", differ, *inner).alias("v"))
 
 
 def _judged(plan: _Plan, grouped: DataFrame) -> DataFrame:
@@ -186,16 +201,15 @@ def _judged(plan: _Plan, grouped: DataFrame) -> DataFrame:
     for place, pair in enumerate(plan.values):
         left, right = f.col(f"v0.v{place}"), f.col(f"v1.v{place}")
         unread = f.col(f"v0.u{place}"), f.col(f"v1.u{place}")
-        same, gap = _same(left, right, pair, plan.request.tolerances.of(pair.name))
-        differs[f"d{place}"] = ~(same & unread[0].eqNullSafe(unread[1]))
+        same, near, gap = _same(left, right, unread, pair, plan.request.tolerances.of(pair.name))
+        differs[f"d{place}"] = ~((same & unread[0].eqNullSafe(unread[1])) | near)
         gaps[f"g{place}"] = gap
     duplicated = f.lit(False)
     for number in (0, 1):
         several = f.col(f"n{number}") > 1
         if plan.request.repeats:
             several &= ~f.col(f"least{number}").eqNullSafe(f.col(f"v{number}"))
-        if not plan.ranks[number]:
-            duplicated |= several
+        duplicated |= f.coalesce(f.col(f"v{number}.differ"), f.lit(False)) if plan.ranks[number] else several
     different = f.lit(False)
     for column in differs.values():
         different |= column
@@ -206,22 +220,27 @@ def _judged(plan: _Plan, grouped: DataFrame) -> DataFrame:
     return grouped.withColumns({"kind": kind, **differs, **gaps})
 
 
-def _same(left: Column, right: Column, pair: Pair, tolerance: Tolerance) -> tuple[Column, Column]:
-    """Whether two values are equal, and how far numbers are apart: null if they are no numbers, or not finite."""
+def _same(
+    left: Column, right: Column, unread: tuple[Column, Column], pair: Pair, tolerance: Tolerance
+) -> tuple[Column, Column, Column]:
+    """Whether two values are equal; whether they are numbers within the tolerance; and how far numbers are apart: null
+    if they are no numbers, or not finite."""
     from pyspark.sql import functions as f
 
-    nothing = f.lit(None).cast("double")
+    nothing, no = f.lit(None).cast("double"), f.lit(False)
     same = left.eqNullSafe(right)
     if not (pair.is_number or (pair.is_text and tolerance)):
-        return same, nothing
+        return same, no, nothing
     a, b = left.try_cast("double"), right.try_cast("double")
+    if pair.too_large:
+        a, b = (f.coalesce(number, text.try_cast("double")) for number, text in zip((a, b), unread, strict=True))
     apart = f.abs(a - b)
     # Of infinities and NaN, only themselves are near.
     gap = f.when(apart < float("inf"), apart).otherwise(nothing)
     if not tolerance:
-        return same, gap
+        return same, no, gap
     near = (gap <= tolerance.absolute) | (gap <= tolerance.relative * f.greatest(f.abs(a), f.abs(b)))
-    return same | f.coalesce(near, f.lit(False)), gap
+    return same, f.coalesce(near, no), gap
 
 
 def _count(plan: _Plan, sides: tuple[Side, Side], grouped: DataFrame) -> Comparison:

@@ -155,6 +155,31 @@ def test_numbers_of_different_types_are_compared_without_loss(sides: Sides) -> N
     }
 
 
+def test_decimals_beyond_sparks_digits_are_compared_exactly(sides: Sides) -> None:
+    money, rate = pyarrow.decimal128(38, 2), pyarrow.decimal128(38, 18)
+    large = Decimal("9" * 36 + ".25")
+    lefts = [Decimal("1.25"), Decimal("1.25"), None, large, large, Decimal("1e20"), Decimal("-1e25")]
+    rights = [
+        Decimal("1.25"), Decimal("1.250000000000000001"), None, Decimal("9" * 20), None, Decimal("9" * 20), None,
+    ]
+    keys = list(range(len(lefts)))
+    left = sides.parquet("left", n=keys, v=pyarrow.array(lefts, money))
+    right = sides.parquet("right", n=keys, v=pyarrow.array(rights, rate))
+    for one, other, at in ((left, right, 0), (right, left, 1)):
+        found = document(one, other, "--by", "n")
+        assert found["keys"] | {"different": 5, "equal": 2} == found["keys"]
+        shown = {entry["key"]["n"]: entry["values"]["v"][at] for entry in found["examples"]}
+        assert (shown[3], shown[6]) == (str(large), f"-{10**25}.00")
+    # Within a tolerance, all are doubles.
+    assert kinds(left, right, "--by", "n", "--tolerance", "1e-9%") == {"equal": 4, "different": 3}
+    # As keys.
+    whole = sides.parquet("whole", v=[1, 2], n=[7, 8])
+    fraction = pyarrow.array([Decimal("0.5"), Decimal(0)], pyarrow.decimal128(38, 38))
+    assert kinds(sides.parquet("key", v=fraction, n=[7, 8]), whole, "--by", "v") == {"missing": 2, "extra": 2}
+    assert kinds(left, left, "--by", "v", "--keys-only", "--repeats-ok") == {"equal": 5}
+    assert kinds(left, right, "--by", "v", "--keys-only", "--repeats-ok") == {"equal": 2, "missing": 3, "extra": 2}
+
+
 def test_texts_of_csv_and_json_stand_for_the_other_sides_values(sides: Sides) -> None:
     rows = {"day": [datetime.date(2026, 1, day) for day in (1, 2, 3)], "n": [1, 2, None], "t": ["7", 'a "b", c\nd', ""]}
     typed = sides.parquet("typed", **rows)
@@ -189,6 +214,24 @@ def test_repeats_and_running_totals(sides: Sides) -> None:
     # Only one side has revisions, and they are not compared.
     right = sides.parquet("right", k=["a", "a", "b", "c"], n=[9, 3, 5, 1], revision=[1, 2, 1, 1])
     assert kinds(left, right, "--by", "k", "--last", "revision") == {"equal": 3}
+
+
+def test_of_rows_that_share_the_last_none_is_chosen_by_chance(sides: Sides) -> None:
+    at = [1, 2, 2, 1, 2, 2, 5, 4, 4, None, None, None, 1]
+    left = sides.parquet(
+        "left", k=["differ"] * 3 + ["agree"] * 3 + ["before"] * 3 + ["nulls"] * 2 + ["one"] * 2, at=at,
+        n=[1, 2, 3, 1, 2, 2, 7, 1, 2, 1, 2, 9, 8],
+    )
+    names = ["differ", "agree", "before", "nulls", "one"]
+    right = sides.parquet("right", k=names, at=[2, 2, 5, 1, 1], n=[3, 2, 7, 2, 8])
+    for one, other in ((left, right), (right, left)):
+        for options in ((), ("--repeats-ok",)):
+            found = document(one, other, "--by", "k", "--last", "at", *options)
+            assert found["keys"] | {"equal": 3, "duplicated": 2} == found["keys"]
+            assert [example["key"]["k"] for example in found["examples"]] == ["differ", "nulls"]
+    assert found["right"] | {"rows": 13, "repeated": 8} == found["right"]
+    # What is not compared may differ.
+    assert kinds(left, right, "--by", "k", "--last", "at", "--keys-only") == {"equal": 5}
 
 
 def test_empty_sides(sides: Sides) -> None:
