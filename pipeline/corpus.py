@@ -19,7 +19,9 @@ from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
 from squall.engine.errors import UsageError
+from squall.pipeline.manifest import ROWS_NAME
 from squall.pipeline.opened import first_bytes, is_compressed, opened
+from squall.pipeline.own_directories import FEED, kind_of
 
 #: Bytes of a line; longer ones are quarantined: such a tuple is a blob, not a line, and would hold up a whole batch.
 MAX_LINE_BYTES = 1 << 20
@@ -65,6 +67,8 @@ class Corpus:
     root: str
     files: tuple[InputFile, ...]
     skipped_binary: tuple[str, ...] = ()
+    left_out: tuple[str, ...] = ()
+    """Directories that Squall wrote, each with its kind."""
 
 
 class Line(NamedTuple):
@@ -89,10 +93,10 @@ def find_files(
 ) -> Corpus:
     """Find every regular file of `source`, a directory or one file. Reads the first bytes of each; driver only.
 
-    In a directory, hidden files and folders, __pycache__, site-packages, everything under `exclude` and files with a
-    NUL in their first 8 KiB, decompressed if need be, are left out. Of other files than text, those with a NUL stay,
-    and what begins with an underscore is left out, as Spark does. `pattern` is a shell pattern on the file name, or on
-    the relative path if it has a slash.
+    In a directory, hidden files and folders, __pycache__, site-packages, everything under `exclude`, directories that
+    Squall wrote and files with a NUL in their first 8 KiB, decompressed if need be, are left out. Of other files than
+    text, those with a NUL stay, and what begins with an underscore is left out, as Spark does. `pattern` is a shell
+    pattern on the file name, or on the relative path if it has a slash. UsageError if `source` is a feed itself.
     """
     try:
         mode = source.stat().st_mode
@@ -103,13 +107,19 @@ def find_files(
     if not stat.S_ISDIR(mode):
         raise UsageError(f"input {source} is neither a directory nor a regular file")
     try:
-        os.scandir(source).close()
+        kind = kind_of("", os.listdir(source))
     except OSError as error:
         raise UsageError(f"cannot read input directory {source}: {error.strerror}") from error
+    if kind == FEED:
+        raise UsageError(
+            f"input {source} is a feed itself, which FeedSpout reads; to prepare its rows, give {source / ROWS_NAME} "
+            "with --format parquet"
+        )
     excluded = {os.path.realpath(path) for path in exclude}
     files: list[InputFile] = []
     skipped: list[str] = []
-    for file in _walk(source, pattern, excluded):
+    left_out: list[str] = []
+    for file in _walk(source, pattern, excluded, left_out):
         if not is_text and any(name.startswith("_") for name in file.name.split("/")):
             continue
         if file.problem or not is_text:
@@ -119,7 +129,7 @@ def find_files(
         else:
             skipped.append(file.name)
     files.sort(key=lambda file: file.name)
-    return Corpus(str(source), tuple(files), tuple(sorted(skipped)))
+    return Corpus(str(source), tuple(files), tuple(sorted(skipped)), tuple(sorted(left_out)))
 
 
 def balance(files: Sequence[InputFile], partitions: int) -> list[list[InputFile]]:
@@ -248,10 +258,15 @@ def _one_file(source: Path, pattern: str | None) -> Corpus:
     return Corpus(str(source), (InputFile(name, location, status.st_size, mtime_ns=status.st_mtime_ns),))
 
 
-def _walk(source: Path, pattern: str | None, excluded: set[str]) -> Iterator[InputFile]:
+def _walk(source: Path, pattern: str | None, excluded: set[str], left_out: list[str]) -> Iterator[InputFile]:
+    """`left_out`: gets the directories that Squall wrote."""
     unreadable: list[OSError] = []
     root = str(source.absolute())
     for folder, folders, names in os.walk(root, onerror=unreadable.append):
+        if folder != root and (kind := kind_of(os.path.basename(folder), {*folders, *names})):
+            left_out.append(f"{_unicode(os.path.relpath(folder, root))} ({kind})")
+            folders.clear()
+            continue
         folders[:] = [name for name in folders if _wanted_folder(folder, name, excluded)]
         for name in names:
             location = os.path.join(folder, name)

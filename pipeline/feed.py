@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from squall.engine.errors import UsageError
-from squall.pipeline.manifest import Manifest, PartFile, Partition, damaged, load_manifest
+from squall.pipeline.manifest import Manifest, PartFile, Partition, check_sizes, damaged, load_manifest
 from squall.pipeline.part_reader import PartReader
 
 #: (offset, path, line_no, text)
@@ -41,10 +41,7 @@ class Feed:
         manifest = load_manifest(directory)
         if importlib.util.find_spec("pyarrow") is None:
             raise UsageError(f'reading feed {path} needs pyarrow: pip install "squall[spark]"')
-        for partition in manifest.partitions:
-            for file in partition.files:
-                if not (directory / file.name).is_file():
-                    raise damaged(directory, f"{file.name} is missing")
+        check_sizes(directory, manifest)
         return cls(directory, manifest)
 
     @property

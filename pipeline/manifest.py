@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -100,11 +101,15 @@ class Manifest:
         return sum(partition.rows for partition in self.partitions)
 
     @property
+    def all_files(self) -> list[PartFile]:
+        """The files of the feed but the manifest: rows, quarantine, sources."""
+        rows = [file for partition in self.partitions for file in partition.files]
+        return [*rows, *self.quarantine, *(increment.sources for increment in self.increments)]
+
+    @property
     def file_names(self) -> set[str]:
-        """The files of the feed but the manifest, relative to it."""
-        listed = [file for partition in self.partitions for file in partition.files]
-        listed += [*self.quarantine, *(increment.sources for increment in self.increments)]
-        return {file.name for file in listed}
+        """Their names, relative to the feed."""
+        return {file.name for file in self.all_files}
 
     def to_dict(self) -> dict[str, Any]:
         """The manifest in the form of the file."""
@@ -201,19 +206,31 @@ def load_manifest(path: Path) -> Manifest:
         raise UsageError(f"{path / MANIFEST_NAME} is not a manifest of a feed: {text_of_error(error)}") from error
 
 
+def check_sizes(feed: Path, manifest: Manifest) -> None:
+    """Compare the sizes of all files with the manifest. UsageError that names the first that is missing or differs."""
+    for file in manifest.all_files:
+        try:
+            size = os.stat(feed / file.name).st_size
+        except FileNotFoundError:
+            raise damaged(feed, f"{file.name} is missing") from None
+        except OSError as error:
+            raise damaged(feed, f"{file.name} cannot be read: {error.strerror}") from error
+        if file.bytes and size != file.bytes:
+            raise damaged(feed, f"{file.name} has {size} bytes instead of {file.bytes}")
+
+
 def check_content(feed: Path, manifest: Manifest) -> None:
-    """Read the files of the rows, and compare them with the manifest. UsageError that names the first that differs."""
-    for partition in manifest.partitions:
-        for file in partition.files:
-            if not file.sha256:
-                continue
-            try:
-                with open(feed / file.name, "rb") as opened:
-                    found = hashlib.file_digest(opened, "sha256").hexdigest()
-            except OSError as error:
-                raise damaged(feed, f"{file.name} cannot be read: {error.strerror}") from error
-            if found != file.sha256:
-                raise damaged(feed, f"{file.name} was changed after squall prepare wrote it: its SHA-256 is another")
+    """Read all files, and compare them with the manifest. UsageError that names the first that differs."""
+    for file in manifest.all_files:
+        if not file.sha256:
+            continue
+        try:
+            with open(feed / file.name, "rb") as opened:
+                found = hashlib.file_digest(opened, "sha256").hexdigest()
+        except OSError as error:
+            raise damaged(feed, f"{file.name} cannot be read: {error.strerror}") from error
+        if found != file.sha256:
+            raise damaged(feed, f"{file.name} was changed after squall prepare wrote it: its SHA-256 is another")
 
 
 def damaged(feed: Path, what: str) -> UsageError:

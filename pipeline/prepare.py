@@ -47,6 +47,7 @@ from squall.pipeline.manifest import (
     SOURCES_NAME,
     Manifest,
     PartFile,
+    check_sizes,
     load_manifest,
 )
 from squall.pipeline.prepare_job import run_job
@@ -88,6 +89,8 @@ class Prepared:
     added_rows: int = 0
     vanished: tuple[str, ...] = ()
     """Files of the feed that are gone from the input; their rows stay."""
+    left_out: tuple[str, ...] = ()
+    """Directories of the input that Squall wrote."""
 
 
 def prepare(
@@ -133,7 +136,10 @@ def prepare(
                 matching = f" matching {pattern}" if pattern else ""
                 raise NothingYet(f"input {source} has no {format_} file{matching}{_skipped_note(corpus)}")
             progress(f"nothing new among {plural(change.known, 'file')}")
-            return Prepared(feed, former, (), corpus.skipped_binary[:SHOWN], vanished=tuple(change.vanished))
+            return Prepared(
+                feed, former, (), corpus.skipped_binary[:SHOWN], vanished=tuple(change.vanished),
+                left_out=corpus.left_out,
+            )
         count = partitions or DEFAULT_PARTITIONS
         base = former or first_manifest(
             str(source.absolute()), count, recipe.to_dict(), is_plain=recipe.is_plain
@@ -146,8 +152,16 @@ def _former(target: Path) -> Manifest | None:
     if not (target / MANIFEST_NAME).exists():
         return None
     former = load_manifest(target)
+    check_sizes(target, former)
     clear_orphans(target, former.file_names)
     return former
+
+
+def nothing_yet(feed: Path, source: Path) -> Manifest:
+    """The manifest of a feed to which nothing was added: its own, or one without rows if there is none."""
+    if (feed / MANIFEST_NAME).exists():
+        return load_manifest(feed)
+    return Manifest(str(source.absolute()), (), None, 0, 0, None)
 
 
 def _check_change(source: Path, target: Path, change: Change) -> None:
@@ -186,7 +200,7 @@ def _add(
     _write_manifest(staging, manifest)
     return Prepared(
         feed, manifest, _first_refused(written), corpus.skipped_binary[:SHOWN], len(change.new),
-        manifest.increments[-1].rows, tuple(change.vanished),
+        manifest.increments[-1].rows, tuple(change.vanished), corpus.left_out,
     )
 
 
@@ -235,4 +249,5 @@ def _write_manifest(staging: Path, manifest: Manifest) -> None:
 
 def _skipped_note(corpus: Corpus) -> str:
     count = len(corpus.skipped_binary)
-    return f", {plural(count, 'binary file')} skipped" if count else ""
+    skipped = f", {plural(count, 'binary file')} skipped" if count else ""
+    return skipped + (f", left out {', '.join(corpus.left_out[:SHOWN])}" if corpus.left_out else "")

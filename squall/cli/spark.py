@@ -70,12 +70,14 @@ def prepare(
     """Make a feed from files, or add what is new to one, with Spark.
 
     INPUT is a file or a directory (default: the source of Python's standard library). In a directory, hidden and binary
-    files, __pycache__, site-packages and links to directories are left out. A line that is no text (not UTF-8, with a
-    NUL, longer than 1 MiB) goes to FEED/quarantine, as does a malformed record, or a row that a rule refuses.
+    files, __pycache__, site-packages, links to directories and directories that Squall wrote, such as feeds, are left
+    out. A line that is no text (not UTF-8, with a NUL, longer than 1 MiB) goes to FEED/quarantine, as does a malformed
+    record, or a row that a rule refuses.
 
     Run again, it reads only files that are new, and new lines of text files. --overwrite makes the feed anew.
     """
     from squall.pipeline.corpus import default_input
+    from squall.pipeline.prepare import Prepared, nothing_yet
     from squall.pipeline.prepare import prepare as prepare_feed
     from squall.pipeline.rules import RuleMistakes
 
@@ -98,7 +100,8 @@ def prepare(
         raise click.exceptions.Exit(EXIT_USAGE) from None
     if prepared is None:
         note("nothing was prepared")
-    elif as_json:
+    if as_json:
+        prepared = prepared or Prepared(feed, nothing_yet(feed, source), (), ())
         manifest = prepared.manifest.to_dict()
         # Every document names its own schema.
         manifest["columns"] = manifest.pop("schema")
@@ -110,10 +113,11 @@ def prepare(
             "added_files": prepared.added_files,
             "added_rows": prepared.added_rows,
             "vanished": prepared.vanished,
+            "left_out": prepared.left_out,
             "duration_secs": round(stages.elapsed_secs, 3),
         }
         say_json(with_schema("prepare", document))
-    else:
+    elif prepared is not None:
         _print_prepared(prepared, stages.elapsed_secs)
 
 
@@ -179,6 +183,9 @@ def _print_prepared(prepared: Prepared, elapsed_secs: float) -> None:
         say(f"dropped     {sum(manifest.dropped.values()):,} ({rules})")
     say(f"skipped     {plural(manifest.skipped_binary, 'binary file')}")
     _print_names(prepared.skipped_shown, manifest.skipped_binary, "")
+    if prepared.left_out:
+        say(f"left out    {len(prepared.left_out)} that Squall wrote")
+        _print_names(tuple(map(plain, prepared.left_out[:SHOWN_NAMES])), len(prepared.left_out), "")
     if prepared.vanished:
         say(f"vanished    {plural(len(prepared.vanished), 'file')}, whose rows stay in the feed")
         _print_names(prepared.vanished[:SHOWN_NAMES], len(prepared.vanished), "")

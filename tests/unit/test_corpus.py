@@ -327,3 +327,49 @@ def test_a_line_without_its_end_waits(tmp_path: Path, data: bytes, start: int, s
     path = write(tmp_path / "log", data)
     ended = without_open_line(InputFile("log", str(path), len(data), start_bytes=start))
     assert (ended and ended.size_bytes) == size
+
+
+# What Squall wrote
+
+
+@pytest.mark.parametrize(
+    ("names", "kind"),
+    [
+        (("old/_feed.json", "old/rows/00001.parquet", "old/sources/00001.jsonl"), "a feed"),
+        (("old.tmp-prepare-17/sources/00001.jsonl",), "a feed"),
+        (("old/ledger/a.jsonl", "old/counts/a.jsonl"), "a result of word_count.py"),
+        (("old/_schema", "old/_claims/a.claim", "old/_acked/q"), "an inlet of LiveSpout"),
+        (("old/topology.json", "old/control.pickle"), "a checkpoint of --on spark"),
+        (("old/nimbus.db", "old/lock", "old/logs/nimbus.log"), "a run directory"),
+    ],
+)
+@pytest.mark.parametrize("is_text", [True, False])
+def test_a_directory_that_squall_wrote_is_left_out(
+    tmp_path: Path, names: tuple[str, ...], kind: str, is_text: bool
+) -> None:
+    write(tmp_path / "in/deep/a.txt")
+    for name in names:
+        write(tmp_path / "in/deep" / name)
+    found = find_files(tmp_path / "in", is_text=is_text)
+    assert [file.name for file in found.files] == ["deep/a.txt"]
+    assert found.left_out == (f"deep/{names[0].partition('/')[0]} ({kind})",)
+
+
+def test_names_that_are_like_those_of_squall_are_read(tmp_path: Path) -> None:
+    names = ["counts/a.txt", "lock/nimbus.txt", "x.prepare-7/a.txt"]
+    for name in names:
+        write(tmp_path / name)
+    found = find_files(tmp_path)
+    assert ([file.name for file in found.files], found.left_out) == (names, ())
+
+
+def test_an_input_that_is_a_feed_is_refused(tmp_path: Path) -> None:
+    write(tmp_path / "_feed.json")
+    with pytest.raises(UsageError, match=r"is a feed itself, which FeedSpout reads; to .* rows, give .*/rows with"):
+        find_files(tmp_path)
+    # But its rows may be prepared, and any other of Squall's results.
+    write(tmp_path / "rows/a.txt")
+    for folder in ("ledger", "counts"):
+        write(tmp_path / "result" / folder / "a.txt")
+    assert names_of(tmp_path / "rows") == ["a.txt"]
+    assert names_of(tmp_path / "result") == ["counts/a.txt", "ledger/a.txt"]

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import pickle
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from squall.engine.errors import UsageError
 from squall.pipeline.feed import Feed, Row
-from squall.pipeline.manifest import Manifest, PartFile, Partition
+from squall.pipeline.manifest import Increment, Manifest, PartFile, Partition, check_content, load_manifest
 from squall.pipeline.part_reader import CHUNK_ROWS
+from squall.pipeline.prepare import prepare
 
 pyarrow = pytest.importorskip("pyarrow")
 parquet = pytest.importorskip("pyarrow.parquet")
@@ -140,3 +143,38 @@ def test_a_reader_that_is_dropped_halfway_leaves_no_file_open(feed: Path) -> Non
     """The leak check of every test looks for the descriptor."""
     reader = Feed.open(feed).read(1)
     next(reader)
+
+
+@pytest.mark.parametrize("name", ["lines/a.parquet", "quarantine/a.parquet", "sources/a.jsonl"])
+def test_every_file_of_a_feed_is_compared_with_the_manifest(tmp_path: Path, name: str) -> None:
+    feed = tmp_path / "feed"
+    files = {}
+    for number, path in enumerate(("lines/a.parquet", "quarantine/a.parquet", "sources/a.jsonl")):
+        (feed / path).parent.mkdir(parents=True)
+        data = b"%d" % number * 100
+        (feed / path).write_bytes(data)
+        files[path] = PartFile(path, 1, len(data), hashlib.sha256(data).hexdigest())
+    rows, quarantine, sources = files.values()
+    increments, parts = (Increment(sources, 1, 1),), (Partition(0, 1, (rows,)),)
+    manifest = Manifest("input", parts, 1, 1, 0, 1, increments=increments, quarantine=(quarantine,))
+    (feed / "_feed.json").write_text(json.dumps(manifest.to_dict()))
+    (tmp_path / "input").mkdir()
+    check_content(feed, load_manifest(feed))
+    Feed.open(feed)
+
+    def said(call: Callable[[], object]) -> str:
+        with pytest.raises(UsageError) as caught:
+            call()
+        return str(caught.value)
+
+    path = feed / name
+    path.write_bytes(b"x" * 100)
+    assert f"{name} was changed after squall prepare wrote it: its SHA-256 is another" in said(
+        lambda: check_content(feed, manifest)
+    )
+    for data, what in ((b"x" * 7, "has 7 bytes instead of 100"), (None, "is missing")):
+        path.unlink() if data is None else path.write_bytes(data)
+        assert f"{name} {what}; squall prepare --overwrite" in said(lambda: Feed.open(feed))
+        # The next run would add to a feed that is none.
+        again = said(lambda: prepare(tmp_path / "input", feed, partitions=1))
+        assert f"{name} {what}; squall prepare --overwrite" in again

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
+from squall.cli import spark as command
 from squall.engine.errors import UsageError
 from squall.pipeline import follow as module
 from squall.pipeline.follow import follow
 from squall.pipeline.increment import first_manifest
 from squall.pipeline.prepare import ChangedMeanwhile, NothingYet, Prepared
+from tests.schemas import mistakes
 
 
 @pytest.fixture(autouse=True)
@@ -61,3 +65,23 @@ def test_other_errors_end_it() -> None:
 
     with pytest.raises(UsageError, match="1 file of in changed"):
         follow(once, lambda: 1, lambda: False, lambda line: None)
+
+
+def test_a_document_is_printed_though_nothing_was_prepared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(command, "_follow", lambda *arguments: None)
+    feed, source = tmp_path / "feed", tmp_path / "input"
+    source.mkdir()
+    arguments = [str(source), "--out", str(feed), "--follow"]
+    done = CliRunner().invoke(command.prepare, [*arguments, "--json"], catch_exceptions=False)
+    document = json.loads(done.stdout)
+    assert mistakes(document) == []
+    figures = [document[name] for name in ("feed", "input", "rows", "added_rows", "files", "partitions")]
+    assert (done.exit_code, figures) == (0, [str(feed), str(source), 0, 0, 0, []])
+    assert done.stderr == "nothing was prepared\n"
+    # Of a feed that is there, its own.
+    feed.mkdir()
+    (feed / "_feed.json").write_text(json.dumps(first_manifest("in", 3, {}, is_plain=True).to_dict()))
+    document = json.loads(CliRunner().invoke(command.prepare, [*arguments, "--json"]).stdout)
+    assert (document["input"], len(document["partitions"]), document["added_rows"]) == ("in", 3, 0)
+    done = CliRunner().invoke(command.prepare, arguments)
+    assert (done.stdout, done.stderr) == ("", "nothing was prepared\n")
