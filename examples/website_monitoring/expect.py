@@ -7,7 +7,6 @@ writes build/web/expected/windows and build/web/expected/alarms, to compare with
 
 from __future__ import annotations
 
-import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -50,12 +49,11 @@ def expect(spark: SparkSession, base: Path) -> None:
 
 
 if __name__ == "__main__":
+    from arguments import Arguments, base_with
+
+    parser = Arguments(description="Compute what monitor.py must find, where squall prepare made the feed.")
+    base = base_with(parser, "squall prepare", "feed/rows")
     from spark_session import session
 
-    parser = argparse.ArgumentParser(description="Compute what monitor.py must find.")
-    parser.add_argument("base", type=Path)
-    options = parser.parse_args()
-    if not options.base.is_dir():
-        parser.error(f"{options.base} is not a directory")
-    expect(session("expect"), options.base.resolve())
-    print(f"what monitor.py must find is in {options.base}/expected")
+    expect(session("expect"), base)
+    print(f"what monitor.py must find is in {base}/expected")

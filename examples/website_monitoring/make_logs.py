@@ -10,7 +10,6 @@ hour.
 
 from __future__ import annotations
 
-import argparse
 import random
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
@@ -85,14 +84,16 @@ def write_logs(folder: Path, days: int, requests: int, seed: int) -> int:
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description="Write access logs of a made-up website.")
+    from arguments import Arguments, from_one, whole
+
+    parser = Arguments(description="Write access logs of a made-up website.")
     parser.add_argument("folder", type=Path)
-    parser.add_argument("--days", type=int, default=2)
-    parser.add_argument("--requests", type=int, default=50_000, help="a day (default 50,000)")
-    parser.add_argument("--seed", type=int, default=7)
+    parser.add_argument("--days", type=from_one, default=2)
+    parser.add_argument("--requests", type=from_one, default=50_000, help="a day (default 50,000)")
+    parser.add_argument("--seed", type=whole, default=7)
     options = parser.parse_args()
-    for name in ("days", "requests"):
-        if getattr(options, name) < 1:
-            parser.error(f"--{name} is {getattr(options, name)}; allowed: 1 and more")
-    lines = write_logs(options.folder, options.days, options.requests, options.seed)
+    try:
+        lines = write_logs(options.folder, options.days, options.requests, options.seed)
+    except OSError as error:
+        parser.error(f"{error.filename} cannot be written: {error.strerror}")
     print(f"{lines:,} lines in {options.days} files in {options.folder}")

@@ -7,7 +7,6 @@ reads what monitor.py wrote, and writes daily (a row for each day and URL) and i
 
 from __future__ import annotations
 
-import argparse
 import os
 from collections.abc import Sequence
 from html import escape
@@ -153,11 +152,10 @@ def _alarm_list(alarms: Sequence[Any]) -> str:
 
 
 if __name__ == "__main__":
+    from arguments import Arguments, base_with
+
+    parser = Arguments(description="Make the daily report of a website, where monitor.py wrote windows and alarms.")
+    base = base_with(parser, "monitor.py", "windows")
     from spark_session import session
 
-    parser = argparse.ArgumentParser(description="Make the daily report of a website.")
-    parser.add_argument("base", type=Path, help="where monitor.py wrote windows and alarms")
-    options = parser.parse_args()
-    if not options.base.is_dir():
-        parser.error(f"{options.base} is not a directory")
-    print(f"report      {report(session('report'), options.base.resolve())}")
+    print(f"report      {report(session('report'), base)}")
