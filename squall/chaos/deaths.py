@@ -167,12 +167,13 @@ class DaemonWatch:
         supervisor, name = self._present[f"supervisor {node}"], f"forking parent {node}"
         if self._parents.get(name) != supervisor.pid:
             self._parents[name] = supervisor.pid
-            self._present.pop(name, None)
+            # One whose supervisor has died ends by itself. If it was seen dead before that, the next one replaces it.
+            if name in self._present and self._present[name].death is None:
+                del self._present[name]
         known = self._present.get(name)
         found = _forking_parent(supervisor.pid, node)
         if found is None and known is not None:
             found = known.pid, known.started_ticks
-        # One whose supervisor has died ends by itself.
         if found is not None and lives(supervisor.pid, supervisor.started_ticks):
             self._see(name, *found, now, (f"supervisor {node}", supervisor.pid))
 

@@ -8,10 +8,11 @@ from collections.abc import Iterator
 
 import pytest
 
+from squall.chaos import deaths
 from squall.chaos.deaths import Claims, DaemonWatch
 from squall.ipc.rundir import RunDir
 from squall.scheduler.breaking.fault_record import note_begin, note_hit
-from squall.scheduler.common.process_record import begin_record
+from squall.scheduler.common.process_record import ProcessRecord, begin_record
 from squall.scheduler.faults.in_force import FaultInForce, Victim
 from squall.scheduler.nimbus.store import BUSY_TIMEOUT_SECS
 
@@ -137,3 +138,31 @@ def test_one_that_was_replaced_between_two_looks_is_seen(run_dir: RunDir, nimbus
     watch.look(2.0)
     (death,) = watch.deaths
     assert (death.pid, death.at_secs, death.back_secs) == (nimbus.pid, 2.0, 2.0)
+
+
+def test_a_forking_parent_that_is_seen_dead_just_before_its_supervisor_is_back_with_the_next(
+    run_dir: RunDir, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    supervisor, living = [1], {1, 11}
+    children = {1: (11, 0), 2: (22, 0)}
+    path = run_dir.daemon_record("supervisor-node-1")
+    monkeypatch.setattr(
+        deaths, "read_process", lambda asked: ProcessRecord(supervisor[0], 0) if asked == path else None
+    )
+    monkeypatch.setattr(deaths, "lives", lambda pid, started: pid in living)
+    monkeypatch.setattr(
+        deaths, "_forking_parent", lambda pid, node: children[pid] if children[pid][0] in living else None
+    )
+    watch = DaemonWatch(run_dir, 1)
+    watch.look(1.0)
+    living.discard(11)  # with its supervisor, which is still alive when it is looked at
+    watch.look(2.0)
+    living.discard(1)
+    watch.look(3.0)
+    supervisor[0] = 2
+    living.update({2, 22})
+    watch.look(4.0)
+    assert {death.name: (death.pid, death.back_secs) for death in watch.deaths} == {
+        "supervisor node-1": (1, 4.0), "forking parent node-1": (11, 4.0),
+    }
+    assert watch.away() == []
