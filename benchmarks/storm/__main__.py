@@ -6,6 +6,8 @@ Storm's JVMs are warm when they are measured, and stopped by a signal while othe
 from __future__ import annotations
 
 import argparse
+import signal
+import sys
 import tempfile
 import time
 from pathlib import Path
@@ -114,6 +116,8 @@ def main() -> None:
     parser.add_argument("--secs", type=float, default=6.0, help="in which acks are counted (default 6)")
     parser.add_argument("--no-write", action="store_true", help="print only, keep nothing")
     options = parser.parse_args()
+    # Storm's daemons would outlive it.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     part = measure_storm(options.rounds, options.warm_up, options.secs)
     publish({"storm": part}, write=not options.no_write)
 
