@@ -9,6 +9,7 @@ from typing import Any
 from squall.engine.api.component import BasicBolt, BatchBolt, Bolt, CustomGrouping, Spout
 from squall.engine.api.config import Config
 from squall.engine.api.stream import ACKER_COMPONENT, Stream
+from squall.engine.errors import UsageError
 
 SHUFFLE = "shuffle"
 LOCAL_OR_SHUFFLE = "local_or_shuffle"
@@ -69,7 +70,11 @@ class Topology:
 
     def configured(self, config: Config | None) -> Config:
         """Its settings, and over them those that are given where it is run."""
-        return self.config if config is None else self.config.replace(**config.explicit())
+        if config is None:
+            return self.config
+        if not isinstance(config, Config):
+            raise UsageError(f"config is {config!r:.80}; allowed: a Config, such as Config(workers=2), or None")
+        return self.config.replace(**config.explicit())
 
     @property
     def spouts(self) -> list[ComponentSpec]:

@@ -51,6 +51,8 @@ class ClusterUse:
         `wait_secs` (its message timeout), and take up its state. `remove_when_drained`: it leaves by itself when its
         spouts are exhausted and nothing is pending.
         """
+        if not isinstance(name, str):
+            raise UsageError(f"the name of a topology is {name!r:.80}; allowed: a text")
         config = configured(topology, config)
         code = pack(topology, config, by_value, self._beside())
         make_room: Callable[[], object] | None = None

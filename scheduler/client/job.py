@@ -36,7 +36,7 @@ from squall.scheduler.records.topology_view import TopologyView
 if TYPE_CHECKING:
     from squall.scheduler.client.nimbus_client import NimbusClient
 
-FINISHED = "FINISHED"
+FINISHED, KILLED = "FINISHED", "KILLED"
 _POLL_SECS, _POLL_MAX_SECS = 0.002, 0.02
 """Pause between two looks at the board, first and longest: a look with the logs costs some 0.2 ms, and the end of a
 long run may be noticed a fiftieth of a second late."""
@@ -117,7 +117,12 @@ class Job:
         return state
 
     def status(self) -> str:
-        """The status for people: Nimbus's, or "FINISHED" if its spouts are exhausted and nothing is pending."""
+        """The status for people: Nimbus's, or "FINISHED" if its spouts are exhausted and nothing is pending.
+
+        Of a topology that is gone: "FINISHED" if it left by itself, else "KILLED".
+        """
+        if self.removed and not self.record.remove_when_drained:
+            return KILLED
         status = self.state().topology.status
         return FINISHED if status == "ACTIVE" and self.is_drained() else status
 

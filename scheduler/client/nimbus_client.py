@@ -11,12 +11,15 @@ Guarantees
     * Questions are repeated, so that they survive its death; with `patience_secs` also requests that may be carried out
       twice (activate, deactivate, reset, heal, shutdown).
 
-Relies on: the run directory's key, which only the cluster's owner can read. Thread: the one that made the client.
+    * Threads may share a client: one request at a time is under way, and its answer goes to the thread that asked.
+
+Relies on: the run directory's key, which only the cluster's owner can read. Thread: any.
 """
 
 from __future__ import annotations
 
 import os
+import threading
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -92,6 +95,8 @@ class NimbusClient:
         self._patience_secs = patience_secs
         self._on_away = on_away
         self._require_nimbus()
+        self._turn = threading.RLock()
+        """Held from a request to its answer: a ZeroMQ socket is for one thread at a time."""
         self._control = self._connected()
 
     def __enter__(self) -> NimbusClient:
@@ -104,7 +109,8 @@ class NimbusClient:
 
     def close(self) -> None:
         """Disconnect."""
-        self._control.close(linger_secs=0.0)
+        with self._turn:
+            self._control.close(linger_secs=0.0)
 
     # ---- topologies ----
 
@@ -230,9 +236,10 @@ class NimbusClient:
         began = time.monotonic()
         while True:
             self._require_nimbus()
-            remaining_secs = began + self._timeout_secs - time.monotonic()
             try:
-                return self._control.call(method, body, reply_type, min(_QUESTION_SECS, max(0.0, remaining_secs)))
+                with self._turn:
+                    remaining_secs = began + self._timeout_secs - time.monotonic()
+                    return self._control.call(method, body, reply_type, min(_QUESTION_SECS, max(0.0, remaining_secs)))
             except NoAnswer:
                 if remaining_secs <= _QUESTION_SECS:
                     raise self._silent(time.monotonic() - began) from None
@@ -244,15 +251,22 @@ class NimbusClient:
             self._require_nimbus()
             asked = self.run_dir.lock_holder()
             try:
+                return self._exchange(method, body, reply_type, asked)
+            except ServerGone:
+                if not repeats or not self._patience_secs or time.monotonic() >= began + self._timeout_secs:
+                    raise self._gone(asked, method) from None
+            except NoAnswer:
+                raise self._silent(time.monotonic() - began, f"; {method} may still be carried out") from None
+
+    def _exchange(self, method: str, body: Wire, reply_type: type[W], asked: str | None) -> W:
+        with self._turn:
+            try:
                 return self._control.call(method, body, reply_type, self._timeout_secs, partial(self._has_gone, asked))
             except ServerGone:
                 # So that a request that has not left yet never reaches the next Nimbus.
                 self.close()
                 self._control = self._connected()
-                if not repeats or not self._patience_secs or time.monotonic() >= began + self._timeout_secs:
-                    raise self._gone(asked, method) from None
-            except NoAnswer:
-                raise self._silent(time.monotonic() - began, f"; {method} may still be carried out") from None
+                raise
 
     def _gone(self, asked: str | None, method: str) -> NimbusGone:
         why = why_away(self.run_dir)

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import textwrap
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -120,6 +121,34 @@ def test_a_program_submits_finds_and_breaks(cluster: Cluster) -> None:
         cluster.job("other")
     with pytest.raises(UsageError, match="submit needs the Topology"):
         cluster.submit("x", "topology")  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match=r"config is \{'workers': 2\}; allowed: a Config"):
+        cluster.submit("x", counting(1), {"workers": 2})  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match="the name of a topology is 5; allowed: a text"):
+        cluster.submit(5, counting(1))  # type: ignore[arg-type]
+
+
+def test_a_killed_topology_is_not_shown_as_active(cluster: Cluster) -> None:
+    job = cluster.submit("ended", counting(3), Config(workers=1))
+    job.wait_until_drained(60)
+    job.kill()
+    assert job.status() == "KILLED"
+    assert job._repr_html_().startswith("ended is KILLED")
+
+
+def test_threads_share_a_connection(cluster: Cluster) -> None:
+    jobs = {name: cluster.submit(name, counting(3), Config(workers=1)) for name in ("one", "other")}
+
+    def ask(name: str) -> set[str]:
+        return {cluster.client.get_topology(name).topology.name for _ in range(200)}
+
+    def change(name: str) -> set[str]:
+        return {cluster.client.activate(name).name for _ in range(20)}
+
+    with ThreadPoolExecutor(6) as pool:
+        asked = {name: [pool.submit(ask, name), pool.submit(ask, name), pool.submit(change, name)] for name in jobs}
+        assert {name: set[str]().union(*(one.result() for one in found)) for name, found in asked.items()} == {
+            "one": {"one"}, "other": {"other"}
+        }
 
 
 def test_a_topology_outlives_its_program_and_takes_its_modules_along(
