@@ -5,7 +5,6 @@ Guarantees: a mistake is a UsageError before the cluster changes. Thread: any on
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 
@@ -18,8 +17,9 @@ from squall.scheduler.client.healing import heal
 from squall.scheduler.client.job import Job
 from squall.scheduler.client.log_tail import LogTail
 from squall.scheduler.client.nimbus_client import NimbusClient
-from squall.scheduler.client.standing import drain_away, job_named
+from squall.scheduler.client.standing import job_named, replace_named
 from squall.scheduler.client.topology_code import pack, submit
+from squall.scheduler.common.messages import TopologyRecord
 from squall.scheduler.faults.fault import Fault, Value
 from squall.scheduler.faults.in_force import FaultInForce
 
@@ -47,22 +47,24 @@ class ClusterUse:
         """Submit a topology; with `active=False` its spouts wait for `Job.activate`.
 
         `by_value`: a module that workers cannot import (see `scheduler.common.blob`). `fresh`: drop the state that an
-        earlier topology of this name left. `replace`: if there is one of this name, drain it first, for at most
-        `wait_secs` (its message timeout), and take up its state. `remove_when_drained`: it leaves by itself when its
-        spouts are exhausted and nothing is pending.
+        earlier topology of this name left. `replace`: if there is one of this name, it is drained first, for at most
+        `wait_secs` (its message timeout), and this one takes up its state. That is Nimbus's work: it goes on if this
+        program ends meanwhile. `remove_when_drained`: it leaves by itself when its spouts are exhausted and nothing is
+        pending.
         """
         if not isinstance(name, str):
             raise UsageError(f"the name of a topology is {name!r:.80}; allowed: a text")
         config = configured(topology, config)
         code = pack(topology, config, by_value, self._beside())
-        make_room: Callable[[], object] | None = None
-        if replace:
-            make_room = lambda: drain_away(self.client, self.run_dir, name, wait_secs)  # noqa: E731
-        with naming(self.run_dir.path):
-            record = submit(
+
+        def ask() -> TopologyRecord:
+            return submit(
                 self.client, self.run_dir, name, config, code, active, fresh, remove_when_drained=remove_when_drained,
-                make_room=make_room,
+                replace=replace, wait_secs=wait_secs,
             )
+
+        with naming(self.run_dir.path):
+            record = replace_named(self.client, self.run_dir, name, ask, wait_secs)[0] if replace else ask()
         job = Job(self.client, record, self.run_dir)
         self._jobs.append(job)
         return job

@@ -44,7 +44,7 @@ _POLL_GROWTH = 1.05
 """Factor by which the pause grows with each look."""
 _NIMBUS_POLL_SECS = 0.25
 """Between two questions to Nimbus during a wait: a hopeless topology is noticed soon, and Nimbus is hardly burdened."""
-_STOP_GRACE_SECS = 15.0
+STOP_GRACE_SECS = 15.0
 """Longest wait for a worker to close its tasks: the supervisor kills it long before."""
 _NIMBUS_PAUSE_SECS = 0.01
 """Between two questions to Nimbus during a move: a user does not notice so short a delay."""
@@ -312,12 +312,23 @@ class Job:
         self._remember()
         self._client.kill_topology(self.name, wait_secs)
         try:
-            self._client.await_removed(self.id, wait_secs + _STOP_GRACE_SECS, on_wait)
+            self._client.await_removed(self.id, wait_secs + STOP_GRACE_SECS, on_wait)
         except Interrupted:
             self._client.kill_topology(self.name, 0.0)
-            self._client.await_removed(self.id, _STOP_GRACE_SECS)
+            self._client.await_removed(self.id, STOP_GRACE_SECS)
         self.removed = True
         return self._unfinished()
+
+    def give_way(
+        self, submit: Callable[[], TopologyRecord], wait_secs: float, on_wait: Callable[[], bool | None] | None = None
+    ) -> tuple[TopologyRecord, Unfinished]:
+        """Have another topology submitted in place of this one, and wait until it is there; this one drains for at most
+        `wait_secs`. Returns the other, and what `kill` returns. When `on_wait` returns True, Interrupted is raised."""
+        self._remember()
+        record = submit()
+        self._client.await_begun(record, wait_secs + STOP_GRACE_SECS, on_wait)
+        self.removed = True
+        return record, self._unfinished()
 
     def rebalance(
         self, workers: int | None = None, parallelism: Mapping[str, int] | None = None, wait_secs: float = 30.0
@@ -331,7 +342,7 @@ class Job:
         before = self.view()
         version = 0 if before is None else before.assignment.version
         self._client.rebalance(self.name, workers, dict(parallelism or {}), wait_secs)
-        deadline = time.monotonic() + wait_secs + _STOP_GRACE_SECS
+        deadline = time.monotonic() + wait_secs + STOP_GRACE_SECS
         while True:
             # Not `self.state()`, which opens the new board: pending messages are read off that of the stopped workers.
             state = self._client.get_topology(self.name)
@@ -359,7 +370,7 @@ class Job:
             time.sleep(_POLL_SECS)
         return self._unfinished()
 
-    def remove(self, grace_secs: float = _STOP_GRACE_SECS) -> None:
+    def remove(self, grace_secs: float = STOP_GRACE_SECS) -> None:
         """Remove the topology without a drain; returns when its workers have closed their tasks and ended."""
         if self.removed:
             return
@@ -368,7 +379,7 @@ class Job:
         self._client.await_removed(self.id, grace_secs)
         self.removed = True
 
-    def await_removed(self, timeout_secs: float = _STOP_GRACE_SECS) -> None:
+    def await_removed(self, timeout_secs: float = STOP_GRACE_SECS) -> None:
         """Wait until the topology is gone, which was submitted to leave when it has finished."""
         self._client.await_removed(self.id, timeout_secs)
         self.removed = True

@@ -18,6 +18,7 @@ Relies on: the run directory's key, which only the cluster's owner can read. Thr
 
 from __future__ import annotations
 
+import contextlib
 import os
 import threading
 import time
@@ -118,9 +119,39 @@ class NimbusClient:
         """Start a topology whose code is in the code store."""
         return self._call("submit_topology", request, TopologyRecord)
 
-    def check_topology(self, request: SubmitTopology) -> None:
-        """Raise UsageError if it would be refused under a free name. Changes nothing."""
-        self._call("submit_topology", msgspec.structs.replace(request, check_only=True), SubmitTopology)
+    def await_begun(
+        self, topology: TopologyRecord, timeout_secs: float, on_wait: Callable[[], bool | None] | None = None
+    ) -> None:
+        """Wait until an accepted topology has taken the place of the one that it replaces. Nimbus sees to that, whether
+        or not anybody waits.
+
+        ClusterError if it never will. `on_wait` as in `await_removed`.
+        """
+        deadline = time.monotonic() + timeout_secs
+        while (former := self._still_before(topology)) is not None:
+            if time.monotonic() >= deadline:
+                with contextlib.suppress(UsageError):  # It was removed since the look.
+                    living = self._still_living(former.name)
+                    raise ClusterError(
+                        f"topology {former.id} is still there after {timeout_secs:g} s{living}; {topology.id} takes "
+                        "its place when it is gone"
+                    )
+            if on_wait is not None and on_wait():
+                raise Interrupted(f"{former.id} still drains; {topology.id} takes its place, without this command")
+            time.sleep(POLL_SECS)
+
+    def _still_before(self, topology: TopologyRecord) -> TopologyRecord | None:
+        """The topology whose place this one is to take; None if it has. ClusterError if it never will."""
+        there = next((each for each in self.get_cluster().topologies if each.name == topology.name), None)
+        if there is not None and there.id == topology.id:
+            return None
+        if there is None or (there.status == "KILLED" and there.successor is None):
+            finished = "it has finished, or " if topology.remove_when_drained else ""
+            raise ClusterError(f"topology {topology.id} is not there: {finished}{topology.name} was killed meanwhile")
+        newest = there if there.successor is None else there.successor.topology
+        if newest.id != topology.id:
+            raise ClusterError(f"topology {topology.id} is not there: {newest.id} was submitted in its place meanwhile")
+        return there
 
     def get_topology(self, name: str) -> TopologyState:
         """Record, assignment, workers and deaths of a topology."""

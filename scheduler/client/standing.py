@@ -13,7 +13,7 @@ from pathlib import Path
 from squall.engine.errors import UsageError
 from squall.engine.report.account import Unfinished
 from squall.ipc.rundir import RunDir, standing_directory
-from squall.scheduler.client.job import Job
+from squall.scheduler.client.job import STOP_GRACE_SECS, Job
 from squall.scheduler.client.nimbus_client import AWAY_PATIENCE_SECS, NimbusClient, NoCluster
 from squall.scheduler.common.messages import TopologyRecord
 
@@ -54,21 +54,28 @@ def patient_client(run_dir: RunDir, on_away: Callable[[], None]) -> NimbusClient
     return NimbusClient(run_dir, patience_secs=AWAY_PATIENCE_SECS, on_away=on_away)
 
 
-def drain_away(
-    client: NimbusClient, run_dir: RunDir, name: str, wait_secs: float | None = None,
-    on_wait: Callable[[], bool | None] | None = None,
-) -> Unfinished | None:
-    """Drain the topology of that name for at most `wait_secs`, by default its message timeout, and remove it.
+def replace_named(
+    client: NimbusClient, run_dir: RunDir, name: str, submit: Callable[[], TopologyRecord],
+    wait_secs: float | None = None, on_wait: Callable[[], bool | None] | None = None,
+) -> tuple[TopologyRecord, Unfinished | None]:
+    """Have a topology submitted in the place of the one of that name, and wait until it is there.
 
-    Returns what was left, None if there is no such topology. When `on_wait` returns True, the drain ends early."""
+    Returns it, and what the one before has left; None if there was none. When `on_wait` returns True, Interrupted is
+    raised; Nimbus goes on all the same."""
     if name not in [record.name for record in client.get_cluster().topologies]:
-        return None
+        record = submit()
+        # Another program may have submitted one in this moment.
+        client.await_begun(record, _limit_secs(record, wait_secs) + STOP_GRACE_SECS, on_wait)
+        return record, None
     job = job_named(client, run_dir, name)
     try:
-        limit_secs = float(job.record.conf["message_timeout_secs"]) if wait_secs is None else wait_secs
-        return job.kill(limit_secs, on_wait)
+        return job.give_way(submit, _limit_secs(job.record, wait_secs), on_wait)
     finally:
         job.close()
+
+
+def _limit_secs(record: TopologyRecord, wait_secs: float | None) -> float:
+    return float(record.conf["message_timeout_secs"]) if wait_secs is None else wait_secs
 
 
 def job_named(client: NimbusClient, run_dir: RunDir, name: str) -> Job:

@@ -14,14 +14,13 @@ import io
 import os
 import sys
 import zipfile
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import replace
+from collections.abc import Iterator, Mapping
+from dataclasses import replace as with_changes
 from pathlib import Path, PurePath
 from types import ModuleType
 
 from squall.engine.api.config import Config
 from squall.engine.api.topology import Topology
-from squall.engine.errors import UsageError
 from squall.ipc.rundir import RunDir
 from squall.scheduler.client.nimbus_client import NimbusClient
 from squall.scheduler.common import blob, user_logging
@@ -56,7 +55,7 @@ def pack(
     `beside`: the directory whose imported modules travel along; None for none.
     """
     return TopologyCode(
-        blob.dump(replace(topology, logging=user_logging.taken()), by_value),
+        blob.dump(with_changes(topology, logging=user_logging.taken()), by_value),
         [ComponentSummary(*row) for row in topology.layout(config.acker_count)],
         [entry or os.getcwd() for entry in sys.path],
         b"" if beside is None else _archive(beside.resolve(), by_value),
@@ -65,13 +64,14 @@ def pack(
 
 def submit(
     client: NimbusClient, run_dir: RunDir, name: str, config: Config, code: TopologyCode, active: bool = True,
-    fresh: bool = False, *, remove_when_drained: bool = False, make_room: Callable[[], object] | None = None,
+    fresh: bool = False, *, remove_when_drained: bool = False, replace: bool = False, wait_secs: float | None = None,
     cwd: str | None = None, env: Mapping[str, str] | None = None,
 ) -> TopologyRecord:
-    """Hand a topology to Nimbus; `fresh`: drop the state of an earlier one; `make_room` is called once it is sure that
-    nothing but its name may stand against it.
+    """Hand a topology to Nimbus; `fresh`: drop the state of an earlier one.
 
-    `cwd`: the working directory of its workers, by default this program's; `env`: variables for them, kept secret.
+    `replace`: if there is one of this name, it is drained for at most `wait_secs` (None: its message timeout), and this
+    one begins when it is gone (`NimbusClient.await_begun`). `cwd`: the working directory of its workers, by default
+    this program's; `env`: variables for them, kept secret.
     """
     store = CodeStore(run_dir.code)
     with store.held():
@@ -82,19 +82,9 @@ def submit(
         request = SubmitTopology(
             name, config.to_dict(), code.components, digest, sys_path, "ACTIVE" if active else "INACTIVE", fresh,
             remove_when_drained, cwd=_current_directory() if cwd is None else cwd, env=dict(env or {}),
+            replace=replace, replace_wait_secs=wait_secs,
         )
-        if make_room is not None:
-            client.check_topology(request)
-            make_room()
-        try:
-            return client.submit_topology(request)
-        except UsageError as error:
-            if make_room is not None and any(record.name == name for record in client.get_cluster().topologies):
-                raise UsageError(
-                    f"another program has submitted a topology named {name!r} while the one before it drained; "
-                    "replace that one, too, if this one is newer"
-                ) from error
-            raise
+        return client.submit_topology(request)
 
 
 def _current_directory() -> str:

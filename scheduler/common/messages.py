@@ -102,6 +102,16 @@ class TopologyRecord(Wire):
     """The working directory of its workers; "" for that of the daemons."""
     env_names: list[str] = []
     """Variables that its workers get. Their values may be secrets: see `scheduler.common.environment`."""
+    successor: Successor | None = None
+    """What takes its place when it is gone, while the status is "KILLED"."""
+
+
+class Successor(Wire):
+    """The topology that takes the place of another one."""
+
+    topology: TopologyRecord
+    fresh: bool = False
+    """As in SubmitTopology."""
 
 
 class SlotAssignment(Wire):
@@ -257,11 +267,13 @@ class SubmitTopology(Wire):
     """Once it is accepted, remove the state of earlier topologies of this name."""
     remove_when_drained: bool = False
     """As in TopologyRecord."""
-    check_only: bool = False
-    """Reply with this request if it would be accepted under a free name, and change nothing."""
     cwd: str = ""
     env: dict[str, str] = {}
     """Variables for its workers. Nimbus keeps them in a file of their own, never in its store."""
+    replace: bool = False
+    """If there is a topology of this name, drain and remove it, then start this one in its place."""
+    replace_wait_secs: float | None = None
+    """Longest time for that drain; None: the message timeout of the one that drains."""
 
 
 class NamedTopology(Wire):
@@ -271,7 +283,8 @@ class NamedTopology(Wire):
 
 
 class KillTopology(Wire):
-    """Stop the spouts; remove the topology as soon as nothing is pending, at the latest after `wait_secs`."""
+    """Stop the spouts; remove the topology as soon as nothing is pending, at the latest after `wait_secs`. Its
+    successor, if it has one, is dropped."""
 
     name: str
     wait_secs: float = 0.0

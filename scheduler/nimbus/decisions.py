@@ -13,6 +13,9 @@ Guarantees
     * The work of a topology that the store does not know is not stopped, and its slots are not given away, unless an
       operator asks for it (`forget_unknown`).
     * A slot that gave a topology up gets none of its work again while there is another one, until an operator's reset.
+    * A topology that is replaced ends as one that is killed does. Its successor is kept with its record, and begins in
+      the moment in which it is forgotten: before all others that wait for its slots, never beside it. Of several
+      successors the latest counts; a kill ends the topology and drops its successor.
 
 Relies on: `scheduler.nimbus.main` to carry out the instructions in order.
 """
@@ -36,6 +39,7 @@ from squall.scheduler.common.messages import (
     SlotChanged,
     SlotRef,
     SubmitTopology,
+    Successor,
     SupervisorHeartbeat,
     TopologyRecord,
     TopologyState,
@@ -44,6 +48,7 @@ from squall.scheduler.nimbus.given_up import untried, usable, with_given_up, wit
 from squall.scheduler.nimbus.instruction import (
     CreateBoard,
     DeleteTopology,
+    DropSuccessor,
     EndWorker,
     NimbusInstruction,
     Note,
@@ -57,7 +62,7 @@ from squall.scheduler.nimbus.instruction import (
 )
 from squall.scheduler.nimbus.nodes import NODE_TIMEOUT_SECS, Nodes
 from squall.scheduler.nimbus.placement import place, replace_lost, task_layout
-from squall.scheduler.nimbus.submission import check_rebalance, check_submission, check_wait
+from squall.scheduler.nimbus.submission import check_rebalance, check_submission, check_wait, record_of
 from squall.scheduler.nimbus.topologies import Topologies
 from squall.scheduler.nimbus.topology_life import TopologyLife
 from squall.scheduler.nimbus.unknown import Unknown
@@ -169,30 +174,62 @@ class Nimbus:
     def submit(
         self, request: SubmitTopology, now: float, created_unix_secs: float, token: str
     ) -> tuple[TopologyRecord, Instructions]:
-        """Accept a topology and place it if there is a slot. `token`: 8 hex digits that make its id unique."""
-        check_submission(request)
-        self._topologies.check_free(request.name)
-        record = TopologyRecord(
-            id=f"{request.name}-{self._next_number}-{token}",
-            name=request.name,
-            status=request.status,
-            conf=request.conf,
-            components=request.components,
-            blob=request.blob,
-            sys_path=request.sys_path,
-            created_unix_secs=created_unix_secs,
-            remove_when_drained=request.remove_when_drained,
-            cwd=request.cwd,
-            env_names=sorted(request.env),
-        )
+        """Accept a topology and place it if there is a slot; one that replaces another begins later (`replaced`).
+        `token`: 8 hex digits that make its id unique."""
+        record = record_of(request, self.accepts(request, token), created_unix_secs)
         self._next_number += 1
+        former = self._topologies.get(request.name)
+        if former is None:
+            return record, self._begin(record, now)
+        return record, self._replace(former, Successor(record, request.fresh), request.replace_wait_secs, now)
+
+    def accepts(self, request: SubmitTopology, token: str) -> str:
+        """The id that `submit` would give. Raises what that would, and changes nothing."""
+        check_submission(request)
+        check_wait(request.replace_wait_secs or 0.0)
+        if not request.replace:
+            self._topologies.check_free(request.name)
+        return f"{request.name}-{self._next_number}-{token}"
+
+    def _begin(self, record: TopologyRecord, now: float) -> Instructions:
         life = TopologyLife(record)
         self._topologies.add(life)
         placed = self._place(life, now)
         if not placed:
-            return record, [StoreTopology(record), Note(f"{record.id} waits for a free slot")]
+            return [StoreTopology(record), Note(f"{record.id} waits for a free slot")]
         board, *rest = placed
-        return record, [board, StoreTopology(record), *rest]
+        return [board, StoreTopology(record), *rest]
+
+    def _replace(
+        self, life: TopologyLife, successor: Successor, wait_secs: float | None, now: float
+    ) -> Instructions:
+        """End a topology, and keep with it what comes in its place."""
+        dropped = self._drop_successor(life)
+        life.record = replace(life.record, successor=successor)
+        if wait_secs is None:
+            wait_secs = float(life.record.conf.get("message_timeout_secs", 0.0))
+        note = Note(f"{life.record.id} gives way to {successor.topology.id}")
+        return [StoreTopology(life.record), note, *dropped, *self._end(life, wait_secs, now)]
+
+    def _drop_successor(self, life: TopologyLife) -> Instructions:
+        dropped = life.record.successor
+        if dropped is None:
+            return []
+        life.record = replace(life.record, successor=None)
+        topology_id = dropped.topology.id
+        return [DropSuccessor(topology_id), Note(f"{topology_id} does not come in the place of {life.record.id}")]
+
+    def replaceable(self) -> list[TopologyRecord]:
+        """Topologies that have ended and have a successor; see `replaced`."""
+        return [life.record for life in self._topologies if life.is_replaceable]
+
+    def replaced(self, topology_id: str, now: float) -> Instructions:
+        """The files of a topology of `replaceable` are as its successor needs them: that begins."""
+        life = self._topologies.by_id(topology_id)
+        if life is None or life.record.successor is None or not life.is_replaceable:
+            return []
+        gone = self._forget(life)
+        return [*gone, *self._begin(life.record.successor.topology, now), *self._use_free_slots(now)]
 
     def activate(self, name: str) -> tuple[TopologyRecord, Instructions]:
         """Let a topology's spouts emit. Idempotent."""
@@ -206,19 +243,28 @@ class Nimbus:
         """Stop a topology's spouts now and its workers once drained. Of several kills the earliest limit counts."""
         check_wait(request.wait_secs)
         life = self._topologies.named(request.name)
+        out = self._drop_successor(life)
+        if out:
+            out.append(StoreTopology(life.record))
+        out += self._end(life, request.wait_secs, now)
+        return life.record, out
+
+    def _end(self, life: TopologyLife, wait_secs: float, now: float) -> Instructions:
+        if life.assignment is None:
+            wait_secs = 0.0  # nothing of it is under way
         killed = life.record.status == "KILLED"
-        stop_at = now + request.wait_secs
+        stop_at = now + wait_secs
         if killed and life.stop_at is not None and life.stop_at <= stop_at:
-            return life.record, []
+            return []
         life.stop_at = stop_at if life.stop_at is None else min(stop_at, life.stop_at)
         life.set_status("KILLED")
         record = life.record
         out: Instructions = [
-            StoreStatus(record.id, "KILLED", request.wait_secs),
-            Note(f"{record.id} is killed, its workers stop once drained, at the latest in {request.wait_secs:g} s"),
+            StoreStatus(record.id, "KILLED", wait_secs),
+            Note(f"{record.id} is killed, its workers stop once drained, at the latest in {wait_secs:g} s"),
         ]
         leaving = [*self._leave_if_due(life, now), *self._finish_if_empty(life, now)]
-        return record, out + (leaving or [SendAssignNode(node) for node in life.nodes])
+        return out + (leaving or [SendAssignNode(node) for node in life.nodes])
 
     def rebalance(self, request: RebalanceTopology, now: float) -> tuple[TopologyRecord, Instructions]:
         """Stop a topology's spouts now, its workers once drained, and start it anew on other workers."""
@@ -511,18 +557,22 @@ class Nimbus:
         return [*(SendAssignNode(node) for node in life.nodes), *self._finish_if_empty(life, now)]
 
     def _finish_if_empty(self, life: TopologyLife, now: float) -> Instructions:
-        """If a topology's slots are empty, forget it if it was killed, else give it others."""
+        """If a topology's slots are empty, forget it if it was killed and is not replaced, else give it others."""
         record = life.record
         if life.left_at is None or life.occupied:
             return []
         if record.status != "KILLED":
             return [] if life.needs_place else self._move(life, now)
-        if not self._topologies.remove(record.name):
+        if record.successor is not None or self._topologies.by_id(record.id) is None:
             return []
+        return [*self._forget(life), *self._use_free_slots(now)]
+
+    def _forget(self, life: TopologyLife) -> Instructions:
+        record = life.record
+        self._topologies.remove(record.name)
         self.unknown.deleted(record.id)
         note = Note(f"{record.id} is gone")
-        gone: Instructions = [DeleteTopology(record.id), RemoveBoard(record.id, max(1, life.version)), note]
-        return gone + self._use_free_slots(now)
+        return [DeleteTopology(record.id), RemoveBoard(record.id, max(1, life.version)), note]
 
     def _move(self, life: TopologyLife, now: float) -> Instructions:
         left = set(life.nodes)

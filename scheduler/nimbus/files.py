@@ -81,17 +81,18 @@ class NimbusFiles:
         """Finish with state that an earlier Nimbus had set aside; for an unknown topology it stays aside."""
         task_state.tidy(self._run_dir, records, unknown)
 
-    def keep_environment(self, record: TopologyRecord, variables: Mapping[str, str]) -> None:
+    def keep_environment(self, topology_id: str, variables: Mapping[str, str]) -> None:
         """Keep the variables of an accepted topology; ClusterError if they cannot be."""
         if variables:
-            environment.keep_environment(self._run_dir, record.id, variables)
+            environment.keep_environment(self._run_dir, topology_id, variables)
 
-    def forget_environment(self, record: TopologyRecord) -> None:
-        environment.forget_environment(self._run_dir, record.id)
+    def forget_environment(self, topology_id: str) -> None:
+        environment.forget_environment(self._run_dir, topology_id)
 
     def tidy_environments(self, records: Iterable[TopologyRecord], unknown: Collection[str]) -> None:
         """Remove variables that an earlier Nimbus has left; workers of unknown topologies may need theirs."""
-        environment.tidy_environments(self._run_dir, {*unknown, *(record.id for record in records)})
+        known = (record.id for record in _with_successors(records))
+        environment.tidy_environments(self._run_dir, {*unknown, *known})
 
     @contextlib.contextmanager
     def view(self, record: TopologyRecord, assignment: Assignment) -> Iterator[TopologyView]:
@@ -103,15 +104,23 @@ class NimbusFiles:
             board.close()
 
     def keep_code(self, records: Iterable[TopologyRecord]) -> bool:
-        """Remove code that none of these runs. False, and nothing is removed, while a submission is under way."""
+        """Remove code that none of these runs, nor will. False, and nothing is removed, while a submission is under
+        way."""
         used = set()
-        for record in records:
+        for record in _with_successors(records):
             used |= {record.blob, *self._names(record.sys_path)}
         return self._codes.keep_only(used)
 
     def _names(self, sys_path: Iterable[str]) -> list[str]:
         """The entries of an import path that are in the code store."""
         return [Path(entry).name for entry in sys_path if self._codes.owns(entry)]
+
+
+def _with_successors(records: Iterable[TopologyRecord]) -> Iterator[TopologyRecord]:
+    for record in records:
+        yield record
+        if record.successor is not None:
+            yield record.successor.topology
 
 
 def _take_over(board: Board, former: Path) -> None:

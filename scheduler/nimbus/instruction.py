@@ -69,6 +69,13 @@ class DeleteTopology:
 
 
 @dataclass(frozen=True)
+class DropSuccessor:
+    """Remove the files of a topology that was to take the place of another, and will not."""
+
+    topology_id: str
+
+
+@dataclass(frozen=True)
 class RemoveUnknown:
     """Remove the remains of a topology that the store does not know, as an operator has asked."""
 
@@ -103,6 +110,7 @@ NimbusInstruction = (
     StoreChange
     | CreateBoard
     | RemoveBoard
+    | DropSuccessor
     | SendAssignNode
     | EndWorker
     | Note

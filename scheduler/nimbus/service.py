@@ -5,6 +5,8 @@ Guarantees
     * Workers and files of a topology that the store does not know are stopped or removed only if an operator asks.
     * Tasks' state of an earlier topology is removed only after the topology that begins anew is stored, and is out of
       the way before any worker starts.
+    * A replacement is stored, or refused, before anything happens to the topology that it replaces. From then on it
+      needs nobody but Nimbus.
     * A malformed frame, from any sender, is answered with an error or dropped, and changes nothing.
     * If the store fails, the client is told, and the error leaves `serve`: Nimbus ends, and the next one starts from
       the files on disk.
@@ -54,6 +56,7 @@ from squall.scheduler.nimbus.files import NimbusFiles
 from squall.scheduler.nimbus.instruction import (
     CreateBoard,
     DeleteTopology,
+    DropSuccessor,
     EndWorker,
     NimbusInstruction,
     Note,
@@ -69,7 +72,7 @@ from squall.scheduler.nimbus.instruction import (
 from squall.scheduler.nimbus.leftovers import mend_boards, tidy_boards
 from squall.scheduler.nimbus.living_workers import LivingWorkers
 from squall.scheduler.nimbus.store import Store, StoreError
-from squall.scheduler.nimbus.submission import check_submission
+from squall.scheduler.nimbus.successions import Successions
 from squall.scheduler.nimbus.topology_life import TopologyLife
 
 FRAMES_PER_TURN = 1000
@@ -114,6 +117,7 @@ class NimbusService:
         self._files.tidy_state((life.record for life in lives), unknown)
         self._files.tidy_environments((life.record for life in lives), unknown)
         self._sweep = CodeSweep(self.nimbus, self._files)
+        self._successions = Successions(self.nimbus, self._files)
         self._discard_unused_code()
         self.faults = NimbusFaults(
             run_dir, self.nimbus, self._files, store,
@@ -163,6 +167,8 @@ class NimbusService:
         for topology_id in self._watch.lost(now):
             self._carry_out(self.nimbus.lost(topology_id, now))
         self._carry_out(self.nimbus.tick(now))
+        for record in self._successions.due(now):
+            self._replace(record, now)
         self._sweep.tick(now)
         self.faults.tick(now)
 
@@ -170,7 +176,7 @@ class NimbusService:
         """When `tick` is due next, unless a frame comes first."""
         deadlines = (
             self.nimbus.next_deadline(), self._watch.next_deadline(), self._sweep.next_deadline(), self._stops_at,
-            self.faults.next_deadline(time.monotonic()),
+            self.faults.next_deadline(time.monotonic()), self._successions.next_deadline(),
         )
         return min((at for at in deadlines if at is not None), default=None)
 
@@ -236,38 +242,51 @@ class NimbusService:
             if isinstance(error, StoreError):
                 raise
 
-    def _submit(self, incoming: Incoming, now: float) -> TopologyRecord | SubmitTopology:
+    def _submit(self, incoming: Incoming, now: float) -> TopologyRecord:
         request = incoming.decode(SubmitTopology)
         try:
             self._files.check_code(request)
-            if request.check_only:
-                check_submission(request)
-                return request
             return self._accept(request, now)
         except SquallError:
             self._discard_unused_code()
             raise
 
     def _accept(self, request: SubmitTopology, now: float) -> TopologyRecord:
-        record, steps = self.nimbus.submit(request, now, time.time(), os.urandom(4).hex())
-        boards = [step for step in steps if isinstance(step, CreateBoard)]
+        token = os.urandom(4).hex()
+        topology_id = self.nimbus.accepts(request, token)
         try:
-            if request.fresh:
-                self._files.set_state_aside(record)
-            for step in boards:
-                self._files.make_board(step)
-            self._files.keep_environment(record, request.env)
+            self._files.keep_environment(topology_id, request.env)
+            record, steps = self.nimbus.submit(request, now, time.time(), token)
+            boards = self._prepare(record, steps, request.fresh)
             pass_point("nimbus.accepted")
         except ClusterError:
-            self._files.put_state_back(record)
-            self._files.forget_environment(record)
-            self.nimbus.withdraw(record.name)
+            self._files.forget_environment(topology_id)
             raise
         # If the store fails, Nimbus ends, and the next one sees in the store whether to put the state back.
         self._carry_out(step for step in steps if step not in boards)
-        if request.fresh:
-            self._files.discard_state(record)
+        self._files.discard_state(record)
         return record
+
+    def _prepare(self, record: TopologyRecord, steps: list[NimbusInstruction], fresh: bool) -> list[CreateBoard]:
+        """Make the boards of a submission, which are returned, and if it is to begin anew, move earlier state out of
+        its way. ClusterError, and it is withdrawn, if that fails."""
+        boards = [step for step in steps if isinstance(step, CreateBoard)]
+        try:
+            # One that replaces another begins later: see `_replace`.
+            if fresh and StoreTopology(record) in steps:
+                self._files.set_state_aside(record)
+            for step in boards:
+                self._files.make_board(step)
+        except ClusterError:
+            self._files.put_state_back(record)
+            self.nimbus.withdraw(record.name)
+            raise
+        return boards
+
+    def _replace(self, former: TopologyRecord, now: float) -> None:
+        self._carry_out(self.nimbus.replaced(former.id, now))
+        if former.successor is not None:
+            self._files.discard_state(former.successor.topology)
 
     def _get_topology(self, incoming: Incoming, now: float) -> TopologyState:
         return self.nimbus.topology(incoming.decode(NamedTopology).name)
@@ -400,6 +419,9 @@ class NimbusService:
             case DeleteTopology(topology_id):
                 self._files.remove_accounts(topology_id)
                 pass_point("nimbus.removed")
+                self._discard_unused_code()
+            case DropSuccessor(topology_id):
+                self._files.forget_environment(topology_id)
                 self._discard_unused_code()
             case RemoveUnknown(topology_id):
                 self._files.remove_unknown(topology_id)

@@ -1,4 +1,4 @@
-"""Checks requests to Nimbus, as far as possible without user code. Pure."""
+"""Checks requests to Nimbus, as far as possible without user code, and makes records of them. Pure."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from squall.engine.api.stream import SYSTEM_PREFIX
 from squall.engine.errors import TopologyError, UsageError
 from squall.engine.foreign.names import name_mistake
 from squall.scheduler.common.environment import environment_mistakes
-from squall.scheduler.common.messages import ComponentSummary, RebalanceTopology, SubmitTopology
+from squall.scheduler.common.messages import ComponentSummary, RebalanceTopology, SubmitTopology, TopologyRecord
 
 NAME_MAX_CHARS = 64
 NAME_MAX_BYTES = 200
@@ -37,6 +37,23 @@ def check_submission(request: SubmitTopology) -> None:
     mistakes += environment_mistakes(request.env)
     if mistakes:
         raise TopologyError(mistakes)
+
+
+def record_of(request: SubmitTopology, topology_id: str, created_unix_secs: float) -> TopologyRecord:
+    """The record of a submitted topology."""
+    return TopologyRecord(
+        id=topology_id,
+        name=request.name,
+        status=request.status,
+        conf=request.conf,
+        components=request.components,
+        blob=request.blob,
+        sys_path=request.sys_path,
+        created_unix_secs=created_unix_secs,
+        remove_when_drained=request.remove_when_drained,
+        cwd=request.cwd,
+        env_names=sorted(request.env),
+    )
 
 
 def check_topology_name(name: str) -> None:

@@ -38,12 +38,15 @@ class Topologies:
     def add(self, life: TopologyLife) -> None:
         self._lives[life.record.name] = life
 
-    def remove(self, name: str) -> bool:
-        """Remove a topology; returns whether it was there."""
-        return self._lives.pop(name, None) is not None
+    def remove(self, name: str) -> None:
+        """Remove the topology of that name, if there is one."""
+        self._lives.pop(name, None)
 
     def by_id(self, topology_id: str) -> TopologyLife | None:
         return next((life for life in self._lives.values() if life.record.id == topology_id), None)
+
+    def get(self, name: str) -> TopologyLife | None:
+        return self._lives.get(name)
 
     def named(self, name: str) -> TopologyLife:
         """The topology of that name. UsageError if there is none."""
@@ -57,8 +60,10 @@ class Topologies:
     def changeable(self, name: str) -> TopologyLife:
         """The topology of that name. UsageError if it is being killed or moved already."""
         life = self.named(name)
-        if life.record.status not in ("ACTIVE", "INACTIVE"):
-            status = life.record.status
+        status, successor = life.record.status, life.record.successor
+        if successor is not None:
+            raise UsageError(f"topology {name!r} gives way to {successor.topology.id}: try again when that is there")
+        if status not in ("ACTIVE", "INACTIVE"):
             then = "; try again when it has moved" if status == "REBALANCING" else ""
             raise UsageError(f"topology {name!r} is {status}: only ACTIVE and INACTIVE ones can change{then}")
         return life
@@ -68,6 +73,11 @@ class Topologies:
         life = self._lives.get(name)
         if life is None:
             return
+        if life.record.successor is not None:
+            raise UsageError(
+                f"a topology named {name!r} gives way to {life.record.successor.topology.id}: choose another name, or "
+                "replace that one, too"
+            )
         if life.record.status == "KILLED":
             raise UsageError(
                 f"a topology named {name!r} is still being killed: its name is free when its workers have stopped"

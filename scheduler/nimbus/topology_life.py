@@ -10,7 +10,8 @@ Stages of its end, and of a move::
     running ──kill──────► KILLED       ─┐ until drained,         ┌─► leaving: slots emptied, ─┬─► gone
             ──rebalance─► REBALANCING  ─┘ at most until `stop_at` ┘   until each is "stopped"  └─► placed anew, running
 
-One that shall be removed when it has finished is killed by Nimbus then.
+One that shall be removed when it has finished is killed by Nimbus then. One that is replaced is killed, too; instead of
+gone, it is replaceable, and its successor comes in its place.
 """
 
 from __future__ import annotations
@@ -119,7 +120,8 @@ class TopologyLife:
         if self.assignment is None or self.left_at is not None:
             return {}
         stopped = spouts_stopped and self.record.status == "ACTIVE"
-        record = replace(self.record, status="INACTIVE") if stopped else self.record
+        # What comes after it is nothing to its workers.
+        record = replace(self.record, status="INACTIVE" if stopped else self.record.status, successor=None)
         return {
             slot.port: SlotAssignment(record, self.assignment, index)
             for index, slot in enumerate(self.slots)
@@ -194,6 +196,11 @@ class TopologyLife:
         self.unheld = (self.unheld | own) - held
         self.overdue -= again
         return bool(again)
+
+    @property
+    def is_replaceable(self) -> bool:
+        """Whether its slots are empty, and its successor's turn has come."""
+        return self.record.successor is not None and self.left_at is not None and not self.occupied
 
     def vacated(self, slot: SlotRef) -> None:
         """Note that a slot holds no process any more, though its supervisor did not report it."""

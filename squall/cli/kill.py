@@ -7,6 +7,7 @@ import time
 import click
 
 from squall.cli.interrupts import Interrupts
+from squall.cli.output import note
 from squall.cli.standing import (
     directory_option,
     job_of,
@@ -19,6 +20,7 @@ from squall.cli.standing import (
     wait_option,
 )
 from squall.engine.errors import UsageError
+from squall.engine.foreign.plain_text import plain
 
 
 @click.command("kill")
@@ -31,7 +33,8 @@ from squall.engine.errors import UsageError
 def kill_command(
     name: str | None, unknown: bool, wait_secs: float | None, directory: str | None, as_json: bool
 ) -> None:
-    """Stop a topology's spouts, wait until nothing is pending, then remove it. Ctrl-C ends the wait.
+    """Stop a topology's spouts, wait until nothing is pending, then remove it. Ctrl-C ends the wait. A topology that
+    was to replace it is dropped.
 
     With --unknown instead of NAME: topologies that squall list calls unknown. They are not drained; their dead letters
     and their tasks' state stay.
@@ -47,6 +50,8 @@ def kill_command(
     with Interrupts() as interrupts, job_of(directory, name) as job:
         limit, began = limit_secs(wait_secs, job.record), time.monotonic()
         pending = job.kill(limit, lambda: interrupts.count > 0)
+    if job.record.successor is not None:
+        note(f"{plain(job.record.successor.topology.id)}, which was to take its place, is dropped")
     document = {"name": name, "id": job.id, **left_document(pending)}
     show(as_json, document, f"{name} is gone; {left_pending(pending, limit, time.monotonic() - began)}")
     if interrupts.count:

@@ -26,7 +26,7 @@ from squall.scheduler.client.job import Gone, Job
 from squall.scheduler.client.nimbus_client import NimbusClient
 from squall.scheduler.client.standing import open_cluster, uptime_secs
 from squall.scheduler.common import process
-from squall.scheduler.common.messages import ClusterState, RestartRecord, TopologyState
+from squall.scheduler.common.messages import ClusterState, RestartRecord, TopologyRecord, TopologyState
 
 ERRORS_SHOWN = 10
 FAILED = "FAILED"
@@ -137,6 +137,9 @@ def _cluster(run_dir: RunDir, cluster: ClusterState) -> dict[str, Any]:
         "leaving": cluster.leaving,
         "free_slots": [str(slot) for slot in cluster.free_slots],
         "topologies": {record.name: record.status for record in cluster.topologies},
+        "replaced_by": {
+            record.name: record.successor.topology.id for record in cluster.topologies if record.successor is not None
+        },
         "refused_frames": cluster.refused_frames,
         "unknown": cluster.unknown,
         "faults": faults_in_force(run_dir),
@@ -164,7 +167,7 @@ def describe(run_dir: RunDir, job: Job, before: Readings) -> dict[str, Any]:
     components = {component.id: component for component in state.topology.components}
     executors = _executors(state)
     return {
-        "name": job.name, "id": job.id, "status": job.status(),
+        "name": job.name, "id": job.id, "status": job.status(), "replaced_by": _successor(state.topology),
         "uptime_secs": round(uptime_secs(state.topology), 1),
         "cwd": state.topology.cwd, "env": state.topology.env_names,
         "workers_wanted": state.topology.conf["workers"],
@@ -186,6 +189,17 @@ def describe(run_dir: RunDir, job: Job, before: Readings) -> dict[str, Any]:
         "deaths": [_death(restart) for restart in state.restarts][-ERRORS_SHOWN:],
         "errors": [_error(restart) for restart in state.restarts if restart.error][-ERRORS_SHOWN:],
         "faults": faults_in_force(run_dir),
+    }
+
+
+def _successor(record: TopologyRecord) -> dict[str, Any] | None:
+    """What takes a topology's place."""
+    if record.successor is None:
+        return None
+    topology = record.successor.topology
+    return {
+        "id": topology.id, "status": topology.status, "workers_wanted": topology.conf["workers"],
+        "fresh": record.successor.fresh,
     }
 
 

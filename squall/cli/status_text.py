@@ -23,6 +23,8 @@ def cluster_text(document: dict[str, Any]) -> list[Block]:
     if document["topologies"]:
         rows = [[name, state_cell(status)] for name, status in document["topologies"].items()]
         blocks.append(Grid(["topology", "status"], rows))
+    if document["replaced_by"]:
+        blocks.append("\n".join(replaced_text(name, by) for name, by in document["replaced_by"].items()))
     if broken := fault_lines(document["faults"]):
         blocks.append(Cell("\n".join(broken), "magenta"))
     return blocks
@@ -34,7 +36,8 @@ def cluster_line(document: dict[str, Any]) -> str:
     parts = [f"{plural(len(document['nodes']), 'node')}, {len(document['free_slots'])} slots free"]
     parts += [f"node {node} is gone" for node in document["gone"]]
     parts += [f"node {node} is leaving" for node in document["leaving"]]
-    return "; ".join([*parts, *(f"{name} {status}" for name, status in document["topologies"].items())])
+    parts += [f"{name} {status}" for name, status in document["topologies"].items()]
+    return "; ".join([*parts, *(f"{name} gives way to {by}" for name, by in document["replaced_by"].items())])
 
 
 def topology_text(document: dict[str, Any]) -> list[Block]:
@@ -43,7 +46,10 @@ def topology_text(document: dict[str, Any]) -> list[Block]:
     broken = fault_lines(document["faults"])
     if not document["workers"]:
         return ["\n".join([f"{document['name']} is {document['status']} and waits for a free slot", *broken])]
-    blocks: list[Block] = [_headline(document), _components(document), _workers(document)]
+    blocks: list[Block] = [_headline(document)]
+    if document["replaced_by"]:
+        blocks.append(replaced_text(document["name"], _described(document["replaced_by"])))
+    blocks += [_components(document), _workers(document)]
     blocks += ["\n".join(lines) for lines in detail_blocks(document) if lines]
     deaths = [_death(row) for row in document["deaths"]]
     if deaths:
@@ -60,6 +66,7 @@ def topology_line(document: dict[str, Any]) -> str:
     """A topology on one short line."""
     document = plain_values(document)
     parts = [f"{document['name']} {document['status']}"]
+    parts += [f"gives way to {document['replaced_by']['id']}"] if document["replaced_by"] else []
     if document["workers"]:
         rates = document["rates"]
         ready = sum(row["state"] == "ready" for row in document["workers"])
@@ -72,6 +79,19 @@ def topology_line(document: dict[str, Any]) -> str:
     else:
         parts.append("waits for a free slot")
     return ", ".join(parts)
+
+
+def replaced_text(name: str, successor: str) -> str:
+    """What takes the place of a topology, for people."""
+    return f"{name} is being replaced by {successor}, which begins when it has drained"
+
+
+def _described(successor: dict[str, Any]) -> str:
+    """ "words-2-0a1b2c3d (2 workers, INACTIVE, without the state kept)"."""
+    words = [plural(successor["workers_wanted"], "worker")]
+    words += [successor["status"]] if successor["status"] != "ACTIVE" else []
+    words += ["without the state kept"] if successor["fresh"] else []
+    return f"{successor['id']} ({', '.join(words)})"
 
 
 def _death(row: dict[str, Any]) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+from collections.abc import Callable
 from typing import NoReturn
 
 import click
@@ -24,11 +25,12 @@ from squall.engine.errors import UsageError
 from squall.engine.foreign.plain_text import plain
 from squall.engine.plural import plural
 from squall.engine.report.schema import with_schema
+from squall.ipc.rundir import RunDir
 from squall.scheduler.client.job import Job
-from squall.scheduler.client.nimbus_client import NimbusClient
-from squall.scheduler.client.standing import drain_away
+from squall.scheduler.client.nimbus_client import Interrupted, NimbusClient
+from squall.scheduler.client.standing import replace_named
 from squall.scheduler.client.topology_code import submit
-from squall.scheduler.common.messages import TopologyState
+from squall.scheduler.common.messages import TopologyRecord, TopologyState
 from squall.scheduler.nimbus.submission import check_topology_name
 from squall.scheduler.nimbus.task_state import left_by_earlier
 
@@ -66,9 +68,10 @@ def submit_command(
     FILE may also be a module (package.module), and NAME is a Topology, or a function that takes ARGS and returns one
     (default: topology). The code is imported in a process of its own first; nothing of a bad file reaches the cluster.
     Its tasks find the state directories that an earlier topology of the same name left, and so go on where that one
-    stopped, unless --fresh is given. With --replace nothing happens to the old topology before it is known that the new
-    one will be accepted. With --until-drained the exit code is that of squall run; after an interrupt the topology runs
-    on. Values of --env are kept in a file that only you can read, and are never shown.
+    stopped, unless --fresh is given. With --replace nothing happens to the old topology before the new one is accepted;
+    then the cluster replaces it, whether or not this command lives on. With --until-drained the exit code is that of
+    squall run; after an interrupt the topology runs on. Values of --env are kept in a file that only you can read, and
+    are never shown.
     """
     check_topology_name(name)
     _check_options(inactive, replace, wait_secs, until_drained)
@@ -86,17 +89,14 @@ def submit_command(
             )
         code, config = load_apart(target, list(arguments), layers, load_secs, app_dir=app_dir, environment=environment)
 
-        def make_room() -> None:
-            left = drain_away(client, run_dir, name, wait_secs, lambda: interrupts.count > 0)
-            if left is not None and left + left.waiting:
-                count = plural(left + left.waiting, "message")
-                note(f"the {plain(name)} that was there left {count}: {emitted_again(left + left.waiting)}")
+        def ask() -> TopologyRecord:
+            return submit(
+                client, run_dir, name, config, code, active=not inactive, fresh=fresh,
+                remove_when_drained=remove_when_drained, replace=replace, wait_secs=wait_secs,
+                cwd=folder, env=environment,
+            )
 
-        record = submit(
-            client, run_dir, name, config, code, active=not inactive, fresh=fresh,
-            remove_when_drained=remove_when_drained, make_room=make_room if replace else None,
-            cwd=folder, env=environment,
-        )
+        record = _in_place_of(client, run_dir, name, ask, wait_secs, interrupts) if replace else ask()
         takes_up = bool(left_by_earlier(run_dir, name)) and not fresh
         if until_drained:
             with contextlib.suppress(UsageError):  # it may have finished and left by now
@@ -121,6 +121,22 @@ def _check_options(inactive: bool, replace: bool, wait_secs: float | None, until
         raise UsageError("--inactive and --until-drained: spouts that wait for squall activate are never exhausted")
     if wait_secs is not None and not replace:
         raise UsageError("--wait is how long the topology to --replace may drain; allowed: with --replace")
+
+
+def _in_place_of(
+    client: NimbusClient, run_dir: RunDir, name: str, ask: Callable[[], TopologyRecord], wait_secs: float | None,
+    interrupts: Interrupts,
+) -> TopologyRecord:
+    """Replace the topology of that name, and tell what it has left. An interrupt ends the command, not the work."""
+    try:
+        record, left = replace_named(client, run_dir, name, ask, wait_secs, lambda: interrupts.count > 0)
+    except Interrupted as interrupted:
+        note(f"{plain(interrupted)}: squall status {plain(name)} shows it")
+        raise click.exceptions.Exit(interrupts.exit_code) from None
+    if left is not None and left + left.waiting:
+        count = plural(left + left.waiting, "message")
+        note(f"the {plain(name)} that was there left {count}: {emitted_again(left + left.waiting)}")
+    return record
 
 
 def _follow(job: Job, interrupts: Interrupts, as_json: bool) -> NoReturn:

@@ -7,10 +7,12 @@ from typing import Any
 
 import click
 
-from squall.cli.screen import state_cell
+from squall.cli.screen import Block, state_cell
 from squall.cli.standing import directory_option, json_option, nimbus_of, show, tell_refused, tell_unknown
+from squall.cli.status_text import replaced_text
 from squall.cli.tables import Grid
 from squall.engine.errors import ClusterError, UsageError
+from squall.engine.foreign.plain_text import plain
 from squall.engine.report.schema import with_schema
 from squall.scheduler.client.job import Job
 from squall.scheduler.client.standing import uptime_secs
@@ -33,6 +35,7 @@ def list_command(directory: str | None, as_json: bool) -> None:
                 continue
             rows.append({
                 "name": record.name, "id": record.id, "status": _status(Job(client, record, run_dir)),
+                "replaced_by": None if record.successor is None else record.successor.topology.id,
                 "tasks": sum(component.tasks for component in record.components),
                 "executors": 0 if assignment is None else sum(map(len, assignment.executors)),
                 "workers": 0 if assignment is None else len(assignment.workers),
@@ -45,7 +48,9 @@ def list_command(directory: str | None, as_json: bool) -> None:
         for row in rows
     ]
     head = ["topology", "status", "tasks", "executors", "workers", "uptime s"]
-    show(as_json, with_schema("list", {"topologies": rows}), [Grid(head, shown)] if rows else "no topologies")
+    replaced = [plain(replaced_text(row["name"], row["replaced_by"])) for row in rows if row["replaced_by"]]
+    blocks: list[Block] = [Grid(head, shown), *replaced] if rows else ["no topologies"]
+    show(as_json, with_schema("list", {"topologies": rows}), blocks)
     refused = tell_refused(run_dir, cluster)
     if refused or (cluster.unknown and not rows):
         # The store was lost: a script that asks whether anything runs must not read that nothing does.

@@ -13,15 +13,9 @@ from typing import Any
 
 import pytest
 
-from squall import Config, TopologyBuilder
-from squall.engine.errors import UsageError
-from squall.scheduler.client.nimbus_client import NimbusClient
-from squall.scheduler.client.topology_code import pack, submit
 from squall.scheduler.common.mark import processes_of
-from squall.testing import FixedSpout
 from tests.process.cli import command, environment, start
 from tests.process.standing_tools import ENDLESS, Standing, directory
-from tests.process.standing_topologies import Nothing
 from tests.process.test_examples import read_counts
 from tests.process.waiting import wait_for
 
@@ -133,23 +127,6 @@ def test_clean_of_a_cluster_that_does_not_run(cluster: Standing) -> None:
     assert cluster.ok("clean") == "nothing is left of topologies that are gone\n"
     assert cluster.json("logs", "kept")
     assert "there is nothing to remove of 'kept'" in cluster.refused(2, "clean", "kept", "--remove")
-
-
-def test_two_that_replace_one(cluster: Standing) -> None:
-    """The slower one is told so, and not to choose another name."""
-    cluster.up()
-    cluster.ok("submit", ENDLESS, "--name", "one")
-    done = cluster.ok("submit", ENDLESS, "--name", "one", "--replace")
-    assert done.startswith("one runs on 1 worker")
-    builder = TopologyBuilder()
-    builder.set_spout("numbers", FixedSpout(("n",), [(1,)]))
-    builder.set_bolt("nothing", Nothing(0.0)).shuffle_grouping("numbers")
-    code = pack(builder.build(), Config())
-    with NimbusClient(cluster.run_dir) as client, pytest.raises(UsageError, match="another program has submitted"):
-        submit(
-            client, cluster.run_dir, "one", Config(), code,
-            make_room=lambda: cluster.ok("submit", ENDLESS, "--name", "one", "--replace"),
-        )
 
 
 def test_more_workers_than_slots_and_no_slot_at_all(cluster: Standing) -> None:

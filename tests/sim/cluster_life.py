@@ -1,8 +1,8 @@
 """A cluster's life in the simulation: clients ask, daemons and workers die, everything is mended and must come to rest.
 
 What must hold, at every moment: a slot has one living worker, a topology has workers of one version of its assignment,
-no worker's name is used twice. What was answered is not lost. At the end: every topology that was not killed runs, on
-as many workers as there are slots for, and nothing else does.
+no worker of its successor lives beside them, no worker's name is used twice. What was answered is not lost. At the end:
+every topology that was not killed runs, on as many workers as there are slots for, and nothing else does.
 """
 
 from __future__ import annotations
@@ -13,8 +13,16 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
 
+from msgspec.structs import replace
+
 from squall.engine.errors import SquallError, UsageError
-from squall.scheduler.common.messages import ComponentSummary, KillTopology, RebalanceTopology, SubmitTopology
+from squall.scheduler.common.messages import (
+    ComponentSummary,
+    KillTopology,
+    RebalanceTopology,
+    SubmitTopology,
+    TopologyRecord,
+)
 from squall.scheduler.nimbus.decisions import Nimbus
 from tests.sim.daemons import NimbusDaemon, SupervisorDaemon
 from tests.sim.invariants import (
@@ -23,6 +31,7 @@ from tests.sim.invariants import (
     NOT_RUNNING,
     STRAY,
     TWO_LIVE,
+    TWO_OF_A_NAME,
     TWO_VERSIONS,
     InvariantBrokenError,
 )
@@ -126,6 +135,8 @@ class ClusterLife:
             node.fell = partial(self._later, node)
         self.told: dict[str, str | None] = {}
         """Name -> status that clients were told; None: nobody knows, the answer did not come."""
+        self._promised: dict[str, str | None] = {}
+        """Name -> id of the topology that was accepted last under it, or in the place of another; None as in `told`."""
         self._names: set[str] = set()
         self._seen: set[int] = set()
         self._fenced_at: dict[int, float] = {}
@@ -173,8 +184,11 @@ class ClusterLife:
         now, workers = self.machine.now, rng.choice(self.worker_counts)
         submit = self._submission(name, workers)
         wait_secs = rng.choice((0.0, 1.0, 5.0))
-        token = f"{rng.getrandbits(32):08x}"
-        requests: dict[str, Callable[[Nimbus], tuple[Any, Any]]] = {
+        number = rng.getrandbits(32)
+        token = f"{number:08x}"
+        # By a draw that was made in any case: all else in a seed's life stays as it was.
+        submit = replace(submit, replace=number % 3 == 0, replace_wait_secs=wait_secs)
+        requests: dict[str, Callable[[Nimbus], tuple[TopologyRecord, Any]]] = {
             "ACTIVE": lambda decisions: decisions.submit(submit, now, 0.0, token),
             "KILLED": lambda decisions: decisions.kill(KillTopology(name, wait_secs), now),
             "rebalance": lambda decisions: decisions.rebalance(RebalanceTopology(name, workers, {}, wait_secs), now),
@@ -184,13 +198,23 @@ class ClusterLife:
         }
         what = what or rng.choice(("ACTIVE", *requests))
         before = self.told.get(name, "")
+        told: list[str] = []
+
+        def decide() -> Any:
+            record, steps = requests[what](nimbus.nimbus)
+            told.append(record.id)
+            return steps
+
         try:
-            done = nimbus.do(lambda: requests[what](nimbus.nimbus)[1])
+            done = nimbus.do(decide)
         except UsageError:
             return
         except SquallError as error:
             raise InvariantBrokenError(FORGOTTEN, str(error)) from error
-        self.machine.note(f"({self.steps}) {what} {name}: {'answered' if done else 'no answer'}")
+        instead = " instead" if what == "ACTIVE" and submit.replace else ""
+        self.machine.note(f"({self.steps}) {what}{instead} {name}: {'answered' if done else 'no answer'}")
+        if not done or what == "ACTIVE":
+            self._promised[name] = told[0] if done else None
         if not done:
             self.told[name] = None
         elif what in ("ACTIVE", "KILLED"):
@@ -295,13 +319,17 @@ class ClusterLife:
     def _check(self) -> None:
         slots: dict[tuple[str, int], int] = {}
         versions: dict[str, int] = {}
+        names: dict[str, str] = {}
         for process in self.machine.processes.values():
             if not process.is_ready:
                 continue
             self._check_name(process)
+            boot = process.boot
+            # Whether or not others listen to it: it writes to the state that is its successor's, too.
+            if names.setdefault(boot.topology.name, boot.topology.id) != boot.topology.id:
+                self._broken(TWO_OF_A_NAME, f"{process}, beside {names[boot.topology.name]}")
             if self._is_fenced(process):
                 continue
-            boot = process.boot
             where = boot.node, boot.port
             if slots.setdefault(where, process.pid) != process.pid:
                 self._broken(TWO_LIVE, f"{process}, beside {slots[where]}")
@@ -331,11 +359,7 @@ class ClusterLife:
     def _check_end(self) -> None:
         nimbus = self.nimbus.nimbus
         there = {record.name: record for record in nimbus.cluster().topologies}
-        for name, status in self.told.items():
-            if status == "ACTIVE" and name not in there:
-                self._broken(FORGOTTEN, f"{name} was accepted and is not there")
-            if status == "KILLED" and name in there:
-                self._broken(FORGOTTEN, f"{name} was killed and is {there[name].status}")
+        self._check_told(there)
         wanted: set[int] = set()
         for name, record in there.items():
             assignment = nimbus.topology(name).assignment
@@ -354,6 +378,16 @@ class ClusterLife:
         for process in self.machine.processes.values():
             if process.pid not in wanted:
                 self._broken(STRAY, str(process))
+
+    def _check_told(self, there: dict[str, TopologyRecord]) -> None:
+        for name, status in self.told.items():
+            if status == "ACTIVE" and name not in there:
+                self._broken(FORGOTTEN, f"{name} was accepted and is not there")
+            if status == "KILLED" and name in there:
+                self._broken(FORGOTTEN, f"{name} was killed and is {there[name].status}")
+            promised = self._promised.get(name)
+            if status == "ACTIVE" and promised is not None and there[name].id != promised:
+                self._broken(FORGOTTEN, f"{promised} was accepted, and {there[name].id} is there")
 
     def _broken(self, invariant: str, what: str) -> None:
         raise InvariantBrokenError(invariant, what)

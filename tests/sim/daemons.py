@@ -170,6 +170,8 @@ class NimbusDaemon(Actor):
                 if not all(self.known(assignment, assignment.workers[index]) for index in slots):
                     self.do(lambda record=record: nimbus.lost(record.id, now))  # type: ignore[misc]
             self.do(lambda: nimbus.tick(now))
+            for record in nimbus.replaceable():
+                self.do(lambda record=record: nimbus.replaced(record.id, now))  # type: ignore[misc]
         machine.after(LOOK_SECS, lambda: self._tick(epoch))
 
     def _is_at_rest(self, record: TopologyRecord, assignment: Assignment) -> bool:

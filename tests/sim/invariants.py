@@ -21,6 +21,7 @@ STATE_LEFT = "state left behind"
 ID_REPEATED = "id repeated"
 TWO_LIVE = "two live in one slot"
 TWO_VERSIONS = "two versions live"
+TWO_OF_A_NAME = "two topologies of a name live"
 NAME_TWICE = "a worker's name repeated"
 FORGOTTEN = "forgotten"
 NOT_RUNNING = "not running"
@@ -49,6 +50,7 @@ MEANING = {
     STATE_LEFT: "at the end, after four timeouts, no table, queue or window holds anything",
     TWO_LIVE: "a slot has at most one living worker, of whatever topology",
     TWO_VERSIONS: "workers of two versions of one assignment never live at the same time",
+    TWO_OF_A_NAME: "workers of a topology and of its successor never live at the same time",
     NAME_TWICE: "no worker of a topology has the slot and the incarnation of an earlier one",
     FORGOTTEN: "what Nimbus has answered is so, whoever dies afterwards",
     NOT_RUNNING: "once nothing is broken any more, each topology that was not killed runs if there are slots for it",

@@ -7,8 +7,15 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from squall.scheduler.common.messages import Assignment, AssignNode, RegisterSupervisor, SlotAssignment
-from squall.scheduler.nimbus.instruction import NimbusInstruction, StoreChange
+from squall.scheduler.common.messages import (
+    Assignment,
+    AssignNode,
+    RegisterSupervisor,
+    SlotAssignment,
+    TopologyRecord,
+)
+from squall.scheduler.nimbus.decisions import Instructions, Nimbus
+from squall.scheduler.nimbus.instruction import NimbusInstruction, StoreChange, StoreTopology
 from tests.sim.cluster_life import LifeParts
 from tests.sim.daemons import NimbusDaemon, SupervisorDaemon
 from tests.sim.machine import Process
@@ -82,6 +89,28 @@ class Forgets(NimbusDaemon):
         super().register(replace(request, leaves_within_secs=None), answer)
 
 
+class KeepsNoSuccessor(NimbusDaemon):
+    """Keeps in mind alone what takes the place of a topology."""
+
+    def _store(self, change: StoreChange) -> None:
+        if isinstance(change, StoreTopology):
+            change = StoreTopology(replace(change.record, successor=None))
+        super()._store(change)
+
+
+class Impatient(Nimbus):
+    """Begins a successor as soon as the one before it was told to leave."""
+
+    def replaceable(self) -> list[TopologyRecord]:
+        return [life.record for life in self._topologies if life.record.successor and life.left_at is not None]
+
+    def replaced(self, topology_id: str, now: float) -> Instructions:
+        life = self._topologies.by_id(topology_id)
+        for slot in life.slots if life else ():
+            life.vacated(slot)  # type: ignore[union-attr]
+        return super().replaced(topology_id, now)
+
+
 LIFE_MUTANTS = {
     "stored before told": LifeParts(nimbus=TellsFirst),
     "stored before answered": LifeParts(nimbus=AnswersFirst),
@@ -90,4 +119,6 @@ LIFE_MUTANTS = {
     "lease": LifeParts(process=NoLease),
     "registration": LifeParts(supervisor=Deaf),
     "leaving nodes known": LifeParts(nimbus=Forgets),
+    "successors stored": LifeParts(nimbus=KeepsNoSuccessor),
+    "successors wait": LifeParts(decisions=Impatient),
 }

@@ -210,7 +210,10 @@ class Process:
     def has_begun(self) -> bool:
         """Whether its supervisor knows it, by the board."""
         boot = self.boot
-        cell = self._machine.boards[boot.topology.id, boot.assignment.version][boot.slot_index]
+        cells = self._machine.boards.get((boot.topology.id, boot.assignment.version))
+        if cells is None:
+            return False
+        cell = cells[boot.slot_index]
         return (cell.incarnation, cell.pid) == (boot.incarnation, self.pid)
 
     @property

@@ -37,6 +37,19 @@ def test_the_faults_really_happen() -> None:
     assert happened >= faults | {"nimbus dies", "has left", "answer"}
 
 
+def test_topologies_are_really_replaced() -> None:
+    """Also while Nimbus dies."""
+    begun = died = 0
+    for seed in range(20):
+        life = ClusterLife(seed)
+        life.run()
+        asked = [n for n, line in enumerate(life.machine.lines) if " instead " in line and line.endswith("answered")]
+        begun += len(asked)
+        died += sum("nimbus dies" in line for n in asked for line in life.machine.lines[n : n + 10])
+    assert begun > 20
+    assert died > 2
+
+
 @pytest.mark.parametrize("off", LIFE_MUTANTS)
 def test_what_is_switched_off_is_noticed(off: str) -> None:
     broken = first_broken(range(MUTANT_LIVES), LIFE_MUTANTS[off])

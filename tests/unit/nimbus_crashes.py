@@ -61,11 +61,13 @@ class Row(NamedTuple):
     """Whether it ends with the answer to a request."""
 
 
-def submit(name: str, *, fresh: bool = False) -> Work:
+def submit(name: str, *, fresh: bool = False, instead: bool = False) -> Work:
     def work(run_dir: RunDir, here: NimbusHere) -> None:
-        blob = CodeStore(run_dir.code).put(f"blob of {name}".encode())
+        blob = CodeStore(run_dir.code).put(f"blob of {name}{' again' * instead}".encode())
         with contextlib.suppress(UsageError):  # it is there already
-            request = SubmitTopology(name, {"workers": 1}, COMPONENTS, blob, [], fresh=fresh, env={"A": "b"})
+            request = SubmitTopology(
+                name, {"workers": 1}, COMPONENTS, blob, [], fresh=fresh, env={"A": "b"}, replace=instead
+            )
             here.call("submit_topology", request)
 
     return work
@@ -137,8 +139,18 @@ def inject(line: str) -> Work:
     return ask("inject", InjectFault(parse(line).to_json()))
 
 
+def end_of_replaced(run_dir: RunDir, here: NimbusHere) -> None:
+    """Its last slot is empty: its successor begins, without the state kept."""
+    for record in here.call("get_cluster", GetCluster()).topologies:
+        if record.successor is not None:
+            here.nimbus.drained(record.id, time.monotonic())
+            here.hear(f"supervisor:{NODE}", SlotChanged(NODE, PORTS[0], record.id, 1, "stopped", 1, 1.0))
+    here.tick()
+
+
 RUNNING = (submit("one"), say("one", "started"))
 KILLED = (*RUNNING, ask("kill_topology", KillTopology("one")))
+REPLACED = (*RUNNING, leave_state("one"), submit("one", fresh=True, instead=True))
 MOVING = (*RUNNING, ask("rebalance", RebalanceTopology("one", workers=1)))
 GIVEN_UP = (*RUNNING, say("one", "failed"))
 ROWS = [
@@ -151,6 +163,10 @@ ROWS = [
     Row("deactivate", RUNNING, ask("deactivate", NamedTopology("one"))),
     Row("kill", RUNNING, ask("kill_topology", KillTopology("one"))),
     Row("end of the killed", KILLED, say("one", "stopped"), answered=False),
+    Row("replace", RUNNING, submit("one", instead=True)),
+    Row("replace again", REPLACED, submit("one", instead=True)),
+    Row("kill the replaced", REPLACED, ask("kill_topology", KillTopology("one"))),
+    Row("end of the replaced", REPLACED, end_of_replaced, answered=False),
     Row("rebalance", RUNNING, ask("rebalance", RebalanceTopology("one", workers=1))),
     Row("move", MOVING, say("one", "stopped"), answered=False),
     Row("death", RUNNING, say("one", "died"), answered=False),
@@ -183,7 +199,9 @@ def knows(run_dir: RunDir) -> list[Any]:
             where = state.assignment and (state.assignment.version, state.assignment.workers)
             deaths = [(death.slot, death.incarnation, death.reason) for death in state.restarts]
             move = record.rebalance
-            found.append([record.name, record.status, bool(record.resets), record.given_up, move, where, deaths])
+            instead = record.successor and (record.successor.topology.blob, record.successor.fresh)
+            rest = [move, where, deaths, record.blob, instead]
+            found.append([record.name, record.status, bool(record.resets), record.given_up, *rest])
     faults = {fault.kind for fault in faults_now(run_dir, time.monotonic())}
     return [found, cluster.unknown, faults]
 

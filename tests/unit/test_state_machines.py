@@ -15,11 +15,11 @@ from squall.engine.errors import UsageError
 from squall.engine.tracking.attempts import Limits, Remembered
 from squall.engine.tracking.fate import Fate
 from squall.engine.tracking.instruction import Letter, LookRound, Release, Steps
-from squall.scheduler.common.messages import SlotRef
+from squall.scheduler.common.messages import SlotRef, TopologyRecord
 from squall.scheduler.common.restart_policy import GiveUp, Restart, RestartPolicy, RestartPolicyOptions
 from squall.scheduler.supervisor.slot import Slot
 from squall.scheduler.supervisor.worker_life import IllegalTransition, SlotState
-from tests.unit.test_nimbus_decisions import Cluster
+from tests.unit.test_nimbus_decisions import Cluster, request
 from tests.unit.test_slot import KILLED, Bench, work
 
 PAGE = Path(__file__).parents[2] / "docs" / "state-machines.md"
@@ -130,7 +130,19 @@ def topology_in(state: str) -> Cluster:
         cluster.rebalance(workers=1, wait_secs=0.0 if "moving" in state else 10.0)
     elif state.startswith("KILLED"):
         cluster.kill(wait_secs=0.0 if "ending" in state else 10.0)
+    elif state.startswith("replaced"):
+        submit_instead(cluster, wait_secs=0.0 if "ending" in state else 10.0)
     return cluster
+
+
+def submit_instead(cluster: Cluster, wait_secs: float = 30.0) -> None:
+    asked = request(workers=1, replace=True, replace_wait_secs=wait_secs)
+    cluster.nimbus.submit(asked, cluster.now, 1.5e9, "0a0b0c0d")
+
+
+def begin_successors(cluster: Cluster) -> None:
+    for record in cluster.nimbus.replaceable():
+        cluster.nimbus.replaced(record.id, cluster.now)
 
 
 def pass_time(cluster: Cluster) -> None:
@@ -146,12 +158,14 @@ def pass_time(cluster: Cluster) -> None:
 
 TOPOLOGY_STATES = (
     "ACTIVE", "INACTIVE", "REBALANCING, draining", "REBALANCING, moving", "KILLED, draining", "KILLED, ending",
+    "replaced, draining", "replaced, ending",
 )
 TOPOLOGY_EVENTS: dict[str, Callable[[Cluster], object]] = {
     "activate": lambda cluster: cluster.nimbus.activate("x"),
     "deactivate": lambda cluster: cluster.nimbus.deactivate("x"),
     "rebalance": lambda cluster: cluster.rebalance(workers=1),
     "kill": lambda cluster: cluster.kill(wait_secs=30),
+    "replace": submit_instead,
     "reset": lambda cluster: cluster.nimbus.reset("x", cluster.now),
     "slot given up": lambda cluster: cluster.slot(cluster.slots()[0], "failed", 31),
     "node lost": lambda cluster: cluster.nimbus.lost(cluster.id(), cluster.now),
@@ -168,7 +182,7 @@ def status_of(cluster: Cluster) -> str:
     if status not in ("REBALANCING", "KILLED"):
         return status
     stage = "draining" if cluster.nimbus.draining() else ("moving" if status == "REBALANCING" else "ending")
-    return f"{status}, {stage}"
+    return f"{'replaced' if cluster.nimbus.topology('x').topology.successor else status}, {stage}"
 
 
 def version_of(cluster: Cluster) -> int:
@@ -178,21 +192,31 @@ def version_of(cluster: Cluster) -> int:
     return 0 if assignment is None else assignment.version
 
 
+def change_of(cluster: Cluster, before: TopologyRecord) -> str:
+    if "x" not in cluster.names():
+        return ""
+    now = cluster.nimbus.topology("x").topology
+    if now.id != before.id:
+        return ", the successor"
+    changed = now.successor is not None and before.successor is not None and now.successor != before.successor
+    return ", by another" if changed else ""
+
+
 def test_topology() -> None:
     found = {}
     for state in TOPOLOGY_STATES:
         for name, event in TOPOLOGY_EVENTS.items():
             cluster = topology_in(state)
             assert status_of(cluster) == state
-            version = version_of(cluster)
+            version, before = version_of(cluster), cluster.nimbus.topology("x").topology
             try:
                 event(cluster)
             except UsageError:
                 found[state, name] = "refused"
                 continue
-            after = status_of(cluster)
-            moved = f"{after}, moved" if version_of(cluster) > version else after
-            found[state, name] = NOTHING if moved == state else moved
+            begin_successors(cluster)
+            after = f"{status_of(cluster)}{', moved' * (version_of(cluster) > version)}{change_of(cluster, before)}"
+            found[state, name] = NOTHING if after == state else after
     same("Topology", found)
 
 

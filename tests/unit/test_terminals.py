@@ -98,6 +98,7 @@ def status_of(text: str) -> dict[str, Any]:
         "given_up": [text], "errors": [],
         "deaths": [{"worker": text, "incarnation": 1, "reason": text, "rss_bytes": 1, "error": text}],
         "faults": [fault_of(text)],
+        "replaced_by": {"id": text, "status": text, "workers_wanted": 1, "fresh": True},
     }
 
 
@@ -108,7 +109,7 @@ def fault_of(text: str) -> dict[str, Any]:
 def cluster_of(text: str) -> dict[str, Any]:
     return {
         "dir": text, "nodes": {text: [text]}, "gone": [text], "leaving": [text], "free_slots": [text],
-        "topologies": {text: text},
+        "topologies": {text: text}, "replaced_by": {text: text},
         "faults": [fault_of(text)],
     }
 

@@ -1,0 +1,169 @@
+"""A topology in the place of another, while the command, Nimbus, or another operator does something else."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import textwrap
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.process.cli import command, environment
+from tests.process.standing_tools import Standing, directory
+from tests.process.waiting import wait_for
+
+SECRET = "s3cret-of-the-new-one"
+FILE = """
+    import os
+    import time
+    from pathlib import Path
+    from squall import BasicBolt, TopologyBuilder, spout
+
+    @spout("n")
+    def numbers(start):
+        while True:
+            time.sleep(0.001)
+            yield start
+            start += 1
+
+    class Write(BasicBolt):
+        blocking = True
+
+        def execute(self, tup, collector):
+            while Path(GATE).exists():
+                time.sleep(0.005)
+            with open(OUT, "a") as file:
+                print(VERSION, tup["n"], len(os.environ.get("TOKEN", "")), file=file)
+
+    def topology():
+        builder = TopologyBuilder()
+        builder.set_spout("numbers", numbers).set_config(max_spout_pending=5)
+        builder.set_bolt("write", Write()).shuffle_grouping("numbers")
+        return builder.build()
+"""
+
+
+class Held:
+    """A topology file whose bolt writes down what it gets, and waits as long as there is a gate."""
+
+    def __init__(self, folder: Path) -> None:
+        self.path, self.out, self.gate = folder / "app.py", folder / "out", folder / "gate"
+
+    def write(self, version: str) -> Path:
+        text = textwrap.dedent(FILE).replace("GATE", repr(str(self.gate))).replace("OUT", repr(str(self.out)))
+        self.path.write_text(text.replace("VERSION", repr(version)))
+        return self.path
+
+    def lines(self, version: str) -> list[tuple[int, int]]:
+        """(number, length of the secret)."""
+        rows = [line.split() for line in self.out.read_text().splitlines()] if self.out.exists() else []
+        return [(int(number), int(length)) for found, number, length in rows if found == version]
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Standing]:
+    with directory() as made:
+        made.up(slots=2)
+        yield made
+
+
+@pytest.fixture
+def held(cluster: Standing, tmp_path: Path) -> Iterator[Held]:
+    """It runs, and its bolt has a message that it does not finish."""
+    made = Held(tmp_path)
+    cluster.ok("submit", made.write("old"), "--name", "held", "--fresh")
+    wait_for("its work", lambda: len(made.lines("old")) > 50)
+    made.gate.touch()
+    wait_for("a message that waits", lambda: cluster.described("held")["pending"] == 5)
+    yield made
+    made.gate.unlink(missing_ok=True)
+    if "held" in cluster.json("status")["topologies"]:
+        cluster.ok("kill", "held", "-w", "0")
+
+
+def replacing(cluster: Standing, *arguments: str | Path) -> subprocess.Popen[str]:
+    """The command, on its own."""
+    full = command("submit", *arguments, "--name", "held", "--replace", "--dir", cluster.path)
+    return subprocess.Popen(full, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def successor(cluster: Standing) -> Any:
+    [row] = cluster.json("list")["topologies"]
+    return row["replaced_by"]
+
+
+def test_client_and_nimbus_may_die_in_the_middle(cluster: Standing, held: Held) -> None:
+    with replacing(cluster, held.write("new"), "-w", "300", "--env", f"TOKEN={SECRET}") as client:
+        promised = wait_for("the drain", lambda: successor(cluster))
+        client.kill()
+    shown = cluster.json("status", "held")
+    assert (shown["status"], shown["replaced_by"]["id"]) == ("KILLED", promised)
+    said = f"held is being replaced by {promised} (1 worker), which begins when it has drained"
+    assert said in cluster.ok("status", "held").splitlines()
+    for command_line in (("list",), ("status",)):
+        assert f"held is being replaced by {promised}, which begins" in cluster.ok(*command_line)
+
+    nimbus = cluster.nimbus()
+    nimbus.kill()
+    wait_for("the next Nimbus", lambda: cluster.nimbus().pid != nimbus.pid)
+    assert successor(cluster) == promised
+    for path in cluster.path.iterdir():
+        assert not path.is_file() or SECRET.encode() not in path.read_bytes(), path
+    assert not held.lines("new")
+
+    held.gate.unlink()
+    wait_for("the new one's work", lambda: len(held.lines("new")) > 20)
+    assert cluster.json("status", "held")["id"] == promised
+    old, new = held.lines("old"), held.lines("new")
+    assert [number for number, _ in old] == list(range(len(old)))
+    assert [number for number, _ in new] == list(range(len(old), len(old) + len(new))), "the state was kept"
+    assert {length for _, length in old} == {0}
+    assert {length for _, length in new} == {len(SECRET)}
+
+
+def test_a_later_one_wins_and_a_kill_ends_all(cluster: Standing, held: Held) -> None:
+    with replacing(cluster, held.write("new"), "-w", "300") as first:
+        earlier = wait_for("the first", lambda: successor(cluster))
+        with replacing(cluster, held.write("newer"), "-w", "300", "--fresh") as second:
+            later = wait_for("the second", lambda: successor(cluster) if successor(cluster) != earlier else None)
+            _, said = first.communicate(timeout=60)
+            assert first.returncode == 1
+            assert said == f"squall: topology {earlier} is not there: {later} was submitted in its place meanwhile\n"
+            assert "(1 worker, without the state kept)" in cluster.ok("status", "held")
+            refused = cluster.refused(2, "deactivate", "held")
+            assert refused == f"topology 'held' gives way to {later}: try again when that is there"
+            done = cluster.run("kill", "held", "-w", "0")
+            assert (done.returncode, f"{later}, which was to take its place, is dropped\n" in done.stderr) == (0, True)
+            _, said = second.communicate(timeout=60)
+    assert second.returncode == 1
+    assert said == f"squall: topology {later} is not there: held was killed meanwhile\n"
+    assert cluster.json("list")["topologies"] == []
+    assert list(cluster.run_dir.code.iterdir()) == []
+
+
+def test_an_interrupt_ends_the_command_and_a_shorter_limit_the_drain(cluster: Standing, held: Held) -> None:
+    with replacing(cluster, held.write("new"), "-w", "300") as client:
+        promised = wait_for("the drain", lambda: successor(cluster))
+        client.send_signal(signal.SIGINT)
+        _, said = client.communicate(timeout=60)
+    assert client.returncode == 130
+    assert said.splitlines()[-1].endswith(
+        f" still drains; {promised} takes its place, without this command: squall status held shows it"
+    )
+    assert successor(cluster) == promised
+    done = cluster.run("submit", held.write("newer"), "--name", "held", "--replace", "-w", "0.2")
+    assert done.returncode == 0, done.stderr
+    assert "the held that was there left 5 messages: a source that can be read again" in done.stderr
+    assert done.stdout.startswith("held runs on 1 worker: ")
+    assert "it takes up the state that an earlier held left" in done.stdout
+    assert successor(cluster) is None
+    held.gate.unlink()
+    wait_for("the newest one's work", lambda: len(held.lines("newer")) > 20)
+    assert held.lines("new") == []
+    # What was pending at the limit is emitted again.
+    numbers, done_before = [number for number, _ in held.lines("newer")], len(held.lines("old"))
+    assert numbers == list(range(numbers[0], numbers[0] + len(numbers)))
+    assert done_before - 1 <= numbers[0] <= done_before

@@ -1,0 +1,426 @@
+"""A topology that takes the place of another: Nimbus's decisions, and what it keeps on disk meanwhile."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from squall.engine.errors import ClusterError, TopologyError, UsageError
+from squall.ipc.rundir import RunDir
+from squall.scheduler.common.code_store import CodeStore
+from squall.scheduler.common.messages import (
+    ComponentSummary,
+    GetCluster,
+    KillTopology,
+    NamedTopology,
+    RegisterSupervisor,
+    SlotChanged,
+    SlotRef,
+    SubmitTopology,
+    TopologyRecord,
+)
+from squall.scheduler.nimbus import task_state
+from squall.scheduler.nimbus.decisions import Instructions
+from squall.scheduler.nimbus.instruction import (
+    CreateBoard,
+    DeleteTopology,
+    DropSuccessor,
+    RemoveBoard,
+    SendAssignNode,
+    StoreAssignment,
+    StoreStatus,
+    StoreTopology,
+)
+from squall.scheduler.nimbus.successions import RETRY_SECS
+from squall.scheduler.nimbus.topology_life import TopologyLife
+from tests.unit.run_dirs import COMPONENTS, NimbusHere, nimbus_in
+from tests.unit.test_nimbus_decisions import Cluster, kinds, request
+
+
+def replace(cluster: Cluster, token: str = "0b0b0b0b", **changes: Any) -> tuple[TopologyRecord, Instructions]:
+    return cluster.nimbus.submit(request(replace=True, **changes), cluster.now, 1.5e9, token)
+
+
+def empty(cluster: Cluster, name: str = "x") -> None:
+    for slot in cluster.slots(name):
+        cluster.slot(slot, "stopped", name=name)
+
+
+def begin(cluster: Cluster) -> Instructions:
+    """What is to follow when the files are ready."""
+    return [
+        step for record in cluster.nimbus.replaceable() for step in cluster.nimbus.replaced(record.id, cluster.now)
+    ]
+
+
+def one_of_two(workers: int = 2) -> Cluster:
+    cluster = Cluster()
+    cluster.submit(workers=workers)
+    for slot in cluster.slots():
+        cluster.slot(slot, "ready")
+    return cluster
+
+
+# ---- decisions ----
+
+
+def test_the_successor_is_stored_with_the_end_of_the_one_before() -> None:
+    cluster = one_of_two()
+    old = cluster.id()
+    record, steps = replace(cluster, replace_wait_secs=7.0)
+    assert record.id == "x-2-0b0b0b0b"
+    assert kinds(steps) == [StoreTopology, StoreStatus, SendAssignNode, SendAssignNode]
+    stored = steps[0]
+    assert isinstance(stored, StoreTopology)
+    assert stored.record.id == old
+    assert stored.record.successor is not None
+    assert stored.record.successor.topology == record
+    assert StoreStatus(old, "KILLED", 7.0) in steps
+    assert cluster.id() == old
+    assert cluster.nimbus.next_deadline() == cluster.now + 5.0
+    cluster.heartbeat("node-1", "node-2")
+    assert cluster.nimbus.replaceable() == []
+
+
+def test_workers_of_the_old_one_hear_nothing_of_the_new_one() -> None:
+    cluster = one_of_two()
+    replace(cluster, replace_wait_secs=7.0)
+    [work] = cluster.nimbus.assign_node("node-1").slots.values()
+    assert (work.topology.status, work.topology.successor) == ("KILLED", None)
+
+
+def test_it_begins_when_the_last_slot_is_empty_and_in_one_step_with_the_end() -> None:
+    cluster = one_of_two()
+    old = cluster.id()
+    record, _ = replace(cluster, replace_wait_secs=7.0)
+    cluster.nimbus.drained(old, cluster.now)
+    first, second = cluster.slots()
+    cluster.slot(first, "stopped")
+    assert cluster.nimbus.replaceable() == []
+    cluster.slot(second, "stopped")
+    assert [each.id for each in cluster.nimbus.replaceable()] == [old]
+    # Nobody else gets its slots or its name while files are made ready.
+    assert first not in cluster.nimbus.cluster().free_slots
+    assert kinds(begin(cluster)) == [
+        DeleteTopology, RemoveBoard, CreateBoard, StoreTopology, StoreAssignment, SendAssignNode, SendAssignNode,
+    ]
+    assert cluster.id() == record.id
+    assert cluster.nimbus.topology("x").topology == record
+    assert begin(cluster) == []
+
+
+def test_the_limit_is_the_message_timeout_unless_it_is_given() -> None:
+    cluster = Cluster()
+    cluster.nimbus.submit(request(conf={"workers": 1, "message_timeout_secs": 3.0}), cluster.now, 0.0, "0a0b0c0d")
+    _, steps = replace(cluster)
+    assert StoreStatus(cluster.id(), "KILLED", 3.0) in steps
+
+
+def test_without_a_topology_of_that_name_it_is_a_submission() -> None:
+    cluster = Cluster()
+    record, steps = replace(cluster)
+    assert kinds(steps)[:3] == [CreateBoard, StoreTopology, StoreAssignment]
+    assert cluster.id() == record.id
+
+
+@pytest.mark.parametrize("changes", [
+    {"components": []}, {"conf": {"workers": 0}}, {"status": "KILLED"},
+    {"components": [ComponentSummary("s", "spout", 20_000, 1)]}, {"replace_wait_secs": -1.0},
+])
+def test_a_bad_successor_is_refused_before_anything_happens(changes: dict[str, Any]) -> None:
+    cluster = one_of_two()
+    before = cluster.nimbus.topology("x")
+    with pytest.raises((TopologyError, UsageError), match="allowed"):
+        replace(cluster, **changes)
+    assert cluster.nimbus.topology("x") == before
+    assert replace(cluster)[0].id == "x-2-0b0b0b0b", "no number was lost"
+
+
+def test_of_several_successors_the_latest_counts_and_of_their_limits_the_earliest() -> None:
+    cluster = one_of_two()
+    first, _ = replace(cluster, "0b0b0b0b", replace_wait_secs=4.0)
+    second, steps = replace(cluster, "0c0c0c0c", replace_wait_secs=60.0)
+    assert kinds(steps) == [StoreTopology, DropSuccessor]
+    assert DropSuccessor(first.id) in steps
+    assert cluster.nimbus.next_deadline() == cluster.now + 4.0
+    third, steps = replace(cluster, "0d0d0d0d", replace_wait_secs=0.0)
+    assert DropSuccessor(second.id) in steps
+    empty(cluster)
+    begin(cluster)
+    assert cluster.id() == third.id
+
+
+def test_a_kill_ends_both() -> None:
+    cluster = one_of_two()
+    record, _ = replace(cluster, replace_wait_secs=60.0)
+    steps = cluster.kill(wait_secs=2.0)
+    assert kinds(steps) == [DropSuccessor, StoreTopology, StoreStatus, SendAssignNode, SendAssignNode]
+    assert DropSuccessor(record.id) in steps
+    cluster.now += 2.0
+    cluster.nimbus.tick(cluster.now)
+    empty(cluster)
+    assert cluster.names() == []
+    assert len(cluster.free()) == 4
+
+
+def test_a_kill_ends_both_also_if_the_files_are_not_ready() -> None:
+    cluster = one_of_two()
+    replace(cluster, replace_wait_secs=0.0)
+    empty(cluster)
+    assert len(cluster.nimbus.replaceable()) == 1
+    cluster.kill()
+    cluster.nimbus.tick(cluster.now)
+    assert cluster.names() == []
+
+
+def test_one_that_is_being_killed_can_still_be_replaced() -> None:
+    cluster = one_of_two()
+    cluster.kill(wait_secs=3.0)
+    record, steps = replace(cluster, replace_wait_secs=60.0)
+    assert kinds(steps) == [StoreTopology]
+    assert cluster.nimbus.next_deadline() == cluster.now + 3.0
+    cluster.now += 3.0
+    cluster.nimbus.tick(cluster.now)
+    empty(cluster)
+    begin(cluster)
+    assert cluster.id() == record.id
+
+
+def test_one_that_moves_can_be_replaced() -> None:
+    cluster = one_of_two()
+    cluster.rebalance(workers=1, wait_secs=0.0)
+    record, _ = replace(cluster)
+    empty(cluster)
+    begin(cluster)
+    assert (cluster.id(), cluster.nimbus.topology("x").topology.status) == (record.id, "ACTIVE")
+
+
+def test_one_that_waits_for_slots_is_replaced_at_once() -> None:
+    cluster = Cluster(nodes=0)
+    cluster.submit()
+    record, _ = replace(cluster, replace_wait_secs=60.0)
+    steps = begin(cluster)
+    assert kinds(steps) == [DeleteTopology, RemoveBoard, StoreTopology]
+    assert cluster.id() == record.id
+    assert CreateBoard in kinds(cluster.register("node-1", 6700))
+
+
+def test_one_that_waits_for_slots_is_killed_at_once() -> None:
+    """Nothing of it is under way that its limit would be for."""
+    cluster = Cluster(nodes=0)
+    cluster.submit()
+    assert kinds(cluster.kill(wait_secs=60.0)) == [StoreStatus, DeleteTopology, RemoveBoard]
+    assert cluster.names() == []
+
+
+def test_it_comes_before_others_that_wait_for_slots() -> None:
+    cluster = Cluster(nodes=1, ports=1)
+    cluster.submit(workers=1)
+    cluster.submit("later", workers=1)
+    record, _ = replace(cluster, conf={"workers": 1}, replace_wait_secs=0.0)
+    empty(cluster)
+    begin(cluster)
+    assert cluster.slots() == [SlotRef("node-1", 6700)]
+    assert cluster.slots("later") == []
+    assert cluster.id() == record.id
+
+
+def test_with_fewer_slots_it_has_fewer_workers_and_leaves_the_rest_to_others() -> None:
+    cluster = Cluster(nodes=1, ports=2)
+    cluster.submit(workers=2)
+    cluster.submit("later", workers=1)
+    replace(cluster, conf={"workers": 1}, replace_wait_secs=0.0)
+    empty(cluster)
+    begin(cluster)
+    assert [len(cluster.slots(name)) for name in ("x", "later")] == [1, 1]
+    replace(cluster, conf={"workers": 4}, replace_wait_secs=0.0)
+    empty(cluster)
+    begin(cluster)
+    assert [len(cluster.slots(name)) for name in ("x", "later")] == [1, 1]
+
+
+def test_other_requests_are_told_what_comes() -> None:
+    cluster = one_of_two()
+    record, _ = replace(cluster, replace_wait_secs=9.0)
+    for ask in (cluster.nimbus.activate, cluster.nimbus.deactivate, lambda _: cluster.rebalance(1)):
+        with pytest.raises(UsageError, match=f"topology 'x' gives way to {record.id}: try again when that is there"):
+            ask("x")
+    with pytest.raises(UsageError, match=f"named 'x' gives way to {record.id}: choose another name, or replace that"):
+        cluster.submit()
+
+
+def test_the_next_nimbus_goes_on() -> None:
+    before = one_of_two()
+    record, _ = replace(before, replace_wait_secs=8.0)
+    state = before.nimbus.topology("x")
+    cluster = Cluster(topologies=(TopologyLife(state.topology, state.assignment, kill_wait_secs=8.0),), nodes=0)
+    for node in ("node-1", "node-2"):
+        cluster.register(node, 6700, 6701, holds={6700: state.topology.id})
+    [work] = cluster.nimbus.assign_node("node-1").slots.values()
+    assert work.topology.status == "KILLED"
+    cluster.nimbus.drained(state.topology.id, cluster.now)
+    empty(cluster)
+    begin(cluster)
+    assert cluster.id() == record.id
+
+
+# ---- files ----
+
+NODE, PORTS, SECRET = "node-1", [6700, 6701], "k8s-token-of-mine"
+
+
+def submit(run_dir: RunDir, here: NimbusHere, code: str = "one", **changes: Any) -> TopologyRecord:
+    blob = CodeStore(run_dir.code).put(code.encode())
+    fields: dict[str, Any] = {"name": "one", "conf": {"workers": 1}, "components": COMPONENTS, "sys_path": []}
+    record: TopologyRecord = here.call("submit_topology", SubmitTopology(blob=blob, **{**fields, **changes}))
+    return record
+
+
+def register(here: NimbusHere, holds: dict[int, str] | None = None) -> None:
+    here.call("register_supervisor", RegisterSupervisor(NODE, PORTS, os.getpid(), holds or {}))
+
+
+def stopped(here: NimbusHere, topology_id: str) -> None:
+    here.hear(f"supervisor:{NODE}", SlotChanged(NODE, PORTS[0], topology_id, 1, "stopped", 1, 1.0))
+
+
+def present(here: NimbusHere) -> TopologyRecord:
+    record: TopologyRecord = here.call("get_topology", NamedTopology("one")).topology
+    return record
+
+
+def codes(run_dir: RunDir) -> set[bytes]:
+    return {path.read_bytes() for path in run_dir.code.iterdir() if path.is_file()}
+
+
+def keep_state(run_dir: RunDir) -> Path:
+    position = run_dir.topology_state("one") / "numbers-0" / "position"
+    position.parent.mkdir(parents=True)
+    position.write_text("12")
+    return position
+
+
+def test_code_and_variables_of_a_successor_are_kept_through_the_death_of_nimbus(run_dir: RunDir) -> None:
+    with nimbus_in(run_dir.path) as here:
+        register(here)
+        old = submit(run_dir, here, env={"A": "old"})
+        new = submit(run_dir, here, "two", replace=True, env={"TOKEN": SECRET})
+        here.tick()
+    assert run_dir.environment(new.id).stat().st_mode & 0o777 == 0o600
+    for path in run_dir.path.iterdir():
+        assert not path.is_file() or SECRET.encode() not in path.read_bytes(), path
+    with nimbus_in(run_dir.path) as here:
+        register(here, {PORTS[0]: old.id})
+        here.tick()
+        assert codes(run_dir) == {b"one", b"two"}
+        shown = present(here)
+        assert (shown.id, shown.status) == (old.id, "KILLED")
+        assert shown.successor is not None
+        assert (shown.successor.topology.id, shown.successor.topology.env_names) == (new.id, ["TOKEN"])
+        here.nimbus.drained(old.id, 0.0)
+        stopped(here, old.id)
+        assert here.next_deadline() is not None
+        here.tick()
+        assert present(here) == new
+        assert codes(run_dir) == {b"two"}
+        assert not run_dir.environment(old.id).exists()
+        assert SECRET in run_dir.environment(new.id).read_text()
+        assert run_dir.board(new.id).exists()
+        assert not run_dir.board(old.id).exists()
+        assert here.sent[-1][1].slots[PORTS[0]].topology == new
+
+
+@pytest.mark.parametrize("by", ["another", "a kill"])
+def test_nothing_is_left_of_a_successor_that_is_dropped(run_dir: RunDir, by: str) -> None:
+    with nimbus_in(run_dir.path) as here:
+        register(here)
+        submit(run_dir, here)
+        first = submit(run_dir, here, "two", replace=True, env={"TOKEN": SECRET})
+        if by == "another":
+            submit(run_dir, here, "three", replace=True)
+        else:
+            here.call("kill_topology", KillTopology("one", 60.0))
+        here.tick()
+        assert codes(run_dir) == ({b"one", b"three"} if by == "another" else {b"one"})
+        assert not run_dir.environment(first.id).exists()
+
+
+def test_a_refused_successor_leaves_nothing_and_changes_nothing(
+    run_dir: RunDir, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with nimbus_in(run_dir.path) as here:
+        register(here)
+        old = submit(run_dir, here)
+        with pytest.raises(UsageError, match="workers is 0"):
+            submit(run_dir, here, "two", replace=True, conf={"workers": 0}, env={"TOKEN": SECRET})
+        with pytest.raises(UsageError, match="is not in the code store"):
+            here.call("submit_topology", SubmitTopology("one", {"workers": 1}, COMPONENTS, "0" * 64, [], replace=True))
+
+        def fail(*_: object) -> None:
+            raise ClusterError("cannot keep the variables")
+
+        monkeypatch.setattr("squall.scheduler.common.environment.keep_environment", fail)
+        with pytest.raises(ClusterError, match="cannot keep the variables"):
+            submit(run_dir, here, "two", replace=True, env={"TOKEN": SECRET})
+        here.tick()
+        assert present(here) == old
+        assert codes(run_dir) == {b"one"}
+        assert not run_dir.environments.is_dir() or not list(run_dir.environments.iterdir())
+
+
+def test_state_is_kept_for_the_successor(run_dir: RunDir) -> None:
+    position = keep_state(run_dir)
+    with nimbus_in(run_dir.path) as here:
+        register(here)
+        old = submit(run_dir, here)
+        submit(run_dir, here, "two", replace=True, replace_wait_secs=0.0)
+        stopped(here, old.id)
+        here.tick()
+        assert present(here).id != old.id
+    assert position.read_text() == "12"
+
+
+def test_a_fresh_one_finds_no_state_and_the_old_one_keeps_its_own_until_it_is_gone(run_dir: RunDir) -> None:
+    position = keep_state(run_dir)
+    with nimbus_in(run_dir.path) as here:
+        register(here)
+        old = submit(run_dir, here)
+        new = submit(run_dir, here, "two", replace=True, fresh=True, replace_wait_secs=60.0)
+        here.tick()
+        assert position.read_text() == "12"
+        here.nimbus.drained(old.id, 0.0)
+        stopped(here, old.id)
+        here.tick()
+        assert present(here) == new
+        assert not position.exists()
+        assert not run_dir.set_aside("one", new.id).exists()
+
+
+def test_state_that_cannot_be_moved_delays_a_fresh_one_and_nothing_is_lost(
+    run_dir: RunDir, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    keep_state(run_dir)
+    now = [1000.0]
+    monkeypatch.setattr("time.monotonic", lambda: now[0])
+    with nimbus_in(run_dir.path) as here:
+        register(here)
+        old = submit(run_dir, here)
+        new = submit(run_dir, here, "two", replace=True, fresh=True, replace_wait_secs=0.0)
+        with monkeypatch.context() as broken:
+            broken.setattr(task_state, "set_aside", _fails)
+            stopped(here, old.id)
+            here.tick()
+            here.tick()
+        assert present(here).id == old.id
+        assert caplog.text.count(f"{new.id} waits: cannot set aside the state") == 1
+        assert here.call("get_cluster", GetCluster()).free_slots == [SlotRef(NODE, PORTS[1])]
+        now[0] += RETRY_SECS
+        here.tick()
+        assert present(here) == new
+
+
+def _fails(*_: object) -> None:
+    raise ClusterError("cannot set aside the state of an earlier one: Read-only file system")
