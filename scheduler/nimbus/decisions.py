@@ -503,9 +503,15 @@ class Nimbus:
 
     def _place_waiting(self, now: float) -> Instructions:
         out: Instructions = []
-        for life in self._topologies:
-            if (life.assignment is None or life.needs_place) and life.record.status != "KILLED":
-                out += self._place(life, now)
+        placed = True
+        while placed:
+            # Again: one that takes fewer slots than it had before its move has left some to those before it.
+            placed = False
+            for life in self._topologies:
+                if (life.assignment is None or life.needs_place) and life.record.status != "KILLED":
+                    steps = self._place(life, now)
+                    placed = placed or bool(steps)
+                    out += steps
         return out
 
     def _use_free_slots(self, now: float) -> Instructions:

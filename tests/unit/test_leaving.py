@@ -202,3 +202,20 @@ def test_without_nimbus_it_does_not_wait_for_the_drain() -> None:
     departure = Departure(100.0, 30.0)
     assert departure.next_deadline == 100.0 + NIMBUS_PATIENCE_SECS
     assert departure.is_over(departure.next_deadline, idle=False)
+
+
+def test_slots_that_a_move_to_fewer_workers_leaves_go_to_those_that_wait() -> None:
+    """Also to one that was submitted before it, and that found none of them free."""
+    cluster = Cluster(nodes=0)
+    cluster.submit("first", workers=1)
+    cluster.register("node-2", 6700)
+    cluster.register("node-1", 6700, 6701)
+    cluster.submit(workers=2)
+    leave(cluster, 0.0, "node-2")
+    cluster.slot(SlotRef("node-2", 6700), "stopped", name="first")
+    cluster.rebalance(workers=1, wait_secs=0.0)
+    cluster.now += NODE_TIMEOUT_SECS
+    cluster.nimbus.tick(cluster.now)
+    cluster.look()
+    cluster.register("node-1", 6700, 6701)
+    assert [cluster.slots(name) for name in ("x", "first")] == [[SlotRef("node-1", 6700)], [SlotRef("node-1", 6701)]]
