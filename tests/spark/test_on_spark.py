@@ -123,6 +123,52 @@ def test_every_kind_of_component_runs_and_a_poison_is_a_dead_letter(
     assert len(ours) == NUMBERS - 1
 
 
+DYING = """
+import os
+from squall import BasicBolt, ReplayingSpout, TopologyBuilder
+
+class Numbers(ReplayingSpout):
+    outputs = ("number",)
+
+    def read(self):
+        for number in range(50):
+            yield number, (number,)
+
+class Passes(BasicBolt):
+    outputs = ("number",)
+
+    def execute(self, tup, collector):
+        collector.emit(tup.values)
+
+class Dies(BasicBolt):
+    def prepare(self, conf, context):
+        self.index = context.task_index
+
+    def execute(self, tup, collector):
+        if self.index == 1:
+            os._exit(7)
+
+def topology(args):
+    builder = TopologyBuilder()
+    builder.set_spout("numbers", Numbers())
+    builder.set_bolt("passes", Passes(), parallelism=2).shuffle_grouping("numbers")
+    builder.set_bolt("dies", Dies(), parallelism=3).shuffle_grouping("passes")
+    return builder.build()
+"""
+
+
+def test_a_process_that_dies_without_a_word_is_named_by_its_task(
+    spark: SparkSession, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    (tmp_path / "dying.py").write_text(DYING)
+    _, err = run(capsys, str(tmp_path / "dying.py"), "--on", "spark", "--accept-approx", "--quiet", code=1)
+    said = (
+        "squall: dying cannot go on: a process of Spark's died without a message while it ran dies[1] (os._exit, "
+        "an error in native code, killed, or out of memory?)"
+    )
+    assert said in err.splitlines()
+
+
 class Enough(Exception):
     """Ends a run in the middle."""
 
