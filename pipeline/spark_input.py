@@ -15,11 +15,12 @@ from functools import reduce
 from operator import or_
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any
-from urllib.parse import unquote
+from urllib.parse import unquote, urlsplit
 
 from squall.engine.errors import UsageError
 from squall.pipeline.cleaning import FATE, INTERNAL, LINE_NO, PATH, RAW, REFUSED, quoted
 from squall.pipeline.corpus import InputFile
+from squall.pipeline.csv_bytes import begins_with_mark, can_read, read_by_bytes
 from squall.pipeline.manifest import PLACE_COLUMNS
 from squall.pipeline.records import (
     CSV_OPTIONS,
@@ -89,7 +90,7 @@ def read_frame(
     if format_ == "json" and is_by_line(options):
         frame = _json_lines(spark, paths, known, options, folders)
     else:
-        frame = _records(spark, format_, paths, known, options)
+        frame = _records(spark, format_, dict(zip(paths, files, strict=True)), known, options, folders)
     names = list(columns) or [name for name in known.names if name != _CORRUPT]
     for name in names:
         if name not in known.names:
@@ -121,23 +122,36 @@ def _folder_columns(root: str, files: Sequence[InputFile]) -> list[str]:
 
 
 def _records(
-    spark: SparkSession, format_: str, paths: list[str], known: StructType, options: Mapping[str, str]
+    spark: SparkSession, format_: str, files: Mapping[str, InputFile], known: StructType, options: Mapping[str, str],
+    folders: Sequence[str],
 ) -> DataFrame:
-    """The rows as Spark's reader of files gives them, with path, fate and raw record."""
+    """The rows as Spark's reader of files gives them, with path, fate and raw record. `files`: by path, as Spark takes
+    it."""
     from pyspark.sql import functions as f
 
+    paths = list(files)
     reader = spark.read.format(format_).options(**options)
     path = f.col("_metadata.file_path")
     if format_ in _WITH_RECORDS:
         reader = reader.option("mode", "PERMISSIVE").option("columnNameOfCorruptRecord", _CORRUPT)
         # A record is malformed whether or not a column of it is wanted.
         reader = reader.option("columnPruning", "false")
+        texts = [f.col(quoted(field.name)) for field in known if field.dataType.simpleString() == "string"]
+        broken = _files_not_utf8(spark, paths) if texts and is_utf8(options) else []
+        if broken and format_ == "csv" and can_read(options, known):
+            wrong = {unquote(urlsplit(path).path) for path in broken}
+            by_bytes = [at for at, file in files.items() if file.location in wrong and not begins_with_mark(file)]
+            if by_bytes:
+                read = read_by_bytes(reader, by_bytes, known, folders)
+                rest = {at: file for at, file in files.items() if at not in by_bytes}
+                if not rest:
+                    return read
+                others = _records(spark, format_, rest, known, options, folders)
+                return read.unionByName(others.select(*map(quoted, read.columns)))
         # A copy: `add` changes the schema itself.
         frame = reader.schema(_with_corrupt(known)).load(paths)
         corrupt = f.col(_CORRUPT)
         fate = f.when(corrupt.isNotNull(), f.lit(f"{REFUSED}malformed {format_.upper()}"))
-        texts = [f.col(quoted(field.name)) for field in known if field.dataType.simpleString() == "string"]
-        broken = _files_not_utf8(spark, paths) if texts and is_utf8(options) else []
         if broken:
             # The reader has put the same character for any wrong byte.
             has = reduce(or_, (f.coalesce(f.contains(text, f.lit(REPLACEMENT)), f.lit(False)) for text in texts))
@@ -271,6 +285,11 @@ def _check_footers(format_: str, files: Sequence[InputFile]) -> None:
         except (pyarrow.ArrowException, OSError) as error:
             reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
             raise UsageError(f"{file.location} is no {format_} file, or damaged: {reason}") from error
+        if format_ == "orc" and (odd := next((name for name, type_ in found.items() if "`" in name + type_), None)):
+            raise UsageError(
+                f"{file.location} has a backtick in column {odd!r}, where Spark ends a name of ORC; "
+                "allowed: other names"
+            )
         first = first or found
         for name in (*first, *found):
             if first.get(name) != found.get(name):

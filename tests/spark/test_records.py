@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import pyarrow
+import pyarrow.csv
+import pyarrow.orc
 import pyarrow.parquet as parquet
 import pytest
 from click.testing import CliRunner
 
 from squall.cli.spark import prepare as prepare_command
 from squall.cli.verify import verify as verify_command
+from squall.engine.errors import UsageError
 from squall.pipeline.prepare import prepare
 
 if TYPE_CHECKING:
@@ -31,6 +36,24 @@ def test_a_csv_record_that_is_not_utf8_is_quarantined(spark: SparkSession, sourc
     made = prepare(source, feed, format_="csv")
     assert texts(feed, "name") == ["ok"]
     assert made.manifest.quarantined == 1
+
+
+def test_the_quarantine_has_the_bytes_of_csv_that_is_not_utf8(spark: SparkSession, source: Path, feed: Path) -> None:
+    record = b'id,na`me,b\n1,caf\xe9,"x ""y"", \xff\n z"\n2,ok,\xc3\xa9\n\xfe,x,y\n3,\xe9,\n4,one,two,\xe8\n'
+    (source / "a.csv").write_bytes(record)
+    # What is there of a wrong byte is in files that are UTF-8, too, and is text.
+    (source / "b.csv").write_text("id,na`me,b\n5,\ufffd,ok\n")
+    (source / "c.csv").write_bytes(b"\xef\xbb\xbfid,na`me,b\n6,six,\xff\n7,seven,\xc3\xa9\n")
+    prepare(source, feed, format_="csv", schema="id int, `na``me` string, b string")
+    assert texts(feed, "b") == ["ok", "\xe9", "\xe9"]
+    assert texts(feed, "na`me") == ["ok", "seven", "\ufffd"]
+    assert quarantined(feed) == [
+        ("malformed CSV", b"4,one,two,\xe8"), ("malformed CSV", b"\xfe,x,y"),
+        ("not UTF-8", b'{"id":1,"na`me":"caf\xe9","b":"x \\"y\\", \xff\\n z"}'),
+        ("not UTF-8", b'{"id":3,"na`me":"\xe9"}'),
+        # Spark reads a file with a byte order mark as UTF-8, whatever it is told.
+        ("not UTF-8", b'{"id":6,"na`me":"six","b":"\xef\xbf\xbd"}'),
+    ]
 
 
 def test_a_malformed_json_record_adds_no_column(spark: SparkSession, source: Path, feed: Path) -> None:
@@ -60,6 +83,67 @@ def test_column_names_may_have_dots(spark: SparkSession, source: Path, feed: Pat
     (source.parent / "clean.py").write_text("def clean(frame):\n    return frame\n")
     again = prepare(source, source.parent / "again", format_="csv", clean=f"{source.parent / 'clean.py'}:clean")
     assert list(again.manifest.schema) == ["id", "na.me"]
+
+
+ODD = "a`b.c d"
+RULES = """
+rules:
+  - extract: '^(?<first>.)'
+    from: "a`b.c d"
+  - trim: "a`b.c d"
+  - cast: {"`n`": int}
+  - require: "a`b.c d"
+  - range: {"`n`": [0, 5]}
+  - one_of: {"a`b.c d": [x, y]}
+  - match: {"a`b.c d": '^[xy]$'}
+  - rename: {"`n`": m}
+  - derive: {twice: "concat(`a``b.c d`, `a``b.c d`)"}
+  - refuse: "`a``b.c d` = 'y'"
+  - columns: [m, "a`b.c d", twice]
+"""
+
+
+@pytest.mark.parametrize("format_", ["csv", "json", "parquet"])
+def test_column_names_may_have_backticks(spark: SparkSession, source: Path, feed: Path, format_: str) -> None:
+    rows = {ODD: [" x ", "y", "x", "z"], "`n`": ["1", "2", "9", "3"]}
+    table = pyarrow.table({**rows, "drop`ped": [1, 1, 1, 1]})
+    folder = source / "k`ey=1"
+    folder.mkdir()
+    match format_:
+        case "csv":
+            pyarrow.csv.write_csv(table, folder / "a.csv")
+        case "json":
+            (folder / "a.json").write_text("\n".join(map(json.dumps, table.to_pylist())))
+        case "parquet":
+            parquet.write_table(table, folder / "a.parquet")
+    (source.parent / "rules.yaml").write_text(RULES)
+    made = prepare(source, feed, format_=format_, rules=source.parent / "rules.yaml", columns=[ODD, "`n`", "k`ey"])
+    assert parquet.read_table(feed / "rows", columns=["m", ODD, "twice"]).to_pylist() == [
+        {"m": 1, ODD: "x", "twice": "xx"}
+    ]
+    assert made.manifest.quarantined == 3
+    # Another run of the same feed knows its columns again.
+    (folder / f"b.{format_}").write_bytes((folder / f"a.{format_}").read_bytes())
+    assert prepare(
+        source, feed, format_=format_, rules=source.parent / "rules.yaml", columns=[ODD, "`n`", "k`ey"]
+    ).added_rows == 1
+    (source.parent / "clean.py").write_text("def clean(frame):\n    return frame\n")
+    again = prepare(source, source.parent / "again", format_=format_, clean=f"{source.parent / 'clean.py'}:clean")
+    assert set(again.manifest.schema) == {ODD, "`n`", "drop`ped", "k`ey"}
+    sides = [str(source.parent / "again")] * 2
+    for options in (("--by", f"{ODD},`n`,k`ey", "--keys-only", "--repeats-ok"),
+                    ("--by", "partition,offset", "--last", "`n`", "--compare", f"{ODD},drop`ped")):
+        result = CliRunner().invoke(verify_command, [*sides, *options])
+        assert result.exit_code == 0, result.output or result.exception
+
+
+def test_a_backtick_in_a_name_of_orc_is_refused(source: Path, feed: Path) -> None:
+    """Spark takes it for the end of the name, and reads nulls."""
+    for name, table in (("a", {"n": [1], "a`b": [1]}), ("b", {"s": [{"x`": 1}]})):
+        pyarrow.orc.write_table(pyarrow.table(table), source / f"{name}.orc")
+        with pytest.raises(UsageError, match=r"[ab]\.orc has a backtick in column '(a`b|s)', where Spark ends a name"):
+            prepare(source, feed, format_="orc")
+        (source / f"{name}.orc").unlink()
 
 
 def test_prepare_and_verify_read_csv_alike(spark: SparkSession, source: Path, feed: Path) -> None:

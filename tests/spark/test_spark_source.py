@@ -55,7 +55,7 @@ def numbers(frame: DataFrame) -> list[int]:
 
 def test_a_directory_is_read_as_a_table(squall: SparkSession, out: Path) -> None:
     types = {
-        "n": "int64", "text": "string", "when": "timestamp[us]", "ago": pyarrow.timestamp("us", tz="UTC"),
+        "n": "int64", "te`x.t": "string", "when": "timestamp[us]", "ago": pyarrow.timestamp("us", tz="UTC"),
         "list": pyarrow.list_(pyarrow.float64()), "raw": "binary",
     }
     aware = NOW.replace(tzinfo=datetime.UTC)
