@@ -440,9 +440,18 @@ def _make_named(path: Path) -> None:
     try:
         make_directory(path, exist_ok=False)
     except FileExistsError:
-        if path.is_dir() and not any(path.iterdir()) and path.stat().st_uid == os.geteuid():
-            path.chmod(0o700)
+        ours = path.is_dir() and not path.is_symlink() and path.stat().st_uid == os.geteuid()
+        if ours and not any(path.iterdir()):
+            _close_to_others(path)
         check_private(path)
+
+
+def _close_to_others(path: Path) -> None:
+    """Make an empty directory private, unless its mode says that others share it, as /dev/shm: they would lose it."""
+    mode = stat.S_IMODE(path.stat().st_mode)
+    if mode & (stat.S_IWOTH | stat.S_ISVTX | stat.S_ISGID):
+        raise UsageError(f"{path} has mode {mode:04o}, so others use it too: choose a directory in it, or another")
+    path.chmod(0o700)
 
 
 def _check_ours(path: Path) -> None:

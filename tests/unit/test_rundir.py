@@ -55,6 +55,26 @@ def test_an_empty_directory_may_become_one(tmp_path: Path) -> None:
     assert mode(RunDir.create(path).path) == 0o700
 
 
+@pytest.mark.parametrize("shared", [0o1777, 0o2775, 0o777])
+def test_an_empty_directory_that_others_use_is_not_closed_to_them(tmp_path: Path, shared: int) -> None:
+    path = tmp_path / "run"
+    path.mkdir()
+    path.chmod(shared)
+    with pytest.raises(UsageError, match=f"has mode {shared:04o}, so others use it too"):
+        RunDir.create(path)
+    assert mode(path) == shared
+    assert os.listdir(path) == []
+
+
+def test_a_link_to_an_empty_directory_changes_nothing_there(tmp_path: Path) -> None:
+    path = tmp_path / "run"
+    path.mkdir(mode=0o755)
+    (tmp_path / "link").symlink_to(path)
+    with pytest.raises(UsageError, match="links are not followed"):
+        RunDir.create(tmp_path / "link")
+    assert mode(path) == 0o755
+
+
 def test_somebody_elses_files_are_left_alone(tmp_path: Path) -> None:
     tmp_path.chmod(0o700)
     (tmp_path / "thesis.txt").write_text("years of work")
