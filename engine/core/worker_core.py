@@ -1,6 +1,4 @@
-"""The worker core: everything a tuple meets inside one worker, with no socket, process or clock of its own.
-
-::
+"""The worker core: everything a tuple meets inside one worker, with no socket, process or clock of its own::
 
       spouts ──emit──► outbox ──flush──► inboxes of bolts here ──execute──► outbox ...
                          │                                          │
@@ -11,8 +9,8 @@
 `engine.core.turn` calls its parts (`run_spouts`, `run_bolts`, ...) in their order. `receive()` takes parcels from other
 workers, `take_parcel()` hands over those for them; the transport moves them.
 
-Guarantees: nothing is lost between its parts; every answer of an acker reaches its spout's table or, when that is in
-another worker, a parcel; the order of one sender's tuples to one task is kept.
+Guarantees: nothing is lost between its parts; every answer of an acker reaches its spout's table, or a parcel for the
+worker of that; the order of one sender's tuples to one task is kept.
 
 Thread: the worker's loop, except where a method says any thread.
 """
@@ -52,8 +50,7 @@ _TICK_SOURCE = Source(SYSTEM_COMPONENT, -1, TICK_STREAM, Stream(*TICK_FIELDS))
 _LONG_TURN_NS = 10_000_000
 """Length at which a turn makes the next ones smaller, and at which bolts end theirs. Word count's turns take 4 ms."""
 _MAX_ROUNDS = 4
-"""Rounds through the bolts in one turn, so that a tuple passes several bolts of this worker without waiting for the
-next; more would keep a turn from ending when bolts feed each other in a cycle."""
+"""Rounds through the bolts in one turn, so that a tuple passes several bolts here; more would never end in a cycle."""
 
 
 class WorkerCore:
@@ -258,8 +255,7 @@ class WorkerCore:
         now = self._now_ns()
         for task in self._ticking:
             if now >= task.ticks_at_ns:
-                # A tick that came late is not made up for: the next is one period from now. Nor is one for which there
-                # is no room.
+                # A tick that came late, or for which there is no room, is not made up for.
                 task.ticks_at_ns = now + task.tick_ns
                 if task.task in self.pressure.full:
                     continue
@@ -267,6 +263,9 @@ class WorkerCore:
                 self._put(task, Batch.untracked(-1, TICK_STREAM, task.task, (task.tick_ns / 1e9,)), None)
 
     def _put(self, task: BoltTask, batch: Batch, done: Callable[[], None] | None) -> None:
+        *before, batch = batch.pieces(self.outbox.edges.next)
+        for piece in before:
+            self._put(task, piece, None)
         task.received += len(batch.rows)
         if self._blocking_of and (blocking := self._blocking_of.get(task.task)) is not None:
             batch.measure()  # now, because it is the thread's as soon as it is put

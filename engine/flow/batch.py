@@ -17,6 +17,9 @@ if TYPE_CHECKING:
 from squall.engine.foreign.sizes import columns_bytes, estimate, rows_bytes
 
 _new_batch = object.__new__
+LONG_ROWS = 8192
+"""A batch of more rows is from a call that emitted as many. To take them out by slices, each of which moves the rest,
+takes a time that grows with the square of their number, so it is cut into pieces before."""
 _NOTHING: Any = ()
 """The rows and runs of an open batch that is empty: whoever appends to one that was not begun gets an error."""
 
@@ -108,6 +111,13 @@ class Batch:
         if kept < runs:
             self._share_edge(head, kept, new_edge)
         return head
+
+    def pieces(self, new_edge: Callable[[], int]) -> list[Batch]:
+        """The batch in pieces of at most LONG_ROWS rows, in order: itself, nearly always."""
+        rows = len(self.rows)
+        if rows <= LONG_ROWS:
+            return [self]
+        return self.split(rows // 2, new_edge).pieces(new_edge) + self.pieces(new_edge)
 
     def _cut_rows(self, count: int) -> Batch:
         """Move the first `count` rows to a new batch, without their runs."""

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 
 from squall.engine.api.failure import Failure
 from squall.engine.flow.acks import merge_acks
-from squall.engine.flow.batch import Batch
+from squall.engine.flow.batch import LONG_ROWS, Batch
 from squall.engine.flow.blocks import BlockAcks
 
 _LONG_ROW_BYTES = 64 * 1024
@@ -82,6 +82,10 @@ class Parcel:
             room = most_bytes - head.bytes
             if batch.bytes > room:
                 rows = len(batch.rows)
+                if rows > LONG_ROWS:
+                    batches.popleft()
+                    batches.extendleft(reversed(batch.pieces(new_edge)))
+                    continue
                 fitting = max(room * rows // batch.bytes, 0 if head.rows else 1)
                 if not fitting:
                     break

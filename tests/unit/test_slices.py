@@ -13,6 +13,7 @@ from squall.engine.api.stream import TICK_STREAM
 from squall.engine.api.tuple import Tuple
 from squall.engine.core.executor import SLICE_NS
 from squall.engine.errors import FailedTuple
+from squall.engine.flow import batch as batches
 from squall.engine.flow.batch import Batch
 from tests.unit.lab import batch_of
 from tests.unit.rig import Does, DoesBasic, Feeder, Rig, chain, emits
@@ -68,6 +69,38 @@ def test_slices_are_the_batch_and_each_has_a_share_of_its_edges(seed: int) -> No
         assert all(xors(piece).values())
         assert piece.starts[0] == 0
         assert (piece.source, piece.stream, piece.target) == (1, "default", 2)
+
+
+@pytest.mark.parametrize("seed", SEEDS[:10])
+def test_pieces_are_the_batch_and_each_has_a_share_of_its_edges(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(batches, "LONG_ROWS", 3)
+    dice = random.Random(seed)
+    batch = some_batch(dice)
+    rows, whole = row_roots(batch), xors(batch)
+    pieces = batch.pieces(lambda: dice.getrandbits(64))
+    assert all(len(piece.rows) <= 3 for piece in pieces)
+    assert [row for piece in pieces for row in row_roots(piece)] == rows
+    assert xors(*pieces) == whole
+
+
+def test_the_rows_of_one_very_long_call_are_not_moved_for_each_slice(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A spout that emits 100,000 tuples in a call: each slice moved all that were left."""
+    count, moved = 100_000, [0]
+
+    def counted(batch: Batch, rows: int, cut: Callable[[Batch, int], Batch] = Batch._cut_rows) -> Batch:
+        moved[0] += len(batch.rows)
+        return cut(batch, rows)
+
+    monkeypatch.setattr(Batch, "_cut_rows", counted)
+    spout, done = Feeder(), list[int]()
+    bolts = Does(emits(count), ("value",)), slow(SLICE_NS / 100e9, True, done)
+    rig = Rig(chain(spout, *bolts), threads=True, around={"slice_ns": SLICE_NS})
+    spout.feed("x", id=1)
+    rig.user("bolt-2").clock = rig.clock
+    rig.settle()
+    assert spout.acked == [1]
+    assert len(done) == count
+    assert 0 < moved[0] < 100 * count
 
 
 def test_an_untracked_run_needs_no_edges() -> None:
