@@ -1,7 +1,7 @@
 """Runs many seeds of one proof, several at a time, each in its own process; finds the fewest faults that fail.
 
 Guarantees: gives one result for each seed, in the order of completion. When the iteration ends, for any reason, none of
-its children runs.
+its children runs; nor when its process is killed.
 
 Relies on: its process having one thread and no sockets, because it forks.
 """
@@ -9,6 +9,7 @@ Relies on: its process having one thread and no sockets, because it forks.
 from __future__ import annotations
 
 import multiprocessing
+import os
 import pickle
 import sys
 import traceback
@@ -21,6 +22,7 @@ from squall.chaos.proof import Expected, Proof, SeedResult
 from squall.chaos.shrink import smallest
 from squall.chaos.trial import Stopped
 from squall.engine.errors import ClusterError, SquallError
+from squall.scheduler.common.process import die_with_parent
 
 T = TypeVar("T")
 SHRINK_TRIES = 20
@@ -70,7 +72,7 @@ class Campaign:
                 while len(running) < self._jobs and (task := next(waiting, None)) is not None:
                     # A pipe: for a file there may be no room.
                     answer, answering = context.Pipe(duplex=False)
-                    child = context.Process(target=_work, args=(task, answering))
+                    child = context.Process(target=_work, args=(task, answering, [answer, *running], os.getpid()))
                     child.start()
                     answering.close()
                     running[answer] = child
@@ -100,8 +102,14 @@ class _Try:
         return self._proof.try_seed(*self._arguments)
 
 
-def _work(task: Callable[[], Any], answering: Connection) -> None:
-    """Run a task in the child, and answer with its result."""
+def _work(task: Callable[[], Any], answering: Connection, of_parent: Sequence[Connection], parent: int) -> None:
+    """Run a task in the child, and answer with its result. `of_parent`: inherited, and kept, a pipe whose reader was
+    killed would never break."""
+    for one in of_parent:
+        one.close()
+    die_with_parent()
+    if os.getppid() != parent:  # it died before
+        sys.exit(1)
     try:
         said: tuple[str, Any] = "done", task()
     except Stopped:

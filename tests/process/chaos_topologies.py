@@ -33,6 +33,21 @@ def highest() -> Topology:
     return chaos_parts.topology(highest=True)
 
 
+class Endless(OneShot):
+    """Emits for ever."""
+
+    def next_tuple(self) -> None:
+        self.next += 1
+        self.collector.emit((self.next,), self.next)
+
+
+def endless() -> Topology:
+    builder = TopologyBuilder()
+    builder.set_spout("numbers", Endless())
+    builder.set_bolt("halves", chaos_parts.Halves()).shuffle_grouping("numbers")
+    return builder.build()
+
+
 def one_shot() -> Topology:
     builder = TopologyBuilder()
     builder.set_spout("numbers", OneShot())

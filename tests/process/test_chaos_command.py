@@ -10,7 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.process.cli import ROOT, command, environment, squall
+from squall.ipc.run_parent import sweep_stale
+from squall.testing import wait_for
+from tests.process.cli import ROOT, command, environment, squall, start
 from tests.process.test_full_disk import IN_A_NAMESPACE, may_mount
 from tests.schemas import mistakes
 
@@ -87,6 +89,16 @@ def test_a_disk_that_fills_up_is_told_in_a_line() -> None:
     assert "No space left on device" in said, said
     left = [name for name in done.stdout.splitlines() if name.startswith(str(directory))]
     assert left == [str(directory), f"{directory}/squall-0"], "the directory of this user's clusters stays"
+
+
+def test_nothing_runs_on_when_it_is_killed(tmp_path: Path) -> None:
+    running = start("chaos", f"{HERE}:endless", "--seed", "1", "--for", "5m", TMPDIR=str(tmp_path))
+    wait_for("the first run", lambda: any(tmp_path.glob("squall-chaos-*/reference-*/source-*")), timeout_secs=60)
+    running.kill()
+    # Its child holds the pipes of its output for as long as it lives.
+    running.communicate(timeout=60)
+    # The next command that makes a run directory removes one that no process owns any more.
+    wait_for("the end of the cluster", sweep_stale, timeout_secs=60)
 
 
 def test_a_spout_that_cannot_replay_is_refused() -> None:
