@@ -1,7 +1,7 @@
 """Runs spouts that emit batches: asks for as many rows as there is time and room for, and tells answers by the batch.
 
 Guarantees: as of any spout (`engine.core.spout_executor`). `next_batch` is asked for no more rows than there may be
-open messages; what it emits beyond that is emitted.
+open messages; what it emits beyond that is emitted. Where a spout's batches are short, one turn takes several.
 
 Thread: the worker's loop.
 """
@@ -27,6 +27,8 @@ from squall.engine.tracking.batch_answers import BatchAnswers
 _ROWS_PER_EMIT, _MOST_ROWS_PER_EMIT = 4, 32
 """Rows of a batch for each emit that another spout might make: 1,024 a turn, of which each costs a quarter as much;
 more if the turns are short all the same (columns of Arrow)."""
+_FADES = 16
+"""A spout's longest batch is forgotten by a sixteenth with each shorter one."""
 _SHORT_TURN_NS, _GOOD_TURN_NS = 2_500_000, 5_000_000
 """Turns that are shorter make batches longer, turns that are longer make them shorter."""
 
@@ -34,14 +36,26 @@ _SHORT_TURN_NS, _GOOD_TURN_NS = 2_500_000, 5_000_000
 class BatchSpoutTask(SpoutTask):
     """One task of a spout that emits batches."""
 
-    __slots__ = ("answers",)
+    __slots__ = ("answers", "usual")
 
     answers: BatchAnswers
     user: BatchSpout
+    usual: int
+    """Rows that it emits in one call while it has some: the newest call's, or a fading share of an earlier, longer
+    one's."""
 
     def answer_by(self, answers: BatchAnswers) -> None:
         """Set what collects the answers, at set-up."""
         self.answers = answers
+        self.usual = 0
+
+    def emitted_all(self, rows: int) -> bool:
+        """Note that a call emitted so many rows; whether that is all it has at the moment, as far as one can tell: it
+        was fewer than usual. Asked again at once, it would emit what has come in meanwhile, a row or two."""
+        if not rows:
+            return True
+        fewer, self.usual = rows < self.usual, max(rows, self.usual - self.usual // _FADES)
+        return fewer
 
     def tell(self) -> None:
         """Tell the spout of the answers collected. Raises TaskCrashed."""
@@ -107,10 +121,8 @@ class BatchSpoutExecutor(SpoutExecutor):
         most = emits * self._rows_per_emit if task.emit_bytes else emits
         rows = int(min(most, room, task.fitting))
         before, began_ns = collector.emitted, now_ns() if self._turn_ns is not None else 0
-        ask: Callable[..., Any] = task.asks or task.user.next_batch
         try:
-            if (value := ask(rows)) is not None:
-                task.returned(value)
+            has_more = self._ask(task, rows, None if self._turn_ns is None else began_ns + self._turn_ns)
             emitted = collector.emitted - before
             self._emitted_most = self._emitted_most or emitted >= most
             if not emitted:
@@ -125,6 +137,22 @@ class BatchSpoutExecutor(SpoutExecutor):
             self._took_long(task, now_ns() - began_ns)
         task.finished = False
         task.waits_for = PENDING_LIMIT if self._room(task) <= 0 else NOTHING
-        # Fewer than it was asked for: it has no more at the moment.
-        self.ran_dry = self.ran_dry and emitted < rows
+        self.ran_dry = self.ran_dry and not has_more
+        return True
+
+    @staticmethod
+    def _ask(task: BatchSpoutTask, rows: int, ends_ns: int | None) -> bool:
+        """Ask for up to `rows` rows, until the task has no more or this time; whether it may have more."""
+        collector, now_ns = task.collector, task.pending.now_ns
+        ask: Callable[..., Any] = task.asks or task.user.next_batch
+        while rows > 0:
+            before = collector.emitted
+            if (value := ask(rows)) is not None:
+                task.returned(value)
+            emitted = collector.emitted - before
+            if task.emitted_all(emitted) and emitted < rows:
+                return False
+            rows -= emitted
+            if ends_ns is not None and now_ns() >= ends_ns:
+                break
         return True

@@ -27,6 +27,7 @@ from squall.engine.flow.routed import Routed
 from squall.engine.flow.row_counts import RowCounts
 from squall.engine.foreign.columns import column_mistake, values_of
 from squall.engine.foreign.identity import key_of
+from squall.engine.foreign.sizes import row_bytes
 from squall.engine.foreign.text import repr_of, text_of_error
 from squall.engine.plural import plural
 from squall.engine.report.metrics import TaskStats
@@ -176,6 +177,7 @@ class SpoutCollector:
         ids = None if message_ids is None else self._ids(out.who, message_ids, len(rows))
         if not rows:
             return
+        out.newest_bytes = row_bytes(rows[-1])
         if ids is not None and self.note_ids is not None:
             self.note_ids(ids)
         if ids is None or self.roots is None:

@@ -49,6 +49,7 @@ from squall.engine.plural import plural
 
 UNNAMED: Any = object()
 """In place of a task: the grouping chooses."""
+_LISTS = {list}
 BatchFor = ChooseOne[OpenBatch]
 Choosers = Callable[[OpenBatches], tuple[BatchFor | None, ChooseMany[OpenBatch] | None]]
 """The function that chooses among the open batches of a route, for one target or any number."""
@@ -126,7 +127,7 @@ class StreamOut:
         self.watch: Callable[[Values, list[int]], object] | None = None
         """Told each row of a batch and its tasks, for hooks."""
         self.newest_bytes = 0
-        """Estimated memory of a row of the newest batch that was emitted as a whole."""
+        """Estimated memory of a row of the newest batch that a spout emitted as a whole."""
 
     def check(self, values: Any, task: Any = UNNAMED) -> Values:
         """Return `values` as a tuple of the right length. Raises ComponentError, also if the stream does not go to the
@@ -188,20 +189,26 @@ class StreamOut:
             raise ComponentError(
                 f"{self.who} must emit a tuple or list of columns for ({', '.join(fields)}), not {got}"
             )
-        for field, column in zip(fields, columns, strict=True):
-            mistake = column_mistake(column)
-            if mistake is not None:
-                raise ComponentError(f"{self.who} field {field!r}: {mistake} is no column; allowed: {ALLOWED}")
+        if set(map(type, columns)) != _LISTS:
+            columns = self._other_columns(columns)
         lengths = list(map(len, columns))
         if len(set(lengths)) != 1:
             told = ", ".join(f"{field} has {length}" for field, length in zip(fields, lengths, strict=True))
             raise ComponentError(f"{self.who} emitted columns of different lengths: {told}")
         if task is not UNNAMED or self.shape.direct:
             self._check_task(task)
-        rows = Columns(tuple(list(column) if type(column) is tuple else column for column in columns), lengths[0])
+        rows = Columns(tuple(columns), lengths[0])
         if rows and self.routes:
             self.check_rows(rows)
         return rows
+
+    def _other_columns(self, columns: Sequence[Any]) -> list[Any]:
+        """Check columns that are not all lists. Tuples become some."""
+        for field, column in zip(self.shape.fields, columns, strict=True):
+            mistake = column_mistake(column)
+            if mistake is not None:
+                raise ComponentError(f"{self.who} field {field!r}: {mistake} is no column; allowed: {ALLOWED}")
+        return [list(column) if type(column) is tuple else column for column in columns]
 
     def check_rows(self, rows: Columns) -> None:
         """Check whether rows can be pickled, as `OpenBatch` does: the first. Raises ComponentError."""
@@ -230,7 +237,6 @@ class StreamOut:
                 anchoring.enter(batch, its, instead_of.bits[instead_of.target], outbox.edges)
                 outbox.put(instead_of, batch)
         self.emitted += len(rows)
-        self.newest_bytes = row_bytes(rows[-1])
         if self.watch is not None:
             for row, tasks in zip(rows, _tasks_of(rows, places), strict=True):
                 self.watch(row, tasks)

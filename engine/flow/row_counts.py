@@ -65,7 +65,8 @@ class RowCounts:
         """The same series with those of their rows only for which `wanted` has 1 and not 0."""
         if self.is_single:
             return RowCounts(wanted)
-        return RowCounts(list(map(wanted.count, repeat(1), self.starts, self.ends)))
+        # Of a byte string: given a number, `count` takes twice as long.
+        return RowCounts(list(map(wanted.count, repeat(b"\1"), self.starts, self.ends)))
 
     def without(self, others: RowCounts) -> RowCounts:
         """The same series without those of their rows that `others` has."""

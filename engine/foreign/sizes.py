@@ -110,6 +110,7 @@ def columns_bytes(rows: _Columns, runs: int) -> int:
         if known is not None:
             size += known
         elif count:
-            looked_at = [value_bytes(value) for value in column[:: -(-count // _SAMPLES)]]
-            size += _REFERENCE_BYTES * count + _extrapolate(looked_at, count)
+            looked_at = column[:: -(-count // _SAMPLES)]
+            measure = getsizeof if _FLAT.issuperset(map(type, looked_at)) else value_bytes
+            size += _REFERENCE_BYTES * count + _extrapolate(list(map(measure, looked_at)), count)
     return size + _RUN_BYTES * runs

@@ -622,6 +622,30 @@ def test_a_spout_is_asked_for_no_more_rows_than_may_be_open() -> None:
     assert spout.asked[-1] == 1
 
 
+def test_a_turn_takes_several_short_batches_and_ends_with_a_shorter_one() -> None:
+    rig, spout = fed(DoesBatch(nothing))
+    for first in range(0, 12, 4):
+        spout.feed(list(range(first, first + 4)), ids=range(first, first + 4))
+    spout.feed([12], ids=[12])
+    spout.feed([13, 14, 15, 16], ids=range(13, 17))
+    rig.step()
+    assert rig.user("bolt-1").seen == [(number,) for number in range(13)]
+    rows = spout.asked[0]
+    assert spout.asked == [rows, rows - 4, rows - 8, rows - 12]
+    rig.settle()
+    assert sorted(spout.all_acked) == list(range(17))
+
+
+def test_several_short_batches_of_a_turn_are_no_more_rows_than_may_be_open() -> None:
+    rig, spout = fed(Does(keeps), max_spout_pending=7)
+    for first in range(0, 12, 3):
+        spout.feed(list(range(first, first + 3)), ids=range(first, first + 3))
+    rig.settle()
+    # The third batch is longer than the one row that was asked for.
+    assert spout.asked == [7, 4, 1]
+    assert len(spout.queue) == 1
+
+
 # ---- others who look on ----
 
 
@@ -674,7 +698,8 @@ def test_tampering_sees_each_row_before_the_bolt() -> None:
     assert tamper(rig.core, rig.plan.tasks_of("spout")[0], lambda tup: log.append("asked"))
     spout.feed(["a"], ids=[1])
     rig.step()
-    assert log == ["asked", ("a",), 1]
+    # Asked again, whether it has more.
+    assert log == ["asked", "asked", ("a",), 1]
 
 
 def test_complete_topology_runs_batches() -> None:
