@@ -101,7 +101,7 @@ class Batch:
         starts, others = self.starts, self.others
         runs = bisect_left(starts, count)
         kept = runs if runs < len(starts) and starts[runs] == count else runs - 1
-        head = self._cut_rows(count)
+        head = self.cut_rows(count)
         head.starts, self.starts = starts[:runs], [max(0, start - count) for start in starts[kept:]]
         head.roots, self.roots = self.roots[:runs], self.roots[kept:]
         head.edges, self.edges = self.edges[:runs], self.edges[kept:]
@@ -119,7 +119,7 @@ class Batch:
             return [self]
         return self.split(rows // 2, new_edge).pieces(new_edge) + self.pieces(new_edge)
 
-    def _cut_rows(self, count: int) -> Batch:
+    def cut_rows(self, count: int) -> Batch:
         """Move the first `count` rows to a new batch, without their runs."""
         head = type(self)(self.source, self.stream, self.target)
         head.bytes = self.bytes * count // len(self.rows)

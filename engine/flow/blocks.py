@@ -267,7 +267,7 @@ class BlockBatch(Batch):
             if isinstance(head, BlockBatch):
                 head.block = self.block
             return head
-        head = self._cut_rows(count)
+        head = self.cut_rows(count)
         assert isinstance(head, BlockBatch)
         first, rest = by_member.cut(count, new_edge)
         head.has_runs(self.block, first)

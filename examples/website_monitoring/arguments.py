@@ -17,7 +17,7 @@ class Arguments(argparse.ArgumentParser):
 def from_one(text: str) -> int:
     """A whole number from 1."""
     if not text.isdecimal() or not int(text):
-        raise argparse.ArgumentTypeError(f"{text!r} is no number of them; allowed: whole numbers from 1")
+        raise argparse.ArgumentTypeError(f"is {text!r}; allowed: whole numbers from 1")
     return int(text)
 
 
@@ -26,7 +26,7 @@ def whole(text: str) -> int:
     try:
         return int(text)
     except ValueError:
-        raise argparse.ArgumentTypeError(f"{text!r} is none; allowed: whole numbers") from None
+        raise argparse.ArgumentTypeError(f"is {text!r}; allowed: whole numbers") from None
 
 
 def base_with(parser: Arguments, made_by: str, *folders: str) -> Path:

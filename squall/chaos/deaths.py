@@ -171,7 +171,7 @@ class DaemonWatch:
             if name in self._present and self._present[name].death is None:
                 del self._present[name]
         known = self._present.get(name)
-        found = _forking_parent(supervisor.pid, node)
+        found = forking_parent_of(supervisor.pid, node)
         if found is None and known is not None:
             found = known.pid, known.started_ticks
         if found is not None and lives(supervisor.pid, supervisor.started_ticks):
@@ -200,7 +200,7 @@ class DaemonWatch:
         return process.death
 
 
-def _forking_parent(supervisor: int, node: str) -> tuple[int, int] | None:
+def forking_parent_of(supervisor: int, node: str) -> tuple[int, int] | None:
     """Pid and start of a supervisor's forking parent; None if it has none now."""
     try:
         with open(f"/proc/{supervisor}/task/{supervisor}/children", encoding="ascii") as file:

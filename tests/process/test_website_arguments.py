@@ -17,9 +17,9 @@ EXAMPLE = ROOT / "examples" / "website_monitoring"
     ("program", "arguments", "said"),
     [
         ("make_logs", [], "the following arguments are required: folder"),
-        ("make_logs", ["logs", "--days", "0"], "argument --days: '0' is no number of them; allowed: whole numbers"),
-        ("make_logs", ["logs", "--requests", "x"], "argument --requests: 'x' is no number of them; allowed: whole "),
-        ("make_logs", ["logs", "--seed", "x"], "argument --seed: 'x' is none; allowed: whole numbers"),
+        ("make_logs", ["logs", "--days", "0"], "argument --days: is '0'; allowed: whole numbers from 1"),
+        ("make_logs", ["logs", "--requests", "x"], "argument --requests: is 'x'; allowed: whole numbers from 1"),
+        ("make_logs", ["logs", "--seed", "x"], "argument --seed: is 'x'; allowed: whole numbers"),
         ("make_logs", ["logs", "--dais", "1"], "unrecognized arguments: --dais 1"),
         ("make_logs", ["file"], "file cannot be written: File exists"),
         ("report", [], "the following arguments are required: base"),

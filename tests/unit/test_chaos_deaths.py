@@ -151,7 +151,7 @@ def test_a_forking_parent_that_is_seen_dead_just_before_its_supervisor_is_back_w
     )
     monkeypatch.setattr(deaths, "lives", lambda pid, started: pid in living)
     monkeypatch.setattr(
-        deaths, "_forking_parent", lambda pid, node: children[pid] if children[pid][0] in living else None
+        deaths, "forking_parent_of", lambda pid, node: children[pid] if children[pid][0] in living else None
     )
     watch = DaemonWatch(run_dir, 1)
     watch.look(1.0)

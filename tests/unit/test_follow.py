@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -68,7 +69,8 @@ def test_other_errors_end_it() -> None:
 
 
 def test_a_document_is_printed_though_nothing_was_prepared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(command, "_follow", lambda *arguments: None)
+    monkeypatch.setattr(module, "follow", lambda *arguments: None)
+    monkeypatch.setattr("squall.pipeline.session.spark_session", nullcontext)
     feed, source = tmp_path / "feed", tmp_path / "input"
     source.mkdir()
     arguments = [str(source), "--out", str(feed), "--follow"]

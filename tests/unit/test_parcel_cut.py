@@ -124,11 +124,11 @@ def test_only_long_tuples_with_buffers_are_expected_beside_the_frame() -> None:
 def test_the_rows_of_a_very_long_batch_are_not_moved_for_each_piece(monkeypatch: pytest.MonkeyPatch) -> None:
     moved = [0]
 
-    def counted(batch: Batch, rows: int, cut: Callable[[Batch, int], Batch] = Batch._cut_rows) -> Batch:
+    def counted(batch: Batch, rows: int, cut: Callable[[Batch, int], Batch] = Batch.cut_rows) -> Batch:
         moved[0] += len(batch.rows)
         return cut(batch, rows)
 
-    monkeypatch.setattr(Batch, "_cut_rows", counted)
+    monkeypatch.setattr(Batch, "cut_rows", counted)
     rows = [(number,) for number in range(100_000)]
     pieces = cut_up(waiting(batch_of(rows)), 4 * KIB)
     assert values_of(pieces) == [row[0] for row in rows]

@@ -87,11 +87,11 @@ def test_the_rows_of_one_very_long_call_are_not_moved_for_each_slice(monkeypatch
     """A spout that emits 100,000 tuples in a call: each slice moved all that were left."""
     count, moved = 100_000, [0]
 
-    def counted(batch: Batch, rows: int, cut: Callable[[Batch, int], Batch] = Batch._cut_rows) -> Batch:
+    def counted(batch: Batch, rows: int, cut: Callable[[Batch, int], Batch] = Batch.cut_rows) -> Batch:
         moved[0] += len(batch.rows)
         return cut(batch, rows)
 
-    monkeypatch.setattr(Batch, "_cut_rows", counted)
+    monkeypatch.setattr(Batch, "cut_rows", counted)
     spout, done = Feeder(), list[int]()
     bolts = Does(emits(count), ("value",)), slow(SLICE_NS / 100e9, True, done)
     rig = Rig(chain(spout, *bolts), threads=True, around={"slice_ns": SLICE_NS})
