@@ -152,7 +152,7 @@ class BatchCollector:
             raise ComponentError(
                 f"{who} got parents from {min(numbers)} to {max(numbers)}; allowed: 0 to {self._count - 1}"
             )
-        series = list(series_of(numbers if self.runs.is_single else list(map(self.run_of, numbers))))
+        series = list(series_of(numbers if self.runs.is_single else list(map(self.runs.owners.__getitem__, numbers))))
         return Owned([run for run, _ in series], RowCounts(ends=[end for _, end in series]))
 
 

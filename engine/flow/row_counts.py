@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Sequence
-from itertools import accumulate, repeat
+from itertools import accumulate, chain, repeat
 from operator import sub
 
 
@@ -60,6 +60,11 @@ class RowCounts:
         """1 for each series that has a row, 0 for the others."""
         counts = self.counts
         return counts if type(counts) is bytes and not counts.strip(b"\0\1") else bytes(map(bool, counts))
+
+    @property
+    def owners(self) -> list[int]:
+        """The series of each row."""
+        return list(chain.from_iterable(map(repeat, range(len(self)), self.counts)))
 
     def where(self, wanted: bytes) -> RowCounts:
         """The same series with those of their rows only for which `wanted` has 1 and not 0."""
