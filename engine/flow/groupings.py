@@ -13,7 +13,8 @@ from __future__ import annotations
 import random
 from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
+from contextlib import suppress
 from operator import itemgetter
 from typing import Any, Generic, Protocol, TypeVar
 
@@ -87,6 +88,13 @@ class Keys(Generic[T]):
         except TypeError:
             # Not to be remembered: a list, a dict, a set.
             return self._compute(key)
+
+    def of_all(self, keys: Collection[Any]) -> list[T]:
+        """The target of each of many keys. Raises ComponentError."""
+        if str not in set(map(type, keys)):
+            with suppress(TypeError):  # one of them is not to be remembered
+                return list(map(self.memo.__getitem__, keys))
+        return list(map(self.of, keys))
 
     def hash_of(self, key: Any) -> int:
         """The number whose remainder decides. Raises ComponentError."""

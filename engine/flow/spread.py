@@ -67,14 +67,14 @@ def _in_series(one: ChooseOne[int], n_targets: int) -> Spread:
 
 
 def _by_key(keys: Keys[int], positions: list[int]) -> Spread:
-    of, text_hash = keys.of, keys.text_hash
+    of_all, text_hash = keys.of_all, keys.text_hash
     by_text = _by_text(keys.n_targets)
     tables = [bytes(number == target for number in range(256)) for target in range(keys.n_targets)]
 
     def spread(rows: Columns) -> list[Share]:
         if len(positions) > 1:
             columns = [values_of(rows.columns[position]) for position in positions]
-            return _shares(bytes(map(of, zip(*columns, strict=True))), tables)
+            return _shares(bytes(of_all(list(zip(*columns, strict=True)))), tables)
         column = rows.columns[positions[0]]
         if text_hash is hash and rows.is_text(positions[0]):
             return _shares(by_text(column), tables)
@@ -82,8 +82,8 @@ def _by_key(keys: Keys[int], positions: list[int]) -> Spread:
         if encoded is not None:
             values = encoded.values
             quick = text_hash is hash and is_text(values)
-            return _shares(encoded.spell_out(by_text(values) if quick else bytes(map(of, values))), tables)
-        return _shares(bytes(map(of, values_of(column))), tables)
+            return _shares(encoded.spell_out(by_text(values) if quick else bytes(of_all(values))), tables)
+        return _shares(bytes(of_all(values_of(column))), tables)
 
     return spread
 

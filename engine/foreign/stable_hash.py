@@ -120,6 +120,8 @@ def stable_hash(value: Any) -> int:
     kind = type(value)
     if kind is str:  # first, because most keys are text
         return _of_bytes(value.encode("utf-8", "surrogatepass"), 1)
+    if kind is int:
+        return _mix(2, hash(value) & _MASK)
     if kind not in _EXACT:
         _check_equality(kind)
     if isinstance(value, str):

@@ -153,3 +153,12 @@ def test_a_column_of_ids_never_holds_zero() -> None:
     drawn = iter([bytes(8) + b"\1" * 8, b"\1" * 4 + bytes(8) + b"\1" * 4, b"\2" * 16])
     assert EdgeIds(lambda count: next(drawn)).take_column(2) == b"\2" * 16
     assert column_of([1, 2]) == 1 | 2 << 64
+
+
+def test_each_row_has_an_owner_whichever_way_the_rows_were_counted(seed: int) -> None:
+    rng = random.Random(seed)
+    for _ in range(50):
+        counts = counts_of(rng, rng.randint(4, 40))
+        owners = [member for member, count in enumerate(counts) for _ in range(count)]
+        assert RowCounts(counts).owners == RowCounts(ends=list(accumulate(counts))).owners == owners
+    assert RowCounts.single(3).owners == [0, 1, 2]

@@ -151,6 +151,18 @@ def test_a_key_without_a_stable_hash_is_refused() -> None:
         choices("fields", range(3), [(object(), 0)], ("key",))
 
 
+@pytest.mark.parametrize("text_hash", [stable_hash, hash])
+@pytest.mark.parametrize("keys", [
+    range(-2, 70), [2**61 - 1, 2**61, -(2**70), 1.5, True], ["a", None, "b"], [Word("a"), "a", 1],
+    [("a", 1), ("a", [])],
+])
+def test_many_keys_at_once_go_where_each_goes_alone(keys: Sequence[Any], text_hash: TextHash) -> None:
+    many, one = (Keys(range(7), 7, text_hash=text_hash) for _ in range(2))
+    assert many.of_all(keys) == many.of_all(keys) == [one.of(key) for key in keys]
+    with pytest.raises(ComponentError, match="fields grouping cannot use"):
+        many.of_all([*keys, object()])
+
+
 def test_remembered_keys_are_bounded() -> None:
     keys, most = Keys(list("abc"), 3), 0
     for n in range(300_000):
