@@ -21,9 +21,9 @@ import os
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
-from squall import BasicBolt, BasicCollector, Topology, TopologyBuilder, TopologyContext, Tuple, spout
+from squall import BasicBolt, BasicCollector, Topology, TopologyBuilder, TopologyContext, Tuple, UsageError, spout
 
 CATEGORIES = ("phones", "clothes", "books", "toys", "food", "shoes")
 
@@ -99,8 +99,15 @@ def totals(out: str | Path) -> dict[str, tuple[int, int]]:
     return best
 
 
+class Arguments(argparse.ArgumentParser):
+    """A parser whose errors are one line of Squall's."""
+
+    def error(self, message: str) -> NoReturn:
+        raise UsageError(message)
+
+
 def topology(arguments: list[str]) -> Topology:
-    parser = argparse.ArgumentParser(prog="sales_day")
+    parser = Arguments(prog="sales_day")
     parser.add_argument("--orders", type=int, default=11_110)
     parser.add_argument("--out", required=True, help="a directory for the totals, which must not be there yet")
     given = parser.parse_args(arguments)

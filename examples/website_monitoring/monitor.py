@@ -28,7 +28,7 @@ import time
 from collections import Counter, OrderedDict, defaultdict
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from squall import (
     Bolt,
@@ -226,8 +226,15 @@ def announce(tup):
         print(f"alarm: {tup['window']} {tup['url']}: {limit}: {tup['value']:.4g}")
 
 
+class Arguments(argparse.ArgumentParser):
+    """A parser whose errors are one line of Squall's."""
+
+    def error(self, message: str) -> NoReturn:
+        raise UsageError(message)
+
+
 def topology(args: list[str]) -> Topology:
-    parser = argparse.ArgumentParser(prog="monitor.py", description="Watch a website by its access logs.")
+    parser = Arguments(prog="monitor.py", description="Watch a website by its access logs.")
     parser.add_argument("base", type=Path, help="where the feed is, and the results go")
     parser.add_argument("--parallelism", type=int, default=2, help="executors per component (default 2)")
     options = parser.parse_args(args)

@@ -11,6 +11,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, ClassVar
 
+import pyarrow
+import pyarrow.parquet as parquet
 import pytest
 
 from squall import (
@@ -29,6 +31,7 @@ from squall import (
     TopologyContext,
     Tuple,
 )
+from squall.pipeline.underneath.control import next_turn, report_of
 from squall.testing import complete_topology
 from tests.unit.levels import Levels, Mixed
 
@@ -300,6 +303,26 @@ def test_a_feed_is_dealt_to_the_tasks_and_read_once(tmp_path: Path) -> None:
     origins = [line.partition("|")[0] for line in levels.said]
     assert len(set(origins)) == len(origins)
     assert all(report.reading.counters["emitted"] for report in levels.control.reports.values() if report.is_spout)
+
+
+def test_rows_of_a_feed_that_hold_no_text_are_dead_letters_once(tmp_path: Path) -> None:
+    raw = pyarrow.array([b"\xff" if row % 10 == 3 else b"ok" for row in range(300)], pyarrow.binary())
+    texts = pyarrow.Array.from_buffers(pyarrow.string(), len(raw), raw.buffers())
+    parquet.write_table(pyarrow.table({"text": texts}), tmp_path / "a.parquet")
+    builder = TopologyBuilder()
+    builder.set_spout("lines", FeedSpout(tmp_path, range_rows=64, with_origin=True), parallelism=2)
+    builder.set_bolt("keep", Keep()).shuffle_grouping("lines")
+    levels = Levels(builder.build(), batch_rows=20)
+    letters: list[Any] = []
+    while not levels.control.closed:
+        # A batch that is lost is undone, with its letters.
+        levels.execute(next_turn(levels.control, levels.control.clock_ns, True, 20))
+        levels.batch()
+        letters += [message_id for report in levels.reports.values() for _, _, _, message_id, _, _ in report.letters]
+    report = report_of(levels.control, "test")
+    assert sorted(letters) == [("a.parquet", row) for row in range(3, 300, 10)]
+    assert (report.emitted, report.acked, report.dead_letters, report.pending) == (300, 270, 30, 0)
+    assert [line.partition("|")[2] for line in levels.said] == ["ok"] * 270
 
 
 class Keep(BasicBolt):
