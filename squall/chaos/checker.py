@@ -15,11 +15,13 @@ A run is a directory of `source-*` and `sink-*` files of lines, JSON arrays that
     ["ack", key, ns]                  it was told that it is done     ["dead", key, ns, reason]   it was given up
     ["loose", spout, ns]              it emits without a message id
     ["task", index, [label, ...]]     a sink's first line: which of its tasks; its labels that should decide the task
-    ["in", label, [key, ...], digest, ns]   a sink receives what stems from these messages ("tick": from ticks)
+    ["in", label, [key, ...], digest, ns]   a sink receives what stems from these messages; "tick": from ticks;
+                                            "acked by X": bolt X emitted it, without anchors, after its input's ack
 
 The records that a sink should receive for a message are learned from runs without faults, for each way into a sink
 (`label`): the exact values, if those runs agree on them; else their number; else that there were any. In one of those
-runs the source should emit some messages twice, to show which values depend on that.
+runs the source should emit some messages twice, to show which values depend on that. Where nearly all messages agree on
+the number, those few that do not are findings: a component that loses one record in a thousand does so without faults.
 """
 
 from __future__ import annotations
@@ -38,11 +40,13 @@ from typing import Any
 VALUES, COUNT, PRESENCE, NOTHING = "values", "count", "presence", "nothing"
 """Requirements on a way into a sink, strictest first."""
 LOST, EARLY, ALTERED, INVENTED, REPEATED, DAMAGED = "lost", "early", "altered", "invented", "repeated", "damaged"
-GIVEN_UP, REUSED, MISPLACED = "given up", "reused", "misplaced"
+GIVEN_UP, REUSED, MISPLACED, UNSTEADY, LOOSE = "given up", "reused", "misplaced", "unsteady", "loose"
 """Kinds of findings; each is a failure."""
 SHOWN_FINDINGS = 100
-TICK = "tick"
-"""In place of a key: the record stems from a tick."""
+TICK, ACKED_BY = "tick", "acked by "
+"""In place of a key: the record stems from a tick; the bolt that follows emitted it too late."""
+_FEW, _MANY = 0.05, 100
+"""Exceptions are a component's fault, and not its way to work, if they are at most this share of at least so many."""
 
 
 class Message:
@@ -105,6 +109,10 @@ class Run:
     """Ways into a sink with records that stem from several messages."""
     of_no_message: dict[str, Counter[str]] = field(default_factory=lambda: defaultdict(Counter))
     """Way into a sink -> digests of records that stem from no message, with their number."""
+    anchored: Counter[str] = field(default_factory=Counter)
+    """Way into a sink -> records that stem from messages."""
+    after_ack: Counter[tuple[str, str]] = field(default_factory=Counter)
+    """(way into a sink, bolt) -> records that the bolt emitted without anchors after the ack of its input."""
     placed: set[str] = field(default_factory=set)
     """Ways into a sink that should decide which task receives a record."""
     by_clock: Counter[str] = field(default_factory=Counter)
@@ -188,10 +196,14 @@ def _take_sink(run: Run, records: Iterator[list[Any]]) -> None:
             continue
         _, label, stems_from, value, at_ns = record
         run.labels.add(label)
-        keys = [key for key in stems_from if key != TICK]
-        if stems_from and not keys:
+        late = [key for key in stems_from if key.startswith(ACKED_BY)]
+        keys = [key for key in stems_from if key != TICK and key not in late]
+        run.after_ack.update((label, key.removeprefix(ACKED_BY)) for key in late)
+        if keys:
+            run.anchored[label] += 1
+        elif stems_from and not late:
             run.by_clock[label] += 1
-        elif not keys:
+        else:
             run.of_no_message[label][value] += 1
         if len(keys) > 1:
             run.joined.add(label)
@@ -218,6 +230,8 @@ class Law:
     """Fewest records of a message that those runs did not have."""
     of_no_message: Counter[str] | None = field(default_factory=Counter)
     """Digests of the records that stem from no message, with their fewest number; None if those runs disagree."""
+    unsteady: dict[str, tuple[int, ...]] = field(default_factory=dict)
+    """Name of a message -> its number of records in each of those runs, if it is one of few that differ."""
 
 
 @dataclass
@@ -276,6 +290,8 @@ def learn(references: Sequence[Run], ends: bool = True) -> list[Law]:
     laws = [_learn_placed(label, references) or _learn_one(label, references) for label in labels]
     for law in laws:
         law.of_no_message = _learn_loose([run.of_no_message.get(law.label, Counter()) for run in references], ends)
+        if not law.of_no_message and not any(run.anchored[law.label] for run in references):
+            law.asks = NOTHING
     return laws
 
 
@@ -300,10 +316,32 @@ def _learn_one(label: str, references: Sequence[Run], placed: bool = False) -> L
     for run in references:
         for key, message in run.messages.items():
             (whole if message.undisturbed else again)[key].append(message.digests_of(label, placed))
+    joined = any(label in run.joined for run in references)
+    unsteady = {} if joined else _unsteady(whole)
+    for key in unsteady:
+        del whole[key]
+        again.pop(key, None)
+    law = _agreed(label, whole, again, joined, placed)
+    law.unsteady = {references[0].messages[key].name: totals for key, totals in unsteady.items()}
+    return law
+
+
+def _unsteady(whole: Mapping[str, Sequence[Counter[str]]]) -> dict[str, tuple[int, ...]]:
+    """Key -> numbers of records of the messages whose number differs between the runs, if these are few."""
+    totals = {key: tuple(map(Counter.total, counters)) for key, counters in whole.items() if len(counters) > 1}
+    arrive = [key for key, seen in totals.items() if any(seen)]
+    differ = {key: totals[key] for key in arrive if len(set(totals[key])) > 1}
+    return differ if len(arrive) >= _MANY and len(differ) <= _FEW * len(arrive) else {}
+
+
+def _agreed(
+    label: str, whole: dict[str, list[Counter[str]]], again: dict[str, list[Counter[str]]], joined: bool, placed: bool
+) -> Law:
+    """The strictest law that these records keep. Message's key -> its records in each run: emitted once, or again."""
     expected = {key: counters[0] for key, counters in whole.items()}
     fewest = min((counter.total() for counters in whole.values() for counter in counters), default=0)
     # A message emitted again is joined with other messages than before, so neither values nor numbers are the same.
-    compared = not any(label in run.joined for run in references) and any(len(one) > 1 for one in whole.values())
+    compared = not joined and any(len(one) > 1 for one in whole.values())
     if compared and _agree(whole, lambda counter: counter):
         strange = (set(counter) - set(expected[key]) for key, some in again.items() if key in whole for counter in some)
         return Law(label, COUNT if any(strange) else VALUES, expected, placed, fewest)
@@ -384,6 +422,7 @@ def judge(
     for label, key in run.strangers:
         verdict.find(INVENTED, key, f"{label} received it, and no spout emitted it")
     _judge_loose(run, laws, verdict)
+    _judge_exceptions(run, laws, verdict)
     for name in run.reused.values():
         verdict.find(REUSED, name, "another emit had this id, and nothing had failed: they cannot be told apart")
     for place in run.damaged:
@@ -436,6 +475,22 @@ def _judge_loose(run: Run, laws: Sequence[Law], verdict: Verdict) -> None:
         if wanted and not missing and not strange:
             said = "tuples stem from no message (not anchored): all were there, but no replay would bring them back"
             verdict.not_shown.append(f"{label}: {got.total()} {said}")
+
+
+def _judge_exceptions(run: Run, laws: Sequence[Law], verdict: Verdict) -> None:
+    """Find what few records do differently from all others, and what was emitted too late to be emitted again."""
+    for law in laws:
+        for name, totals in law.unsteady.items():
+            said = f"{law.label} received {' and '.join(map(str, totals))} records of it in runs without faults"
+            verdict.find(UNSTEADY, name, f"{said}, which agree on nearly all others: by chance it is lost or repeated")
+    for (label, bolt), count in sorted(run.after_ack.items()):
+        said = f"it received {count} tuples that {bolt} emitted without anchors, after it had acked its input"
+        verdict.find(EARLY, label, f"{said}: nothing emits them again if they are lost")
+    for label, digests in sorted(run.of_no_message.items()):
+        few, count = digests.total(), digests.total() + run.anchored[label]
+        if count >= _MANY and 0 < few <= _FEW * count:
+            said = f"{few} of its {count} tuples are not anchored, all others are: nothing emits these again"
+            verdict.find(LOOSE, label, said)
 
 
 def _judge_message(key: str, message: Message, laws: Sequence[Law], verdict: Verdict) -> None:

@@ -12,7 +12,7 @@ from itertools import repeat
 from typing import Any, Generic, TypeVar
 
 from squall.chaos.line_log import LineLog, digest, quoted
-from squall.chaos.tapping import BY_CLOCK, STEMS_FROM, Keys, Tapping, new_log, with_keys
+from squall.chaos.tapping import ACKED_BY, BY_CLOCK, STEMS_FROM, Keys, Tapping, new_log, with_keys
 from squall.engine.api.async_component import AsyncBolt
 from squall.engine.api.collectors import BasicCollector, BoltCollector
 from squall.engine.api.component import BasicBolt, BatchBolt, Bolt
@@ -158,13 +158,19 @@ class TappedBolt(TappedInput[Bolt], Bolt):
 
     def prepare(self, conf: Mapping[str, Any], context: TopologyContext, collector: BoltCollector) -> None:
         self.open_inlet(context)
-        out = _TappedBoltCollector(collector)
+        # As a part of a JSON text, like keys.
+        out = _TappedBoltCollector(collector, (quoted(ACKED_BY + self._component)[1:-1],))
         self._inner.prepare(conf, context, out)
         take, keys_of, execute = self._inlet.taking(), out.keys, self._inner.execute
+        # Which of several tuples in flight an asynchronous bolt is about is not known.
+        one_at_a_time = not isinstance(self, AsyncBolt)
 
         def tapped(tup: Tuple) -> Any:
             keys = keys_of[id(tup)] = take(tup)
-            out.unanchored = BY_CLOCK if keys is BY_CLOCK else ()
+            if keys is BY_CLOCK:
+                out.unanchored, out.current = BY_CLOCK, None
+            else:
+                out.unanchored, out.current = (), tup if one_at_a_time else None
             return execute(tup)
 
         self.execute = tapped  # type: ignore[method-assign]
@@ -191,8 +197,12 @@ class TappedAsyncBolt(TappedBolt, AsyncBolt):
 
 
 class _TappedBoltCollector:
-    def __init__(self, collector: BoltCollector) -> None:
+    def __init__(self, collector: BoltCollector, after_ack: Keys) -> None:
+        """`after_ack`: the keys of a tuple without anchors that is emitted after the ack of the one being executed."""
         self._collector = collector
+        self._after_ack = after_ack
+        self.current: Tuple | None = None
+        """The tuple being executed, if it is known."""
         self.keys: dict[int, Keys] = {}
         """Keys by the `id` of their tuple; an entry is overwritten when another tuple gets that `id`."""
         self.unanchored: Keys = ()
@@ -217,6 +227,8 @@ class _TappedBoltCollector:
         def ack(tup: Tuple) -> None:
             collector.ack(tup)
             forget(id(tup), None)
+            if tup is self.current:
+                self.unanchored = self._after_ack
 
         return ack
 

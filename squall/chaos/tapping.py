@@ -20,6 +20,9 @@ STEMS_FROM = "squall_stems_from"
 Keys = str | tuple[str, ...]
 BY_CLOCK = ("tick",)
 """In place of keys: the tuple stems from ticks, so how many there are depends on time."""
+ACKED_BY = "acked by "
+"""Begins what is in place of keys if a bolt emitted the tuple without anchors after it had acked the tuple that it
+executes; the bolt follows."""
 _LET_GO = "let-go"
 """A file in the taps' directory."""
 

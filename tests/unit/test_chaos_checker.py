@@ -324,6 +324,75 @@ def test_a_source_that_does_not_replay_is_found(tmp_path: Path) -> None:
     assert checker.never_again(run.read()) == ["lines[0] message 3"]
 
 
+@pytest.mark.parametrize(("bad", "good"), [(0, 1), (2, 1), (1, 2)], ids=["lost", "repeated", "invented"])
+def test_what_few_messages_do_without_faults_is_a_finding(tmp_path: Path, bad: int, good: int) -> None:
+    """A bolt that loses or repeats one record in a hundred by chance: each run without faults has others."""
+
+    def planted(name: str, *odd: int) -> Run:
+        run = Planted(tmp_path, name, 0)
+        for number in range(200):
+            run.emit(number)
+            for _ in range(bad if number in odd else good):
+                run.receive(number, "a")
+            run.ack(number)
+        return run.read()
+
+    first, second = planted("first", 3), planted("second", 120, 121)
+    laws = learn([first, second])
+    assert [law.asks for law in laws] == ["values"], "it is asked of all others"
+    found = {one.message: one.what for one in judge(first, laws).findings if one.kind == "unsteady"}
+    assert set(found) == {f"lines[0] message {odd}" for odd in (3, 120, 121)}
+    assert f"received {bad} and {good} records" in found["lines[0] message 3"]
+    others = [(kind, name) for kind, name in kinds(judge(planted("third", 7), laws)) if kind != "unsteady"]
+    assert ("lost" if bad < good else "repeated", "lines[0] message 7") in others
+
+
+def test_many_messages_that_differ_are_no_finding(tmp_path: Path) -> None:
+    """A bolt that samples: of what arrives at all, hardly any message arrives in both runs."""
+
+    def planted(name: str, first: int) -> Run:
+        run = Planted(tmp_path, name, 0)
+        for number in range(400):
+            run.emit(number)
+            if number % 3 == first:
+                run.receive(number, "a")
+            run.ack(number)
+        return run.read()
+
+    references = [planted("first", 0), planted("second", 1)]
+    laws = learn(references)
+    assert [law.asks for law in laws] == ["nothing"]
+    assert judge(references[0], laws).good
+
+
+def test_few_tuples_without_anchors_among_many_with_them_are_a_finding(tmp_path: Path) -> None:
+    def planted(name: str) -> Run:
+        run = Planted(tmp_path, name, 100)
+        for number in range(4):
+            run.sink.append("in", SINK, [], digest(number), run.tick())
+        return run.read()
+
+    laws = learn([planted("first"), planted("second")])
+    verdict = judge(planted("third"), laws)
+    assert kinds(verdict) == [("loose", SINK)]
+    assert "4 of its 204 tuples are not anchored, all others are" in verdict.findings[0].what
+
+
+def test_what_is_emitted_after_the_ack_of_its_input_is_named(tmp_path: Path) -> None:
+    def planted(name: str) -> Run:
+        run = Planted(tmp_path, name, 0)
+        for number in range(3):
+            run.emit(number)
+            run.ack(number)
+            run.sink.append("in", SINK, ["acked by words"], digest(number), run.tick())
+        return run.read()
+
+    laws = learn([planted("first"), planted("second")])
+    verdict = judge(planted("third"), laws)
+    assert kinds(verdict) == [("early", SINK)]
+    assert "received 3 tuples that words emitted without anchors, after it had acked" in verdict.findings[0].what
+
+
 class Loose(Planted):
     """A run with records that stem from no message."""
 

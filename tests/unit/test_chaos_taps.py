@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
@@ -206,3 +207,34 @@ def test_the_sinks_are_the_bolts_nobody_reads_from() -> None:
 def test_a_sink_that_is_none_is_refused(tmp_path: Path, sink: str) -> None:
     with pytest.raises(UsageError, match=f"sink '{sink}' is no bolt of this topology; its bolts: split, keeps"):
         tap(topology(), Tapping(str(tmp_path), (sink,)))
+
+
+class AcksFirst(Bolt):
+    outputs = ("word",)
+
+    def prepare(self, conf: Mapping[str, Any], context: TopologyContext, collector: BoltCollector) -> None:
+        self.collector = collector
+
+    def execute(self, tup: Tuple) -> None:
+        self.collector.ack(tup)
+        self.collector.emit((tup["text"],))
+
+
+class EmitsLoose(AcksFirst):
+    def execute(self, tup: Tuple) -> None:
+        self.collector.emit((tup["text"],))
+        self.collector.ack(tup)
+
+
+@pytest.mark.parametrize(("bolt", "late"), [(AcksFirst(), len(LINES)), (EmitsLoose(), 0)])
+def test_a_bolt_that_emits_after_its_ack_is_told_from_one_that_does_not_anchor(
+    tmp_path: Path, bolt: Bolt, late: int
+) -> None:
+    builder = TopologyBuilder()
+    builder.set_spout("lines", Lines())
+    builder.set_bolt('odd"', bolt).shuffle_grouping("lines")
+    builder.set_bolt("sink", Sink()).shuffle_grouping('odd"')
+    seen = run(tmp_path, "run", of=builder.build())
+    assert seen.after_ack.total() == late
+    assert sum(map(Counter.total, seen.of_no_message.values())) == len(LINES)
+    assert all(name == 'odd"' for _, name in seen.after_ack)
