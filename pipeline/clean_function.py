@@ -4,7 +4,8 @@ The function takes a DataFrame and returns one. Rows of the result whose column 
 quarantine with that reason; `_path`, if it is still there, says which file they are from.
 
 Guarantees that a mistake in the file is one line with the user's error, file and line; that the function can be run in
-Spark's Python workers, with the modules that lie beside its file.
+Spark's Python workers, with the modules that lie beside its file; that the file may use PySpark as it is imported
+(`@udf("string")`, `BAD = col("status") > 599`): then it is imported once Spark runs.
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ class CleanFunction:
             cleaned = self.call(given)
             if not isinstance(cleaned, DataFrame):
                 raise ClusterError(f"{self.file}:{self.name} returned {type_name(cleaned)}; allowed: a DataFrame")
-        except ClusterError:
+        except (ClusterError, UsageError):
             raise
         except (Exception, SystemExit) as error:
             raise ClusterError(_told(self.file, error)) from error
@@ -80,13 +81,36 @@ def load_clean_function(text: str) -> CleanFunction:
         data = file.read_bytes()
     except OSError as error:
         raise UsageError(f"cannot read --clean {file}: {error.strerror}") from error
+    sha256 = hashlib.sha256(data).hexdigest()
+    try:
+        return CleanFunction(_function(file, name), file, name, sha256)
+    except UsageError as error:
+        if not _raised_by_pyspark(error.__cause__):
+            raise
+
+        # Most of PySpark needs a session, which starts once all else is known to be right.
+        def import_and_call(frame: DataFrame) -> Any:
+            return _function(file, name)(frame)
+
+        return CleanFunction(import_and_call, file, name, sha256)
+
+
+def _raised_by_pyspark(error: BaseException | None) -> bool:
+    import pyspark
+
+    raised = traceback.extract_tb(error.__traceback__)[-1:] if error else []
+    return any(Path(frame.filename).is_relative_to(Path(pyspark.__file__).parent) for frame in raised)
+
+
+def _function(file: Path, name: str) -> Callable[[DataFrame], Any]:
     module = _load(file)
     function = getattr(module, name, None)
     if not callable(function):
         functions = [key for key, value in vars(module).items() if callable(value) and not key.startswith("_")]
         said = "which is no function" if name in vars(module) else "which is not there"
         raise UsageError(f"--clean names {name!r} of {file}, {said}{near(name, functions) if functions else ''}")
-    return CleanFunction(function, file, name, hashlib.sha256(data).hexdigest())
+    found: Callable[[DataFrame], Any] = function
+    return found
 
 
 def _load(file: Path) -> ModuleType:
