@@ -32,6 +32,7 @@ from squall.cli.interrupts import Interrupts
 from squall.cli.layers import layers_of
 from squall.cli.loader import load_topology
 from squall.cli.output import note, reserve_stdout, say, say_json
+from squall.cli.settings import settings_option
 from squall.cli.target import target_options
 from squall.engine.errors import UsageError
 from squall.engine.report.schema import with_schema
@@ -53,7 +54,7 @@ _MAX_SEED, _MOST = 2**63, 1_000_000
               help="A sink to compare (default: each bolt that no other reads from).")
 @click.option("--workers", type=int, help="Worker processes (setting workers), 2 by default.")
 @click.option("--nodes", type=int, default=1, show_default=True, help="Nodes (supervisors) to spread them over.")
-@click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="A setting; see squall config.")
+@settings_option
 @click.option("--drain-secs", type=float, default=60.0, show_default=True, metavar="SECS",
               callback=seconds(above=True), help="Longest wait for pending messages after the faults.")
 @click.option("--only", metavar="N,N", help="Only these faults of the seed, by their numbers.")

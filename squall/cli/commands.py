@@ -135,7 +135,8 @@ def _variable_behind(error: click.BadParameter) -> str:
         return ""
     if context.get_parameter_source(option.name or "") is not ParameterSource.ENVIRONMENT:
         return ""
-    from squall.cli.layers import command_path, variable_of
+    from squall.cli.layers import command_path
+    from squall.cli.variables import variable_of
 
     return f", from the variable {variable_of(max(option.opts, key=len), command_path(context))}"
 

@@ -9,6 +9,7 @@ import click
 from squall.cli.layers import layers_of, options_in_force
 from squall.cli.loader import load_topology
 from squall.cli.output import reserve_stdout, say, say_json
+from squall.cli.settings import settings_option
 from squall.cli.target import app_dir_option, use_settings_beside
 from squall.engine.foreign.plain_text import plain
 
@@ -16,7 +17,7 @@ from squall.engine.foreign.plain_text import plain
 @click.command("config")
 @click.argument("target", metavar="[FILE[:NAME]]", required=False, is_eager=True, callback=use_settings_beside)
 @app_dir_option
-@click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="A setting, by its name or Storm's key.")
+@settings_option
 @click.option("--show-origin", is_flag=True, help="Name where each value comes from, and list options that are set.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document on stdout.")
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED, metavar="[-- ARGS]")

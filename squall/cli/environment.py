@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 import click
 
 from squall.cli.checks import some_path
+from squall.cli.variables import OneText
 from squall.engine.errors import UsageError
 
 C = TypeVar("C", bound=Callable[..., Any])
@@ -23,7 +24,7 @@ _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 def environment_options(command: C) -> C:
     """Add --env and --env-file."""
     env = click.option(
-        "--env", "variables", multiple=True, metavar="NAME[=VALUE]",
+        "--env", "variables", multiple=True, type=OneText(), metavar="NAME[=VALUE]",
         help="A variable for the workers; without VALUE, as it is set here.",
     )
     files = click.option(
@@ -64,7 +65,7 @@ def check_text(text: str, what: str) -> None:
 
 def _lines(file: str) -> list[str]:
     try:
-        return Path(file).read_text(encoding="utf-8").splitlines()
+        return Path(file).read_text(encoding="utf-8-sig").split("\n")
     except OSError as error:
         raise UsageError(f"--env-file {file} cannot be read: {error.strerror}") from None
     except UnicodeDecodeError:

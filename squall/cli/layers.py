@@ -20,11 +20,11 @@ from squall.cli import settings_file
 from squall.cli.output import note
 from squall.cli.settings import parse_settings, parse_value
 from squall.cli.settings_file import SettingsFile
+from squall.cli.variables import VARIABLES, variable_of
 from squall.engine.api.config import SETTINGS, Config, canonical_name, check_setting
 from squall.engine.errors import ConfigError, UsageError
 from squall.engine.foreign.plain_text import plain
 
-VARIABLES = "SQUALL_"
 _FILE = "squall.settings_file"
 _NEAR = 0.9
 """How near to a setting's name a variable must be to be taken for a typing error: others may use the prefix."""
@@ -135,7 +135,7 @@ def _shown(option: click.Option, value: Any) -> Any:
     """The value of an option; of variables only the names."""
     if option.name != "variables":
         return value
-    return [text.partition("=")[0] for text in (value.split() if isinstance(value, str) else value)]
+    return [text.partition("=")[0] for text in (value.splitlines() if isinstance(value, str) else value)]
 
 
 def _every_option(command: click.Command, path: str = "") -> Iterator[tuple[str, str, click.Option]]:
@@ -147,12 +147,6 @@ def _every_option(command: click.Command, path: str = "") -> Iterator[tuple[str,
                 yield from _every_option(inner, f"{path} {name}".lstrip())
     else:
         yield from ((path, name, option) for name, option in settings_file.options_of(command).items())
-
-
-def variable_of(option: str, path: str = "") -> str:
-    """The variable for an option of a command."""
-    words = [*path.split(), *option.lstrip("-").split("-")]
-    return VARIABLES + "_".join(words).replace("-", "_").upper()
 
 
 def setting_variable(name: str) -> str:

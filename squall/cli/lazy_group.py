@@ -9,6 +9,8 @@ from typing import Any
 
 import click
 
+from squall.cli.variables import name_variables
+
 
 @dataclass(frozen=True)
 class Home:
@@ -32,7 +34,9 @@ class LazyGroup(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in self.commands and cmd_name in self._homes:
             module, _, name = self._homes[cmd_name].place.partition(":")
-            self.add_command(getattr(importlib.import_module(f"squall.cli.{module}"), name), cmd_name)
+            command = getattr(importlib.import_module(f"squall.cli.{module}"), name)
+            name_variables(command, cmd_name)
+            self.add_command(command, cmd_name)
         return self.commands.get(cmd_name)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

@@ -16,7 +16,9 @@ from squall.cli.checks import seconds, some_path
 from squall.cli.environment import environment_options, read_environment
 from squall.cli.logging_options import logging_options
 from squall.cli.screen import LINE_INTERVAL_SECS, SCREEN_INTERVAL_SECS
+from squall.cli.settings import settings_option
 from squall.cli.target import target_options
+from squall.cli.variables import OneText
 
 if TYPE_CHECKING:
     from squall.engine.report.run_report import RunReport
@@ -29,7 +31,7 @@ EXIT_OK, EXIT_FAILURE, EXIT_DEAD_LETTERS, EXIT_UNPROCESSED = 0, 1, 3, 4
 @click.option("--workers", type=int, help="Worker processes (setting workers).")
 @click.option("--nodes", type=int, default=1, show_default=True, help="Nodes (supervisors) to spread them over.")
 @click.option("--name", help="Name of the topology; the file's name by default.")
-@click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="A setting; see squall config.")
+@settings_option
 @click.option("--for", "duration", metavar="DURATION", help="Drain and stop after this long, e.g. 30s, 5m.")
 @click.option("--drain-secs", type=float, default=30.0, show_default=True, metavar="SECS", callback=seconds(),
               help="Longest wait for pending messages.")
@@ -38,8 +40,9 @@ EXIT_OK, EXIT_FAILURE, EXIT_DEAD_LETTERS, EXIT_UNPROCESSED = 0, 1, 3, 4
                    "if stderr is no terminal).")
 @click.option("--dir", "directory", type=click.Path(), callback=some_path, allow_from_autoenv=False,
               help="Run directory to use and keep (default: temporary).")
-@click.option("--fault", "faults", multiple=True, metavar="LINE", help="Inject this fault; see squall faults.")
-@click.option("--faults", "fault_plans", multiple=True, metavar="PLAN.yaml",
+@click.option("--fault", "faults", multiple=True, type=OneText(), metavar="LINE",
+              help="Inject this fault; see squall faults.")
+@click.option("--faults", "fault_plans", multiple=True, type=OneText(), metavar="PLAN.yaml",
               help="Inject the faults of this plan; see docs/faults.md.")
 @environment_options
 @logging_options

@@ -1,4 +1,4 @@
-"""Parses settings given on the command line as KEY=VALUE."""
+"""The option --set, and how settings given on the command line as KEY=VALUE are parsed."""
 
 from __future__ import annotations
 
@@ -6,9 +6,17 @@ import json
 from collections.abc import Iterable
 from typing import Any
 
+import click
+
+from squall.cli.variables import OneText
 from squall.engine.errors import UsageError
 
 _WORDS = {"none": None, "null": None, "true": True, "false": False}
+
+settings_option = click.option(
+    "--set", "settings", multiple=True, type=OneText(), metavar="KEY=VALUE",
+    help="A setting, by its name or Storm's key; see squall config.",
+)
 
 
 def parse_settings(settings: Iterable[str]) -> dict[str, Any]:

@@ -27,6 +27,7 @@ from squall.engine.api.config import SETTINGS, canonical_name, check_setting
 from squall.engine.errors import ConfigError, UsageError
 
 OWN_FILE, PROJECT_FILE = "squall.toml", "pyproject.toml"
+_NO_VALUE = (dict, list, datetime.date, datetime.time)
 _NONE = "none"
 """How a file writes None, which TOML does not have."""
 
@@ -95,7 +96,7 @@ def read(path: Path, commands: click.Group, trusted_uid: int | None = None) -> S
 
 def _read(path: Path) -> str:
     try:
-        return path.read_text(encoding="utf-8")
+        return path.read_text(encoding="utf-8-sig")  # Windows' editors write a byte order mark.
     except UnicodeDecodeError as error:
         raise UsageError(f"{path} is no text in UTF-8: {error.reason} at byte {error.start}") from None
 
@@ -135,6 +136,9 @@ class _Reader:
             except ConfigError as error:
                 self._mistake(path, str(error))
                 return
+        if key in self.settings:
+            self._mistake(path, f"setting {key} is given twice, by its name and by Storm's key")
+            return
         self.settings[key] = value
         self.places[key] = (*self._table, *path)
 
@@ -172,7 +176,8 @@ class _Reader:
             value = str(self._path.parent / value)
         if option.multiple and not isinstance(value, list):
             raise UsageError(f"option {option.opts[0]} is {value!r}; allowed: a list")
-        if isinstance(value, dict | datetime.date | datetime.time) or (option.is_flag and not isinstance(value, bool)):
+        values = value if option.multiple else [value]
+        if any(isinstance(one, _NO_VALUE) for one in values) or (option.is_flag and not isinstance(value, bool)):
             allowed = "true or false" if option.is_flag else "a value"
             raise UsageError(f"option {option.opts[0]} is {value!r}; allowed: {allowed}")
         option.process_value(click.Context(command), value)

@@ -10,6 +10,7 @@ from squall.cli.layers import layers_of
 from squall.cli.loader import load_topology
 from squall.cli.output import reserve_stdout, say_json
 from squall.cli.screen import Block, print_blocks
+from squall.cli.settings import settings_option
 from squall.cli.tables import Cell, Grid
 from squall.cli.target import target_options
 from squall.engine.foreign.plain_text import plain
@@ -29,7 +30,7 @@ def spark_group() -> None:
 
 @spark_group.command("plan")
 @target_options
-@click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="A setting; see squall config.")
+@settings_option
 @click.option("--json", "as_json", is_flag=True, help="Print the plan as one JSON document on stdout.")
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED, metavar="[-- ARGS]")
 def plan_command(

@@ -14,6 +14,7 @@ import click
 from squall.cli.checks import seconds, some_path
 from squall.cli.output import note, say_json
 from squall.cli.screen import Block, print_blocks
+from squall.engine.errors import ClusterError
 from squall.engine.foreign.plain_text import plain
 from squall.engine.plural import plural
 from squall.engine.report.account import Unfinished
@@ -82,6 +83,15 @@ def job_of(directory: str | None, name: str) -> Iterator[Job]:
             yield job
         finally:
             job.close()
+
+
+def status_of(client: NimbusClient, record: TopologyRecord, run_dir: RunDir) -> str:
+    """The status of a topology for people."""
+    with contextlib.closing(Job(client, record, run_dir)) as job:
+        try:
+            return job.status()
+        except ClusterError:  # it was removed, or its board cannot be read: that is told by squall status
+            return record.status
 
 
 def limit_secs(wait_secs: float | None, record: TopologyRecord) -> float:

@@ -13,7 +13,16 @@ from squall.cli.checks import seconds
 from squall.cli.death_news import DeathNews
 from squall.cli.fault_text import faults_in_force
 from squall.cli.screen import LINE_INTERVAL_SECS, SCREEN_INTERVAL_SECS, interval_or_default
-from squall.cli.standing import directory_option, job_of, json_option, nimbus_of, show, tell_refused, tell_unknown
+from squall.cli.standing import (
+    directory_option,
+    job_of,
+    json_option,
+    nimbus_of,
+    show,
+    status_of,
+    tell_refused,
+    tell_unknown,
+)
 from squall.cli.status_text import cluster_line, cluster_text, topology_line, topology_text
 from squall.cli.watch import Look, watch
 from squall.engine.errors import UsageError
@@ -59,7 +68,7 @@ def status_command(
                 _watch_cluster(run_dir, client, interval_or_default(interval_secs, sys.stdout))
                 return
             cluster = client.get_cluster()
-        document = _cluster(run_dir, cluster)
+            document = _cluster(run_dir, client, cluster)
         tell_unknown(cluster.unknown)
         show(as_json, with_schema("cluster", document), cluster_text(document))
         if tell_refused(run_dir, cluster):
@@ -105,7 +114,7 @@ def _watch_cluster(run_dir: RunDir, client: NimbusClient, interval_secs: float) 
     new: list[str] = []
 
     def look() -> Look:
-        document = _cluster(run_dir, client.get_cluster())
+        document = _cluster(run_dir, client, client.get_cluster())
         # Once per look: it takes a request for each topology.
         for name, deaths in _deaths(client).items():
             new.extend(f"{plain(name)}: {line}" for line in told.setdefault(name, DeathNews()).lines(deaths))
@@ -129,14 +138,14 @@ def _deaths(client: NimbusClient) -> dict[str, list[RestartRecord]]:
     return found
 
 
-def _cluster(run_dir: RunDir, cluster: ClusterState) -> dict[str, Any]:
+def _cluster(run_dir: RunDir, client: NimbusClient, cluster: ClusterState) -> dict[str, Any]:
     return {
         "dir": str(run_dir.path),
         "nodes": {node: [f"{node}:{port}" for port in ports] for node, ports in cluster.supervisors.items()},
         "gone": cluster.gone,
         "leaving": cluster.leaving,
         "free_slots": [str(slot) for slot in cluster.free_slots],
-        "topologies": {record.name: record.status for record in cluster.topologies},
+        "topologies": {record.name: status_of(client, record, run_dir) for record in cluster.topologies},
         "replaced_by": {
             record.name: record.successor.topology.id for record in cluster.topologies if record.successor is not None
         },

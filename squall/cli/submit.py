@@ -18,6 +18,7 @@ from squall.cli.load_limits import TIME_SECS, load_apart
 from squall.cli.logging_options import logging_options
 from squall.cli.output import note, say_json
 from squall.cli.run import exit_code
+from squall.cli.settings import settings_option
 from squall.cli.standing import directory_option, emitted_again, json_option, nimbus_of, show, wait_option
 from squall.cli.summary import print_summary
 from squall.cli.target import target_options
@@ -39,7 +40,7 @@ from squall.scheduler.nimbus.task_state import left_by_earlier
 @target_options
 @click.option("--name", required=True, help="Name of the topology in the cluster.")
 @click.option("--workers", type=int, help="Worker processes (setting workers).")
-@click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="A setting; see squall config.")
+@settings_option
 @click.option("--inactive", is_flag=True, help="Have its spouts wait for squall activate.")
 @click.option("--fresh", is_flag=True, help="Remove the state that an earlier topology of this name left.")
 @click.option("--replace", is_flag=True,

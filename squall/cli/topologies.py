@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import contextlib
 from typing import Any
 
 import click
 
 from squall.cli.screen import Block, state_cell
-from squall.cli.standing import directory_option, json_option, nimbus_of, show, tell_refused, tell_unknown
+from squall.cli.standing import directory_option, json_option, nimbus_of, show, status_of, tell_refused, tell_unknown
 from squall.cli.status_text import replaced_text
 from squall.cli.tables import Grid
-from squall.engine.errors import ClusterError, UsageError
+from squall.engine.errors import UsageError
 from squall.engine.foreign.plain_text import plain
 from squall.engine.report.schema import with_schema
-from squall.scheduler.client.job import Job
 from squall.scheduler.client.standing import uptime_secs
 
 
@@ -34,7 +32,7 @@ def list_command(directory: str | None, as_json: bool) -> None:
                 # It was removed between the two requests.
                 continue
             rows.append({
-                "name": record.name, "id": record.id, "status": _status(Job(client, record, run_dir)),
+                "name": record.name, "id": record.id, "status": status_of(client, record, run_dir),
                 "replaced_by": None if record.successor is None else record.successor.topology.id,
                 "tasks": sum(component.tasks for component in record.components),
                 "executors": 0 if assignment is None else sum(map(len, assignment.executors)),
@@ -55,11 +53,3 @@ def list_command(directory: str | None, as_json: bool) -> None:
     if refused or (cluster.unknown and not rows):
         # The store was lost: a script that asks whether anything runs must not read that nothing does.
         raise click.exceptions.Exit(1)
-
-
-def _status(job: Job) -> str:
-    with contextlib.closing(job):
-        try:
-            return job.status()
-        except ClusterError:  # it was removed, or its board cannot be read: that is told by squall status
-            return job.record.status

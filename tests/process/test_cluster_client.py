@@ -195,6 +195,7 @@ def test_one_that_has_finished_leaves(standing: Standing, cluster: Cluster) -> N
     stays.wait_until_drained(60)
     assert {row["name"]: row["status"] for row in standing.json("list")["topologies"]} == {"staying": "FINISHED"}
     assert standing.described("staying")["status"] == "FINISHED"
+    assert standing.json("status")["topologies"] == {"staying": "FINISHED"}
 
 
 def test_submit_until_drained_is_as_run(standing: Standing, cluster: Cluster, file: File) -> None:

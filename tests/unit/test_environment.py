@@ -45,6 +45,11 @@ def test_options_and_files(tmp_path: Path) -> None:
     assert read == {"A": "from =option", "QUOTED": "with = and #", "EMPTY": "", "HERE": "set here"}
 
 
+def test_a_file_as_other_editors_write_it(tmp_path: Path) -> None:
+    (tmp_path / "env").write_bytes(b"\xef\xbb\xbfA=1\r\nB=form\x0cfeed\r\n")
+    assert read_environment([], [str(tmp_path / "env")]) == {"A": "1", "B": "form\x0cfeed"}
+
+
 @pytest.mark.parametrize("text", ["=secret", "1=secret", "a-b=secret", "a b=secret", ""])
 def test_a_refused_variable_is_not_quoted(text: str) -> None:
     with pytest.raises(UsageError, match="--env: the name of a variable is missing or not allowed") as refused:

@@ -14,8 +14,9 @@ import pytest
 
 from squall import Config, Spout, TopologyBuilder, TopologyError
 from squall.cli.commands import cli, main
-from squall.cli.layers import setting_variable, variable_of
+from squall.cli.layers import setting_variable
 from squall.cli.settings_file import find, line_of, options_of, read
+from squall.cli.variables import variable_of
 from squall.engine.api.config import SETTINGS
 from squall.testing import complete_topology
 
@@ -129,6 +130,9 @@ def test_an_option_in_the_file_does_not_beat_the_code(project: Path, capsys: pyt
         ("[run]\nnodes = 'x'", "{file}:2: invalid value for '--nodes': 'x' is not a valid integer"),
         ("[run]\ninterval = 0", "{file}:2: --interval is 0; allowed: a number of seconds above 0"),
         ("[run]\nset = 'workers=1'", "{file}:2: option --set is 'workers=1'; allowed: a list"),
+        ("[run]\nnodes = [2]", "{file}:2: option --nodes is [2]; allowed: a value"),
+        ("[run]\nset = [['a=1']]", "{file}:2: option --set is [['a=1']]; allowed: a value"),
+        ("workers = 2\n'topology.workers' = 3", "{file}:2: setting workers is given twice, by its name and by Storm's"),
         ("[run]\nquiet = 1", "{file}:2: option --quiet is 1; allowed: true or false"),
         ("[rn]\nnodes = 1", "{file}:1: unknown command [rn]; did you mean [run]?"),
         ("\n[tool.squall]\nworkers = 2", "{file}:2: [tool.squall] is for pyproject.toml; allowed here: its lines"),
@@ -200,6 +204,36 @@ def test_no_two_things_share_a_variable() -> None:
     variables = [variable_of(option, name) for name, command in commands.items() for option in options_of(command)]
     variables += [setting_variable(name) for name in SETTINGS]
     assert len(variables) == len(set(variables))
+
+
+def test_every_option_reads_its_variable(monkeypatch: pytest.MonkeyPatch) -> None:
+    context, read = click.Context(cli), 0
+    for name in cli.list_commands(context):
+        command = cli.get_command(context, name)
+        assert command is not None
+        inside = command.commands if isinstance(command, click.Group) else {"": command}
+        for inner, one in inside.items():
+            for option, found in options_of(one).items():
+                if found.allow_from_autoenv and option != "dir":
+                    variable = variable_of(option, f"{name} {inner}".strip())
+                    monkeypatch.setenv(variable, "given")
+                    assert found.resolve_envvar_value(click.Context(one)) == "given", variable
+                    read += 1
+    assert read > 100
+
+
+def test_a_variable_holds_several_values_on_lines(
+    project: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("SQUALL_CONFIG_SET", "shop.name=the first\nmax_attempts=3")
+    shown = config(capsys)
+    assert shown["shop.name"] == ("the first", "SQUALL_CONFIG_SET")
+    assert shown["max_attempts"] == (3, "SQUALL_CONFIG_SET")
+
+
+def test_a_byte_order_mark_is_no_mistake(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (project / "squall.toml").write_bytes(b"\xef\xbb\xbfmax_attempts = 3\r\n")
+    assert config(capsys)["max_attempts"] == (3, f"{project}/squall.toml:1")
 
 
 def test_lines_of_keys() -> None:
