@@ -7,12 +7,12 @@ from collections.abc import Iterable
 from pathlib import Path
 
 import click
-from rich import box
-from rich.table import Table
 
 from squall.cli.checks import some_path
-from squall.cli.output import note, say, say_json
-from squall.cli.plain_console import PlainConsole
+from squall.cli.output import note, say_json
+from squall.cli.screen import print_blocks
+from squall.cli.standing import closed_pipe_is_no_error
+from squall.cli.tables import Grid
 from squall.engine.errors import UsageError
 from squall.engine.foreign.plain_text import plain
 from squall.engine.plural import plural
@@ -24,7 +24,6 @@ from squall.scheduler.records.kept_state import find_dead_letters, names_with_de
 
 _EXIT_DAMAGED = 1
 _PLAIN_WIDTH = 160
-_MARGIN = 3
 _SHOWN_CHARACTERS = 32
 """Most characters shown of a message id, and of values: leaves room for the error."""
 _LEAST_ERROR = 40
@@ -57,9 +56,10 @@ def dead_letters(topology: str, directory: str | None, replay: bool, ids: tuple[
         }
         say_json(document)
     else:
-        print_letters(letters)
         did = f"{len(letters)} given back to" if replay else f"{plural(len(letters), 'dead letter')} of"
-        say(f"{did} {plain(topology)} in {plain(run_dir.path)}")
+        said = f"{did} {plain(topology)} in {plain(run_dir.path)}"
+        with closed_pipe_is_no_error():
+            print_blocks([grid_of(letters), said] if letters else [said])
     if replay and not ids:
         tell_why_they_stay((letter.id, ledger.why_not(letter)) for letter in ledger.read())
     for line in damage:
@@ -86,23 +86,16 @@ def _run_dir(topology: str, directory: str | None) -> RunDir:
     return run_dir
 
 
-def print_letters(letters: list[DeadLetter]) -> None:
-    console = PlainConsole(width=_PLAIN_WIDTH)
-    if not letters:
-        return
+def grid_of(letters: list[DeadLetter]) -> Grid:
     rows = [_cells(letter) for letter in letters]
     head = ("id", "when", "spout", "message id", "values")
     before = sum(max(map(len, column)) + 2 for column in zip(head, *(cells for cells, _, _, _ in rows), strict=True))
-    # Rich narrows every column if one is too wide, but an id that is cut cannot be given to a command.
-    room = console.width - before - _MARGIN
-    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
-    for column in (*head, "last failure"):
-        table.add_column(column, no_wrap=True)
+    shown = []
     for cells, where, error, attempt in rows:
-        left = max(_LEAST_ERROR, room - len(where) - len(attempt))
-        table.add_row(*cells, where + _short(error, left) + attempt)
-    console.width = 100_000
-    console.print(table)
+        left = max(_LEAST_ERROR, _PLAIN_WIDTH - before - len(where) - len(attempt))
+        shown.append([*cells, where + _short(error, left) + attempt])
+    # An id that is cut cannot be given to a command.
+    return Grid((*head, "last failure"), shown, whole=(0, 1))
 
 
 def _cells(letter: DeadLetter) -> tuple[tuple[str, ...], str, str, str]:

@@ -8,7 +8,7 @@ which may be a list. Rich is imported for that alone.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import NamedTuple
 
 from squall.engine.foreign.plain_text import plain
@@ -41,9 +41,12 @@ def millis(ms: float | None) -> Cell:
 class Grid:
     """A table that is not laid out yet."""
 
-    def __init__(self, head: Sequence[str], rows: Sequence[Sequence[object]], left_out: int = 0) -> None:
-        """`left_out`: rows that there are besides, of which only the number is shown."""
-        self.left_out = left_out
+    def __init__(
+        self, head: Sequence[str], rows: Sequence[Sequence[object]], left_out: int = 0, whole: Collection[int] = ()
+    ) -> None:
+        """`left_out`: rows that there are besides, of which only the number is shown; `whole`: columns of text that
+        are never cut, because people copy them."""
+        self.left_out, self.whole = left_out, frozenset(whole)
         self.head = [plain(cell) for cell in head]
         self.rows = [[cell if isinstance(cell, Cell) else Cell(cell) for cell in row] for row in rows]
         columns = range(len(head))
@@ -68,7 +71,9 @@ class Grid:
     def cut_to(self, count: int) -> Grid:
         """Of so many rows; those with an alarming style first."""
         rows = sorted(self.rows, key=lambda row: all(cell.style in ("", "green") for cell in row))
-        return self if count >= len(rows) else Grid(self.head, rows[:count], self.left_out + len(rows) - count)
+        if count >= len(rows):
+            return self
+        return Grid(self.head, rows[:count], self.left_out + len(rows) - count, self.whole)
 
     def fitted(self, width: int, gap: int) -> list[list[str]]:
         """Head and rows as texts, each column as wide as its widest, within `width` if that is possible at all."""
@@ -77,8 +82,9 @@ class Grid:
         lines = [self.head, *([cell.shown or _short(cell.value) for cell in row] for row in self.rows)]
         widths = [max(map(cell_len, column)) for column in zip(*lines, strict=True)]
         excess = sum(widths) + gap * (len(widths) - 1) - width
+        texts = [at for at, right in enumerate(self.right) if not right and at not in self.whole]
         while excess > 0:
-            widest = max((at for at, right in enumerate(self.right) if not right), key=widths.__getitem__, default=None)
+            widest = max(texts, key=widths.__getitem__, default=None)
             if widest is None or widths[widest] <= _LEAST_CHARS:
                 break
             widths[widest] -= 1

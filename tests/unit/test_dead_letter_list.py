@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from squall.cli.dead_letters import dead_letters
+from squall.cli.dead_letters import dead_letters, grid_of
 from squall.engine.api.failure import Failure
 from squall.engine.errors import UsageError
 from squall.ipc.rundir import RunDir
@@ -39,6 +39,16 @@ def test_a_long_error_takes_no_room_from_the_others(
     assert len(long.rstrip()) <= 160
     as_json = CliRunner().invoke(dead_letters, ["poison", "--dir", str(run_dir.path), "--json"])
     assert json.loads(as_json.output)["letters"][0]["error"] == LONG
+
+
+def test_on_a_terminal_it_fits_the_window_with_whole_ids(tmp_path: Path) -> None:
+    ledger = DeadLetters(RunDir.create(tmp_path / "run").topology_state("poison"))
+    ledger.add("numbers", 0, 333, (333, "x" * 1000), Failure("exception", "bad", 3, "node-1:6700", LONG, 5))
+    [letter] = ledger.read()
+    for width in (70, 80):
+        lines = grid_of([letter]).fitted(width, 1)
+        assert max(sum(map(len, line)) + len(line) - 1 for line in lines) <= width
+        assert lines[1][0] == letter.id
 
 
 def test_the_directory_of_the_environment_is_looked_into(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -162,7 +162,7 @@ LINES: dict[str, Callable[[str], object]] = {
     "console": lambda text: PlainConsole().print(text),
     "progress": progress_of,
     "echo": lambda text: echo([("node-1:6700", text)]),
-    "dead letters": lambda text: dead_letters.print_letters([letter_of(text)]),
+    "dead letters": lambda text: show(False, None, [dead_letters.grid_of([letter_of(text)])]),
     "letters that stay": lambda text: dead_letters.tell_why_they_stay([(letter_of(text).id, f"x{text}")]),
     "stages": spark.Stages(),
     "verdict": lambda text: verify.print_verdict(verdict_of(text), 1.0),
