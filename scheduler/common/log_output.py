@@ -109,10 +109,14 @@ class LogFile(io.RawIOBase):
 
 
 def log_output(path: str | os.PathLike[str], rotate_bytes: int = ROTATE_BYTES) -> None:
-    """Send Python's stdout and stderr through a `LogFile`. Call it when both descriptors are the log at `path`."""
+    """Send Python's stdout and stderr through a `LogFile`. Call it when both descriptors are the log at `path`.
+
+    A log is UTF-8, whatever the locale of the shell; a text that is not is written with escapes, so that no print
+    raises.
+    """
     rotation = Rotation(path, rotate_bytes)
     # Line by line: a reader must find whole lines while the process runs, and after a kill.
     sys.stdout, sys.stderr = (
-        io.TextIOWrapper(io.BufferedWriter(LogFile(fd, rotation)), before.encoding, before.errors, line_buffering=True)
-        for fd, before in ((1, sys.stdout), (2, sys.stderr))
+        io.TextIOWrapper(io.BufferedWriter(LogFile(fd, rotation)), "utf-8", "backslashreplace", line_buffering=True)
+        for fd in (1, 2)
     )

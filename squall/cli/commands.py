@@ -7,6 +7,7 @@ traceback. A command's module is imported when the command is called, and what n
 
 from __future__ import annotations
 
+import io
 import sys
 import textwrap
 import traceback
@@ -85,6 +86,9 @@ def cli(context: click.Context, debug: bool, settings_path: str | None) -> None:
 def main(arguments: list[str] | None = None) -> None:
     """Entry point of the console script."""
     arguments = sys.argv[1:] if arguments is None else arguments
+    # Names and prints may hold what this terminal cannot show: what was done is told all the same.
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")
     try:
         code = cli.main(arguments, prog_name="squall", standalone_mode=False)
     except click.exceptions.Exit as exit_:

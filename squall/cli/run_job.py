@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import os
 import time
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +20,8 @@ from squall.cli.summary import print_summary
 from squall.engine.api.config import Config
 from squall.engine.errors import UsageError
 from squall.engine.foreign.plain_text import plain
+from squall.engine.foreign.text import repr_of
+from squall.engine.plural import plural
 from squall.engine.report.run_report import RunReport
 from squall.engine.report.schema import with_schema
 from squall.scheduler.client.job import Job
@@ -30,10 +33,14 @@ from squall.scheduler.common.user_logging import apply_settings
 from squall.scheduler.nimbus.submission import check_topology_name
 
 if TYPE_CHECKING:
+    from squall.engine.api.failure import Failure
     from squall.engine.api.topology import Topology
     from squall.scheduler.cluster.fault_driver import FaultDriver
     from squall.scheduler.cluster.starter import Starter
     from squall.scheduler.faults.plan import Plan
+
+
+_LETTERS_SHOWN, _LETTER_CHARS = 20, 100
 
 
 def run_job(
@@ -157,8 +164,18 @@ def _run_local(
         if not report.drained and interrupts.count <= 1:
             report = runner.drain(drain_secs, should_stop=lambda: interrupts.count > 1)
     finally:
+        _tell_letters(runner.dead_letters)
         crashes = runner.close()
     return replace(report, close_errors=[str(crash) for crash in crashes])
+
+
+def _tell_letters(letters: Sequence[tuple[str, int, Any, Any, Failure]]) -> None:
+    """Nobody else answers for these messages: a run in this process leaves no ledger."""
+    for spout, _, message_id, values, failure in letters[:_LETTERS_SHOWN]:
+        what = f"message {repr_of(message_id, _LETTER_CHARS)} of {spout}, {repr_of(values, _LETTER_CHARS)}"
+        note(plain(f"dead letter, not kept by --local: {what}: {failure}"))
+    if len(letters) > _LETTERS_SHOWN:
+        note(f"and {plural(len(letters) - _LETTERS_SHOWN, 'more dead letter')}; a run on workers keeps them")
 
 
 def _follow(

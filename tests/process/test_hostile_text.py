@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.process.cli import squall
 from tests.process.standing_tools import Finished, Standing, directory
 from tests.process.waiting import wait_for
 from tests.unit.test_plain_text import dangerous
@@ -93,3 +94,45 @@ def test_the_commands_of_a_standing_cluster(file: Path) -> None:
 def _submit(cluster: Standing, file: Path) -> None:
     done = cluster.run("submit", file, "--name", "hostile", "--set", "max_attempts=1")
     check(done, shows="hostile runs on 1 worker", forged=1)
+
+
+BEYOND = r"""
+from squall import Config, FailedTuple, TopologyBuilder, bolt, spout
+
+@spout("n")
+def numbers():
+    return range(30)
+
+@bolt
+def print_it(tup):
+    print("\u00fc", "\udcff")
+    if tup["n"] < 25:
+        raise FailedTuple("never")
+
+def topology():
+    builder = TopologyBuilder(Config(max_attempts=1))
+    builder.set_spout("numbers", numbers)
+    builder.set_bolt("print_\u00fc", print_it).shuffle_grouping("numbers")
+    return builder.build()
+"""
+
+
+@pytest.mark.parametrize("local", [True, False])
+def test_what_a_terminal_cannot_show_is_escaped(tmp_path: Path, local: bool) -> None:
+    file = tmp_path / "beyond.py"
+    file.write_text(BEYOND)
+    done = squall("run", file, *(["--local"] if local else []), PYTHONIOENCODING="ascii", XDG_STATE_HOME=str(tmp_path))
+    assert done.returncode == 3, done.stderr
+    assert r"print_\xfc" in done.stdout
+    assert r"\xfc \udcff" in (done.stdout if local else done.stderr)
+    assert "worker" not in done.stdout
+
+
+def test_a_run_in_this_process_tells_the_dead_letters_that_it_does_not_keep(tmp_path: Path) -> None:
+    file = tmp_path / "beyond.py"
+    file.write_text(BEYOND.replace("    print(", "    max("))
+    told = squall("run", file, "--local").stderr.splitlines()
+    letter = "dead letter, not kept by --local: message 0 of numbers, (0,)"
+    assert told[0] == f"{letter}: failed in print_\u00fc[3] on local:0: never (attempt 1)"
+    assert [line.split()[7] for line in told[:20]] == [str(number) for number in range(20)]
+    assert told[20:] == ["and 5 more dead letters; a run on workers keeps them"]
