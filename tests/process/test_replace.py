@@ -63,7 +63,7 @@ class Held:
         return [(int(number), int(length)) for found, number, length in rows if found == version]
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def cluster() -> Iterator[Standing]:
     with directory() as made:
         made.up(slots=2)
@@ -167,3 +167,18 @@ def test_an_interrupt_ends_the_command_and_a_shorter_limit_the_drain(cluster: St
     numbers, done_before = [number for number, _ in held.lines("newer")], len(held.lines("old"))
     assert numbers == list(range(numbers[0], numbers[0] + len(numbers)))
     assert done_before - 1 <= numbers[0] <= done_before
+
+
+def test_a_cluster_that_is_stopped_meanwhile_goes_on_with_it(cluster: Standing, held: Held) -> None:
+    with replacing(cluster, held.write("new"), "-w", "300") as client:
+        promised = wait_for("the drain", lambda: successor(cluster))
+        client.kill()
+    assert cluster.ok("down", "-w", "0").endswith(" is stopped; kept for the next squall up: held\n")
+    assert held.lines("new") == []
+    held.gate.unlink()
+    cluster.up()
+    wait_for("the new one's work", lambda: len(held.lines("new")) > 20)
+    assert cluster.json("status", "held")["id"] == promised
+    numbers = [number for number, _ in held.lines("new")]
+    assert numbers == list(range(numbers[0], numbers[0] + len(numbers)))
+    assert numbers[0] <= len(held.lines("old"))
