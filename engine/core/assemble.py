@@ -26,7 +26,14 @@ from squall.engine.core.batch_executor import process_whole
 from squall.engine.core.batch_spout import BatchSpoutExecutor, BatchSpoutTask
 from squall.engine.core.blocking import BlockingExecutor
 from squall.engine.core.blocking_spout import BlockingSpoutExecutor
-from squall.engine.core.emit_paths import basic_paths, bolt_paths, spout_paths, through_gate, watch_batches
+from squall.engine.core.emit_paths import (
+    basic_paths,
+    bolt_paths,
+    no_fast_emit,
+    spout_paths,
+    through_gate,
+    watch_batches,
+)
 from squall.engine.core.executor import SLICE_NS, AnyBolt, BoltExecutor, BoltTask, TaskCrashed, entry_of
 from squall.engine.core.pending_limit import PendingLimit
 from squall.engine.core.spout_executor import TURN_NS, SpoutExecutor, SpoutTask
@@ -108,12 +115,14 @@ class Assembler:
             collector = SpoutCollector(
                 self._emitter(spec, task, self.core.outbox, context), pending, roots(), self._report(spec, task)
             )
-            collector.use(spout_paths(collector, self._fast))
+            # Rows must not overtake batches that are gathered: the plain path sees to it.
+            fast = no_fast_emit if in_batches else self._fast
+            collector.use(spout_paths(collector, fast))
             self._open(spec, task, "open", partial(user.open, self._conf_of(spec), context, collector))
             answers = BatchAnswers(cast("BatchSpout", user)) if in_batches else None
             if hooks := self._hooks(spec, context):
                 began_ns = watch_answers(hooks, answers or pending)
-                collector.use(spout_paths(collector, self._fast, None, hooks, began_ns))
+                collector.use(spout_paths(collector, fast, None, hooks, began_ns))
                 watch_batches(collector, hooks, began_ns)
             made = (BatchSpoutTask if in_batches else SpoutTask)(
                 spec.id, task, user, collector, pending, stats, self._max_pending(spec), self.around.said_quiet

@@ -1,7 +1,7 @@
 """Runs spouts that emit batches: asks for as many rows as there is time and room for, and tells answers by the batch.
 
 Guarantees: as of any spout (`engine.core.spout_executor`). `next_batch` is asked for no more rows than there may be
-open messages; what it emits beyond that is emitted. Where a spout's batches are short, one turn takes several.
+open messages; what it emits beyond that is emitted. Where a spout's batches are short, one turn takes several, joined.
 
 Thread: the worker's loop.
 """
@@ -22,6 +22,7 @@ from squall.engine.core.spout_executor import (
     SpoutExecutor,
     SpoutTask,
 )
+from squall.engine.flow.gathered import Gathered
 from squall.engine.tracking.batch_answers import BatchAnswers
 
 _ROWS_PER_EMIT, _MOST_ROWS_PER_EMIT = 4, 32
@@ -140,16 +141,26 @@ class BatchSpoutExecutor(SpoutExecutor):
         self.ran_dry = self.ran_dry and not has_more
         return True
 
-    @staticmethod
-    def _ask(task: BatchSpoutTask, rows: int, ends_ns: int | None) -> bool:
+    def _ask(self, task: BatchSpoutTask, rows: int, ends_ns: int | None) -> bool:
         """Ask for up to `rows` rows, until the task has no more or this time; whether it may have more."""
+        collector = task.collector
+        collector.gathered = gathered = Gathered()
+        try:
+            return self._ask_again(task, gathered, rows, ends_ns)
+        finally:
+            # Also what was emitted before an error.
+            collector.put_gathered()
+            collector.gathered = None
+
+    @staticmethod
+    def _ask_again(task: BatchSpoutTask, gathered: Gathered, rows: int, ends_ns: int | None) -> bool:
         collector, now_ns = task.collector, task.pending.now_ns
         ask: Callable[..., Any] = task.asks or task.user.next_batch
         while rows > 0:
-            before = collector.emitted
+            before = collector.emitted + gathered.rows
             if (value := ask(rows)) is not None:
                 task.returned(value)
-            emitted = collector.emitted - before
+            emitted = collector.emitted + gathered.rows - before
             if task.emitted_all(emitted) and emitted < rows:
                 return False
             rows -= emitted

@@ -68,6 +68,11 @@ def basic_paths(collector: BasicCollector, fast: FastEmit, hooks: Hooks | None =
 # ---- the fast paths ----
 
 
+def no_fast_emit(collector: AnyCollector) -> Emit | None:
+    """None: every emit takes the plain path."""
+    return None
+
+
 def fast_emit(collector: AnyCollector) -> Emit | None:
     """Inline `plain_emit` of a collector for its default stream; None if that may go several ways."""
     out = collector.emitter.streams.get(DEFAULT_STREAM)

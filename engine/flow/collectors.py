@@ -23,6 +23,7 @@ from squall.engine.errors import ComponentError
 from squall.engine.flow.anchoring import Anchoring, BlockAnchoring, Owned
 from squall.engine.flow.blocks import Block, Flags, block_of
 from squall.engine.flow.emitter import UNNAMED, Emitter, Places, StreamOut
+from squall.engine.flow.gathered import Gathered
 from squall.engine.flow.routed import Routed
 from squall.engine.flow.row_counts import RowCounts
 from squall.engine.foreign.columns import column_mistake, values_of
@@ -111,6 +112,8 @@ class SpoutCollector:
         """Told the message ids of a batch before it is emitted, for hooks."""
         self.refuses_batches = False
         """Of a spout with a thread of its own."""
+        self.gathered: Gathered | None = None
+        """Takes up short batches while the engine asks for several; None: each is put where it goes at once."""
         self._report = report
         self.give_up = self.plain_give_up
         self.use(EmitPaths(self.plain_emit, self.plain_emit_direct))
@@ -144,6 +147,8 @@ class SpoutCollector:
     def _emit_to(self, task: Any, values: Any, message_id: Any, stream: str) -> list[int]:
         out = self.emitter.stream(stream)
         values = out.check(values, task)
+        if self.gathered:
+            self.put_gathered()
         self.emitted += 1
         if message_id is None or self.roots is None:
             self.untracked += 1
@@ -181,12 +186,30 @@ class SpoutCollector:
         if ids is not None and self.note_ids is not None:
             self.note_ids(ids)
         if ids is None or self.roots is None:
+            self.put_gathered()
             self._emit_untracked(out, rows, ids)
             return
         if self.held_back:
             rows, ids = self._hold_some(rows, ids, stream)
             if not rows:
                 return
+        gathered = self.gathered
+        if gathered is None:
+            self._emit_tracked(self.roots, rows, ids, stream)
+            return
+        if not gathered.fits(rows, stream):
+            self.put_gathered()
+        gathered.add(rows, ids, stream)
+        if gathered.is_long:
+            self.put_gathered()
+
+    def put_gathered(self) -> None:
+        """Put the rows that were gathered where they go: before anything else is emitted, and before others look."""
+        if self.gathered and self.roots is not None:
+            self._emit_tracked(self.roots, *self.gathered.take())
+
+    def _emit_tracked(self, source: Iterator[int], rows: Columns, ids: Sequence[Any], stream: str) -> None:
+        out = self.emitter.stream(stream)
         try:
             places = out.spread(rows)
         except BaseException as error:
@@ -196,7 +219,7 @@ class SpoutCollector:
             if isinstance(error, Exception):
                 return
             raise
-        self._begin_trees(self.roots, out, rows, ids, places, stream)
+        self._begin_trees(source, out, rows, ids, places, stream)
 
     def _begin_trees(
         self, source: Iterator[int], out: StreamOut, rows: Columns, ids: Sequence[Any], places: Places, stream: str

@@ -17,6 +17,7 @@ from squall.engine.api.stream import Stream
 from squall.engine.core.executor import TaskCrashed
 from squall.engine.core.tampering import tamper
 from squall.engine.errors import ComponentError, FailedTuple, TopologyError
+from squall.engine.flow.gathered import LONG_ROWS
 from squall.testing import complete_topology
 from tests.unit.batch_rig import BatchFeeder, DoesBatch, fails, nothing, passes, splits
 from tests.unit.rig import Does, DoesBasic, Feeder, Rig, acks, chain, emits, keeps
@@ -634,6 +635,100 @@ def test_a_turn_takes_several_short_batches_and_ends_with_a_shorter_one() -> Non
     assert spout.asked == [rows, rows - 4, rows - 8, rows - 12]
     rig.settle()
     assert sorted(spout.all_acked) == list(range(17))
+
+
+class Bursts(BatchFeeder):
+    """Emits all that was fed to it in one call, and a row after each batch if `row_after` is set."""
+
+    row_after: Any = None
+
+    def next_batch(self, rows: int) -> None:
+        while self.queue:
+            self.collector.emit_batch(*self.queue.popleft())
+            if self.row_after is not None:
+                self.collector.emit((self.row_after,), self.row_after)
+
+
+def bursts(*bolts: AnyBolt, outputs: Any = ("value",)) -> tuple[Rig, Bursts]:
+    rig = Rig(chain(Bursts(outputs), *bolts))
+    return rig, rig.user("spout")
+
+
+def test_short_batches_of_a_turn_reach_the_bolt_as_one() -> None:
+    rig, spout = bursts(DoesBatch(fails("c"), ("value",)), DoesBatch(nothing))
+    spout.feed(["a", "b"], ids=[1, 2])
+    spout.feed(("c",), ids=(3,))
+    spout.feed(["d", "e"], ids=range(4, 6))
+    rig.settle()
+    bolt = rig.user("bolt-1")
+    assert [list(batch["value"]) for batch in bolt.batches] == [list("abcde")]
+    assert sorted(spout.all_acked) == [1, 2, 4, 5]
+    assert spout.reasons == {3: FAILED}
+
+
+def test_a_row_does_not_overtake_batches() -> None:
+    rig, spout = bursts(DoesBatch(nothing))
+    spout.row_after = "row"
+    spout.feed(["a", "b"], ids=[1, 2])
+    spout.feed(["c", "d"], ids=[3, 4])
+    rig.settle()
+    assert [value for (value,) in rig.user("bolt-1").seen] == ["a", "b", "row", "c", "d", "row"]
+    assert sorted(map(str, spout.all_acked)) == ["1", "2", "3", "4", "row", "row"]
+
+
+def test_untracked_rows_do_not_overtake_batches() -> None:
+    rig, spout = bursts(DoesBatch(nothing))
+    spout.feed(["a", "b"], ids=[1, 2])
+    spout.feed(["c", "d"])
+    spout.feed(["e"], ids=[3])
+    rig.settle()
+    assert [value for (value,) in rig.user("bolt-1").seen] == list("abcde")
+    assert sorted(spout.all_acked) == [1, 2, 3]
+
+
+def test_columns_that_are_no_lists_and_long_batches_are_not_joined() -> None:
+    rig, spout = bursts(DoesBatch(nothing))
+    numbers, long = array("q", [1, 2]), list(range(LONG_ROWS))
+    spout.feed([1], ids=["a"])
+    spout.feed(numbers, ids=["b", "c"])
+    spout.feed([2], ids=["d"])
+    spout.feed(long, ids=long)
+    rig.settle()
+    columns = [batch["value"] for batch in rig.user("bolt-1").batches]
+    assert columns[0] == [1]
+    assert columns[1] is numbers
+    assert [value for column in columns for value in column] == [1, 1, 2, 2, *long]
+    assert len(spout.all_acked) == 4 + LONG_ROWS
+
+
+def test_batches_of_several_streams_are_not_joined() -> None:
+    builder = TopologyBuilder()
+    builder.set_spout("spout", Bursts({"one": ("value",), "two": ("value",)}))
+    builder.set_bolt("bolt-1", DoesBatch(nothing)).shuffle_grouping("spout", "one").shuffle_grouping("spout", "two")
+    rig = Rig(builder)
+    spout = rig.user("spout")
+    for number, stream in enumerate(["one", "one", "two", "one"]):
+        spout.feed([number] * 4, ids=[(number, row) for row in range(4)], stream=stream)
+    rig.settle()
+    got = [(batch.source_stream, list(batch["value"])) for batch in rig.user("bolt-1").batches]
+    assert got == [("one", [0] * 4 + [1] * 4), ("two", [2] * 4), ("one", [3] * 4)]
+    assert len(spout.all_acked) == 16
+
+
+def test_batches_emitted_before_an_error_of_the_spout_are_under_way() -> None:
+    class Raises(Bursts):
+        def next_batch(self, rows: int) -> None:
+            super().next_batch(rows)
+            raise ValueError("after two batches")
+
+    rig = Rig(chain(Raises(), DoesBatch(nothing)))
+    spout = rig.user("spout")
+    spout.feed(["a", "b"], ids=[1, 2])
+    spout.feed(["c", "d"], ids=[3, 4])
+    with pytest.raises(TaskCrashed, match="after two batches"):
+        rig.step()
+    [(_, task)] = rig.core.spout_tasks.values()
+    assert (task.emitted, len(task.pending)) == (4, 4)
 
 
 def test_several_short_batches_of_a_turn_are_no_more_rows_than_may_be_open() -> None:
