@@ -138,7 +138,8 @@ def check_private(path: Path) -> None:
     if found.st_uid != os.geteuid():
         raise UsageError(f"{path} belongs to uid {found.st_uid}, must belong to uid {os.geteuid()}")
     if found.st_mode & 0o077:
-        raise UsageError(f"{path} has mode {stat.S_IMODE(found.st_mode):04o}, must be 0700: run chmod 700 on it")
+        mode = f"{stat.S_IMODE(found.st_mode):04o}"
+        raise UsageError(f"{path} has mode {mode}, must be 0700: if it is a cluster's, chmod 700 mends it")
 
 
 def try_flock(path: Path) -> int | None:

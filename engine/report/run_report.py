@@ -175,7 +175,7 @@ class RunReport(Account):
 
     def to_json(self) -> str:
         """The report as one JSON document (docs/schemas/run.json); NaN and infinity, which JSON lacks, become null."""
-        return strict_json(with_schema("run", self.to_dict()), sort_keys=True)
+        return strict_json(with_schema("run", self.to_dict()))
 
     def _repr_html_(self) -> str:
         """Notebooks call it."""

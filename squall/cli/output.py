@@ -49,10 +49,10 @@ def note(text: str) -> None:
             sys.stderr.flush()
 
 
-def say_json(document: Any, *, sort_keys: bool = False, out: TextIO | None = None) -> None:
+def say_json(document: Any, *, out: TextIO | None = None) -> None:
     """Print a document on stdout (or `out`), complete and in ASCII: JSON itself escapes its texts."""
     # JSON leaves this one control character unescaped.
-    text = strict_json(document, sort_keys=sort_keys).replace("\x7f", "\\u007f")
+    text = strict_json(document).replace("\x7f", "\\u007f")
     out = out or sys.stdout
     if out is not None:
         with naming("stdout"):

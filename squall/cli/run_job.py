@@ -104,7 +104,7 @@ def run_job(
         note(text)
     with closed_pipe_is_no_error(out):
         if out is not None:
-            say_json(with_schema("run", report.to_dict()), sort_keys=True, out=out)
+            say_json(with_schema("run", report.to_dict()), out=out)
         else:
             print_summary(report)
     return interrupts.code_after_drain(exit_code(report))

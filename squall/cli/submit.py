@@ -155,7 +155,7 @@ def _follow(job: Job, interrupts: Interrupts, as_json: bool) -> NoReturn:
             note(f"{plain(job.name)} runs on; squall status {plain(job.name)} shows it")
             raise click.exceptions.Exit(interrupts.exit_code)
         if as_json:
-            say_json(with_schema("run", report.to_dict()), sort_keys=True)
+            say_json(with_schema("run", report.to_dict()))
         else:
             print_summary(report)
         if job.record.remove_when_drained:

@@ -54,6 +54,7 @@ def test_prints_of_components_and_files_go_to_stderr(tmp_path: Path) -> None:
         done = squall("run", file, "--json", *(["--local"] if local else ["--quiet"]))
         assert done.returncode == 0, done.stderr
         report = json.loads(done.stdout, parse_constant=lambda name: f"{name} is not JSON")
+        assert list(report)[:2] == ["schema", "version"]
         assert report["acked"] == 1
         assert report["metrics"]["prints"] == {"inf": {"3": None}, "nan": {"3": None}}
         for text in LOCAL if local else LOCAL[:2]:

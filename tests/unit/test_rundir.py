@@ -93,7 +93,7 @@ def test_open_names_what_is_wrong(tmp_path: Path, run_dir: RunDir) -> None:
     with pytest.raises(UsageError, match="is not a directory"):
         RunDir.open(link)
     run_dir.path.chmod(0o750)
-    with pytest.raises(UsageError, match="has mode 0750, must be 0700"):
+    with pytest.raises(UsageError, match="has mode 0750, must be 0700: if it is a cluster's, chmod 700 mends it"):
         RunDir.open(run_dir.path)
     run_dir.path.chmod(0o700)
 
