@@ -8,6 +8,7 @@ traceback. A command's module is imported when the command is called, and what n
 from __future__ import annotations
 
 import io
+import os
 import sys
 import textwrap
 import traceback
@@ -124,7 +125,16 @@ def _tell(error: Exception, arguments: list[str], text: str | None = None) -> No
     """Print the text, or else the error's own."""
     if "--debug" in arguments:
         _note_traceback()
-    note(f"squall: {plain(text or error)}")
+    note(f"squall: {plain(text or error)}{_without_directory()}")
+
+
+def _without_directory() -> str:
+    """What explains most errors where it is so: many calls then fail on other paths."""
+    try:
+        os.getcwd()
+    except FileNotFoundError:
+        return "; the current directory was removed: change to another"
+    return ""
 
 
 def _note_traceback() -> None:

@@ -93,3 +93,16 @@ def test_the_last_words_of_a_daemon_are_not_those_of_an_earlier_one(tmp_path: Pa
     assert (last_line(path), last_line(path, size), last_line(tmp_path / "none", size)) == ("of before", "", "")
     path.write_text("of before\nnow\n")
     assert last_line(path, size) == "now"
+
+
+def test_a_current_directory_that_was_removed_explains_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+    with pytest.raises(SystemExit):
+        main(["list", "--dir", str(tmp_path / "none")])
+    told = capsys.readouterr().err
+    assert told.startswith("squall: there is no cluster at ")
+    assert told.endswith("; the current directory was removed: change to another\n")
