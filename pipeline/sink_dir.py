@@ -152,7 +152,7 @@ class SinkDirectory:
 
         table = table.replace_schema_metadata({_FILE: secrets.token_hex(8).encode()})
         with self._draft() as draft:
-            parquet.write_table(table, draft)
+            parquet.write_table(table, draft, write_page_checksum=True)
             _sync(draft)
             while True:
                 target = self.path / part_name(self._next)

@@ -125,7 +125,10 @@ class _FileReader:
         schema = to_arrow_schema(self.schema, timezone="UTC")
         for number in numbers:
             name = part_name(number)
-            with named_errors(self.path, name), parquet.ParquetFile(self.path / name) as file:
+            with (
+                named_errors(self.path, name),
+                parquet.ParquetFile(self.path / name, page_checksum_verification=True) as file,
+            ):
                 there = file.schema_arrow.names
                 if missing := [column for column in schema.names if column not in there]:
                     raise UsageError(f"{self.path} has no column {missing[0]!r}; allowed: {', '.join(there)}")

@@ -15,10 +15,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pyspark.sql.datasource import InputPartition
+from pyspark.sql.types import StringType, StructField, StructType
 
 from squall import Config, ParquetSink, Spout, TopologyBuilder, TopologyError, UsageError
 from squall.engine.core.executor import TaskCrashed
+from squall.pipeline.part_reader import PartReader
 from squall.pipeline.sources import open_feed
+from squall.pipeline.spark_source import _FileReader
 from squall.testing.simulated import SimulatedCluster
 
 pyarrow = pytest.importorskip("pyarrow")
@@ -119,6 +123,22 @@ def test_rows_held_at_the_end_are_written(out: Path) -> None:
     with Lab(ParquetSink(out)) as lab:
         lab.put((1, "a"))
     assert rows(out) == [{"n": 1, "text": "a"}]
+
+
+def test_a_wrong_bit_in_a_file_is_no_other_value(out: Path) -> None:
+    with Lab(ParquetSink(out)) as lab:
+        lab.put((1, "sphinx of black quartz"), (2, "judge my vow"))
+        lab.go()
+    (path,) = out.glob("*.parquet")
+    data = bytearray(path.read_bytes())
+    data[data.index(b"quartz")] ^= 1
+    path.write_bytes(data)
+
+    with pytest.raises(UsageError, match=r"is damaged: part-0000000000\.parquet: .*CRC"):
+        list(PartReader(out, path.name, ["text"]).read(0, 2))
+    types = StructType([StructField("text", StringType())])
+    with pytest.raises(UsageError, match=r"is damaged: part-0000000000\.parquet: .*CRC"):
+        list(_FileReader(out, types).read(InputPartition([0])))
 
 
 def test_a_source_that_waits_for_acks_is_not_kept_waiting_twice(out: Path) -> None:
