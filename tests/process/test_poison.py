@@ -51,16 +51,20 @@ def test_only_the_poison_is_dead_lettered(tmp_path: Path, how: str, workers: int
     report = run(tmp_path / "run", poisoned(tmp_path, (VICTIM,), how, bolts), workers=workers)
     assert set(notes(tmp_path, "acked")) == set(range(COUNT)) - {VICTIM}
     assert (report.dead_letters, report.pending, report.timed_out) == (1, 0, 0)
-    assert notes(tmp_path, "dead") == [[VICTIM, REASONS[how], ERRORS[how], 5]]
+    ((*dead, attempt),) = notes(tmp_path, "dead")
+    assert dead == [VICTIM, REASONS[how], ERRORS[how]]
+    # That it raised may be known, and it be on its way again, before its worker is gone: no fault of its.
+    blameless = [row for row in notes(tmp_path, "failed") if row[0] == VICTIM and row[4] == ANOTHER_TUPLE]
+    assert 5 + len(blameless) <= attempt <= FEW + len(blameless)
     (letter,) = ledger(tmp_path / "run").read()
     assert (letter.spout, letter.task_index, letter.message_id, letter.values) == ("numbers", 0, "333", "(333,)")
-    assert (letter.reason, letter.error, letter.attempt) == (REASONS[how], ERRORS[how], 5)
+    assert (letter.reason, letter.error, letter.attempt) == (REASONS[how], ERRORS[how], attempt)
     assert letter.worker.startswith("node-1:670")
     deaths = len(notes(tmp_path, "poisonings"))
     assert 5 <= deaths <= FEW
     assert len(report.restarts) == deaths
     if how == "exception":
-        assert deaths == 5
+        assert (deaths, attempt) == (5, 5 + len(blameless))
         # Every one of the deaths was this message's doing, and nobody else's.
         assert dict(report.failures["bad"].counts) == {"exception": 5}
         assert {record.message_id for record in report.failures["bad"].last} == {"333"}
