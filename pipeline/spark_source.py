@@ -111,7 +111,7 @@ def spark_schema(about: About) -> StructType:
     return made
 
 
-class _FileReader:
+class FileReader:
     """Reads files, in whatever process."""
 
     def __init__(self, path: Path, schema: StructType) -> None:
@@ -154,7 +154,7 @@ class _FileReader:
         return [Files(numbers) for numbers in tasks]
 
 
-class TableReader(_FileReader, DataSourceReader):
+class TableReader(FileReader, DataSourceReader):
     """For `spark.read`."""
 
     def partitions(self) -> list[InputPartition]:
@@ -185,7 +185,7 @@ class Offset(NamedTuple):
         return self._asdict()
 
 
-class StreamReader(_FileReader, DataSourceStreamReader, SupportsTriggerAvailableNow):
+class StreamReader(FileReader, DataSourceStreamReader, SupportsTriggerAvailableNow):
     """For `spark.readStream`."""
 
     def __init__(self, path: Path, schema: StructType, max_files: int | None) -> None:

@@ -22,7 +22,7 @@ from squall import Config, ParquetSink, Spout, TopologyBuilder, TopologyError, U
 from squall.engine.core.executor import TaskCrashed
 from squall.pipeline.part_reader import PartReader
 from squall.pipeline.sources import open_feed
-from squall.pipeline.spark_source import _FileReader
+from squall.pipeline.spark_source import FileReader
 from squall.testing.simulated import SimulatedCluster
 
 pyarrow = pytest.importorskip("pyarrow")
@@ -138,7 +138,7 @@ def test_a_wrong_bit_in_a_file_is_no_other_value(out: Path) -> None:
         list(PartReader(out, path.name, ["text"]).read(0, 2))
     types = StructType([StructField("text", StringType())])
     with pytest.raises(UsageError, match=r"is damaged: part-0000000000\.parquet: .*CRC"):
-        list(_FileReader(out, types).read(InputPartition([0])))
+        list(FileReader(out, types).read(InputPartition([0])))
 
 
 def test_a_source_that_waits_for_acks_is_not_kept_waiting_twice(out: Path) -> None:
