@@ -1,6 +1,6 @@
 """`python -m benchmarks [PART...]`: measures Squall beside its yardsticks, each several times in turn, on this machine.
 
-Takes ten minutes, and should have the machine to itself; `--quick` takes one. Storm has a program of its own,
+Takes 13 minutes, and should have the machine to itself; `--quick` takes two. Storm has a program of its own,
 `python -m benchmarks.storm`.
 """
 
@@ -45,7 +45,7 @@ PARTS: dict[str, Callable[[Effort], Part]] = {
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     parser.add_argument("only", nargs="*", metavar="PART", help=f"measure these alone: {', '.join(PARTS)}")
-    parser.add_argument("--quick", action="store_true", help="one round of everything that starts fast: one minute")
+    parser.add_argument("--quick", action="store_true", help="one round of everything that starts fast: two minutes")
     parser.add_argument("--rounds", type=int, help="rounds of all yardsticks in turn (default 3, quick 1)")
     parser.add_argument("--kills", type=int, help="workers killed to measure recovery")
     parser.add_argument("--daemon-kills", type=int, help="times that supervisor and Nimbus are killed each")

@@ -1,4 +1,4 @@
-"""How long to measure: everything in ten minutes, or a first impression in one."""
+"""How long to measure: everything in 13 minutes, or a first impression in two."""
 
 from __future__ import annotations
 
