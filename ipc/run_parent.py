@@ -40,7 +40,7 @@ _BURIED = ".dead-"
 
 def default_parent() -> Path:
     """$XDG_RUNTIME_DIR/squall if that is writable, else <tempdir>/squall-<uid>."""
-    runtime = os.environ.get("XDG_RUNTIME_DIR")
+    runtime = _base_directory("XDG_RUNTIME_DIR")
     if runtime and os.path.isdir(runtime) and os.access(runtime, os.W_OK | os.X_OK):
         return Path(runtime) / "squall"
     import tempfile  # needed by launchers only: workers and Nimbus start faster without it
@@ -77,8 +77,16 @@ def _started_last() -> Path | None:
 
 def durable_parents() -> list[Path]:
     """$XDG_STATE_HOME/squall (by default ~/.local/state/squall), then /var/tmp in case that cannot be used."""
-    home = os.environ.get("XDG_STATE_HOME") or os.path.join(os.path.expanduser("~"), ".local", "state")
-    return [Path(home) / "squall", Path(f"/var/tmp/squall-{os.geteuid()}")]
+    home = _base_directory("XDG_STATE_HOME") or os.path.join(os.path.expanduser("~"), ".local", "state")
+    # Without a home, or with a relative one, the place would depend on where a command is called.
+    homes = [Path(home) / "squall"] if os.path.isabs(home) else []
+    return [*homes, Path(f"/var/tmp/squall-{os.geteuid()}")]
+
+
+def _base_directory(variable: str) -> str | None:
+    """As the XDG Base Directory Specification asks, a relative path is ignored."""
+    path = os.environ.get(variable, "")
+    return path if os.path.isabs(path) else None
 
 
 def make_durable() -> Path:

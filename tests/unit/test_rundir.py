@@ -16,7 +16,7 @@ import pytest
 
 from squall.engine.errors import ClusterError, UsageError
 from squall.ipc import run_parent
-from squall.ipc.run_parent import CREATOR_FILE, make_anonymous, try_flock
+from squall.ipc.run_parent import CREATOR_FILE, durable_parents, make_anonymous, try_flock
 from squall.ipc.rundir import RunDir, default_parent, standing_directory, sweep_stale
 
 
@@ -299,3 +299,16 @@ def test_a_chosen_directory_is_one(tmp_path: Path) -> None:
     made = RunDir.create(tmp_path / "c")
     assert made.durable == made.path
     assert {file.parent for file in (made.nimbus_db, made.lock_file, made.key_file, made.code)} == {made.path}
+
+
+def test_base_directories_that_are_relative_are_ignored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "relative").mkdir()
+    home = Path(tempfile.gettempdir()) / f"squall-{os.geteuid()}"
+    for variable in ("XDG_RUNTIME_DIR", "XDG_STATE_HOME"):
+        monkeypatch.setenv(variable, "relative")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert default_parent() == home
+    assert durable_parents()[0] == tmp_path / ".local" / "state" / "squall"
+    monkeypatch.setenv("HOME", "relative")
+    assert durable_parents() == [Path(f"/var/tmp/squall-{os.geteuid()}")]
