@@ -60,15 +60,17 @@ def _find(wanted: Target, place: _Place, module: ModuleType, arguments: list[str
     with _told(place, f"looking for {name!r} in it"):
         found = getattr(module, name, None)
     if found is None:
-        candidates = [n for n, value in vars(module).items() if isinstance_of(value, Topology)]
+        candidates = [n for n, value in vars(module).items() if _as_topology(value) is not None]
         hint = f"; it has {', '.join(candidates)}: use {label}:{candidates[0]}" if candidates else ""
         raise UsageError(f"{label} defines no {name!r}; define a function {name}(args) or a Topology{hint}")
-    if isinstance_of(found, Topology):
+    if (topology := _as_topology(found)) is not None:
         if arguments:
             raise UsageError(f"{label}:{name} is a Topology and takes no arguments, but got {' '.join(arguments)}")
-        return found  # type: ignore[no-any-return]
+        return topology
     if not callable(found):
-        raise UsageError(f"{label}:{name} is of type {_kind(found)}; it must be a Topology or a function")
+        raise UsageError(
+            f"{label}:{name} is of type {_kind(found)}; it must be a Topology, a Topology and a Config, or a function"
+        )
     return _call(place, name, found, arguments)
 
 
@@ -211,20 +213,23 @@ def _call(place: _Place, name: str, factory: Any, arguments: list[str]) -> Topol
     given: tuple[Any, ...] = tuple(arguments) if spread else ((arguments,) if parameters else ())
     with _told(place, f"{name}()"):
         topology = factory(*given)
-    found, config = topology if _is_pair(topology) else (topology, None)
-    if not isinstance_of(found, Topology):
+    found = _as_topology(topology)
+    if found is None:
         if isinstance_of(topology, CoroutineType):
             topology.close()  # or Python warns that it was never awaited
         raise UsageError(
             f"{place.label}:{name}() returned a value of type {_kind(topology)}; "
             "it must return a Topology (builder.build()), or a Topology and a Config"
         )
-    return replace(found, config=found.configured(config))  # type: ignore[no-any-return]
+    return found
 
 
-def _is_pair(value: Any) -> bool:
-    """Whether it is (Topology, Config)."""
-    return type(value) is tuple and len(value) == 2 and isinstance_of(value[1], Config)
+def _as_topology(value: Any) -> Topology | None:
+    """The topology of a Topology or of (Topology, Config); None if it is something else."""
+    if type(value) is tuple and len(value) == 2 and isinstance_of(value[1], Config):
+        found, config = value
+        return replace(found, config=found.configured(config)) if isinstance_of(found, Topology) else None
+    return value if isinstance_of(value, Topology) else None
 
 
 def _kind(value: object) -> str:

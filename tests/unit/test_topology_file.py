@@ -115,6 +115,45 @@ def test_what_is_asked_of_the_module_may_raise(file: Path) -> None:
     assert said.startswith(f"{file}:2: looking for 'other' in it ended by SystemExit: 0;")
 
 
+PAIR = """
+from squall import Config, TopologyBuilder, spout
+
+@spout("n")
+def numbers():
+    return range(3)
+
+builder = TopologyBuilder(Config(workers=4, max_attempts=2))
+builder.set_spout("numbers", numbers)
+pair = builder.build(), Config(workers=3, **{"shop.currency": "EUR"})
+"""
+
+
+@pytest.mark.parametrize(
+    "defines", ["topology = pair", "def topology():\n    return pair", "def topology(*args):\n    return pair"]
+)
+def test_a_topology_and_a_config_may_be_a_global_or_returned(file: Path, defines: str) -> None:
+    file.write_text(PAIR + defines + "\n")
+    config = load_topology(str(file), []).topology.config
+    assert (config.workers, config.max_attempts, config.extra) == (3, 2, {"shop.currency": "EUR"})
+
+
+def test_a_pair_of_another_name_is_offered_and_found(file: Path) -> None:
+    assert f"it has pair: use {file}:pair" in refusal(file, PAIR)
+    assert load_topology(f"{file}:pair", []).topology.config.workers == 3
+
+
+@pytest.mark.parametrize("value", ["(1, Config())", "(builder.build(), 1)", "[builder.build(), Config()]"])
+def test_a_global_that_is_not_a_pair_of_both_is_refused(file: Path, value: str) -> None:
+    said = refusal(file, f"{PAIR}topology = {value}\n")
+    assert said.endswith("; it must be a Topology, a Topology and a Config, or a function"), said
+
+
+def test_a_global_pair_takes_no_arguments(file: Path) -> None:
+    file.write_text(PAIR)
+    with pytest.raises(UsageError, match="is a Topology and takes no arguments, but got --fast"):
+        load_topology(f"{file}:pair", ["--fast"])
+
+
 def test_a_coroutine_is_refused_and_closed(file: Path) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
