@@ -30,6 +30,7 @@ STANDING = "cluster"
 BACK_POINTER = "run-dir"
 """File in a durable directory that names the run directory."""
 LOCK_FILE = "lock"
+STORE = "nimbus.db"
 REMOVE_ATTEMPTS = 20
 """Attempts of `remove_tree`, REMOVE_PAUSE_SECS apart: dying processes may still write a last log line."""
 REMOVE_PAUSE_SECS = 0.01
@@ -101,6 +102,15 @@ def make_durable() -> Path:
         except (OSError, UsageError) as error:
             errors.append(str(error))
     raise ClusterError(f"no directory can be made for the files that a cluster keeps: {'; '.join(errors)}")
+
+
+def other_durables(durable: Path) -> tuple[Path | None, list[Path]]:
+    """If this durable directory had to be made elsewhere: the one in the user's home. If it is that one: those that
+    were made elsewhere, each with a store that is not used now."""
+    home, *others = (parent / STANDING for parent in durable_parents())
+    if durable != home:
+        return (home if durable in others else None), []
+    return None, [other for other in others if os.path.exists(other / STORE)]
 
 
 def make_anonymous(parent: Path) -> tuple[Path, int]:

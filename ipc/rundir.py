@@ -53,6 +53,7 @@ from squall.ipc.run_parent import (
     BACK_POINTER,
     CREATOR_FILE,
     LOCK_FILE,
+    STORE,
     check_private,
     default_parent,
     directory_lock,
@@ -302,7 +303,7 @@ class RunDir:
 
     def _link_durable(self) -> None:
         """Link to the durable directory, and back. A run directory that was made without one stays as it is."""
-        if os.path.lexists(self.path / DURABLE_LINK) or (self.path / "nimbus.db").exists():
+        if os.path.lexists(self.path / DURABLE_LINK) or (self.path / STORE).exists():
             return
         durable = make_durable()
         temporary = durable / f"{BACK_POINTER}.{os.urandom(4).hex()}"
@@ -327,7 +328,7 @@ class RunDir:
 
     @property
     def nimbus_db(self) -> Path:
-        return self.durable / "nimbus.db"
+        return self.durable / STORE
 
     @property
     def code(self) -> Path:

@@ -23,6 +23,8 @@ from squall.cli.systemd_unit import tell_ready, unit
 from squall.engine.errors import UsageError
 from squall.engine.foreign.plain_text import plain
 from squall.engine.plural import plural
+from squall.ipc.run_parent import other_durables
+from squall.ipc.rundir import RunDir
 from squall.scheduler.client.standing import cluster_path, patient_client
 from squall.scheduler.cluster.keeper_process import BoundKeeper, start_with_keeper
 from squall.scheduler.cluster.size import SMALLEST_SLOTS, check_cluster, this_machine
@@ -73,6 +75,7 @@ def up_command(
         text += "\nsquall down stops it" if detach else "\nCtrl-C stops it"
         document = {"dir": str(run_dir.path), "nodes": nodes, "slots": slots, "topologies": kept}
         show(as_json, document, text)
+        tell_displaced(run_dir)
         tell_unknown(cluster.unknown)
         tell_ready()
         if keeper is not None:
@@ -110,6 +113,21 @@ def _follow(keeper: BoundKeeper, drain_secs: float, interrupts: Interrupts) -> i
         code = int(not stopped.by_nimbus)
     keeper.close()
     return int(bool(code))
+
+
+def tell_displaced(run_dir: RunDir) -> None:
+    """Say on stderr that what the cluster keeps is not where its user would look for it."""
+    home, unused = other_durables(run_dir.durable)
+    if home is not None:
+        note(
+            f"its store, state and logs are in {plain(run_dir.durable)}, not in {plain(home)}, "
+            f"which could not be used when they were begun"
+        )
+    for other in unused:
+        note(
+            f"it goes on from {plain(run_dir.durable)}; {plain(other)}, made when your home could not be used, has "
+            f"another store"
+        )
 
 
 def tell(stopped: Stopped, drain_secs: float, waited_secs: float) -> None:
