@@ -13,7 +13,7 @@ from typing import Any
 
 from squall.engine.api.async_component import AsyncBolt, AsyncSpout
 from squall.engine.api.component import BasicBolt, BatchBolt, BatchSpout, Bolt, Component, CustomGrouping, Spout
-from squall.engine.api.config import COMPONENT_SETTINGS, Config, check_setting
+from squall.engine.api.config import COMPONENT_SETTINGS, Config, canonical_name, check_settings
 from squall.engine.api.replaying import ReplayingSpout
 from squall.engine.api.stream import DEFAULT_STREAM, SYSTEM_PREFIX, Stream, parse_outputs
 from squall.engine.api.topology import (
@@ -30,7 +30,7 @@ from squall.engine.api.topology import (
     Subscription,
     Topology,
 )
-from squall.engine.errors import ConfigError, TopologyError
+from squall.engine.errors import TopologyError
 from squall.engine.foreign.methods import (
     BOLT_METHODS,
     GROUPING_METHODS,
@@ -194,7 +194,10 @@ def _check_component(declarer: Declarer, mistakes: list[str]) -> ComponentSpec:
         for name in outputs
         if name.startswith(SYSTEM_PREFIX)
     )
-    config = _check_config(id_, {**_own_config(id_, component, mistakes), **declarer._config}, mistakes)
+    config = {
+        **_check_config(id_, _own_config(id_, component, mistakes), mistakes),
+        **_check_config(id_, declarer._config, mistakes),
+    }
     return ComponentSpec(str(id_), component, executors, tasks, outputs, tuple(declarer._subscriptions), config)
 
 
@@ -283,20 +286,13 @@ def _own_config(id_: Any, component: Any, mistakes: list[str]) -> dict[str, Any]
 
 
 def _check_config(id_: Any, config: dict[str, Any], mistakes: list[str]) -> dict[str, Any]:
-    kept: dict[str, Any] = {}
-    for key, value in config.items():
-        try:
-            name, checked = check_setting(key, value)
-        except ConfigError as error:
-            mistakes.append(f"component {id_!r}: {error}")
-            continue
-        if name not in COMPONENT_SETTINGS:
-            mistakes.append(
-                f"component {id_!r}: setting {key} cannot be set for one component; those that can: "
-                f"{', '.join(COMPONENT_SETTINGS)}"
-            )
-            continue
-        kept[name] = checked
+    found, kept = check_settings(config)
+    mistakes += [f"component {id_!r}: {mistake}" for mistake in found]
+    mistakes += [
+        f"component {id_!r}: setting {key} cannot be set for one component; those that can: "
+        f"{', '.join(COMPONENT_SETTINGS)}"
+        for key in config if canonical_name(key) in kept and canonical_name(key) not in COMPONENT_SETTINGS
+    ]
     return kept
 
 

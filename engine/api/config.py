@@ -264,8 +264,8 @@ class Config:
 
     def replace(self, **changes: Any) -> Config:
         """Copy with some settings changed."""
-        changes = {canonical_name(key) or key: value for key, value in changes.items()}
-        return Config(**{**self.explicit(), **changes})
+        changed = {canonical_name(key) or key for key in changes}
+        return Config(**{key: value for key, value in self.explicit().items() if key not in changed}, **changes)
 
     def explicit(self) -> dict[str, Any]:
         """The settings that were passed, by Squall's name, and the extra keys."""
@@ -316,6 +316,26 @@ def check_setting(key: str, value: Any) -> tuple[str, Any]:
         raise ConfigError(f"setting {key} is {value!r}; allowed: {allowed}") from None
 
 
+def check_settings(settings: Mapping[str, Any]) -> tuple[list[str], dict[str, Any]]:
+    """(mistakes, values as stored by Squall's name). Both names of a setting may be given, with one value."""
+    mistakes: list[str] = []
+    values: dict[str, Any] = {}
+    keys: dict[str, str] = {}
+    for key, value in settings.items():
+        try:
+            name, kept = check_setting(key, value)
+        except ConfigError as mistake:
+            mistakes.append(str(mistake))
+            continue
+        if values.setdefault(name, kept) != kept:
+            mistakes.append(
+                f"setting {name} is given twice: {keys[name]} = {settings[keys[name]]!r} and {key} = {value!r}; "
+                "allowed: one value"
+            )
+        keys[name] = key
+    return mistakes, values
+
+
 def _unknown(key: str) -> str:
     near = difflib.get_close_matches(key, [*SETTINGS, *_BY_STORM_KEY], n=1, cutoff=0.6)
     hint = f"; did you mean {near[0]}?" if near else f"; settings are {', '.join(SETTINGS)}"
@@ -323,24 +343,11 @@ def _unknown(key: str) -> str:
 
 
 def _parse(settings: Mapping[str, Any]) -> tuple[list[str], dict[str, Any]]:
-    mistakes: list[str] = []
-    values: dict[str, Any] = {
-        f.name: f.default for f in dataclasses.fields(Config) if f.default is not dataclasses.MISSING
+    # A dotted key that is not Storm's belongs to the user's own components; a typo in Storm's is caught.
+    extra = {
+        key: value for key, value in settings.items()
+        if canonical_name(key) is None and "." in key and not key.startswith(("topology.", "squall."))
     }
-    extra: dict[str, Any] = {}
-    given: set[str] = set()
-    for key, value in settings.items():
-        # A dotted key that is not Storm's belongs to the user's own components; a typo in Storm's is caught.
-        if canonical_name(key) is None and "." in key and not key.startswith(("topology.", "squall.")):
-            extra[key] = value
-            continue
-        try:
-            name, kept = check_setting(key, value)
-        except ConfigError as mistake:
-            mistakes.append(str(mistake))
-        else:
-            values[name] = kept
-            given.add(name)
-    values["extra"] = extra
-    values["given"] = frozenset(given)
-    return mistakes, values
+    mistakes, given = check_settings({key: value for key, value in settings.items() if key not in extra})
+    defaults = {f.name: f.default for f in dataclasses.fields(Config) if f.default is not dataclasses.MISSING}
+    return mistakes, {**defaults, **given, "extra": extra, "given": frozenset(given)}

@@ -11,7 +11,7 @@ import os
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import click
 from click.core import ParameterSource
@@ -98,21 +98,51 @@ def layers_of(
     by_option: dict[str, str] = {}
     path = command_path(context)
     above, origins = _variables(variable_of(option, path) for option in settings_file.options_of(context.command))
-    given = {name: {name: value} for name, value in options.items() if value is not None}
-    for parameter, values in {"settings": parse_settings(settings), **given}.items():
-        option = "--set" if parameter == "settings" else f"--{parameter.replace('_', '-')}"
-        source = context.get_parameter_source(parameter)
-        for key, value in values.items():
-            name = canonical_name(key) or key
-            if source is ParameterSource.DEFAULT_MAP:
-                below[name] = value
-                by_option[name] = f"{path} {option}"
-            else:
-                above[name] = value
-                origins[name] = variable_of(option, path) if source is ParameterSource.ENVIRONMENT else option
+    for given in _given_here(context, settings, options):
+        if given.source is ParameterSource.DEFAULT_MAP:
+            below[given.name] = given.value
+            by_option[given.name] = f"{path} {given.option}"
+        else:
+            above[given.name] = given.value
+            by_variable = given.source is ParameterSource.ENVIRONMENT
+            origins[given.name] = variable_of(given.option, path) if by_variable else given.option
     for layer in (below, above):
         Config(**layer)
     return Layers(below, above, origins, file, by_option, path)
+
+
+class _Given(NamedTuple):
+    """A setting that an option of the current command gives."""
+
+    name: str
+    value: Any
+    option: str
+    source: ParameterSource | None
+
+
+_RANKS = {ParameterSource.DEFAULT_MAP: 0, ParameterSource.ENVIRONMENT: 1}
+"""Of the places where an option may be given, the first ones; on the command line it wins over both."""
+
+
+def _given_here(context: click.Context, settings: Iterable[str], options: Mapping[str, Any]) -> list[_Given]:
+    """What the options of the current command set, in the order in which later ones win."""
+    by_set = parse_settings(settings)
+    Config(**by_set)
+    found: dict[tuple[int, str], _Given] = {}
+    single = {name: {name: value} for name, value in options.items() if value is not None}
+    for parameter, values in {"settings": by_set, **single}.items():
+        option = "--set" if parameter == "settings" else f"--{parameter.replace('_', '-')}"
+        source = context.get_parameter_source(parameter)
+        rank = _RANKS.get(source, len(_RANKS)) if source is not None else len(_RANKS)
+        for key, value in values.items():
+            name = canonical_name(key) or key
+            given = _Given(name, value, option, source)
+            before = found.setdefault((rank, name), given)
+            if before.value != value:
+                raise UsageError(
+                    f"setting {name} is {before.value!r} by {before.option} and {value!r} by {option}; give one of them"
+                )
+    return [found[place] for place in sorted(found)]
 
 
 def options_in_force(context: click.Context) -> list[tuple[str, Any, str]]:

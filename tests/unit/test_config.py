@@ -105,6 +105,17 @@ def test_every_mistake_is_listed_at_once() -> None:
         assert name in str(refused.value)
 
 
+def test_both_names_of_a_setting_are_to_agree() -> None:
+    said = r"^setting workers is given twice: workers = 3 and topology\.workers = 2; allowed: one value$"
+    with pytest.raises(ConfigError, match=said):
+        Config(workers=3, **{"topology.workers": 2})
+    with pytest.raises(ConfigError, match="setting workers is given twice"):
+        Config().replace(workers=3, **{"topology.workers": 2})
+    # As components receive them.
+    assert Config(**Config(workers=3).for_components()) == Config(workers=3)
+    assert Config(workers=3).replace(**{"topology.workers": 2}).workers == 2
+
+
 def test_dotted_keys_that_are_not_storms_are_the_users_own() -> None:
     config = Config(**{"my.key": [1, 2], "workers": 2})
     assert config.extra == {"my.key": [1, 2]}

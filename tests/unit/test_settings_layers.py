@@ -14,7 +14,7 @@ import pytest
 
 from squall import Config, Spout, TopologyBuilder, TopologyError
 from squall.cli.commands import cli, main
-from squall.cli.layers import setting_variable
+from squall.cli.layers import layers_of, setting_variable
 from squall.cli.settings_file import find, line_of, options_of, read
 from squall.cli.variables import variable_of
 from squall.engine.api.config import SETTINGS
@@ -229,6 +229,34 @@ def test_a_variable_holds_several_values_on_lines(
     shown = config(capsys)
     assert shown["shop.name"] == ("the first", "SQUALL_CONFIG_SET")
     assert shown["max_attempts"] == (3, "SQUALL_CONFIG_SET")
+
+
+def test_one_setting_given_twice_by_options_is_refused_unless_the_values_agree(
+    project: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    both = ["--set", "workers=3", "--set", "topology.workers=2"]
+    said = "setting workers is given twice: workers = 3 and topology.workers = 2; allowed: one value"
+    assert refusal(capsys, "config", *both) == said
+    assert refusal(capsys, "run", "shop_of_test.py", *both) == said
+    said = "setting workers is 2 by --set and 4 by --workers; give one of them"
+    assert refusal(capsys, "run", "shop_of_test.py", "--workers", "4", "--set", "topology.workers=2") == said
+    # The same name again: the last one holds, as for any option.
+    assert config(capsys, "--set", "workers=3", "--set", "workers=2")["workers"] == (2, "--set")
+    assert config(capsys, *both, "--set", "topology.workers=3")["workers"] == (3, "--set")
+    (project / "squall.toml").write_text('[config]\nset = ["workers=3", "topology.workers=2"]\n')
+    assert "setting workers is given twice" in refusal(capsys, "config")
+
+
+def test_the_command_line_wins_over_the_variable_of_another_option(
+    project: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("SQUALL_CONFIG_SET", "workers=3")
+    assert config(capsys, "--set", "topology.workers=2")["workers"] == (2, "--set")
+    command = next(one for name, one in cli.commands.items() if name == "run")
+    monkeypatch.setenv("SQUALL_RUN_WORKERS", "4")
+    with command.make_context("run", ["shop_of_test.py", "--set", "workers=2"], auto_envvar_prefix="SQUALL") as context:
+        layers = layers_of(context.params["settings"], workers=context.params["workers"])
+    assert (layers.above["workers"], layers.origins["workers"]) == (2, "--set")
 
 
 def test_a_byte_order_mark_is_no_mistake(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
