@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 
 from squall.engine.report.run_report import build_report
 from squall.engine.report.schema import VERSIONS, with_schema
@@ -14,6 +15,17 @@ def test_each_document_has_its_schema() -> None:
     for name, version in VERSIONS.items():
         fields = schema(name)["properties"]
         assert (fields["schema"], fields["version"]) == ({"const": f"squall/{name}"}, {"const": version})
+
+
+def test_each_file_is_complete_and_copies_of_a_definition_are_equal() -> None:
+    definitions: dict[str, tuple[str, object]] = {}
+    for name in VERSIONS:
+        text = (SCHEMAS / f"{name}.json").read_text(encoding="utf-8")
+        own = schema(name).get("$defs", {})
+        assert set(re.findall(r'"\$ref": "(.*?)"', text)) == {f"#/$defs/{definition}" for definition in own}, name
+        for definition, content in own.items():
+            first, there = definitions.setdefault(definition, (name, content))
+            assert content == there, f"$defs/{definition} in {name}.json is not that of {first}.json"
 
 
 def test_the_head_comes_first() -> None:
