@@ -5,6 +5,7 @@ Guarantees: a mistake is a UsageError before the cluster changes. Thread: any on
 
 from __future__ import annotations
 
+import warnings
 from pathlib import Path
 from types import ModuleType
 
@@ -22,6 +23,7 @@ from squall.scheduler.client.topology_code import pack, submit
 from squall.scheduler.common.messages import TopologyRecord
 from squall.scheduler.faults.fault import Fault, Value
 from squall.scheduler.faults.in_force import FaultInForce
+from squall.scheduler.records.earlier_state import left_by_earlier
 
 
 class ClusterUse:
@@ -41,13 +43,14 @@ class ClusterUse:
 
     def submit(
         self, name: str, topology: Topology, config: Config | None = None, by_value: ModuleType | None = None,
-        active: bool = True, *, fresh: bool = False, replace: bool = False, wait_secs: float | None = None,
+        active: bool = True, *, fresh: bool | None = None, replace: bool = False, wait_secs: float | None = None,
         remove_when_drained: bool = False,
     ) -> Job:
         """Submit a topology; with `active=False` its spouts wait for `Job.activate`.
 
         `by_value`: a module that workers cannot import (see `scheduler.common.blob`). `fresh`: drop the state that an
-        earlier topology of this name left. `replace`: if there is one of this name, it is drained first, for at most
+        earlier topology of this name left; by default it is taken up, with a warning unless False is given or another
+        is replaced (`Job.takes_up_state`). `replace`: if there is one of this name, it is drained first, for at most
         `wait_secs` (its message timeout), and this one takes up its state. That is Nimbus's work: it goes on if this
         program ends meanwhile. `remove_when_drained`: it leaves by itself when its spouts are exhausted and nothing is
         pending.
@@ -56,16 +59,25 @@ class ClusterUse:
             raise UsageError(f"the name of a topology is {name!r:.80}; allowed: a text")
         config = configured(topology, config)
         code = pack(topology, config, by_value, self._beside())
+        takes_up = not fresh and bool(left_by_earlier(self.run_dir, name))
+        if takes_up and fresh is None and not replace and name not in self.names():
+            # Before the submission: a filter that makes an error of it then leaves the cluster as it was.
+            warnings.warn(
+                f"{name} takes up the state that an earlier {name} left in {self.run_dir.topology_state(name)}, and "
+                f"goes on from there; fresh=True begins anew, fresh=False does without this warning",
+                stacklevel=2,
+            )
 
         def ask() -> TopologyRecord:
             return submit(
-                self.client, self.run_dir, name, config, code, active, fresh, remove_when_drained=remove_when_drained,
-                replace=replace, wait_secs=wait_secs,
+                self.client, self.run_dir, name, config, code, active, bool(fresh),
+                remove_when_drained=remove_when_drained, replace=replace, wait_secs=wait_secs,
             )
 
         with naming(self.run_dir.path):
             record = replace_named(self.client, self.run_dir, name, ask, wait_secs)[0] if replace else ask()
         job = Job(self.client, record, self.run_dir)
+        job.takes_up_state = takes_up
         self._jobs.append(job)
         return job
 

@@ -72,6 +72,9 @@ class Job:
         self._last_state: TopologyState | None = None
         self._last_metrics: list[MetricReading] = []
         self._last_failures: dict[str, ComponentFailures] = {}
+        self.takes_up_state: bool | None = None
+        """Whether it goes on from state that an earlier topology of its name left; None if another program submitted
+        it."""
         self.ended: float | None = None
         self.removed = False
         self._drained = self._idle = False

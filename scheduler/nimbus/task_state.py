@@ -5,8 +5,7 @@ Guarantees
       removes the state that a stored topology has cast off and puts all other state back.
     * Dead letters, and the requests for them, are not tasks' state: they stay in place.
 
-Relies on: no worker of that name running meanwhile. Thread: Nimbus's loop; `left_by_earlier`: any process of the
-owner's.
+Relies on: no worker of that name running meanwhile. Thread: Nimbus's loop.
 """
 
 from __future__ import annotations
@@ -18,18 +17,11 @@ from pathlib import Path
 from squall.engine.errors import ClusterError
 from squall.ipc.fault_point import pass_point
 from squall.ipc.run_parent import remove_tree
-from squall.ipc.rundir import LETTER_REQUESTS, SET_ASIDE, RunDir
+from squall.ipc.rundir import SET_ASIDE, RunDir
 from squall.scheduler.common.messages import TopologyRecord
+from squall.scheduler.records.earlier_state import left_by_earlier
 
 log = logging.getLogger(__name__)
-
-
-def left_by_earlier(run_dir: RunDir, name: str) -> list[Path]:
-    """The directories left by tasks of earlier topologies of that name."""
-    state = run_dir.topology_state(name)
-    if not state.is_dir():
-        return []
-    return [path for path in state.iterdir() if path.is_dir() and not _stays(path)]
 
 
 def set_aside(run_dir: RunDir, record: TopologyRecord) -> None:
@@ -85,7 +77,3 @@ def tidy(run_dir: RunDir, stored: Iterable[TopologyRecord], unknown: Collection[
         elif aside.name.removeprefix(SET_ASIDE) not in unknown:
             log.warning("the state in %s is put back: no topology that began anew was stored", aside)
             put_back(aside)
-
-
-def _stays(path: Path) -> bool:
-    return path.name == LETTER_REQUESTS or path.name.startswith(SET_ASIDE)

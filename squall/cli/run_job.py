@@ -93,7 +93,9 @@ def run_job(
                 progress = Progress(name, interval, quiet or as_json)
                 try:
                     # With a plan, the driver activates it, so that faults at 0 s begin before the first tuple.
-                    job = cluster.submit(name, loaded.topology, config, loaded.script, active=plan is None)
+                    job = cluster.submit(name, loaded.topology, config, loaded.script, active=plan is None, fresh=False)
+                    if job.takes_up_state:
+                        note(plain(f"it goes on from the state that an earlier {name} left in {cluster.run_dir.path}"))
                     driver = _driver(plan, cluster, job, names, progress) if plan else None
                     report = _follow(cluster, job, progress, interrupts, for_secs, drain_secs, driver)
                 finally:

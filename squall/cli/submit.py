@@ -33,7 +33,7 @@ from squall.scheduler.client.standing import replace_named
 from squall.scheduler.client.topology_code import submit
 from squall.scheduler.common.messages import TopologyRecord, TopologyState
 from squall.scheduler.nimbus.submission import check_topology_name
-from squall.scheduler.nimbus.task_state import left_by_earlier
+from squall.scheduler.records.earlier_state import left_by_earlier
 
 
 @click.command("submit")
@@ -97,8 +97,8 @@ def submit_command(
                 cwd=folder, env=environment,
             )
 
-        record = _in_place_of(client, run_dir, name, ask, wait_secs, interrupts) if replace else ask()
         takes_up = bool(left_by_earlier(run_dir, name)) and not fresh
+        record = _in_place_of(client, run_dir, name, ask, wait_secs, interrupts) if replace else ask()
         if until_drained:
             with contextlib.suppress(UsageError):  # it may have finished and left by now
                 note(_words(client, client.get_topology(name)))

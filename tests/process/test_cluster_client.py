@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import textwrap
+import warnings
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -16,6 +17,7 @@ import pytest
 
 from squall import Cluster, Config, TopologyBuilder, UsageError, bolt, spout
 from squall.engine.api.topology import Topology
+from squall.ipc.rundir import RunDir
 from tests.process.cli import command, environment
 from tests.process.standing_tools import Standing, directory
 from tests.process.waiting import wait_for
@@ -125,6 +127,34 @@ def test_a_program_submits_finds_and_breaks(cluster: Cluster) -> None:
         cluster.submit("x", counting(1), {"workers": 2})  # type: ignore[arg-type]
     with pytest.raises(UsageError, match="the name of a topology is 5; allowed: a text"):
         cluster.submit(5, counting(1))  # type: ignore[arg-type]
+
+
+def test_one_that_goes_on_from_earlier_state_says_so(cluster: Cluster) -> None:
+    def run(**options: bool) -> tuple[bool | None, int]:
+        job = cluster.submit("twice", counting(50), **options)
+        acked = job.wait_until_drained(60).acked
+        job.kill(0.0)
+        return job.takes_up_state, acked
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert run() == (False, 50)
+        with pytest.raises(UserWarning, match=r"^twice takes up the state that an earlier twice left in /"):
+            run()
+        assert cluster.names() == []
+        assert run(fresh=False) == (True, 0)
+        assert run(replace=True) == (True, 0)
+        assert run(fresh=True) == (False, 50)
+
+
+def test_run_says_that_it_goes_on_from_earlier_state(file: File, standing: Standing) -> None:
+    run = "run", "--quiet", "--dir", standing.path.with_name("run"), file.write(5)
+    try:
+        assert "goes on from the state" not in standing.apart(*run).stderr
+        assert "it goes on from the state that an earlier app left in" in standing.apart(*run).stderr
+    finally:
+        RunDir(standing.path.with_name("run")).remove()
+    assert file.lines == [("a", number) for number in range(5)]
 
 
 def test_a_killed_topology_is_not_shown_as_active(cluster: Cluster) -> None:

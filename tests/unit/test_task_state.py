@@ -9,7 +9,8 @@ import pytest
 from squall.engine.errors import ClusterError
 from squall.ipc.rundir import RunDir
 from squall.scheduler.common.messages import TopologyRecord
-from squall.scheduler.nimbus.task_state import discard, left_by_earlier, put_back, set_aside, tidy
+from squall.scheduler.nimbus.task_state import discard, put_back, set_aside, tidy
+from squall.scheduler.records.earlier_state import left_by_earlier
 
 RECORD = TopologyRecord("x-1-00000000", "x", "ACTIVE", {}, [], "", [], 0.0)
 
