@@ -12,14 +12,17 @@ import click
 from squall.cli.interrupts import Interrupts
 from squall.cli.output import note, reader_has_gone, say
 from squall.cli.standing import closed_pipe_is_no_error, directory_option, json_option, show
-from squall.engine.errors import UsageError
+from squall.engine.errors import ClusterError, UsageError
 from squall.engine.foreign.plain_text import plain
 from squall.ipc.rundir import RunDir
 from squall.scheduler.client.log_tail import LogTail, log_line
+from squall.scheduler.client.nimbus_client import NimbusClient
 from squall.scheduler.client.standing import open_cluster
 from squall.scheduler.nimbus.topologies import with_near_name
 
 _POLL_SECS = 0.05
+_ANSWER_SECS = 1.0
+"""Longest wait for Nimbus: logs are asked for when something is wrong, perhaps with it."""
 
 
 @click.command("logs")
@@ -32,7 +35,8 @@ _POLL_SECS = 0.05
 def logs_command(
     name: str, worker: str | None, grep: str | None, follow: bool, directory: str | None, as_json: bool
 ) -> None:
-    """Show the logs of a topology's workers, per worker in order; also of one that is gone."""
+    """Show the logs of a topology's workers, per worker in order; also of one that is gone. With --follow also of one
+    whose workers have not started yet."""
     if follow and as_json:
         raise UsageError("--follow has no end and --json is one document: choose one")
     try:
@@ -40,19 +44,22 @@ def logs_command(
     except re.error as error:
         raise UsageError(f"--grep {grep!r} is no regular expression: {error}") from None
     tail = LogTail(_logs_of(open_cluster(directory), name), from_start=True)
-    if worker is not None and worker not in tail.workers:
-        raise UsageError(f"{name} has no worker {worker!r}; workers with logs: {', '.join(tail.workers) or 'none'}")
+    workers = tail.workers
+    if worker is not None and workers and worker not in workers:
+        raise UsageError(f"{name} has no worker {worker!r}; workers with logs: {', '.join(workers)}")
 
     def new() -> list[tuple[str, str]]:
         return [(who, line) for who, line in tail.poll() if worker in (None, who) and pattern.search(line)]
 
+    if not workers:
+        note(f"no worker of {plain(name)} has written yet; squall status {plain(name)} shows whether it runs")
     if follow:
         raise click.exceptions.Exit(_follow(new))
     lines = new()
     if lines or as_json:
         text = "\n".join(log_line(who, line) for who, line in lines)
         show(as_json, [{"worker": who, "line": line} for who, line in lines], text)
-    else:
+    elif workers:
         note(_nothing(name, worker, grep))
 
 
@@ -76,8 +83,12 @@ def _nothing(name: str, worker: str | None, grep: str | None) -> str:
 
 
 def _logs_of(run_dir: RunDir, name: str) -> Path:
-    """The log directory of the newest topology of that name. Reads the disk: logs can be shown without Nimbus."""
+    """The log directory of the topology of that name, else of the newest that had it; its workers make it when they
+    start."""
     numbered = re.compile(re.escape(run_dir.worker_logs(name).name) + r"-(\d+)-[0-9a-f]{8}")
+    present = _present_id(run_dir, name)
+    if present is not None:
+        return run_dir.worker_logs(present)
     folders = [path for path in run_dir.logs.iterdir() if path.is_dir()] if run_dir.logs.is_dir() else []
     found = {int(match[1]): path for path in folders if (match := numbered.fullmatch(path.name))}
     if not found:
@@ -85,3 +96,14 @@ def _logs_of(run_dir: RunDir, name: str) -> Path:
         hint = with_near_name(name, names, f"topologies with logs: {', '.join(names) or 'none'}")
         raise UsageError(f"there are no logs of a topology named {name!r:.80}; {hint}")
     return found[max(found)]
+
+
+def _present_id(run_dir: RunDir, name: str) -> str | None:
+    """The id of a topology in the cluster; None also if Nimbus does not say: logs can be shown without it."""
+    if run_dir.lock_holder() is None:
+        return None
+    try:
+        with NimbusClient(run_dir, timeout_secs=_ANSWER_SECS) as client:
+            return client.get_topology(name).topology.id
+    except (UsageError, ClusterError):
+        return None

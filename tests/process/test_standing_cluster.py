@@ -113,6 +113,29 @@ def test_rebalance_and_logs(cluster: Standing) -> None:
     assert cluster.refused(2, "logs", "zz") == "there are no logs of a topology named 'zz'; topologies with logs: one"
 
 
+def test_logs_of_one_whose_workers_have_not_started(cluster: Standing) -> None:
+    cluster.up(slots=1)
+    cluster.ok("submit", ENDLESS, "--name", "one")
+    wait_for("its log", lambda: cluster.run("logs", "one").stdout)
+    for name in ("one", "two"):
+        # An earlier topology of the name may have left logs.
+        cluster.ok("kill", "one", "-w", "0")
+        cluster.ok("submit", ENDLESS, "--name", "first")
+        cluster.ok("submit", ENDLESS, "--name", name)
+        assert cluster.json("logs", name) == []
+        done = cluster.run("logs", name)
+        said = f"no worker of {name} has written yet; squall status {name} shows whether it runs\n"
+        assert (done.returncode, done.stdout, done.stderr) == (0, "", said)
+        with start("logs", name, "--follow", SQUALL_DIR=str(cluster.path)) as process:
+            assert process.stdout is not None
+            assert process.stderr is not None
+            assert process.stderr.readline() == said
+            cluster.ok("kill", "first", "-w", "0")
+            assert "prepared nothing" in process.stdout.readline()
+            process.send_signal(signal.SIGINT)
+            process.communicate(timeout=100)
+
+
 def test_clean_of_a_cluster_that_does_not_run(cluster: Standing) -> None:
     cluster.up()
     for name in ("kept", "gone"):
