@@ -55,7 +55,10 @@ def compare(left: Path, right: Path, request: Request, *, progress: Progress = l
     """Compare `right` with `left`, which has what is expected. What is wrong on disk is refused before Java starts."""
     sides = find_side(left), find_side(right)
     progress(f"{sides[0].kind} and {sides[1].kind}, starting Spark")
-    with spark_session("squall verify") as spark, data_errors(f"{left} and {right} cannot be compared"):
+    with (
+        spark_session("squall verify") as spark,
+        data_errors(lambda trouble: f"{left} and {right} cannot be compared: {trouble}"),
+    ):
         progress("reading both sides")
         tables = _tables(spark, sides, request)
         plan = _plan(sides, tables, request)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from squall.engine.errors import UsageError
@@ -15,7 +16,8 @@ from squall.pipeline.corpus import InputFile
 from squall.pipeline.increment import with_schema
 from squall.pipeline.manifest import Manifest
 from squall.pipeline.recipe import Recipe
-from squall.pipeline.spark_input import check_names, read_frame
+from squall.pipeline.spark_errors import InputTrouble, data_errors
+from squall.pipeline.spark_input import check_names, read_frame, why_refused
 from squall.pipeline.table_job import text_frame, write_frame
 from squall.pipeline.text_job import LINE_COLUMNS, write_lines
 from squall.pipeline.written import Place, Written
@@ -43,6 +45,13 @@ def run_job(
     if recipe.is_plain:
         base = with_schema(base, _LINE_SCHEMA, "", LINE_COLUMNS[2:])
         return Done(base, write_lines(spark, root, files, places))
+    with data_errors(partial(_told, root)):
+        return _write_rows(spark, recipe, base, root, files, places)
+
+
+def _write_rows(
+    spark: SparkSession, recipe: Recipe, base: Manifest, root: str, files: Sequence[InputFile], places: Sequence[Place]
+) -> Done:
     source_schema = ""
     if recipe.is_text:
         frame = text_frame(spark, root, files, len(places))
@@ -60,8 +69,19 @@ def run_job(
     if not fields:
         raise UsageError("the rows have no column left; a feed needs one at least")
     schema = {name: frame.schema[name].dataType.simpleString() for name in columns}
-    base = with_schema(base, schema, source_schema, fields)
-    return Done(base, write_frame(frame, root, places))
+    grown = with_schema(base, schema, source_schema, fields)
+
+    def told(trouble: InputTrouble) -> str:
+        wanted_by = "--schema" if recipe.schema else "the feed" if base.increments else "another file"
+        why = why_refused(spark, recipe.format, trouble, recipe.options, source_schema, wanted_by)
+        return why or _told(root, trouble)
+
+    with data_errors(told):
+        return Done(grown, write_frame(frame, root, places))
+
+
+def _told(root: str, trouble: InputTrouble) -> str:
+    return f"{trouble.file} cannot be read: {trouble.why}" if trouble.file else f"input {root}: {trouble.why}"
 
 
 def _called(recipe: Recipe, frame: DataFrame) -> DataFrame:

@@ -154,7 +154,7 @@ def _types(file: Path) -> dict[str, str]:
 
 def read_side(spark: SparkSession, side: Side) -> DataFrame:
     """The table. What only shows in the data is raised by Spark, when it is read."""
-    with data_errors(f"{side.path} cannot be read"):
+    with data_errors(lambda trouble: f"{side.path} cannot be read: {trouble}"):
         return _read(spark, side)
 
 

@@ -1,7 +1,8 @@
 """Reduces Spark's pages of error text to one line.
 
 Guarantees a ClusterError with the Python exception of a task, Java's last cause, or the fate and last words of a dead
-JVM. Relies on the form of Spark 4's texts: if it has changed, the first line is shown, never nothing.
+JVM; where data are read, a UsageError for what is wrong with them. No name of a Java class is shown, as users can do
+nothing with it. Relies on the form of Spark 4's texts: if it has changed, the first line is shown, never nothing.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import re
 import signal
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
@@ -23,14 +24,23 @@ MAX_ERROR_CHARS = 400
 FATE_TIMEOUT_SECS = 20.0
 
 _EXCEPTION_LINE = re.compile(r"^(?:[\w.]+\.)?[A-Z]\w*(?::\s.*|\s*)$")
-#: Conditions of Spark that tell of the data, not of the machine.
-_DATA_TROUBLE = re.compile(
-    r"\[(?:FAILED_READ_FILE|MALFORMED_|CANNOT_PARSE|INVALID_UTF8|UNABLE_TO_INFER|CONFLICTING_|COLUMN_ALREADY_EXISTS"
-    r"|PARQUET_|UNSUPPORTED_|CAST_|NUMERIC_VALUE_OUT_OF_RANGE|AMBIGUOUS_|_LEGACY_ERROR_TEMP)"
+#: Codes of the SQL standard, by their first two characters, that tell of the data and of what was asked for, not of the
+#: machine: what is not supported (0A), values (21, 22, 23, 2B), names and syntax (42), limits (54), codecs (56), and
+#: Spark's own of sources (KD).
+_INPUT_STATE = re.compile(r"\bSQLSTATE: (?:0A|21|22|23|2B|42|54|56|KD)\w{3}\b")
+#: Conditions from before Spark used these codes.
+_INPUT_CONDITION = re.compile(r"\[_LEGACY_ERROR_TEMP")
+#: What PySpark makes of Java's exceptions, by name, as each version has others: of analysis, options and values.
+_INPUT_ERRORS = (
+    "AnalysisException", "IllegalArgumentException", "ArithmeticException", "ArrayIndexOutOfBoundsException",
+    "DateTimeException", "NumberFormatException", "SparkNoSuchElementException", "SparkUpgradeException",
+    "UnsupportedOperationException",
 )
 _READ_FILE = re.compile(r"Encountered error while reading file (?:file:/*(?=/))?([^\n]*?)\.\s")
-#: Of a cause: the name of Java's class, the code of the SQL standard.
-_NOISE = re.compile(r"^[\w.$]+(?:Exception|Error): | SQLSTATE: \w+$")
+_CLASS = re.compile(r"^(?:\w+[.$])+(\w+?)(?:Exception|Error)(?:: |$)")
+_CLASS_INSIDE = re.compile(r"(?<![\w./-])(?:org|com|java|javax|scala|py4j)\.(?:[\w$]+\.)+([\w$]+)")
+_CODES = re.compile(r"^\[[A-Z_.0-9]+\] |^requirement failed: | ?SQLSTATE: \w+$")
+_WORD_INSIDE = re.compile(r"(?<=[a-z])(?=[A-Z])")
 _SQL_NOISE = re.compile(r" ?SQLSTATE: .*|`_squall_\w+`(, )?|^\[[A-Z_.0-9]+\] ")
 _FRAME = re.compile(r'^File "(.+)", line (\d+), in (.+)$')
 #: Files in which an error of a user's function passes by, but does not begin.
@@ -75,21 +85,44 @@ def one_line_errors(log: Path | None) -> Iterator[None]:
         raise ClusterError(f"Spark's JVM {_fate()}: {_last_words(log) or 'it left no message'}") from error
 
 
+class InputTrouble(NamedTuple):
+    """What Spark finds wrong with what it reads, or how it was told to."""
+
+    file: str
+    """Empty if Spark does not say which."""
+    why: str
+
+    def __str__(self) -> str:
+        return f"{self.file}: {self.why}" if self.file else self.why
+
+
+def input_trouble(error: Exception) -> InputTrouble | None:
+    """What an error of Spark says about its input; None if it is about something else, such as a user's function."""
+    text = str(error)
+    lines = _lines(text)
+    if _python_cause(lines) or _SILENT_DEATH.search(text) or "JAVA_GATEWAY_EXITED" in text:
+        return None
+    is_kind = any(kind.__name__ in _INPUT_ERRORS for kind in type(error).__mro__)
+    if not (is_kind or _INPUT_STATE.search(text) or _INPUT_CONDITION.search(text)):
+        return None
+    file = _READ_FILE.search(text)
+    return InputTrouble(unquote(file[1]) if file else "", _one_line(text))
+
+
 @contextmanager
-def data_errors(what: str) -> Iterator[None]:
-    """Raise as a UsageError what Spark finds wrong with the data that it reads in the block; other errors stay."""
+def data_errors(told: Callable[[InputTrouble], str]) -> Iterator[None]:
+    """Raise as a UsageError what Spark finds wrong with the data that it reads in the block; other errors stay. `told`
+    makes the line; Spark can be asked meanwhile."""
     from py4j.protocol import Py4JJavaError
     from pyspark.errors import PySparkException
 
     try:
         yield
     except (PySparkException, Py4JJavaError) as error:
-        text = str(error)
-        if not _DATA_TROUBLE.search(text):
+        trouble = input_trouble(error)
+        if trouble is None:
             raise
-        file = _READ_FILE.search(text)
-        where = f"{unquote(file[1])}: " if file else ""
-        raise UsageError(f"{what}: {where}{_NOISE.sub('', _one_line(text))}") from RuntimeError(text)
+        raise UsageError(told(trouble)) from RuntimeError(str(error))
 
 
 def mistake_of(error: Exception) -> str:
@@ -127,9 +160,24 @@ def _log_of(log: Path | None) -> str:
 
 def _one_line(text: str) -> str:
     """The cause of an error of Spark: the Python exception inside a task if there is one, else Java's last cause."""
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
-    cause = _python_cause(lines) or _java_cause(lines) or (lines[0] if lines else "it left no message")
+    lines = _lines(text)
+    cause = _python_cause(lines) or _java_cause(lines) or (_in_words(lines[0]) if lines else "it left no message")
     return cause if len(cause) <= MAX_ERROR_CHARS else cause[:MAX_ERROR_CHARS] + " ..."
+
+
+def _lines(text: str) -> list[str]:
+    return [line.strip() for line in text.splitlines() if line.strip()]
+
+
+def _in_words(cause: str) -> str:
+    """A line of Java's without the names of its classes, and without Spark's codes."""
+    text = _CLASS_INSIDE.sub(r"\1", _CODES.sub("", _CODES.sub("", _CLASS.sub("", cause))))
+    found = _CLASS.match(cause)
+    # A message that is no sentence says something only with its class: `UnknownHostException: db`.
+    if found is None or (" " in text and "Memory" not in found[1]):
+        return text
+    kind = _WORD_INSIDE.sub(" ", found[1]).lower()
+    return f"{kind}: {text}" if text else kind
 
 
 def _python_cause(lines: list[str]) -> str | None:
@@ -153,5 +201,4 @@ def _java_cause(lines: list[str]) -> str | None:
     causes = [line.removeprefix("Caused by: ") for line in lines if line.startswith("Caused by: ")]
     # Without a cause, Java's own words are in the line after py4j's.
     causes = causes or [line.removeprefix(": ") for line in lines[1:2] if line.startswith(": ")]
-    files = [line for line in lines if line.startswith("CSV file: ")]
-    return " ".join([*causes[-1:], *files[-1:]]) if causes else None
+    return _in_words(causes[-1]) if causes else None

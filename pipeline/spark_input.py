@@ -21,6 +21,7 @@ from squall.engine.errors import UsageError
 from squall.pipeline.cleaning import FATE, INTERNAL, LINE_NO, PATH, RAW, REFUSED, quoted
 from squall.pipeline.corpus import InputFile
 from squall.pipeline.csv_bytes import begins_with_mark, can_read, read_by_bytes
+from squall.pipeline.csv_header import header_mistake
 from squall.pipeline.manifest import PLACE_COLUMNS
 from squall.pipeline.records import (
     CSV_OPTIONS,
@@ -34,7 +35,7 @@ from squall.pipeline.records import (
     options_to_infer,
 )
 from squall.pipeline.rules import near
-from squall.pipeline.spark_errors import mistake_of
+from squall.pipeline.spark_errors import InputTrouble, mistake_of
 from squall.pipeline.valid_text import is_valid_text
 
 if TYPE_CHECKING:
@@ -97,6 +98,19 @@ def read_frame(
             lacks = f"which {files[0].location} does not have"
             raise UsageError(f"--columns names {name!r}, {lacks}{near(name, known.names)}")
     return frame.select(*(quoted(name) for name in names), PATH, f.lit(0).alias(LINE_NO), FATE, RAW), noted
+
+
+def why_refused(
+    spark: SparkSession, format_: str, trouble: InputTrouble, options: Mapping[str, str], schema: str, wanted_by: str
+) -> str | None:
+    """What is wrong with a file that Spark has refused, if it can be said better than Spark does. `schema`: as
+    `read_frame` has noted it; `wanted_by`: who has it."""
+    from pyspark.sql.types import StructType
+
+    if format_ != "csv" or "CSV header" not in trouble.why or not trouble.file:
+        return None
+    names = StructType.fromJson(json.loads(schema)).names
+    return header_mistake(spark, trouble.file, _with_defaults(format_, options), names, f"{wanted_by} has")
 
 
 def _with_defaults(format_: str, options: Mapping[str, str]) -> dict[str, str]:
