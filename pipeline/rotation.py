@@ -1,20 +1,24 @@
-"""The files of a log that is rotated, and which of them comes after which.
+"""The files of a log that is rotated: which there are, how they begin, and their lines.
 
-A log is PATH, and before it the files into which it was rotated: PATH.2 is older than PATH.1, PATH-20261121 (or
-PATH.2026-11-21) older than PATH-20261122. Compressed files are not among them.
+A log is PATH, and before it the files into which it was rotated: PATH.2 is taken to be older than PATH.1, PATH-20261121
+(or PATH.2026-11-21) older than PATH-20261122. Compressed files are not among them; they are only looked at to tell that
+one was compressed before it was read.
 
-A file is known by its beginning, as its name changes when it is renamed, and its inode when it is copied and cut to
-nothing ("copytruncate"). Guarantees that a file is taken for the one that was read only if it begins with all that is
-known of that one's first 4 KiB. So two files are told apart unless these are equal. Thread: any.
+A file is known by its inode and its beginning (`pipeline.generations`), as its name changes when it is renamed, and its
+inode when it is copied and cut to nothing ("copytruncate"). Thread: any.
 """
 
 from __future__ import annotations
 
+import bz2
 import contextlib
+import gzip
+import lzma
 import os
 import re
 import stat
-from collections.abc import Iterator, Sequence
+import zlib
+from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -22,23 +26,34 @@ BEGINNING_BYTES = 4096
 #: Of a longer line each part of so many bytes counts as a line.
 READ_BYTES = 1 << 20
 _DATE_DIGITS = 8
+_NUMBER = r"[.-](\d[\d_T:.-]*)"
+_FORMATS: dict[str, type[gzip.GzipFile | bz2.BZ2File | lzma.LZMAFile]] = {
+    "gz": gzip.GzipFile, "bz2": bz2.BZ2File, "xz": lzma.LZMAFile,
+}  # fmt: skip
 
 
 class LogFile(NamedTuple):
     path: Path
+    inode: int
+    size: int
     beginning: bytes
-    """Its whole lines in the first 4 KiB, or all of these; empty as long as it has no whole line."""
+    """Its first 4 KiB, or all that there is."""
 
 
 def log_files(path: Path) -> list[LogFile]:
-    """Those that have a beginning, the oldest first."""
+    """Those that are not empty, the oldest first by their names, PATH last. A file with two names counts by the newer.
+    OSError if one cannot be read."""
     rotated = []
     for other in path.parent.iterdir():
-        suffix = re.fullmatch(r"[.-](\d[\d_T:.-]*)", other.name.removeprefix(path.name), re.ASCII)
-        if suffix and other.name.startswith(path.name):
-            rotated.append((_age(re.sub(r"\D", "", suffix[1])), other))
-    files = [LogFile(one, beginning_of(one)) for one in (*(other for _, other in sorted(rotated)), path)]
-    return [file for file in files if file.beginning]
+        number = re.fullmatch(_NUMBER, other.name.removeprefix(path.name), re.ASCII)
+        if number and other.name.startswith(path.name):
+            rotated.append((_age(re.sub(r"\D", "", number[1])), other))
+    found: dict[int, LogFile] = {}
+    for one in (*(other for _, other in sorted(rotated)), path):
+        if file := log_file(one):
+            found.pop(file.inode, None)
+            found[file.inode] = file
+    return list(found.values())
 
 
 def _age(digits: str) -> tuple[int, int]:
@@ -46,20 +61,13 @@ def _age(digits: str) -> tuple[int, int]:
     return (0, int(digits)) if len(digits) >= _DATE_DIGITS else (1, -int(digits))
 
 
-def find(files: Sequence[LogFile], beginning: bytes) -> tuple[LogFile | None, LogFile | None]:
-    """The file that begins so, and the one after it. If two do, a copy was made and the original not cut yet, so it is
-    the newer. If none does, it was removed, and before it all that were older: the next is the oldest there is."""
-    own = [index for index, file in enumerate(files) if beginning and file.beginning.startswith(beginning)]
-    after = own[-1] + 1 if own else 0
-    return files[own[-1]] if own else None, files[after] if after < len(files) else None
-
-
-def beginning_of(path: Path) -> bytes:
-    """As in `LogFile`; empty also if there is no such file. OSError if it cannot be read."""
+def log_file(path: Path) -> LogFile | None:
+    """None if there is no such file, or it is empty or no file of text. OSError if it cannot be read."""
     with contextlib.suppress(FileNotFoundError), _opened(path) as fd:
-        data = os.pread(fd, BEGINNING_BYTES, 0) if stat.S_ISREG(os.fstat(fd).st_mode) else b""
-        return data if len(data) == BEGINNING_BYTES else data[: data.rfind(b"\n") + 1]
-    return b""
+        status = os.fstat(fd)
+        beginning = os.pread(fd, min(status.st_size, BEGINNING_BYTES), 0) if stat.S_ISREG(status.st_mode) else b""
+        return LogFile(path, status.st_ino, status.st_size, beginning) if beginning else None
+    return None
 
 
 def read_lines(file: LogFile, offset: int, most: int | None, *, to_end: bool) -> list[bytes]:
@@ -68,13 +76,52 @@ def read_lines(file: LogFile, offset: int, most: int | None, *, to_end: bool) ->
     with contextlib.suppress(FileNotFoundError), _opened(file.path) as fd:
         limit = READ_BYTES if most is None else min(most, READ_BYTES)
         data = os.pread(fd, limit, offset)
-        if os.pread(fd, len(file.beginning), 0) != file.beginning:
+        if os.fstat(fd).st_ino != file.inode or os.pread(fd, len(file.beginning), 0) != file.beginning:
             return []
         *lines, rest = data.split(b"\n")
         ended = [line + b"\n" for line in lines]
         is_line = not ended if len(data) == limit else to_end
         return [*ended, rest] if rest and is_line else ended
     return []
+
+
+def compressed_files(path: Path) -> dict[int, Path]:
+    """By their inodes the compressed files into which the log was rotated, of formats that can be looked into."""
+    files = {}
+    for other in path.parent.iterdir():
+        suffix = other.name.removeprefix(path.name)
+        if other.name.startswith(path.name) and re.fullmatch(rf"{_NUMBER}\.({'|'.join(_FORMATS)})", suffix, re.ASCII):
+            with contextlib.suppress(FileNotFoundError):
+                status = other.stat()
+                if stat.S_ISREG(status.st_mode):
+                    files[status.st_ino] = other
+    return files
+
+
+def beginning_of_compressed(path: Path) -> bytes:
+    """As in `LogFile`; empty if it cannot be told."""
+    try:
+        with _FORMATS[path.suffix[1:]](path) as file:
+            return file.read(BEGINNING_BYTES)
+    except (OSError, EOFError, zlib.error, lzma.LZMAError):
+        return b""
+
+
+def hold(file: LogFile) -> int | None:
+    """A descriptor by which the file can be read also when its name is gone; see `held_file`. The caller closes it."""
+    try:
+        fd = os.open(file.path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    except OSError:
+        return None
+    if os.fstat(fd).st_ino == file.inode:
+        return fd
+    os.close(fd)
+    return None
+
+
+def held_file(fd: int) -> LogFile | None:
+    """As `log_file`, of a descriptor."""
+    return log_file(Path(f"/proc/self/fd/{fd}"))
 
 
 @contextlib.contextmanager

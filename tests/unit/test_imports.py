@@ -81,9 +81,9 @@ WALL_CLOCK_ALLOWED = {
 READS_FEEDS = frozenset(
     f"pipeline/{name}.py"
     for name in (
-        "claims", "feed", "feed_spout", "inlet", "live_spout", "manifest", "parquet_sink", "part_reader",
-        "rotation", "shares", "sink_columns", "sink_dir", "sink_pace", "sink_table", "sources", "tail_spout",
-        "text_source",
+        "claims", "feed", "feed_spout", "generations", "inlet", "live_spout", "log_reader", "manifest",
+        "parquet_sink", "part_reader", "rotation", "shares", "sink_columns", "sink_dir", "sink_pace",
+        "sink_table", "sources", "tail_spout", "text_source",
     )
 )
 
