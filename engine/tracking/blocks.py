@@ -13,6 +13,8 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_right, insort
 from collections.abc import Iterator, Sequence
+from itertools import compress
+from operator import not_
 
 from squall.engine.flow.blocks import WORD_BYTES, Block, Flags, column_of, flagged, words_of
 
@@ -23,17 +25,17 @@ _MOST_ROTATIONS = 3
 class TrackedBlock:
     """One block."""
 
-    __slots__ = ("_left", "_words", "_xors", "age", "block", "gone", "masks", "spout_task")
+    __slots__ = ("_left", "_open", "_words", "_xors", "age", "block", "masks", "spout_task")
 
     def __init__(self, block: Block, xors: int, spout_task: int, masks: dict[int, Flags]) -> None:
         self.block = block
         self.spout_task = spout_task
         self._xors = xors
-        """The XOR of each member, a word each; 0 of those that are gone."""
+        """The XOR of each member, a word each; what it is of those that are gone says nothing."""
         self._words: array[int] | None = None
         """The same as an array, in place of `_xors`, while members are looked at one by one."""
-        self.gone: set[int] = set()
-        """Members that were answered or given up, until all are."""
+        self._open = bytearray(b"\1" * block.members)
+        """1 for each member that is tracked, 0 for those that are gone: answered, or given up."""
         self._left = block.members
         self.masks = masks
         """Bit of a worker's incarnation -> the members that hold, or held, a part there."""
@@ -42,33 +44,45 @@ class TrackedBlock:
     def __len__(self) -> int:
         return self._left
 
+    def __contains__(self, member: int) -> bool:
+        """Whether this member is tracked, and not gone."""
+        return 0 <= member < self.block.members and bool(self._open[member])
+
+    def __iter__(self) -> Iterator[int]:
+        """The members that are tracked."""
+        return compress(range(self.block.members), bytes(self._open))
+
     def ack(self, xors: int) -> Sequence[int]:
         """XOR a word into each member; returns the members that are processed by it."""
         if self._words is not None:
             self._xors, self._words = column_of(self._words), None
         self._xors ^= xors
-        if self.gone:
-            words = self._as_array()
-            for member in self.gone:
-                words[member] = 0
         return self.finished()
 
     def finished(self) -> Sequence[int]:
-        """The members that are processed and not answered; they are gone from now on."""
-        gone, members = self.gone, self.block.members
-        if not gone and self._words is None:
-            if not self._xors:
-                self._left = 0
-                return range(members)
-            if _NO_WORD not in self._xors.to_bytes(WORD_BYTES * members, "little"):
+        """The members that are processed and not answered; they are gone from now on. Not while members are looked at
+        one by one."""
+        members = self.block.members
+        if not self._xors:
+            found: Sequence[int] = range(members) if self._left == members else list(self)
+        else:
+            words = self._xors.to_bytes(WORD_BYTES * members, "little")
+            if _NO_WORD not in words:
                 return ()
-        words = self._as_array()
-        if words.count(0) == len(gone):
-            return ()
-        found = [member for member, word in enumerate(words) if not word and member not in gone]
-        gone.update(found)
-        self._left -= len(found)
+            zero = compress(range(members), map(not_, memoryview(words).cast("Q")))
+            found = list(filter(self._open.__getitem__, zero))
+        self._leave(found)
         return found
+
+    def _leave(self, members: Sequence[int]) -> None:
+        """Members that are tracked are gone from now on."""
+        self._left -= len(members)
+        if self._left:
+            open_ = self._open
+            for member in members:
+                open_[member] = 0
+        else:
+            self._open = bytearray(self.block.members)
 
     def _as_array(self) -> array[int]:
         if self._words is None:
@@ -85,19 +99,17 @@ class TrackedBlock:
         return True
 
     def give_up(self, member: int) -> None:
-        """A tree is gone."""
-        self._as_array()[member] = 0
-        self.gone.add(member)
-        self._left -= 1
+        """A tree that is tracked is gone."""
+        self.give_up_many((member,))
 
     def give_up_many(self, members: Sequence[int]) -> None:
         """Trees that are tracked are gone."""
-        self._left -= len(members)
+        self._leave(members)
         if self._left:
+            # So that the others are found processed at a glance.
             words = self._as_array()
             for member in members:
                 words[member] = 0
-            self.gone.update(members)
 
     def touched(self, mask: int) -> list[int]:
         """The members that one of the workers of `mask` holds a part of."""
@@ -107,8 +119,7 @@ class TrackedBlock:
         for bit, its in self.masks.items():
             if bit & mask:
                 flags |= its
-        members = flagged(flags, self.block.members) if flags else []
-        return [member for member in members if member not in self.gone] if self.gone else members
+        return list(filter(self._open.__getitem__, flagged(flags, self.block.members))) if flags else []
 
     def mask_of(self, member: int) -> int:
         """The workers that hold a part of a tree."""
@@ -153,8 +164,7 @@ class Blocks:
             return None
         tracked = self._by_base[self._bases[at]]
         member = tracked.block.member_of(root)
-        is_its = len(tracked) and member < tracked.block.members and member not in tracked.gone
-        return (tracked, member) if is_its else None
+        return (tracked, member) if member in tracked else None
 
     def drop_if_done(self, tracked: TrackedBlock) -> None:
         """Forget a block none of whose trees is tracked any more."""

@@ -52,8 +52,7 @@ class OpenBlock:
         """Those of the members that are open."""
         if self.count == self.block.members:
             return members
-        open_ = self._open
-        return [member for member in members if open_[member]]
+        return list(filter(self._open.__getitem__, members))
 
     def keys_of(self, members: Sequence[int]) -> Sequence[Hashable]:
         """The keys of members, each named once."""
@@ -65,18 +64,17 @@ class OpenBlock:
         return bool(self._open[member])
 
     def take(self, members: Sequence[int]) -> list[Any]:
-        """Take out messages, those of them that are open; returns their ids."""
-        if len(members) == self.count == self.block.members:
-            self.count = 0
+        """Take out messages that are open, each named once, in their order; returns their ids."""
+        self.count -= len(members)
+        if not self.count:
+            # Mostly: what is left of a block after few of its messages had an answer.
+            ids = list(compress(self._ids, self._open))
             self._open = bytearray(self.block.members)
-            return list(self._ids)
-        open_, ids = self._open, []
+            return ids
+        open_ = self._open
         for member in members:
-            if open_[member]:
-                open_[member] = 0
-                ids.append(self._ids[member])
-        self.count -= len(ids)
-        return ids
+            open_[member] = 0
+        return list(map(self._ids.__getitem__, members))
 
     def take_tree(self, member: int) -> Tree | None:
         """Take out one message; None if it is not open."""
@@ -135,7 +133,7 @@ class OpenBlocks:
         return self._by_base.get(base)
 
     def take(self, opened: OpenBlock, members: Sequence[int]) -> list[Any]:
-        """Take out messages of one block; returns the ids of those that are open."""
+        """Take out messages of one block that are open (see `OpenBlock.open_of`), in their order; returns their ids."""
         ids = opened.take(members)
         self._took(opened, len(ids))
         return ids

@@ -20,8 +20,8 @@ class TogetherAcker(Acker):
     def ack_block(self, base: int, acks: BlockAcks) -> None:
         super().ack_block(base, acks)
         tracked = self._blocks.get(base)
-        if tracked is not None and tracked.gone:
-            for member in set(range(tracked.block.members)) - tracked.gone:
+        if tracked is not None and len(tracked) < tracked.block.members:
+            for member in list(tracked):
                 tracked.give_up(member)
                 self._answer(tracked, [member])
 
@@ -36,7 +36,7 @@ class SolidaryAcker(Acker):
         super().fail(root, failure)
         if found is not None:
             tracked, _ = found
-            for other in tracked.block.roots(set(range(tracked.block.members)) - tracked.gone):
+            for other in tracked.block.roots(tracked):
                 super().fail(other, failure)
 
 
