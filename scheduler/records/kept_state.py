@@ -9,6 +9,7 @@ Relies on: the topology's workers having ended. Process: the owner of the anonym
 from __future__ import annotations
 
 import os
+import re
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,6 +21,7 @@ from squall.scheduler.records.dead_letters import LEDGER, DeadLetters
 
 _NAME_CHARACTERS = 24
 """Characters of the topology's name in the directory's name: socket paths below it must fit into 107 bytes."""
+_COPY = re.compile(rf"(.{{1,{_NAME_CHARACTERS}}})-[0-9a-f]{{8}}", re.DOTALL)
 
 
 def keep_dead_letters(run_dir: RunDir, topology_name: str, copy: bool) -> tuple[Path, int] | None:
@@ -55,6 +57,18 @@ def _copied(state: Path, path: Path, topology_name: str) -> Path:
     return kept.path
 
 
+def kept_copies() -> Iterator[tuple[str, RunDir]]:
+    """(topology name, run directory) of each copy that no cluster uses now."""
+    for path in _in_usual_places():
+        name = _COPY.fullmatch(path.name)
+        run_dir = RunDir(path)
+        if name is None or path.is_symlink() or not run_dir.key_file.is_file() or run_dir.lock_holder() is not None:
+            continue
+        states = [state.name for state in run_dir.states.glob("*/") if state.name[:_NAME_CHARACTERS] == name[1]]
+        if states:
+            yield states[0], run_dir
+
+
 def find_dead_letters(topology_name: str, named: Path | None = None) -> RunDir | None:
     """Of the usual run directories and the one `named`, the one whose ledger of this topology was written last."""
     found = []
@@ -73,5 +87,9 @@ def names_with_dead_letters(named: Path | None = None) -> list[str]:
 def _candidates(named: Path | None) -> Iterator[Path]:
     if named is not None:
         yield named.absolute()
+    yield from _in_usual_places()
+
+
+def _in_usual_places() -> Iterator[Path]:
     for parent in (default_parent(), *durable_parents()):
         yield from parent.glob("*/")

@@ -1,7 +1,7 @@
-"""Logs and state on disk of topologies that are gone.
+"""Logs and state on disk of topologies that are gone, and the copies that runs have kept of their dead letters.
 
 Guarantees: nothing of a topology that is in the cluster is listed, and no directory whose name cannot be that of a
-topology: people keep things of their own there.
+topology: people keep things of their own there. Nothing is removed under a Nimbus.
 
 Relies on: the caller excluding submissions meanwhile (`CodeStore.alone`), which could take up the state.
 """
@@ -12,14 +12,15 @@ import os
 import re
 import shutil
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from squall.ipc.rundir import LETTER_REQUESTS, RunDir
 from squall.scheduler.common.messages import TopologyRecord
 from squall.scheduler.records.dead_letters import DeadLetters
+from squall.scheduler.records.kept_state import kept_copies
 
-LOGS, STATE = "logs", "state"
+LOGS, STATE, COPY = "logs", "state", "copy"
 _ID = re.compile(r"(.+)-\d+-[0-9a-f]{8}", re.DOTALL)
 
 
@@ -30,7 +31,7 @@ class Remains:
     name: str
     """The name of the topology; as a file name, if it has letters that no file name may have."""
     kind: str
-    """"logs" or "state"."""
+    """"logs", "state", or "copy": a run directory that holds state with dead letters."""
     path: Path
     bytes: int
     changed_unix_secs: float
@@ -39,8 +40,11 @@ class Remains:
     """Messages that it answers for: given up, or asked back and not emitted again yet."""
 
     def remove(self) -> None:
-        """OSError if it cannot be removed."""
+        """OSError if it cannot be removed; UsageError if it is a copy that is in use."""
+        held = RunDir(self.path).lock() if self.kind == COPY else None
         shutil.rmtree(self.path)
+        if held is not None:
+            held.release()
 
 
 def remains(run_dir: RunDir, records: Collection[TopologyRecord]) -> list[Remains]:
@@ -52,6 +56,17 @@ def remains(run_dir: RunDir, records: Collection[TopologyRecord]) -> list[Remain
     found = [_measured(path.name.rsplit("-", 2)[0], LOGS, path) for path in logs]
     found += [_measured(path.name, STATE, path, _dead_letters(path)) for path in states]
     return sorted(found, key=lambda one: (one.name, one.kind, str(one.path)))
+
+
+def copies() -> list[Remains]:
+    """The copies that no cluster uses now, in the usual places of this user."""
+    found = []
+    for name, run_dir in kept_copies():
+        letters = sum(map(_dead_letters, _folders(run_dir.states)))
+        # A look at the directory's lock changes the directory, and not its state.
+        changed = _measured(name, COPY, run_dir.states).changed_unix_secs
+        found.append(replace(_measured(name, COPY, run_dir.path, letters), changed_unix_secs=changed))
+    return sorted(found, key=lambda one: (one.name, str(one.path)))
 
 
 def _is_id(name: str) -> bool:

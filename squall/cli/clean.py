@@ -7,22 +7,23 @@ import time
 from collections.abc import Iterator
 
 import click
+from click.core import ParameterSource
 
 from squall.cli.output import note
 from squall.cli.screen import Block, alarm_cell
 from squall.cli.standing import directory_option, json_option, show, tell_away
 from squall.cli.tables import Grid
-from squall.engine.errors import UsageError
+from squall.engine.errors import SquallError, UsageError
 from squall.engine.foreign.plain_text import plain
 from squall.engine.plural import plural
 from squall.ipc.rundir import RunDir
 from squall.scheduler.client.nimbus_client import NoCluster
-from squall.scheduler.client.standing import open_cluster, patient_client
+from squall.scheduler.client.standing import cluster_path, open_cluster, patient_client
 from squall.scheduler.common.code_store import CodeStore
 from squall.scheduler.common.duration import parse_duration_secs
 from squall.scheduler.common.messages import TopologyRecord
 from squall.scheduler.nimbus.store_repair import kept_topologies
-from squall.scheduler.records.remains import Remains, remains
+from squall.scheduler.records.remains import Remains, copies, remains
 
 
 @click.command("clean")
@@ -40,12 +41,13 @@ def clean_command(
 
     State holds positions and dead letters: without it a topology of that name begins anew. State with dead letters is
     kept unless --dead-letters is given, as it alone answers for those messages. Topologies in the cluster are left
-    alone, also if it does not run: then they go on with the next squall up.
+    alone, also if it does not run: then they go on with the next squall up. Without --dir, also the copies that squall
+    run has kept of dead letters.
     """
     least_secs = 0.0 if older_than is None else parse_duration_secs(older_than)
     if dead_letters and not remove:
         raise UsageError("--dead-letters says what may be removed; allowed: with --remove")
-    with _topologies(directory) as (run_dir, records, unknown), CodeStore(run_dir.code).alone():
+    with _left(directory) as (every, unknown):
         if remove and unknown:
             raise UsageError(
                 f"the store does not know {plain(', '.join(unknown))}, so nothing is known to be gone; "
@@ -53,8 +55,8 @@ def clean_command(
             )
         now = time.time()
         found = [
-            one for one in remains(run_dir, records)
-            if (not names or one.name in names) and now - one.changed_unix_secs >= least_secs
+            one for one in every
+            if (not names or one.name in names) and _age(one, now) >= least_secs
         ]
         if missing := sorted({*names} - {one.name for one in found}):
             raise UsageError(
@@ -69,7 +71,32 @@ def clean_command(
     show(as_json, rows, _text(found, now, remove, len(kept)))
     if kept:
         letters = plural(sum(one.dead_letters for one in kept), "dead letter")
-        note(f"kept: {plural(len(kept), 'state directory', 'state directories')} with {letters}; see --dead-letters")
+        note(f"kept: {plural(len(kept), 'directory', 'directories')} with {letters}; see --dead-letters")
+
+
+@contextlib.contextmanager
+def _left(directory: str | None) -> Iterator[tuple[list[Remains], list[str]]]:
+    """What is left, and ids that the cluster's store does not know. No topology is submitted meanwhile."""
+    chosen = click.get_current_context().get_parameter_source("directory")
+    kept = [] if chosen is ParameterSource.COMMANDLINE else [one for one in copies() if not _goes_on(RunDir(one.path))]
+    if directory is None and not cluster_path(None).exists():
+        # Who only runs topologies, or has rebooted, has no cluster.
+        yield kept, []
+        return
+    with _topologies(directory) as (run_dir, records, unknown), CodeStore(run_dir.code).alone():
+        yield [*remains(run_dir, records), *kept], unknown
+
+
+def _goes_on(copy: RunDir) -> bool:
+    """Whether a cluster was started in a copy that has topologies, or a store that cannot be read."""
+    if not copy.nimbus_db.exists():
+        # No cluster was, and a look would write.
+        return False
+    try:
+        with kept_topologies(copy) as records:
+            return bool(records)
+    except SquallError:
+        return True
 
 
 @contextlib.contextmanager
@@ -88,10 +115,14 @@ def _topologies(directory: str | None) -> Iterator[tuple[RunDir, list[TopologyRe
         yield run_dir, cluster.topologies, cluster.unknown
 
 
+def _age(one: Remains, now: float) -> float:
+    return max(0.0, now - one.changed_unix_secs)
+
+
 def _row(one: Remains, now: float, removed: bool) -> dict[str, object]:
     return {
         "name": one.name, "kind": one.kind, "path": str(one.path), "bytes": one.bytes,
-        "unchanged_secs": round(max(0.0, now - one.changed_unix_secs), 1), "dead_letters": one.dead_letters,
+        "unchanged_secs": round(_age(one, now), 1), "dead_letters": one.dead_letters,
         "removed": removed,
     }
 
@@ -101,7 +132,7 @@ def _text(found: list[Remains], now: float, remove: bool, kept: int) -> list[Blo
         return ["nothing is left of topologies that are gone"]
     head = ["topology", "what", "KiB", "unchanged h", "dead letters", "path"]
     rows = [
-        [one.name, one.kind, -(-one.bytes // 1024), round(max(0.0, now - one.changed_unix_secs) / 3600, 2),
+        [one.name, one.kind, -(-one.bytes // 1024), round(_age(one, now) / 3600, 2),
          alarm_cell(one.dead_letters), str(one.path)]
         for one in found
     ]

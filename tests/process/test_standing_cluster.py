@@ -137,6 +137,7 @@ def test_logs_of_one_whose_workers_have_not_started(cluster: Standing) -> None:
 
 
 def test_clean_of_a_cluster_that_does_not_run(cluster: Standing) -> None:
+    here = "--dir", cluster.path
     cluster.up()
     for name in ("kept", "gone"):
         cluster.ok("submit", ENDLESS, "--name", name)
@@ -145,13 +146,13 @@ def test_clean_of_a_cluster_that_does_not_run(cluster: Standing) -> None:
         wait_for("its log", lambda name=name: cluster.run("logs", name).stdout)
     cluster.ok("kill", "gone", "-w", "0")
     cluster.ok("down", "-w", "0")
-    left = cluster.json("clean")
+    left = cluster.json("clean", *here)
     assert {(row["name"], row["kind"]) for row in left} == {("gone", "logs"), ("gone", "state")}
-    removed = cluster.json("clean", "--remove")
+    removed = cluster.json("clean", *here, "--remove")
     assert {row["removed"] for row in removed} == {True}
-    assert cluster.ok("clean") == "nothing is left of topologies that are gone\n"
+    assert cluster.ok("clean", *here) == "nothing is left of topologies that are gone\n"
     assert cluster.json("logs", "kept")
-    assert "there is nothing to remove of 'kept'" in cluster.refused(2, "clean", "kept", "--remove")
+    assert "there is nothing to remove of 'kept'" in cluster.refused(2, "clean", *here, "kept", "--remove")
 
 
 def test_more_workers_than_slots_and_no_slot_at_all(cluster: Standing) -> None:
