@@ -35,7 +35,7 @@ from squall.ipc.fault_point import pass_point
 from squall.ipc.temporary_file import gone_if_failed
 
 MAGIC = 0x5351_5541_4C4C_0001
-VERSION = 9
+VERSION = 10
 HEADER_WORDS = 8
 WORD_BYTES = 8
 HEADER_FAULTS = 4
@@ -67,7 +67,10 @@ SLOT_HELD_BYTES = 18
 """Bytes of memory that the queues of this worker hold, about."""
 SLOT_VERDICT = 19
 """The supervisor's: `deaths << 1` of the topology in a row without progress, on its node; odd if that is hopeless."""
-SLOT_WORDS = 20
+SLOT_OPENING, SLOT_OPENING_NS = 20, 21
+"""The task that the worker is opening (`open`, `prepare`, `setup`), 0 = none, tagged like the pid; since when, in
+monotonic ns."""
+SLOT_WORDS = 22
 _TAG_SHIFT = 48
 """Bits. Pid and start time carry the low 16 bits of their incarnation on top, so a reader knows whose they are."""
 _VALUE_MASK = (1 << _TAG_SHIFT) - 1
@@ -218,6 +221,18 @@ class Board:
         """The word in which a worker publishes the task whose code its loop is in."""
         at = self.slot_at(index) + SLOT_AT_HAND
         return self.words[at : at + 1]
+
+    def set_opening(self, index: int, incarnation: int, task: int, since_ns: int) -> None:
+        """Publish which task a worker is opening, 0 = none, and since when. Called by the slot's worker only."""
+        at = self.slot_at(index)
+        self.words[at + SLOT_OPENING_NS] = since_ns
+        self.words[at + SLOT_OPENING] = _tagged(incarnation, task)
+
+    def opening(self, index: int, incarnation: int) -> tuple[int, int]:
+        """The task that an incarnation is opening, 0 = none, and since when in monotonic ns."""
+        at = self.slot_at(index)
+        word, since_ns = self.words[at + SLOT_OPENING], self.words[at + SLOT_OPENING_NS]
+        return (word & _VALUE_MASK, since_ns) if word >> _TAG_SHIFT == incarnation & 0xFFFF else (0, 0)
 
     def link_counts(self, index: int) -> dict[str, int]:
         """Frames lost, repeated and refused on the links to a worker, and its reconnects."""

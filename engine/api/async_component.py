@@ -55,6 +55,8 @@ class _Asynchronous:
     """The common part: makes the method for tuples one that can be called with and without an event loop."""
 
     _method: str
+    _in_setup: Coroutine[Any, Any, None] | None = None
+    """`setup` while it runs, for the worker, which tells the operator if it does not end."""
 
     def __init_subclass__(cls, **named: Any) -> None:
         super().__init_subclass__(**named)
@@ -80,6 +82,13 @@ class _Asynchronous:
     async def teardown(self) -> None:
         """Called on the event loop at an orderly end, not when the worker is killed."""
 
+    async def _set_up(self) -> None:
+        self._in_setup = begun = self.setup()
+        try:
+            await begun
+        finally:
+            self._in_setup = None
+
     def _drive(self, coroutine: Coroutine[Any, Any, Any]) -> Any:
         """Run a coroutine to its end on a loop of this object's own."""
         return _outside_of_loops(lambda: self._run(coroutine))
@@ -90,7 +99,7 @@ class _Asynchronous:
         with own_loop():
             if getattr(self, "_loop_runner", None) is None:
                 self._loop_runner: asyncio.Runner | None = asyncio.Runner()
-                self._loop_runner.run(self.setup())
+                self._loop_runner.run(self._set_up())
             return self._loop_runner.run(coroutine)  # type: ignore[union-attr]
 
     def _end_drive(self) -> None:

@@ -110,7 +110,7 @@ class AsyncExecutor(BlockingExecutor):
         self._loop = asyncio.get_running_loop()
         rows = self._rows()
         try:
-            await self._each("setup")
+            await self._each("setup", "_set_up")
             looking = asyncio.create_task(self._look())
             while self._crash is None and not self._stopping:
                 self._news.clear()
@@ -122,12 +122,12 @@ class AsyncExecutor(BlockingExecutor):
             self._crash = crash
         self._hand_over()
 
-    async def _each(self, method: str) -> None:
+    async def _each(self, doing: str, method: str) -> None:
         for task in self.executor.tasks:
             try:
                 await getattr(task.user, method)()
             except BaseException as error:
-                raise TaskCrashed(task.component, task.task, method, error) from error
+                raise TaskCrashed(task.component, task.task, doing, error) from error
 
     def _begin(self, rows: Iterator[tuple[_Lot, Tuple] | None]) -> None:
         """Begin as many tuples as there is room for."""
@@ -245,7 +245,7 @@ class AsyncExecutor(BlockingExecutor):
         if self._crash is None:
             try:
                 async with asyncio.timeout(_TEARDOWN_SECS):
-                    await self._each("teardown")
+                    await self._each("teardown", "teardown")
             except TaskCrashed as crash:
                 self.end_error = crash
             except TimeoutError as error:

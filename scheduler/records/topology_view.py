@@ -24,6 +24,7 @@ from squall.ipc.board import (
     SLOT_QUIET,
     SLOT_VERDICT,
     SLOT_WORKING_NS,
+    STARTING,
     STOPPED,
     Board,
 )
@@ -43,6 +44,7 @@ class TopologyView:
             for executor in executors
             for task in range(executor.first_task, executor.last_task + 1)
         )
+        self._component_of = {task: component for task, component, _ in self._tasks}
         self._spout_tasks = [task for task, component, _ in self._tasks if self._kinds[component] == "spout"]
 
     def readings(self) -> list[TaskReading]:
@@ -92,6 +94,17 @@ class TopologyView:
             if str(slot) == worker and cell.incarnation == incarnation and cell.state in (READY, STOPPED):
                 return self.board.words[self.board.slot_at(index) + SLOT_WORKING_NS] / 1e9 or None
         return None
+
+    def opening(self, slot: int, now_ns: int) -> tuple[str, int, str, float] | None:
+        """The task that a worker is opening: component, task, the method that it is in, and for how many seconds; None
+        if there is none."""
+        cell = self.board.slot(slot)
+        task, since_ns = self.board.opening(slot, cell.incarnation)
+        if cell.state not in (STARTING, READY) or task not in self._component_of:
+            return None
+        component = self._component_of[task]
+        before = "open" if self._kinds[component] == "spout" else "prepare"
+        return component, task, "setup" if cell.state == READY else before, max(0, now_ns - since_ns) / 1e9
 
     def is_heard_of(self, slot: int, now: float, within_secs: float) -> bool:
         """Whether a worker has published anything lately. `now`: seconds on the monotonic clock."""

@@ -89,6 +89,7 @@ class SupervisorProcess:
                 self._boards.last_incarnation,
                 self._boards.nearer,
                 self._boards.unended,
+                self._boards.opening,
             )
             for port in options.ports
         ]

@@ -90,11 +90,19 @@ class NodeBoards:
 
     def at_hand(self, work: SlotAssignment) -> str:
         """Component and task whose code the worker's loop is in; "" if in none."""
-        task = self._word(work, SLOT_AT_HAND)
+        return self._code_of(work, self._word(work, SLOT_AT_HAND))
+
+    @staticmethod
+    def _code_of(work: SlotAssignment, task: int) -> str:
         for executor in work.assignment.executors[work.slot_index]:
             if executor.first_task <= task <= executor.last_task:
                 return f"{executor.component}[{task}]"
         return ""
+
+    def opening(self, work: SlotAssignment) -> str:
+        """Component and task whose `open` or `prepare` the worker is in; "" if in none."""
+        board = self._boards[work.topology.id, work.assignment.version]
+        return self._code_of(work, board.opening(work.slot_index, board.slot(work.slot_index).incarnation)[0])
 
     def rss_bytes(self, work: SlotAssignment) -> int:
         """Bytes of memory that the slot's worker occupied when it last looked."""

@@ -9,7 +9,8 @@ Guarantees
 Relies on: its caller to carry out the returned instructions in order, and to bring the answers back as events;
 `scheduler.supervisor.prospects` to judge each death.
 
-Pure: no I/O, no clock; `last_incarnation`, `nearer` and `unended` read the status board. Thread: the supervisor's loop.
+Pure: no I/O, no clock; `last_incarnation`, `nearer`, `unended` and `opening` read the status board. Thread: the
+supervisor's loop.
 
 States::
 
@@ -62,8 +63,10 @@ class Slot:
         last_incarnation: Callable[[SlotAssignment], int],
         nearer: Callable[[SlotAssignment], bool] = lambda work: False,
         unended: Callable[[SlotAssignment], int] = lambda work: 0,
+        opening: Callable[[SlotAssignment], str] = lambda work: "",
     ) -> None:
-        """`nearer`: whether the death of the slot's worker brings a dead letter nearer."""
+        """`nearer`: whether the death of the slot's worker brings a dead letter nearer. `opening`: the task in whose
+        `open` or `prepare` the worker is."""
         self.address = address
         self.state = SlotState.EMPTY
         self.work: SlotAssignment | None = None
@@ -77,6 +80,7 @@ class Slot:
         self._last_incarnation = last_incarnation
         self._nearer = nearer
         self._unended = unended
+        self._opening = opening
         self._own: tuple[str, int, int] | None = None
         """Topology, slot index and incarnation of the last worker that this supervisor forked or adopted."""
         self._deadline: float | None = None
@@ -219,7 +223,8 @@ class Slot:
         if self.life.pid == 0:
             limit = self._options.fork_timeout_secs
             return [do.ReplaceForkingParent(f"no answer to a fork request within {limit:g} s"), self._arm(now + limit)]
-        self.life.remark = self.life.overdue
+        opening = self._opening(self._present_work()) if self.state is SlotState.STARTING else ""
+        self.life.remark = self.life.overdue + (f", {opening} was being opened" if opening else "")
         return [do.Signal(self.life.pid, signal.SIGKILL)]
 
     def review(self) -> list[Instruction]:

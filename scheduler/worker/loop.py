@@ -20,6 +20,7 @@ import json
 import os
 import sys
 import time
+from functools import partial
 from typing import Any
 
 import zmq
@@ -58,6 +59,7 @@ from squall.scheduler.worker.files import WorkerFiles
 from squall.scheduler.worker.lease import Lease
 from squall.scheduler.worker.names import names_of
 from squall.scheduler.worker.no_debugger import refuse_breakpoints
+from squall.scheduler.worker.opening import Opening
 from squall.scheduler.worker.start_faults import StartFaults
 from squall.scheduler.worker.step_aside import StepAside
 from squall.scheduler.worker.trial_permit import BoardTrialPermit
@@ -98,6 +100,10 @@ class Worker:
         self._peers = Peers(self._plan.n_workers, boot.slot_index)
         self._board = Board.attach(str(self._run_dir.board(boot.topology.id, boot.assignment.version)))
         self._lease = Lease(self._board, boot.slot_index, boot.incarnation)
+        self._opening = Opening(
+            partial(self._board.set_opening, boot.slot_index, boot.incarnation), time.monotonic_ns,
+            lambda text: _log(f"{self._name}: {text}"),
+        )
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
         self._wake_fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._shim = shim = link_shim_from_environment(boot.slot_index)
@@ -161,7 +167,7 @@ class Worker:
             trial_permit=BoardTrialPermit(self._board, boot.slot_index, self._bounded),
             wake=self._wake,
             copy=blob.copy_component,
-            opening=self._starts.opening,
+            opening=self._open_task,
             metrics=self._metrics,
             at_hand=self._board.at_hand(boot.slot_index),
             account=self._board.account,
@@ -174,6 +180,7 @@ class Worker:
             # Before any task opens its files, and before the first word on the board.
             time.sleep(_LEASE_LOOK_SECS)
         self._core = Assembler(topology, self._plan, self._config, boot.slot_index, self._peers, around).build()
+        self._opening.ended(self._core)
         self._plane.viewers = frozenset(
             task
             for bolt in topology.bolts if getattr(bolt.component, "zero_copy", False)
@@ -201,6 +208,10 @@ class Worker:
         self._say_ready()
         self._pass("ready")
         self._core.set_active(self._active)
+
+    def _open_task(self, task: int) -> None:
+        self._opening.begin(task)
+        self._starts.opening(task)
 
     # ---- the loop ----
 
@@ -237,6 +248,7 @@ class Worker:
             self._lease.check()
             self._plane.answer_door()
         self._threads.look(now_ns / 1e9)
+        self._opening.look()
         if due or not (worked or self._rests):
             self._files.flush()
             self._metrics.sample(self._gauge_raised)

@@ -245,9 +245,18 @@ def _workers(job: Job, state: TopologyState) -> list[dict[str, Any]]:
             "uptime_secs": _age_secs(cell),
             "restarts": sum(restart.slot == str(slot) for restart in state.restarts),
             "executors": len(view.assignment.executors[index]),
+            "opening": _opening(view.opening(index, time.monotonic_ns())),
             "held_bytes": view.board.words[view.board.slot_at(index) + SLOT_HELD_BYTES],
         })
     return rows
+
+
+def _opening(found: tuple[str, int, str, float] | None) -> dict[str, Any] | None:
+    """The task that a worker is opening."""
+    if found is None:
+        return None
+    component, task, method, secs = found
+    return {"component": component, "task": task, "method": method, "secs": round(secs, 1)}
 
 
 def _state(said: str, seen: str) -> str:

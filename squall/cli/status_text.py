@@ -11,6 +11,9 @@ from squall.cli.tables import Cell, Grid, millis, plain_number
 from squall.engine.foreign.plain_text import plain_values
 from squall.engine.plural import plural
 
+_LONG_OPENING_SECS = 1.0
+"""Time after which a task that is being opened is shown."""
+
 
 def cluster_text(document: dict[str, Any]) -> list[Block]:
     document = plain_values(document)
@@ -50,6 +53,8 @@ def topology_text(document: dict[str, Any]) -> list[Block]:
     if document["replaced_by"]:
         blocks.append(replaced_text(document["name"], _described(document["replaced_by"])))
     blocks += [_components(document), _workers(document)]
+    if opening := opening_lines(document):
+        blocks.append(Cell("\n".join(opening), "yellow"))
     blocks += ["\n".join(lines) for lines in detail_blocks(document) if lines]
     deaths = [_death(row) for row in document["deaths"]]
     if deaths:
@@ -141,6 +146,15 @@ def _workers(document: dict[str, Any]) -> Grid:
         for row in document["workers"]
     ]
     return Grid(["worker", "state", "pid", "incarnation", "uptime s", "restarts", "executors"], rows)
+
+
+def opening_lines(document: dict[str, Any]) -> list[str]:
+    """ "enrich[7] on node-1:6700 is still in setup after 12 s"."""
+    found = [(row["worker"], row["opening"]) for row in document["workers"] if row["opening"] is not None]
+    return [
+        f"{task['component']}[{task['task']}] on {worker} is still in {task['method']} after {task['secs']:.0f} s"
+        for worker, task in found if task["secs"] >= _LONG_OPENING_SECS
+    ]
 
 
 def _executors_of(document: dict[str, Any], worker: str) -> list[str]:

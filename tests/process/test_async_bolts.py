@@ -7,6 +7,8 @@ import re
 from pathlib import Path
 
 from tests.process.cli import ROOT, squall
+from tests.process.standing_tools import directory
+from tests.process.waiting import wait_for
 
 PAGE = (ROOT / "docs" / "async.md").read_text()
 
@@ -23,3 +25,41 @@ def test_the_program_of_the_page(tmp_path: Path) -> None:
         assert report["acked"] == report["components"]["fetch"]["executed"] == (20 if mode else 1000)
         if not mode:
             assert report["components"]["fetch"]["capacity"] > 1.5, "many were in flight"
+
+
+STUCK = """
+import asyncio, time
+from squall import AsyncBolt, Bolt, TopologyBuilder, spout
+
+@spout("n")
+def numbers():
+    return range(10)
+
+class Enrich(AsyncBolt):
+    async def setup(self):
+        await asyncio.Event().wait()
+    async def execute(self, tup):
+        pass
+
+class Opens(Bolt):
+    def prepare(self, conf, context, collector):
+        time.sleep(3600)
+    def execute(self, tup):
+        pass
+
+def topology(arguments):
+    builder = TopologyBuilder()
+    builder.set_spout("numbers", numbers)
+    builder.set_bolt("enrich", Enrich() if arguments == ["setup"] else Opens()).shuffle_grouping("numbers")
+    return builder.build()
+"""
+
+
+def test_status_names_a_task_that_is_not_set_up(tmp_path: Path) -> None:
+    (tmp_path / "stuck.py").write_text(STUCK)
+    with directory() as cluster:
+        cluster.up(nodes=1, slots=2)
+        for method in ("setup", "prepare"):
+            cluster.ok("submit", tmp_path / "stuck.py", "--name", method, "--", method)
+            said = rf"enrich\[\d\] on node-1:\d+ is still in {method} after \d+ s"
+            wait_for(f"{method} in status", lambda said=said, name=method: re.search(said, cluster.ok("status", name)))

@@ -78,7 +78,8 @@ def status(name: str, workers: int) -> dict[str, Any]:
         "components": {f"{name}-{n}": dict(component) for n in range(workers)},
         "workers": [
             {"worker": f"node-{n}:6700", "state": "ready", "pid": n, "incarnation": 1, "uptime_secs": 1.0,
-             "restarts": 0} for n in range(workers)
+             "restarts": 0,
+             "opening": {"component": name, "task": n, "method": "setup", "secs": 10.0}} for n in range(workers)
         ],
         "executors": [{"component": name, "tasks": [n, n], "worker": f"node-{n}:6700"} for n in range(workers)],
         "failures": {}, "links": {}, "metrics": {}, "deaths": [], "given_up": [], "faults": [],

@@ -97,10 +97,14 @@ class Bench:
 
     now: float = 100.0
     cells: dict[tuple[str, int], int] = field(default_factory=dict)
+    opening: str = ""
 
     def __post_init__(self) -> None:
         place = SlotAddress("/run", "node-1", PORT)
-        self.slot = Slot(place, SlotOptions(), no_jitter(), lambda w: self.cells.get((w.topology.id, w.slot_index), 0))
+        self.slot = Slot(
+            place, SlotOptions(), no_jitter(), lambda w: self.cells.get((w.topology.id, w.slot_index), 0),
+            opening=lambda w: self.opening,
+        )
 
     def do(self, step: Callable[[Slot], list[Instruction]]) -> list[str]:
         done = step(self.slot)
@@ -236,6 +240,15 @@ def test_a_worker_that_is_not_ready_in_time_is_killed_and_replaced() -> None:
     assert bench.after(0.1) == ["signal 11 SIGKILL"]
     assert bench.after(60) == []
     assert "report 1 died: not ready within 30 s: killed by SIGKILL" in bench.die()
+
+
+def test_the_task_that_a_worker_was_opening_when_its_time_was_over_is_named() -> None:
+    bench = Bench()
+    bench.assign(work())
+    bench.forked(11)
+    bench.opening = "enrich[7]"
+    assert bench.after(30) == ["signal 11 SIGKILL"]
+    assert "report 1 died: not ready within 30 s, enrich[7] was being opened: killed by SIGKILL" in bench.die()
 
 
 def test_ready_before_the_forking_parents_answer_is_kept() -> None:

@@ -93,7 +93,8 @@ def status_of(text: str) -> dict[str, Any]:
         "executors": [{"component": text, "tasks": [1, 1], "worker": text}],
         "workers": [
             {"worker": text, "pid": 1, "incarnation": 1, "state": text, "uptime_secs": 1.0, "restarts": 1,
-             "executors": 1},
+             "executors": 1,
+             "opening": {"component": text, "task": 1, "method": "setup", "secs": 10.0}},
         ],
         "given_up": [text], "errors": [],
         "deaths": [{"worker": text, "incarnation": 1, "reason": text, "rss_bytes": 1, "error": text}],

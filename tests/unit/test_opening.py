@@ -1,0 +1,124 @@
+"""A task whose `open`, `prepare` or `setup` does not end is named: on the board, in `status`, in the worker's log."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from squall import AsyncBolt, AsyncSpout
+from squall.cli.status_text import opening_lines
+from squall.engine.api.config import Config
+from squall.engine.core.closing import close_tasks
+from squall.ipc.board import DEAD, READY, STARTING, Board
+from squall.scheduler.common.messages import Assignment, ComponentSummary, ExecutorRef, SlotRef, TopologyRecord
+from squall.scheduler.records.topology_view import TopologyView
+from squall.scheduler.worker.opening import Opening
+from tests.unit.rig import Does, Feeder, Rig, acks, chain
+
+GO_ON, BEGUN = threading.Event(), threading.Event()
+
+
+@pytest.fixture(autouse=True)
+def door() -> Iterator[None]:
+    GO_ON.clear()
+    BEGUN.clear()
+    yield
+    GO_ON.set()
+
+
+class Slow(AsyncBolt):
+    def prepare(self, conf: Any, context: Any, collector: Any) -> None:
+        self.collector = collector
+
+    async def setup(self) -> None:
+        BEGUN.set()
+        await asyncio.to_thread(GO_ON.wait)
+
+    async def execute(self, tup: Any) -> None:
+        self.collector.ack(tup)
+
+
+class SlowSource(AsyncSpout):
+    outputs = ("value",)
+
+    async def setup(self) -> None:
+        BEGUN.set()
+        await asyncio.to_thread(GO_ON.wait)
+
+    async def next_tuple(self) -> None:
+        await asyncio.sleep(0.001)
+
+
+def until(condition: Callable[[], Any]) -> None:
+    deadline = time.monotonic() + 30
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.001)
+
+
+@pytest.mark.parametrize(("rig", "name"), [
+    (lambda: Rig(chain(Feeder(), Slow()), threads=True), "bolt-1[2]"),
+    (lambda: Rig(chain(SlowSource(), Does(acks)), threads=True), "spout[3]"),
+])
+def test_a_setup_is_published_and_told_once_if_it_takes_long(rig: Callable[[], Rig], name: str) -> None:
+    published: list[tuple[int, int]] = []
+    told: list[str] = []
+    now_ns = 0
+    opening = Opening(lambda *words: published.append(words), lambda: now_ns, told.append)
+    made = rig()
+    try:
+        made.settle()
+        assert BEGUN.wait(30)
+        opening.begin(7)
+        opening.ended(made.core)
+        assert published == [(7, 0), (0, 0)]
+        for secs in (5, 10, 14, 15, 16):
+            now_ns = secs * 10**9
+            opening.look()
+        task = int(name.rpartition("[")[2][:-1])
+        assert published[2:] == [(task, 5 * 10**9)]
+        assert len(told) == 1, told
+        assert told[0].startswith(f"{name} is still in setup after 10 s, in line ")
+        assert told[0].endswith(f" of {__file__}")
+        GO_ON.set()
+        until(lambda: (opening.look(), published[-1] == (0, 0))[1])
+    finally:
+        GO_ON.set()
+        close_tasks(made.core)
+
+
+def test_the_board_shows_it_of_the_present_worker_only(tmp_path: Path) -> None:
+    record = TopologyRecord(
+        "t-1", "t", "ACTIVE", Config().to_dict(), [ComponentSummary("enrich", "bolt", 2, 1)], "0" * 64, [], 0.0
+    )
+    board = Board.create(str(tmp_path / "board"), 1, 2)
+    try:
+        executors = [[ExecutorRef("enrich", 1, 2)]]
+        view = TopologyView(board, Assignment("t-1", 1, [SlotRef("n", 1)], executors), record)
+        board.set_slot(0, 3, STARTING, 100)
+        assert view.opening(0, 10**9) is None
+        board.set_opening(0, 3, 2, 10**9)
+        assert view.opening(0, 4 * 10**9) == ("enrich", 2, "prepare", 3.0)
+        board.set_slot(0, 3, READY, 100)
+        assert view.opening(0, 4 * 10**9) == ("enrich", 2, "setup", 3.0)
+        board.set_slot(0, 3, DEAD, 100)
+        assert view.opening(0, 4 * 10**9) is None
+        board.set_slot(0, 4, STARTING, 101)
+        assert view.opening(0, 4 * 10**9) is None
+    finally:
+        board.close()
+
+
+def test_status_names_it_after_a_second() -> None:
+    def row(worker: str, secs: float | None) -> dict[str, Any]:
+        task = {"component": "enrich", "task": 7, "method": "setup", "secs": secs}
+        return {"worker": worker, "opening": None if secs is None else task}
+
+    lines = opening_lines({"workers": [row("n:1", 42.4), row("n:2", None), row("n:3", 0.5)]})
+    assert lines == ["enrich[7] on n:1 is still in setup after 42 s"]
