@@ -23,6 +23,7 @@ from squall.pipeline.corpus import InputFile
 from squall.pipeline.csv_bytes import begins_with_mark, can_read, read_by_bytes
 from squall.pipeline.csv_header import header_mistake
 from squall.pipeline.manifest import PLACE_COLUMNS
+from squall.pipeline.reader_options import check_options
 from squall.pipeline.records import (
     CSV_OPTIONS,
     PATTERN_CHARACTERS,
@@ -48,8 +49,6 @@ _WITH_RECORDS = ("csv", "json")
 """Formats in which single records can be malformed."""
 _CORRUPT, _RECORD = INTERNAL + "corrupt", INTERNAL + "record"
 _MALFORMED_JSON = f"{REFUSED}malformed JSON"
-#: Options that prepare sets itself.
-_OURS = ("mode", "columnNameOfCorruptRecord", "path", "paths", "recursiveFileLookup", "pathGlobFilter", "columnPruning")
 _DEFAULTS: Mapping[str, Mapping[str, str]] = {"csv": CSV_OPTIONS}
 
 
@@ -62,10 +61,8 @@ def check_format(format_: str, options: Mapping[str, str], schema: str | None, c
     if format_ == TEXT and (options or schema or columns):
         given = "--option" if options else "--schema" if schema else "--columns"
         raise UsageError(f"{given} is given, but --format is text, whose columns are path, line_no and text")
-    ours = {name.casefold(): name for name in _OURS}
-    for name in options:
-        if name.casefold() in ours:
-            raise UsageError(f"--option {name} is set by prepare; allowed: the others of Spark's {format_} reader")
+    if options:
+        check_options(format_, options)
     if len(set(columns)) < len(columns):
         raise UsageError(f"--columns names one twice: {', '.join(columns)}")
 

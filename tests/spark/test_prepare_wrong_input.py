@@ -10,6 +10,7 @@ import pytest
 
 from squall.engine.errors import UsageError
 from squall.pipeline.prepare import prepare
+from squall.pipeline.reader_options import OPTIONS, OURS
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -83,3 +84,27 @@ def test_a_value_that_sql_cannot_take_is_a_mistake_of_the_rules(spark: SparkSess
     (source.parent / "rules.yaml").write_text("rules:\n- derive: {n: 1 / int(text)}\n")
     said = refused(source, rules=source.parent / "rules.yaml")
     assert said.startswith("input INPUT: Division by zero. Use `try_divide`")
+
+
+#: Of writers, or with another meaning than rows in columns.
+NOT_TAKEN = {
+    "csv": {"codec", "compression", "escapeQuotes", "extension", "quoteAll", "singleVariantColumn"},
+    "json": {
+        "compression", "explodeEmbeddedArray", "ignoreNullFields", "pretty", "singleVariantColumn", "sortKeys",
+        "useUnsafeRow", "writeNonAsciiCharacterAsCodePoint",
+    },
+    "parquet": {"compression", "parquet.compression"},
+    "orc": {"compression", "orc.compress"},
+}
+
+
+def test_the_options_are_those_of_this_spark(spark: SparkSession) -> None:
+    jvm: Any = spark._jvm
+    catalyst, sources = jvm.org.apache.spark.sql.catalyst, jvm.org.apache.spark.sql.execution.datasources
+    known = {
+        "csv": catalyst.csv.CSVOptions, "json": catalyst.json.JSONOptions, "parquet": sources.parquet.ParquetOptions,
+        "orc": sources.orc.OrcOptions,
+    }
+    for format_, options in known.items():
+        there = set(options.getAllOptions().mkString(" ").split())
+        assert there - set(OURS) - NOT_TAKEN[format_] == set(OPTIONS[format_])
