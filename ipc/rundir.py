@@ -247,6 +247,8 @@ class RunDir:
             key = self.key_file.read_bytes()
         except FileNotFoundError:
             raise ClusterError(f"run directory {self.path} has lost its file 'key'; was the cluster stopped?") from None
+        except IsADirectoryError:
+            raise UsageError(f"key file {self.key_file} is a directory: remove it, a start makes a key") from None
         if found.st_mode & 0o077:
             raise UsageError(f"key file {self.key_file} has mode {stat.S_IMODE(found.st_mode):04o}, must be 0600")
         if len(key) != KEY_BYTES:
@@ -462,7 +464,7 @@ def _check_ours(path: Path) -> None:
     # Files that are made before the key, left by a process that was killed between.
     begun = (CREATOR_FILE, DURABLE_LINK)
     others = [name for name in os.listdir(path) if name not in begun and not _KEY_TO_BE.fullmatch(name)]
-    if others and not ours and not (path / "key").exists():
+    if others and not ours and not (path / "key").is_file():
         raise UsageError(f"{path} is neither empty nor a run directory: choose another")
 
 

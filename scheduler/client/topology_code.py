@@ -56,7 +56,10 @@ def pack(
     """
     return TopologyCode(
         blob.dump(with_changes(topology, logging=user_logging.taken()), by_value),
-        [ComponentSummary(*row) for row in topology.layout(config.acker_count)],
+        [
+            ComponentSummary(*row, sorted(topology.fields_received(row[0])) if row[0] in topology.components else None)
+            for row in topology.layout(config.acker_count)
+        ],
         [entry or os.getcwd() for entry in sys.path],
         b"" if beside is None else _archive(beside.resolve(), by_value),
     )

@@ -16,8 +16,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from squall.engine.api.stream import TICK_FIELDS
-from squall.engine.api.topology import ComponentSpec, Topology
+from squall.engine.api.topology import Topology
 from squall.engine.errors import ClusterError, UsageError
 from squall.ipc.control import NoAnswer
 from squall.scheduler.breaking.fault_record import points_passed
@@ -45,15 +44,8 @@ def view_before(name: str, topology: Topology, nodes: Sequence[str], slots_per_n
         id_: tuple(Place(name, id_, -index) for index in range(spec.tasks)) for id_, spec in topology.components.items()
     }
     workers = tuple(f"{node}:{FIRST_PORT + slot}" for node in nodes for slot in range(slots_per_node))
-    received = {(name, id_): _fields_received(topology, spec) for id_, spec in topology.components.items()}
+    received = {(name, id_): topology.fields_received(id_) for id_ in topology.components}
     return View(tuple(nodes), workers, {name: components}, has_keeper=True, received=received)
-
-
-def _fields_received(topology: Topology, spec: ComponentSpec) -> frozenset[str]:
-    if spec.is_spout:
-        return frozenset()
-    streams = [topology.components[each.source].outputs[each.stream] for each in spec.subscriptions]
-    return frozenset(TICK_FIELDS).union(*(stream.fields for stream in streams))
 
 
 def points_text(plan: Plan) -> str:

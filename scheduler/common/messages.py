@@ -33,6 +33,8 @@ class ComponentSummary(Wire):
     """"spout", "bolt" or "acker"."""
     tasks: int
     executors: int
+    fields: list[str] | None = None
+    """Names of the fields of the tuples that it executes; None if the record is from before they were told."""
 
 
 class SlotRef(Wire):

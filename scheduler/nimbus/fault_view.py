@@ -25,8 +25,11 @@ def view_of(
             for component in record.components
             if component.id != ACKER_COMPONENT
         }
-        # Nimbus does not know the fields of bolts.
-        received |= {(record.name, spout.id): frozenset() for spout in record.components if spout.kind == "spout"}
+        received |= {
+            (record.name, component.id): frozenset(component.fields or ())
+            for component in record.components
+            if component.kind == "spout" or component.fields is not None
+        }
     return View(tuple(nodes), tuple(workers), topologies, has_keeper, received)
 
 

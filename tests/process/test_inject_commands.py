@@ -125,6 +125,13 @@ def test_the_python_of_the_page() -> None:
         (["stop", "node-1:6700", "--for", "0s"], 2, "0s"),
         (["kill", "node-1:6700", "at", "3s"], 2, "now and once; use a fault plan for"),
         (["drop", "200%"], 2, "200%"),
+        (["exception", "count", "--probability", "-0.1"], 2, "probability is '-0.1'; allowed: 0 to 1, or 0% to 100%"),
+        (["exception", "count", "--probability", "often"], 2, "allowed: 0 to 1, or 0% to 100%"),
+        (["kill", "node-1:6700", "--probability", "0.5"], 2, "kill takes no probability; faults that do are "),
+        (
+            ["poison", "split", "field=nosuch", "equals=1"], 2,
+            "field is 'nosuch', which no tuple to split has; fields of its tuples are ",
+        ),
         (["kill", "\x1b[2J"], 2, "\\x1b[2J"),
         (["bad-cod"], 2, "fault 'bad-cod' is unknown; did you mean bad-code?"),
     ],

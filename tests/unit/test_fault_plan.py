@@ -10,8 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from squall.engine.foreign.yaml_nodes import MAX_BYTES, LineError, read_nodes
+from squall.scheduler.common.messages import ComponentSummary, TopologyRecord
 from squall.scheduler.faults.fault import AfterAcked, AfterSecs, AtPoint, Fault
 from squall.scheduler.faults.plan import Draft, Plan, PlanMistakes
+from squall.scheduler.nimbus.fault_view import view_of
 from tests.unit.test_fault_resolution import UNPLACED, VIEW
 
 GOOD = """\
@@ -276,3 +278,12 @@ def test_field_that_no_tuple_to_the_target_has() -> None:
         "split: field is 'word', which no tuple to split has; fields of its tuples are line",
         "split lines: field is 'word', which no tuple to split, lines has; fields of its tuples are line",
     ]
+
+
+def test_nimbus_knows_fields_that_were_told_and_no_others() -> None:
+    """A record from before they were told is taken as it is."""
+    told = ComponentSummary("split", "bolt", 1, 1, ["line"])
+    components = [ComponentSummary("lines", "spout", 1, 1), told, ComponentSummary("count", "bolt", 1, 1)]
+    record = TopologyRecord("words-1", "words", "ACTIVE", {}, components, "", [], 0.0)
+    view = view_of(["node-1"], [(record, None)], has_keeper=True)
+    assert view.received == {("words", "lines"): frozenset(), ("words", "split"): {"line"}}

@@ -109,6 +109,20 @@ def test_a_key_that_was_opened_or_cut_is_refused(run_dir: RunDir) -> None:
         run_dir.key()
 
 
+def test_a_key_that_is_a_directory_is_refused(run_dir: RunDir) -> None:
+    run_dir.key_file.unlink()
+    run_dir.key_file.mkdir()
+    with pytest.raises(UsageError, match="key is a directory: remove it, a start makes a key"):
+        run_dir.key()
+
+
+def test_a_directory_with_a_directory_key_is_not_taken_for_ours(tmp_path: Path) -> None:
+    (tmp_path / "key").mkdir()
+    with pytest.raises(UsageError, match="is neither empty nor a run directory"):
+        RunDir.create(tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["key"]
+
+
 def test_one_process_holds_the_lock(run_dir: RunDir) -> None:
     assert run_dir.lock_holder() is None
     lock = run_dir.lock()
