@@ -77,6 +77,8 @@ class LogReader:
         """That of the last segment, until all is given that may have been given in an earlier life."""
         self._resumed_size: int | None = None
         """So much of it there was when it was first seen in this life."""
+        self._left_size: int | None = None
+        """So much of it there was when it was left."""
         self._saved: object = None
         self.life = self._load()
 
@@ -230,7 +232,10 @@ class LogReader:
                 self._give(one, lines)
                 return lines
             self._resumed = None
+        elif self._left_size is not None and one.read >= self._left_size:
+            self._resumed = None
         else:
+            one.is_left = False
             self._miss(one, now_ns)
             if one.is_left:
                 # Lines that were given and are lost had numbers that no other line may get.
@@ -266,11 +271,11 @@ class LogReader:
 
     def _save(self) -> None:
         """Store what changed. OSError if it cannot be stored."""
-        last = self._segments[-1] if self._segments else None
+        _, last, offset = self._segments[-1] if self._segments else (0, None, 0)
         indices = {id(one): index for index, one in enumerate(self._generations)}
         files = [
-            # How far the last one was read is told by the position.
-            (one.inodes, one.beginning, last.offset if last and last.generation is one else one.read, one.is_left)
+            # How far the last one was read is told by the position, so that it is not stored at each look.
+            (one.inodes, one.beginning, one.read if one is not last or one.is_left else offset, one.is_left)
             for one in self._generations
         ]
         segments = [(first, indices[id(one)], offset) for first, one, offset in self._segments]
@@ -301,6 +306,7 @@ class LogReader:
             self._compressed = set(map(int, data["compressed"]))
             if self._segments:
                 first, last, offset = self._segments[-1]
+                self._left_size = last.read if last.is_left else None
                 last.read = offset + max(0, self.next - first)
                 self._resumed = last
             return int(data["life"])

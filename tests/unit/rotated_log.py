@@ -52,8 +52,8 @@ class RotatedLog:
         self.reports: list[str] = []
         self.texts: dict[tuple[int, int], bytes] = {}
         self.rotations = self.position = self.now_ns = 0
-        self.was_cut = False
-        """Of what was cut the reader cannot tell whether it had read all."""
+        self.has_lost = False
+        """Of what is gone the reader may not know whether it had read all."""
         self.seen = 0
         """So many marks had been written at the last look."""
         self.trail: list[str] = []
@@ -80,7 +80,7 @@ class RotatedLog:
         missing = [mark for mark in self.written if mark not in done]
         assert not set(missing) - self.excused, (self.seed, self.trail, sorted(set(missing) - self.excused))
         assert self.reports or not set(missing) - self.untold, (self.seed, self.trail, missing)
-        assert self.excused or self.was_cut or not self.reports, (self.seed, self.trail, self.reports)
+        assert self.has_lost or not self.reports, (self.seed, self.trail, self.reports)
 
     # The writer.
 
@@ -153,7 +153,7 @@ class RotatedLog:
     def compress(self) -> None:
         if rotated := self.rotated():
             path = self.random.choice(rotated[-2:])
-            self.lose(path, is_compressed=True)
+            self.lose(path)
             with gzip.open(f"{path}.{self.rotations}{len(self.written)}.gz", "wb") as file:
                 file.write(path.read_bytes())
             path.unlink()
@@ -176,11 +176,11 @@ class RotatedLog:
             self.lose(self.log, is_cut=True)
             os.truncate(self.log, 0)
 
-    def lose(self, path: Path, *, is_cut: bool = False, is_compressed: bool = False) -> None:
+    def lose(self, path: Path, *, is_cut: bool = False) -> None:
         marks = re.findall(r"<(\d+)>", path.read_text())
         if not marks:
             return
-        self.was_cut |= is_cut
+        self.has_lost = True
         is_held = self.reader is not None and is_open(path)
         is_known = min(map(int, marks)) < self.seen
         done = set().union(*(marks for _, marks in self.done))
@@ -189,8 +189,7 @@ class RotatedLog:
                 self.fragile.add(mark)
             else:
                 self.excused.add(mark)
-            is_late = path != self.log and (not is_compressed or int(mark[1:-1]) >= self.seen)
-            if is_late or (not is_known and not (is_compressed and self.seen)):
+            if path != self.log or not is_known:
                 self.untold.add(mark)
 
     # The reader.

@@ -103,6 +103,23 @@ def test_lines_that_were_not_acked_and_are_gone_are_told(log: Path) -> None:
     assert after.reader.next == 8
 
 
+@pytest.mark.parametrize(("position", "lost"), [(0, True), (4, True), (8, False)])
+def test_a_file_that_was_left_and_is_gone_is_told_unless_all_is_acked(log: Path, position: int, lost: bool) -> None:
+    log.write_text("one\ntwo\n")
+    life = Life(log)
+    life.go()
+    log.rename(log.with_name("access.log.1"))
+    log.write_text("x")
+    assert life.go() == []
+    life.reader.close()
+    log.with_name("access.log.1").unlink()
+    after = Life(log, position)
+    log.write_text("x\n")
+    assert after.go() == [b"x\n"]
+    assert ["is gone" in report for report in after.reports] == [True] * lost
+    assert (after.reader.life == life.reader.life) != lost
+
+
 def test_what_cannot_be_stored_is_not_given(log: Path) -> None:
     log.write_text("one\n")
     life = Life(log)
