@@ -37,7 +37,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from squall.engine.api.failure import Failure
+from squall.engine.api.failure import FAILED, Failure
 from squall.engine.errors import ClusterError, UsageError
 from squall.engine.flow.routed import Routed
 from squall.engine.foreign.text import repr_of, text_of_error
@@ -83,6 +83,7 @@ class DeadLetter:
     payload: str
     """Message id and values for the worker, pickled, in base64; empty if they are in a file, or not kept."""
     why_no_payload: str = ""
+    """Why it cannot be given back; empty if it can. The payload of one that its spout gave up is kept nevertheless."""
     payload_file: str = ""
     """Name of the file in `dead-letters/` that holds the pickle, if it is too long for a line."""
 
@@ -114,6 +115,9 @@ class DeadLetters:
         make_directory(self.directory)
         name, payload, payload_file = os.urandom(6).hex(), "", ""
         data, why_not = _pickled(message_id, values)
+        if failure.reason == FAILED and failure.component == spout:
+            # A text that is none is bytes here, so it would come back as another type than its field has.
+            why_not = f"its spout gave it up, as no bolt could take it: {failure.error}"
         if len(data) > LINE_BYTES:
             payload_file = self._write_payload(name, data)
         else:
@@ -250,8 +254,10 @@ class DeadLetters:
 
     def why_not(self, letter: DeadLetter) -> str:
         """Why a letter cannot be given back; empty if it can."""
+        if letter.why_no_payload:
+            return letter.why_no_payload
         if not letter.payload_file:
-            return "" if letter.payload else letter.why_no_payload or "its line holds no message"
+            return "" if letter.payload else "its line holds no message"
         path = self._payload_path(letter)
         return "" if path.is_file() else f"{path} is missing"
 

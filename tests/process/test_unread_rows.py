@@ -48,5 +48,8 @@ def test_texts_that_are_not_utf8_are_dead_letters(tmp_path: Path) -> None:
         assert (letter["reason"], letter["component"]) == ("failed", "lines")
         assert "a.parquet has a text that is not UTF-8 in row " in letter["error"]
         assert letter["error"].endswith("column 'text': b'caf\\xe9'")
+    replayed = squall("dead-letters", "lengths", "--dir", run, "--replay", "--json")
+    assert (replayed.returncode, json.loads(replayed.stdout)["letters"]) == (0, [])
+    assert replayed.stderr.count("cannot be given back: its spout gave it up, as no bolt could take it: feed ") == 10
     again = squall("run", tmp_path / "lengths.py", "--workers", "2", "--dir", run, "--json", "--", feed)
     assert (again.returncode, json.loads(again.stdout)["emitted"]) == (0, 0), again.stderr

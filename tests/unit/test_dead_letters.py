@@ -5,12 +5,16 @@ from __future__ import annotations
 import json
 import sys
 import threading
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
+import numpy
 import pytest
 
-from squall.engine.api.failure import EXCEPTION, Failure
+from squall.engine.api.failure import EXCEPTION, FAILED, Failure
 from squall.engine.errors import UsageError
 from squall.engine.flow.routed import Routed
 from squall.scheduler.records.dead_letters import LEDGER, DeadLetter, DeadLetters
@@ -54,6 +58,41 @@ def test_a_letter_goes_back_to_its_own_task_with_its_very_values(letters: DeadLe
     assert taken(letters) == [(("a", 1), (("a", 1), b"\0")), ("b", ("b", b"\0"))]
     assert letters.read() == []
     assert letters.give_back() == []
+
+
+VALUES = (
+    "caf\u00e9", b"caf\xe9", bytearray(b"x"), None, True, 1, 2**70, 1.5, (1, [2, (3,)]), [(1,), [2]],
+    {1: "a", "1": b"b"}, {"k": {(1, 2): None}}, {1, 2}, frozenset({3}), datetime(2026, 11, 23, tzinfo=UTC),
+    datetime(2026, 11, 23).date(), timedelta(seconds=1), Decimal("1.10"), UUID(int=7), numpy.int64(3),
+    numpy.float32(0.5), numpy.datetime64("2026-11-23"), numpy.str_("text"),
+)  # fmt: skip
+
+
+def test_every_value_comes_back_with_its_type(letters: DeadLetters) -> None:
+    def types(value: Any) -> Any:
+        if isinstance(value, dict):
+            return dict, [(types(key), types(item)) for key, item in value.items()]
+        return (type(value), [types(item) for item in value]) if isinstance(value, list | tuple) else type(value)
+
+    letters.add("spout", 1, VALUES[0], VALUES, WHY)
+    letters.add("spout", 1, 2, Routed.on("other", None, VALUES), WHY)
+    letters.give_back()
+    (first, plain), (_, routed) = taken(letters)
+    assert (type(first), first) == (str, VALUES[0])
+    assert (plain, types(plain)) == (VALUES, types(VALUES))
+    assert (routed, types(tuple(routed))) == (VALUES, types(VALUES))
+
+
+def test_what_a_spout_gave_up_is_not_emitted(letters: DeadLetters) -> None:
+    """It has bytes where the column says text: a bolt would take them for something else."""
+    letters.add("spout", 1, "gave up", (b"caf\xe9",), Failure(FAILED, "spout", 1, error="no text in row 3"))
+    letters.add("spout", 1, "failed", ("a",), Failure(FAILED, "bolt", 2, error="no"))
+    assert [letter.message_id for letter in letters.give_back()] == ["'failed'"]
+    assert taken(letters) == [("failed", ("a",))]
+    (kept,) = letters.read()
+    assert letters.why_not(kept) == "its spout gave it up, as no bolt could take it: no text in row 3"
+    with pytest.raises(UsageError, match=f"dead letter {kept.id} cannot be given back: its spout gave it up"):
+        letters.give_back([kept.id])
 
 
 def test_a_request_stays_until_it_is_settled(letters: DeadLetters) -> None:
