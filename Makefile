@@ -92,13 +92,13 @@ package: ## sdist and wheel, and the wheel used in empty environments of the int
 	.ci/check_package.sh
 
 bench: EXTRAS ?= bench
-bench: ## Measure Squall beside its yardsticks on this machine, in 13 minutes [ARGS="--help"]
+bench: ## Measure Squall beside its yardsticks on this machine, in nine minutes [ARGS="--help"]
 	$(BOOTSTRAP) install $(EXTRAS)
 	-@.ci/flink.sh
 	$(BIN)/python -m benchmarks $(ARGS)
 
 bench-quick: EXTRAS ?= bench
-bench-quick: ## The same without the slow starters, one round of each, in two minutes [ARGS="--no-write"]
+bench-quick: ## The same without the slow starters, one short round of each, in one minute [ARGS="--no-write"]
 	$(BOOTSTRAP) install $(EXTRAS)
 	$(BIN)/python -m benchmarks --quick --no-write $(ARGS)
 

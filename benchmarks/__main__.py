@@ -1,12 +1,14 @@
 """`python -m benchmarks [PART...]`: measures Squall beside its yardsticks, each several times in turn, on this machine.
 
-Takes 13 minutes, and should have the machine to itself; `--quick` takes two. Storm has a program of its own,
+Takes nine minutes, and should have the machine to itself; `--quick` takes one. Storm has a program of its own,
 `python -m benchmarks.storm`.
 """
 
 from __future__ import annotations
 
 import argparse
+import signal
+import sys
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -45,7 +47,7 @@ PARTS: dict[str, Callable[[Effort], Part]] = {
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     parser.add_argument("only", nargs="*", metavar="PART", help=f"measure these alone: {', '.join(PARTS)}")
-    parser.add_argument("--quick", action="store_true", help="one round of everything that starts fast: two minutes")
+    parser.add_argument("--quick", action="store_true", help="one short round of what starts fast: a minute")
     parser.add_argument("--rounds", type=int, help="rounds of all yardsticks in turn (default 3, quick 1)")
     parser.add_argument("--kills", type=int, help="workers killed to measure recovery")
     parser.add_argument("--daemon-kills", type=int, help="times that supervisor and Nimbus are killed each")
@@ -61,12 +63,19 @@ def main() -> None:
     effort = replace(
         QUICK if options.quick else FULL, **{name: value for name, value in asked.items() if value is not None}
     )
+    # What runs in sessions of their own would outlive it.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+    if options.quick:
+        print("One short run of each: a first impression, no medians.\n")
+    first = time.monotonic()
     for name in options.only or PARTS:
         began = time.monotonic()
         found = PARTS[name](effort)
+        found.command = "make bench-quick" if options.quick else found.command
         say(f"-- {name}: {time.monotonic() - began:.0f} s")
         # At once: a later part may fail.
         publish({name: found}, write=not options.no_write)
+    say(f"-- in all: {time.monotonic() - first:.0f} s")
 
 
 if __name__ == "__main__":

@@ -17,8 +17,8 @@ from squall.engine.report.metrics import SpoutStats
 from squall.engine.tracking.acker import Acker
 from squall.engine.tracking.open_messages import OpenMessages
 
-# Trees: a dict of 2**17 slots is enlarged at two thirds, so it is at its best just before and at its worst just after.
-_BEST, _WORST = 87_380, 87_400
+# Trees: a dict of 2**16 slots is enlarged at two thirds, so it is at its best just before and at its worst just after.
+_BEST, _WORST = 43_680, 43_700
 GOAL_BYTES = 150
 _TASK = 7
 

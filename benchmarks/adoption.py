@@ -19,9 +19,8 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-import psutil
-
 from benchmarks.recovery import has_acked, messages_lost, topology, until
+from benchmarks.scaling import cpu_secs
 from squall import BasicBolt, BasicCollector, Config, Spout, Topology, TopologyBuilder, Tuple
 from squall.engine.errors import ClusterError
 from squall.ipc.rundir import RunDir
@@ -34,8 +33,8 @@ from squall.scheduler.cluster.standing import stop_cluster
 from squall.scheduler.supervisor.history import BEGIN, read_history
 
 WORKERS = 4
-_BETWEEN_SECS = (1.2, 1.6)
-"""Time from a daemon's return to its next death: longer than its probation."""
+_BETWEEN_SECS = (0.6, 0.8)
+"""Time from a daemon's return to the death of the other, in turn: each lives longer than its probation."""
 _PATIENCE_SECS = 20.0
 
 
@@ -92,12 +91,22 @@ class Nothing(BasicBolt):
         """Do nothing."""
 
 
-def measure_adoption(kills: int, seed: int, directory: Path) -> Adoption:
+@contextlib.contextmanager
+def standing(path: Path) -> Iterator[RunDir]:
+    """A cluster with a keeper, and a slot for each worker."""
+    run_dir = start_with_keeper(path, nodes=1, slots=WORKERS)
+    try:
+        yield run_dir
+    finally:
+        stop_cluster(run_dir, 0.0)
+
+
+def measure_adoption(run_dir: RunDir, kills: int, seed: int, directory: Path) -> Adoption:
     """Kill the supervisor of four busy workers, and Nimbus, `kills` times each, in turn."""
     rng = random.Random(seed)
     supervisors, nimbuses = Paced(rng), Paced(rng)
     adopted_secs, answer_secs = [], []
-    with _standing(directory / "run") as run_dir, NimbusClient(run_dir, patience_secs=_PATIENCE_SECS) as client:
+    with NimbusClient(run_dir, patience_secs=_PATIENCE_SECS) as client:
         config = Config(workers=WORKERS, message_timeout_secs=3600, max_spout_pending=1000)
         job = _submit(client, run_dir, topology(str(directory), WORKERS), config)
         try:
@@ -113,36 +122,28 @@ def measure_adoption(kills: int, seed: int, directory: Path) -> Adoption:
             (directory / "enough").touch()
             report = job.wait_until_drained(timeout=120)
             lost = messages_lost(directory, run_dir, job.name, WORKERS)
+            job.kill(wait_secs=0)
         finally:
             job.close()
     return Adoption(adopted_secs, answer_secs, lost, report.dead_letters, len(report.restarts))
 
 
-def measure_idle(secs: float, directory: Path) -> list[float]:
+def measure_idle(run_dir: RunDir, settle_secs: float, secs: float) -> list[float]:
     """Share of a processor that each of four idle workers takes."""
     builder = TopologyBuilder()
     builder.set_spout("idle", Idle(), WORKERS)
     builder.set_bolt("nothing", Nothing(), WORKERS).shuffle_grouping("idle")
-    with _standing(directory / "idle") as run_dir, NimbusClient(run_dir) as client:
+    with NimbusClient(run_dir) as client:
         job = _submit(client, run_dir, builder.build(), Config(workers=WORKERS))
         try:
-            workers = [psutil.Process(pid) for pid in _ready_pids(job)]
+            workers = _ready_pids(job)
             # Leave out opening and the first heartbeats.
-            time.sleep(2.0)
-            before = [_cpu_secs(worker) for worker in workers]
+            time.sleep(settle_secs)
+            before = [cpu_secs([worker]) for worker in workers]
             time.sleep(secs)
-            return [(_cpu_secs(worker) - spent) / secs for worker, spent in zip(workers, before, strict=True)]
+            return [(cpu_secs([worker]) - spent) / secs for worker, spent in zip(workers, before, strict=True)]
         finally:
             job.close()
-
-
-@contextlib.contextmanager
-def _standing(path: Path) -> Iterator[RunDir]:
-    run_dir = start_with_keeper(path, nodes=1, slots=WORKERS)
-    try:
-        yield run_dir
-    finally:
-        stop_cluster(run_dir, 0.0)
 
 
 def _submit(client: NimbusClient, run_dir: RunDir, made: Topology, config: Config) -> Job:
@@ -175,8 +176,3 @@ def _adopted_at(job: Job, run_dir: RunDir, killed_at: float, pids: list[int]) ->
     if sorted(found) != pids:
         raise ClusterError(f"adopted are {sorted(found)}, to be adopted were {pids}")
     return max(found.values())
-
-
-def _cpu_secs(process: psutil.Process) -> float:
-    times = process.cpu_times()
-    return float(times.user + times.system)

@@ -15,7 +15,16 @@ import pyarrow.compute as compute
 
 from benchmarks.batch_word_count import Lines, batch_word_count
 from benchmarks.drained import run_until_drained
-from squall import BatchBolt, BatchCollector, ColumnBatch, Config, RunReport, SpoutCollector, TopologyContext
+from squall import (
+    BatchBolt,
+    BatchCollector,
+    ColumnBatch,
+    Config,
+    LocalCluster,
+    RunReport,
+    SpoutCollector,
+    TopologyContext,
+)
 
 PENDING = 32768
 """Lines under way per spout task: four batches of the longest."""
@@ -59,7 +68,9 @@ class ArrowCount(BatchBolt):
         return added.rename_columns({"word": "word", "times_sum": "times"})
 
 
-def arrow_run(path: Path | str, workers: int, repeat: int) -> tuple[float, RunReport]:
+def arrow_run(
+    path: Path | str, workers: int, repeat: int, cluster: LocalCluster | None = None
+) -> tuple[float, RunReport]:
     """Seconds from activation to drained, and the report."""
     topology = batch_word_count(ArrowLines(str(path), repeat), workers, ArrowSplit, ArrowCount)
-    return run_until_drained(topology, Config(workers=workers, max_spout_pending=PENDING))
+    return run_until_drained(topology, Config(workers=workers, max_spout_pending=PENDING), cluster=cluster)

@@ -9,7 +9,7 @@ from typing import Any
 
 from benchmarks.corpus import share_of_lines
 from benchmarks.drained import run_until_drained
-from benchmarks.paced import Due
+from benchmarks.paced import Due, Pace
 from benchmarks.word_count import word_count
 from squall import (
     BatchBolt,
@@ -17,6 +17,7 @@ from squall import (
     BatchSpout,
     ColumnBatch,
     Config,
+    LocalCluster,
     RunReport,
     SpoutCollector,
     Topology,
@@ -58,16 +59,14 @@ class Lines(BatchSpout):
 class PacedLines(Lines):
     """Emits lines when they are due, at most `rows` in a batch; writes how long after that they were acked."""
 
-    def __init__(self, path: str, repeat: int, lines_per_sec: float, directory: str, rows: int) -> None:
+    def __init__(self, path: str, repeat: int, pace: Pace, rows: int) -> None:
         super().__init__(path, repeat)
-        self.lines_per_sec = lines_per_sec
-        self.directory = directory
+        self.pace = pace
         self.rows = rows
 
     def open(self, conf: Mapping[str, Any], context: TopologyContext, collector: SpoutCollector) -> None:
         super().open(conf, context, collector)
-        tasks = len(context.component_tasks(context.component_id))
-        self.due = Due(tasks / self.lines_per_sec, self.directory, f"{context.component_id}-{context.task_index}")
+        self.due = Due(self.pace, context)
         self.left = len(self.lines)
 
     def next_batch(self, rows: int) -> None:
@@ -109,7 +108,9 @@ def batch_word_count(
     return word_count(spout, parallelism, split, count)
 
 
-def batch_run(path: Path | str, workers: int, repeat: int, tracked: bool = True) -> tuple[float, RunReport]:
+def batch_run(
+    path: Path | str, workers: int, repeat: int, tracked: bool = True, cluster: LocalCluster | None = None
+) -> tuple[float, RunReport]:
     """Seconds from activation to drained, and the report."""
     config = Config(workers=workers, max_spout_pending=PENDING, ackers=None if tracked else 0)
-    return run_until_drained(batch_word_count(Lines(str(path), repeat), workers), config)
+    return run_until_drained(batch_word_count(Lines(str(path), repeat), workers), config, cluster=cluster)

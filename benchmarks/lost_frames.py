@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from benchmarks.corpus import library_lines, rewrapped
+from benchmarks.corpus import eight_a_line
 from benchmarks.word_count import Count, Split
 from squall import Config, LocalCluster, ReplayingSpout, RunReport, Topology, TopologyBuilder
 from squall.scheduler.common.fault_points import LINK_ENVIRONMENT
@@ -68,7 +68,7 @@ def main() -> None:
     lost = failed = 0
     with tempfile.TemporaryDirectory(prefix="sq-bench-") as directory:
         path = Path(directory) / "lines.txt"
-        path.write_text("\n".join(rewrapped(library_lines())), encoding="utf-8")
+        path.write_text("\n".join(eight_a_line()), encoding="utf-8")
         for number in range(_RUNS):
             for load, faults in _LOADS.items():
                 took, report = measured(path, faults)

@@ -28,7 +28,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from benchmarks.corpus import library_lines, rewrapped
+from benchmarks.corpus import eight_a_line
 from squall import FeedSpout, TopologyBuilder, run
 from squall.pipeline.corpus import default_input, find_files
 from squall.pipeline.feed import Feed
@@ -93,7 +93,7 @@ def _resident_bytes(pid: int) -> int:
 
 def engines(folder: Path, runs: int, lines: int) -> None:
     """Word count, eight words a line, on both engines in turn."""
-    text = rewrapped(library_lines())
+    text = eight_a_line()
     path = folder / "text.txt"
     path.write_text("".join(f"{text[number % len(text)]}\n" for number in range(lines)))
     found: dict[str, list[tuple[float, float]]] = {"native": [], "spark": []}

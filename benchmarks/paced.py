@@ -12,19 +12,33 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
+from squall import TopologyContext
+
 PER_DOUBLING = 8
 BUCKETS = 256
 """Of a histogram: eight buckets for each doubling, from a microsecond."""
-WARM_UP_SECS = 2.0
-"""What was due before is left out: the caches of the interpreter and of the groupings are cold."""
+
+
+@dataclass(frozen=True)
+class Pace:
+    """How a paced run goes."""
+
+    per_sec: float
+    """Messages of all tasks together."""
+    warm_up_secs: float
+    """What is due before is left out: the caches of the interpreter and of the groupings are cold."""
+    directory: str
+    """Where each task writes its histogram."""
 
 
 class Due:
     """The schedule of one task's messages, and what became of them."""
 
-    def __init__(self, period_secs: float, directory: str, name: str) -> None:
-        self._period_secs = period_secs
-        self._file = Path(directory) / f"{name}.histogram"
+    def __init__(self, pace: Pace, context: TopologyContext) -> None:
+        tasks = len(context.component_tasks(context.component_id))
+        self._period_secs = tasks / pace.per_sec
+        self._warm_up_secs = pace.warm_up_secs
+        self._file = Path(pace.directory) / f"{context.component_id}-{context.task_index}.histogram"
         self._began = 0.0
         self._histogram = [0] * BUCKETS
 
@@ -37,10 +51,10 @@ class Due:
     def acked(self, numbers: Iterable[int]) -> None:
         """These messages, numbered from 0, are acked at this moment."""
         since = time.perf_counter() - self._began
-        histogram, period_secs = self._histogram, self._period_secs
+        histogram, period_secs, warm_up_secs = self._histogram, self._period_secs, self._warm_up_secs
         for number in numbers:
             due = number * period_secs
-            if due >= WARM_UP_SECS:
+            if due >= warm_up_secs:
                 histogram[bucket_of(since - due)] += 1
 
     def write(self) -> None:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from benchmarks.results import FIGURES, RESULTS, Part, keep, render
+from dataclasses import replace
+
+from benchmarks.results import FIGURES, RESULTS, Part, keep, render, section
 from benchmarks.rounds import say
 
 
 def publish(parts: dict[str, Part], write: bool) -> None:
-    print(render(parts))
+    for part in parts.values():
+        print(section(part if write else replace(part, plots=[])))
     if not write:
         return
     every = keep(parts)

@@ -37,9 +37,11 @@ from squall import (
 from squall.ipc.rundir import RunDir
 
 _WORKERS = 2
-BETWEEN_SECS = (1.0, 1.1)
-"""Time from a replacement at work to the next kill. A slot is given up after 31 deaths within a minute, and a worker
-that dies within a second of its start four times in a row is replaced with growing delays."""
+BETWEEN_SECS = (0.55, 0.65)
+"""Time from a replacement at work to the next kill, of the other worker. A worker that dies within a second of its
+start four times in a row is replaced with growing delays."""
+_MANY_KILLS, _BETWEEN_MANY_SECS = 60, (1.0, 1.1)
+"""Above so many: a slot is given up after 31 deaths within a minute."""
 _PATIENCE_SECS = 20.0
 
 
@@ -147,10 +149,11 @@ def messages_lost(directory: Path, run_dir: RunDir, name: str, workers: int) -> 
 
 
 def measure_recovery(
-    kills: int, seed: int, directory: Path, between_secs: tuple[float, float] = BETWEEN_SECS, batches: bool = False
+    kills: int, seed: int, directory: Path, between_secs: tuple[float, float] | None = None, batches: bool = False
 ) -> Recovery:
     """Kill workers at random moments of one run, of a topology by rows or by batches."""
     rng = random.Random(seed)
+    between_secs = between_secs or (BETWEEN_SECS if kills <= _MANY_KILLS else _BETWEEN_MANY_SECS)
     killed_ns: list[int] = []
     # In turn: see BETWEEN_SECS.
     victims = [number % _WORKERS for number in range(kills)]

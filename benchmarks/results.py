@@ -122,10 +122,11 @@ def render(parts: dict[str, Part]) -> str:
         "within a table,\nwhich is of one run: the speed of a shared machine changes by the hour. The figures are in\n"
         "[results.json](results.json), what they mean in [NOTES.md](NOTES.md).\n"
     )
-    return "\n".join((head, *map(_section, parts.values())))
+    return "\n".join((head, *map(section, parts.values())))
 
 
-def _section(part: Part) -> str:
+def section(part: Part) -> str:
+    """One part of it."""
     lines = [f"## {part.title}", "", part.about, "", f"`{part.command}`, {part.measured}, on {part.machine}.", ""]
     lines.append("| " + " | ".join(part.header) + " |")
     lines.append("| " + " | ".join("---" for _ in part.header) + " |")

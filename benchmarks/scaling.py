@@ -10,18 +10,18 @@ import contextlib
 import os
 import tempfile
 import time
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
 
-from benchmarks.corpus import library_lines, rewrapped
+from benchmarks.corpus import eight_a_line
+from benchmarks.effort import Effort
 from benchmarks.numbers import Drop, Numbers, Pass
 from benchmarks.word_count import squall_run
 from squall import Config, LocalCluster, Topology, TopologyBuilder
 
 _READY_SECS = 120.0
-_SETTLE_SECS, _IDLE_SECS = 2.0, 3.0
 _LINES = 40_000
 
 
@@ -39,29 +39,24 @@ class Grown:
     lines_per_sec: float | None = None
 
 
-def grow_workers(size: int) -> Grown:
+def grow_workers(size: int, effort: Effort) -> Grown:
     """So many workers of one topology, a task of each component on each; then a word count on them."""
-    grown = _idle([_chain(3, size)], size, size)
-    with tempfile.TemporaryDirectory(prefix="squall-bench-") as name:
-        text = Path(name) / "text"
-        text.write_text("\n".join(rewrapped(library_lines())[:_LINES]), encoding="utf-8")
-        secs, _ = squall_run(text, size, 1)
-    return replace(grown, lines_per_sec=_LINES / secs)
+    return _grow([_chain(3, size)], size, size, effort, counts_words=True)
 
 
-def grow_tasks(size: int) -> Grown:
+def grow_tasks(size: int, effort: Effort) -> Grown:
     """So many tasks of one bolt and one spout, on two workers."""
-    return _idle([_chain(2, size // 2)], 2, size)
+    return _grow([_chain(2, size // 2)], 2, size, effort)
 
 
-def grow_components(size: int) -> Grown:
+def grow_components(size: int, effort: Effort) -> Grown:
     """A chain of so many components, on two workers."""
-    return _idle([_chain(size, 1)], 2, size)
+    return _grow([_chain(size, 1)], 2, size, effort)
 
 
-def grow_topologies(size: int) -> Grown:
+def grow_topologies(size: int, effort: Effort) -> Grown:
     """So many topologies, each on one worker."""
-    return _idle([_chain(3, 1)] * size, 1, size)
+    return _grow([_chain(3, 1)] * size, 1, size, effort)
 
 
 def _chain(components: int, tasks: int) -> Topology:
@@ -75,11 +70,11 @@ def _chain(components: int, tasks: int) -> Topology:
     return builder.build()
 
 
-def _idle(topologies: list[Topology], workers: int, size: int) -> Grown:
-    slots = workers * len(topologies)
-    with LocalCluster(slots_per_node=slots) as cluster:
+def _grow(topologies: list[Topology], workers: int, size: int, effort: Effort, counts_words: bool = False) -> Grown:
+    """On a cluster of its own: a used one would start faster, and have more memory."""
+    with LocalCluster(slots_per_node=workers * len(topologies)) as cluster:
         family = _family()
-        before = _cpu_secs(family)
+        before = cpu_secs(family)
         began = time.perf_counter()
         config = Config(workers=workers)
         jobs = [cluster.submit(f"t{number}", topology, config) for number, topology in enumerate(topologies)]
@@ -87,21 +82,33 @@ def _idle(topologies: list[Topology], workers: int, size: int) -> Grown:
             job.wait_until_ready(timeout=_READY_SECS)
         secs = time.perf_counter() - began
         family = _family()
-        start_cpu_secs = _cpu_secs(family) - before
-        time.sleep(_SETTLE_SECS)
-        before = _cpu_secs(family)
-        time.sleep(_IDLE_SECS)
-        idle = (_cpu_secs(family) - before) / _IDLE_SECS
+        start_cpu_secs = cpu_secs(family) - before
+        time.sleep(effort.settle_secs)
+        before = cpu_secs(family)
+        time.sleep(effort.idle_secs)
+        idle = (cpu_secs(family) - before) / effort.idle_secs
         if deaths := [restart for job in jobs for restart in job.stats().restarts]:
             raise RuntimeError(f"workers died while they had nothing to do: {deaths}")
-        return Grown(size, secs, start_cpu_secs, sum(map(_pss_kib, family)) / 1024, idle)
+        memory_mib = sum(map(_pss_kib, family)) / 1024
+        for job in jobs:
+            job.kill(wait_secs=0)
+        lines_per_sec = _lines_per_sec(cluster, workers) if counts_words else None
+        return Grown(size, secs, start_cpu_secs, memory_mib, idle, lines_per_sec)
+
+
+def _lines_per_sec(cluster: LocalCluster, workers: int) -> float:
+    """Of a word count."""
+    with tempfile.TemporaryDirectory(prefix="squall-bench-") as name:
+        text = Path(name) / "text"
+        text.write_text("\n".join(eight_a_line()[:_LINES]), encoding="utf-8")
+        return _LINES / squall_run(text, workers, 1, cluster=cluster)[0]
 
 
 def _family() -> list[int]:
     return [process.pid for process in psutil.Process().children(recursive=True)]
 
 
-def _cpu_secs(pids: list[int]) -> float:
+def cpu_secs(pids: list[int]) -> float:
     """Processor time of all threads of processes that live."""
     total_ns = 0
     for pid in pids:

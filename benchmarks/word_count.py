@@ -9,13 +9,14 @@ from typing import Any
 
 from benchmarks.corpus import share_of_lines
 from benchmarks.drained import run_until_drained
-from benchmarks.paced import Due
+from benchmarks.paced import Due, Pace
 from squall import (
     BasicBolt,
     BasicCollector,
     BatchBolt,
     BatchSpout,
     Config,
+    LocalCluster,
     RunReport,
     Spout,
     SpoutCollector,
@@ -60,15 +61,13 @@ class TextSpout(Spout):
 class PacedSpout(TextSpout):
     """Emits lines when they are due, or late; writes how long after that they were acked."""
 
-    def __init__(self, path: str, repeat: int, lines_per_sec: float, directory: str) -> None:
+    def __init__(self, path: str, repeat: int, pace: Pace) -> None:
         super().__init__(path, repeat)
-        self.lines_per_sec = lines_per_sec
-        self.directory = directory
+        self.pace = pace
 
     def open(self, conf: Mapping[str, Any], context: TopologyContext, collector: SpoutCollector) -> None:
         super().open(conf, context, collector)
-        tasks = len(context.component_tasks(context.component_id))
-        self.due = Due(tasks / self.lines_per_sec, self.directory, f"{context.component_id}-{context.task_index}")
+        self.due = Due(self.pace, context)
         self.open_to = 0
         self.left = len(self.lines)
 
@@ -117,10 +116,12 @@ def word_count(
     return builder.build()
 
 
-def squall_run(path: Path | str, workers: int, repeat: int, tracked: bool = True) -> tuple[float, RunReport]:
+def squall_run(
+    path: Path | str, workers: int, repeat: int, tracked: bool = True, cluster: LocalCluster | None = None
+) -> tuple[float, RunReport]:
     """Seconds from activation to drained, and the report."""
     config = Config(workers=workers, ackers=None if tracked else 0)
-    return run_until_drained(word_count(TextSpout(str(path), repeat), workers), config)
+    return run_until_drained(word_count(TextSpout(str(path), repeat), workers), config, cluster=cluster)
 
 
 def topology(args: list[str]) -> Topology:

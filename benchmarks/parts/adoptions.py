@@ -6,7 +6,7 @@ import statistics
 import tempfile
 from pathlib import Path
 
-from benchmarks.adoption import WORKERS, measure_adoption, measure_idle
+from benchmarks.adoption import WORKERS, measure_adoption, measure_idle, standing
 from benchmarks.effort import Effort
 from benchmarks.results import Part
 from benchmarks.spread import milliseconds
@@ -14,9 +14,9 @@ from benchmarks.spread import milliseconds
 
 def measure(effort: Effort) -> Part:
     """SystemExit if a message was lost."""
-    with tempfile.TemporaryDirectory(prefix="sq-bench-") as name:
-        found = measure_adoption(effort.daemon_kills, seed=effort.daemon_kills, directory=Path(name))
-        shares = measure_idle(effort.idle_secs, Path(name))
+    with tempfile.TemporaryDirectory(prefix="sq-bench-") as name, standing(Path(name) / "run") as run_dir:
+        found = measure_adoption(run_dir, effort.daemon_kills, seed=effort.daemon_kills, directory=Path(name))
+        shares = measure_idle(run_dir, effort.settle_secs, effort.idle_secs)
     if found.lost or found.dead_letters or found.workers_died:
         raise SystemExit(f"not a valid run: {found}")
     middle, most = (f"{share * 100:.1f} %" for share in (statistics.median(shares), max(shares)))

@@ -7,17 +7,19 @@ import statistics
 from benchmarks.effort import Effort
 from benchmarks.results import Part
 from benchmarks.rounds import say
-from benchmarks.skewed import CASES, PENDING, Figures, measure
+from benchmarks.skewed import CASES, PENDING, WORKERS, Figures, measure
+from squall import LocalCluster
 
 
 def measure_part(effort: Effort) -> Part:
     rows = []
     for case in CASES[:1] if effort.quick else CASES:
         off, on = [], []
-        for _ in range(effort.rounds):
-            off.append(measure(case, case.off, effort.paced_secs / 2))
-            on.append(measure(case, {}, effort.paced_secs / 2))
-            say(f"{case.name}: {off[-1].per_sec:,.0f}/s off, {on[-1].per_sec:,.0f}/s on")
+        with LocalCluster(slots_per_node=WORKERS) as cluster:
+            for _ in range(effort.rounds):
+                off.append(measure(cluster, case, case.off, effort.skewed_secs))
+                on.append(measure(cluster, case, {}, effort.skewed_secs))
+                say(f"{case.name}: {off[-1].per_sec:,.0f}/s off, {on[-1].per_sec:,.0f}/s on")
         rows.append([case.name, *_compared(off, on)])
     return Part(
         title="Balance",

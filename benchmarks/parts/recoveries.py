@@ -13,7 +13,7 @@ from benchmarks.spread import milliseconds
 
 def measure(effort: Effort) -> Part:
     """SystemExit if a message was lost."""
-    rows, batches = _measured(effort.kills), _measured(max(5, effort.kills // 4), batches=True)
+    rows, batches = _measured(effort.kills), _measured(max(3, effort.kills // 4), batches=True)
     # Storm's limits: its message timeout, process monitor and heartbeat.
     noticed = "noticed within 3 s, or by heartbeat 30 s"
     return Part(

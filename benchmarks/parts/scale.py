@@ -2,26 +2,31 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from benchmarks.effort import Effort
 from benchmarks.results import Curve, Part, Plot
 from benchmarks.rounds import say
 from benchmarks.scaling import Grown, grow_components, grow_tasks, grow_topologies, grow_workers
 
 _SIZES = {
-    "workers": (grow_workers, (1, 2, 4, 8, 16)),
-    "tasks": (grow_tasks, (16, 1000, 4000, 10_000)),
-    "components": (grow_components, (4, 50, 200)),
-    "topologies": (grow_topologies, (1, 10, 50)),
+    "workers": (grow_workers, (1, 2, 4, 8, 16), (1, 4)),
+    "tasks": (grow_tasks, (16, 1000, 4000, 10_000), (1000,)),
+    "components": (grow_components, (4, 50, 200), (50,)),
+    "topologies": (grow_topologies, (10, 50), (10,)),
 }
+"""What grows, and its sizes, all and few."""
 
 
 def measure(effort: Effort) -> Part:
     found: dict[str, list[Grown]] = {}
-    for name, (grow, sizes) in _SIZES.items():
+    for name, (grow, sizes, few) in _SIZES.items():
         found[name] = []
-        for size in sizes[:2] if effort.quick else sizes:
-            found[name].append(grow(size))
+        for size in few if effort.quick else sizes:
+            found[name].append(grow(size, effort))
             say(f"{size} {name}: {found[name][-1]}")
+    # One topology on one worker is measured among the workers.
+    found["topologies"].insert(0, replace(found["workers"][0], lines_per_sec=None))
     rows = [
         [
             f"{grown.size:,} {name}", f"{grown.start_secs:.2f} s", f"{grown.start_cpu_secs:.2f} s",

@@ -10,7 +10,7 @@ from benchmarks.effort import Effort
 from benchmarks.numbers import fan_out, three_stages
 from benchmarks.results import Part
 from benchmarks.rounds import say
-from squall import Config, Topology
+from squall import Config, LocalCluster, Topology
 
 WORKERS = 2
 FAN = 8
@@ -26,11 +26,12 @@ def measure(effort: Effort) -> Part:
         f"one task to all of {FAN}, batches": (fan_out(size * 2, FAN, True), size * 2 * FAN),
     }
     rates: dict[str, list[float]] = {name: [] for name in shapes}
-    for _ in range(effort.rounds):
-        for name, (topology, executed) in shapes.items():
-            config = Config(workers=WORKERS, max_spout_pending=PENDING)
-            rates[name].append(executed / run_until_drained(topology, config)[0])
-            say(f"{name}: {rates[name][-1] / 1e6:.2f} M tuples/s")
+    config = Config(workers=WORKERS, max_spout_pending=PENDING)
+    with LocalCluster(slots_per_node=WORKERS) as cluster:
+        for _ in range(effort.rounds):
+            for name, (topology, executed) in shapes.items():
+                rates[name].append(executed / run_until_drained(topology, config, cluster=cluster)[0])
+                say(f"{name}: {rates[name][-1] / 1e6:.2f} M tuples/s")
     return Part(
         title="Passing on and fanning out",
         about=f"Numbers through bolts that do nothing, {WORKERS} workers, every tuple tracked; what bolts execute.",

@@ -10,7 +10,7 @@ from benchmarks.rounds import say
 
 def measure(effort: Effort) -> Part:
     sizes, cases = (QUICK_SIZES[-1:], QUICK_CASES[:2]) if effort.quick else (QUICK_SIZES, QUICK_CASES)
-    header, _, *rows = table(sizes, list(cases), 0.5 if effort.quick else 1.5)
+    header, _, *rows = table(sizes, list(cases), effort.value_secs)
     for row in rows:
         say(row)
     return Part(

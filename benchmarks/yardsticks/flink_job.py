@@ -7,10 +7,8 @@ takes, so it has an environment of its own, .venv-flink, without Squall.
 
 from __future__ import annotations
 
-import atexit
 import json
 import os
-import shutil
 import sys
 import tempfile
 import time
@@ -43,8 +41,8 @@ def main(path: str, workers: int, repeat: int) -> None:
 
     # The JVM asks the first `python` on the path for the library of the interpreter that it loads.
     os.environ["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-    notes = tempfile.mkdtemp(prefix="squall-flink-")
-    atexit.register(shutil.rmtree, notes, ignore_errors=True)
+    # Beside the text, whose folder goes even if this process is killed.
+    notes = tempfile.mkdtemp(prefix="flink-", dir=Path(path).parent)
     texts = Path(notes) / "texts"
     texts.mkdir()
     text = Path(path).read_text(encoding="utf-8")

@@ -57,7 +57,7 @@ def main(path: str, workers: str, repeat: int) -> None:
     # Else Python functions run in the `python3` of PATH, which may lack Arrow.
     os.environ["PYSPARK_PYTHON"] = sys.executable
     cores, _, python = workers.partition("-")
-    with tempfile.TemporaryDirectory(prefix="squall-spark-") as name:
+    with tempfile.TemporaryDirectory(prefix="spark-", dir=Path(path).parent) as name:
         spark = (
             SparkSession.builder.master(f"local[{cores}]")
             .config("spark.sql.shuffle.partitions", cores)

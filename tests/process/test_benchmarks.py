@@ -9,7 +9,10 @@ from pathlib import Path
 import pytest
 
 from benchmarks.corpus import Corpus
+from benchmarks.drained import run_until_drained
+from benchmarks.numbers import three_stages
 from benchmarks.yardsticks import bare_queue, plain_loop
+from squall import Config, LocalCluster
 
 ROOT = Path(__file__).parents[2]
 
@@ -39,6 +42,14 @@ def test_a_part_prints_its_table_and_keeps_nothing() -> None:
     assert done.returncode == 0, done.stderr
     assert "| 2 workers | " in done.stdout
     assert {path: path.stat().st_mtime_ns for path in before} == before
+
+
+def test_runs_share_a_cluster_and_leave_nothing_on_it() -> None:
+    with LocalCluster(slots_per_node=1) as cluster:
+        for count in (10, 20):
+            _, report = run_until_drained(three_stages(count, 1, False), Config(workers=1), cluster=cluster)
+            assert report.acked == count
+            assert cluster.names() == []
 
 
 @pytest.mark.parametrize("yardstick", [plain_loop.run, bare_queue.run])

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from benchmarks.corpus import Corpus
+from benchmarks.effort import FULL, QUICK
 from benchmarks.measured import Measured, Unavailable
-from benchmarks.paced import BUCKETS, Latency, bucket_of, percentile_ms, read_histogram
+from benchmarks.paced import BUCKETS, Due, Latency, Pace, bucket_of, percentile_ms, read_histogram
+from benchmarks.parts.word_counts import yardsticks
 from benchmarks.results import Curve, Part, Plot, keep, read_kept, render, throughput_rows
 from benchmarks.rounds import Yardstick, alternate
 
@@ -48,6 +52,15 @@ def test_what_cannot_be_had_is_named_and_asked_once(tmp_path: Path) -> None:
     rows = throughput_rows(found, ("absent",))
     assert rows[0] == ["absent", "not measured: no wheel for this Python", "", ""]
     assert rows[1] == ["1e+06", "1.00", "1.00 to 1.00", ""]
+
+
+def test_the_quick_run_names_what_it_leaves_out(tmp_path: Path) -> None:
+    cluster: Any = None
+    slow = [each for each in yardsticks(QUICK, cluster) if each.name.startswith(("Ray", "PySpark", "PyFlink"))]
+    found = alternate(slow, corpus(tmp_path), 1)
+    assert len(found) == 4
+    assert {each.missing for each in found} == {"not by --quick, it takes ten seconds and more to start"}
+    assert len(yardsticks(FULL, cluster)) == len(yardsticks(QUICK, cluster))
 
 
 def test_rounds_take_turns(tmp_path: Path) -> None:
@@ -101,11 +114,10 @@ def test_percentiles_are_upper_edges() -> None:
 
 
 def test_a_line_counts_from_when_it_was_due(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from benchmarks.paced import WARM_UP_SECS, Due
-
     now = 100.0
     monkeypatch.setattr("time.perf_counter", lambda: now)
-    due = Due(0.5, str(tmp_path), "lines-0")
+    only: Any = SimpleNamespace(component_id="lines", task_index=0, component_tasks=lambda component: [1])
+    due = Due(Pace(2.0, 3.0, str(tmp_path)), only)
     assert due.count() == 1
     # The spout stood still for eight seconds: what was due then is late, and says so.
     now = 108.0
@@ -113,5 +125,5 @@ def test_a_line_counts_from_when_it_was_due(tmp_path: Path, monkeypatch: pytest.
     due.acked(range(17))
     due.write()
     histogram = read_histogram(tmp_path)
-    assert sum(histogram) == sum(1 for number in range(17) if number * 0.5 >= WARM_UP_SECS)
-    assert histogram[bucket_of(8.0 - WARM_UP_SECS)] == 1
+    assert sum(histogram) == sum(1 for number in range(17) if number * 0.5 >= 3.0)
+    assert histogram[bucket_of(8.0 - 3.0)] == 1
