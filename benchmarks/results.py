@@ -118,9 +118,9 @@ def read_kept(path: Path = KEPT) -> dict[str, Part]:
 def render(parts: dict[str, Part]) -> str:
     """RESULTS.md."""
     head = (
-        "# Results\n\nWritten by the commands named; medians of runs in turn, least and most beside them. Compare "
-        "within a table,\nwhich is of one run: the speed of a shared machine changes by the hour. The figures are in\n"
-        "[results.json](results.json), what they mean in [NOTES.md](NOTES.md).\n"
+        "# Results\n\nWritten by the commands named; medians of runs in turn with the least and the most, or as a part "
+        "says. Compare within a\ntable, which is of one run: the speed of a shared machine changes by the hour. The "
+        "figures are in\n[results.json](results.json), what they mean in [NOTES.md](NOTES.md).\n"
     )
     return "\n".join((head, *map(section, parts.values())))
 

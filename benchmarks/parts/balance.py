@@ -23,7 +23,8 @@ def measure_part(effort: Effort) -> Part:
         rows.append([case.name, *_compared(off, on)])
     return Part(
         title="Balance",
-        about=f"Two workers; off: `even_shuffle`, in the last row a limit of {PENDING:,} open messages.",
+        about=f"Two workers; off: `even_shuffle`, in the last row a limit of {PENDING:,} open messages. "
+        f"Medians of {effort.rounds} in turn.",
         header=["what", "messages/s, off", "on", "ratio", "p50 ms, off", "on", "ratio"],
         rows=rows,
     )

@@ -53,7 +53,7 @@ def measure(effort: Effort) -> Part:
         title="Latency",
         about=f"From the moment a line is due to its ack, however late it is emitted; {WORKERS} workers, 8 words a "
         f"line, for {effort.paced_secs:g} s after\n{effort.warm_up_secs:g} s of warm-up. Small batches are measured at "
-        "shares of the rows' highest rate.",
+        "shares of the rows' highest rate.\nOne run of each load.",
         header=["emitted as", "load", "k lines/s", "p50", "p90", "p99", "p99.9"],
         rows=rows,
         plots=[Plot("latency", "From due to acked", "k lines/s", "ms", curves, log=True)],

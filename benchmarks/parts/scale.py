@@ -44,7 +44,8 @@ def measure(effort: Effort) -> Part:
         title="Scale",
         about="From submitting to every task ready, and the processor time of that, in all and for each; memory of all "
         "processes, a page that n share\ncounted as an n-th; the share of a core that all of them take while idle; "
-        "lines of a word count per second. Tasks and components are on\ntwo workers.",
+        "lines of a word count per second. Tasks and components are on\ntwo workers. "
+        "One run of each size.",
         header=["how many", "start", "processor time", "each", "memory", "idle", "k lines/s"],
         rows=rows,
         plots=[Plot("scale", "From submitting to every task ready", "how many", "s", curves, log=True)],

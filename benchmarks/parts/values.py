@@ -15,8 +15,8 @@ def measure(effort: Effort) -> Part:
         say(row)
     return Part(
         title="Big values",
-        about="GB/s of acked values from one worker to another, and the share of a plain copy; more by "
-        "`python -m benchmarks.payloads`.",
+        about="GB/s of acked values from one worker to another, and the share of a plain copy; one run of "
+        f"{effort.value_secs:g} s each, more by\n`python -m benchmarks.payloads`.",
         header=_cells(header),
         rows=[_cells(row) for row in rows],
     )

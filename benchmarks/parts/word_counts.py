@@ -64,7 +64,8 @@ def measure(effort: Effort) -> Part:
     return Part(
         title="Word count",
         about="8 words a line. Squall tracks every line to its ack, except where it says untracked; none of the others "
-        "tracks anything.\nStarting is left out, and so are the first batches of PySpark and PyFlink.",
+        "tracks anything.\nStarting is left out, and so are the first batches of PySpark and PyFlink. "
+        f"{effort.rounds} rounds in turn; Ray is in at most two\nof them, PySpark and PyFlink in one.",
         header=["what", "M words/s", "least to most", "x loop", "x queue", "x bytewax"],
         rows=throughput_rows(outcomes, (LOOP, QUEUE, BYTEWAX)),
         plots=[Plot("word_counts", "Word count", "M words/s", "", bars=bars_of(outcomes))],

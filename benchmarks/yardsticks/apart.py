@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -28,6 +29,13 @@ def need(module: str) -> str:
         version = ".".join(map(str, sys.version_info[:2]))
         raise Unavailable(f"{module} is not installed: the extra `bench` has it, if it has wheels for Python {version}")
     return sys.executable
+
+
+def need_java() -> None:
+    """Unavailable without one."""
+    home = os.environ.get("JAVA_HOME")
+    if shutil.which("java", path=f"{home}/bin" if home else None) is None:
+        raise Unavailable("needs java: install openjdk-17-jdk-headless (Debian/Ubuntu)")
 
 
 def run_apart(name: str, corpus: Corpus, workers: int | str, repeat: int, python: str = sys.executable) -> Measured:

@@ -25,11 +25,12 @@ EVERY = 10_000
 
 def run(corpus: Corpus, workers: int, repeat: int) -> Measured:
     from benchmarks.measured import Measured, Unavailable
-    from benchmarks.yardsticks.apart import ROOT, run_apart
+    from benchmarks.yardsticks.apart import ROOT, need_java, run_apart
 
     python = ROOT / ".venv-flink" / "bin" / "python"
     if not python.exists():
         raise Unavailable("no .venv-flink: `make bench` makes it, where PyFlink has wheels for this Python")
+    need_java()
     found = run_apart("flink_job", corpus, workers, repeat, str(python))
     return Measured(found.secs, round(found.words * corpus.lines / corpus.words), found.words)
 

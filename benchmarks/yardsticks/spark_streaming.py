@@ -33,9 +33,11 @@ def run_python(corpus: Corpus, workers: int, repeat: int) -> Measured:
 
 def _run(corpus: Corpus, workers: str, repeat: int) -> Measured:
     from benchmarks.measured import Measured
-    from benchmarks.yardsticks.apart import need, run_apart
+    from benchmarks.yardsticks.apart import need, need_java, run_apart
 
-    found = run_apart("spark_streaming", corpus, workers, repeat, need("pyspark"))
+    python = need("pyspark")
+    need_java()
+    found = run_apart("spark_streaming", corpus, workers, repeat, python)
     return Measured(found.secs, found.lines, round(found.lines * corpus.words / corpus.lines))
 
 
