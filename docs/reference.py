@@ -21,10 +21,13 @@ import pdoc.doc
 import pdoc.render
 
 import squall
+from squall.engine.api.config import SETTINGS
 
 MODULES = ("squall", "squall.testing", "squall.pipeline.live")
 """Those that people import from. Their names are defined in others, which have no pages."""
 _NO_OTHERS = r"!squall\.(?!testing$|pipeline$|pipeline\.live$)"
+_SAID_ELSEWHERE = {"squall.testing.CRASH", "squall.testing.PAUSE"}
+"""Constants that the page of `FixedSpout` explains; pdoc does not find the text of an imported one."""
 _HARMLESS = re.compile(r"for squall\.\w+Info\.__init__\.")
 """pdoc looks up the types of a NamedTuple's fields in the module that defines NamedTuple."""
 
@@ -48,7 +51,14 @@ class Page(HTMLParser):
 
 def with_inherited(class_: pdoc.doc.Class) -> list[pdoc.doc.Doc[Any]]:
     """The members of a class for its page. What it inherits from a class of ours stands nowhere else."""
-    return [member for member in class_.members.values() if member.taken_from[0].partition(".")[0] == "squall"]
+    members = [member for member in class_.members.values() if member.taken_from[0].partition(".")[0] == "squall"]
+    if class_.obj is squall.Config:
+        for member in members:
+            if member.name in SETTINGS:
+                # Their texts are data, which `squall config` shows, too.
+                setting = SETTINGS[member.name]
+                member.docstring = f"{setting.help} (Storm's key: `{setting.storm_key}`)"
+    return members
 
 
 def build(out: Path) -> list[str]:
@@ -66,7 +76,7 @@ def build(out: Path) -> list[str]:
 
 
 def undocumented() -> list[str]:
-    """Public classes and functions without a docstring."""
+    """Public classes, functions and attributes without a docstring."""
     found: list[str] = []
     for module_name in MODULES:
         members = pdoc.doc.Module.from_name(module_name).own_members
@@ -75,7 +85,13 @@ def undocumented() -> list[str]:
             member for owned in (members, *(class_.own_members for class_ in classes)) for member in owned
             if isinstance(member, pdoc.doc.Function) and not member.name.startswith("_")
         ]
-        found += [f"{member.fullname} has no docstring" for member in (*classes, *functions) if not member.docstring]
+        attributes = [
+            member for owned in (members, *(class_.own_members for class_ in classes)) for member in owned
+            if isinstance(member, pdoc.doc.Variable) and not member.name.startswith("_")
+            and member.fullname not in _SAID_ELSEWHERE
+        ]
+        documented = (*classes, *functions, *attributes)
+        found += [f"{member.fullname} has no docstring" for member in documented if not member.docstring]
     return found
 
 

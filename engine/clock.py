@@ -18,6 +18,7 @@ class Clock:
     def __init__(self) -> None:
         # An attribute, not a method: the tuple path calls it once per emitted tree.
         self.now_ns: Callable[[], int] = time.monotonic_ns
+        """The time in nanoseconds."""
 
 
 class ManualClock(Clock):

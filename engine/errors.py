@@ -30,6 +30,7 @@ class TopologyError(UsageError):
 
     def __init__(self, mistakes: Sequence[str]) -> None:
         self.mistakes = tuple(mistakes)
+        """Every mistake that was found, one line each."""
         count = len(self.mistakes)
         head = "1 mistake in the topology" if count == 1 else f"{count} mistakes in the topology"
         super().__init__(f"{head}: " + "; ".join(self.mistakes))

@@ -30,6 +30,8 @@ from squall.pipeline.inlet import Batch, Inlet
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
+__all__ = ["feed"]
+
 POLL_SECS = 0.02
 #: Time between two looks whether the query is being stopped: it cannot end before its batch does.
 ALIVE_SECS = 0.5

@@ -120,18 +120,22 @@ class ColumnBatch:
 
     @property
     def fields(self) -> tuple[str, ...]:
+        """Names of the values, in their order."""
         return self.source.fields
 
     @property
     def source_component(self) -> str:
+        """The component that emitted it."""
         return self.source.component
 
     @property
     def source_task(self) -> int:
+        """The task that emitted it."""
         return self.source.task
 
     @property
     def source_stream(self) -> str:
+        """The stream on which it was emitted."""
         return self.source.stream
 
     @property

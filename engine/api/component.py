@@ -136,6 +136,7 @@ class BasicBolt(Component):
     returns and failed when `execute` raises `FailedTuple`."""
 
     blocking: bool = False
+    """As in `Bolt`."""
 
     zero_copy: bool = False
     """As in `Bolt`."""

@@ -242,6 +242,7 @@ class Config:
         "seed of shuffle and none groupings (never of tuple ids)",
     )
     extra: Mapping[str, Any] = field(default_factory=dict)
+    """Keys with a dot that are not Storm's: the topology's own, handed to its components."""
     given: frozenset[str] = field(default=frozenset(), compare=False, repr=False)
     """Names of the settings that were passed, even if as the default."""
 

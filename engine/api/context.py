@@ -30,8 +30,11 @@ class TopologyContext:
     """Tells a task about its topology and place; the argument of `open` and `prepare`."""
 
     topology_name: str
+    """Name of the topology, as it was submitted."""
     component_id: str
+    """Name of the component, as given to `set_spout` or `set_bolt`."""
     task_id: int
+    """Number of the task, from 1, unique in the topology."""
     task_index: int
     """Position of this task among its component's tasks: 0, 1, 2 ..."""
     worker: str
@@ -39,13 +42,17 @@ class TopologyContext:
     attempt: int
     """Incarnation of the worker: 1, then one more each time it is replaced."""
     plan: Plan
+    """The workers, executors and tasks of the topology."""
     state_root: str | None = None
+    """The directory above those of the tasks' states; use `state_dir`. None: there is none in this mode."""
     now_ns: Callable[[], int] = time.monotonic_ns
     """The topology's clock, in nanoseconds; in simulation it moves only when the test moves it."""
     random: random.Random = field(default_factory=random.Random, compare=False)
     """Random numbers for this task; repeatable if the topology has a `seed`."""
     metrics: UserMetrics = field(default_factory=UserMetrics, repr=False, compare=False, kw_only=True)
+    """The metrics behind `counter`, `gauge` and `histogram`."""
     hooks: HookList | None = field(default=None, repr=False, compare=False, kw_only=True)
+    """The hooks behind `add_hook`; None: there are none in this mode."""
 
     def component_tasks(self, component: str) -> list[int]:
         """Ids of the tasks of a component, sorted; empty if there is no such component."""

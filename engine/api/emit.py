@@ -14,8 +14,11 @@ class Emit:
 
     def __init__(self, values: Any, stream: str = DEFAULT_STREAM, task: int | None = None) -> None:
         self.values = values
+        """A value, or a tuple of one for each field of the stream."""
         self.stream = stream
+        """The stream on which they are emitted."""
         self.task = task
+        """The task that they go to; None: as the groupings say."""
 
     def __repr__(self) -> str:
         task = "" if self.task is None else f", task={self.task}"

@@ -28,6 +28,7 @@ class Failure:
     component: str = ""
     """The component in which it failed; empty if unknown (a timeout)."""
     task: int = 0
+    """The task in which it failed; 0 if unknown."""
     worker: str = ""
     """"node:port" of the worker in which it failed, or to which it was being sent."""
     error: str = ""

@@ -41,6 +41,7 @@ class ReplayingSpout(Spout):
     collector: SpoutCollector
     """For emits without a message id, which are not replayed, and for `report_error`."""
     context: TopologyContext
+    """The argument of `open`."""
     kept: dict[Any, Record]
     """The records that were read and are not acked, in the order of reading. The key of an id that is a string, a
     number or a tuple of them is the id itself."""
@@ -50,6 +51,7 @@ class ReplayingSpout(Spout):
     first_delay_secs: float = 0.01
     """Delay before a record's first replay: short, as most failures are dead workers, and those are back in 50 ms."""
     max_delay_secs: float = 5.0
+    """Longest delay: each failure of a record doubles its own up to this."""
     max_waiting: int = 1_000_000
     """Records that may wait for a replay, in memory; while there are this many, `read` is paused."""
 

@@ -30,8 +30,11 @@ class Stream:
         if len(set(fields)) != len(fields):
             raise ValueError(f"field names must differ, got {', '.join(fields)}")
         self.fields = fields
+        """Names of the values, in their order."""
         self.direct = direct
+        """Whether each emit names the task that it goes to."""
         self.index = {name: position for position, name in enumerate(fields)}
+        """Field -> its position."""
 
     def __repr__(self) -> str:
         return f"Stream({', '.join(map(repr, self.fields))}{', direct=True' if self.direct else ''})"

@@ -60,6 +60,7 @@ class Topology:
     """All components, by id, in the order of declaration."""
 
     components: Mapping[str, ComponentSpec]
+    """By name."""
     config: Config = field(default_factory=Config)
     """Settings that its author gave it; those that are given where it is run win."""
     logging: object = field(default=None, compare=False, repr=False)
@@ -78,10 +79,12 @@ class Topology:
 
     @property
     def spouts(self) -> list[ComponentSpec]:
+        """Its spouts, in the order of declaration."""
         return [spec for spec in self.components.values() if spec.is_spout]
 
     @property
     def bolts(self) -> list[ComponentSpec]:
+        """Its bolts, in the order of declaration."""
         return [spec for spec in self.components.values() if not spec.is_spout]
 
     def subscribers(self, source: str, stream: str) -> list[tuple[ComponentSpec, Subscription]]:

@@ -59,6 +59,7 @@ class Tuple:
     __slots__ = ("_done", "_run", "_source", "values")
 
     values: tuple[Any, ...]
+    """Its values, one for each field."""
 
     def __init__(self, values: tuple[Any, ...], source: Source, run: Run) -> None:
         self.values = values
@@ -93,18 +94,22 @@ class Tuple:
 
     @property
     def fields(self) -> tuple[str, ...]:
+        """Names of the values, in their order."""
         return self._source.fields
 
     @property
     def source_component(self) -> str:
+        """The component that emitted it."""
         return self._source.component
 
     @property
     def source_task(self) -> int:
+        """The task that emitted it."""
         return self._source.task
 
     @property
     def source_stream(self) -> str:
+        """The stream on which it was emitted."""
         return self._source.stream
 
     @property

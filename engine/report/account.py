@@ -38,10 +38,13 @@ class Account:
     """Attempts of one spout task or several: each counts in `emitted` and in one other column, its fate."""
 
     emitted: int
+    """Attempts: emits with a message id, replays included."""
     acked: int
+    """Processed by every bolt of their trees."""
     failed: int
     """Failed, and not (or no longer) held by the spout for a retry."""
     dead_letters: int
+    """Given up, and written to the ledger."""
     waiting: int
     """Failed, and held by the spout for a retry."""
     pending: int

@@ -136,11 +136,15 @@ class RunReport(Account):
     """
 
     topology: str
+    """Name of the topology."""
     duration_secs: float
+    """Seconds of the run, up to the report or the end; shares and rates are of these."""
     orphaned: int
     """Abandoned attempts of spouts whose worker died and has no successor (yet); included in `abandoned`."""
     timed_out: int
+    """Attempts that failed because `message_timeout_secs` had passed."""
     replayed: int
+    """Attempts beyond the first of their messages; included in `emitted`."""
     unreplayed: int
     """Messages that failed and were not emitted again; known only when nothing is pending."""
     untracked_emitted: int
@@ -150,7 +154,9 @@ class RunReport(Account):
     latency_ms: Latency
     """p50, p90, p99 and max of the time from emit to ack of a message."""
     restarts: list[Restart]
+    """The deaths of workers, with their reasons and how long the replacements took."""
     components: Mapping[str, ComponentReport]
+    """By component: its totals over all tasks."""
     workers: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     """Per worker: emitted, executed and in_queue of the tasks that now run there."""
     metrics: Metrics = field(default_factory=dict)

@@ -30,6 +30,7 @@ class ClusterUse:
     """The common part of `LocalCluster` and `Cluster`."""
 
     run_dir: RunDir
+    """The cluster's directory; its `path` is what `--dir` takes."""
     _client: NimbusClient | None
     _jobs: list[Job]
     _tail: LogTail | None

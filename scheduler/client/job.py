@@ -63,8 +63,11 @@ class Job:
         """`started_secs`: start of the counted time (monotonic); None: now."""
         self._client = client
         self.name = record.name
+        """The topology's name."""
         self.id = record.id
+        """Its id, which no other topology ever has: name, number and a random part."""
         self.record = record
+        """The topology as Nimbus stored it when this object was made."""
         self._run_dir = run_dir
         self._view: TopologyView | None = None
         self._started = time.monotonic() if started_secs is None else started_secs
@@ -76,7 +79,9 @@ class Job:
         """Whether it goes on from state that an earlier topology of its name left; None if another program submitted
         it."""
         self.ended: float | None = None
+        """When it was found drained, in seconds of the monotonic clock; None: not yet."""
         self.removed = False
+        """Whether it was killed or has left the cluster, as far as this object knows."""
         self._drained = self._idle = False
         """At the last look before the topology was removed."""
 

@@ -28,6 +28,7 @@ class TopologyFailed(SquallError):
 
     def __init__(self, text: str, failures: list[tuple[str, Any, Failure]]) -> None:
         self.failures = failures
+        """(spout, message id, failure) of each message."""
         super().__init__(text)
 
 

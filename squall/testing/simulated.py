@@ -53,11 +53,17 @@ class SimulatedCluster:
     ) -> None:
         config = topology.configured(config)
         self.name = name
+        """Name of the topology."""
         self.config = config if config.seed is not None else config.replace(seed=0)
+        """The settings in force; without a `seed` it is 0."""
         self.topology = topology
+        """The topology that runs."""
         self.plan = plan or placed_plan(topology, self.config)
+        """Which worker runs which executors and tasks."""
         self.clock = clock or ManualClock()
+        """The clock of all workers."""
         self.active = True
+        """Whether spouts may emit."""
         self._recorder = Recorder(topology) if record else None
         self._copy = copy
         self._state_root = None if state_root is None else str(state_root)
