@@ -6,9 +6,13 @@ Guarantees a type in which equal values stay equal, or a UsageError that names b
 whole numbers of different widths   64 bits
 decimals, and with whole numbers    a decimal with the fraction of both; a number too large for it, beyond Spark's 38
                                     digits, equals none of the other side: it is compared as a text
-a float or double with any number   double
+numbers of JSON, where they are     a text for each number, exactly; so are texts of CSV and JSON with whole numbers or
+mixed, with the same, whole         decimals, and lists and objects of JSON
+numbers or decimals
+a float or double with any number   double; a whole number of 64 bits that is no double equals none
 timestamps with and without zone    UTC
-text of CSV and JSON files          the other side's type, as Spark casts it; a text that is none equals no value
+text of CSV and JSON files          the other side's type, as Spark casts it; a text that is none, or of which the cast
+                                    would drop something, equals no value
 others                              only the same type; never maps, which Spark does not order
 ==================================  ================================================================================
 """
@@ -19,6 +23,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from squall.engine.errors import UsageError
+from squall.pipeline.number_texts import exact_type
 
 if TYPE_CHECKING:
     from pyspark.sql.types import DataType, DecimalType
@@ -30,51 +35,91 @@ _WHOLE_DIGITS = {"tinyint": 3, "smallint": 5, "int": 10, "bigint": 19}
 @dataclass(frozen=True)
 class Pair:
     """A column of both sides. `casts`: of the left and of the right, whether it may hold what is none of `type`: a
-    text, or a decimal that is too large."""
+    text, or a number that `type` does not hold."""
 
     name: str
     type: DataType
+    own: tuple[DataType, DataType]
+    """The types of the two columns."""
+    texts: tuple[bool, bool]
+    """Of the left and of the right, whether it is read as texts: of CSV, or of numbers in JSON."""
     casts: tuple[bool, bool] = (False, False)
-    too_large: bool = False
-    """Whether what is none of `type` is a number that is too large for it."""
+    are_numbers: bool = False
+    """Whether what is none of `type` may be a number."""
+    is_exact: bool = False
+    """Whether numbers are compared as texts, of which each number has one; see `number_texts.py`."""
 
     @property
     def is_number(self) -> bool:
-        from pyspark.sql.types import NumericType
+        from pyspark.sql.types import NumericType, StringType
 
-        return isinstance(self.type, NumericType)
+        return isinstance(self.type, NumericType) or (self.is_exact and isinstance(self.type, StringType))
 
     @property
     def is_text(self) -> bool:
         from pyspark.sql.types import StringType
 
-        return isinstance(self.type, StringType)
+        return isinstance(self.type, StringType) and not self.is_exact
 
 
-def pair_of(name: str, types: tuple[DataType, DataType], loose: tuple[bool, bool]) -> Pair:
-    """`loose`: of the left and of the right, whether a text may stand for a value of another type."""
-    from pyspark.sql.types import StringType
+def pair_of(
+    name: str, own: tuple[DataType, DataType], loose: tuple[bool, bool], has_texts: tuple[bool, bool]
+) -> Pair:
+    """`loose`: of the left and of the right, whether a text may stand for a value of another type. `has_texts`: whether
+    its doubles are texts."""
+    from pyspark.sql import types
 
-    left, right = types
-    for type_ in types:
+    for type_ in own:
         if _has_no_order(type_):
             raise UsageError(
                 f"column {name!r} is {type_.simpleString()}, which cannot be compared; leave it out with --compare"
             )
-    left_casts, right_casts = (
-        may and isinstance(own, StringType) and not isinstance(other, StringType)
-        for own, other, may in ((left, right, loose[0]), (right, left, loose[1]))
+    is_text = [may and isinstance(type_, types.StringType) for type_, may in zip(own, loose, strict=True)]
+    texts = is_text[0] or has_texts[0], is_text[1] or has_texts[1]
+    exact = _exact_pair(own, (is_text[0], is_text[1]), has_texts, all(loose))
+    if exact is not None:
+        return Pair(name, exact, own, texts, is_exact=True)
+    left, right = own
+    casts = (
+        is_text[0] and not isinstance(right, types.StringType), is_text[1] and not isinstance(left, types.StringType)
     )
-    common = right if left_casts else left if right_casts else _common(left, right)
+    common = right if casts[0] else left if casts[1] else _common(left, right)
     if common is None:
         raise UsageError(
             f"column {name!r} is {left.simpleString()} on the left and {right.simpleString()} on the right: no value "
             "of one equals one of the other"
         )
-    if not (left_casts or right_casts) and _is_decimal(common):
-        casts = not _fits(left, common), not _fits(right, common)
-        return Pair(name, common, casts, too_large=any(casts))
-    return Pair(name, common, (left_casts, right_casts))
+    if isinstance(common, types.DoubleType | types.FloatType):
+        # A whole number may be none of theirs.
+        inexact = casts[0] or has_texts[0] or _is_whole(left), casts[1] or has_texts[1] or _is_whole(right)
+        return Pair(name, common, own, texts, inexact, are_numbers=any(inexact))
+    if isinstance(common, types.TimestampNTZType) and any(casts):
+        # Spark would pass over the zone of a text.
+        common = types.TimestampType()
+    if not any(casts) and _is_decimal(common):
+        large = not _fits(left, common), not _fits(right, common)
+        return Pair(name, common, own, texts, large, are_numbers=any(large))
+    return Pair(name, common, own, texts, (casts[0] or has_texts[0], casts[1] or has_texts[1]))
+
+
+def _exact_pair(
+    own: tuple[DataType, DataType], is_text: tuple[bool, bool], has_texts: tuple[bool, bool], are_loose: bool
+) -> DataType | None:
+    """The type of two columns that are compared exactly, as texts; None if another way is exact, or there is none."""
+    from pyspark.sql import types
+
+    left, right = own
+    if not (_is_nested(left) or _is_nested(right)):
+        may = [
+            text or has or _is_whole(type_) or _is_decimal(type_)
+            for type_, text, has in zip(own, is_text, has_texts, strict=True)
+        ]
+        has_number = any(isinstance(type_, types.NumericType) for type_ in own)
+        return types.StringType() if all(may) and has_number and (any(is_text) or any(has_texts)) else None
+    if are_loose and (any(has_texts) or left != right):
+        common = exact_type(left)
+        return common if common.simpleString() == exact_type(right).simpleString() else None
+    return None
 
 
 def _common(left: DataType, right: DataType) -> DataType | None:
@@ -91,6 +136,18 @@ def _common(left: DataType, right: DataType) -> DataType | None:
         return _exact(left, right) if _is_decimal(left) or _is_decimal(right) else types.LongType()
     times = (types.TimestampType, types.TimestampNTZType)
     return types.TimestampType() if isinstance(left, times) and isinstance(right, times) else None
+
+
+def _is_nested(type_: DataType) -> bool:
+    from pyspark.sql import types
+
+    return isinstance(type_, types.ArrayType | types.StructType)
+
+
+def _is_whole(type_: DataType) -> bool:
+    from pyspark.sql.types import IntegralType
+
+    return isinstance(type_, IntegralType) or (_is_decimal(type_) and _digits(type_)[1] == 0)
 
 
 def _is_decimal(type_: DataType) -> bool:

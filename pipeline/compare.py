@@ -23,10 +23,12 @@ from typing import TYPE_CHECKING, Any
 
 from squall.engine.errors import UsageError
 from squall.engine.foreign.text import repr_of
+from squall.pipeline.cells import cell, rank, same_near_gap
 from squall.pipeline.column_pairs import Pair, pair_of
 from squall.pipeline.comparison import EQUAL, KINDS, ColumnCheck, Comparison, Difference, Request
+from squall.pipeline.number_texts import shown_number
 from squall.pipeline.session import spark_session
-from squall.pipeline.side import JSON, Side, find_side, read_side
+from squall.pipeline.side import JSON, Side, Table, find_side, read_side
 from squall.pipeline.spark_errors import data_errors
 from squall.pipeline.tolerance import Tolerance
 
@@ -71,23 +73,25 @@ def compare(left: Path, right: Path, request: Request, *, progress: Progress = l
         return replace(outcome, examples=tuple(_examples(plan, grouped, outcome.keys)))
 
 
-def _tables(spark: SparkSession, sides: tuple[Side, Side], request: Request) -> tuple[DataFrame, DataFrame]:
+def _tables(spark: SparkSession, sides: tuple[Side, Side], request: Request) -> tuple[Table, Table]:
     from pyspark.sql.types import StringType, StructField, StructType
 
     found = [read_side(spark, side) for side in sides]
     named = [column for column in (*request.by, *(request.compare or ()), request.last) if column]
-    schema = next((table.schema for table in found if table.columns), None)
-    schema = schema or StructType([StructField(name, StringType()) for name in dict.fromkeys(named)])
+    full = next((table for table in found if table.types), None)
+    if full is None:
+        schema = StructType([StructField(name, StringType()) for name in dict.fromkeys(named)])
+        full = Table(spark.createDataFrame([], schema), {field.name: field.dataType for field in schema})
     # JSON files without a row have no columns of their own.
     left, right = (
-        table if table.columns or side.kind != JSON else spark.createDataFrame([], schema)
+        table if table.types or side.kind != JSON else full._replace(frame=full.frame.limit(0))
         for side, table in zip(sides, found, strict=True)
     )
     return left, right
 
 
-def _plan(sides: tuple[Side, Side], tables: tuple[DataFrame, DataFrame], request: Request) -> _Plan:
-    names = tables[0].columns, tables[1].columns
+def _plan(sides: tuple[Side, Side], tables: tuple[Table, Table], request: Request) -> _Plan:
+    names = tables[0].frame.columns, tables[1].frame.columns
     last = request.last
     for side, columns in zip(sides, names, strict=True):
         twice = next((name for name in columns if columns.count(name) > 1), None)
@@ -112,7 +116,9 @@ def _plan(sides: tuple[Side, Side], tables: tuple[DataFrame, DataFrame], request
     loose = sides[0].is_loose, sides[1].is_loose
 
     def pair(name: str) -> Pair:
-        return pair_of(name, (tables[0].schema[name].dataType, tables[1].schema[name].dataType), loose)
+        left, right = tables
+        has_texts = left.has_number_texts(name), right.has_number_texts(name)
+        return pair_of(name, (left.types[name], right.types[name]), loose, has_texts)
 
     values = [pair(name) for name in chosen]
     for name in request.tolerances.columns:
@@ -129,7 +135,7 @@ def _listed(names: list[str] | tuple[str, ...]) -> str:
     return ", ".join(names) or "none"
 
 
-def _grouped(plan: _Plan, sides: tuple[Side, Side], tables: tuple[DataFrame, DataFrame]) -> DataFrame:
+def _grouped(plan: _Plan, sides: tuple[Side, Side], tables: tuple[Table, Table]) -> DataFrame:
     """A row for each key: k0, k1 ...; of the left, the number of rows n0, and values v0 that stand for them; n1, v1."""
     from pyspark.sql import functions as f
 
@@ -148,24 +154,19 @@ def _grouped(plan: _Plan, sides: tuple[Side, Side], tables: tuple[DataFrame, Dat
     return _judged(plan, both.groupBy(*keys).agg(*measures))
 
 
-def _half(plan: _Plan, number: int, side: Side, table: DataFrame) -> DataFrame:
+def _half(plan: _Plan, number: int, side: Side, table: Table) -> DataFrame:
     """A side with its keys, and its values as one struct. Columns go by position: a name may hold anything."""
     from pyspark.sql import functions as f
 
     names = plan.names[number]
-    placed = table.toDF(*(f"c{place}" for place in range(len(names))))
+    placed = table.frame.toDF(*(f"c{place}" for place in range(len(names))))
 
-    def cell(pair: Pair) -> tuple[Column, Column]:
-        """The value, and the text that could not be read as one."""
-        raw = f.col(f"c{names.index(pair.name)}")
-        if not pair.casts[number]:
-            return raw.cast(pair.type), f.lit(None).cast("string")
-        value = raw.try_cast(pair.type)
-        return value, f.when(value.isNull(), raw.cast("string"))
+    def of(pair: Pair) -> tuple[Column, Column]:
+        return cell(f.col(f"c{names.index(pair.name)}"), pair, number)
 
     columns = []
     for place, pair in enumerate(plan.keys):
-        value, unread = cell(pair)
+        value, unread = of(pair)
         columns.append(value.alias(f"k{place}"))
         if any(pair.casts):
             # Texts that are no key of the other side's type must not be one key together.
@@ -173,14 +174,15 @@ def _half(plan: _Plan, number: int, side: Side, table: DataFrame) -> DataFrame:
     # A struct needs a field.
     fields = [f.lit(True).alias("there")]
     for place, pair in enumerate(plan.values):
-        value, unread = cell(pair)
+        value, unread = of(pair)
         fields += [value.alias(f"v{place}"), unread.alias(f"u{place}")]
     values = f.struct(*fields)
     if not plan.ranks[number]:
         return placed.select(*columns, f.lit(1).alias("n"), values.alias("v"))
-    rank = plan.request.last if plan.request.last in names else "count"
-    ranked = placed.select(*columns, f.col(f"c{names.index(rank or '')}").alias("rank"), values.alias("v"))
-    return _one_of_each_rank(ranked)
+    last = plan.request.last if plan.request.last in names else "count"
+    raw = f.col(f"c{names.index(last or '')}")
+    order = rank(raw) if side.is_loose and table.frame.schema[last].dataType.simpleString() == "string" else raw
+    return _one_of_each_rank(placed.select(*columns, order.alias("rank"), values.alias("v")))
 
 
 def _one_of_each_rank(ranked: DataFrame) -> DataFrame:
@@ -204,8 +206,8 @@ def _judged(plan: _Plan, grouped: DataFrame) -> DataFrame:
     for place, pair in enumerate(plan.values):
         left, right = f.col(f"v0.v{place}"), f.col(f"v1.v{place}")
         unread = f.col(f"v0.u{place}"), f.col(f"v1.u{place}")
-        same, near, gap = _same(left, right, unread, pair, plan.request.tolerances.of(pair.name))
-        differs[f"d{place}"] = ~((same & unread[0].eqNullSafe(unread[1])) | near)
+        same, near, gap = same_near_gap(left, right, unread, pair, plan.request.tolerances.of(pair.name))
+        differs[f"d{place}"] = ~(same | near)
         gaps[f"g{place}"] = gap
     duplicated = f.lit(False)
     for number in (0, 1):
@@ -221,29 +223,6 @@ def _judged(plan: _Plan, grouped: DataFrame) -> DataFrame:
         .when(different, "different").otherwise(EQUAL)
     )
     return grouped.withColumns({"kind": kind, **differs, **gaps})
-
-
-def _same(
-    left: Column, right: Column, unread: tuple[Column, Column], pair: Pair, tolerance: Tolerance
-) -> tuple[Column, Column, Column]:
-    """Whether two values are equal; whether they are numbers within the tolerance; and how far numbers are apart: null
-    if they are no numbers, or not finite."""
-    from pyspark.sql import functions as f
-
-    nothing, no = f.lit(None).cast("double"), f.lit(False)
-    same = left.eqNullSafe(right)
-    if not (pair.is_number or (pair.is_text and tolerance)):
-        return same, no, nothing
-    a, b = left.try_cast("double"), right.try_cast("double")
-    if pair.too_large:
-        a, b = (f.coalesce(number, text.try_cast("double")) for number, text in zip((a, b), unread, strict=True))
-    apart = f.abs(a - b)
-    # Of infinities and NaN, only themselves are near.
-    gap = f.when(apart < float("inf"), apart).otherwise(nothing)
-    if not tolerance:
-        return same, no, gap
-    near = (gap <= tolerance.absolute) | (gap <= tolerance.relative * f.greatest(f.abs(a), f.abs(b)))
-    return same, f.coalesce(near, no), gap
 
 
 def _count(plan: _Plan, sides: tuple[Side, Side], grouped: DataFrame) -> Comparison:
@@ -278,7 +257,11 @@ def _examples(plan: _Plan, grouped: DataFrame, keys: dict[str, int]) -> list[Dif
     """The first differences of each kind, in order of key."""
     from pyspark.sql import functions as f
 
-    order = [name for name in grouped.columns if name[0] in "ku" and name[1:].isdigit()]
+    order: list[Column] = []
+    for place, pair in enumerate(plan.keys):
+        key = f.col(f"k{place}")
+        order += [key.try_cast("double"), key] if pair.is_exact and pair.is_number else [key]
+        order += [f.col(f"u{place}")] if any(pair.casts) else []
     shown: dict[str, Column] = {"n0": f.col("n0"), "n1": f.col("n1")}
     for place, pair in enumerate(plan.keys):
         shown[f"k{place}"] = _shown(f.col(f"k{place}"), pair)
@@ -320,12 +303,15 @@ def _difference(plan: _Plan, row: Row) -> Difference:
     if row.kind == "different":
         for place, pair in enumerate(plan.values):
             if row[f"d{place}"]:
-                left, right = (_either(row, f"v{number}_{place}", f"u{number}_{place}") for number in (0, 1))
+                left, right = (_either(row, f"v{number}_{place}", f"u{number}_{place}", pair) for number in (0, 1))
                 values[pair.name] = left, right
-    key = {pair.name: _either(row, f"k{place}", f"u{place}") for place, pair in enumerate(plan.keys)}
+    key = {pair.name: _either(row, f"k{place}", f"u{place}", pair) for place, pair in enumerate(plan.keys)}
     return Difference(row.kind, key, (int(row.n0), int(row.n1)), values)
 
 
-def _either(row: Row, value: str, unread: str) -> Any:
+def _either(row: Row, value: str, unread: str, pair: Pair) -> Any:
     """What was compared, or the text that is no such value."""
-    return row[unread] if unread in row and row[unread] is not None else row[value]
+    if unread in row and row[unread] is not None:
+        return row[unread]
+    found = row[value]
+    return shown_number(found) if pair.is_exact and pair.is_number and found is not None else found

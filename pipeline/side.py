@@ -17,12 +17,13 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import unquote
 
 from squall.engine.errors import UsageError
 from squall.engine.foreign.text import message_of, repr_of
 from squall.pipeline.manifest import MANIFEST_NAME, check_content, load_manifest
+from squall.pipeline.number_texts import with_number_texts
 from squall.pipeline.records import CSV_OPTIONS, is_half_character, is_one_record, options_to_infer
 from squall.pipeline.result_tables import checked_result
 from squall.pipeline.results import ROW_TYPES
@@ -31,6 +32,7 @@ from squall.pipeline.spark_errors import data_errors
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, DataFrameReader, SparkSession
+    from pyspark.sql.types import DataType
 
 PARQUET, CSV, JSON, WORD_COUNT = "Parquet", "CSV", "JSON", "word count"
 _ENDINGS = {
@@ -59,6 +61,17 @@ class Side:
     def is_of_totals(self) -> bool:
         """Whether, of rows with one key, only the largest counts."""
         return self.kind == WORD_COUNT
+
+
+class Table(NamedTuple):
+    """A side in Spark, and the types of its columns. Numbers of JSON that Spark would read as doubles are texts in the
+    frame, with all their digits; in `types`, they are doubles."""
+
+    frame: DataFrame
+    types: dict[str, DataType]
+
+    def has_number_texts(self, name: str) -> bool:
+        return self.frame.schema[name].dataType != self.types[name]
 
 
 def find_side(path: Path) -> Side:
@@ -152,28 +165,36 @@ def _types(file: Path) -> dict[str, str]:
         raise UsageError(f"{file} is damaged: {message_of(error)}") from error
 
 
-def read_side(spark: SparkSession, side: Side) -> DataFrame:
+def read_side(spark: SparkSession, side: Side) -> Table:
     """The table. What only shows in the data is raised by Spark, when it is read."""
     with data_errors(lambda trouble: f"{side.path} cannot be read: {trouble}"):
-        return _read(spark, side)
+        frame = _read(spark, side)
+        types = {field.name: field.dataType for field in frame.schema}
+        if side.kind == JSON and (exact := with_number_texts(frame.schema)) != frame.schema:
+            frame = _reader(spark, side).schema(exact).json(list(side.files))
+        return Table(frame, types)
 
 
 def _read(spark: SparkSession, side: Side) -> DataFrame:
     if side.kind == WORD_COUNT:
         return checked_result(spark, side.path, "counts").select("word", "count")
+    reader = _reader(spark, side)
+    if side.kind == PARQUET:
+        return reader.parquet(*side.files)
+    _check_text(_reader(spark, side), side)
+    if side.kind == JSON:
+        return reader.json(list(side.files))
+    schema = reader.options(**options_to_infer(CSV_OPTIONS, side.files)).csv(list(side.files)).schema
+    return reader.options(**CSV_OPTIONS).schema(schema).csv(list(side.files))
+
+
+def _reader(spark: SparkSession, side: Side) -> DataFrameReader:
     # Names are names: no character in them is a pattern.
     reader = spark.read.option("__globPaths__", "false")
     if side.path.is_dir():
         # Values of columns may be in the names of folders: day=2026-11-22.
         reader = reader.option("basePath", str(side.path))
-    if side.kind == PARQUET:
-        return reader.parquet(*side.files)
-    _check_text(reader, side)
-    reader = reader.option("mode", "FAILFAST")
-    if side.kind == JSON:
-        return reader.json(list(side.files))
-    schema = reader.options(**options_to_infer(CSV_OPTIONS, side.files)).csv(list(side.files)).schema
-    return reader.options(**CSV_OPTIONS).schema(schema).csv(list(side.files))
+    return reader if side.kind == PARQUET else reader.option("mode", "FAILFAST")
 
 
 def _check_text(reader: DataFrameReader, side: Side) -> None:

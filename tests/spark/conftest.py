@@ -13,6 +13,7 @@ import pytest
 
 from squall.engine.errors import UsageError
 from squall.pipeline.session import spark_session
+from tests.spark.by_key import Sides
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -36,3 +37,8 @@ def source(tmp_path: Path) -> Path:
     path = tmp_path / "in put"
     path.mkdir()
     return path
+
+
+@pytest.fixture
+def sides(tmp_path: Path) -> Sides:
+    return Sides(tmp_path)
