@@ -6,8 +6,12 @@ UTF-8, a second record on a line, half a character) has a condition of its own.
 
 from __future__ import annotations
 
+import csv
+import gzip
 import re
+import zlib
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -35,6 +39,22 @@ _HALF = (
     r"\\u[dD][89abAB][0-9a-fA-F]{2}(?!\\u[dD][c-fC-F])"
     r"|(?<!\\u[dD][89abAB][0-9a-fA-F]{2})\\u[dD][c-fC-F][0-9a-fA-F]{2}"
 )
+
+
+def twice_in_header(location: str) -> tuple[str, str] | None:
+    """Two columns of a CSV file, as `CSV_OPTIONS` has it, that Spark takes for one: to both, it gives other names."""
+    is_zipped = location.lower().endswith(".gz")
+    # As in Spark, without the mark of UTF-8 before the first name. What cannot be read is left for Spark to tell.
+    with suppress(OSError, EOFError, zlib.error, csv.Error):
+        opening = gzip.open if is_zipped else open
+        with opening(location, "rt", encoding="utf-8-sig", errors="replace", newline="") as file:
+            header: list[str] = next(filter(None, csv.reader(file)), [])
+        known: dict[str, str] = {}
+        for name in filter(None, header):
+            if name.lower() in known:
+                return known[name.lower()], name
+            known[name.lower()] = name
+    return None
 
 
 def options_to_infer(options: Mapping[str, str], paths: Iterable[str]) -> dict[str, str]:

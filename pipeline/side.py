@@ -24,7 +24,7 @@ from squall.engine.errors import UsageError
 from squall.engine.foreign.text import message_of, repr_of
 from squall.pipeline.manifest import MANIFEST_NAME, check_content, load_manifest
 from squall.pipeline.number_texts import with_number_texts
-from squall.pipeline.records import CSV_OPTIONS, is_half_character, is_one_record, options_to_infer
+from squall.pipeline.records import CSV_OPTIONS, is_half_character, is_one_record, options_to_infer, twice_in_header
 from squall.pipeline.result_tables import checked_result
 from squall.pipeline.results import ROW_TYPES
 from squall.pipeline.sources import SPARK_LOG_NAME, open_feed
@@ -121,6 +121,12 @@ def _side(path: Path, kind: str, names: list[str]) -> Side:
     odd = next((file for file in files if ":" in Path(file).name), None)
     if odd is not None:
         raise UsageError(f"{odd} has a colon in its name, with which Spark cannot read it; rename it")
+    for file in files if kind == CSV else ():
+        twice = twice_in_header(file)
+        if twice is not None:
+            first, second = twice
+            which = repr(first) if first == second else f"{first!r} and {second!r}, which Spark takes for one"
+            raise UsageError(f"{file} has two columns {which}, in its header; allowed: different names")
     return Side(path, kind, tuple(files))
 
 

@@ -265,6 +265,13 @@ def test_wrong_use_is_named(sides: Sides) -> None:
     assert complaint in refusal(texts, texts, "--by", "k", "--tolerance", "v=1")
 
 
+def test_a_byte_order_mark_is_no_part_of_a_name(sides: Sides) -> None:
+    mark = "\ufeff"
+    left = sides.text("left.csv", f"{mark}k,v\na,1\n")
+    assert kinds(left, sides.text("right.csv", 'v,"k"\n1,a\n'), "--by", "k") == {"equal": 1}
+    assert kinds(left, sides.text("right.csv", f'{mark}"k",v\na,2\n'), "--by", "k") == {"different": 1}
+
+
 def test_data_that_cannot_be_read_is_named(sides: Sides) -> None:
     good = sides.parquet("good", k=[1], v=["a"])
     wanted = {

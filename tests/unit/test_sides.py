@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import hashlib
 import json
 import os
@@ -94,6 +95,24 @@ def test_what_cannot_be_compared_is_named(tmp_path: Path) -> None:
     assert refused(both) == f"AT/both holds files of several kinds (CSV, Parquet); {allowed}"
     (tmp_path / "a:b.csv").write_text("n\n1\n")
     assert refused(tmp_path / "a:b.csv").startswith("AT/a:b.csv has a colon in its name")
+
+
+def test_a_header_that_names_a_column_twice_is_refused(tmp_path: Path) -> None:
+    for name, header, said in (
+        ("a.csv", b"k,k,v\n1,2,3\n", "two columns 'k', in its header"),
+        ("b.csv", b"\n\"k\",v,K\n1,2,3\n", "two columns 'k' and 'K', which Spark takes for one, in its header"),
+        ("c.csv", b"\xef\xbb\xbf\"a \"\"\nb\",v,\"a \"\"\nb\"\n", r"""two columns 'a "\nb', in its header"""),
+        ("d.csv.gz", gzip.compress(b"v,k,v"), "two columns 'v', in its header"),
+    ):
+        (tmp_path / name).write_bytes(header)
+        with pytest.raises(UsageError) as caught:
+            find_side(tmp_path / name)
+        assert str(caught.value) == f"{tmp_path / name} has {said}; allowed: different names"
+    good = (b"", b"k,,,v\n", b"k0,k1\n", gzip.compress(b"k,v\n")[:-9], b"k,k \n")
+    for number, data in enumerate(good):
+        file = tmp_path / f"{number}.csv{'.gz' * (data[:1] == gzip.compress(b'')[:1])}"
+        file.write_bytes(data)
+        assert find_side(file).files == (str(file),)
 
 
 def test_parquet_files_are_opened_first(tmp_path: Path) -> None:
