@@ -230,6 +230,9 @@ def _count(plan: _Plan, sides: tuple[Side, Side], grouped: DataFrame) -> Compari
 
     differs = [f.sum(f.col(f"d{place}").cast("long")).alias(f"d{place}") for place in range(len(plan.values))]
     gaps = [f.max(f"g{place}").alias(f"g{place}") for place in range(len(plan.values))]
+    gaps += [
+        f.count_if(f.col(f"d{place}") & f.isnull(f"g{place}")).alias(f"h{place}") for place in range(len(plan.values))
+    ]
     counts = [f.count("*").alias("keys")]
     for number in (0, 1):
         counts += [
@@ -241,16 +244,28 @@ def _count(plan: _Plan, sides: tuple[Side, Side], grouped: DataFrame) -> Compari
     def total(name: str) -> int:
         return sum(int(row[name]) for row in found.values())
 
-    columns = {}
-    for place, pair in enumerate(plan.values):
-        both = [found[kind] for kind in (EQUAL, "different") if kind in found]
-        columns[pair.name] = ColumnCheck(
-            int(found["different"][f"d{place}"]) if "different" in found else 0,
-            max((row[f"g{place}"] for row in both if row[f"g{place}"] is not None), default=None),
-            plan.request.tolerances.of(pair.name) if pair.is_number or pair.is_text else Tolerance(),
-        )
+    columns = {
+        pair.name: _column_check(place, pair, plan.request.tolerances.of(pair.name), found)
+        for place, pair in enumerate(plan.values)
+    }
     keys = {kind: int(found[kind].keys) if kind in found else 0 for kind in (EQUAL, *KINDS)}
     return Comparison(sides, (total("n0"), total("n1")), (total("more0"), total("more1")), keys, columns)
+
+
+def _column_check(place: int, pair: Pair, tolerance: Tolerance, found: dict[str, Row]) -> ColumnCheck:
+    gaps = [found[kind][f"g{place}"] for kind in (EQUAL, "different") if kind in found]
+    largest = max((gap for gap in gaps if gap is not None), default=None)
+    if "different" not in found or not found["different"][f"d{place}"]:
+        different = unmeasured = 0
+    else:
+        different, unmeasured = (int(found["different"][f"{name}{place}"]) for name in "dh")
+        # The 0 of keys that are equal says nothing about those that are not.
+        largest = largest or None
+    has_tolerance = pair.is_number or pair.is_text
+    may_be_measured = pair.is_number or (pair.is_text and bool(tolerance))
+    return ColumnCheck(
+        different, largest, tolerance if has_tolerance else Tolerance(), unmeasured if may_be_measured else 0
+    )
 
 
 def _examples(plan: _Plan, grouped: DataFrame, keys: dict[str, int]) -> list[Difference]:

@@ -63,6 +63,8 @@ class ColumnCheck:
     different: int
     largest: float | None
     tolerance: Tolerance
+    unmeasured: int = 0
+    """Numbers that differ without a difference: null, NaN, an infinity, or too little for a double to tell."""
 
 
 @dataclass(frozen=True)

@@ -128,6 +128,7 @@ def comparison_document(outcome: Comparison) -> dict[str, Any]:
             name: {
                 "different": check.different,
                 "largest_difference": check.largest,
+                "unmeasured": check.unmeasured,
                 "tolerance": {"absolute": check.tolerance.absolute, "relative": check.tolerance.relative},
             }
             for name, check in outcome.columns.items()
@@ -190,7 +191,10 @@ def _column_grid(columns: dict[str, ColumnCheck]) -> list[Grid]:
     rows = []
     for name, check in columns.items():
         if check.different or check.largest:
-            largest = Cell(check.largest, shown="-" if check.largest is None else f"{check.largest:g}")
+            shown = "-" if check.largest is None else f"{check.largest:g}"
+            if check.largest is not None and check.unmeasured:
+                shown += f" ({check.unmeasured:,} without)"
+            largest = Cell(check.largest, shown=shown)
             rows.append([_short(name), alarm_cell(check.different), largest, _tolerance(check.tolerance)])
     return [Grid(("column", "different", "largest difference", "tolerance"), rows)] if rows else []
 

@@ -12,7 +12,7 @@ from tests.spark.by_key import Sides, command, document, kinds, refusal
 
 pytestmark = pytest.mark.usefixtures("spark")
 BIG = 2**53
-INF = float("inf")
+INF, NAN = float("inf"), float("nan")
 
 
 def differing(sides: Sides, left: list[str], right: list[str], *options: str) -> list[int]:
@@ -66,7 +66,7 @@ def test_the_other_column_may_be_of_whole_numbers_decimals_or_texts(sides: Sides
 
 
 def test_json_against_doubles(sides: Sides) -> None:
-    values = [0.1, 1e23, BIG + 2.0, float("nan"), INF, -INF, 5e-324]
+    values = [0.1, 1e23, BIG + 2.0, NAN, INF, -INF, 5e-324]
     doubles = sides.parquet("doubles", k=list(range(14)), v=values * 2)
     texts = ["0.10000000000000001", "1e23", f"{BIG + 2}", "NaN", "Infinity", "-INF", "5e-324"]
     planted = ["0.2", "1.1e23", f"{BIG + 3}", "0", "1e400", "1", "1e-323"]
@@ -119,7 +119,7 @@ def test_tolerance_of_mixed_numbers_counts_what_doubles_cannot_tell(sides: Sides
     assert differing(sides, left, right, "--tolerance", "v=1") == []
     assert differing(sides, left, right, "--tolerance", "1%") == [1, 2]
     assert document(sides.json("left", *left), sides.json("right", *right), "--by", "k")["columns"]["v"] == {
-        "different": 3, "largest_difference": 1, "tolerance": {"absolute": 0, "relative": 0},
+        "different": 3, "largest_difference": 1, "unmeasured": 0, "tolerance": {"absolute": 0, "relative": 0},
     }
 
 
@@ -157,3 +157,25 @@ def test_a_tolerance_is_for_numbers_not_for_lists_of_them(sides: Sides) -> None:
     assert "--tolerance is for column 'v', which holds no numbers" in refusal(
         left, left, "--by", "k", "--tolerance", "v=1"
     )
+
+
+def test_the_largest_difference_is_never_0_where_numbers_differ(sides: Sides) -> None:
+    long_, near = Decimal("1" + "0" * 37), Decimal("1" + "0" * 36 + "1")
+    columns: dict[str, tuple[list[object], list[object]]] = {
+        "big": ([2**62 + 1, 7], [2**62, 7]), "null": ([None, 1.0], [NAN, 1.0]), "inf": ([INF, 1.0], [-INF, 1.0]),
+        "both": ([INF, 1.0], [1.0, 6.0]), "same": ([NAN, 1.0], [NAN, 1.0]), "long": ([long_, 1], [near, 1]),
+        "digits": ([Decimal("12345678901234567890.01"), 1], [Decimal("12345678901234567890.02"), 1]),
+    }
+    left = sides.parquet("left", k=[1, 2], **{name: pair[0] for name, pair in columns.items()})
+    right = sides.parquet("right", k=[1, 2], **{name: pair[1] for name, pair in columns.items()})
+    found = document(left, right, "--by", "k")["columns"]
+    assert {name: (check["different"], check["largest_difference"], check["unmeasured"]) for name, check in
+            found.items()} == {
+        "big": (1, 1, 0), "null": (1, None, 1), "inf": (1, None, 1), "both": (2, 5, 1), "same": (0, 0, 0),
+        "long": (1, None, 1), "digits": (1, 0.01, 0),
+    }
+    said = command(left, right, "--by", "k").stdout
+    rows = {row[0]: row[1:] for row in (line.split() for line in said.splitlines()) if row and row[0] in columns}
+    assert rows["big"] == ["1", "1", "-"]
+    assert rows["null"] == rows["inf"] == ["1", "-", "-"]
+    assert rows["both"] == ["2", "5", "(1", "without)", "-"]
