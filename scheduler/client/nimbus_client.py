@@ -58,6 +58,8 @@ TIMEOUT_SECS = 10.0
 POLL_SECS = 0.01
 AWAY_PATIENCE_SECS = 5.0
 """Longest wait of a command for a Nimbus that is being restarted: more than its keeper pauses between two tries."""
+_LOOK_SECS = 0.25
+"""Between two looks, while Nimbus is away, at the cluster's processes, each of which reads every process."""
 _QUESTION_SECS = 1.0
 """Between two tries of a question: Nimbus may have died before it answered."""
 
@@ -74,6 +76,10 @@ class Interrupted(ClusterError):
 
 class NoCluster(ClusterError):
     """No process of the cluster runs."""
+
+
+class NimbusAway(ClusterError):
+    """Processes of the cluster run, and Nimbus did not come back."""
 
 
 class NotEnded(ClusterError):
@@ -253,10 +259,16 @@ class NimbusClient:
             raise NoCluster(f"no cluster runs in {path}: start one with `squall up --dir {path}`")
         self._on_away()
         deadline = time.monotonic() + self._patience_secs
+        next_look = time.monotonic() + _LOOK_SECS
         while self.run_dir.lock_holder() is None:
-            if time.monotonic() >= deadline:
+            now = time.monotonic()
+            if now >= next_look:
+                next_look = now + _LOOK_SECS
+                if not processes_of(self.run_dir):
+                    raise NoCluster(f"the cluster in {path} has stopped: start one with `squall up --dir {path}`")
+            if now >= deadline:
                 why = why_away(self.run_dir)
-                raise ClusterError(
+                raise NimbusAway(
                     f"Nimbus of the cluster in {path} is away, and did not come back within {self._patience_secs:g} s"
                     f"{f' ({why})' if why else ''}: workers run on, `squall nimbus --dir {path}` starts it again"
                 )

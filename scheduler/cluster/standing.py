@@ -4,6 +4,7 @@ Guarantees
     * A start that fails leaves no process behind.
     * A stop drains first: it stops the spouts and waits until nothing is pending, or for the limit. Topologies are
       kept, and go on when a cluster is started in the directory again.
+    * Several stops at once all return when the cluster has ended; the least patient one limits the drain.
     * A cluster whose Nimbus is gone, is stopped or hangs can be stopped as well, without a drain. A Nimbus that is
       being restarted is waited for.
 
@@ -27,9 +28,18 @@ from squall.engine.report.account import Unfinished
 from squall.ipc.control import NoAnswer
 from squall.ipc.rundir import RunDir
 from squall.scheduler.client.job import Job
-from squall.scheduler.client.nimbus_client import AWAY_PATIENCE_SECS, TIMEOUT_SECS, Interrupted, NimbusClient, NotEnded
+from squall.scheduler.client.nimbus_client import (
+    AWAY_PATIENCE_SECS,
+    TIMEOUT_SECS,
+    Interrupted,
+    NimbusAway,
+    NimbusClient,
+    NoCluster,
+    NotEnded,
+)
 from squall.scheduler.cluster.daemons import Daemons, fork
 from squall.scheduler.common.mark import processes_of, role_of, signal_marked
+from squall.scheduler.common.messages import TopologyRecord
 from squall.scheduler.common.process import is_stopped
 from squall.scheduler.common.process_record import end_record, present_record
 from squall.scheduler.common.process_title import Kind
@@ -92,11 +102,14 @@ def stop_cluster(run_dir: RunDir, drain_secs: float, on_wait: Callable[[], bool 
     if not (math.isfinite(drain_secs) and drain_secs >= 0):
         raise UsageError(f"the wait is {drain_secs}; allowed: a number of seconds from 0 up")
     if not _await_kept_nimbus(run_dir):
-        return Stopped(killed=_end_processes(run_dir), by_nimbus=False)
+        return _end_without_nimbus(run_dir)
     try:
         _await_going_nimbus(run_dir)
         pending = _stop_by_nimbus(run_dir, drain_secs, on_wait)
-    except (NoAnswer, NotEnded):
+    except (NoAnswer, NotEnded, NoCluster, NimbusAway):
+        if run_dir.lock_holder() is None:
+            # It died, or another command has stopped the cluster.
+            return _end_without_nimbus(run_dir)
         # Nimbus holds its directory, but is stopped or hangs.
         return Stopped(killed=_end_processes(run_dir), is_silent=True, by_nimbus=False)
     # Nimbus has waited for the supervisors that it knew: one that is left had not registered with it yet.
@@ -106,12 +119,20 @@ def stop_cluster(run_dir: RunDir, drain_secs: float, on_wait: Callable[[], bool 
     return Stopped(pending, _end_processes(run_dir))
 
 
+def _end_without_nimbus(run_dir: RunDir) -> Stopped:
+    """End what is left; nothing may be, or processes that another command's stop is just ending."""
+    is_led = bool(_of_kind(processes_of(run_dir), Kind.SUPERVISOR, Kind.WORKER))
+    if not is_led and not _await_none(run_dir, _STOP_MARGIN_SECS):
+        return Stopped()
+    return Stopped(killed=_end_processes(run_dir), by_nimbus=False)
+
+
 def _stop_by_nimbus(
     run_dir: RunDir, drain_secs: float, on_wait: Callable[[], bool | None] | None
 ) -> dict[str, Unfinished]:
     """Stop the cluster through Nimbus; returns `Stopped.pending`. NoAnswer or NotEnded if Nimbus does nothing."""
     with NimbusClient(run_dir, timeout_secs=ANSWER_SECS, patience_secs=AWAY_PATIENCE_SECS) as client:
-        jobs = [Job(client, record, run_dir) for record in client.get_cluster().topologies]
+        jobs = [Job(client, record, run_dir) for record in _topologies(client)]
         try:
             views = _views(jobs)
             client.shutdown(STOP_GRACE_SECS, drain_secs)
@@ -125,6 +146,16 @@ def _stop_by_nimbus(
         finally:
             for job in jobs:
                 job.close()
+
+
+def _topologies(client: NimbusClient) -> list[TopologyRecord]:
+    """Those in the cluster; none if it is about to end: then who has stopped it tells what is pending."""
+    try:
+        return client.get_cluster().topologies
+    except (NoAnswer, NoCluster, NimbusAway):
+        raise
+    except ClusterError:
+        return []
 
 
 def _views(jobs: list[Job]) -> list[tuple[Job, TopologyView | None]]:

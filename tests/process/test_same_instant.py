@@ -1,5 +1,5 @@
 """Commands that start a cluster in one directory at the same instant: one does, the others say so and take nothing
-down."""
+down. Those that stop it all do."""
 
 from __future__ import annotations
 
@@ -33,6 +33,14 @@ def test_two_ups() -> None:
             assert "a cluster is being started in" in err or "a cluster runs in" in err
         assert len(cluster.json("status")["nodes"]) == 1
         assert cluster.json("down")["killed"] == 0
+
+
+def test_four_downs() -> None:
+    with directory() as cluster:
+        cluster.up()
+        line = ["down", "--dir", str(cluster.path)]
+        assert at_once(*[line] * 4) == [(0, "")] * 4
+        assert processes_of(cluster.run_dir) == []
 
 
 def test_two_runs() -> None:

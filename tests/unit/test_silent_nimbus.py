@@ -38,7 +38,7 @@ SERVES = """
 import os, sys
 from squall.ipc.control import ControlServer
 from squall.ipc.rundir import RunDir
-from squall.scheduler.common.messages import FaultsTold
+from squall.scheduler.common.messages import FaultsTold, Shutdown
 run_dir = RunDir.open(sys.argv[1])
 lock = run_dir.lock()
 server = ControlServer(run_dir.nimbus_socket, run_dir.key(), "nimbus")
@@ -47,7 +47,13 @@ while True:
     asked = server.recv()
     if asked is not None and sys.argv[2:] == ["and dies"]:
         os.kill(os.getpid(), 9)
-    if asked is not None:
+    if asked is not None and sys.argv[2:] == ["and stops"] and asked.method != "shutdown":
+        server.reply_error(asked, "Nimbus is shutting down", "ClusterError")
+    elif asked is not None and asked.method == "shutdown":
+        server.reply(asked, asked.decode(Shutdown))
+        server.close(1.0)
+        sys.exit()
+    elif asked is not None:
         server.reply(asked, FaultsTold([]))
 """
 
@@ -130,6 +136,18 @@ def test_down_ends_the_cluster_without_it(
     assert processes_of(run_dir) == []
     tell(stopped, 1.0, 1.1)
     assert capsys.readouterr().err == "Nimbus does not answer; ended 1 process without draining\n"
+
+
+@pytest.mark.parametrize("how", ["and dies", "and stops"])
+def test_a_second_down_returns_when_the_first_has_stopped_the_cluster(run_dir: RunDir, how: str) -> None:
+    # A process of the cluster that outlives Nimbus by a moment, as the keeper does.
+    last = subprocess.Popen(["sleep", "300"], env=daemon_environment(run_dir))
+    with _nimbus(run_dir, SERVES, how) as nimbus, ThreadPoolExecutor(1) as pool:
+        second = pool.submit(stop_cluster, run_dir, 1.0)
+        nimbus.wait()
+        last.kill()
+        last.wait()
+        assert second.result() == Stopped()
 
 
 class OneDaemon:
