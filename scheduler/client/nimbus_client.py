@@ -32,7 +32,7 @@ import msgspec
 from squall.engine.errors import ClusterError, UsageError
 from squall.ipc.control import ControlClient, NoAnswer, ServerGone
 from squall.ipc.rundir import UNKNOWN, RunDir
-from squall.scheduler.client.why_away import why_away
+from squall.scheduler.client.why_away import room_error, why_away
 from squall.scheduler.common.mark import processes_of
 from squall.scheduler.common.messages import (
     ClusterState,
@@ -330,6 +330,9 @@ class NimbusClient:
             why = why_away(self.run_dir)
             reason = f" ({why})" if why else ""
             return NoAnswer(f"Nimbus has gone{reason} and did not answer within {waited_secs:.2g} s{besides}")
+        if room := room_error(self.run_dir):
+            # It ends, and is started again, in vain.
+            return NoAnswer(f"Nimbus does not answer within {waited_secs:.2g} s{besides}: {room}")
         return NoAnswer(
             f"Nimbus (pid {holder}) does not answer within {waited_secs:.2g} s: it is stopped or hung, or "
             f"{self.run_dir.key_file} is not the key that it was started with{besides}; SIGCONT continues a stopped "

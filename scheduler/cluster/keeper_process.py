@@ -27,7 +27,7 @@ from squall.scheduler.cluster.adopted_process import AdoptedProcess
 from squall.scheduler.cluster.daemon_environment import daemon_environment
 from squall.scheduler.cluster.daemons import daemon_command, last_line, take_directory
 from squall.scheduler.cluster.size import check_cluster, this_machine
-from squall.scheduler.cluster.standing import stop_cluster
+from squall.scheduler.cluster.standing import end_lost, stop_cluster
 from squall.scheduler.cluster.starting import Starting
 from squall.scheduler.common.mark import processes_of
 from squall.scheduler.common.orphans import FIRST_PID, reap_orphans
@@ -114,6 +114,10 @@ class BoundKeeper:
         """Stop workers, by force after `grace_secs`, and daemons, and wait for the keeper's end. Closes the client.
         Returns the reason why that took force; "" if none."""
         try:
+            if full := room_error(self.run_dir):
+                # Nimbus cannot store the end of its topologies: it would be waited for again and again.
+                end_lost(self.run_dir)
+                return full
             # Otherwise a daemon that a fault has stopped would be waited for.
             heal(client)
             client.shutdown(grace_secs)

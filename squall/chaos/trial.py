@@ -29,6 +29,7 @@ from squall.engine.api.topology import Topology
 from squall.engine.errors import ClusterError
 from squall.ipc.rundir import RunDir
 from squall.scheduler.client.job import Job
+from squall.scheduler.client.why_away import room_error
 from squall.scheduler.cluster.private_cluster import PrivateCluster
 from squall.scheduler.faults.fault import Fault
 from squall.scheduler.supervisor.history import read_history
@@ -43,6 +44,8 @@ _LOOK_SECS = 0.02
 _SAMPLE_SECS = 0.2
 _AUDIT_SECS = 3.0
 """Between two looks at what the run's processes hold, each of which reads every process of the machine."""
+_ROOM_SECS = 0.5
+"""Between two looks whether Nimbus is away because its disk is full."""
 _DAEMONS_SECS = 0.1
 """Between two looks at the daemons, which take half a millisecond: a dead one is away for longer."""
 
@@ -161,6 +164,7 @@ def _observe(
     outcome.injected = injector.injected
     daemons = DaemonWatch(cluster.run_dir, subject.nodes)
     watch = _Watch(job, outcome, injector, daemons, OpenMessages(tapping.directory), should_stop)
+    watch.every(_ROOM_SECS, lambda: _check_room(cluster.run_dir) if cluster.run_dir.lock_holder() is None else None)
     watch.every(_AUDIT_SECS, lambda: audit.look(cluster.run_dir))
     try:
         try:
@@ -178,11 +182,20 @@ def _observe(
         outcome.deaths = _deaths(cluster, job, daemons, outcome)
         outcome.away = daemons.away()
         outcome.left = audit.zombies(cluster.run_dir)
+        _check_room(cluster.run_dir)
         job.kill(0.0)
     except ClusterError as error:
+        # A full disk says nothing about the topology.
+        _check_room(cluster.run_dir)
         outcome.drained = False
         outcome.why_not = f"the cluster failed: {error}"
     return outcome
+
+
+def _check_room(run_dir: RunDir) -> None:
+    """ClusterError if its disk is full: Nimbus would be waited for again and again."""
+    if full := room_error(run_dir):
+        raise ClusterError(full)
 
 
 def _places(workers: list[str], topology: Topology) -> Places:

@@ -72,11 +72,12 @@ def test_a_seed_that_fails_is_shrunk_and_can_be_done_again(tmp_path: Path) -> No
 
 
 @pytest.mark.skipif(not may_mount(), reason="this system lets nobody but root mount")
-def test_a_disk_that_fills_up_is_told_in_a_line() -> None:
+@pytest.mark.parametrize("size", ["250k", "300k", "350k"])
+def test_a_disk_that_fills_up_is_told_in_a_line(size: str) -> None:
     """There is room for the beginning of a cluster, and not for all that a run writes."""
-    script = 'mount -t tmpfs -o size=350k,mode=0700 squall-test "$TMPDIR" && "$@"; code=$?; find "$TMPDIR"; exit $code'
+    script = 'mount -t tmpfs -o "$0" squall-test "$TMPDIR" && "$@"; code=$?; find "$TMPDIR"; exit $code'
     chaos = command("chaos", f"{HERE}:numbers", "--seed", "1", "--for", "0.5s", "--drain-secs", "0.5")
-    line = [*IN_A_NAMESPACE, "sh", "-c", script, "sh", *chaos]
+    line = [*IN_A_NAMESPACE, "sh", "-c", script, f"size={size},mode=0700", *chaos]
     # Short: socket paths end at 107 bytes.
     directory = Path(tempfile.mkdtemp(prefix="d-", dir=os.environ["XDG_RUNTIME_DIR"]))
     surroundings = environment(TMPDIR=str(directory), XDG_RUNTIME_DIR="")
