@@ -21,6 +21,7 @@ from squall.cli.standing import (
 )
 from squall.engine.errors import UsageError
 from squall.engine.foreign.plain_text import plain
+from squall.scheduler.client.job import Gone
 
 
 @click.command("kill")
@@ -49,7 +50,13 @@ def kill_command(
         return
     with Interrupts() as interrupts, job_of(directory, name) as job:
         limit, began = limit_secs(wait_secs, job.record), time.monotonic()
-        pending = job.kill(limit, lambda: interrupts.count > 0)
+        try:
+            pending = job.kill(limit, lambda: interrupts.count > 0)
+        except Gone:
+            # What it left, the command that removed it has told.
+            gone = {"name": name, "id": job.id, "pending": None, "waiting": None, "untracked_unexecuted": None}
+            show(as_json, gone, f"{name} is gone: another command has removed it, or it has left by itself")
+            return
     if job.record.successor is not None:
         note(f"{plain(job.record.successor.topology.id)}, which was to take its place, is dropped")
     document = {"name": name, "id": job.id, **left_document(pending)}

@@ -39,6 +39,16 @@ class LazyGroup(click.Group):
             self.add_command(command, cmd_name)
         return self.commands.get(cmd_name)
 
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if self.get_command(ctx, args[0]) is None:
+            import difflib  # only now: every command would start later
+
+            if near := difflib.get_close_matches(args[0], self.list_commands(ctx), n=1):
+                ctx.fail(f"No such command {args[0]!r}; did you mean {near[0]!r}?")
+        return super().resolve_command(ctx, args)
+
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         rows = [(name, self._homes[name].summary) for name in self.list_commands(ctx) if name in self._homes]
         with formatter.section("Commands"):

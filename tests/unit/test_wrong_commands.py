@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import io
 import os
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import NoReturn
 
 import pytest
 
 from squall.cli.commands import main
+from squall.scheduler.client.job import Gone
 
 NAMES = "examples/names.py"
 SECS = "a number of seconds"
@@ -31,6 +34,7 @@ def refusal(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
     ("arguments", "said"),
     [
         (("nope",), "no such command 'nope' (see `squall --help`)"),
+        (("rum",), "no such command 'rum'; did you mean 'run'? (see `squall --help`)"),
         (("run",), "missing argument 'FILE[:NAME]' (see `squall run --help`)"),
         (("run", NAMES, "--bogus"), "no such option '--bogus' (see `squall run --help`)"),
         (("run", NAMES, "--nodes"), "option '--nodes' requires an argument"),
@@ -98,6 +102,25 @@ def test_faults_in_the_environment_are_refused_before_a_start(
 ) -> None:
     monkeypatch.setenv(variable, value)
     assert refusal(capsys, "run", NAMES, "--quiet").startswith(said)
+
+
+class Vanished:
+    """A topology that another command removes between two steps of this one."""
+
+    id, record = "x-1-0a0b0c0d", SimpleNamespace(conf={"message_timeout_secs": 30}, successor=None)
+
+    def kill(self, *_: object) -> NoReturn:
+        raise Gone("topology x-1-0a0b0c0d is gone")
+
+
+def test_a_topology_that_another_command_kills_is_gone(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("squall.cli.kill.job_of", lambda *_: contextlib.nullcontext(Vanished()))
+    with pytest.raises(SystemExit) as ended:
+        main(["kill", "x"])
+    assert ended.value.code == 0
+    assert capsys.readouterr() == ("x is gone: another command has removed it, or it has left by itself\n", "")
 
 
 class Full(io.StringIO):
