@@ -101,7 +101,10 @@ class NimbusClient:
         self._timeout_secs = timeout_secs
         self._patience_secs = patience_secs
         self._on_away = on_away
+        self._has_met = False
+        """Whether there was a Nimbus: then its end has a reason."""
         self._require_nimbus()
+        self._has_met = True
         self._turn = threading.RLock()
         """Held from a request to its answer: a ZeroMQ socket is for one thread at a time."""
         self._control = self._connected()
@@ -256,7 +259,10 @@ class NimbusClient:
         if self.run_dir.lock_holder() is not None:
             return
         if not self._patience_secs or not processes_of(self.run_dir):
-            raise NoCluster(f"no cluster runs in {path}: start one with `squall up --dir {path}`")
+            why = why_away(self.run_dir) if self._has_met else ""
+            ended = f"the cluster in {path} has ended{f' ({why})' if why else ''}"
+            none = f"no cluster runs in {path}"
+            raise NoCluster(f"{ended if self._has_met else none}: start one with `squall up --dir {path}`")
         self._on_away()
         deadline = time.monotonic() + self._patience_secs
         next_look = time.monotonic() + _LOOK_SECS

@@ -15,7 +15,8 @@ import pytest
 from squall.cli.up import tell
 from squall.ipc.control import NoAnswer
 from squall.ipc.rundir import RunDir
-from squall.scheduler.client.nimbus_client import AWAY_PATIENCE_SECS, NimbusClient, NimbusGone
+from squall.scheduler.client import nimbus_client
+from squall.scheduler.client.nimbus_client import AWAY_PATIENCE_SECS, NimbusClient, NimbusGone, NoCluster
 from squall.scheduler.cluster import standing
 from squall.scheduler.cluster.daemon_environment import daemon_environment
 from squall.scheduler.cluster.keeper import LOOK_SECS, OPTIONS, STOPPED_SECS, Keeper
@@ -109,6 +110,19 @@ def test_one_that_dies_before_it_answers_is_not_waited_for(run_dir: RunDir) -> N
         )
         with _nimbus(run_dir, SERVES, "and dies"), pytest.raises(NimbusGone):
             client.kill_topology("one")
+
+
+def test_the_end_of_its_cluster_has_a_reason(run_dir: RunDir, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(nimbus_client, "why_away", lambda _: "cannot write to here: No space left on device")
+    dies = _nimbus(run_dir, SERVES, "and dies")
+    with dies, NimbusClient(run_dir, timeout_secs=300) as client, pytest.raises(NoCluster) as told:
+        client.get_cluster()
+    assert str(told.value) == (
+        f"the cluster in {run_dir.path} has ended (cannot write to here: No space left on device): start one with "
+        f"`squall up --dir {run_dir.path}`"
+    )
+    with pytest.raises(NoCluster, match="no cluster runs in"):
+        NimbusClient(run_dir)
 
 
 def test_what_may_be_done_twice_is_asked_of_the_next_one(run_dir: RunDir) -> None:
