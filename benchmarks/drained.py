@@ -20,7 +20,7 @@ def run_until_drained(
     a short run."""
     with contextlib.ExitStack() as ends:
         used = cluster or ends.enter_context(LocalCluster(slots_per_node=config.workers))
-        job = used.submit("bench", topology, config, active=False)
+        job = used.submit("bench", topology, config, active=False, fresh=True)
         ends.callback(job.remove, _STOP_GRACE_SECS)
         job.wait_until_ready(timeout=_READY_SECS)
         began = time.perf_counter()

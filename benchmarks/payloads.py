@@ -133,7 +133,8 @@ def payload_run(
     with tempfile.TemporaryDirectory(prefix="squall-bench-") as name:
         result = Path(name) / "result.json"
         config = Config(workers=1 + readers, max_spout_pending=PENDING, arena_bytes=arena_bytes, **settings)
-        job = cluster.submit("payloads", passing(Values(kind, size, secs, str(result)), views, readers), config)
+        topology = passing(Values(kind, size, secs, str(result)), views, readers)
+        job = cluster.submit("payloads", topology, config, fresh=True)
         report = job.wait_until_drained(timeout=secs + 60)
         job.kill(wait_secs=0)
         if report.acked != report.emitted or report.failed or report.restarts:

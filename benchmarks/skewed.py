@@ -103,7 +103,7 @@ CASES = (
 def measure(cluster: LocalCluster, case: Case, settings: Mapping[str, Any], secs: float) -> Figures:
     """Run one topology on two slots; its figures of so many seconds after the warm-up."""
     config = Config(workers=WORKERS, message_timeout_secs=600, **settings)
-    job = cluster.submit("balance", case.topology(), config, active=False)
+    job = cluster.submit("balance", case.topology(), config, active=False, fresh=True)
     job.wait_until_ready(timeout=30)
     if case.slow_worker:
         cluster.inject("throttle", "node-1:6701", share=0.1, for_secs=60)

@@ -44,6 +44,7 @@ def test_a_part_prints_its_table_and_keeps_nothing() -> None:
     assert {path: path.stat().st_mtime_ns for path in before} == before
 
 
+@pytest.mark.filterwarnings("error")
 def test_runs_share_a_cluster_and_leave_nothing_on_it() -> None:
     with LocalCluster(slots_per_node=1) as cluster:
         for count in (10, 20):

@@ -16,6 +16,7 @@ from benchmarks.paced import BUCKETS, Due, Latency, Pace, bucket_of, percentile_
 from benchmarks.parts.word_counts import yardsticks
 from benchmarks.results import Curve, Part, Plot, keep, read_kept, render, throughput_rows
 from benchmarks.rounds import Yardstick, alternate
+from benchmarks.yardsticks.apart import need_java
 
 
 def corpus(path: Path) -> Corpus:
@@ -52,6 +53,18 @@ def test_what_cannot_be_had_is_named_and_asked_once(tmp_path: Path) -> None:
     rows = throughput_rows(found, ("absent",))
     assert rows[0] == ["absent", "not measured: no wheel for this Python", "", ""]
     assert rows[1] == ["1e+06", "1.00", "1.00 to 1.00", ""]
+
+
+def test_without_java_its_users_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    with pytest.raises(Unavailable, match="needs java: install "):
+        need_java()
+    (tmp_path / "bin").mkdir()
+    java = tmp_path / "bin" / "java"
+    java.touch(mode=0o755)
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    need_java()
 
 
 def test_the_quick_run_names_what_it_leaves_out(tmp_path: Path) -> None:
