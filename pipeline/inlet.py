@@ -5,12 +5,17 @@
     INLET/_schema                    the columns of all batches, made once
     INLET/_tmp-<token>-<query>-<n>/  a batch that Spark is writing
     INLET/<query>-<n>/*.parquet      a whole batch, until it is acked
+    INLET/<query>-<n>/_planned       when Spark planned it
     INLET/_claims/*.claim            how far the spout's tasks are in it
-    INLET/_acked/<query>             the number of the last batch of a query that is acked
+    INLET/_acked/<query>             the number of the last batch of a query that is acked, and when Spark planned it
 
 Guarantees, whoever is killed whenever: a batch gets its name when it is whole, so a spout sees all of it or nothing; it
 is in `_acked` before its files go, so it is never fed again; claims go last, so a task that takes a range of a batch
 afterwards can tell: its file is gone.
+
+A query's id and a number do not name a batch for ever: who removes the `offsets` of a checkpoint (as Spark advises
+where it cannot go on) keeps the id, and the numbers begin anew, with other rows. The time at which Spark planned a
+batch is in its checkpoint, so it stays the same for as long as the batch does.
 
 Relies on a query's batches being fed one after the other, and on one topology for an inlet. Imports no Spark. Thread:
 each object one.
@@ -34,6 +39,7 @@ from squall.pipeline.sources import Listed, ParquetDirectory
 SCHEMA_NAME = "_schema"
 CLAIMS_NAME = "_claims"
 ACKED_NAME = "_acked"
+PLANNED_NAME = "_planned"
 _BATCH = re.compile(r"(?:_(?:tmp-[0-9a-f]{16}|old)-)?([0-9a-f-]{36})-(\d{10})")
 _OURS = frozenset({SCHEMA_NAME, CLAIMS_NAME, ACKED_NAME})
 
@@ -74,11 +80,12 @@ class Inlet:
 class Batch:
     """A batch of a query, as its feeder sees it."""
 
-    def __init__(self, inlet: Inlet, query: str, number: int) -> None:
+    def __init__(self, inlet: Inlet, query: str, number: int, planned_ms: int | None = None) -> None:
+        """`planned_ms`: when Spark planned it, by its checkpoint. None if that is not known."""
         name = f"{query}-{number:010d}"
         if not _BATCH.fullmatch(name):
             raise UsageError(f"a query has the id {repr_of(query)}, its batch is {number}; allowed: a UUID, 0 and more")
-        self.inlet, self.query, self.number = inlet, query, number
+        self.inlet, self.query, self.number, self._planned_ms = inlet, query, number, planned_ms
         self.path = inlet.path / name
         self._acked = inlet.path / ACKED_NAME / query
         self._rows: dict[str, int] = {}
@@ -86,12 +93,37 @@ class Batch:
 
     @property
     def is_acked(self) -> bool:
-        """Whether it was acked in this life of the query or an earlier one."""
+        """Whether it was acked in this life of the query or an earlier one. Call `check` before."""
+        last = self._last_acked()
+        return last is not None and last[0] >= self.number
+
+    def check(self) -> None:
+        """UsageError if the query's checkpoint is not the one with which it has fed this inlet so far: the batch would
+        be taken for another one that was acked, or those before it were never here."""
+        last = self._last_acked()
+        known = [last[1]] if last is not None and last[0] == self.number else []
+        if self.path.exists():
+            known.append(_integer(self.path / PLANNED_NAME))
+        others = [then for then in known if then is not None and self._planned_ms is not None]
+        if (last is not None and last[0] > self.number) or any(then != self._planned_ms for then in others):
+            raise UsageError(
+                f"the query's checkpoint was set back to batch {self.number}, which inlet {self.inlet.path} had "
+                "before, with other rows; to begin anew, remove the whole checkpoint, not parts of it"
+            )
+        if last is None and self.number and not self.path.exists():
+            raise UsageError(
+                f"the query begins with batch {self.number}, and inlet {self.inlet.path} has none before it: its "
+                "checkpoint is of another inlet; give it one of its own, and feed each batch, an empty one too"
+            )
+
+    def _last_acked(self) -> tuple[int, int | None] | None:
+        """The number of the query's last batch that was acked, and when Spark planned it."""
         try:
-            return int(self._acked.read_text()) >= self.number
+            numbers = [int(word) for word in self._acked.read_text().split()]
+            return numbers[0], numbers[1] if len(numbers) > 1 else None
         except FileNotFoundError:
-            return False
-        except ValueError as error:
+            return None
+        except (ValueError, IndexError) as error:
             raise ClusterError(f"{self._acked} holds no number; without it, a batch is fed again") from error
 
     def new_draft(self) -> Path:
@@ -99,7 +131,9 @@ class Batch:
         return self.path.with_name(f"_tmp-{secrets.token_hex(8)}-{self.path.name}")
 
     def publish(self, draft: Path) -> None:
-        for file in [*draft.glob("*.parquet"), draft]:
+        if self._planned_ms is not None:
+            (draft / PLANNED_NAME).write_text(str(self._planned_ms))
+        for file in [*draft.glob("*.parquet"), *draft.glob(PLANNED_NAME), draft]:
             _sync(file)
         draft.rename(self.path)
         _sync(self.inlet.path)
@@ -118,7 +152,7 @@ class Batch:
     def note_acked(self) -> None:
         """Keep that all is acked, over a loss of power too."""
         draft = self._acked.with_name(f"_new-{secrets.token_hex(8)}")
-        draft.write_text(str(self.number))
+        draft.write_text(f"{self.number}" if self._planned_ms is None else f"{self.number} {self._planned_ms}")
         _sync(draft)
         draft.rename(self._acked)
         _sync(self._acked.parent)
@@ -219,6 +253,16 @@ class InletSource(ParquetDirectory):
             if (self.path / name).exists():
                 raise
             return 0  # acked and removed meanwhile
+
+
+def _integer(path: Path) -> int | None:
+    """What a file holds; None if there is none, as of a batch of an earlier Squall."""
+    try:
+        return int(path.read_text())
+    except FileNotFoundError:
+        return None
+    except ValueError as error:
+        raise ClusterError(f"{path} holds no number; remove it if nobody has touched the checkpoint") from error
 
 
 def _sync(path: Path) -> None:

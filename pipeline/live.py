@@ -21,7 +21,7 @@ import logging
 import os
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from squall.engine.errors import ClusterError, UsageError
 from squall.engine.foreign.text import repr_of
@@ -29,6 +29,7 @@ from squall.pipeline.inlet import Batch, Inlet
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
+    from pyspark.sql.streaming.query import StreamingQuery
 
 __all__ = ["feed"]
 
@@ -45,8 +46,11 @@ def feed(inlet: str | os.PathLike[str], timeout_secs: float | None = None) -> Ca
     """The function for `foreachBatch` that feeds the LiveSpout of this inlet. `timeout_secs`: time without an ack after
     which the query fails (it can be started again, and nothing is lost); by default it waits for the topology.
 
-    UsageError if `inlet` is something else's directory."""
-    if timeout_secs is not None and not timeout_secs > 0:
+    UsageError if `inlet` is something else's directory. The query fails if its checkpoint is of another inlet, or was
+    set back."""
+    if not isinstance(inlet, str | os.PathLike) or not os.fspath(inlet):
+        raise UsageError(f"feed has the inlet {repr_of(inlet)}; allowed: the path of a directory")
+    if timeout_secs is not None and not (isinstance(timeout_secs, int | float) and timeout_secs > 0):
         raise UsageError(f"feed has timeout_secs {repr_of(timeout_secs)}; allowed: a number above 0, or None")
     place = Inlet(inlet)
 
@@ -54,7 +58,8 @@ def feed(inlet: str | os.PathLike[str], timeout_secs: float | None = None) -> Ca
         query = frame.sparkSession.sparkContext.getLocalProperty("sql.streaming.queryId")
         if query is None:
             raise UsageError("feed was called outside of a query; allowed: frame.writeStream.foreachBatch(feed(INLET))")
-        batch = Batch(place, query, number)
+        batch = Batch(place, query, number, _planned_ms(query, number))
+        batch.check()
         batch.clear()
         if batch.is_acked:
             return
@@ -95,10 +100,29 @@ def _wait(batch: Batch, timeout_secs: float | None) -> None:
         time.sleep(POLL_SECS)
 
 
+def _planned_ms(id_: str, number: int) -> int | None:
+    """When Spark planned a batch of a running query, by its checkpoint; None if this PySpark does not tell."""
+    from py4j.protocol import Py4JError
+
+    query: Any = _query(id_)
+    # The name of newer Sparks, then that of older ones.
+    for name in ("metadataOpt", "metadata"):
+        try:
+            entry = query._jsq.streamingQuery().offsetLog().get(number).get()
+            return int(getattr(entry, name)().get().batchTimestampMs())
+        except (Py4JError, AttributeError, TypeError):
+            continue
+    return None
+
+
 def _is_stopped(id_: str) -> bool:
     """Whether a query is being stopped, as Spark cannot interrupt Python. False if this session does not know it."""
+    query = _query(id_)
+    return query is not None and not query.isActive
+
+
+def _query(id_: str) -> StreamingQuery | None:
     from pyspark.sql import SparkSession
 
     session = SparkSession._instantiatedSession
-    query = None if session is None else session.streams.get(id_)
-    return query is not None and not query.isActive
+    return None if session is None else session.streams.get(id_)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -108,3 +109,76 @@ def test_a_text_that_is_not_utf8_is_a_dead_letter_and_its_batch_is_committed(
 def test_a_time_that_is_none_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"feed has timeout_secs -1; allowed: "):
         feed(tmp_path / "inlet", -1)
+    wrong: Any = "a"
+    with pytest.raises(UsageError, match=r"feed has timeout_secs 'a'; allowed: "):
+        feed(tmp_path / "inlet", wrong)
+
+
+@pytest.mark.parametrize("wrong", [None, ""])
+def test_an_inlet_that_is_no_path_is_refused(wrong: Any) -> None:
+    with pytest.raises(UsageError, match=r"feed has the inlet (None|''); allowed: the path of a directory"):
+        feed(wrong)
+
+
+@pytest.mark.parametrize("acked", [True, False])
+def test_a_checkpoint_that_was_set_back_is_refused(
+    spark: SparkSession, source: Path, tmp_path: Path, acked: bool
+) -> None:
+    """As Spark itself advises ("delete CHECKPOINT/offsets to start over"): the query keeps its id, and counts anew."""
+    inlet, checkpoint = tmp_path / "inlet", tmp_path / "checkpoint"
+
+    def start(timeout_secs: float | None = None) -> StreamingQuery:
+        writer = spark.readStream.text(str(source)).writeStream.foreachBatch(feed(inlet, timeout_secs))
+        return writer.option("checkpointLocation", str(checkpoint)).start()
+
+    (source / "a.txt").write_text("a")
+    with Lab(inlet, "value") as lab:
+        query = start()
+        try:
+
+            def sees() -> bool:
+                lab.go()
+                return bool(lab.bolt.seen == ["a"])
+
+            wait_for("the row", sees)
+            if acked:
+                lab.bolt.ack()
+                lab.go()
+                query.processAllAvailable()
+        finally:
+            query.stop()
+        for name in ("offsets", "commits", "sources"):
+            shutil.rmtree(checkpoint / name)
+        (source / "b.txt").write_text("b")
+        # Not taken for the batch that is there: nobody would ever see the new row.
+        query = start(timeout_secs=30)
+        try:
+            with pytest.raises(Exception, match=r"was set back to batch 0, which inlet .* had before, with other rows"):
+                query.processAllAvailable()
+        finally:
+            query.stop()
+        assert not (checkpoint / "commits" / "0").exists()
+
+
+def test_a_checkpoint_of_another_inlet_is_refused(spark: SparkSession, source: Path, tmp_path: Path) -> None:
+    checkpoint = tmp_path / "checkpoint"
+
+    def start(inlet: Path) -> StreamingQuery:
+        writer = spark.readStream.text(str(source)).writeStream.foreachBatch(feed(inlet))
+        return writer.option("checkpointLocation", str(checkpoint)).start()
+
+    first, second = tmp_path / "first", tmp_path / "second"
+    (source / "a.txt").write_text("")
+    query = start(first)
+    try:
+        query.processAllAvailable()
+        query.stop()
+        (source / "b.txt").write_text("")
+        query = start(second)
+        with pytest.raises(Exception, match=r"begins with batch 1, and inlet .*second has none before it"):
+            query.processAllAvailable()
+        # It goes on where it was.
+        query = start(first)
+        query.processAllAvailable()
+    finally:
+        query.stop()

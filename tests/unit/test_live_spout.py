@@ -185,3 +185,33 @@ def test_wrong_inlets_are_named(path: Path) -> None:
     (batch.path / "0.parquet").write_bytes(b"PAR1")
     with pytest.raises(UsageError, match="is damaged"):
         LiveSpout(path, ["n"])
+
+
+def test_a_batch_under_the_number_of_another_one_is_refused(path: Path) -> None:
+    def at(number: int, planned_ms: int | None, query: str = QUERY) -> Batch:
+        return Batch(Inlet(path), query, number, planned_ms)
+
+    at(0, 1000).check()
+    with pytest.raises(UsageError, match=r"begins with batch 1, and inlet .* has none before it: its checkpoint is of"):
+        at(1, 1000).check()
+    draft = at(0, 1000).new_draft()
+    draft.mkdir()
+    at(0, 1000).publish(draft)
+    at(0, 1000).check()
+    with pytest.raises(UsageError, match=r"was set back to batch 0, which inlet .* had before, with other rows"):
+        at(0, 1001).check()
+    at(0, 1000).note_acked()
+    at(0, 1000).clear()
+    at(0, 1000).check()
+    assert at(0, 1000).is_acked
+    with pytest.raises(UsageError, match=r"was set back to batch 0"):
+        at(0, 1001).check()
+    at(1, 1001).check()
+    at(1, 1001).note_acked()
+    with pytest.raises(UsageError, match=r"was set back to batch 0"):
+        at(0, 1000).check()
+    # Where the time is not known, as in what an earlier Squall has kept.
+    at(1, None).check()
+    at(1, None).note_acked()
+    at(1, 1002).check()
+    at(0, 1, OTHER).check()
