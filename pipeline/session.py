@@ -69,6 +69,7 @@ def spark_session(app_name: str, master: str | None = None) -> Iterator[SparkSes
                 importing.start()
                 try:
                     context, process = _start(_settings(app_name, Path(scratch), master), log)
+                    _quieten_accumulators(context)
                 finally:
                     importing.join()
             try:
@@ -260,6 +261,19 @@ def _quiet_queries() -> Iterator[None]:
     finally:
         for logger, was in zip(loggers, before, strict=True):
             logger.disabled = was
+
+
+def _quieten_accumulators(context: SparkContext) -> None:
+    """Have PySpark's server of accumulators print no traceback if the JVM's connection ends: the error says what became
+    of the JVM."""
+    server: Any = context._accumulatorServer
+    loud = server.handle_error
+
+    def handle_error(request: object, client: object) -> None:
+        if not isinstance(sys.exception(), EOFError | ConnectionError):
+            loud(request, client)
+
+    server.handle_error = handle_error
 
 
 @contextmanager

@@ -48,6 +48,8 @@ before = signal.getsignal(signal.SIGINT)
 try:
     with spark_session("dying") as spark:
         java, = [int(pid) for pid in open(f"/proc/self/task/{os.getpid()}/children").read().split()]
+        # From its first Python task on, it has a connection to this process.
+        spark.range(3).mapInArrow(lambda batches: batches, "id bigint").collect()
         os.kill(java, signal.SIGKILL)
         spark.range(3).count()
 except ClusterError as error:
