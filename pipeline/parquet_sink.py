@@ -67,9 +67,12 @@ class ParquetSink(Bolt):
         self._path = Path(path).absolute()
         limits = {"commit_rows": commit_rows, "commit_bytes": commit_bytes, "commit_secs": commit_secs}
         for name, limit in limits.items():
-            if isinstance(limit, bool) or not isinstance(limit, int | float) or not 0.001 <= limit <= 1 << 40:
-                raise UsageError(f"ParquetSink has {name} {repr_of(limit)}; allowed: a number from 0.001 up")
-        self._limits = int(commit_rows), int(commit_bytes), round(commit_secs * NS_PER_SEC)
+            is_time = name == "commit_secs"
+            least, kind = (0.001, int | float) if is_time else (1, int)
+            if isinstance(limit, bool) or not isinstance(limit, kind) or not least <= limit <= 1 << 40:
+                what = "a number from 0.001 up" if is_time else "a whole number from 1 up"
+                raise UsageError(f"ParquetSink has {name} {repr_of(limit)}; allowed: {what}")
+        self._limits = commit_rows, commit_bytes, round(commit_secs * NS_PER_SEC)
         self.component_config = {"tick_tuple_freq_secs": max(commit_secs / TICKS_PER_COMMIT, 0.001)}
         # What is wrong with the rest is said before anything starts, too.
         if importlib.util.find_spec("pyarrow") is None:
@@ -77,6 +80,11 @@ class ParquetSink(Bolt):
         self._tables = TableMaker(fields, schema, key)
         check_directory(self._path)
         self._adopt()
+
+    @property
+    def needed_fields(self) -> Sequence[str]:  # type: ignore[override]
+        """The fields that are written and those of the key, as far as they are known before the first tuple."""
+        return tuple(dict.fromkeys((*self._tables.key, *self._tables.fields)))
 
     def _adopt(self) -> bool:
         """Take what is fixed for the directory; whether anything is."""

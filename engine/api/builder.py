@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import difflib
 import inspect
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from squall.engine.api.async_component import AsyncBolt, AsyncSpout
@@ -299,16 +299,25 @@ def _check_config(id_: Any, config: dict[str, Any], mistakes: list[str]) -> dict
 def _check_inputs(spec: ComponentSpec, specs: dict[str, ComponentSpec], mistakes: list[str]) -> None:
     if not spec.is_spout and not spec.subscriptions:
         mistakes.append(f"bolt {spec.id!r} has no input; subscribe it to a stream with one of the groupings")
+    needed = _needed_fields(spec, mistakes)
     for subscription in spec.subscriptions:
         if isinstance(subscription.custom, CustomGrouping):
             who = f"the custom grouping of bolt {spec.id!r:.80}"
             _check_methods(who, subscription.custom, GROUPING_METHODS, mistakes)
-        mistake = _input_mistake(spec, subscription, specs)
+        mistake = _input_mistake(subscription, specs, needed)
         if mistake:
             mistakes.append(f"bolt {spec.id!r} {mistake}")
 
 
-def _input_mistake(spec: ComponentSpec, sub: Subscription, specs: dict[str, ComponentSpec]) -> str | None:
+def _needed_fields(spec: ComponentSpec, mistakes: list[str]) -> Sequence[str]:
+    needed = spec.component.needed_fields if isinstance(spec.component, Bolt) else ()
+    if isinstance(needed, list | tuple) and all(isinstance(name, str) for name in needed):
+        return needed
+    mistakes.append(f"component {spec.id!r} has needed_fields = {repr_of(needed)}; allowed: a list of names")
+    return ()
+
+
+def _input_mistake(sub: Subscription, specs: dict[str, ComponentSpec], needed: Sequence[str]) -> str | None:
     source = specs.get(sub.source) if isinstance(sub.source, str) else None
     if source is None:
         return f"subscribes to unknown component {sub.source!r}{_near(sub.source, specs)}"
@@ -316,6 +325,11 @@ def _input_mistake(spec: ComponentSpec, sub: Subscription, specs: dict[str, Comp
     if shape is None:
         declared = ", ".join(map(repr, source.outputs)) or "none"
         return f"subscribes to unknown stream {sub.stream!r} of {sub.source!r}; its streams: {declared}"
+    if lacks := [name for name in needed if name not in shape.fields]:
+        return (
+            f"needs field {', '.join(map(repr, lacks))}, which stream {sub.stream!r} of {sub.source!r} does not have; "
+            f"its fields: {', '.join(shape.fields)}"
+        )
     if sub.grouping in (FIELDS, PARTIAL_KEY):
         if not sub.fields:
             return f"groups {sub.source!r} by no field; name at least one of {', '.join(shape.fields)}"

@@ -120,6 +120,9 @@ class Bolt(Component):
     """True: long values from other workers are read where the sender has put them: `bytes` arrive as read-only
     memoryviews (see `Tuple.view`), arrays as read-only arrays, from 64 KiB on."""
 
+    needed_fields: Sequence[str] = ()
+    """Fields without which it cannot use a tuple: `build()` refuses an input that does not declare them."""
+
     def prepare(self, conf: Mapping[str, Any], context: TopologyContext, collector: BoltCollector) -> None:
         """Called once before anything else, in the worker."""
 

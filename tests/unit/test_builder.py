@@ -233,6 +233,25 @@ def test_bad_outputs_are_a_mistake_of_their_component(outputs: Any) -> None:
         assert only_mistake_of(builder).startswith("component 'x' declares bad outputs")
 
 
+def test_fields_that_a_bolt_needs_are_in_each_of_its_inputs() -> None:
+    bolt = Count()
+    bolt.needed_fields = ("why", "line")
+    builder = good()
+    builder.set_bolt("x", bolt).shuffle_grouping("lines", stream="bad").shuffle_grouping("lines")
+    assert only_mistake_of(builder) == (
+        "bolt 'x' needs field 'why', which stream 'default' of 'lines' does not have; its fields: line"
+    )
+
+
+@pytest.mark.parametrize("needed", ["line", None, [1], 5])
+def test_needed_fields_are_names(needed: Any) -> None:
+    bolt = Count()
+    bolt.needed_fields = needed
+    builder = good()
+    builder.set_bolt("x", bolt).shuffle_grouping("lines")
+    assert only_mistake_of(builder) == f"component 'x' has needed_fields = {needed!r}; allowed: a list of names"
+
+
 def test_there_must_be_a_spout() -> None:
     assert "no spout" in only_mistake_of(TopologyBuilder())
 

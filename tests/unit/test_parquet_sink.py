@@ -341,7 +341,8 @@ def test_tuples_of_other_streams_need_the_fields(out: Path) -> None:
     source = Two()
     source.outputs = {"default": ("n", "text"), "more": ("text", "x", "n"), "less": ("text",)}  # type: ignore[assignment]
     builder.set_spout("source", source)
-    sink = builder.set_bolt("sink", ParquetSink(out, fields=["n", "text"]))
+    # The fields are those of the first tuple.
+    sink = builder.set_bolt("sink", ParquetSink(out))
     sink.shuffle_grouping("source").shuffle_grouping("source", stream="more").shuffle_grouping("source", stream="less")
     with SimulatedCluster(builder.build(), Config(), record=False) as cluster:
         cluster.settle()
@@ -349,6 +350,22 @@ def test_tuples_of_other_streams_need_the_fields(out: Path) -> None:
         assert user.failed == [2]
         assert "a tuple of source, stream 'less', has no field 'n'; its fields are text" in cluster.errors[0][2]
     assert rows(out) == [{"n": 1, "text": "a"}, {"n": 2, "text": "b"}]
+
+
+@pytest.mark.parametrize(
+    ("sink", "lacks"),
+    [
+        ({"fields": ["n", "nope"]}, "'nope'"), ({"schema": {"x": "string", "n": "int64", "y": "string"}}, "'x', 'y'"),
+        ({"key": ["part", "n"]}, "'part'"),
+    ],
+)
+def test_an_input_without_the_fields_is_refused_when_the_topology_is_built(
+    out: Path, sink: dict[str, Any], lacks: str
+) -> None:
+    with pytest.raises(TopologyError) as found:
+        Lab(ParquetSink(out, **sink))
+    wanted = f"bolt 'sink' needs field {lacks}, which stream 'default' of 'source' does not have; its fields: n, text"
+    assert found.value.mistakes == (wanted,)
 
 
 def written(out: Path, **sink: Any) -> None:
@@ -369,6 +386,9 @@ def written(out: Path, **sink: Any) -> None:
         ({"key": 5}, r"key 5"),
         ({"commit_secs": 0}, r"commit_secs 0; allowed: a number from 0\.001 up"),
         ({"commit_rows": float("nan")}, r"commit_rows nan"),
+        ({"commit_rows": 0}, r"commit_rows 0; allowed: a whole number from 1 up$"),
+        ({"commit_rows": 2.5}, r"commit_rows 2\.5; allowed: a whole number from 1 up$"),
+        ({"commit_bytes": 0}, r"commit_bytes 0; allowed: a whole number from 1 up$"),
         ({"key": ["n"]}, r"contradicts the files in .*: key is \['n'\], but \[\] there"),
         ({"schema": {"n": "int64", "text": "binary"}}, r"contradicts .*: field 'text' is binary, but string there"),
         ({"fields": ["n"]}, r"contradicts .*: fields are \['n'\], but \['n', 'text'\] there"),
