@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from functools import reduce
 from operator import or_
 from pathlib import PurePosixPath
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
 
 from squall.engine.errors import UsageError
@@ -22,6 +22,8 @@ from squall.pipeline.cleaning import FATE, INTERNAL, LINE_NO, PATH, RAW, REFUSED
 from squall.pipeline.corpus import InputFile
 from squall.pipeline.csv_bytes import begins_with_mark, can_read, read_by_bytes
 from squall.pipeline.csv_header import header_mistake
+from squall.pipeline.footers import check_footers, check_types, twins_among, twins_told
+from squall.pipeline.json_records import json_lines, twins_in
 from squall.pipeline.manifest import PLACE_COLUMNS
 from squall.pipeline.reader_options import check_options
 from squall.pipeline.records import (
@@ -29,9 +31,6 @@ from squall.pipeline.records import (
     PATTERN_CHARACTERS,
     REPLACEMENT,
     is_by_line,
-    is_half_character,
-    is_one_record,
-    is_strict,
     is_utf8,
     options_to_infer,
 )
@@ -47,8 +46,9 @@ TEXT = "text"
 FORMATS = (TEXT, "csv", "json", "parquet", "orc")
 _WITH_RECORDS = ("csv", "json")
 """Formats in which single records can be malformed."""
-_CORRUPT, _RECORD = INTERNAL + "corrupt", INTERNAL + "record"
-_MALFORMED_JSON = f"{REFUSED}malformed JSON"
+_WITH_FOOTERS = ("parquet", "orc")
+"""Formats whose files have a schema."""
+_CORRUPT = INTERNAL + "corrupt"
 _DEFAULTS: Mapping[str, Mapping[str, str]] = {"csv": CSV_OPTIONS}
 
 
@@ -82,11 +82,14 @@ def read_frame(
     if folders:
         options["basePath"] = f"file://{root}"
     known = _schema(spark, format_, paths, options, schema)
+    if schema is not None and format_ in _WITH_FOOTERS:
+        there = spark.read.format(format_).options(**options).load(paths[:1]).schema
+        check_types(format_, known, there, files[0].location)
     if former_schema:
         known = _as_before(known, former_schema, is_given=schema is not None or format_ != "json")
     noted = known.json()
     if format_ == "json" and is_by_line(options):
-        frame = _json_lines(spark, paths, known, options, folders)
+        frame = json_lines(spark, paths, known, options, folders)
     else:
         frame = _records(spark, format_, dict(zip(paths, files, strict=True)), known, options, folders)
     names = list(columns) or [name for name in known.names if name != _CORRUPT]
@@ -180,37 +183,6 @@ def _records(
     return frame.select("*", path.alias(PATH), fate.alias(FATE), raw.alias(RAW))
 
 
-def _json_lines(
-    spark: SparkSession, paths: list[str], known: StructType, options: Mapping[str, str], folders: Sequence[str]
-) -> DataFrame:
-    """The rows of JSON with a record in each line, or an array of records, with path, fate and raw record."""
-    from pyspark.sql import functions as f
-    from pyspark.sql.types import StructType
-
-    lines = spark.read.options(**{**options, "wholetext": "false"}).text(paths).where(f.trim("value") != "")
-    value = f.col("value")
-    flaw = f.when(~f.is_valid_utf8(value), f.lit(f"{REFUSED}not UTF-8"))
-    if is_strict(options):
-        flaw = flaw.when(~is_one_record(value), f.lit(_MALFORMED_JSON))
-    flaw = flaw.when(is_half_character(value), f.lit(f"{REFUSED}half a character"))
-    many = f.when(flaw.isNull() & value.rlike(r"^\s*\["), f.from_json(value, "array<string>"))
-    own = StructType([field for field in known if field.name not in folders])
-    parsing = {**options, "mode": "PERMISSIVE", "columnNameOfCorruptRecord": _CORRUPT}
-    named = [f.col(quoted(name)) for name in folders]
-    lines = lines.select(
-        *named, f.col("_metadata.file_path").alias(PATH), flaw.alias(FATE),
-        f.explode(f.coalesce(many, f.array(value))).alias(RAW),
-    )
-    parsed = lines.withColumn(_RECORD, f.from_json(RAW, _with_corrupt(own), parsing))
-    record = f.col(_RECORD)
-    is_malformed = record.isNull() | record.getField(_CORRUPT).isNotNull()
-    fate = f.coalesce(FATE, f.when(is_malformed, f.lit(_MALFORMED_JSON)))
-    return parsed.select(
-        *(record.getField(field.name).alias(field.name) for field in own), *named, PATH, fate.alias(FATE),
-        f.when(fate.isNotNull(), f.col(RAW).cast("binary")).alias(RAW),
-    )
-
-
 def _as_json(known: StructType) -> Column:
     """A row that has no record in a file."""
     from pyspark.sql import functions as f
@@ -239,21 +211,29 @@ def _schema(
     spark: SparkSession, format_: str, paths: list[str], options: Mapping[str, str], schema: str | None
 ) -> StructType:
     """The schema that is given, or else that of the files."""
-    from pyspark.errors import PySparkException
+    from pyspark.errors import AnalysisException, PySparkException
     from pyspark.sql.types import StructType
 
     if schema is not None:
         try:
             found = StructType.fromDDL(schema)
-            if not isinstance(found, StructType):
+            if not isinstance(found, StructType) or not found.names:
                 raise UsageError(f"--schema is {schema!r}; allowed: columns, such as 'host string, status int'")
+            if twins := twins_among(found.names):
+                raise UsageError(f"--schema has {twins_told(*twins)}")
             return found
         except PySparkException as error:
             raise UsageError(f"--schema {schema!r} is no schema: {mistake_of(error)}") from error
     if format_ == "csv":
         options = options_to_infer(options, paths)
     reader = spark.read.format(format_).options(**options).option("columnNameOfCorruptRecord", _CORRUPT)
-    return StructType([field for field in reader.load(paths).schema if field.name != _CORRUPT])
+    try:
+        return StructType([field for field in reader.load(paths).schema if field.name != _CORRUPT])
+    except AnalysisException as error:
+        mistake = twins_in(spark, reader, paths) if error.getCondition() == "COLUMN_ALREADY_EXISTS" else None
+        if mistake is None:
+            raise
+        raise UsageError(mistake) from error
 
 
 def _as_before(found: StructType, former_schema: str, is_given: bool) -> StructType:
@@ -280,44 +260,8 @@ def check_files(format_: str, files: Sequence[InputFile]) -> None:
     for file in files:
         if file.problem:
             raise UsageError(f"{file.location} {file.problem}")
-    if format_ in ("parquet", "orc"):
-        _check_footers(format_, files)
-
-
-def _check_footers(format_: str, files: Sequence[InputFile]) -> None:
-    """Refuse a Parquet or ORC file that is damaged or has another schema than the first. Needs no Spark, which would
-    read nulls in place of columns that are missing."""
-    import pyarrow
-
-    first: dict[str, str] = {}
-    for file in files:
-        try:
-            found = {field.name: str(field.type) for field in _footer(format_, file.location)}
-        except (pyarrow.ArrowException, OSError) as error:
-            reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
-            raise UsageError(f"{file.location} is no {format_} file, or damaged: {reason}") from error
-        if format_ == "orc" and (odd := next((name for name, type_ in found.items() if "`" in name + type_), None)):
-            raise UsageError(
-                f"{file.location} has a backtick in column {odd!r}, where Spark ends a name of ORC; "
-                "allowed: other names"
-            )
-        first = first or found
-        for name in (*first, *found):
-            if first.get(name) != found.get(name):
-                raise UsageError(
-                    f"the files differ in their schema: column {name!r} is {found.get(name, 'not there')} in "
-                    f"{file.location}, and {first.get(name, 'not there')} in {files[0].location}"
-                )
-
-
-def _footer(format_: str, location: str) -> Any:
-    if format_ == "parquet":
-        from pyarrow import parquet
-
-        return parquet.read_schema(location)
-    from pyarrow import orc
-
-    return orc.ORCFile(location).schema
+    if format_ in _WITH_FOOTERS:
+        check_footers(format_, files)
 
 
 def check_names(names: Sequence[str]) -> None:

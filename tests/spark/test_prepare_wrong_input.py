@@ -6,7 +6,9 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pyarrow
 import pytest
+from pyarrow import orc, parquet
 
 from squall.engine.errors import UsageError
 from squall.pipeline.prepare import prepare
@@ -108,3 +110,70 @@ def test_the_options_are_those_of_this_spark(spark: SparkSession) -> None:
     for format_, options in known.items():
         there = set(options.getAllOptions().mkString(" ").split())
         assert there - set(OURS) - NOT_TAKEN[format_] == set(OPTIONS[format_])
+
+
+TABLE = {"i": [1], "t": ["x"], "d": [1.5], "a": [[1]], "r": [{"x": 1}]}
+DIFFER = "allowed: names that differ in more than case"
+WIDER = "allowed: the type of the file, or a wider one (--rules can cast)"
+
+
+@pytest.mark.parametrize("format_", ["parquet", "orc"])
+@pytest.mark.parametrize(
+    ("schema", "said"),
+    [
+        ("i string", f"a.{{}} has column 'i' as bigint, and --schema as string; {WIDER}"),
+        ("d double, i int", f"a.{{}} has column 'i' as bigint, and --schema as int; {WIDER}"),
+        ("t bigint", f"a.{{}} has column 't' as string, and --schema as bigint; {WIDER}"),
+        ("a array<string>", f"a.{{}} has column 'a' as array<bigint>, and --schema as array<string>; {WIDER}"),
+        ("r struct<y: int>", f"a.{{}} has column 'r' as struct<x:bigint>, and --schema as struct<y:int>; {WIDER}"),
+        ("i bigint, tt string", "--schema names 'tt', which a.{} does not have; did you mean 't'?"),
+        ("i int, I int", "--schema has the columns 'i' and 'I', which are one to Spark; " + DIFFER),
+    ],
+)
+def test_a_type_that_the_file_does_not_have_is_named(
+    spark: SparkSession, source: Path, format_: str, schema: str, said: str
+) -> None:
+    write(source / f"a.{format_}", pyarrow.table(TABLE))
+    assert refused(source, format_=format_, schema=schema) == said.format(format_)
+
+
+@pytest.mark.parametrize("format_", ["parquet", "orc"])
+def test_a_wider_type_is_read(spark: SparkSession, source: Path, tmp_path: Path, format_: str) -> None:
+    small = pyarrow.table({"I": pyarrow.array([1], pyarrow.int32()), "f": pyarrow.array([1.5], pyarrow.float32())})
+    write(source / f"a.{format_}", small)
+    made = prepare(source, tmp_path / "feed", format_=format_, schema="i bigint, f double")
+    assert (made.manifest.schema, made.manifest.rows) == ({"i": "bigint", "f": "double"}, 1)
+
+
+TWINS = f"which are one to Spark; {DIFFER}"
+
+
+@pytest.mark.parametrize("format_", ["parquet", "orc"])
+def test_columns_that_differ_only_in_case_are_named(source: Path, format_: str) -> None:
+    file = source / f"a.{format_}"
+    write(file, pyarrow.table({"id": [1], "ID": [2]}))
+    assert refused(source, format_=format_) == f"{file.name} has the columns 'id' and 'ID', {TWINS}"
+    write(file, pyarrow.table({"s": [[{"id": 1, "Id": 2}]]}))
+    assert refused(source, format_=format_) == f"{file.name} has the columns 'id' and 'Id' inside 's', {TWINS}"
+
+
+def test_a_column_of_orc_without_a_name_is_told(source: Path) -> None:
+    write(source / "a.orc", pyarrow.table({"": [1]}))
+    without = "a.orc has a column without a name, which Spark cannot read in ORC; allowed: a name for each"
+    assert refused(source, format_="orc") == without
+
+
+def test_columns_of_json_that_differ_only_in_case_are_named(spark: SparkSession, source: Path, tmp_path: Path) -> None:
+    (source / "a.json").write_text('{"id": 1}\n')
+    (source / "b c.json").write_text('{"ID": 2, "id": 3}\n')
+    said = refused(source, format_="json")
+    assert said.endswith(f" or another file has the columns 'ID' and 'id', {TWINS}, or a --schema with one of them")
+    assert spark.conf.get("spark.sql.caseSensitive") == "false"
+    assert prepare(source, tmp_path / "feed", format_="json", schema="id int").manifest.rows == 2
+
+
+def write(file: Path, table: pyarrow.Table) -> None:
+    if file.suffix == ".orc":
+        orc.write_table(table, file)
+    else:
+        parquet.write_table(table, file)
