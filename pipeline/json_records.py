@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 _CORRUPT, _RECORD = INTERNAL + "corrupt", INTERNAL + "record"
 _MALFORMED = f"{REFUSED}malformed JSON"
 _NOT_UTF8 = f"{REFUSED}not UTF-8"
+_OBJECTS = "array<map<string, string>>"
 _CASE = "spark.sql.caseSensitive"
 
 
@@ -39,7 +40,10 @@ def json_lines(
     if is_strict(options):
         flaw = flaw.when(~is_one_record(value), f.lit(_MALFORMED))
     flaw = flaw.when(is_half_character(value), f.lit(f"{REFUSED}half a character"))
-    many = f.when(flaw.isNull() & value.rlike(r"^\s*\["), f.from_json(value, "array<string>"))
+    # Its other elements would be records without their quotes, or none.
+    are_objects = f.from_json(value, _OBJECTS, options).isNotNull()
+    texts = f.transform(f.from_json(value, "array<string>", options), lambda text: f.coalesce(text, f.lit("null")))
+    many = f.when(flaw.isNull() & value.rlike(r"^\s*\[") & are_objects, texts)
     own = StructType([field for field in known if field.name not in folders])
     parsing = {**options, "mode": "PERMISSIVE", "columnNameOfCorruptRecord": _CORRUPT}
     named = [f.col(quoted(name)) for name in folders]
