@@ -60,17 +60,18 @@ class _Asynchronous:
 
     def __init_subclass__(cls, **named: Any) -> None:
         super().__init_subclass__(**named)
-        method = cls._method
-        found = getattr(cls, method)
-        if hasattr(found, "is_driven"):
-            return
-        if not inspect.iscoroutinefunction(found):
-            kind = "a generator" if inspect.isgeneratorfunction(found) or inspect.isasyncgenfunction(found) else "a def"
-            raise UsageError(
-                f"{cls.__name__} defines {method} as {kind}; allowed in an {cls._base_name()}: async def {method}, "
-                "without yield"
-            )
-        setattr(cls, method, _driven(found))
+        for method in (cls._method, "setup", "teardown"):
+            found = getattr(cls, method)
+            if not (hasattr(found, "is_driven") or inspect.iscoroutinefunction(found)):
+                generates = inspect.isgeneratorfunction(found) or inspect.isasyncgenfunction(found)
+                kind = "a generator" if generates else "a def"
+                raise UsageError(
+                    f"{cls.__name__} defines {method} as {kind}; allowed in an {cls._base_name()}: async def {method}, "
+                    "without yield"
+                )
+        found = getattr(cls, cls._method)
+        if not hasattr(found, "is_driven"):
+            setattr(cls, cls._method, _driven(found))
 
     @classmethod
     def _base_name(cls) -> str:

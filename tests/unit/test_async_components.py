@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -415,11 +415,17 @@ def test_a_spout_that_does_not_wait_is_torn_down_by_its_close() -> None:
 
 
 @pytest.mark.parametrize(
-    ("base", "method", "kind"), [(AsyncBolt, "execute", "a def"), (AsyncSpout, "next_tuple", "a def")],
+    ("base", "method", "kind"), [
+        (AsyncBolt, "execute", "a def"), (AsyncSpout, "next_tuple", "a def"),
+        (AsyncBolt, "setup", "a def"), (AsyncSpout, "teardown", "a def"), (AsyncBolt, "setup", "a generator"),
+    ],
 )
 def test_a_plain_method_is_refused_where_it_is_defined(base: type, method: str, kind: str) -> None:
+    async def yields(self: Any) -> AsyncIterator[int]:
+        yield 1
+
     with pytest.raises(UsageError) as refused:
-        type("Mine", (base,), {method: lambda self, *given: None})
+        type("Mine", (base,), {method: yields if kind == "a generator" else lambda self, *given: None})
     wanted = f"Mine defines {method} as {kind}; allowed in an {base.__name__}: async def {method}, without yield"
     assert str(refused.value) == wanted
 
