@@ -10,6 +10,7 @@ from squall.engine.api.component import BasicBolt, BatchBolt, Bolt, CustomGroupi
 from squall.engine.api.config import Config
 from squall.engine.api.stream import ACKER_COMPONENT, TICK_FIELDS, Stream
 from squall.engine.errors import UsageError
+from squall.engine.foreign.text import repr_of
 
 SHUFFLE = "shuffle"
 LOCAL_OR_SHUFFLE = "local_or_shuffle"
@@ -119,3 +120,12 @@ class Topology:
         if ackers:
             rows.append((ACKER_COMPONENT, "acker", ackers, ackers))
         return rows
+
+
+def check_topology(who: str, topology: object) -> None:
+    """Refuse what is no topology. `who`: the function that it was given to."""
+    if isinstance(topology, Topology):
+        return
+    pair = isinstance(topology, tuple) and len(topology) == 2 and isinstance(topology[0], Topology)
+    given = "a Topology and a Config in one tuple; give them as two arguments" if pair else f"{repr_of(topology, 80)}"
+    raise UsageError(f"{who} needs the Topology that TopologyBuilder.build() returns, not {given}")

@@ -10,7 +10,7 @@ from pathlib import Path
 from types import ModuleType
 
 from squall.engine.api.config import Config
-from squall.engine.api.topology import Topology
+from squall.engine.api.topology import Topology, check_topology
 from squall.engine.errors import ClusterError, UsageError
 from squall.ipc.private import naming
 from squall.ipc.rundir import RunDir
@@ -120,6 +120,5 @@ class ClusterUse:
 
 def configured(topology: Topology, config: Config | None) -> Config:
     """The settings that a topology is run with. UsageError if it is none."""
-    if not isinstance(topology, Topology):
-        raise UsageError(f"submit needs the Topology that TopologyBuilder.build() returns, not {topology!r:.80}")
+    check_topology("submit", topology)
     return topology.configured(config)

@@ -14,7 +14,7 @@ from typing import Any
 from squall.engine.api.config import Config
 from squall.engine.api.failure import TIMEOUT, Failure
 from squall.engine.api.stream import DEFAULT_STREAM
-from squall.engine.api.topology import ComponentSpec, Topology
+from squall.engine.api.topology import ComponentSpec, Topology, check_topology
 from squall.engine.errors import ClusterError, SquallError, UsageError
 from squall.testing.fixed_spout import FixedSpout
 from squall.testing.sharing import copy_sharing
@@ -46,6 +46,7 @@ def complete_topology(
     and was not acked later; TaskCrashed when a component raises and `on_error` is "crash"; UsageError for a source that
     does not fit; ClusterError when the topology is not drained within `timeout_secs` of simulated time.
     """
+    check_topology("complete_topology", topology)
     spouts = _fixed_spouts(topology, sources or {})
     specs = {id_: replace(spec, **_replacement(spouts.get(id_))) for id_, spec in topology.components.items()}
     fixed = replace(topology, components=specs)

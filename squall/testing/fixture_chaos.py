@@ -20,7 +20,7 @@ from squall.chaos.taps import sinks_of
 from squall.chaos.text import seed_text, timeline_text
 from squall.chaos.trial import SETTINGS, Subject
 from squall.engine.api.config import Config
-from squall.engine.api.topology import Topology
+from squall.engine.api.topology import Topology, check_topology
 from squall.engine.errors import UsageError
 
 DRAIN_SECS = 60.0
@@ -58,8 +58,7 @@ class FixtureChaos:
         for name, check, allowed in _CHECKS:
             if not check(asked[name]):
                 raise UsageError(f"squall_chaos.run has {name} {asked[name]!r:.80}; allowed: {allowed}")
-        if not isinstance(topology, Topology):
-            raise UsageError(f"squall_chaos.run needs the Topology that build() returns, not {topology!r:.80}")
+        check_topology("squall_chaos.run", topology)
         looks_at = tuple(asked["sinks"]) or sinks_of(topology)
         subject = Subject(
             topology, self._module, config or Config(**SETTINGS), asked["nodes"], looks_at, DRAIN_SECS

@@ -20,7 +20,7 @@ from typing import Any
 from squall.engine.api.config import Config
 from squall.engine.api.failure import Failure
 from squall.engine.api.plan import ExecutorPlan, Plan
-from squall.engine.api.topology import ComponentSpec, Topology
+from squall.engine.api.topology import ComponentSpec, Topology, check_topology
 from squall.engine.clock import NS_PER_SEC, ManualClock
 from squall.engine.core.closing import close_tasks
 from squall.engine.core.local import is_drained, readings_of
@@ -51,6 +51,7 @@ class SimulatedCluster:
         record: bool = True, copy: Callable[[ComponentSpec], Any] = copy_sharing,
         wiring: Callable[..., Wiring] = Wiring,
     ) -> None:
+        check_topology("SimulatedCluster", topology)
         config = topology.configured(config)
         self.name = name
         """Name of the topology."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -27,9 +27,10 @@ from squall import (
     TopologyContext,
     Tuple,
     UsageError,
+    run,
 )
 from squall.engine.core.executor import TaskCrashed
-from squall.testing import TopologyFailed, complete_topology
+from squall.testing import SimulatedCluster, TopologyFailed, complete_topology
 
 LINES = {"lines": [("the cat",), ("the dog",)]}
 
@@ -260,3 +261,16 @@ def test_what_cannot_be_sent_is_refused_as_on_a_real_cluster() -> None:
 def test_what_cannot_be_copied_is_named() -> None:
     with pytest.raises(UsageError, match=r"component 'lines' cannot be copied for its tasks: TypeError: .*lock"):
         complete_topology(word_count(), {"lines": [(threading.Lock(),)]})
+
+
+@pytest.mark.parametrize("entry", [complete_topology, SimulatedCluster, run])
+def test_what_is_no_topology_is_refused(entry: Callable[..., object]) -> None:
+    builder = TopologyBuilder()
+    builder.set_spout("lines", Endless())
+    made = builder.build()
+    for given, said in (
+        ("topology", "not 'topology'"),
+        ((made, Config(workers=2)), "not a Topology and a Config in one tuple; give them as two arguments"),
+    ):
+        with pytest.raises(UsageError, match=f"needs the Topology that .* returns, {said}$"):
+            entry(given)
