@@ -121,7 +121,7 @@ def topology():
 def test_what_a_terminal_cannot_show_is_escaped(tmp_path: Path, local: bool) -> None:
     file = tmp_path / "beyond.py"
     file.write_text(BEYOND)
-    done = squall("run", file, *(["--local"] if local else []), PYTHONIOENCODING="ascii", XDG_STATE_HOME=str(tmp_path))
+    done = squall("run", file, *(["--local"] if local else []), PYTHONIOENCODING="ascii")
     assert done.returncode == 3, done.stderr
     assert r"print_\xfc" in done.stdout
     assert r"\xfc \udcff" in (done.stdout if local else done.stderr)

@@ -45,8 +45,7 @@ KILL = ("--workers", "2", "--fault", "kill worker fails[0] at 0s")
 @pytest.mark.parametrize("mode", [KILL, ("--local",)], ids=["workers", "local"])
 def test_run(tmp_path: Path, mode: tuple[str, ...]) -> None:
     (tmp_path / "fails.py").write_text(FAILS)
-    done = squall("run", tmp_path / "fails.py", "--json", "--quiet", "--set", "max_attempts=2", *mode,
-                  XDG_STATE_HOME=str(tmp_path / "state"))
+    done = squall("run", tmp_path / "fails.py", "--json", "--quiet", "--set", "max_attempts=2", *mode)
     assert done.returncode == 3, done.stderr
     document = json.loads(done.stdout)
     assert mistakes(document) == []
