@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -52,7 +53,8 @@ def logs_command(
         return [(who, line) for who, line in tail.poll() if worker in (None, who) and pattern.search(line)]
 
     if not workers:
-        note(f"no worker of {plain(name)} has written yet; squall status {plain(name)} shows whether it runs")
+        status = f"squall status {shlex.quote(name)}"
+        note(plain(f"no worker of {name} has written yet; {status} shows whether it runs"))
     if follow:
         raise click.exceptions.Exit(_follow(new))
     lines = new()
