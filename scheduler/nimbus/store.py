@@ -320,8 +320,8 @@ class Store:
         except OSError as error:
             raise StoreError(f"store {self.path}: cannot read {self._seal_path}: {error.strerror}") from error
         generation, digest, before = self._one("SELECT generation, digest, before FROM seal")
-        # A new store has no seal, and may be one change ahead of it like any other.
-        if sealed is None and generation > 1:
+        # A new store has no seal. After its first change, one whose writer died between the steps has a prepared one.
+        if sealed is None and generation and not self._seal_file.is_prepared(Seal(generation, digest)):
             raise self._damaged(f"its seal {self._seal_path} is missing")
         if digest != (self._digest() if generation else ""):
             raise self._damaged("its rows are not as they were written")

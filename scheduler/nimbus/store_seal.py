@@ -80,11 +80,17 @@ class SealFile:
             os.fsync(fd)
         finally:
             os.close(fd)
+        if not os.path.exists(self._path):
+            # Without an old seal, this one alone tells a store whose writer died from one whose seal was removed.
+            self._sync()
 
     def put(self) -> None:
         """Put the prepared seal in place, after the commit."""
         os.rename(self._temporary, self._path)
         pass_point("store.sealed")
+        self._sync()
+
+    def _sync(self) -> None:
         sync_directory(os.path.dirname(self._path) or ".")
 
     def settle(self, present: Seal) -> None:
@@ -92,11 +98,12 @@ class SealFile:
 
         Without this, a second death at the same step would leave the store two changes ahead of its seal.
         """
-        if not self._is_prepared(present):
+        if not self.is_prepared(present):
             self.prepare(present)
         self.put()
 
-    def _is_prepared(self, seal: Seal) -> bool:
+    def is_prepared(self, seal: Seal) -> bool:
+        """Whether this seal is on disk beside the old one."""
         try:
             return read_seal(self._temporary) == seal
         except SealDamaged:

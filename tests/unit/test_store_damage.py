@@ -174,7 +174,7 @@ def test_one_that_died_before_its_first_seal_is_whole(tmp_path: Path) -> None:
     path, seal = tmp_path / "nimbus.db", tmp_path / "nimbus.seal"
     with Store(path) as store:
         store.put_topology(record("one", 1))
-    seal.unlink()
+    seal.rename(f"{seal}.new")
     with Store(path) as store:
         assert [stored.record.name for stored in store.topologies()] == ["one"]
         store.put_topology(record("two", 2))
@@ -182,6 +182,20 @@ def test_one_that_died_before_its_first_seal_is_whole(tmp_path: Path) -> None:
     seal.unlink()
     with pytest.raises(StoreError, match=r"its seal .* is missing"):
         Store(path)
+
+
+@pytest.mark.parametrize("prepared", [b"", Seal(1, "0" * 64).encode()])
+def test_one_of_a_single_change_needs_its_seal_too(tmp_path: Path, prepared: bytes) -> None:
+    path, seal = tmp_path / "nimbus.db", tmp_path / "nimbus.seal"
+    with Store(path) as store:
+        store.put_topology(record("one", 1))
+    seal.unlink()
+    if prepared:
+        seal.with_name("nimbus.seal.new").write_bytes(prepared)
+    with pytest.raises(StoreError, match=r"its seal .* is missing.* --believe"):
+        Store(path)
+    Store(path, believe=True).close()
+    Store(path).close()
 
 
 def test_the_journal_of_a_change_that_was_cut_short(whole: Path, tmp_path: Path, seed: int) -> None:
