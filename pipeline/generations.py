@@ -25,6 +25,8 @@ class Generation:
     beginning: bytes
     read: int = 0
     """So many bytes of it were read."""
+    end: int = 0
+    """If it was left: so many were read in any life."""
     is_left: bool = False
     """Whether those after it are read; lines that come to it nevertheless are read, too."""
     file: LogFile | None = None

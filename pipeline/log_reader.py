@@ -77,8 +77,6 @@ class LogReader:
         """That of the last segment, until all is given that may have been given in an earlier life."""
         self._resumed_size: int | None = None
         """So much of it there was when it was first seen in this life."""
-        self._left_size: int | None = None
-        """So much of it there was when it was left."""
         self._saved: object = None
         self.life = self._load()
 
@@ -200,12 +198,14 @@ class LogReader:
         if not lines[-1].endswith(b"\n"):
             # It may go on. In another life it must end there again.
             self._segments = [*self._segments, Segment(self.next + count, one, one.read + count)]
+        one.read += count
+        one.end = max(one.end, one.read)
         try:
             self._save()
         except OSError:
             self._segments = known
+            one.read -= count
             raise
-        one.read += count
         self.next += count
 
     def _again(self, now_ns: int, following: Segment) -> list[bytes]:
@@ -232,10 +232,10 @@ class LogReader:
                 self._give(one, lines)
                 return lines
             self._resumed = None
-        elif self._left_size is not None and one.read >= self._left_size:
+        elif one.is_left and one.read >= one.end:
             self._resumed = None
         else:
-            one.is_left = False
+            one.is_left = False  # what was read and not acked is not done
             self._miss(one, now_ns)
             if one.is_left:
                 # Lines that were given and are lost had numbers that no other line may get.
@@ -275,7 +275,7 @@ class LogReader:
         indices = {id(one): index for index, one in enumerate(self._generations)}
         files = [
             # How far the last one was read is told by the position, so that it is not stored at each look.
-            (one.inodes, one.beginning, one.read if one is not last or one.is_left else offset, one.is_left)
+            (one.inodes, one.beginning, one.end if one is not last or one.is_left else offset, one.is_left)
             for one in self._generations
         ]
         segments = [(first, indices[id(one)], offset) for first, one, offset in self._segments]
@@ -283,7 +283,7 @@ class LogReader:
         if state != self._saved:
             data = {
                 "life": self.life,
-                "files": [[inodes, text.decode("latin-1"), read, left] for inodes, text, read, left in files],
+                "files": [[inodes, text.decode("latin-1"), end, left] for inodes, text, end, left in files],
                 "segments": segments,
                 "compressed": state[3],
             }
@@ -297,8 +297,8 @@ class LogReader:
         try:
             data: dict[str, Any] = json.loads(self._state.read_bytes())
             self._generations = [
-                Generation(tuple(map(int, inodes)), text.encode("latin-1"), int(read), bool(left))
-                for inodes, text, read, left in data["files"]
+                Generation(tuple(map(int, inodes)), text.encode("latin-1"), int(end), int(end), bool(left))
+                for inodes, text, end, left in data["files"]
             ]
             self._segments = [
                 Segment(int(first), self._generations[index], int(offset)) for first, index, offset in data["segments"]
@@ -306,7 +306,6 @@ class LogReader:
             self._compressed = set(map(int, data["compressed"]))
             if self._segments:
                 first, last, offset = self._segments[-1]
-                self._left_size = last.read if last.is_left else None
                 last.read = offset + max(0, self.next - first)
                 self._resumed = last
             return int(data["life"])

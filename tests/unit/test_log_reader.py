@@ -37,7 +37,7 @@ def log(tmp_path: Path) -> Path:
     return tmp_path / "log" / "access.log"
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", [*range(40), 10299, 12727, 12910])
 def test_every_way_to_rotate_with_deaths(log: Path, seed: int) -> None:
     RotatedLog(seed, log.parent).run()
 
