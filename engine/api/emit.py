@@ -14,7 +14,7 @@ class Emit:
 
     def __init__(self, values: Any, stream: str = DEFAULT_STREAM, task: int | None = None) -> None:
         self.values = values
-        """A value, or a tuple of one for each field of the stream."""
+        """A tuple or list with a value for each field of the stream."""
         self.stream = stream
         """The stream on which they are emitted."""
         self.task = task

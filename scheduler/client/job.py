@@ -262,7 +262,7 @@ class Job:
                 break
             if deadline is not None and time.monotonic() >= deadline:
                 view, stats = self.view(), self.stats()
-                why = "it is not placed" if view is None else view.undrained()
+                why = "it waits for a free slot" if view is None else view.undrained()
                 raise ClusterError(
                     f"topology {self.name!r} was not drained within {timeout:g} s: {stats.pending} messages pending, "
                     f"{stats.waiting} waiting for a retry, {stats.acked} acked of {stats.emitted} emitted; {why}"

@@ -10,6 +10,7 @@ Process: any; the caller owns the board.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping
 
 from squall.engine.report.account import Unfinished
@@ -125,7 +126,10 @@ class TopologyView:
     def undrained(self) -> str:
         """Why it is not drained, for people; "" if nothing stands against it at the moment."""
         workers = self.assignment.workers
-        found = [f"{workers[slot]} is at work" for slot in self._slots_at_work()]
+        now_ns = time.monotonic_ns()
+        opening = filter(None, (self.opening(slot, now_ns) for slot in range(self.board.n_slots)))
+        found = [f"{component}[{task}] is still in {method}" for component, task, method, _ in opening]
+        found += [f"{workers[slot]} is at work" for slot in self._slots_at_work()]
         found += [
             f"frames are under way from {workers[sender]} to {workers[receiver]}"
             for sender, receiver in self._links_at_work()

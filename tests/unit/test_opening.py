@@ -107,6 +107,7 @@ def test_the_board_shows_it_of_the_present_worker_only(tmp_path: Path) -> None:
         assert view.opening(0, 4 * 10**9) == ("enrich", 2, "prepare", 3.0)
         board.set_slot(0, 3, READY, 100)
         assert view.opening(0, 4 * 10**9) == ("enrich", 2, "setup", 3.0)
+        assert view.undrained().startswith("enrich[2] is still in setup; ")
         board.set_slot(0, 3, DEAD, 100)
         assert view.opening(0, 4 * 10**9) is None
         board.set_slot(0, 4, STARTING, 101)
