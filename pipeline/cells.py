@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from squall.pipeline.nanoseconds import timestamp_of
 from squall.pipeline.number_texts import exact_form, is_number, plain_number
 
 if TYPE_CHECKING:
@@ -32,6 +33,8 @@ def cell(raw: Column, pair: Pair, number: int) -> tuple[Column, Column]:
         return plain_number(raw) if own.simpleString() == "string" else exact_form(raw, own), nothing
     if not pair.casts[number]:
         return raw.cast(pair.type), nothing
+    if pair.own[number].simpleString() == "timestamp" and pair.raw[number]:
+        return timestamp_of(raw)
     value = raw.try_cast(pair.type)
     holds = _holds(raw, value, pair, number)
     value = value if holds is None else f.when(holds, value)
@@ -43,7 +46,7 @@ def _holds(raw: Column, value: Column, pair: Pair, number: int) -> Column | None
     from pyspark.sql import functions as f
     from pyspark.sql import types
 
-    is_text = pair.texts[number]
+    is_text = pair.raw[number]
     match pair.type:
         case types.DoubleType() | types.FloatType():
             # Whole numbers beyond 64 bits are doubles.

@@ -10,7 +10,7 @@ numbers of JSON, where they are     a text for each number, exactly; so are text
 mixed, with the same, whole         decimals, and lists and objects of JSON
 numbers or decimals
 a float or double with any number   double; a whole number of 64 bits that is no double equals none
-timestamps with and without zone    UTC
+timestamps with and without zone    UTC; those that have nanoseconds, as texts
 text of CSV and JSON files          the other side's type, as Spark casts it; a text that is none, or of which the cast
                                     would drop something, equals no value
 others                              only the same type; never maps, which Spark does not order
@@ -41,8 +41,9 @@ class Pair:
     type: DataType
     own: tuple[DataType, DataType]
     """The types of the two columns."""
-    texts: tuple[bool, bool]
-    """Of the left and of the right, whether it is read as texts: of CSV, or of numbers in JSON."""
+    raw: tuple[bool, bool]
+    """Of the left and of the right, whether it is read in another form: as texts in CSV, and for numbers of JSON; as
+    whole numbers for timestamps in nanoseconds."""
     casts: tuple[bool, bool] = (False, False)
     are_numbers: bool = False
     """Whether what is none of `type` may be a number."""
@@ -63,10 +64,10 @@ class Pair:
 
 
 def pair_of(
-    name: str, own: tuple[DataType, DataType], loose: tuple[bool, bool], has_texts: tuple[bool, bool]
+    name: str, own: tuple[DataType, DataType], loose: tuple[bool, bool], is_raw: tuple[bool, bool]
 ) -> Pair:
-    """`loose`: of the left and of the right, whether a text may stand for a value of another type. `has_texts`: whether
-    its doubles are texts."""
+    """`loose`: of the left and of the right, whether a text may stand for a value of another type. `is_raw`: as
+    `Table` has it."""
     from pyspark.sql import types
 
     for type_ in own:
@@ -75,10 +76,10 @@ def pair_of(
                 f"column {name!r} is {type_.simpleString()}, which cannot be compared; leave it out with --compare"
             )
     is_text = [may and isinstance(type_, types.StringType) for type_, may in zip(own, loose, strict=True)]
-    texts = is_text[0] or has_texts[0], is_text[1] or has_texts[1]
-    exact = _exact_pair(own, (is_text[0], is_text[1]), has_texts, all(loose))
+    raw = is_text[0] or is_raw[0], is_text[1] or is_raw[1]
+    exact = _exact_pair(own, (is_text[0], is_text[1]), is_raw, all(loose))
     if exact is not None:
-        return Pair(name, exact, own, texts, is_exact=True)
+        return Pair(name, exact, own, raw, is_exact=True)
     left, right = own
     casts = (
         is_text[0] and not isinstance(right, types.StringType), is_text[1] and not isinstance(left, types.StringType)
@@ -91,19 +92,19 @@ def pair_of(
         )
     if isinstance(common, types.DoubleType | types.FloatType):
         # A whole number may be none of theirs.
-        inexact = casts[0] or has_texts[0] or _is_whole(left), casts[1] or has_texts[1] or _is_whole(right)
-        return Pair(name, common, own, texts, inexact, are_numbers=any(inexact))
+        inexact = casts[0] or is_raw[0] or _is_whole(left), casts[1] or is_raw[1] or _is_whole(right)
+        return Pair(name, common, own, raw, inexact, are_numbers=any(inexact))
     if isinstance(common, types.TimestampNTZType) and any(casts):
         # Spark would pass over the zone of a text.
         common = types.TimestampType()
     if not any(casts) and _is_decimal(common):
         large = not _fits(left, common), not _fits(right, common)
-        return Pair(name, common, own, texts, large, are_numbers=any(large))
-    return Pair(name, common, own, texts, (casts[0] or has_texts[0], casts[1] or has_texts[1]))
+        return Pair(name, common, own, raw, large, are_numbers=any(large))
+    return Pair(name, common, own, raw, (casts[0] or is_raw[0], casts[1] or is_raw[1]))
 
 
 def _exact_pair(
-    own: tuple[DataType, DataType], is_text: tuple[bool, bool], has_texts: tuple[bool, bool], are_loose: bool
+    own: tuple[DataType, DataType], is_text: tuple[bool, bool], is_raw: tuple[bool, bool], are_loose: bool
 ) -> DataType | None:
     """The type of two columns that are compared exactly, as texts; None if another way is exact, or there is none."""
     from pyspark.sql import types
@@ -112,11 +113,11 @@ def _exact_pair(
     if not (_is_nested(left) or _is_nested(right)):
         may = [
             text or has or _is_whole(type_) or _is_decimal(type_)
-            for type_, text, has in zip(own, is_text, has_texts, strict=True)
+            for type_, text, has in zip(own, is_text, is_raw, strict=True)
         ]
         has_number = any(isinstance(type_, types.NumericType) for type_ in own)
-        return types.StringType() if all(may) and has_number and (any(is_text) or any(has_texts)) else None
-    if are_loose and (any(has_texts) or left != right):
+        return types.StringType() if all(may) and has_number and (any(is_text) or any(is_raw)) else None
+    if are_loose and (any(is_raw) or left != right):
         common = exact_type(left)
         return common if common.simpleString() == exact_type(right).simpleString() else None
     return None

@@ -26,6 +26,7 @@ from squall.engine.foreign.text import repr_of
 from squall.pipeline.cells import cell, rank, same_near_gap
 from squall.pipeline.column_pairs import Pair, pair_of
 from squall.pipeline.comparison import EQUAL, KINDS, ColumnCheck, Comparison, Difference, Request
+from squall.pipeline.nanoseconds import nanoseconds_as_long
 from squall.pipeline.number_texts import shown_number
 from squall.pipeline.session import spark_session
 from squall.pipeline.side import JSON, Side, Table, find_side, read_side
@@ -59,6 +60,7 @@ def compare(left: Path, right: Path, request: Request, *, progress: Progress = l
     progress(f"{sides[0].kind} and {sides[1].kind}, starting Spark")
     with (
         spark_session("squall verify") as spark,
+        nanoseconds_as_long(spark),
         data_errors(lambda trouble: f"{left} and {right} cannot be compared: {trouble}"),
     ):
         progress("reading both sides")
@@ -117,8 +119,9 @@ def _plan(sides: tuple[Side, Side], tables: tuple[Table, Table], request: Reques
 
     def pair(name: str) -> Pair:
         left, right = tables
-        has_texts = left.has_number_texts(name), right.has_number_texts(name)
-        return pair_of(name, (left.types[name], right.types[name]), loose, has_texts)
+        return pair_of(
+            name, (left.types[name], right.types[name]), loose, (left.is_raw(name), right.is_raw(name))
+        )
 
     values = [pair(name) for name in chosen]
     for name in request.tolerances.columns:

@@ -15,7 +15,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import unquote
@@ -23,6 +23,7 @@ from urllib.parse import unquote
 from squall.engine.errors import UsageError
 from squall.engine.foreign.text import message_of, repr_of
 from squall.pipeline.manifest import MANIFEST_NAME, check_content, load_manifest
+from squall.pipeline.nanoseconds import ADVICE, columns_of_nanoseconds
 from squall.pipeline.number_texts import with_number_texts
 from squall.pipeline.records import CSV_OPTIONS, is_half_character, is_one_record, options_to_infer, twice_in_header
 from squall.pipeline.result_tables import checked_result
@@ -51,6 +52,8 @@ class Side:
     path: Path
     kind: str
     files: tuple[str, ...]
+    nanos: frozenset[str] = frozenset()
+    """Columns of Parquet that hold timestamps in nanoseconds."""
 
     @property
     def is_loose(self) -> bool:
@@ -64,13 +67,14 @@ class Side:
 
 
 class Table(NamedTuple):
-    """A side in Spark, and the types of its columns. Numbers of JSON that Spark would read as doubles are texts in the
-    frame, with all their digits; in `types`, they are doubles."""
+    """A side in Spark, and the types of its columns. In the frame, others stand for two that Spark would not read
+    exactly: texts for doubles of JSON, and whole numbers for timestamps in nanoseconds."""
 
     frame: DataFrame
     types: dict[str, DataType]
 
-    def has_number_texts(self, name: str) -> bool:
+    def is_raw(self, name: str) -> bool:
+        """Whether another type stands for a column's own."""
         return self.frame.schema[name].dataType != self.types[name]
 
 
@@ -83,9 +87,8 @@ def find_side(path: Path) -> Side:
     kind = _kind_of(path.name)
     if kind is None or not path.is_file():
         raise UsageError(f"{path} cannot be compared; allowed: {ALLOWED}")
-    if kind == PARQUET:
-        _check_parquet(path.parent.absolute(), [path.name])
-    return _side(path.absolute(), kind, [""])
+    nanos = _check_parquet(path.parent.absolute(), [path.name]) if kind == PARQUET else frozenset[str]()
+    return replace(_side(path.absolute(), kind, [""]), nanos=nanos)
 
 
 def _directory(path: Path) -> Side:
@@ -96,10 +99,10 @@ def _directory(path: Path) -> Side:
         names = [part.name for part in open_feed(path, (), follow=False).find()]
         if not names:
             raise UsageError(f"{path} holds no rows; allowed: {ALLOWED}")
-        _check_parquet(path, names)
+        nanos = _check_parquet(path, names)
         if (path / MANIFEST_NAME).exists():
             check_content(path, load_manifest(path))
-        return _side(path, PARQUET, names)
+        return replace(_side(path, PARQUET, names), nanos=nanos)
     found: dict[str, list[str]] = {}
     for name in _data_files(path):
         kind = _kind_of(name)
@@ -110,9 +113,8 @@ def _directory(path: Path) -> Side:
         what = f"files of several kinds ({', '.join(sorted(found))})" if found else "no data file"
         raise UsageError(f"{path} holds {what}; allowed: {ALLOWED}")
     ((kind, names),) = found.items()
-    if kind == PARQUET:
-        _check_parquet(path, names)
-    return _side(path, kind, names)
+    nanos = _check_parquet(path, names) if kind == PARQUET else frozenset[str]()
+    return replace(_side(path, kind, names), nanos=nanos)
 
 
 def _side(path: Path, kind: str, names: list[str]) -> Side:
@@ -146,36 +148,50 @@ def _kind_of(name: str) -> str | None:
     return next((kind for ending, kind in _ENDINGS.items() if name.lower().endswith(ending)), None)
 
 
-def _check_parquet(path: Path, names: list[str]) -> None:
+def _check_parquet(path: Path, names: list[str]) -> frozenset[str]:
+    """The columns of timestamps in nanoseconds."""
     first: dict[str, str] = {}
+    nanos: set[str] = set()
     for name in names:
-        types = _types(path / name)
+        types, found = _types(path / name)
         first = first or types
+        nanos |= found
         for column in first.keys() | types.keys():
             if first.get(column) != types.get(column):
-                this, other = (found.get(column, "missing") for found in (types, first))
+                this, other = (columns.get(column, "missing") for columns in (types, first))
                 raise UsageError(
                     f"the files of {path} do not agree: column {column!r} is {this} in {name}, {other} in {names[0]}"
                 )
+    return frozenset(nanos)
 
 
-def _types(file: Path) -> dict[str, str]:
+def _types(file: Path) -> tuple[dict[str, str], set[str]]:
+    """The types of columns, and which are timestamps in nanoseconds."""
     try:
         import pyarrow
         from pyarrow import parquet
     except ImportError as error:
         raise UsageError(f'this command needs pyarrow ({error}): pip install "squall[spark]"') from error
     try:
-        return {field.name: str(field.type) for field in parquet.read_schema(file)}
+        footer = parquet.read_metadata(file)
+        types = {field.name: str(field.type) for field in footer.schema.to_arrow_schema()}
     except (pyarrow.ArrowException, OSError) as error:
         raise UsageError(f"{file} is damaged: {message_of(error)}") from error
+    nanos = columns_of_nanoseconds(footer)
+    for name in nanos:
+        if name not in types:
+            raise UsageError(f"{file} has timestamps in nanoseconds within column {name!r}; {ADVICE}")
+    return types, set(nanos)
 
 
 def read_side(spark: SparkSession, side: Side) -> Table:
     """The table. What only shows in the data is raised by Spark, when it is read."""
+    from pyspark.sql.types import TimestampType
+
     with data_errors(lambda trouble: f"{side.path} cannot be read: {trouble}"):
         frame = _read(spark, side)
         types = {field.name: field.dataType for field in frame.schema}
+        types |= {name: TimestampType() for name in side.nanos}
         if side.kind == JSON and (exact := with_number_texts(frame.schema)) != frame.schema:
             frame = _reader(spark, side).schema(exact).json(list(side.files))
         return Table(frame, types)

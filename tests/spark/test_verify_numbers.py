@@ -179,3 +179,36 @@ def test_the_largest_difference_is_never_0_where_numbers_differ(sides: Sides) ->
     assert rows["big"] == ["1", "1", "-"]
     assert rows["null"] == rows["inf"] == ["1", "-", "-"]
     assert rows["both"] == ["2", "5", "(1", "without)", "-"]
+
+
+def test_timestamps_in_nanoseconds_are_compared_exactly(sides: Sides) -> None:
+    nanos = [1_700_000_000_123_456_789, 1_700_000_000_000_001_000, -1, None, -(10**9), 5]
+    typed = pyarrow.array(nanos, pyarrow.timestamp("ns", "UTC"))
+    keys = list(range(len(nanos)))
+    left = sides.parquet("left", k=keys, v=typed)
+    assert kinds(left, sides.parquet("right", k=keys, v=typed.cast(pyarrow.timestamp("ns"))), "--by", "k") == {
+        "equal": 6,
+    }
+    spoilt = pyarrow.array([nano and nano + 1 for nano in nanos[:5]] + [None], pyarrow.timestamp("ns"))
+    right = sides.parquet("right", k=keys, v=spoilt)
+    found = document(left, right, "--by", "k")
+    assert [example["key"]["k"] for example in found["examples"]] == [0, 1, 2, 4, 5]
+    assert found["examples"][0]["values"]["v"] == [
+        "2023-11-14 22:13:20.123456789", "2023-11-14 22:13:20.123456790",
+    ]
+    assert found["examples"][2]["values"]["v"] == ["1969-12-31 23:59:59.999999999", "1970-01-01 00:00:00"]
+    micros = typed.cast(pyarrow.timestamp("us", "UTC"), safe=False)
+    whole = {"equal": 3, "different": 3}
+    assert kinds(left, sides.parquet("micros", k=keys, v=micros), "--by", "k") == whole
+    texts = "0,2023-11-14T22:13:20.123456Z\n1,2023-11-14 22:13:20.000001\n2,\n3,\n4,1969-12-31 23:59:59\n5,x\n"
+    assert kinds(left, sides.text("right.csv", "k,v\n" + texts), "--by", "k") == whole
+    # As keys, and as what orders revisions.
+    assert kinds(left, right, "--by", "v", "--keys-only", "--repeats-ok") == {
+        "equal": 1, "missing": 5, "extra": 4,
+    }
+    twice = sides.parquet("twice", k=[1, 1], v=pyarrow.array([7, 8], pyarrow.timestamp("ns")), n=["a", "b"])
+    assert kinds(twice, sides.parquet("right", k=[1], n=["b"]), "--by", "k", "--last", "v") == {"equal": 1}
+    within = sides.parquet("within", k=[1], v=pyarrow.array([[7]], pyarrow.list_(pyarrow.timestamp("ns"))))
+    assert "has timestamps in nanoseconds within column 'v.list.element'; write them in microseconds" in refusal(
+        within, within, "--by", "k"
+    )
