@@ -1,8 +1,9 @@
 """Reads JSON so that what Spark's reader passes over is refused, as it stands in the file.
 
-A line is a record, or an array of objects, a record each.
+A line is a record, or an array of objects, a record each; so is a file with `multiLine`.
 
-Guarantees that a line that is not UTF-8, or neither of these, is refused as a whole, with its bytes. Decides and plans.
+Guarantees that a line, or such a file, that is not UTF-8 or not one value is refused as a whole, with its bytes.
+Decides and plans; no job is started but to find the files that are refused.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
 
 from squall.pipeline.cleaning import FATE, INTERNAL, PATH, RAW, REFUSED, quoted
+from squall.pipeline.corpus import MAX_RAW_BYTES
 from squall.pipeline.footers import twins_among, twins_told
 from squall.pipeline.records import is_half_character, is_one_record, is_strict
 
@@ -24,6 +26,10 @@ _CORRUPT, _RECORD = INTERNAL + "corrupt", INTERNAL + "record"
 _MALFORMED = f"{REFUSED}malformed JSON"
 _NOT_UTF8 = f"{REFUSED}not UTF-8"
 _OBJECTS = "array<map<string, string>>"
+_MARK = "\ufeff"
+_ANY_LENGTH = (1 << 31) - 1
+#: Characters at the beginning of a file that tell whether it is blank.
+_BEGIN = 4096
 _CASE = "spark.sql.caseSensitive"
 
 
@@ -60,6 +66,31 @@ def json_lines(
         *(record.getField(field.name).alias(field.name) for field in own), *named, PATH, fate.alias(FATE),
         f.when(fate.isNotNull(), f.col(RAW).cast("binary")).alias(RAW),
     )
+
+
+def flawed_documents(
+    spark: SparkSession, paths: list[str], known: StructType, options: Mapping[str, str]
+) -> tuple[DataFrame, set[str]]:
+    """The files that are not one value each, as refused records, and their names. Of a second value in a file, Spark's
+    reader says nothing."""
+    from pyspark.sql import functions as f
+
+    # A file may be as long as a JVM can hold: no regular expression sees it, unless it looks wrong.
+    value = f.col("value")
+    text = f.when(f.startswith(value, f.lit(_MARK)), f.substring(value, 2, _ANY_LENGTH)).otherwise(value)
+    is_one = f.coalesce(f.json_array_length(f.concat(f.lit("["), text, f.lit("]"))) == 1, f.lit(False))
+    flaw = f.when(~f.is_valid_utf8(value), f.lit(_NOT_UTF8))
+    if is_strict(options):
+        flaw = flaw.when(~(is_one | is_one_record(text)), f.lit(_MALFORMED))
+    # Spark tells UTF-16 and UTF-32 by their zeros.
+    can_tell = f.substring(value, 1, _BEGIN).rlike(r"\S") & ~f.contains(value, f.lit("\0"))
+    files = spark.read.text(paths, wholetext=True).withColumn(PATH, f.col("_metadata.file_path"))
+    wrong = files.select(PATH, f.when(can_tell, flaw).alias(FATE), "value").where(f.col(FATE).isNotNull())
+    flawed = wrong.select(
+        *(f.lit(None).cast(field.dataType).alias(field.name) for field in known), PATH, FATE,
+        f.substring(value.cast("binary"), 1, MAX_RAW_BYTES).alias(RAW),
+    )
+    return flawed, {unquote(urlsplit(row[PATH]).path) for row in wrong.select(PATH).collect()}
 
 
 def twins_in(spark: SparkSession, reader: DataFrameReader, paths: list[str]) -> str | None:

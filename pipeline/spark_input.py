@@ -23,8 +23,9 @@ from squall.pipeline.corpus import InputFile
 from squall.pipeline.csv_bytes import begins_with_mark, can_read, read_by_bytes
 from squall.pipeline.csv_header import header_mistake
 from squall.pipeline.footers import check_footers, check_types, twins_among, twins_told
-from squall.pipeline.json_records import json_lines, twins_in
+from squall.pipeline.json_records import flawed_documents, json_lines, twins_in
 from squall.pipeline.manifest import PLACE_COLUMNS
+from squall.pipeline.opened import is_compressed
 from squall.pipeline.reader_options import check_options
 from squall.pipeline.records import (
     CSV_OPTIONS,
@@ -49,6 +50,8 @@ _WITH_RECORDS = ("csv", "json")
 _WITH_FOOTERS = ("parquet", "orc")
 """Formats whose files have a schema."""
 _CORRUPT = INTERNAL + "corrupt"
+#: Longest file of multi-line JSON that is searched for a second value.
+MAX_CHECKED_BYTES = 16 << 20
 _DEFAULTS: Mapping[str, Mapping[str, str]] = {"csv": CSV_OPTIONS}
 
 
@@ -90,6 +93,8 @@ def read_frame(
     noted = known.json()
     if format_ == "json" and is_by_line(options):
         frame = json_lines(spark, paths, known, options, folders)
+    elif format_ == "json" and is_utf8(options):
+        frame = _json_documents(spark, dict(zip(paths, files, strict=True)), known, options, folders)
     else:
         frame = _records(spark, format_, dict(zip(paths, files, strict=True)), known, options, folders)
     names = list(columns) or [name for name in known.names if name != _CORRUPT]
@@ -181,6 +186,26 @@ def _records(
                 said = f.lit(f"{REFUSED}{field.name} is not UTF-8")
                 fate, raw = f.coalesce(fate, f.when(~valid, said)), f.when(~valid, _as_json(known)).otherwise(raw)
     return frame.select("*", path.alias(PATH), fate.alias(FATE), raw.alias(RAW))
+
+
+def _json_documents(
+    spark: SparkSession, files: Mapping[str, InputFile], known: StructType, options: Mapping[str, str],
+    folders: Sequence[str],
+) -> DataFrame:
+    """The rows of files that are one value each, and those that are not as refused records. Longer files are not looked
+    at: a JVM cannot hold them twice."""
+    short = [
+        path for path, file in files.items()
+        if file.size_bytes <= MAX_CHECKED_BYTES and not is_compressed(file.location)
+    ]
+    if not short:
+        return _records(spark, "json", files, known, options, folders)
+    flawed, wrong = flawed_documents(spark, short, known, options)
+    good = {path: file for path, file in files.items() if file.location not in wrong}
+    if not good:
+        return flawed
+    read = _records(spark, "json", good, known, options, folders)
+    return read.select(*map(quoted, flawed.columns)).unionByName(flawed) if wrong else read
 
 
 def _as_json(known: StructType) -> Column:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow
 import pyarrow.csv
@@ -187,6 +187,25 @@ def test_lines_of_json_that_are_not_one_record_are_quarantined(spark: SparkSessi
     assert texts(feed, "a") == ["\\ud800 \U0001f600", "one", "x", "y", "z"]
     malformed = [("malformed JSON", lines[number]) for number in (5, 8, 9, 10, 11, 12)]
     assert quarantined(feed) == sorted([("half a character", lines[7]), ("not UTF-8", lines[6]), *malformed])
+
+
+def test_files_of_json_that_are_not_one_value_are_quarantined(spark: SparkSession, source: Path, feed: Path) -> None:
+    good = {"a": b'{"a": "one",\n"n": 1}\n', "b": b'[{"a": "two"}\n, {"a": "three"}]'}
+    good["c"] = b'\xef\xbb\xbf{"a": "mark"}'
+    good["d"] = '{"a": "\xe9"}'.encode("utf-16")
+    malformed = [b'{"a": "lost"}\n{"a": "lost"}\n', b'{"a":', b'{"a": "x",\n"n": "no number"}']
+    broken = b'{"a":\n"caf\xe9 \xff"}'
+    for name, content in [*good.items(), *zip("xyzu", (*malformed, broken), strict=True)]:
+        (source / f"{name}.json").write_bytes(content)
+    how: dict[str, Any] = {"format_": "json", "schema": "a string, n int", "options": {"multiLine": "true"}}
+    prepare(source, feed, **how)
+    assert texts(feed, "a") == ["mark", "one", "three", "two", "\xe9"]
+    wanted = [("not UTF-8", broken), *(("malformed JSON", content) for content in malformed)]
+    assert quarantined(feed) == sorted(wanted)
+    for name in good:
+        (source / f"{name}.json").unlink()
+    with pytest.raises(UsageError, match=r"no good row: 4 files read, 4 lines quarantined \(3 malformed JSON, "):
+        prepare(source, source.parent / "other", **how)
 
 
 def test_parquet_with_a_text_that_is_not_utf8_is_quarantined(spark: SparkSession, source: Path, feed: Path) -> None:
