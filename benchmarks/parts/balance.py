@@ -24,16 +24,18 @@ def measure_part(effort: Effort) -> Part:
     return Part(
         title="Balance",
         about=f"Two workers; off: `even_shuffle`, in the last row a limit of {PENDING:,} open messages. "
-        f"Medians of {effort.rounds} in turn.",
+        f"Medians of {effort.rounds} in turn\n(least to most).",
         header=["what", "messages/s, off", "on", "ratio", "p50 ms, off", "on", "ratio"],
         rows=rows,
     )
 
 
 def _compared(off: list[Figures], on: list[Figures]) -> list[str]:
-    """Medians of each figure, and their ratio."""
+    """Median of each figure with the least and the most, and the ratio of medians."""
     cells = []
     for at in range(2):
-        before, now = (statistics.median(figures[at] for figures in each) for each in (off, on))
-        cells += [f"{before:,.1f}", f"{now:,.1f}", f"{now / before:.2f}"]
+        found = [[figures[at] for figures in each] for each in (off, on)]
+        before, now = map(statistics.median, found)
+        cells += [f"{statistics.median(each):,.1f} ({min(each):,.0f} to {max(each):,.0f})" for each in found]
+        cells.append(f"{now / before:.2f}")
     return cells
