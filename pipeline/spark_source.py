@@ -29,6 +29,7 @@ from pyspark.sql.types import StructType
 from squall.engine.errors import UsageError
 from squall.engine.foreign.text import repr_of
 from squall.pipeline.part_reader import named_errors
+from squall.pipeline.read_types import cast, check_types
 from squall.pipeline.sink_dir import SCHEMA_NAME, About, id_of, load_about, numbers_in, part_name
 
 try:
@@ -77,7 +78,8 @@ class SquallDataSource(DataSource):
     def schema(self) -> StructType:
         about = load_about(self.path)
         if about is None:
-            what = "has no files of a ParquetSink yet" if self.path.is_dir() else "does not exist"
+            missing = "is not a directory" if self.path.exists() else "does not exist"
+            what = "has no files of a ParquetSink yet" if self.path.is_dir() else missing
             raise UsageError(f"{self.path} {what}: begin later, or give the columns with .schema(...)")
         return spark_schema(about)
 
@@ -129,11 +131,9 @@ class FileReader:
                 named_errors(self.path, name),
                 parquet.ParquetFile(self.path / name, page_checksum_verification=True) as file,
             ):
-                there = file.schema_arrow.names
-                if missing := [column for column in schema.names if column not in there]:
-                    raise UsageError(f"{self.path} has no column {missing[0]!r}; allowed: {', '.join(there)}")
+                check_types(self.path, file.schema_arrow, schema)
                 for batch in file.iter_batches(BATCH_ROWS, columns=schema.names, use_threads=False):
-                    yield batch.select(schema.names).cast(schema)
+                    yield cast(batch, schema, self.path / name)
 
     def plan(self, begin: int, end: int) -> list[InputPartition]:
         """Share the files from `begin` on, below `end`, out to tasks. UsageError if one is gone."""

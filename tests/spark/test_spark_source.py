@@ -216,6 +216,9 @@ def test_wrong_use_is_named(squall: SparkSession, out: Path) -> None:
 
     read = squall.read.format("squall")
     says(f"UsageError: {out} does not exist: begin later, or give the columns", lambda: read.load(str(out)))
+    out.write_text("")
+    says(f"UsageError: {out} is not a directory: begin later", lambda: read.load(str(out)))
+    out.unlink()
     says('UsageError: format "squall" needs the directory of a ParquetSink', read.load)
     write(out, [(1,)], schema={"n": "uint64"})
     says("is uint64, a type that Spark does not have", lambda: read.load(str(out)))
@@ -224,6 +227,24 @@ def test_wrong_use_is_named(squall: SparkSession, out: Path) -> None:
     data[4:40] = bytes(36)
     (out / "part-0000000000.parquet").write_bytes(data)
     says("is damaged: part-0000000000.parquet: ", lambda: read.schema("n bigint").load(str(out)))
+
+
+def test_a_column_is_not_read_as_another_type(squall: SparkSession, out: Path) -> None:
+    from pyspark.errors import PySparkException
+
+    def read(schema: str) -> list[Any]:
+        return [tuple(row) for row in squall.read.format("squall").schema(schema).load(str(out)).collect()]
+
+    large = 2**40 + 5
+    write(out, [(large, "300", 1.5)], ("n", "text", "ms"), schema={"n": "int64", "text": "string", "ms": "float64"})
+    for column in ("n string", "n boolean", "n timestamp", "n double", "text bigint", "text binary", "ms float"):
+        name = column.split()[0]
+        found = {"n": "int64", "text": "string", "ms": "double"}[name]
+        with pytest.raises(PySparkException, match=rf"column '{name}' of .*o ut is {found}, and cannot be read as"):
+            read(column)
+    with pytest.raises(PySparkException, match=r"part-0000000000\.parquet has a value .* not hold: Integer value "):
+        read("n int")
+    assert read("n decimal(20,0), text string") == [(large, "300")]
 
 
 def test_the_columns_of_other_files_are_refused(out: Path) -> None:
