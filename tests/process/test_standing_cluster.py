@@ -141,9 +141,10 @@ def test_clean_of_a_cluster_that_does_not_run(cluster: Standing) -> None:
     cluster.up()
     for name in ("kept", "gone"):
         cluster.ok("submit", ENDLESS, "--name", name)
-    # A worker makes its log when it is started, which a submit does not wait for.
+    # A worker makes its log when it is started, and tasks their state: a submit waits for neither.
     for name in ("kept", "gone"):
         wait_for("its log", lambda name=name: cluster.run("logs", name).stdout)
+        wait_for("acks", lambda name=name: cluster.described(name)["acked"] > 0)
     cluster.ok("kill", "gone", "-w", "0")
     cluster.ok("down", "-w", "0")
     left = cluster.json("clean", *here)
