@@ -86,10 +86,19 @@ class _Cleaner:
             if name not in self.columns:
                 raise UsageError(f"there is no column {name!r}{near(name, self.columns)}")
 
+    def check_twin(self, new: str) -> None:
+        """Spark would put the value of a new column into the one whose name differs in case, too."""
+        for name in self.columns:
+            if name != new and name.casefold() == new.casefold():
+                said = f"there is a column {name!r}, which is one with {new!r} to Spark"
+                raise UsageError(f"{said}; allowed: another name")
+
     def put(self, values: dict[str, Column]) -> None:
         """Set columns of good rows."""
         from pyspark.sql import functions as f
 
+        for name in values:
+            self.check_twin(name)
         good = f.col(FATE).isNull()
         changed = self.frame.withColumns({name: f.when(good, value) for name, value in values.items()})
         # Analysed by Spark, so a mistake shows here, at the rule that has it.
@@ -122,6 +131,8 @@ def _rename(cleaner: _Cleaner, rule: Rule) -> None:
         cleaner.check(old)
         if new in cleaner.columns:
             raise UsageError(f"there is a column {new!r} already")
+        if new.casefold() != old.casefold():
+            cleaner.check_twin(new)
         cleaner.frame = cleaner.frame.withColumnRenamed(old, new)
         cleaner.columns[cleaner.columns.index(old)] = new
 

@@ -165,7 +165,7 @@ def test_mistakes_about_columns_and_sql_are_named_with_their_lines(
     (tmp_path / "rules.yaml").write_text(
         "rules:\n- trim: txt\n- derive: {n: lenght(text)}\n- drop: 'text ='\n- cast: {line_no: nit}\n"
         "- keep: lin_no > 1\n- range: {text: [1, 2]}\n- range: {line_no: [x, 2]}\n- rename: {path: text}\n"
-        "- drop: line_no\n"
+        "- drop: line_no\n- derive: {TEXT: upper(text)}\n- rename: {path: Text}\n"
     )
     (source / "a.txt").write_text("text\n")
     with pytest.raises(RuleMistakes) as found:
@@ -181,6 +181,8 @@ def test_mistakes_about_columns_and_sql_are_named_with_their_lines(
         "8: range: column 'line_no' is int, and 'x' is none",
         "9: rename: there is a column 'text' already",
         "10: drop: ",
+        "11: derive: there is a column 'text', which is one with 'TEXT' to Spark; allowed: another name",
+        "12: rename: there is a column 'text', which is one with 'Text' to Spark; allowed: another name",
     ]
     assert len(said) == len(wanted), said
     for line, begin in zip(said, wanted, strict=True):
