@@ -100,9 +100,9 @@ class BatchCollector(Protocol):
         self, columns: Sequence[Any], counts: Sequence[int] | None = None, parents: Sequence[int] | None = None,
         stream: str = DEFAULT_STREAM,
     ) -> None:
-        """Emit rows, one column for each field. `counts`: how many of them were made from each input row, in order; or
-        `parents`: the input row of each. Neither: one row for each input row. Columns are lists, arrays, numpy or Arrow
-        arrays; do not change one afterwards."""
+        """Emit rows, one column for each field. `counts`: how many of them were made from each input row, in order (a
+        mask is one, too); or `parents`: the input row of each. Neither: one row for each input row. Columns are lists,
+        arrays, numpy or Arrow arrays; do not change one afterwards."""
 
     def emit_batch_direct(
         self, task: int, columns: Sequence[Any], counts: Sequence[int] | None = None,

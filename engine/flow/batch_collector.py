@@ -10,6 +10,8 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
+from numbers import Integral
+from operator import index
 from typing import Any
 
 from squall.engine.api.columns import ColumnBatch
@@ -66,7 +68,7 @@ class BatchCollector:
 
     def fail(self, row: int | Sequence[int], why: str = "") -> None:
         """Fail every tree that an input row, or each of several, belongs to; the others are not touched."""
-        rows = (row,) if isinstance(row, int) and not isinstance(row, bool) else _integers(row)
+        rows = _integers([row] if isinstance(row, Integral) else row)
         if rows is None:
             raise ComponentError(
                 f"{self._who} failed row {repr_of(row)}; allowed: the number of an input row, or several"
@@ -133,7 +135,7 @@ class BatchCollector:
 
     def _check_counts(self, who: str, rows: int, counts: Any) -> RowCounts:
         """How many rows were made of each input row."""
-        counted = _integers(counts)
+        counted = _integers(counts, truths=True)
         if counted is None or len(counted) != self._count or min(counted, default=0) < 0:
             got = repr_of(counts) if counted is None else plural(len(counted), "count")
             raise ComponentError(f"{who} got {got}; allowed: one from 0 up for each of {self._count} input rows")
@@ -156,10 +158,14 @@ class BatchCollector:
         return Owned([run for run, _ in series], RowCounts(ends=[end for _, end in series]))
 
 
-def _integers(found: Any) -> Sequence[int] | None:
-    """A column of integers as Python's; None if it is none."""
+def _integers(found: Any, truths: bool = False) -> Sequence[int] | None:
+    """A column of integers as Python's; None if it is none. `truths`: of True and False too, as a filter has them."""
     try:
         numbers = found if found.__class__ is list else values_of(found)
-        return numbers if list(map(type, numbers)).count(int) == len(numbers) else None
+        kinds = list(map(type, numbers))
+        if kinds.count(int) == len(kinds):
+            return numbers
+        # A list of numpy's numbers comes from a loop over its arrays.
+        return list(map(index, numbers)) if truths or bool not in kinds else None
     except (AttributeError, TypeError):
         return None

@@ -527,6 +527,25 @@ def test_a_spout_that_raises_when_it_is_told_ends_its_worker_and_the_acks_do_not
     assert task.stats.account[2] == 0
 
 
+def test_a_mask_of_numpy_counts_and_its_numbers_name_the_rows_that_fail() -> None:
+    numpy = pytest.importorskip("numpy")
+
+    def keep_long(_: Any, batch: Any, collector: Any) -> None:
+        values = numpy.array(batch["value"])
+        mask = numpy.char.str_len(values) > 1
+        collector.emit_batch((values[mask],), mask)
+        collector.emit_batch(([*values[mask]],), mask.tolist())
+        for row in numpy.flatnonzero(values == "x"):
+            collector.fail(row, "an x")
+        collector.fail([*numpy.flatnonzero(values == "y")], "a y")
+
+    rig, _ = fed(DoesBatch(keep_long, ("value",)), DoesBatch(nothing))
+    rig.user("spout").feed(["aa", "b", "x", "y", "cc"], ids=[1, 2, 3, 4, 5])
+    rig.settle()
+    assert sorted(rig.user("spout").all_acked) == [1, 2, 5]
+    assert {one for ids, _ in rig.user("spout").failed for one in ids} == {3, 4}
+
+
 WRONG: dict[str, tuple[Callable[[Any], Any], str]] = {
     "no column": (lambda c: c.emit_batch("abc"), "a tuple or list of columns for .value., not 'abc'"),
     "a text for a column": (lambda c: c.emit_batch(("abc",)), "field 'value': a value of type str is no column"),
@@ -546,6 +565,7 @@ WRONG: dict[str, tuple[Callable[[Any], Any], str]] = {
     "parents too few": (lambda c: c.emit_batch((["a", "b"],), parents=[0]), "got 1 parent for 2 rows"),
     "parents too high": (lambda c: c.emit_batch((["a"],), parents=[2]), "from 2 to 2; allowed: 0 to 1"),
     "parents of floats": (lambda c: c.emit_batch((["a"],), parents=[0.0]), "for 1 row; allowed: an input row's number"),
+    "fail a truth": (lambda c: c.fail([True, False]), "allowed: the number of an input row"),
     "fail": (lambda c: c.fail(2), "failed row 2 of a batch of 2 rows; allowed: 0 to 1"),
     "fail what": (lambda c: c.fail("x"), "failed row 'x'; allowed: the number of an input row"),
     "not picklable": (lambda c: c.emit_batch(([lambda: 1, 2],)), "field 'value': a value of type function cannot be"),
