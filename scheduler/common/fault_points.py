@@ -42,6 +42,7 @@ STEPS = {
     "store.begun": "Nimbus's new store is in its place",
     "store.changed": "Nimbus has changed rows in a transaction",
     "store.torn": "half of the seal of Nimbus's next change is written",
+    "store.sealing": "the seal of the first change of Nimbus's store is written, the directory is not flushed",
     "store.prepared": "the seal of Nimbus's next change is written, the change is not committed",
     "store.committed": "Nimbus's change is committed, its seal is not in its place",
     "store.sealed": "the seal of Nimbus's change is in its place, the directory is not flushed",

@@ -69,6 +69,7 @@ class SealFile:
     def __init__(self, path: str) -> None:
         self._path = path
         self._temporary = f"{path}.new"
+        self._directory = os.path.dirname(path) or "."
 
     def prepare(self, seal: Seal) -> None:
         """Write the new seal beside the old, before the commit, so that a full disk is noticed in time."""
@@ -82,16 +83,14 @@ class SealFile:
             os.close(fd)
         if not os.path.exists(self._path):
             # Without an old seal, this one alone tells a store whose writer died from one whose seal was removed.
-            self._sync()
+            pass_point("store.sealing")
+            sync_directory(self._directory)
 
     def put(self) -> None:
         """Put the prepared seal in place, after the commit."""
         os.rename(self._temporary, self._path)
         pass_point("store.sealed")
-        self._sync()
-
-    def _sync(self) -> None:
-        sync_directory(os.path.dirname(self._path) or ".")
+        sync_directory(self._directory)
 
     def settle(self, present: Seal) -> None:
         """After the death of a writer between its steps: have the seal of the store's present state in place.

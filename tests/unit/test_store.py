@@ -158,8 +158,12 @@ def test_a_store_that_nobody_closed_is_whole(path: Path) -> None:
         assert [stored.record for stored in again.topologies()] == [record("one")]
 
 
-@pytest.mark.parametrize("point", ["store.changed", "store.torn", "store.prepared", "store.committed", "store.sealed"])
-@pytest.mark.parametrize("known", [0, 1])
+DEATHS = ("store.changed", "store.torn", "store.prepared", "store.committed", "store.sealed")
+
+
+@pytest.mark.parametrize(
+    ("point", "known"), [*((point, known) for point in DEATHS for known in (0, 1)), ("store.sealing", 0)]
+)
 def test_a_store_whose_writer_dies_again_and_again_at_the_same_step_is_whole(
     path: Path, tmp_path: Path, point: str, known: int
 ) -> None:
