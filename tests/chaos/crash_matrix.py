@@ -261,7 +261,7 @@ def submit(cluster: LocalCluster, name: str, cell: Cell, directory: Path) -> Job
         workers=_workers(cell), on_error=cell.policy, debug=cell.way == UNPICKLABLE, message_timeout_secs=3600,
         max_spout_pending=5, worker_timeout_secs=HANG_SECS if cell.way == "hang" else 30.0,
     )
-    return cluster.submit(name, topology_of(cell, str(directory)), config)
+    return cluster.submit(name, topology_of(cell, str(directory)), config, fresh=True)
 
 
 def run_cells(cluster: LocalCluster, cells: Sequence[Cell], directory: Path) -> None:
