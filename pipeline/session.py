@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib
+import importlib.util
 import logging
 import os
 import signal
@@ -43,6 +44,7 @@ MAX_SHUFFLE_PARTITIONS = 4
 JVM_OPTIONS = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -XX:-UsePerfData"
 #: Longest time from telling a JVM to stop to killing it: it mostly deletes its files.
 STOP_TIMEOUT_SECS = 20.0
+_AHEAD = ("pyarrow", "pandas")
 LOOPBACK = frozenset({"127.0.0.1", "localhost", "[::1]"})
 
 
@@ -89,12 +91,15 @@ def _import_session_class() -> type[SparkSession]:
         from pyspark.sql import SparkSession
     except ImportError as error:
         raise UsageError(f'this command needs PySpark ({error}): pip install "squall[spark]"') from error
+    for name in _AHEAD:
+        if importlib.util.find_spec(name) is None:
+            raise UsageError(f'this command needs {name}: pip install "squall[spark]"')
     return SparkSession
 
 
 def _import_ahead() -> None:
-    """Import what PySpark imports on first use, where it is installed."""
-    for name in ("pyarrow", "pandas"):
+    """Import what PySpark imports on first use. What is broken is PySpark's to tell."""
+    for name in _AHEAD:
         with contextlib.suppress(ImportError):
             importlib.import_module(name)
 

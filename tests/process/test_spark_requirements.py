@@ -82,6 +82,14 @@ def test_no_pyspark(monkeypatch: pytest.MonkeyPatch) -> None:
         pass
 
 
+@pytest.mark.parametrize("name", ["pandas", "pyarrow"])
+def test_a_package_that_pyspark_needs_is_missing(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, name, None)
+    needs = rf'^this command needs {name}: pip install "squall\[spark\]"$'
+    with pytest.raises(UsageError, match=needs), spark_session(""):
+        pass
+
+
 @pytest.mark.parametrize(
     ("logged", "said"),
     [
