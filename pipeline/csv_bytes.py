@@ -17,7 +17,7 @@ from operator import and_
 from typing import TYPE_CHECKING
 
 from squall.pipeline.cleaning import FATE, INTERNAL, PATH, RAW, REFUSED, quoted
-from squall.pipeline.opened import first_bytes
+from squall.pipeline.opened import first_bytes, is_compressed
 from squall.pipeline.records import REPLACEMENT
 
 if TYPE_CHECKING:
@@ -43,6 +43,17 @@ def can_read(options: Mapping[str, str], known: StructType) -> bool:
 def begins_with_mark(file: InputFile) -> bool:
     """Whether a file begins with a byte order mark, which tells Spark's parser of CSV more than its options do."""
     return first_bytes(file, 4).startswith(_MARKS)
+
+
+def wide_coding(file: InputFile) -> str:
+    """The encoding, of more than a byte for a character, whose mark a file begins with. Empty if there is none, or the
+    file is compressed. OSError if it cannot be read."""
+    if is_compressed(file.location):
+        return ""
+    begin = first_bytes(file, 4)
+    if begin.startswith((codecs.BOM_UTF32_LE, codecs.BOM_UTF32_BE)):
+        return "UTF-32"
+    return "UTF-16" if begin.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) else ""
 
 
 def read_by_bytes(reader: DataFrameReader, paths: list[str], known: StructType, folders: Sequence[str]) -> DataFrame:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from squall.engine.errors import UsageError
 from squall.pipeline.corpus import InputFile
+from squall.pipeline.nanoseconds import ADVICE, columns_of_nanoseconds
 from squall.pipeline.rules import near
 
 if TYPE_CHECKING:
@@ -32,12 +33,14 @@ def check_footers(format_: str, files: Sequence[InputFile]) -> None:
     first: dict[str, str] = {}
     for file in files:
         try:
-            schema = _footer(format_, file.location)
+            schema, nanos = _footer(format_, file.location)
         except (pyarrow.ArrowException, OSError) as error:
             reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
             raise UsageError(f"{file.location} is no {format_} file, or damaged: {reason}") from error
         if mistake := _mistake_in_names(format_, schema):
             raise UsageError(f"{file.location} has {mistake}")
+        for name in nanos:
+            raise UsageError(f"{file.location} has timestamps in nanoseconds in column {name!r}; {ADVICE}")
         found = {field.name: str(field.type) for field in schema}
         first = first or found
         for name in (*first, *found):
@@ -48,14 +51,16 @@ def check_footers(format_: str, files: Sequence[InputFile]) -> None:
                 )
 
 
-def _footer(format_: str, location: str) -> Any:
+def _footer(format_: str, location: str) -> tuple[Any, list[str]]:
+    """The schema as Arrow's, and the columns of timestamps that Spark has no type for."""
     if format_ == "parquet":
         from pyarrow import parquet
 
-        return parquet.read_schema(location)
+        footer = parquet.read_metadata(location)
+        return footer.schema.to_arrow_schema(), columns_of_nanoseconds(footer)
     from pyarrow import orc
 
-    return orc.ORCFile(location).schema
+    return orc.ORCFile(location).schema, []
 
 
 def _mistake_in_names(format_: str, schema: Iterable[Any]) -> str | None:

@@ -184,7 +184,7 @@ def _add(
     new = f"{len(change.new):,} {'new ' if base.increments else ''}{'file' if len(change.new) == 1 else 'files'}"
     progress(f"found {new}, starting Spark")
     if not recipe.is_text:
-        check_files(recipe.format, change.new)
+        check_files(recipe.format, change.new, recipe.options)
     with ThreadPoolExecutor(1) as thread, spark_session("squall prepare") as spark:
         # Spark reads other files than text itself, so their checksums are computed meanwhile.
         checked = thread.submit(_sources_of, recipe, corpus.root, change.new)

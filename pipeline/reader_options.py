@@ -35,6 +35,10 @@ def _is_ratio(text: str) -> bool:
 
 _TEXT = _Kind(lambda text: True, "a text")
 _SOME_TEXT = _Kind(bool, "one character or more")
+_SEPARATOR = _Kind(
+    lambda text: bool(re.fullmatch(r"""\\u0000|(?:[^\\]|\\[\\trbf"'])+""", text, re.DOTALL)),
+    "one character or more, a backslash as \\\\, a tab as \\t",
+)
 _CHARACTER = _Kind(lambda text: len(text) <= 1, "one character, or none")
 _FLAG = _one_of("true", "false")
 _COUNT = _Kind(lambda text: bool(re.fullmatch(r"[1-9]\d{0,8}", text)), "a whole number from 1 up")
@@ -49,7 +53,7 @@ _COMMON: Mapping[str, _Kind] = {
 }
 OPTIONS: Mapping[str, Mapping[str, _Kind]] = {
     "csv": {
-        "sep": _SOME_TEXT, "delimiter": _SOME_TEXT, "header": _FLAG, "quote": _CHARACTER, "escape": _CHARACTER,
+        "sep": _SEPARATOR, "delimiter": _SEPARATOR, "header": _FLAG, "quote": _CHARACTER, "escape": _CHARACTER,
         "comment": _CHARACTER, "charToEscapeQuoteEscaping": _CHARACTER, "inferSchema": _FLAG, "preferDate": _FLAG,
         "enforceSchema": _FLAG, "ignoreLeadingWhiteSpace": _FLAG, "ignoreTrailingWhiteSpace": _FLAG,
         "nullValue": _TEXT, "emptyValue": _TEXT, "nanValue": _TEXT, "positiveInf": _TEXT, "negativeInf": _TEXT,
@@ -77,6 +81,9 @@ OURS = (
 )
 
 
+_CHARACTERS = ("sep", "delimiter", "quote", "comment")
+
+
 def check_options(format_: str, options: Mapping[str, str]) -> None:
     """UsageError for a name or a value that Spark's reader does not take. Names are the same in any case."""
     known = {name.casefold(): (name, kind) for name, kind in OPTIONS[format_].items()}
@@ -96,3 +103,17 @@ def check_options(format_: str, options: Mapping[str, str]) -> None:
         seen[folded] = name
         if not known[folded][1].is_one(value):
             raise UsageError(f"--option {name} is {repr_of(value)}; allowed: {known[folded][1].allowed}")
+    if format_ == "csv":
+        _check_characters({seen[folded]: options[seen[folded]] for folded in seen if folded in _CHARACTERS})
+
+
+def _check_characters(given: Mapping[str, str]) -> None:
+    """Refuse one character for two purposes: Spark would take it for one of them, and says nothing."""
+    names = {name.casefold() for name in given}
+    used = {} if names & {"sep", "delimiter"} else {",": "sep"}
+    used |= {} if "quote" in names else {'"': "quote"}
+    for name, value in given.items():
+        if value in used:
+            raise UsageError(f"--option {name} is {repr_of(value)}, which is {used[value]} too; allowed: another")
+        if value:
+            used[value] = name

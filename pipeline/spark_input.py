@@ -20,7 +20,7 @@ from urllib.parse import unquote, urlsplit
 from squall.engine.errors import UsageError
 from squall.pipeline.cleaning import FATE, INTERNAL, LINE_NO, PATH, RAW, REFUSED, quoted
 from squall.pipeline.corpus import InputFile
-from squall.pipeline.csv_bytes import begins_with_mark, can_read, read_by_bytes
+from squall.pipeline.csv_bytes import begins_with_mark, can_read, read_by_bytes, wide_coding
 from squall.pipeline.csv_header import header_mistake
 from squall.pipeline.footers import check_footers, check_types, twins_among, twins_told
 from squall.pipeline.json_records import flawed_documents, json_lines, twins_in
@@ -50,6 +50,8 @@ _WITH_RECORDS = ("csv", "json")
 _WITH_FOOTERS = ("parquet", "orc")
 """Formats whose files have a schema."""
 _CORRUPT = INTERNAL + "corrupt"
+_INTERVAL = re.compile(r"\binterval\b(?! (?:year|month|day|hour|minute|second))")
+"""The type without units, in the text of a type."""
 #: Longest file of multi-line JSON that is searched for a second value.
 MAX_CHECKED_BYTES = 16 << 20
 _DEFAULTS: Mapping[str, Mapping[str, str]] = {"csv": CSV_OPTIONS}
@@ -246,6 +248,9 @@ def _schema(
                 raise UsageError(f"--schema is {schema!r}; allowed: columns, such as 'host string, status int'")
             if twins := twins_among(found.names):
                 raise UsageError(f"--schema has {twins_told(*twins)}")
+            for field in found:
+                if _INTERVAL.search(field.dataType.simpleString()):
+                    raise UsageError(f"--schema has column {field.name!r} as an interval, which no feed can hold")
             return found
         except PySparkException as error:
             raise UsageError(f"--schema {schema!r} is no schema: {mistake_of(error)}") from error
@@ -280,13 +285,24 @@ def _as_before(found: StructType, former_schema: str, is_given: bool) -> StructT
     return former
 
 
-def check_files(format_: str, files: Sequence[InputFile]) -> None:
+def check_files(format_: str, files: Sequence[InputFile], options: Mapping[str, str]) -> None:
     """Refuse files that Spark cannot read as rows of one schema, as far as that shows without Spark."""
     for file in files:
         if file.problem:
             raise UsageError(f"{file.location} {file.problem}")
+        if format_ == "csv" and is_utf8(options):
+            _check_coding(file)
     if format_ in _WITH_FOOTERS:
         check_footers(format_, files)
+
+
+def _check_coding(file: InputFile) -> None:
+    try:
+        coding = wide_coding(file)
+    except OSError as error:
+        raise UsageError(f"cannot read {file.location}: {error.strerror}") from error
+    if coding:
+        raise UsageError(f"{file.location} begins as {coding} does; allowed: UTF-8, or --option encoding={coding}")
 
 
 def check_names(names: Sequence[str]) -> None:

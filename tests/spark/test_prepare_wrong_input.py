@@ -137,6 +137,23 @@ def test_a_type_that_the_file_does_not_have_is_named(
     assert refused(source, format_=format_, schema=schema) == said.format(format_)
 
 
+@pytest.mark.parametrize("coding", ["UTF-16", "UTF-32"])
+def test_csv_of_wide_characters_is_named_or_read(spark: SparkSession, source: Path, coding: str) -> None:
+    (source / "a.csv").write_bytes("id,name\n1,é\n".encode(coding))
+    allowed = f"allowed: UTF-8, or --option encoding={coding}"
+    assert refused(source, format_="csv") == f"a.csv begins as {coding} does; {allowed}"
+    made = prepare(source, source.parent / "feed", format_="csv", options={"encoding": coding})
+    assert (made.manifest.rows, list(made.manifest.schema)) == (1, ["id", "name"])
+
+
+@pytest.mark.parametrize("format_", ["csv", "json"])
+@pytest.mark.parametrize("type_", ["interval", "struct<at: interval>"])
+def test_a_type_that_no_feed_can_hold_is_refused(spark: SparkSession, source: Path, format_: str, type_: str) -> None:
+    (source / f"a.{format_}").write_text("1\n")
+    said = refused(source, format_=format_, schema=f"n int, i {type_}")
+    assert said == "--schema has column 'i' as an interval, which no feed can hold"
+
+
 @pytest.mark.parametrize("format_", ["parquet", "orc"])
 def test_a_wider_type_is_read(spark: SparkSession, source: Path, tmp_path: Path, format_: str) -> None:
     small = pyarrow.table({"I": pyarrow.array([1], pyarrow.int32()), "f": pyarrow.array([1.5], pyarrow.float32())})

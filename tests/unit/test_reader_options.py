@@ -12,6 +12,11 @@ from squall.pipeline.reader_options import check_options
     ("format_", "name", "value", "said"),
     [
         ("csv", "sep", "", "--option sep is ''; allowed: one character or more"),
+        ("csv", "sep", "\\", r"--option sep is '\\'; allowed: one character or more, a backslash as \\, a tab as \t"),
+        ("csv", "sep", r"a\q", "--option sep is "),
+        ("csv", "quote", ",", "--option quote is ',', which is sep too; allowed: another"),
+        ("csv", "Delimiter", '"', "--option Delimiter is '\"', which is quote too; allowed: another"),
+        ("csv", "comment", ",", "--option comment is ',', which is sep too; "),
         ("csv", "Header", "maybe", "--option Header is 'maybe'; allowed: true, false"),
         ("csv", "quote", "ab", "--option quote is 'ab'; allowed: one character, or none"),
         ("csv", "maxColumns", "0", "--option maxColumns is '0'; allowed: a whole number from 1 up"),
@@ -41,5 +46,7 @@ def test_an_option_in_two_spellings_is_refused() -> None:
 
 
 def test_right_options_are_taken_in_any_case() -> None:
-    check_options("csv", {"SEP": "\\t", "quote": "", "header": "FALSE", "maxCharsPerColumn": "-1"})
+    check_options("csv", {"sep": '"', "quote": "'", "comment": ","})
+    check_options("csv", {"sep": r"\\||", "quote": ","})
+    check_options("csv", {"SEP": "\\t", "quote": "", "comment": "", "header": "FALSE", "maxCharsPerColumn": "-1"})
     check_options("json", {"encoding": "utf-16", "multiline": "True"})
