@@ -50,8 +50,8 @@ _WITH_RECORDS = ("csv", "json")
 _WITH_FOOTERS = ("parquet", "orc")
 """Formats whose files have a schema."""
 _CORRUPT = INTERNAL + "corrupt"
-_INTERVAL = re.compile(r"\binterval\b(?! (?:year|month|day|hour|minute|second))")
-"""The type without units, in the text of a type."""
+_INTERVAL = re.compile(r"\binterval\b(?! (?:day|hour|minute|second))")
+"""The types of months, for which Arrow has none, in the text of a type."""
 #: Longest file of multi-line JSON that is searched for a second value.
 MAX_CHECKED_BYTES = 16 << 20
 _DEFAULTS: Mapping[str, Mapping[str, str]] = {"csv": CSV_OPTIONS}
@@ -250,7 +250,8 @@ def _schema(
                 raise UsageError(f"--schema has {twins_told(*twins)}")
             for field in found:
                 if _INTERVAL.search(field.dataType.simpleString()):
-                    raise UsageError(f"--schema has column {field.name!r} as an interval, which no feed can hold")
+                    why = "as an interval of months, which no feed can hold"
+                    raise UsageError(f"--schema has column {field.name!r} {why}")
             return found
         except PySparkException as error:
             raise UsageError(f"--schema {schema!r} is no schema: {mistake_of(error)}") from error

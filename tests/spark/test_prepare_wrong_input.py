@@ -147,11 +147,11 @@ def test_csv_of_wide_characters_is_named_or_read(spark: SparkSession, source: Pa
 
 
 @pytest.mark.parametrize("format_", ["csv", "json"])
-@pytest.mark.parametrize("type_", ["interval", "struct<at: interval>"])
+@pytest.mark.parametrize("type_", ["interval", "struct<at: interval>", "interval year to month"])
 def test_a_type_that_no_feed_can_hold_is_refused(spark: SparkSession, source: Path, format_: str, type_: str) -> None:
     (source / f"a.{format_}").write_text("1\n")
     said = refused(source, format_=format_, schema=f"n int, i {type_}")
-    assert said == "--schema has column 'i' as an interval, which no feed can hold"
+    assert said == "--schema has column 'i' as an interval of months, which no feed can hold"
 
 
 @pytest.mark.parametrize("format_", ["parquet", "orc"])
