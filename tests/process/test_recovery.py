@@ -37,16 +37,22 @@ ENDLESS_NUMBERS = (
 
 @pytest.fixture
 def text(tmp_path: Path) -> list[str]:
+    return in_two_files(LINES, tmp_path)
+
+
+def in_two_files(lines: list[str], folder: Path) -> list[str]:
     """Two files of half the lines each."""
-    paths = [tmp_path / "a.txt", tmp_path / "b.txt"]
+    paths = [folder / "a.txt", folder / "b.txt"]
     for part, path in enumerate(paths):
-        path.write_text("\n".join(LINES[part::2]) + "\n")
+        path.write_text("\n".join(lines[part::2]) + "\n")
     return [str(path) for path in paths]
 
 
 @pytest.mark.parametrize("victims", [["node-1:6700"], ["node-2:6700"], ["node-1:6700", "node-2:6700"] * 2])
-def test_killed_workers_lose_nothing(text: list[str], tmp_path: Path, victims: list[str]) -> None:
-    out = tmp_path / "result"
+def test_killed_workers_lose_nothing(tmp_path: Path, victims: list[str]) -> None:
+    # So many that there are some left for the last victim, however late this process is.
+    lines, out = LINES * len(victims), tmp_path / "result"
+    text = in_two_files(lines, tmp_path)
     with LocalCluster(nodes=2, slots_per_node=1) as cluster:
         job = cluster.submit("count", word_count([*text, "--out", str(out)]), Config(workers=2))
         job.wait_until_ready(timeout=60)
@@ -66,9 +72,9 @@ def test_killed_workers_lose_nothing(text: list[str], tmp_path: Path, victims: l
         assert 0 < (restart.ready_after_secs or 0) < 20
         assert 0 < (restart.working_after_secs or 0) < 20
     assert report.pending == 0
-    assert read_counts(out) == Counter(" ".join(LINES).split())
+    assert read_counts(out) == Counter(" ".join(lines).split())
     assert read_ledger(out) == {
-        (part, offset): 4 for part in range(2) for offset in range(len(LINES[part::2]))
+        (part, offset): 4 for part in range(2) for offset in range(len(lines[part::2]))
     }
 
 
