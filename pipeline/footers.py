@@ -39,8 +39,8 @@ def check_footers(format_: str, files: Sequence[InputFile]) -> None:
             raise UsageError(f"{file.location} is no {format_} file, or damaged: {reason}") from error
         if mistake := _mistake_in_names(format_, schema):
             raise UsageError(f"{file.location} has {mistake}")
-        for name in nanos:
-            raise UsageError(f"{file.location} has timestamps in nanoseconds in column {name!r}; {ADVICE}")
+        if nanos:
+            raise UsageError(f"{file.location} has timestamps in nanoseconds in column {nanos[0]!r}; {ADVICE}")
         found = {field.name: str(field.type) for field in schema}
         first = first or found
         for name in (*first, *found):

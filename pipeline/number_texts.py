@@ -8,7 +8,7 @@ gives expressions for Spark, which are null where the text is.
 from __future__ import annotations
 
 from decimal import Decimal, InvalidOperation
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 if TYPE_CHECKING:
     from pyspark.sql import Column
@@ -101,16 +101,9 @@ def _written(parts: Column) -> Column:
 
 def exact_type(kind: DataType) -> DataType:
     """A type with texts in place of its numbers, within lists and objects too."""
-    from pyspark.sql import types
+    from pyspark.sql.types import NumericType
 
-    match kind:
-        case types.NumericType():
-            return types.StringType()
-        case types.ArrayType():
-            return types.ArrayType(exact_type(kind.elementType))
-        case types.StructType():
-            return types.StructType([types.StructField(own.name, exact_type(own.dataType)) for own in kind.fields])
-    return kind
+    return _with_texts(kind, NumericType)
 
 
 def exact_form(column: Column, kind: DataType) -> Column:
@@ -133,22 +126,22 @@ def exact_form(column: Column, kind: DataType) -> Column:
 
 def with_number_texts(schema: StructType) -> StructType:
     """A schema with texts in place of its doubles, as JSON is read: Spark gives them as they stand in the file."""
-    from pyspark.sql.types import StructField, StructType
+    from pyspark.sql.types import DoubleType
 
-    return StructType([StructField(own.name, _without_doubles(own.dataType)) for own in schema.fields])
+    return cast("StructType", _with_texts(schema, DoubleType))
 
 
-def _without_doubles(kind: DataType) -> DataType:
+def _with_texts(kind: DataType, numbers: type[DataType]) -> DataType:
+    """A type with texts in place of these numbers, however deep."""
     from pyspark.sql import types
 
     match kind:
-        case types.DoubleType():
-            return types.StringType()
         case types.ArrayType():
-            return types.ArrayType(_without_doubles(kind.elementType))
+            return types.ArrayType(_with_texts(kind.elementType, numbers))
         case types.StructType():
-            return with_number_texts(kind)
-    return kind
+            fields = [types.StructField(own.name, _with_texts(own.dataType, numbers)) for own in kind.fields]
+            return types.StructType(fields)
+    return types.StringType() if isinstance(kind, numbers) else kind
 
 
 def shown_number(text: str) -> int | float | Decimal | str:

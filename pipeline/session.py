@@ -44,7 +44,8 @@ MAX_SHUFFLE_PARTITIONS = 4
 JVM_OPTIONS = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -XX:-UsePerfData"
 #: Longest time from telling a JVM to stop to killing it: it mostly deletes its files.
 STOP_TIMEOUT_SECS = 20.0
-_AHEAD = ("pyarrow", "pandas")
+_NEEDED = ("pyarrow", "pandas")
+"""Packages that PySpark imports on first use."""
 LOOPBACK = frozenset({"127.0.0.1", "localhost", "[::1]"})
 
 
@@ -91,15 +92,15 @@ def _import_session_class() -> type[SparkSession]:
         from pyspark.sql import SparkSession
     except ImportError as error:
         raise UsageError(f'this command needs PySpark ({error}): pip install "squall[spark]"') from error
-    for name in _AHEAD:
+    for name in _NEEDED:
         if importlib.util.find_spec(name) is None:
             raise UsageError(f'this command needs {name}: pip install "squall[spark]"')
     return SparkSession
 
 
 def _import_ahead() -> None:
-    """Import what PySpark imports on first use. What is broken is PySpark's to tell."""
-    for name in _AHEAD:
+    """Import those packages. What is broken is PySpark's to tell."""
+    for name in _NEEDED:
         with contextlib.suppress(ImportError):
             importlib.import_module(name)
 
