@@ -82,7 +82,8 @@ class Slow(Halves):
 class End(Bolt):
     """Keeps one message in ten for a while, so that there are always some that are not acked while later ones are.
 
-    With a ledger it writes each first half down: before it acks it, or, broken, after that.
+    With a ledger it writes each first half down: before it acks it, or, broken, only when it ends, so that a kill
+    at any time takes everything that was acked.
     """
 
     def __init__(self, ledger: str | None = None, acks_first: bool = False) -> None:
@@ -92,7 +93,7 @@ class End(Bolt):
     def prepare(self, conf: Mapping[str, Any], context: TopologyContext, collector: BoltCollector) -> None:
         self.collector = collector
         self.held: list[tuple[float, Tuple]] = []
-        self.unwritten: list[tuple[float, int]] = []
+        self.unwritten: list[int] = []
         self.log = None
         if self.ledger is not None:
             self.log = LineLog(f"{self.ledger}/sink-own-{os.getpid()}-{context.task_id}")
@@ -107,13 +108,11 @@ class End(Bolt):
             self.done(tup)
         while self.held and (tup.is_tick and now - self.held[0][0] >= HELD_SECS):
             self.done(self.held.pop(0)[1])
-        while self.unwritten and now - self.unwritten[0][0] >= HELD_SECS:
-            self.write(self.unwritten.pop(0)[1])
 
     def done(self, tup: Tuple) -> None:
         if tup["half"] == 1:
             if self.acks_first:
-                self.unwritten.append((time.monotonic(), tup["n"]))
+                self.unwritten.append(tup["n"])
             else:
                 self.write(tup["n"])
         self.collector.ack(tup)
@@ -124,7 +123,7 @@ class End(Bolt):
             self.log.append("in", "own ledger", [key], digest((n,)), time.monotonic_ns())
 
     def cleanup(self) -> None:
-        for _, n in self.unwritten:
+        for n in self.unwritten:
             self.write(n)
         if self.log is not None:
             self.log.close()
