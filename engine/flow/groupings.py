@@ -33,14 +33,19 @@ from squall.engine.api.topology import (
 )
 from squall.engine.errors import ComponentError
 from squall.engine.flow.rounds import Rounds
+from squall.engine.foreign.sizes import value_bytes
 from squall.engine.foreign.stable_hash import stable_hash
 from squall.engine.foreign.text import repr_of
 
 Values = tuple[Any, ...]
 
-# Keys remembered per sending task, because a stable hash costs ten times a dictionary look-up. About 16 MiB; when full,
-# the memo is cleared, at the price of one more hash for each key.
-_MEMO_KEYS = 131_072
+# Keys are remembered per sending task, because a stable hash costs ten times a dictionary look-up. When these bytes are
+# full, the memo is cleared, at the price of one more hash for each key: 131,072 numbers.
+_MEMO_BYTES = 1 << 24
+_ENTRY_BYTES = 100
+"""Of a key's place in the memo, without the key itself."""
+_MEMO_SHARE = 1 << 14
+"""Most bytes of a key that is remembered: longer ones would leave no room for others."""
 
 
 T = TypeVar("T")
@@ -112,16 +117,23 @@ class Keys(Generic[T]):
 
 
 class KeyMemo(dict[Any, T]):
-    """key -> its target, computed once per key; bounded."""
+    """key -> its target, computed once per key; bounded in bytes."""
 
     def __init__(self, compute: Callable[[Any], T]) -> None:
         super().__init__()
         self._compute = compute
+        self._bytes = 0
+        """Estimated memory of the keys in it."""
 
     def __missing__(self, key: Any) -> T:
         target = self._compute(key)
-        if len(self) >= _MEMO_KEYS:
+        size = _ENTRY_BYTES + value_bytes(key)
+        if size > _MEMO_SHARE:
+            return target
+        self._bytes += size
+        if self._bytes > _MEMO_BYTES:
             self.clear()
+            self._bytes = size
         self[key] = target
         return target
 

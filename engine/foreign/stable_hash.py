@@ -1,7 +1,8 @@
 """Hashes values: the same in every process, interpreter and run, in agreement with `==`.
 
 Guarantees: `a == b` implies `stable_hash(a) == stable_hash(b)` for the types below, across numeric types too
-(1, 1.0, True and Decimal(1) are one key). Python's own `hash` gives neither: it salts text per process.
+(1, 1.0, True and Decimal(1) are one key) and across times and spans without a zone, numpy's of any unit down to the
+nanosecond too. Python's own `hash` gives neither: it salts text per process.
 
 Relies on: CPython's numeric hash, which is specified (modulus 2**61 - 1) and not salted.
 
@@ -19,6 +20,7 @@ import decimal
 import enum
 import fractions
 import numbers
+import sys
 import types
 import uuid
 import zlib
@@ -30,6 +32,12 @@ from squall.engine.foreign.text import repr_of, type_name
 
 _MASK = (1 << 64) - 1
 _NAN = 0x7FF8
+_EPOCH = datetime.date(1970, 1, 1).toordinal()
+_NANOSECONDS = {
+    "W": 7 * 86400 * 10**9, "D": 86400 * 10**9, "h": 3600 * 10**9, "m": 60 * 10**9, "s": 10**9, "ms": 10**6, "us": 1000,
+    "ns": 1,
+}
+"""In one of numpy's units. Finer ones, months and those without unit stand for their number, as they do in a batch."""
 
 
 def _mix(state: int, value: int) -> int:
@@ -61,13 +69,34 @@ def _of_unordered(values: Any, salt: int) -> int:
 
 
 def _of_time(value: datetime.datetime | datetime.time) -> int:
+    # Equality looks at no fold, unless zones differ: then at the offset before a clock is set back, as `hash` does.
+    value = value.replace(fold=0)
     offset = value.utcoffset()
-    if offset is None:
+    is_date = isinstance(value, datetime.datetime)
+    if offset is None and not is_date:
         return _of_bytes(value.replace(tzinfo=None).isoformat().encode(), 8)
     # 12:00 UTC equals 13:00 at UTC+1. Avoid `astimezone`: it fails at the ends of the calendar.
-    days = value.toordinal() if isinstance(value, datetime.datetime) else 0
+    days = value.toordinal() - _EPOCH if isinstance(value, datetime.datetime) else 0
     since = datetime.timedelta(days, value.second, value.microsecond, 0, value.minute, value.hour)
-    return _mix(14, stable_hash(since - offset))
+    return _of_span(since) if offset is None else _mix(14, _of_span(since - offset))
+
+
+def _of_span(span: datetime.timedelta) -> int:
+    """Of the nanoseconds: the number that is in a row, if it was in a numpy column of times or spans in nanoseconds."""
+    return stable_hash(((span.days * 86400 + span.seconds) * 10**6 + span.microseconds) * 1000)
+
+
+def _of_numpy_time(value: Any) -> int:
+    """Of a datetime64 or timedelta64. Those of one time are equal whatever their units are."""
+    numpy = sys.modules["numpy"]
+    if numpy.isnat(value):
+        return stable_hash(None)  # as which it stands in a row
+    is_date = value.dtype.kind == "M"
+    unit, step = numpy.datetime_data(value.dtype)
+    if is_date and unit in ("Y", "M"):
+        value, unit, step = value.astype("datetime64[D]"), "D", 1
+    count = int(value.astype("int64")) * step
+    return stable_hash(count * _NANOSECONDS.get(unit, 12 if unit == "Y" else 1))
 
 
 _EXACT = frozenset({
@@ -127,9 +156,7 @@ def stable_hash(value: Any) -> int:
     if isinstance(value, str):
         return _of_bytes(value.encode("utf-8", "surrogatepass"), 1)
     if isinstance(value, numbers.Number):
-        if value != value:
-            return _NAN  # NaN never equals itself: any constant will do, if it is the same everywhere
-        return _mix(2, hash(value) & _MASK)
+        return _of_number(value)
     if isinstance(value, bytes | bytearray | memoryview):
         return _of_bytes(bytes(value), 3)
     if value is None:
@@ -137,6 +164,21 @@ def stable_hash(value: Any) -> int:
     if isinstance(value, tuple | list):
         return _of_sequence(value, 5)
     return _of_rarer(value)
+
+
+def _of_number(value: Any) -> int:
+    if _is_numpy_time(value):
+        return _of_numpy_time(value)
+    if isinstance(value, decimal.Decimal) and value.is_snan():
+        return _NAN  # it may not be compared
+    if value != value:
+        return _NAN  # NaN never equals itself: any constant will do, if it is the same everywhere
+    return _mix(2, hash(value) & _MASK)
+
+
+def _is_numpy_time(value: Any) -> bool:
+    numpy = sys.modules.get("numpy")
+    return numpy is not None and isinstance(value, numpy.datetime64 | numpy.timedelta64)
 
 
 def _of_rarer(value: Any) -> int:
@@ -147,9 +189,11 @@ def _of_rarer(value: Any) -> int:
     if isinstance(value, datetime.datetime | datetime.time):
         return _of_time(value)
     if isinstance(value, datetime.timedelta):
-        return _mix(9, stable_hash((value.days, value.seconds, value.microseconds)))
+        return _of_span(value)
     if isinstance(value, datetime.date):
-        return _of_bytes(value.isoformat().encode(), 10)
+        return _of_span(datetime.timedelta(value.toordinal() - _EPOCH))
+    if _is_numpy_time(value):
+        return _of_numpy_time(value)
     if isinstance(value, uuid.UUID):
         return _mix(11, stable_hash(value.int))
     if isinstance(value, enum.Enum):

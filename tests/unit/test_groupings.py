@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 import random
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -18,6 +18,7 @@ from squall.engine.api.stream import Stream
 from squall.engine.api.topology import Subscription
 from squall.engine.errors import ComponentError
 from squall.engine.flow.groupings import Keys, TextHash, make_chooser
+from squall.engine.foreign.sizes import value_bytes
 from squall.engine.foreign.stable_hash import stable_hash
 from tests.unit.rig import Does, DoesBasic, Feeder, Rig, emits
 
@@ -169,6 +170,18 @@ def test_remembered_keys_are_bounded() -> None:
         assert keys.of(n) == "abc"[stable_hash(n) % 3]
         most = max(most, len(keys.memo))
     assert 100_000 < most < 150_000
+
+
+@pytest.mark.parametrize("make", [
+    lambda n: b"%d" % n + bytes(30_000), lambda n: (n, "x" * 3000), lambda n: (n, b"y" * 50_000),
+], ids=["bytes", "texts in a tuple", "bytes in a tuple"])
+def test_remembered_long_keys_take_no_more_memory_than_short_ones(make: Callable[[int], Any]) -> None:
+    keys, most = Keys(list("abc"), 3), 0
+    for n in range(8_000):
+        key = make(n)
+        assert keys.of(key) == keys.of(key)
+        most = max(most, len(keys.memo))
+    assert most * value_bytes(make(0)) < 20 << 20
 
 
 def test_partial_key_uses_two_tasks_a_key_and_balances() -> None:

@@ -15,7 +15,9 @@ from decimal import Decimal
 from fractions import Fraction
 from pathlib import Path
 from typing import Any, NamedTuple
+from zoneinfo import ZoneInfo
 
+import numpy
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -25,6 +27,9 @@ from squall.engine.foreign.stable_hash import stable_hash
 
 ROOT = Path(__file__).parents[2]
 UTC, EAST = datetime.UTC, datetime.timezone(datetime.timedelta(hours=1))
+BACK = datetime.datetime(2024, 10, 27, 2, 30, tzinfo=ZoneInfo("Europe/Berlin"))
+"""In the hour that comes twice."""
+SPANS = ("W", "D", "h", "m", "s", "ms", "us", "ns")
 
 
 class Colour(enum.Enum):
@@ -119,6 +124,17 @@ def test_the_hash_is_pinned() -> None:
         (datetime.datetime(2024, 1, 1), datetime.datetime(2024, 1, 1, fold=1)),
         (datetime.timedelta(days=1), datetime.timedelta(hours=24)),
         (uuid.UUID(int=9), uuid.UUID(hex="9".zfill(32))),
+        (BACK, BACK.replace(fold=1)),
+        (BACK.replace(tzinfo=None), numpy.datetime64(BACK.replace(tzinfo=None), "us")),
+        tuple(numpy.datetime64("2024-03-03", unit) for unit in ("D", "h", "m", "s", "ms", "us", "ns")),
+        (numpy.datetime64("2024-03-03", "D"), datetime.date(2024, 3, 3)),
+        (numpy.datetime64("2024-03-03", "us"), datetime.datetime(2024, 3, 3)),
+        (numpy.datetime64("2024", "Y"), numpy.datetime64("2024-01", "M"), numpy.datetime64("2024-01-01", "D")),
+        (numpy.datetime64("20000-01-01", "D"), numpy.datetime64("20000-01-01", "s")),
+        tuple(numpy.timedelta64(1, "W").astype(f"m8[{unit}]") for unit in SPANS),
+        (numpy.timedelta64(168, "h"), datetime.timedelta(weeks=1)),
+        (numpy.timedelta64(1, "Y"), numpy.timedelta64(12, "M")),
+        (numpy.datetime64(6, ("s", 10)), numpy.datetime64(1, "m")),
     ],
 )
 def test_equal_values_hash_alike(equal: tuple[Any, ...]) -> None:
@@ -137,11 +153,18 @@ def test_a_time_at_the_end_of_the_calendar_has_a_hash() -> None:
 
 def test_nan_has_one_hash() -> None:
     assert stable_hash(float("nan")) == stable_hash(float("-nan")) == stable_hash(Decimal("nan"))
+    assert stable_hash(Decimal("snan")) == stable_hash(Decimal("nan"))
+
+
+@pytest.mark.parametrize("unit", [*SPANS, "ps", "M"])
+@pytest.mark.parametrize("kind", ["M8", "m8"])
+def test_a_time_of_numpy_has_one_hash_in_rows_and_batches(kind: str, unit: str) -> None:
+    column = numpy.array([0, 1, 40_000, "NaT"], f"{kind}[{unit}]")
+    assert [stable_hash(value) for value in column] == [stable_hash(value) for value in column.tolist()]
 
 
 def test_arrays_hash_by_content() -> None:
     assert stable_hash(array.array("i", [1, 2])) == stable_hash(array.array("q", [1, 2]))
-    numpy = pytest.importorskip("numpy")
     assert stable_hash(numpy.array([1, 2])) == stable_hash(numpy.array([1.0, 2.0]))
     assert stable_hash(numpy.int64(5)) == stable_hash(numpy.float32(5)) == stable_hash(5)
     assert stable_hash(numpy.bool_(True)) == stable_hash(True)
@@ -153,7 +176,7 @@ def test_different_values_differ() -> None:
     values = [
         "", "0", "1", b"", b"1", 0, 1, 2, -1, 0.1, None, (), [[]], ("a", "b"), ("ab",), ("b", "a"), {}, set(), {1},
         {"a": 1}, {"a": 2}, {"b": 1}, Colour.RED, Colour.BLUE, Point(1, 2), Point(2, 1), datetime.date(2024, 1, 1),
-        datetime.datetime(2024, 1, 1), datetime.time(1), datetime.timedelta(1), uuid.UUID(int=1),
+        datetime.datetime(2024, 1, 1, 12), datetime.time(1), datetime.timedelta(1), uuid.UUID(int=1),
     ]
     assert len({stable_hash(value) for value in values}) == len(values)
 
