@@ -212,9 +212,8 @@ class WorkerFailed(Wire):
 
     port: int
     incarnation: int
-    component: str
-    task: int
     error: str
+    """Names the component and task whose code it was, if it was a task's."""
     traceback: str
 
 

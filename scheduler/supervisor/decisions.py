@@ -147,8 +147,7 @@ class Supervisor:
         slot = self._present(message.port, message.incarnation)
         if slot is None:
             return self._refuse(message.port, message.incarnation)
-        whose = f"{message.component}[{message.task}]: " if message.component else ""
-        return self._after(message.port, slot.worker_failed(f"{whose}{message.error}\n{message.traceback}", now), now)
+        return self._after(message.port, slot.worker_failed(f"{message.error}\n{message.traceback}", now), now)
 
     # ---- time ----
 

@@ -312,11 +312,11 @@ class Worker:
     def _dead_letter(self, component: str, task: int, message_id: Any, values: Any, failure: Failure) -> None:
         self._files.dead_letter(component, task, message_id, values, failure)
 
-    def fail(self, component: str, task: int, error: str, text: str) -> None:
+    def fail(self, error: str, text: str) -> None:
         """Say why the worker ends: to the log and to the supervisor."""
         _log(f"{self._name}: {error}\n{text}")
         boot = self._boot
-        self._control.send_event(WorkerFailed(boot.port, boot.incarnation, component, task, error, text))
+        self._control.send_event(WorkerFailed(boot.port, boot.incarnation, error, text))
 
     def send_last(self) -> None:
         """Send the failures of the trees at hand, so that their messages are replayed at once."""
@@ -347,7 +347,7 @@ class Worker:
         code = EXIT_OK
         for crash in close_tasks(self._core):
             code = EXIT_CRASHED
-            self.fail(crash.component, crash.task, str(crash), crash.traceback_text)
+            self.fail(str(crash), crash.traceback_text)
             path = self._run_dir.close_errors(self._boot.topology.id, self._boot.slot_index)
             append_line(path, json.dumps(str(crash)))
         return code

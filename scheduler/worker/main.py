@@ -33,7 +33,7 @@ def _say_why(boot: WorkerBoot, error: BaseException) -> None:
     """Tell the supervisor why there is no worker that could."""
     run_dir = RunDir(boot.run_dir)
     control = ControlClient(run_dir.node_socket(boot.node), run_dir.key(), boot.sender)
-    control.send_event(WorkerFailed(boot.port, boot.incarnation, "", 0, _internal(error), traceback_of(error)))
+    control.send_event(WorkerFailed(boot.port, boot.incarnation, _internal(error), traceback_of(error)))
     control.close()
 
 
@@ -48,26 +48,26 @@ def worker_main(boot: WorkerBoot) -> int:
     try:
         worker.open()
     except TaskCrashed as crash:
-        worker.fail(crash.component, crash.task, str(crash), crash.traceback_text)
+        worker.fail(str(crash), crash.traceback_text)
         worker.close()
         return EXIT_CRASHED
     except BaseException as error:
-        worker.fail("", 0, _internal(error), traceback_of(error))
+        worker.fail(_internal(error), traceback_of(error))
         worker.close()
         return EXIT_CRASHED
     try:
         worker.run()
         code = worker.close_tasks()
     except TaskCrashed as crash:
-        worker.fail(crash.component, crash.task, str(crash), crash.traceback_text)
+        worker.fail(str(crash), crash.traceback_text)
         worker.send_last()
         code = EXIT_CRASHED
     except LeaseEnded as end:
         # Its results are of no use any more, and its files may be a successor's: close no task, write nothing.
-        worker.fail("", 0, str(end), "")
+        worker.fail(str(end), "")
         code = EXIT_CRASHED
     except BaseException as error:
-        worker.fail("", 0, _internal(error), traceback_of(error))
+        worker.fail(_internal(error), traceback_of(error))
         code = EXIT_CRASHED
     worker.close()
     return code

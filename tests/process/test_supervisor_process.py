@@ -84,7 +84,7 @@ def test_last_words_are_in_the_report_and_a_crash_loop_backs_off(nimbus: FakeNim
     nimbus.until("five deaths", lambda: nimbus.events().count("5 died"))
     died = [changed for changed in nimbus.reports if changed.event == "died"]
     assert {changed.reason for changed in died} == {"exited with code 1"}
-    assert {changed.error for changed in died} == {"split[3]: ValueError: bad prepare\nthe traceback"}
+    assert {changed.error for changed in died} == {"split[3] raised ValueError: bad in prepare\nthe traceback"}
     gaps = [late.at_monotonic_secs - early.at_monotonic_secs for early, late in itertools.pairwise(died)]
     assert gaps[3] > 0.08
 

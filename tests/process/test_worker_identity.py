@@ -35,7 +35,7 @@ def test_a_worker_of_another_topology_does_not_speak_for_the_slot(nimbus: FakeNi
         return len(heard) == 2
 
     stale.send_event(WorkerReady(6700, 1, 77))
-    stale.send_event(WorkerFailed(6700, 1, "split", 3, "its last words", ""))
+    stale.send_event(WorkerFailed(6700, 1, "its last words", ""))
     nimbus.until("both to be answered", told_to_stop)
     stale.close()
     assert heard == ["StopWorker", "StopWorker"]

@@ -86,7 +86,7 @@ class ReadyWorker:
 
     def tell_failed(self, error: str) -> None:
         boot = self._boot
-        self._control.send_event(WorkerFailed(boot.port, boot.incarnation, "split", 3, error, "the traceback"))
+        self._control.send_event(WorkerFailed(boot.port, boot.incarnation, error, "the traceback"))
         self._control.close()
 
     def wait_for_stop(self) -> int:
@@ -115,5 +115,5 @@ def deaf(boot: WorkerBoot) -> int:
 
 
 def fails_while_opening(boot: WorkerBoot) -> int:
-    ReadyWorker(boot).tell_failed("ValueError: bad prepare")
+    ReadyWorker(boot).tell_failed("split[3] raised ValueError: bad in prepare")
     return 1

@@ -689,7 +689,7 @@ class World:
         if self.rng.random() < 0.8:
             self.carry_out(self.supervisor.ready(WorkerReady(port, incarnation, pid), self.now))
         else:
-            self.carry_out(self.supervisor.failed(WorkerFailed(port, incarnation, "split", 3, "boom", ""), self.now))
+            self.carry_out(self.supervisor.failed(WorkerFailed(port, incarnation, "boom", ""), self.now))
 
     def worker_dies(self) -> None:
         if self.alive:
@@ -758,7 +758,7 @@ def test_work_of_a_failed_slot_moves_at_once() -> None:
 def test_a_worker_nobody_knows_is_told_to_stop_and_changes_nothing() -> None:
     world = World(1, seed=1)
     assert world.supervisor.ready(WorkerReady(6700, 3, 77), world.now) == [Order(6700, SendStop(3))]
-    assert world.supervisor.failed(WorkerFailed(9, 1, "", 0, "", ""), world.now) == [Order(9, SendStop(1))]
+    assert world.supervisor.failed(WorkerFailed(9, 1, "", ""), world.now) == [Order(9, SendStop(1))]
     assert world.supervisor.forked(6700, 3, 77, world.now) is None
     assert world.supervisor.exited(77, 0, world.now) == []
     assert world.supervisor.is_empty
