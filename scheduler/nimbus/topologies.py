@@ -17,9 +17,16 @@ from squall.scheduler.nimbus.topology_life import TopologyLife
 
 def with_near_name(name: str, known: Iterable[str], rest: str) -> str:
     """`rest`, behind a suggestion of one of `known` if it resembles `name`, whatever the case of letters."""
-    by_letters = {other.casefold(): other for other in known}
-    near = difflib.get_close_matches(name.casefold(), by_letters, n=1)
-    return f"did you mean {by_letters[near[0]]!r}? {rest[:1].upper()}{rest[1:]}" if near else rest
+    known = list(known)
+    near = difflib.get_close_matches(name.casefold(), [other.casefold() for other in known], n=1)
+    if not near:
+        return rest
+    # Of names that differ in case alone, the one that is nearest as it was written.
+    nearest = max(
+        (other for other in known if other.casefold() == near[0]),
+        key=lambda other: difflib.SequenceMatcher(None, other, name).ratio(),
+    )
+    return f"did you mean {nearest!r}? {rest[:1].upper()}{rest[1:]}"
 
 
 class Topologies:

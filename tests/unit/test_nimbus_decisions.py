@@ -752,6 +752,16 @@ def test_a_near_name_is_suggested() -> None:
         cluster.nimbus.topology("wordcount")
 
 
+@pytest.mark.parametrize(("name", "near"), [("shp", "shop"), ("Shp", "Shop"), ("SHOP", "Shop"), ("shOp", "shop")])
+def test_of_names_that_differ_in_case_alone_the_nearest_is_suggested(name: str, near: str) -> None:
+    for order in (("Shop", "shop"), ("shop", "Shop")):
+        cluster = Cluster()
+        for known in order:
+            cluster.submit(known)
+        with pytest.raises(UsageError, match=rf"did you mean '{near}'\?"):
+            cluster.nimbus.topology(name)
+
+
 # ---- slots that come and go ----
 
 
