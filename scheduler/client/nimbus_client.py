@@ -52,6 +52,7 @@ from squall.scheduler.common.messages import (
 )
 from squall.scheduler.faults.fault import Fault
 from squall.scheduler.faults.in_force import FaultInForce
+from squall.scheduler.records.nimbus_words import words_of
 
 TIMEOUT_SECS = 10.0
 """Longest wait for an answer: Nimbus takes milliseconds, more only on an overloaded machine."""
@@ -95,12 +96,15 @@ class NimbusClient:
         timeout_secs: float = TIMEOUT_SECS,
         patience_secs: float = 0.0,
         on_away: Callable[[], None] = lambda: None,
+        is_own: bool = False,
     ) -> None:
-        """`on_away` is called before a wait for a Nimbus that is away."""
+        """`on_away` is called before a wait for a Nimbus that is away. `is_own`: the cluster is there for the caller's
+        topology alone, and ends with the caller."""
         self.run_dir = run_dir
         self._timeout_secs = timeout_secs
         self._patience_secs = patience_secs
         self._on_away = on_away
+        self._is_own = is_own
         self._has_met = False
         """Whether there was a Nimbus: then its end has a reason."""
         self._require_nimbus()
@@ -259,10 +263,7 @@ class NimbusClient:
         if self.run_dir.lock_holder() is not None:
             return
         if not self._patience_secs or not processes_of(self.run_dir):
-            why = why_away(self.run_dir) if self._has_met else ""
-            ended = f"the cluster in {path} has ended{f' ({why})' if why else ''}"
-            none = f"no cluster runs in {path}"
-            raise NoCluster(f"{ended if self._has_met else none}: start one with `squall up --dir {path}`")
+            raise NoCluster(self._ended() if self._has_met else f"no cluster runs in {path}: {self._start_hint()}")
         self._on_away()
         deadline = time.monotonic() + self._patience_secs
         next_look = time.monotonic() + _LOOK_SECS
@@ -271,7 +272,7 @@ class NimbusClient:
             if now >= next_look:
                 next_look = now + _LOOK_SECS
                 if not processes_of(self.run_dir):
-                    raise NoCluster(f"the cluster in {path} has stopped: start one with `squall up --dir {path}`")
+                    raise NoCluster(f"the cluster in {path} has stopped: {self._start_hint()}")
             if now >= deadline:
                 why = why_away(self.run_dir)
                 raise NimbusAway(
@@ -279,6 +280,18 @@ class NimbusClient:
                     f"{f' ({why})' if why else ''}: workers run on, `squall nimbus --dir {path}` starts it again"
                 )
             time.sleep(POLL_SECS)
+
+    def _ended(self) -> str:
+        """The end of a cluster that was met, why, and what helps."""
+        room, path = room_error(self.run_dir), self.run_dir.path
+        if room:
+            elsewhere = " or choose another directory (`squall run --dir DIR`)" if self._is_own else ""
+            return f"the cluster in {path} has ended ({room}): mend that{elsewhere}, then {self._start_hint()}"
+        words = words_of(self.run_dir)
+        return f"the cluster in {path} has ended{f' ({words})' if words else ''}: {self._start_hint()}"
+
+    def _start_hint(self) -> str:
+        return "run it again" if self._is_own else f"start one with `squall up --dir {self.run_dir.path}`"
 
     def _ask(self, method: str, body: Wire, reply_type: type[W]) -> W:
         """Ask a question, again and again until the timeout: it changes nothing."""

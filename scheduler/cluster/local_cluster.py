@@ -90,7 +90,7 @@ class LocalCluster(ClusterUse):
         self._jobs = []
         self._tail = LogTail(self.run_dir.logs) if logs else None
         try:
-            self._client = NimbusClient(self.run_dir, patience_secs=AWAY_PATIENCE_SECS)
+            self._client = NimbusClient(self.run_dir, patience_secs=AWAY_PATIENCE_SECS, is_own=True)
         except BaseException:
             keeper.close()
             raise
@@ -105,7 +105,7 @@ class LocalCluster(ClusterUse):
         # Execute, do not fork: the program may have threads or a ZeroMQ context.
         self._daemons.bind()
         self._daemons.start(nodes, slots_per_node, remove_dir=self._anonymous)
-        self._client = NimbusClient(self.run_dir)
+        self._client = NimbusClient(self.run_dir, is_own=True)
 
     def check_daemons(self) -> None:
         """Raise ClusterError if Nimbus or a supervisor has died, or the keeper that would start it again."""

@@ -36,7 +36,7 @@ class PrivateCluster:
         self._jobs: list[Job] = []
         self._closed = False
         try:
-            self.client = NimbusClient(self.run_dir, patience_secs=AWAY_PATIENCE_SECS)
+            self.client = NimbusClient(self.run_dir, patience_secs=AWAY_PATIENCE_SECS, is_own=True)
         except BaseException:
             self._keeper.close()
             raise

@@ -113,16 +113,28 @@ def test_one_that_dies_before_it_answers_is_not_waited_for(run_dir: RunDir) -> N
 
 
 def test_the_end_of_its_cluster_has_a_reason(run_dir: RunDir, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(nimbus_client, "why_away", lambda _: "cannot write to here: No space left on device")
-    dies = _nimbus(run_dir, SERVES, "and dies")
-    with dies, NimbusClient(run_dir, timeout_secs=300) as client, pytest.raises(NoCluster) as told:
-        client.get_cluster()
-    assert str(told.value) == (
-        f"the cluster in {run_dir.path} has ended (cannot write to here: No space left on device): start one with "
-        f"`squall up --dir {run_dir.path}`"
+    monkeypatch.setattr(nimbus_client, "room_error", lambda _: "cannot write to here: No space left on device")
+    assert _said_at_its_end(run_dir) == (
+        f"the cluster in {run_dir.path} has ended (cannot write to here: No space left on device): mend that, then "
+        f"start one with `squall up --dir {run_dir.path}`"
     )
+    # Nobody but `squall run` itself can start its cluster again.
+    assert _said_at_its_end(run_dir, is_own=True) == (
+        f"the cluster in {run_dir.path} has ended (cannot write to here: No space left on device): mend that or choose "
+        "another directory (`squall run --dir DIR`), then run it again"
+    )
+    monkeypatch.setattr(nimbus_client, "room_error", lambda _: "")
+    run_dir.nimbus_words.write_text("its last words\n")
+    assert _said_at_its_end(run_dir, is_own=True).endswith(" has ended (its last words): run it again")
     with pytest.raises(NoCluster, match="no cluster runs in"):
         NimbusClient(run_dir)
+
+
+def _said_at_its_end(run_dir: RunDir, **options: bool) -> str:
+    dies = _nimbus(run_dir, SERVES, "and dies")
+    with dies, NimbusClient(run_dir, timeout_secs=300, **options) as client, pytest.raises(NoCluster) as told:
+        client.get_cluster()
+    return str(told.value)
 
 
 def test_what_may_be_done_twice_is_asked_of_the_next_one(run_dir: RunDir) -> None:
