@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from squall.cli.checks import seconds
-from squall.cli.interrupts import Interrupts
+from squall.cli.interrupts import Interrupts, ctrl_c_reaches_us
 from squall.cli.output import note
 from squall.cli.standing import (
     directory_option,
@@ -72,7 +72,8 @@ def up_command(
         if kept:
             before = plural(len(kept), "earlier topology goes", "earlier topologies go")
             text += f"\n{before} on: {', '.join(kept)}"
-        text += "\nsquall down stops it" if detach else "\nCtrl-C stops it"
+        by_signal = "Ctrl-C" if ctrl_c_reaches_us() else "SIGTERM or squall down"
+        text += f"\n{'squall down' if detach else by_signal} stops it"
         document = {"dir": str(run_dir.path), "nodes": nodes, "slots": slots, "topologies": kept}
         show(as_json, document, text)
         tell_displaced(run_dir)

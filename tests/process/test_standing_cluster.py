@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import pty
 import re
 import signal
 import subprocess
+import sys
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,7 +17,7 @@ from typing import Any
 import pytest
 
 from squall.scheduler.common.mark import processes_of
-from tests.process.cli import command, environment, start
+from tests.process.cli import ROOT, command, environment, start
 from tests.process.standing_tools import ENDLESS, Standing, directory
 from tests.process.test_examples import read_counts
 from tests.process.waiting import wait_for
@@ -234,7 +237,6 @@ def test_in_the_foreground_it_runs_until_interrupted(cluster: Standing) -> None:
     with start("up", "--slots", "1", SQUALL_DIR=str(cluster.path)) as process:
         assert process.stdout is not None
         assert "runs in" in process.stdout.readline()
-        assert process.stdout.readline() == "Ctrl-C stops it\n"
         cluster.ok("submit", ENDLESS, "--name", "one")
         wait_for("acks", lambda: cluster.described("one")["acked"] > 0)
         process.send_signal(signal.SIGINT)
@@ -243,6 +245,39 @@ def test_in_the_foreground_it_runs_until_interrupted(cluster: Standing) -> None:
     assert "draining" in err
     assert "pending" not in err
     assert "no cluster runs in" in cluster.refused(2, "list")
+
+
+def test_ctrl_c_is_named_only_where_it_reaches_the_command(cluster: Standing) -> None:
+    pid, terminal = pty.fork()
+    if pid == 0:
+        os.execve(sys.executable, command("up", "--slots", "1"), environment(SQUALL_DIR=str(cluster.path)))
+    shown = bytearray()
+
+    def told(text: bytes) -> bool:
+        shown.extend(os.read(terminal, 65536))
+        return text in shown
+
+    try:
+        wait_for("a line for people", lambda: told(b"Ctrl-C stops it"))
+        os.write(terminal, b"\x03")
+        wait_for("the drain", lambda: told(b"draining"))
+    finally:
+        with contextlib.suppress(OSError):  # the terminal's other end is closed
+            while os.read(terminal, 65536):
+                pass
+        assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 130
+        os.close(terminal)
+    # As under systemd: it has no terminal at all.
+    apart = subprocess.Popen(
+        command("up", "--slots", "1"), cwd=ROOT, env=environment(SQUALL_DIR=str(cluster.path)), text=True,
+        stdout=subprocess.PIPE, start_new_session=True,
+    )
+    with apart:
+        assert apart.stdout is not None
+        assert "runs in" in apart.stdout.readline()
+        assert apart.stdout.readline() == "SIGTERM or squall down stops it\n"
+        apart.terminate()
+    assert apart.returncode == 0
 
 
 def test_in_the_foreground_it_ends_with_the_cluster(cluster: Standing) -> None:
