@@ -28,7 +28,7 @@ from types import FrameType
 
 import psutil
 
-MARKER_VARIABLE = "SQUALL_RUN_MARKER"
+MARKER_VARIABLE = "SQUALL_TEST_RUN_MARKER"
 SHARED_MEMORY = Path("/dev/shm")
 DEADLINE_SECS = 10.0
 POLL_SECS = 0.02

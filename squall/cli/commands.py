@@ -20,6 +20,7 @@ from click.core import ParameterSource
 from squall import __version__
 from squall.cli.lazy_group import Home, LazyGroup
 from squall.cli.output import note
+from squall.cli.variables import VARIABLES
 from squall.engine.errors import SquallError, UsageError
 from squall.engine.foreign.plain_text import plain
 
@@ -71,6 +72,10 @@ def cli(context: click.Context, debug: bool, settings_path: str | None) -> None:
     """Squall runs stream-processing topologies on the cores of this machine; every record at least once."""
     from squall.cli.layers import use_settings_file
 
+    if any(name.startswith(VARIABLES) for name in os.environ):
+        from squall.cli.unknown_variables import tell_unknown_variables
+
+        tell_unknown_variables(cli, context.invoked_subcommand or "")
     context.obj = {"debug": debug}
     if settings_path is not None:
         use_settings_file(context, None, settings_path)

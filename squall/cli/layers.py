@@ -6,7 +6,6 @@ the settings file sets is in the file's layer, even if it stands for a setting (
 
 from __future__ import annotations
 
-import difflib
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -17,17 +16,13 @@ import click
 from click.core import ParameterSource
 
 from squall.cli import settings_file
-from squall.cli.output import note
 from squall.cli.settings import parse_settings, parse_value
 from squall.cli.settings_file import SettingsFile
 from squall.cli.variables import VARIABLES, variable_of
 from squall.engine.api.config import SETTINGS, Config, canonical_name, check_setting
 from squall.engine.errors import ConfigError, UsageError
-from squall.engine.foreign.plain_text import plain
 
 _FILE = "squall.settings_file"
-_NEAR = 0.9
-"""How near to a setting's name a variable must be to be taken for a typing error: others may use the prefix."""
 
 
 @dataclass(frozen=True)
@@ -97,7 +92,7 @@ def layers_of(
     below = {**(defaults or {}), **file.settings}
     by_option: dict[str, str] = {}
     path = command_path(context)
-    above, origins = _variables(variable_of(option, path) for option in settings_file.options_of(context.command))
+    above, origins = _variables()
     for given in _given_here(context, settings, options):
         if given.source is ParameterSource.DEFAULT_MAP:
             below[given.name] = given.value
@@ -149,7 +144,7 @@ def options_in_force(context: click.Context) -> list[tuple[str, Any, str]]:
     """(command and option, value, origin) of each option that a variable or the settings file sets."""
     file = file_in_use(context)
     rows: dict[str, tuple[str, Any, str]] = {}
-    for path, name, option in _every_option(context.find_root().command):
+    for path, name, option in every_option(context.find_root().command):
         variable, what = variable_of(name, path), f"{path} --{name}"
         if os.environ.get(variable) and option.allow_from_autoenv:
             rows[what] = (f"squall {what}", _shown(option, os.environ[variable]), variable)
@@ -168,13 +163,14 @@ def _shown(option: click.Option, value: Any) -> Any:
     return [text.partition("=")[0] for text in (value.splitlines() if isinstance(value, str) else value)]
 
 
-def _every_option(command: click.Command, path: str = "") -> Iterator[tuple[str, str, click.Option]]:
+def every_option(command: click.Command, path: str = "") -> Iterator[tuple[str, str, click.Option]]:
+    """(words of its command, name, option) of each option of a command and of those in it."""
     if isinstance(command, click.Group):
         context = click.Context(command)
         for name in command.list_commands(context):
             inner = command.get_command(context, name)
             if inner is not None:
-                yield from _every_option(inner, f"{path} {name}".lstrip())
+                yield from every_option(inner, f"{path} {name}".lstrip())
     else:
         yield from ((path, name, option) for name, option in settings_file.options_of(command).items())
 
@@ -183,25 +179,16 @@ def setting_variable(name: str) -> str:
     return VARIABLES + name.upper()
 
 
-def _variables(of_options: Iterable[str]) -> tuple[dict[str, Any], dict[str, str]]:
-    """(settings, origins) from the environment; `of_options`: variables of the current command's options."""
-    known = {setting_variable(name): name for name in SETTINGS}
-    options = set(of_options)
+def _variables() -> tuple[dict[str, Any], dict[str, str]]:
+    """(settings, origins) from the environment."""
     given: dict[str, Any] = {}
     origins: dict[str, str] = {}
-    for variable, text in os.environ.items():
-        if not variable.startswith(VARIABLES) or not text:
-            continue
-        if variable in known:
-            name = known[variable]
+    for name in SETTINGS:
+        variable = setting_variable(name)
+        if text := os.environ.get(variable):
             try:
                 given[name] = check_setting(name, parse_value(text))[1]
             except ConfigError as error:
                 raise UsageError(f"{variable}: {error}") from None
             origins[name] = variable
-        elif variable not in options and (
-            near := difflib.get_close_matches(variable, sorted({*known, *options}), n=1, cutoff=_NEAR)
-        ):
-            kind = "setting" if near[0] in known else "option"
-            note(plain(f"variable {variable} is no {kind}, and is not used; did you mean {near[0]}?"))
     return given, origins

@@ -173,21 +173,45 @@ def _owned_by(uid: int, true_stat: object) -> object:
     return stat
 
 
+def test_every_command_warns_of_unknown_variables_but_not_of_those_that_have_a_reader(
+    project: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("LINK_FAULTS", "FAULT_POINTS", "TEST_SEED", "SUBMIT_WAIT", "SPARK_PLAN_JSON", "DEBUG", "EMPTY"):
+        monkeypatch.setenv(f"SQUALL_{name}", "" if name == "EMPTY" else "1")
+    # Docker and Kubernetes set these for a service of this name.
+    for name in ("SERVICE_HOST", "SERVICE_PORT_HTTP", "PORT", "PORT_80_TCP_ADDR", "UI_SERVICE_HOST"):
+        monkeypatch.setenv(f"SQUALL_{name}", "1")
+    monkeypatch.setenv("SQUALL_LINK_FAULT", "geheim")
+    monkeypatch.setenv("SQUALL_SUBMIT_WAITS", "geheim")
+    for arguments in (["faults"], ["list", "--dir", str(project / "none")]):
+        with pytest.raises(SystemExit):
+            main(arguments)
+        told = [line for line in capsys.readouterr().err.splitlines() if line.startswith("variable")]
+        assert told == [
+            "variable SQUALL_LINK_FAULT is no setting or option, and is not used; did you mean SQUALL_LINK_FAULTS?",
+            "variable SQUALL_SUBMIT_WAITS is no setting or option, and is not used; did you mean SQUALL_SUBMIT_WAIT?",
+        ]
+
+
 def test_variables_with_mistakes_are_named(
     project: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("SQUALL_WORKER", "2")
-    monkeypatch.setenv("SQUALL_OTHERS", "2")
+    monkeypatch.setenv("SQUALL_XYZ", "2")
     with pytest.raises(SystemExit):
         main(["config"])
     told = capsys.readouterr().err
-    assert told == "variable SQUALL_WORKER is no setting, and is not used; did you mean SQUALL_WORKERS?\n"
+    assert told.splitlines() == [
+        "variable SQUALL_WORKER is no setting or option, and is not used; did you mean SQUALL_WORKERS?",
+        "variable SQUALL_XYZ is no setting or option, and is not used; squall config lists the settings",
+    ]
     monkeypatch.delenv("SQUALL_WORKER")
+    monkeypatch.delenv("SQUALL_XYZ")
     monkeypatch.setenv("SQUALL_RUN_NODE", "2")
     with pytest.raises(SystemExit):
         main(["run", "shop_of_test.py", "--nodes", "0"])
     told = capsys.readouterr().err.splitlines()[0]
-    assert told == "variable SQUALL_RUN_NODE is no option, and is not used; did you mean SQUALL_RUN_NODES?"
+    assert told == "variable SQUALL_RUN_NODE is no setting or option, and is not used; did you mean SQUALL_RUN_NODES?"
     monkeypatch.delenv("SQUALL_RUN_NODE")
     monkeypatch.setenv("SQUALL_RUN_NODES", "x")
     said = refusal(capsys, "run", "shop_of_test.py")
