@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import itertools
 import json
 import os
 import signal
@@ -19,6 +20,7 @@ from squall import (
     BoltCollector,
     FailedTuple,
     Failure,
+    FeedSpout,
     ReplayingSpout,
     Spout,
     SpoutCollector,
@@ -71,6 +73,53 @@ class Numbers(ReplayingSpout):
             [message_id, failure.reason, failure.component, failure.worker, failure.error, failure.attempt],
         )
         super().on_failure(message_id, failure)
+
+
+class Unending(Numbers):
+    """0, 1, 2 ... until a file "enough" is there: whoever kills a worker meanwhile is never too late."""
+
+    def __init__(self, directory: str) -> None:
+        super().__init__(directory, 0)
+
+    def start(self, conf: Mapping[str, Any], context: TopologyContext) -> None:
+        """It has one task."""
+
+    def read(self) -> Iterator[tuple[Any, Any]]:
+        enough = Path(self.directory, "enough")
+        for n in itertools.count():
+            if enough.exists():
+                return
+            yield n, (n,)
+
+
+class Lingers(FeedSpout):
+    """A feed, from some row of each partition on only a row each millisecond, until a file "enough" is there."""
+
+    def __init__(self, directory: str, slow_from: int, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self.enough = Path(directory, "enough")
+        self.slow_from = slow_from
+
+    def start(self, conf: Mapping[str, Any], context: TopologyContext) -> None:
+        super().start(conf, context)
+        self.clock = context.now_ns
+
+    def read(self) -> Iterator[Any]:
+        # A row is taken when it can be emitted, not before: what was taken counts as under way.
+        records, row, due_ns = super().read(), 0, 0
+        while True:
+            if row >= self.slow_from and not self.enough.exists():
+                if self.clock() < due_ns:
+                    yield None
+                    continue
+                due_ns = self.clock() + 1_000_000
+            try:
+                record = next(records)
+            except StopIteration:
+                return
+            if record is not None:
+                (_, row), _ = record
+            yield record
 
 
 class OneShot(Spout):
@@ -228,7 +277,8 @@ class Refuse(BasicBolt):
 
 
 class Poisoned(BasicBolt):
-    """Ends its worker, in one of several ways, each time it meets one of `victims`, unless a file "cured" is there."""
+    """Ends its worker, in one of several ways, each time it meets one of `victims`, unless a file "cured" is there.
+    It waits with that, in `execute`, while there is a file "held-N": "held-0" before the first time, and so on."""
 
     outputs = ("n",)
 
@@ -239,6 +289,11 @@ class Poisoned(BasicBolt):
 
     def execute(self, tup: Tuple, collector: BasicCollector) -> None:
         if tup["n"] in self.victims and not (Path(self.directory) / "cured").exists():
+            held = Path(self.directory, f"held-{len(notes(self.directory, 'poisonings'))}")
+            if held.exists():
+                note(self.directory, "waits", tup["n"])
+            while held.exists():
+                time.sleep(0.005)
             note(self.directory, "poisonings", tup["n"])
             if self.how == "exception":
                 raise ValueError(f"cannot digest {tup['n']}")
@@ -287,6 +342,24 @@ class Ticks(BasicBolt):
     def execute(self, tup: Tuple, collector: BasicCollector) -> None:
         if tup.is_tick:
             note(self.directory, "ticks", [tup["rate_secs"], tup.source_component, tup.source_stream])
+
+
+class WaitsForTicks(BasicBolt):
+    """On a thread of its own: does not come back before `Ticks` has seen so many ticks more than when it began."""
+
+    outputs = ("n",)
+    blocking = True
+
+    def __init__(self, directory: str, count: int) -> None:
+        self.directory = directory
+        self.count = count
+
+    def execute(self, tup: Tuple, collector: BasicCollector) -> None:
+        if tup["n"] < 2:  # one of each of two tasks
+            before = len(notes(self.directory, "ticks"))
+            while len(notes(self.directory, "ticks")) < before + self.count:
+                time.sleep(0.005)
+        collector.emit((tup["n"],))
 
 
 class Countdown(BasicBolt):

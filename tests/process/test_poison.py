@@ -114,14 +114,19 @@ def test_acks_of_bolts_are_no_progress(tmp_path: Path) -> None:
 
 def test_attempts_go_on_counting_after_the_spouts_worker_died(tmp_path: Path) -> None:
     topology = poisoned(tmp_path, (VICTIM,), "exception")
+    # The bolt's worker lives on after it has ended twice, until the spout's is dead.
+    held = tmp_path / "held-2"
+    held.touch()
     with LocalCluster(slots_per_node=2, run_dir=tmp_path / "run") as cluster:
         config = Config(workers=2, message_timeout_secs=3600, max_crashes=None, max_attempts=8)
         job = cluster.submit("poison", topology, config)
-        wait_for("two failures", lambda: len(_of_victim(tmp_path)) >= 2)
+        wait_for("two failures and another attempt", lambda: notes(tmp_path, "waits"))
         # The spout's worker is the one that the failures did not happen in.
         spouts = next(reading.worker for reading in job.readings() if reading.component == "numbers")
         before = len(_of_victim(tmp_path))
         cluster.inject("kill", spouts)
+        wait_for("its death", lambda: any(restart.slot == spouts for restart in job.stats().restarts))
+        held.unlink()
         report = job.wait_until_drained(timeout=90)
     attempts = [row[5] for row in _of_victim(tmp_path)]
     assert attempts[:before] == list(range(1, before + 1))
@@ -146,17 +151,21 @@ def test_a_dead_letter_is_replayed_in_a_running_topology_once(tmp_path: Path) ->
         config = Config(workers=1, message_timeout_secs=3600)
         job = cluster.submit("poison", topology, config)
         job.wait_until_drained(timeout=90)
-        before = len(notes(tmp_path, "poisonings"))
+        held = tmp_path / f"held-{len(notes(tmp_path, 'poisonings'))}"
+        held.touch()
         given = squall("dead-letters", "poison", "--dir", run_dir, "--replay", "--json")
         assert [letter["message_id"] for letter in json.loads(given.stdout)["letters"]] == ["333"]
         again = squall("dead-letters", "poison", "--dir", run_dir, "--replay")
         assert (again.returncode, again.stdout[:13]) == (0, "0 given back ")
-        wait_for("its worker to die of it again", lambda: len(notes(tmp_path, "poisonings")) > before)
+        wait_for("it to be emitted again", lambda: notes(tmp_path, "waits"))
+        # Its worker dies of it once more.
         note(str(tmp_path), "cured", True)
+        held.unlink()
         requests = run_dir / "state" / "poison" / ".given-back" / "numbers-0"
         wait_for("the request to be settled", lambda: not list(requests.iterdir()))
         report = job.wait_until_drained(timeout=90)
     assert [VICTIM] in [row[1:] for row in notes(tmp_path, "seen")]
+    assert len(notes(tmp_path, "poisonings")) == 1 + int(held.name.partition("-")[2])
     assert report.dead_letters == 1
     assert ledger(run_dir).read() == []
 

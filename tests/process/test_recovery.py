@@ -7,12 +7,13 @@ import re
 import signal
 import subprocess
 from collections import Counter
+from functools import partial
 from pathlib import Path
 
 import psutil
 import pytest
 
-from examples.word_count import topology as word_count
+from examples import word_count
 from squall import Config, LocalCluster, TopologyBuilder
 from tests.process import parts
 from tests.process.cli import start
@@ -37,24 +38,25 @@ ENDLESS_NUMBERS = (
 
 @pytest.fixture
 def text(tmp_path: Path) -> list[str]:
-    return in_two_files(LINES, tmp_path)
-
-
-def in_two_files(lines: list[str], folder: Path) -> list[str]:
     """Two files of half the lines each."""
-    paths = [folder / "a.txt", folder / "b.txt"]
+    paths = [tmp_path / "a.txt", tmp_path / "b.txt"]
     for part, path in enumerate(paths):
-        path.write_text("\n".join(lines[part::2]) + "\n")
+        path.write_text("\n".join(LINES[part::2]) + "\n")
     return [str(path) for path in paths]
 
 
+@pytest.fixture
+def enough(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """A file that the lines of a word count do not end without: there are some left for every victim."""
+    monkeypatch.setattr(word_count, "FeedSpout", partial(parts.Lingers, str(tmp_path), len(LINES) // 3))
+    return tmp_path / "enough"
+
+
 @pytest.mark.parametrize("victims", [["node-1:6700"], ["node-2:6700"], ["node-1:6700", "node-2:6700"] * 2])
-def test_killed_workers_lose_nothing(tmp_path: Path, victims: list[str]) -> None:
-    # So many that there are some left for the last victim, however late this process is.
-    lines, out = LINES * len(victims), tmp_path / "result"
-    text = in_two_files(lines, tmp_path)
+def test_killed_workers_lose_nothing(text: list[str], tmp_path: Path, enough: Path, victims: list[str]) -> None:
+    out = tmp_path / "result"
     with LocalCluster(nodes=2, slots_per_node=1) as cluster:
-        job = cluster.submit("count", word_count([*text, "--out", str(out)]), Config(workers=2))
+        job = cluster.submit("count", word_count.topology([*text, "--out", str(out)]), Config(workers=2))
         job.wait_until_ready(timeout=60)
         for number, victim in enumerate(victims, start=1):
             acked = job.stats().acked
@@ -62,6 +64,7 @@ def test_killed_workers_lose_nothing(tmp_path: Path, victims: list[str]) -> None
             cluster.inject("kill", victim)
             wait_for("the replacement", lambda n=number: sum(
                 restart.ready_after_secs is not None for restart in job.stats().restarts) >= n)
+        enough.touch()
         report = job.wait_until_drained(timeout=90)
         job.kill(0.0)
         assert broken_rules(cluster.run_dir) == []
@@ -72,21 +75,26 @@ def test_killed_workers_lose_nothing(tmp_path: Path, victims: list[str]) -> None
         assert 0 < (restart.ready_after_secs or 0) < 20
         assert 0 < (restart.working_after_secs or 0) < 20
     assert report.pending == 0
-    assert read_counts(out) == Counter(" ".join(lines).split())
+    assert read_counts(out) == Counter(" ".join(LINES).split())
     assert read_ledger(out) == {
-        (part, offset): 4 for part in range(2) for offset in range(len(lines[part::2]))
+        (part, offset): 4 for part in range(2) for offset in range(len(LINES[part::2]))
     }
 
 
-def test_what_a_dead_worker_held_is_replayed_before_the_timeout(text: list[str], tmp_path: Path) -> None:
+def test_what_a_dead_worker_held_is_replayed_before_the_timeout(
+    text: list[str], tmp_path: Path, enough: Path
+) -> None:
     """The message timeout is an hour; only the death itself can bring the trees back."""
     with LocalCluster(nodes=2, slots_per_node=1) as cluster:
         config = Config(workers=2, message_timeout_secs=3600)
-        job = cluster.submit("count", word_count([*text, "--out", str(tmp_path / "r")]), config)
+        job = cluster.submit("count", word_count.topology([*text, "--out", str(tmp_path / "r")]), config)
         job.wait_until_ready(timeout=60)
         wait_for("some acks", lambda: job.stats().acked > 100)
         cluster.inject("kill", "node-2:6700")
+        wait_for("the death", lambda: job.stats().restarts)
+        enough.touch()
         report = job.wait_until_drained(timeout=90)
+    assert [restart.slot for restart in report.restarts] == ["node-2:6700"]
     assert report.timed_out == 0
     assert report.pending == 0
 
@@ -137,12 +145,12 @@ def test_interrupt_drains_and_a_second_one_does_not_wait(tmp_path: Path, signals
         "    blocking = True\n"
         f"    def execute(self, tup, collector):\n        time.sleep({0.005 if signals == 1 else 0.05})\n"
         "builder = TopologyBuilder()\n"
-        "builder.set_spout('numbers', Numbers()).set_config(max_spout_pending=100)\n"
+        f"builder.set_spout('numbers', Numbers()).set_config(max_spout_pending={100 if signals == 1 else 100_000})\n"
         "builder.set_bolt('slow', Slow(), 1).shuffle_grouping('numbers')\n"
         "topology = builder.build()\n"
     )
-    with start("run", slow, "--interval", "0.1") as process:
-        _wait_for_line(process, r"pending [1-9]")
+    with start("run", slow, "--interval", "0.1", "--drain-secs", "90") as process:
+        _wait_for_line(process, r"pending [1-9]" if signals == 1 else r"pending \d+,\d{3}")
         process.send_signal(signal.SIGINT)
         if signals == 2:
             _wait_for_line(process, "draining")
@@ -156,14 +164,16 @@ def test_interrupt_drains_and_a_second_one_does_not_wait(tmp_path: Path, signals
 def test_what_a_killed_worker_had_counted_is_in_the_report(tmp_path: Path) -> None:
     """Users' counters are in shared memory: every tuple executed before the kill is there, and every one after it."""
     builder = TopologyBuilder()
-    builder.set_spout("source", parts.Numbers(str(tmp_path), 3000))
+    builder.set_spout("source", parts.Unending(str(tmp_path)))
     builder.set_bolt("counted", parts.Counted(str(tmp_path))).shuffle_grouping("source")
     with LocalCluster(nodes=1, slots_per_node=2) as cluster:
         job = cluster.submit("counted", builder.build(), Config(workers=2))
         wait_for("some tuples", lambda: len(parts.notes(tmp_path, "counted")) > 100)
         cluster.inject("kill", parts.notes(tmp_path, "counted")[0][0])
+        wait_for("its replacement's work", lambda: any(r.working_after_secs for r in job.stats().restarts))
+        (tmp_path / "enough").touch()
         report = job.wait_until_drained(timeout=90)
-    assert report.restarts
+    assert len(report.restarts) == 1
     executed = len(parts.notes(tmp_path, "counted"))
     # One tuple may have been noted and not yet counted when the kill came.
     assert executed - 1 <= report.metrics["counted"]["executed"] <= executed
