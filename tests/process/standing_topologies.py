@@ -83,8 +83,8 @@ def topology() -> Topology:
 
 
 def stuck() -> Topology:
-    """Too slow to be drained while a test waits."""
-    return endless(seconds_per_tuple=0.02, pending=200)
+    """Too slow to be drained while a test waits: two hundred messages are most of a minute's work."""
+    return endless(seconds_per_tuple=0.5, pending=200)
 
 
 class Marked(ReplayingSpout):

@@ -56,8 +56,8 @@ def test_up_does_not_wait_after_a_second_one(cluster: Standing) -> None:
     with running("up", "--slots", "1", "-w", "1000", SQUALL_DIR=str(cluster.path)) as process:
         assert process.stdout is not None
         process.stdout.readline()
-        cluster.ok("submit", f"{ENDLESS}:stuck", "--name", "stuck", "--set", "max_spout_pending=100000")
-        wait_for("work", lambda: cluster.described("stuck")["pending"] > 0)
+        cluster.ok("submit", f"{ENDLESS}:stuck", "--name", "stuck")
+        wait_for("much work", lambda: cluster.described("stuck")["pending"] == 200)
         process.send_signal(signal.SIGTERM)
         await_line(process, "draining")
         process.send_signal(signal.SIGTERM)
@@ -79,7 +79,7 @@ def test_run_drains_and_ends_with_the_code_of_its_report(mode: str, tmp_path: Pa
 
 def test_run_does_not_wait_after_a_second_one() -> None:
     with running("run", f"{ENDLESS}:stuck", "--drain-secs", "1000", "--interval", "0.1") as process:
-        await_line(process, "pending 2")
+        await_line(process, "pending 200")
         process.send_signal(signal.SIGTERM)
         await_line(process, "draining")
         process.send_signal(signal.SIGTERM)
@@ -132,8 +132,8 @@ def test_a_supervisor_does_not_wait_after_a_second_one(cluster: Standing) -> Non
     ) as node:
         wait_for("the directory", cluster.run_dir.nimbus_socket.exists)
         wait_for("the node", lambda: list(cluster.json("status")["nodes"]) == ["left"])
-        cluster.ok("submit", f"{ENDLESS}:stuck", "--name", "stuck", "--set", "max_spout_pending=100000")
-        wait_for("work", lambda: cluster.described("stuck")["pending"] > 0)
+        cluster.ok("submit", f"{ENDLESS}:stuck", "--name", "stuck")
+        wait_for("much work", lambda: cluster.described("stuck")["pending"] == 200)
         node.send_signal(signal.SIGTERM)
         wait_for("its leaving", lambda: cluster.json("status")["leaving"] == ["left"])
         assert cluster.described("stuck")["status"] == "REBALANCING"

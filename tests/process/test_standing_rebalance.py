@@ -67,11 +67,11 @@ def test_a_move_keeps_the_status_and_the_totals(cluster: LocalCluster) -> None:
 
 
 def test_at_the_limit_it_moves_all_the_same_and_says_what_was_pending(cluster: LocalCluster) -> None:
-    job = cluster.submit("stuck", endless(seconds_per_tuple=0.02, pending=200), Config(workers=1))
+    job = cluster.submit("stuck", endless(seconds_per_tuple=0.2, pending=200), Config(workers=1))
     wait_for("messages that are pending", lambda: job.stats().pending == 200)
     assert 0 < job.rebalance(workers=2, wait_secs=0.1) <= 200
     job.wait_until_ready(timeout=60)
-    wait_for("messages that are pending again", lambda: job.stats().pending > 0)
+    wait_for("messages that are pending again", lambda: job.stats().pending == 200)
     assert 0 < job.kill(0.1) <= 200
 
 
