@@ -28,6 +28,8 @@ def cluster() -> Iterator[Standing]:
 @pytest.fixture(autouse=True)
 def words(cluster: Standing) -> Iterator[None]:
     cluster.ok("submit", ENDLESS, "--name", "words", "--workers", "2")
+    # One of them may be at work before the other is there.
+    wait_for("its workers", lambda: [w["state"] for w in cluster.described("words")["workers"]] == ["ready"] * 2)
     wait_for("acks", lambda: cluster.described("words")["acked"] > 0)
     yield
     if "words" in cluster.json("status")["topologies"]:
