@@ -10,11 +10,26 @@ from squall.ipc.rundir import RunDir
 from squall.scheduler.common.mark import processes_of
 from tests.process.cli import start
 from tests.process.standing_tools import directory
+from tests.process.waiting import wait_for
+
+UNENDING = """
+from squall import TopologyBuilder
+from tests.process import parts
+
+def topology(args):
+    builder = TopologyBuilder()
+    builder.set_spout("numbers", parts.Unending(args[0]))
+    builder.set_bolt("pass", parts.Pass()).shuffle_grouping("numbers")
+    return builder.build()
+"""
 
 
-def at_once(*lines: list[str]) -> list[tuple[int, str]]:
-    """Exit code and stderr of each, the one that succeeded first."""
+def at_once(*lines: list[str], enough: Path | None = None) -> list[tuple[int, str]]:
+    """Exit code and stderr of each, the one that succeeded first. The file `enough` is made when one has ended."""
     processes = [start(*line) for line in lines]
+    if enough is not None:
+        wait_for("the end of one", lambda: any(process.poll() is not None for process in processes))
+        enough.touch()
     ends = []
     for process in processes:
         _, err = process.communicate(timeout=100)
@@ -45,9 +60,12 @@ def test_four_downs() -> None:
 
 def test_two_runs() -> None:
     with tempfile.TemporaryDirectory() as parent:
-        path = Path(parent) / "run"
-        line = ["run", "examples/names.py", "--quiet", "--dir", str(path)]
-        (won, said), (lost, err) = at_once(line, line)
+        path, enough = Path(parent) / "run", Path(parent) / "enough"
+        file = Path(parent) / "unending.py"
+        file.write_text(UNENDING)
+        # Whoever is first does not end before the other.
+        line = ["run", f"{file}:topology", "--quiet", "--dir", str(path), "--", parent]
+        (won, said), (lost, err) = at_once(line, line, enough=enough)
         assert (won, lost) == (0, 2), said + err
         assert err.startswith(f"squall: run directory {path} is in use by pid ")
         assert err.count("\n") == 1
