@@ -123,11 +123,12 @@ def test_reported_errors_are_counted_and_in_the_log_whoever_reports_them(
     lines: list[str] = []
 
     def logged() -> bool:
-        lines.extend(line for _, line in squall_cluster.new_log_lines())
+        new = (line for _, line in squall_cluster.new_log_lines())
+        lines.extend(line for line in new if line.startswith("error reported by "))
         return len(lines) >= 13
 
     wait_for("the log", logged)
-    texts = Counter(line.partition("]: ")[2] for line in lines if line.startswith("error reported by "))
+    texts = Counter(line.partition("]: ")[2] for line in lines)
     assert texts == {"ValueError: something odd": 12, "KeyError: 'from the spout'": 1}
 
 
