@@ -103,7 +103,6 @@ class FaultDriver:
             self.end()
             return
         if nimbus_is_stopped(self._client.run_dir):
-            # It would carry out later what it is asked for now, and be asked again meanwhile.
             return
         for instruction in self._schedule.turn(secs, view.spout_total("acked"), self._view(view)):
             # A lasting fault ends by itself, by its carrier's clock.
@@ -147,6 +146,10 @@ class FaultDriver:
         return view_of(self._nodes, [(self._job.record, view.assignment)], has_keeper=True)
 
     def _begin(self, begin: Begin) -> None:
+        if nimbus_is_stopped(self._client.run_dir):
+            # By a fault of the same turn. It would carry out later what it is asked for now, and be asked again.
+            self._schedule.postpone(begin)
+            return
         asked = _once(begin)
         try:
             self._client.inject(asked)

@@ -41,13 +41,37 @@ def test_every_command_of_the_page(plan: Path) -> None:
         assert [restart["reason"] for restart in report["restarts"]] == ["killed by SIGKILL"], done.stderr
 
 
-def test_daemons_that_die_come_back() -> None:
+PACED = """
+import time
+from squall import TopologyBuilder, bolt, spout
+
+@spout("n")
+def numbers():
+    for n in range(150):
+        time.sleep(0.02)
+        yield n
+
+@bolt
+def count(tup):
+    pass
+
+builder = TopologyBuilder()
+builder.set_spout("numbers", numbers)
+builder.set_bolt("count", count, parallelism=2).all_grouping("numbers")
+topology = builder.build()
+"""
+
+
+def test_daemons_that_die_come_back(tmp_path: Path) -> None:
+    path = tmp_path / "paced.py"
+    path.write_text(PACED)
     lines = (
-        "slow lines ms=20 for 2s", "torn-write at 100ms for 2s", "kill worker count[0] at 150ms",
-        "kill supervisor node-1 at 300ms", "kill keeper at 300ms", "kill nimbus at 900ms",
+        "slow count ms=1 for 2s", "torn-write after 10 acked for 2s", "kill worker count[0] after 20 acked",
+        # Every number needs both workers: by then the killed one has a successor, and its death is on record.
+        "kill supervisor node-1 after 60 acked", "kill keeper after 60 acked", "kill nimbus after 100 acked",
     )  # fmt: skip
     faults = [word for line in lines for word in ("--fault", line)]
-    done = squall("run", "examples/word_count.py", "--workers", "2", "--json", *faults, "--", "README.md")
+    done = squall("run", path, "--workers", "2", "--json", *faults)
     assert done.returncode == 0, done.stderr
     begun = [said.partition(" s: ")[2] for said in done.stderr.splitlines() if said.startswith("fault: ")]
     assert [line.partition(" ")[0] for line in begun] == ["slow", "torn-write", "kill", "kill", "kill", "kill"]
@@ -71,16 +95,16 @@ def test_end_of_a_run_ends_its_faults_and_names_those_that_never_began(tmp_path:
     path.write_text(UNTIL_THE_CLOCK_JUMPS)
     lines = (
         "stop nimbus at 100ms for 30m", "kill takes at point worker.send 100000000", "kill asks at point worker.step 9",
-        "slow takes for 1ms at 50ms every 30m, 2 times", "kill takes at 200ms",
+        "slow takes for 1ms at 50ms every 30m, 2 times", "kill takes at 100ms",
     )  # fmt: skip
     faults = [word for line in lines for word in ("--fault", line)]
-    done = squall("run", path, "--workers", "2", "--json", "--for", "1s", *faults)
+    done = squall("run", path, "--workers", "2", "--json", "--for", "5s", *faults)
     assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout)["duration_secs"] < 10
+    assert json.loads(done.stdout)["duration_secs"] < 30
     said = [line for line in done.stderr.splitlines() if " s: " not in line]
     assert said == [
         "fault: began 1 of 2 times: slow takes at 0.05s for 0.001s every 1800s 2 times: the run was over before",
-        "fault: did not begin: kill takes at 0.2s: the run was over before",
+        "fault: did not begin: kill takes at 0.1s: the run was over before",
         "fault: did not begin: kill takes at point worker.send 100000000: no such worker came by that point so often",
     ]
 
