@@ -2,12 +2,35 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from squall import BasicBolt, BasicCollector, Topology, TopologyBuilder, Tuple
 from tests.process import parts
+
+LIMIT = "limit"
+"""File with the number at which the source ends; without it there is no end."""
+
+
+class Source(parts.Numbers):
+    """0, 1, 2 ...; what was acked is not read again by the next incarnation."""
+
+    def __init__(self, directory: str) -> None:
+        super().__init__(directory, 0)
+
+    def read(self) -> Iterator[tuple[Any, Any]]:
+        done = set(parts.notes(self.directory, "acked"))
+        limit = Path(self.directory, LIMIT)
+        tasks = len(self.context.component_tasks(self.context.component_id))
+        for n in itertools.count(self.context.task_index, tasks):
+            if limit.exists() and n >= int(limit.read_text()):
+                return
+            if n not in done:
+                yield n, (n,)
 
 
 class Obeys(BasicBolt):
@@ -36,10 +59,10 @@ class Obeys(BasicBolt):
 
 
 def topology(arguments: list[str]) -> Topology:
-    """For the command line: DIRECTORY COUNT SECS_PER_TUPLE."""
-    directory, count, secs_per_tuple = arguments
+    """For the command line: DIRECTORY SECS_PER_TUPLE."""
+    directory, secs_per_tuple = arguments
     builder = TopologyBuilder()
-    builder.set_spout("source", parts.Numbers(directory, int(count)), parallelism=2).set_config(max_spout_pending=50)
+    builder.set_spout("source", Source(directory), parallelism=2).set_config(max_spout_pending=50)
     builder.set_bolt("obeys", Obeys(directory, float(secs_per_tuple)), parallelism=2).shuffle_grouping("source")
     builder.set_bolt("end", parts.Seen(directory), parallelism=2).fields_grouping("obeys", "n")
     return builder.build()

@@ -1,7 +1,7 @@
 """Nimbus is killed at random moments while topologies come and go: its store is compared with what clients were told.
 
-Guarantees of `crash_nimbus_at_random`: what was answered is on disk; what was not is there whole or not at all; the
-store opens after every crash.
+Guarantees of `crash_nimbus_at_random`: each Nimbus has answered something before it is killed; what was answered is on
+disk; what was not is there whole or not at all; the store opens after every crash.
 """
 
 from __future__ import annotations
@@ -55,7 +55,8 @@ def crash_nimbus_at_random(rng: random.Random, crashes: int) -> None:
             pid = daemon.process.pid
             timer = threading.Timer(rng.uniform(0.0, LONGEST_SECS), os.kill, (pid, 9))
             try:
-                with NimbusClient(run_dir, timeout_secs=0.3) as client:
+                with NimbusClient(run_dir) as client:
+                    assert submit_or_kill(client, run_dir, told, rng, f"c{crash}"), "it was not killed yet"
                     timer.start()
                     come_and_go(client, run_dir, told, rng, f"c{crash}")
             finally:
@@ -75,20 +76,27 @@ def come_and_go(client: NimbusClient, run_dir: RunDir, told: Told, rng: random.R
     number = 0
     while time.monotonic() < deadline:
         number += 1
-        kill = bool(told.there) and rng.random() < 0.4
-        name = rng.choice(sorted(told.there)) if kill else f"{prefix}x{number}"
-        told.there.discard(name)
-        told.unknown.add(name)
-        try:
-            if kill:
-                client.kill_topology(name)
-            else:
-                blob = CodeStore(run_dir.code).put(name.encode())
-                client.submit_topology(SubmitTopology(name, {"workers": 1}, COMPONENTS, blob, []))
-        except UsageError:
-            raise
-        except ClusterError:
+        if not submit_or_kill(client, run_dir, told, rng, f"{prefix}x{number}"):
             return
-        told.unknown.discard(name)
-        (told.gone if kill else told.there).add(name)
     raise AssertionError("Nimbus did not die")
+
+
+def submit_or_kill(client: NimbusClient, run_dir: RunDir, told: Told, rng: random.Random, new_name: str) -> bool:
+    """Whether it was answered."""
+    kill = bool(told.there) and rng.random() < 0.4
+    name = rng.choice(sorted(told.there)) if kill else new_name
+    told.there.discard(name)
+    told.unknown.add(name)
+    try:
+        if kill:
+            client.kill_topology(name)
+        else:
+            blob = CodeStore(run_dir.code).put(name.encode())
+            client.submit_topology(SubmitTopology(name, {"workers": 1}, COMPONENTS, blob, []))
+    except UsageError:
+        raise
+    except ClusterError:
+        return False
+    told.unknown.discard(name)
+    (told.gone if kill else told.there).add(name)
+    return True
