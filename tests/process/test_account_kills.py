@@ -12,9 +12,8 @@ import pytest
 
 from squall import Config, LocalCluster, Spout, TopologyBuilder
 from squall.cli.run import exit_code
-from tests.process.parts import notes
+from tests.process.parts import Hangs, notes
 from tests.process.standing_tools import ENDLESS, Standing, directory
-from tests.process.standing_topologies import Nothing
 from tests.process.waiting import wait_for
 
 COLUMNS = ("acked", "failed", "dead_letters", "waiting", "pending", "abandoned")
@@ -91,13 +90,14 @@ class Untracked(Spout):
         return self.n >= self.count
 
 
-def test_what_a_killed_receiver_alone_knew_is_unknown_and_has_an_exit_code() -> None:
+def test_what_a_killed_receiver_alone_knew_is_unknown_and_has_an_exit_code(tmp_path: Path) -> None:
     builder = TopologyBuilder()
     builder.set_spout("spout", Untracked())
-    builder.set_bolt("slow", Nothing(0.002)).shuffle_grouping("spout")
+    builder.set_bolt("slow", Hangs(str(tmp_path), victim=100)).shuffle_grouping("spout")
     with LocalCluster(1, 2) as cluster:
         job = cluster.submit("t", builder.build(), Config(workers=2, ackers=0))
-        wait_for("a queue", lambda: 0 < job.stats().untracked.delivered < 300)
+        wait_for("a tuple that is never executed", lambda: notes(str(tmp_path), "hung"))
+        wait_for("the count of those before it", lambda: job.stats().untracked.delivered > 0)
         (slow,) = [reading.worker for reading in job.readings() if reading.component == "slow"]
         cluster.inject("kill", slow)
         report = job.wait_until_drained(90)
