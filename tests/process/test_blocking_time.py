@@ -41,8 +41,8 @@ class SaysThatItLives(BasicBolt):
 def test_a_blocking_execute_of_several_timeouts_that_resets_is_acked_at_the_first_attempt(tmp_path: Path) -> None:
     builder = TopologyBuilder()
     builder.set_spout("source", parts.Numbers(str(tmp_path), 1))
-    builder.set_bolt("slow", SaysThatItLives(2.0)).shuffle_grouping("source")
-    config = Config(workers=2, message_timeout_secs=0.5)
+    builder.set_bolt("slow", SaysThatItLives(8.0)).shuffle_grouping("source")
+    config = Config(workers=2, message_timeout_secs=2)
     with LocalCluster(nodes=1, slots_per_node=2) as cluster:
         report = cluster.submit("slow", builder.build(), config).wait_until_drained(timeout=90)
     assert (report.emitted, report.acked, report.failed, report.restarts) == (1, 1, 0, [])

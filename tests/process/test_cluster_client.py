@@ -254,7 +254,7 @@ def test_an_interrupted_follower_leaves_the_topology(standing: Standing, cluster
 def test_replace_drains_keeps_the_state_and_goes_on(standing: Standing, cluster: Cluster, file: File) -> None:
     standing.ok("submit", file.write(0, "old"), "--name", "replaced")
     wait_for("its work", lambda: len(file.lines) > 200)
-    report = standing.json("submit", file.write(len(file.lines) + 10_000, "new"), "--name", "replaced", "--replace")
+    report = standing.json("submit", file.write(len(file.lines) + 10**6, "new"), "--name", "replaced", "--replace")
     assert report["takes_up_state"]
     wait_for("the new one's work", lambda: file.lines[-1][0] == "new")
     lines = file.lines

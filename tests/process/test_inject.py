@@ -9,6 +9,7 @@ import sys
 from squall import LocalCluster, TopologyBuilder
 from squall.engine.errors import ClusterError, UsageError
 from squall.testing import FixedSpout
+from tests.process.waiting import wait_for
 
 REFUSALS = ("has not been started yet", "is dead, its replacement is not there yet", "has been stopped", "no worker")
 
@@ -31,7 +32,8 @@ def _inject_early() -> None:
             job = cluster.submit(f"early-{number}", topology)
             _inject(cluster)
             job.wait_until_ready(60)
-            cluster.inject("stop", "node-1:6700")
+            # What is ready may be the killed one, whose death is not known yet.
+            wait_for("a worker that can be stopped", lambda: _inject(cluster, "stop"))
             cluster.heal("node-1:6700")
             job.rebalance(workers=2, wait_secs=0)
             _inject(cluster)
@@ -42,12 +44,15 @@ def _inject_early() -> None:
     print(f"hit or refused {tries} times")
 
 
-def _inject(cluster: LocalCluster) -> None:
+def _inject(cluster: LocalCluster, kind: str = "kill") -> bool:
+    """Whether somebody was hit."""
     try:
-        cluster.inject("kill", "node-1:6700")
+        cluster.inject(kind, "node-1:6700")
     except (ClusterError, UsageError) as error:
         if not any(refusal in str(error) for refusal in REFUSALS):
             raise
+        return False
+    return True
 
 
 if __name__ == "__main__":

@@ -63,7 +63,7 @@ def test_status_shows_what_is_in_force_and_heal_ends_it(cluster: Standing) -> No
 
 
 def test_a_worker_goes_on_though_its_supervisor_was_killed(cluster: Standing) -> None:
-    [told] = cluster.json("inject", "stop", "node-1:6700", "--for", "1500ms")["faults"]
+    [told] = cluster.json("inject", "stop", "node-1:6700", "--for", "4s")["faults"]
     pid = told["victims"][0]["pid"]
     wait_for("the stop", lambda: is_stopped(pid))
     [killed] = supervisors(cluster, "node-1")
@@ -74,7 +74,7 @@ def test_a_worker_goes_on_though_its_supervisor_was_killed(cluster: Standing) ->
 
 
 def test_it_goes_on_though_nimbus_was_killed(cluster: Standing) -> None:
-    [told] = cluster.json("inject", "stop", "node-2:6700", "--for", "1s")["faults"]
+    [told] = cluster.json("inject", "stop", "node-2:6700", "--for", "4s")["faults"]
     pid = told["victims"][0]["pid"]
     wait_for("the stop", lambda: is_stopped(pid))
     cluster.ok("inject", "kill", "nimbus")

@@ -10,7 +10,7 @@ from tests.process.waiting import wait_for
 
 
 def test_a_run_that_is_cut_says_one_number_and_ends_with_4() -> None:
-    done = squall("run", f"{ENDLESS}:stuck", "--quiet", "--json", "--for", "1s", "--drain-secs", "0")
+    done = squall("run", f"{ENDLESS}:stuck", "--quiet", "--json", "--for", "5s", "--drain-secs", "0")
     assert done.returncode == 4
     report = json.loads(done.stdout)
     assert report["pending"] > 0

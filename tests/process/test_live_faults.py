@@ -61,6 +61,10 @@ class Passes(BasicBolt):
         collector.emit(tup.values)
 
 
+WHILE_SECS = 3.0
+"""A fault that ends by itself lasts for so long: it is seen before it ends, also on a slow machine."""
+
+
 class Live:
     """The cluster and its one topology: spout and sinks apart from each other, `middle` on both nodes."""
 
@@ -165,7 +169,8 @@ def test_a_worker_cannot_start_until_the_fault_has_ended(
 ) -> None:
     [begun] = live.cluster.inject(kind, "sink[0]", for_secs=60, **params)
     before = len(live.deaths())
-    assert live.grew(live.acked, 0.1) > 0, "who runs already has its code"
+    live.flows()
+    assert len(live.deaths()) == before, "who runs already has its code"
     live.cluster.inject("kill", "worker sink[0]")
     wait_for("what it says", lambda: any(reason in death for death in live.deaths()[before:]))
     hits = [event for event in read_record(live.cluster.run_dir) if event["id"] == begun.id]
@@ -173,7 +178,7 @@ def test_a_worker_cannot_start_until_the_fault_has_ended(
 
 
 def test_a_stopped_worker_goes_on_by_itself(live: Live) -> None:
-    [begun] = live.cluster.inject("stop", live.other, for_secs=0.4)
+    [begun] = live.cluster.inject("stop", live.other, for_secs=WHILE_SECS)
     [victim] = begun.victims
     wait_for("the stop", lambda: process.is_stopped(victim.pid))
     assert [fault.kind for fault in live.in_force()] == ["stop"]
@@ -209,7 +214,8 @@ def test_a_task_raises(live: Live) -> None:
 def test_a_poisoned_tuple_kills_whoever_executes_it(live: Live) -> None:
     before = len(live.deaths())
     [begun] = live.cluster.inject("poison", "sink", field="n", matches="^7", does="exit", for_secs=60)
-    assert live.grew(live.acked, 0.2) > 0, "a number is no text"
+    live.flows()
+    assert len(live.deaths()) == before, "a number is no text"
     live.cluster.heal()
     live.cluster.inject("poison", "sink", field="n", equals=live.acked() + 3000, does="exit", for_secs=60)
     wait_for("the death", lambda: any("exited with code" in death for death in live.deaths()[before:]))
@@ -303,7 +309,7 @@ def test_a_worker_lives_with_another_time_and_without_shared_memory(live: Live) 
 
 
 def test_a_locked_store_is_waited_for(live: Live) -> None:
-    live.cluster.inject("store-locked", for_secs=0.5)
+    live.cluster.inject("store-locked", for_secs=WHILE_SECS)
     wait_for("the lock", lambda: _is_locked(live))
     live.job.deactivate()
     assert live.in_force() == [], "the change waited for the end"
@@ -321,7 +327,7 @@ def _is_locked(live: Live) -> bool:
 
 def test_daemons_stand_still_and_go_on(live: Live) -> None:
     for target in ("supervisor node-1", "forking-parent node-2", "nimbus"):
-        [begun] = live.cluster.inject("stop", target, for_secs=0.3)
+        [begun] = live.cluster.inject("stop", target, for_secs=WHILE_SECS)
         [victim] = begun.victims
         wait_for(f"{target} to stop", lambda pid=victim.pid: process.is_stopped(pid))
         wait_for(f"{target} to go on", lambda pid=victim.pid: not process.is_stopped(pid))
