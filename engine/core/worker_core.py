@@ -360,7 +360,8 @@ class WorkerCore:
         is found that cannot. Else that one's trees have been failed, everything else waits to be taken, and its task
         has crashed of it."""
         if parcel.rows > 1:
-            self.put_back(worker, parcel, 2 * self.frame_bytes)
+            # So large that it is cut, whichever of the two sizes a frame of the pieces may have.
+            self.put_back(worker, parcel, 2 * max(self.frame_bytes, self._long_frame_bytes))
             return None
         self._parcel(worker).take_tracking(parcel)
         [batch] = parcel.batches

@@ -50,3 +50,33 @@ def test_it_names_component_stream_and_field(value: Any, kind: str) -> None:
 @pytest.mark.parametrize("error", [ComponentError("frame of 5 bytes; max_frame_bytes allows 4"), MemoryError("none")])
 def test_what_is_no_values_fault_stays_as_it_was(error: BaseException) -> None:
     assert str(error) in not_sent("plain", error)
+
+
+@pytest.mark.parametrize("size", [100, 1 << 20, 3 << 20])
+@pytest.mark.parametrize("bad", [0, 1, 6])
+def test_among_others_of_any_size_it_is_found(size: int, bad: int) -> None:
+    builder = chain(Feeder({"out": ("id", "thing")}))
+    builder.set_bolt("sink", Does(acks)).shuffle_grouping("spout", stream="out")
+    rig = Rig(builder)
+    tasks = {component: task for task, component in rig.plan.task_component.items()}
+    waiting = Parcel()
+    for number in range(7):
+        values = (bytes(size), (lambda: 1) if number == bad else number)
+        waiting.add(Batch.untracked(tasks["spout"], "out", tasks["sink"], values))
+    rig.core.put_back(0, waiting, 7 * size)
+    sent: list[Any] = []
+    crashes: list[str] = []
+    for _ in range(100):
+        if not rig.core.has_parcel(0):
+            break
+        parcel = rig.core.take_parcel(0)
+        try:
+            codec.encode(parcel)
+        except ComponentError as error:
+            crash = rig.core.not_sent(0, parcel, error)
+            crashes += [] if crash is None else [str(crash)]
+        else:
+            sent += [row[1] for batch in parcel.batches for row in batch.rows]
+    assert sent == [number for number in range(7) if number != bad]
+    assert len(crashes) == 1
+    assert "field 'thing'" in crashes[0]
