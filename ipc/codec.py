@@ -33,6 +33,7 @@ from squall.engine.flow.batch import Batch
 from squall.engine.flow.blocks import Block, BlockAcks, BlockBatch, ByMember
 from squall.engine.flow.parcel import Parcel
 from squall.engine.flow.row_counts import RowCounts
+from squall.engine.foreign.buffers import why_no_bytes
 from squall.engine.foreign.text import text_of_error, type_name
 from squall.ipc.rescue import Broken, Unread, rescue
 
@@ -303,6 +304,9 @@ def _pack_buffer(
 ) -> _Bytes | bytes | bytearray | memoryview:
     """`view`: makes what the receiver gets of long bytes; None: they stay what they are."""
     if type(value) is memoryview:
+        why = why_no_bytes(value)
+        if why is not None:
+            raise ComponentError(why)
         if not value.c_contiguous:
             return value.tobytes()
         kind: Callable[[Any], Any] = bytes
@@ -329,7 +333,7 @@ def _blame(parcel: Parcel, error: BaseException) -> ComponentError:
     for batch in parcel.batches:
         for row in batch.rows:
             for position, value in enumerate(row):
-                found = None if type(value) is memoryview else unpicklable(value)
+                found = why_no_bytes(value) if type(value) is memoryview else unpicklable(value)
                 if found is not None:
                     return ComponentError(
                         f"task {batch.source} emitted to stream {batch.stream!r} a tuple whose value {position} "

@@ -14,6 +14,7 @@ from typing import Any
 
 from squall.engine.api.stream import SYSTEM_COMPONENT, TICK_STREAM, Stream
 from squall.engine.errors import ComponentError
+from squall.engine.foreign.buffers import view_of
 from squall.engine.foreign.text import repr_of, type_name
 
 
@@ -126,11 +127,12 @@ class Tuple:
         they may lie in another worker's memory, and stay there as long as the view, or anything made of it, exists."""
         value = self[key]
         try:
-            return memoryview(value).toreadonly()
+            return view_of(value)
         except TypeError:
             raise ComponentError(
                 f"value {repr_of(key)} of a tuple of {self._source.component} has no buffer to view: it is "
-                f"{type_name(value)}; allowed: bytes, bytearray, memoryview, arrays"
+                f"{type_name(value)}; allowed: bytes, bytearray, memoryview, arrays (not of "
+                "objects)"
             ) from None
 
     def __repr__(self) -> str:

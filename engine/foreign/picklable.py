@@ -18,12 +18,12 @@ from collections.abc import Sequence
 from typing import Any
 
 from squall.engine.errors import ComponentError
+from squall.engine.foreign.buffers import why_no_bytes
 from squall.engine.foreign.text import text_of_error, type_name
 
 _PLAIN = frozenset({
     str, int, float, bool, complex, bytes, bytearray, type(None), datetime.datetime, datetime.date, datetime.time,
     datetime.timedelta, decimal.Decimal, uuid.UUID,
-    memoryview,  # is sent as bytes
 })
 _REMEMBERED = 1024
 """Most combinations of types remembered per stream. Only code that makes classes as it runs has many."""
@@ -42,7 +42,9 @@ def _leave_out(buffer: pickle.PickleBuffer) -> bool:
 
 
 def why_unpicklable(value: Any) -> str | None:
-    """Why a value cannot be pickled, None if it can."""
+    """Why a value cannot be pickled, None if it can. A memoryview is sent as bytes."""
+    if type(value) is memoryview:
+        return why_no_bytes(value)
     try:
         pickle.Pickler(_Nowhere(), 5, buffer_callback=_leave_out).dump(value)
     except MemoryError:

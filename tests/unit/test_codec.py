@@ -8,6 +8,7 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
+import numpy
 import pytest
 
 from squall.engine.errors import ComponentError
@@ -208,6 +209,8 @@ def refusal(rows: list[Row], **names: Any) -> ComponentError:
         (lambda: 1, "function", "lambda"),
         (Refusing(), "Refusing", "RuntimeError: not this one"),
         ([1, {"inner": threading.Lock()}], "list", "cannot pickle '_thread.lock' object"),
+        (memoryview(numpy.array([1, "a"], object)), "memoryview", "its memory holds Python objects, not bytes"),
+        (memoryview(numpy.array([1, "a"] * 9000, object)), "memoryview", "its memory holds Python objects, not bytes"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )

@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 from typing import Any
 
+import numpy
 import pytest
 
 from squall.engine.api.builder import TopologyBuilder
@@ -47,6 +48,26 @@ def tuple_of(value: Any) -> Tuple:
 def test_a_view_is_read_only_whatever_the_value_is(value: Any) -> None:
     view = tuple_of(value).view("pixels")
     assert (type(view), view.readonly, bytes(view)) == (memoryview, True, b"abc")
+
+
+@pytest.mark.parametrize("kind", [
+    "M8[us]", ">m8[s]", [("Object", "M8[D]"), ("b", "S3")], [("Object", "i8")], "f4", ">i2",
+])
+@pytest.mark.parametrize("step", [1, -2])
+def test_a_view_of_an_array_is_its_bytes_whatever_its_type(kind: Any, step: int) -> None:
+    array = numpy.frombuffer(bytes(range(176)), dtype=kind)[::step]
+    view = tuple_of(array).view("pixels")
+    assert (view.readonly, view.tobytes(), view.shape) == (True, array.tobytes(), array.shape)
+    assert numpy.shares_memory(numpy.asarray(view), array)
+
+
+@pytest.mark.parametrize("array", [
+    numpy.array([1, "a"], object), numpy.zeros(2, [("x", object)]),
+    memoryview(numpy.array([1, "a"], object)),
+], ids=["objects", "a field of objects", "view of objects"])
+def test_what_has_no_bytes_has_no_view(array: Any) -> None:
+    with pytest.raises(ComponentError, match="value 'pixels' of a tuple of frames has no buffer to view: it is "):
+        tuple_of(array).view("pixels")
 
 
 def test_a_value_without_a_buffer_has_no_view() -> None:

@@ -6,6 +6,7 @@ import threading
 from collections.abc import Iterator
 from typing import Any
 
+import numpy
 import pytest
 
 from squall.engine.api.config import Config
@@ -38,6 +39,7 @@ def numbers() -> Iterator[int]:
 VALUES = [
     (lambda: 1, "function"), (threading.Lock(), "lock"), (numbers(), "generator"), (local_class(), "Local"),
     (Raises(), "Raises"), ([{"deep": lambda: 1}], "list"),
+    (memoryview(numpy.array([1, "a"], object)), "memoryview"),
 ]
 IDS = [kind for _, kind in VALUES]
 
