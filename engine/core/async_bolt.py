@@ -6,6 +6,7 @@ Guarantees
     * Only the thread touches outbox, emitters and collectors. What coroutines emit, ack and fail is handed over to the
       worker's loop at the end of the event loop's turn in which a tuple ends, or a few milliseconds after the emit.
     * The topology is not drained before every tuple has ended and its output is handed over.
+    * A component that stops the loop, or cancels what runs on it, ends the worker.
     * A tuple that takes longer than `execute_timeout_secs` is cancelled and failed; `reset_timeout` gives it that time
       anew. If the loop itself stands still that long (a coroutine that blocks), the worker ends, as for blocking bolts.
     * At an orderly end coroutines are cancelled, then `teardown` runs; their tuples are not acked.
@@ -103,8 +104,19 @@ class AsyncExecutor(BlockingExecutor):
     # ---- the thread ----
 
     def _run(self) -> None:
-        with own_loop(), asyncio.Runner() as runner:
-            runner.run(self._main())
+        try:
+            with own_loop(), asyncio.Runner() as runner:
+                runner.run(self._main())
+        except BaseException as error:
+            # A component stopped the loop, or cancelled all that runs on it: the worker must not wait for a thread that
+            # is gone, whatever `on_error` says.
+            first = self.executor.tasks[0]
+            crash = TaskCrashed(first.component, first.task, "its event loop", error)
+            if self._stopping:
+                self.end_error = crash
+            else:
+                self._crash = crash
+                self._hand_over()
 
     async def _main(self) -> None:
         self._loop = asyncio.get_running_loop()

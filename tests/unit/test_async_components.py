@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 import threading
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -155,6 +156,38 @@ def test_or_with_on_error_fail_its_tuple() -> None:
         lab.settle_until(lambda: lab.feeder.acked == [2])
     finally:
         close_tasks(lab.core)
+
+
+class EndsItsLoop(AsyncBolt):
+    """Ends what its executor needs, in a tuple, in the way that the test asks for."""
+
+    outputs = ("value",)
+
+    def __init__(self, end: Callable[[], Any]) -> None:
+        self.end = end
+
+    async def execute(self, tup: Any) -> None:
+        self.end()
+        await asyncio.sleep(0)
+
+
+@pytest.mark.parametrize(
+    ("end", "error"),
+    [
+        (lambda: [task.cancel() for task in asyncio.all_tasks()], "CancelledError"),
+        (lambda: asyncio.get_running_loop().stop(), "RuntimeError: Event loop stopped"),
+        (lambda: asyncio.get_running_loop().call_soon(sys.exit, 3), "SystemExit: 3"),
+    ],
+)
+def test_one_that_ends_its_event_loop_ends_the_worker(end: Callable[[], Any], error: str) -> None:
+    feeder = Feeder()
+    rig = Rig(chain(feeder, EndsItsLoop(end), Does(acks)), threads=True, on_error="fail")
+    try:
+        feeder.feed(1, id=1)
+        with pytest.raises(TaskCrashed, match=rf"bolt-1\[2\] raised {error}.* in its event loop"):
+            rig.settle_until(lambda: False)
+    finally:
+        close_tasks(rig.core)
 
 
 def test_what_is_emitted_leaves_before_the_end(lab: Lab) -> None:
