@@ -143,14 +143,19 @@ class DiesOnce(Halves):
 
 
 class Breaks(Halves):
-    """Breaks a part of the engine in the worker that it comes to."""
+    """Breaks a part of the engine in the worker that it comes to, and may take a while over each tuple."""
 
-    def __init__(self, part: str) -> None:
+    def __init__(self, part: str, secs: float = 0.0) -> None:
         self.part = part
+        self.secs = secs
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
         {"dedupe": take_repeats, "init guard": let_init_repeat}[self.part]()
+
+    def execute(self, tup: Tuple, collector: BasicCollector) -> None:
+        time.sleep(self.secs)
+        super().execute(tup, collector)
 
 
 def take_repeats() -> None:
@@ -164,12 +169,12 @@ def take_repeats() -> None:
 
 
 def let_init_repeat() -> None:
-    """One INIT in ten comes twice, and an acker XORs both, as in Storm's own rule."""
+    """One INIT in two comes twice, and an acker XORs both, as in Storm's own rule."""
     init = Acker.init
 
     def init_twice(self: Acker, root: int, xor: int, spout_task: int, mask: int = 0) -> None:
         init(self, root, xor, spout_task, mask)
-        if root % 10 == 0:
+        if root % 2 == 0:
             self.ack_many([(root, xor)], {})
 
     Acker.init = init_twice  # type: ignore[method-assign]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import multiprocessing
+import os
 import random
 import signal
 from collections import Counter
@@ -20,7 +21,7 @@ from squall.ipc.door import knock, password_of
 from tests.parcels import batch_of, parcel_of
 from tests.process.planes import OPENING, Endpoint, settled, size_on_link
 
-DEADLINE_SECS = 40.0
+DEADLINE_SECS = 100.0
 
 
 def payload(sender: int, receiver: int, number: int) -> Any:
@@ -85,6 +86,8 @@ class Server:
         self.to_send: dict[int, Iterator[int]] = {}
         self.received: Counter[tuple[int, int]] = Counter()
         self.wrong: list[str] = []
+        self.dies_at: int | None = None
+        """The last parcel that this process takes in."""
         self.blocked = 0
         self.sent_bytes: Counter[int] = Counter()
         """By peer, all its incarnations."""
@@ -114,6 +117,8 @@ class Server:
                 expected = payload(sender, self.endpoint.worker, number)
                 if value != expected or type(value) is not type(expected):
                     self.wrong.append(f"{number} of {sender}")
+                if number == self.dies_at:
+                    os.kill(os.getpid(), signal.SIGKILL)
         if self.endpoint.works:
             done()
         else:
@@ -146,6 +151,9 @@ class Server:
 
     def send(self, worker: int, first: int, last: int) -> None:
         self.to_send[worker] = iter(range(first, last))
+
+    def die_at(self, number: int) -> None:
+        self.dies_at = number
 
     def work(self, works: bool) -> None:
         self.endpoint.works = works
@@ -183,7 +191,7 @@ class Server:
 
 
 def _serve(pipe: Connection, directory: Path, worker: int, incarnation: int, options: dict[str, Any]) -> None:
-    signal.alarm(60)  # a test that fails leaves nobody behind
+    signal.alarm(140)  # a test that fails leaves nobody behind
     endpoint = Endpoint(directory, worker, incarnation, **options)
     pipe.send("bound")
     Server(endpoint, pipe).run()

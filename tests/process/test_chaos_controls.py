@@ -80,7 +80,8 @@ def test_the_whole_topology_survives(
     assert problems_of(outcome, verdict) == []
     assert of_own_ledger(tmp_path).good
     assert verdict.recovered > 0
-    assert len(outcome.deaths) == 2 * len(KILLS_SECS)
+    # The first kills find both workers; later ones may come before the successors.
+    assert len(outcome.deaths) == sum(not one.missed for one in outcome.injected) >= 2
     assert all(death.claimed_by == "kill" for death in outcome.deaths)
 
 
@@ -98,7 +99,7 @@ def test_links_that_take_repeats_are_found(trial: Try, monkeypatch: pytest.Monke
 
 
 def test_an_acker_without_its_guard_is_found(trial: Try) -> None:
-    _, verdict = trial(chaos_parts.topology(halves=chaos_parts.Breaks("init guard")))
+    _, verdict = trial(chaos_parts.topology(halves=chaos_parts.Breaks("init guard", secs=0.01)))
     assert EARLY in kinds(verdict)
 
 

@@ -55,7 +55,7 @@ def test_word_count_by_batch_is_exact_though_a_worker_is_killed(tmp_path: Path) 
     lines = [f"w{number % 97} w{number % 89} same w{number % 7}" for number in range(20_000)]
     (tmp_path / "lines.txt").write_text("\n".join(lines))
     done = squall("run", "examples/word_count_by_batch.py", "--workers", "2", "--json", "--fault",
-                  "kill worker count[0] after 2000 acked", "--", tmp_path / "lines.txt", "--out", tmp_path / "result")
+                  "kill count[0] at point worker.receive 5", "--", tmp_path / "lines.txt", "--out", tmp_path / "result")
     assert done.returncode == 0, done.stderr
     report = json.loads(done.stdout)
     assert report["restarts"], "no worker was killed"
@@ -137,7 +137,7 @@ def test_topologies_of_ones_own_survive_in_two_processes_of_pytest(tmp_path: Pat
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-v", "-n", "2", "-p", "no:cacheprovider", *plugin_arguments(),
          "--basetemp", str(tmp_path / "own"), "test_one.py", "test_two.py"],
-        cwd=tmp_path, env=environment(), capture_output=True, text=True, timeout=100,
+        cwd=tmp_path, env=environment(), capture_output=True, text=True, timeout=120,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
     passed = {tuple(line.split()[:3]) for line in done.stdout.splitlines() if " PASSED " in line}
