@@ -272,7 +272,7 @@ def run_cells(cluster: LocalCluster, cells: Sequence[Cell], directory: Path) -> 
         place.mkdir()
         jobs.append((cell, place, submit(cluster, f"cell-{number}", cell, place)))
     for cell, place, job in jobs:
-        check(cell, place, job.wait_until_drained(timeout=90))
+        check(cell, place, job.wait_until_drained(timeout=120))
         job.kill(wait_secs=1)
         assert len(notes(place, "struck")) == 1, f"{cell} did not happen"
         wait_for(f"what {cell} forked to end", lambda place=place: not any(map(process.exists, notes(place, "forked"))))

@@ -35,7 +35,7 @@ MORE = 1000
 NODES = ("node-1", "node-2")
 SLOTS = 2
 SETTINGS = ("--set", "worker_timeout_secs=4", "--set", "message_timeout_secs=10", "--set", "batch_tuples=16")
-PATIENCE_SECS = 40.0
+PATIENCE_SECS = 100.0
 
 
 def start_cluster(cluster: Standing) -> None:

@@ -19,7 +19,7 @@ def environment(**extra: str) -> dict[str, str]:
     return {**os.environ, "PYTHONPATH": str(ROOT), "TERM": "dumb", **extra}
 
 
-def squall(*arguments: str | Path, timeout: float = 100.0, **extra: str) -> subprocess.CompletedProcess[str]:
+def squall(*arguments: str | Path, timeout: float = 120.0, **extra: str) -> subprocess.CompletedProcess[str]:
     """The finished command: returncode, stdout, stderr."""
     return subprocess.run(
         command(*arguments), cwd=ROOT, env=environment(**extra), capture_output=True, text=True, timeout=timeout

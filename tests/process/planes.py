@@ -28,7 +28,7 @@ from squall.ipc.payloads import Payloads
 from squall.ipc.shim import LinkShim
 from tests.parcels import batch_of, parcel_of
 
-DEADLINE_SECS = 40.0
+DEADLINE_SECS = 100.0
 MIB = 1 << 20
 WINDOW_BYTES = MIB
 OPENING = opening_of(b"k" * 32, "t-1-00000000", 1)

@@ -12,7 +12,7 @@ from squall.scheduler.common.messages import Assignment, SlotAssignment, SlotRef
 from tests.process.waiting import wait_for
 
 ROOT = Path(__file__).parent.parent.parent
-DEADLINE_SECS = 30.0
+DEADLINE_SECS = 100.0
 T = TypeVar("T")
 
 

@@ -29,7 +29,7 @@ def job(tmp_path: Path) -> Iterator[tuple[LocalCluster, Job]]:
     builder.set_bolt("end", parts.Seen(str(tmp_path)), parallelism=2).shuffle_grouping("source")
     with LocalCluster(nodes=1, slots_per_node=2) as cluster:
         job = cluster.submit("mine", builder.build(), Config(workers=2))
-        job.wait_until_ready(timeout=60)
+        job.wait_until_ready(timeout=120)
         yield cluster, job
 
 

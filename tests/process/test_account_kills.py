@@ -100,7 +100,7 @@ def test_what_a_killed_receiver_alone_knew_is_unknown_and_has_an_exit_code(tmp_p
         wait_for("the count of those before it", lambda: job.stats().untracked.delivered > 0)
         (slow,) = [reading.worker for reading in job.readings() if reading.component == "slow"]
         cluster.inject("kill", slow)
-        report = job.wait_until_drained(90)
+        report = job.wait_until_drained(120)
         assert job.kill(0.0) == 0
         last = job.stats()
     assert report.untracked == last.untracked

@@ -47,7 +47,7 @@ def shown(page: str, directory: Path) -> str:
     """What the program on the page prints, run in `directory`."""
     [program] = re.findall(r"^```python\n(.*?)^```$", (PAGES / page).read_text(), re.DOTALL | re.MULTILINE)
     done = subprocess.run(
-        [sys.executable, "-c", program], cwd=directory, env=environment(), capture_output=True, text=True, timeout=60
+        [sys.executable, "-c", program], cwd=directory, env=environment(), capture_output=True, text=True, timeout=120
     )
     assert done.returncode == 0, done.stderr
     return done.stdout

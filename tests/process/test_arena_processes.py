@@ -24,7 +24,7 @@ from squall.engine.errors import ClusterError, ProtocolError
 from squall.ipc.arena import MEMFD_NAME, Arena, BlockRef, table_bytes
 from squall.ipc.arena_reader import ArenaReader
 
-DEADLINE_SECS = 40.0
+DEADLINE_SECS = 100.0
 PAYLOAD_BYTES = 1 << 20
 TURNS = 300
 WHEN = ("before it was read", "while it was read")

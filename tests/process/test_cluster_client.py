@@ -110,7 +110,7 @@ def counting(count: int) -> Topology:
 
 def test_a_program_submits_finds_and_breaks(cluster: Cluster) -> None:
     job = cluster.submit("counted", counting(50), Config(workers=1))
-    assert job.wait_until_drained(60).acked == 50
+    assert job.wait_until_drained(120).acked == 50
     assert job.status() == "FINISHED"
     again = cluster.job("counted")
     assert again.stats().emitted == 50
@@ -132,7 +132,7 @@ def test_a_program_submits_finds_and_breaks(cluster: Cluster) -> None:
 def test_one_that_goes_on_from_earlier_state_says_so(cluster: Cluster) -> None:
     def run(**options: bool) -> tuple[bool | None, int]:
         job = cluster.submit("twice", counting(50), **options)
-        acked = job.wait_until_drained(60).acked
+        acked = job.wait_until_drained(120).acked
         job.kill(0.0)
         return job.takes_up_state, acked
 
@@ -159,7 +159,7 @@ def test_run_says_that_it_goes_on_from_earlier_state(file: File, standing: Stand
 
 def test_a_killed_topology_is_not_shown_as_active(cluster: Cluster) -> None:
     job = cluster.submit("ended", counting(3), Config(workers=1))
-    job.wait_until_drained(60)
+    job.wait_until_drained(120)
     job.kill()
     assert job.status() == "KILLED"
     assert job._repr_html_().startswith("ended is KILLED")
@@ -212,17 +212,17 @@ def test_a_topology_outlives_its_program_and_takes_its_modules_along(
     (tmp_path / "beside.py").unlink()
     job = cluster.job("left")
     job.activate()
-    job.wait_until_drained(60)
+    job.wait_until_drained(120)
     assert (tmp_path / "out").read_text().split() == ["0", "2", "4"]
 
 
 def test_one_that_has_finished_leaves(standing: Standing, cluster: Cluster) -> None:
     job = cluster.submit("leaving", counting(20), remove_when_drained=True)
     stays = cluster.submit("staying", counting(20))
-    assert job.wait_until_drained(60).acked == 20
+    assert job.wait_until_drained(120).acked == 20
     wait_for("its removal", lambda: "leaving" not in cluster.names())
     assert job.stats().acked == 20, "its last report is kept"
-    stays.wait_until_drained(60)
+    stays.wait_until_drained(120)
     assert {row["name"]: row["status"] for row in standing.json("list")["topologies"]} == {"staying": "FINISHED"}
     assert standing.described("staying")["status"] == "FINISHED"
     assert standing.json("status")["topologies"] == {"staying": "FINISHED"}
@@ -244,7 +244,7 @@ def test_an_interrupted_follower_leaves_the_topology(standing: Standing, cluster
     with subprocess.Popen(arguments, env=environment(), stderr=subprocess.PIPE, text=True) as follower:
         wait_for("its work", lambda: len(file.lines) > 5)
         follower.send_signal(signal.SIGINT)
-        _, said = follower.communicate(timeout=60)
+        _, said = follower.communicate(timeout=120)
     assert follower.returncode == 130
     assert said.splitlines()[0].startswith("followed runs on 1 worker: node-1:")
     assert said.splitlines()[-1] == "followed runs on; squall status followed shows it"
@@ -266,7 +266,7 @@ def test_replace_drains_keeps_the_state_and_goes_on(standing: Standing, cluster:
 
 
 def test_replace_of_nothing_is_a_plain_submission(cluster: Cluster) -> None:
-    assert cluster.submit("nothing", counting(5), replace=True).wait_until_drained(60).acked == 5
+    assert cluster.submit("nothing", counting(5), replace=True).wait_until_drained(120).acked == 5
 
 
 def test_a_refused_replacement_leaves_the_old_one_alone(standing: Standing, cluster: Cluster, file: File) -> None:

@@ -39,7 +39,7 @@ def test_command(command: str) -> None:
         pytest.skip("py-spy is in the extra `bench`")
     done = subprocess.run(
         ["bash", "-c", with_this_interpreter(command)], cwd=ROOT, env=environment(), capture_output=True, text=True,
-        timeout=100,
+        timeout=120,
     )
     assert done.returncode == 0, done.stdout + done.stderr
 

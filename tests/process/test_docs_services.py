@@ -68,7 +68,7 @@ def test_docker_reads_the_file() -> None:
     if docker is None or subprocess.run([docker, "info"], capture_output=True).returncode:
         pytest.skip("no docker daemon can be reached")
     check = [docker, "build", "--check", "-f", "docs/docker/Dockerfile", "."]
-    done = subprocess.run(check, cwd=ROOT, capture_output=True, text=True, timeout=100)
+    done = subprocess.run(check, cwd=ROOT, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stdout + done.stderr
 
 
@@ -93,7 +93,7 @@ def test_as_first_process_it_reaps_orphans_and_sigterm_drains(cluster: Standing)
             log = cluster.run_dir.daemon_log("supervisor-node-1")
             wait_for("the next one", lambda: log.read_text().count("registered with Nimbus") == 2)
             first.terminate()
-            _, err = unshare.communicate(timeout=100)
+            _, err = unshare.communicate(timeout=120)
         finally:
             unshare.kill()
     assert unshare.returncode == 0, err

@@ -22,7 +22,7 @@ def test_every_file_it_shows_passes(tmp_path: Path) -> None:
     assert tests >= 9
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *plugin_arguments(), "-W", "error"],
-        cwd=tmp_path, env=environment(), capture_output=True, text=True, timeout=100,
+        cwd=tmp_path, env=environment(), capture_output=True, text=True, timeout=120,
     )
     assert done.returncode == 0, done.stdout + done.stderr
     assert f"{tests} passed" in done.stdout

@@ -46,7 +46,7 @@ class Reader:
 
     def run(self, command: str) -> str:
         done = subprocess.run(
-            ["bash", "-c", command], cwd=self.place, env=self.variables, capture_output=True, text=True, timeout=100
+            ["bash", "-c", command], cwd=self.place, env=self.variables, capture_output=True, text=True, timeout=120
         )
         assert done.returncode == 0, (command, done.stdout, done.stderr)
         return done.stdout + done.stderr

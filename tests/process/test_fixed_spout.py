@@ -25,7 +25,7 @@ def test_a_crash_loses_nothing_and_happens_once(
     spout = FixedSpout(("n",), [(0,), (1,), CRASH, (3,), CRASH, (5,)], tmp_path)
     topology = topology_of(spout, tmp_path, parallelism).build()
     job = squall_cluster.submit("crash", topology, Config(workers=2, message_timeout_secs=3600))
-    report = job.wait_until_drained(90)
+    report = job.wait_until_drained(120)
     assert [restart.reason for restart in report.restarts] == ["killed by SIGKILL"] * 2
     assert {n for _, n in notes(tmp_path, "seen")} == {0, 1, 3, 5}
 
@@ -40,7 +40,7 @@ def test_after_a_crash_it_goes_on_where_everything_before_was_acked(
     wait_for("idle workers", job.is_idle)
     assert {n for _, n in notes(tmp_path, "seen")} == {0, 1}
     spout.release()
-    job.wait_until_drained(90)
+    job.wait_until_drained(120)
     # Nothing twice: the position was kept.
     assert sorted(n for _, n in notes(tmp_path, "seen")) == [0, 1, 4]
 
@@ -58,7 +58,7 @@ def test_what_fails_is_emitted_again_also_while_it_is_paused(squall_cluster: Loc
         wait_for("the tuples before", lambda: {n for _, n in notes(tmp_path, "seen")} == so_far)  # noqa: B023
         spout.release()
         assert spout.paused_at is None
-    assert job.wait_until_drained(90).replayed == 1
+    assert job.wait_until_drained(120).replayed == 1
     assert [n for _, n in notes(tmp_path, "seen")] == [0, 1, 3, 5]
 
 

@@ -66,7 +66,7 @@ def crowded(tmp_path: Path) -> Path:
 def test_files_called_like_our_modules_are_left_alone(crowded: Path) -> None:
     done = subprocess.run(
         [str(SQUALL), "run", "hello.py", "--workers", "2", "--json"], cwd=crowded, env=without_checkout(),
-        capture_output=True, text=True, timeout=100,
+        capture_output=True, text=True, timeout=120,
     )
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["acked"] == 2

@@ -145,7 +145,7 @@ def test_in_the_foreground_a_killed_keeper_is_told_of(cluster: Standing) -> None
             cluster.ok("submit", ENDLESS, "--name", "one")
             wait_for("acks", lambda: cluster.described("one")["acked"] > 0)
             process.send_signal(signal.SIGINT)
-            _, err = process.communicate(timeout=100)
+            _, err = process.communicate(timeout=120)
         finally:
             process.kill()
     assert process.returncode == 130

@@ -9,7 +9,6 @@ import select
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -43,7 +42,7 @@ def subreaper() -> Iterator[None]:
 def wait_readable(fd: int, what: str) -> None:
     poll = select.poll()
     poll.register(fd, select.POLLIN)
-    assert poll.poll(15_000), f"waited 15 s in vain for {what}"
+    assert poll.poll(100_000), f"waited 100 s in vain for {what}"
 
 
 def exit_of(client: ForkingParentClient, pid: int) -> int:
@@ -175,13 +174,15 @@ def test_workers_outlive_their_forking_parent_and_are_reaped_by_the_subreaper(tm
 
 
 @pytest.mark.usefixtures("subreaper")
-def test_the_forking_parent_ends_with_its_supervisor_and_its_workers_live(tmp_path: Path) -> None:
+def test_the_forking_parent_ends_with_its_supervisor_and_its_workers_live(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # It ends by itself, or the test does not.
+    monkeypatch.setattr("squall.scheduler.forking.client.CLOSE_TIMEOUT_SECS", 3600.0)
     with importable_tests():
         client = ForkingParentClient.start(SEED, "node-1")
     child = client.fork(boot(tmp_path / "log"), entry("sleeper"))
-    started = time.monotonic()
     client.close()
-    assert time.monotonic() - started < 4
     assert not is_alive(client.pid)
     assert is_alive(child.pid)
     process.send_signal(child.pidfd, signal.SIGKILL)
@@ -224,5 +225,5 @@ def test_what_topologies_import_is_there_before_a_worker_is_forked() -> None:
         "import squall; [getattr(squall, name) for name in squall.__all__]\n"
         "print(*sorted(set(sys.modules) - before))"
     )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=100)
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=120)
     assert done.stdout.strip() == ""

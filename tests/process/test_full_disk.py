@@ -19,7 +19,7 @@ def may_mount() -> bool:
     """Some systems keep people who are not root from making namespaces."""
     try:
         line = [*IN_A_NAMESPACE, "mount", "-t", "tmpfs", "-o", "size=1m", "squall-test", "/tmp"]
-        return subprocess.run(line, capture_output=True, timeout=60).returncode == 0
+        return subprocess.run(line, capture_output=True, timeout=120).returncode == 0
     except FileNotFoundError:
         return False
 
@@ -29,7 +29,7 @@ def test_a_full_disk_costs_neither_state_nor_what_runs() -> None:
     directory = Path(tempfile.mkdtemp(prefix="d-", dir=os.environ["XDG_RUNTIME_DIR"]))
     line = [*IN_A_NAMESPACE, sys.executable, "-m", "tests.process.full_disk_scenario", str(directory)]
     try:
-        done = subprocess.run(line, env=environment(), cwd=ROOT, capture_output=True, text=True, timeout=100)
+        done = subprocess.run(line, env=environment(), cwd=ROOT, capture_output=True, text=True, timeout=120)
     finally:
         directory.rmdir()
     assert done.returncode == 0, done.stderr

@@ -17,7 +17,7 @@ REFUSALS = ("has not been started yet", "is dead, its replacement is not there y
 def test_the_caller_is_not_hit() -> None:
     """In a session of its own, so that a signal to its group shows in its exit status and nowhere else."""
     command = [sys.executable, "-m", "tests.process.test_inject"]
-    caller = subprocess.run(command, start_new_session=True, capture_output=True, text=True, timeout=100, check=False)
+    caller = subprocess.run(command, start_new_session=True, capture_output=True, text=True, timeout=120, check=False)
     assert caller.returncode == 0, caller.stderr
     assert "hit or refused 6 times" in caller.stdout
 
@@ -31,7 +31,7 @@ def _inject_early() -> None:
         for number in range(2):
             job = cluster.submit(f"early-{number}", topology)
             _inject(cluster)
-            job.wait_until_ready(60)
+            job.wait_until_ready(120)
             # What is ready may be the killed one, whose death is not known yet.
             wait_for("a worker that can be stopped", lambda: _inject(cluster, "stop"))
             cluster.heal("node-1:6700")

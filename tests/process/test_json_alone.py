@@ -77,6 +77,6 @@ def test_a_report_that_nobody_reads_is_no_error(options: tuple[str, ...]) -> Non
         process.stdout.close()
         assert process.stderr is not None
         said = process.stderr.read()
-        assert process.wait(timeout=100) == 0, said
+        assert process.wait(timeout=120) == 0, said
     assert "squall:" not in said
     assert "Exception ignored" not in said

@@ -116,13 +116,13 @@ def live(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Live]:
         import tests.process.test_live_faults as by_value
 
         job = cluster.submit("live", builder.build(), config, by_value=by_value)
-        job.wait_until_ready(60)
+        job.wait_until_ready(120)
         made = Live(cluster, job)
         yield made
         cluster.heal()
         assert made.in_force() == []
         stop.touch()
-        job.wait_until_drained(60)
+        job.wait_until_drained(120)
         assert not any(process.is_stopped(each.pid) for each in processes_of(cluster.run_dir))
         ends = [event["id"] for event in read_record(cluster.run_dir) if event["event"] == "end"]
         begins = [event["id"] for event in read_record(cluster.run_dir) if event["event"] == "begin"]
