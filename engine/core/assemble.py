@@ -134,6 +134,7 @@ class Assembler:
         asked = "next_batch" if in_batches else "next_tuple"
         for made in tasks:
             made.returned = Returned(spec.id, made.task, asked, self._warn(spec, made.task, "returned"))
+            made.may_wait = spec.component.blocking
         self.core.add_spout_executor(
             (BatchSpoutExecutor if in_batches else SpoutExecutor)(
                 tasks, self.around.at_hand, turn_ns, lambda task, secs: self._slow_spout(spec, task, secs),

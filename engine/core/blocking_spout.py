@@ -8,6 +8,8 @@ Guarantees
       task's journal if it has one, before any bolt sees them.
     * A topology comes to rest although its thread sits in `next_tuple`: while it is inactive, an emit waits inside
       `emit`. If the worker ends before the topology is active again, that tuple counts as not emitted.
+    * A spout that has said that it is exhausted is not asked again before it is told of a failure: it may read a source
+      that would let it wait for ever, and then neither hear of its acks nor end.
 
 Only the loop touches open messages, ackers and limits; the shared state is behind `engine.core.spout_gate`.
 
@@ -126,6 +128,8 @@ class BlockingSpoutExecutor(SpoutExecutor):
                 if letters:
                     pause_secs = 0.0
                     for task, on, method, arguments in letters:
+                        if method == "activate":
+                            task.ask_anew()
                         self._thread_call(task, method, getattr(on, method), arguments)
                     for task in self.gate.tasks:
                         self._thread_look(task)
@@ -144,7 +148,7 @@ class BlockingSpoutExecutor(SpoutExecutor):
             if not self.gate.begin(task):
                 continue
             before = task.own.emitted
-            self._thread_call(task, "next_tuple", checked(task.asks or task.user.next_tuple, task.returned))
+            self._thread_call(task, "next_tuple", checked(task.ask, task.returned))
             self._thread_look(task)
             self.gate.end()
             if task.own.emitted != before:

@@ -18,7 +18,7 @@ from squall.engine.core.pending_limit import PendingLimit
 from squall.engine.core.spout_says import exhausted, waiting_count
 from squall.engine.flow.collectors import SpoutCollector
 from squall.engine.foreign.methods import Returned
-from squall.engine.report.account import ACKED, EMITTED, TRACKED, Words
+from squall.engine.report.account import ACKED, DEAD_LETTERS, EMITTED, FAILED, TRACKED, Words
 from squall.engine.report.metrics import WAITS, SpoutStats
 from squall.engine.tracking.instruction import Letter
 from squall.engine.tracking.open_messages import OpenMessages
@@ -43,9 +43,9 @@ class SpoutTask:
     """One task of a spout."""
 
     __slots__ = (
-        "_before", "_emitted", "_held", "_lied", "_since_ns", "_waited_ns", "active", "adaptive", "asks", "collector",
-        "component", "emit_bytes", "finished", "fitting", "max_pending", "pending", "returned", "said_quiet", "stats",
-        "task", "user", "waits_for",
+        "_before", "_done_at", "_emitted", "_held", "_lied", "_since_ns", "_waited_ns", "active", "adaptive", "asks",
+        "collector", "component", "emit_bytes", "finished", "fitting", "max_pending", "may_wait", "pending", "returned",
+        "said_quiet", "stats", "task", "user", "waits_for",
     )
 
     def __init__(
@@ -64,6 +64,10 @@ class SpoutTask:
         """Called with the value that `next_tuple` returns, unless it is None."""
         self.asks: Callable[[], Any] | None = None
         """Called in place of `next_tuple` while the task is tampered with (see `engine.core.tampering`)."""
+        self.may_wait = False
+        """Whether `next_tuple` may wait, though all spouts run in turn."""
+        self._done_at = -1
+        """How many messages had failed when it said that it is exhausted; -1: it has not."""
         self.active = False
         self.emit_bytes = 0
         """Estimated memory of one emit: the newest size, or a fading share of an earlier, larger one."""
@@ -158,6 +162,30 @@ class SpoutTask:
         except BaseException as error:
             raise self.crashed("exhausted", error) from error
 
+    def ask(self) -> Any:
+        """Call `next_tuple` of a spout that may wait in it. One that has said that it is exhausted is not called before
+        another of its messages has failed: it might wait for ever."""
+        account = self.stats.account
+        failures = account[FAILED] + account[DEAD_LETTERS]
+        was_exhausted = exhausted(self.user)
+        if was_exhausted and self._done_at == failures:
+            return None
+        before = self.own_emits
+        value = (self.asks or self.user.next_tuple)()
+        # One that says so from the first is asked until it emits nothing.
+        says_so = exhausted(self.user) and not (was_exhausted and self.own_emits != before)
+        self._done_at = failures if says_so else -1
+        return value
+
+    def ask_anew(self) -> None:
+        """Have it called again, whatever it has said: it is activated."""
+        self._done_at = -1
+
+    @property
+    def own_emits(self) -> int:
+        """Emits of the spout itself so far. Thread: that of `next_tuple`."""
+        return self.collector.emitted
+
     @property
     def emitted(self) -> int:
         """Emits so far, as the loop knows them."""
@@ -208,6 +236,7 @@ class SpoutExecutor:
         for task in self.tasks:
             if task.active != active:
                 task.active = active
+                task.ask_anew()
                 self._guard(task, "activate" if active else "deactivate")
 
     def _guard(self, task: SpoutTask, method: str) -> None:
@@ -329,7 +358,8 @@ class SpoutExecutor:
     @staticmethod
     def _emit_series(task: SpoutTask, count: int) -> bool:
         """Ask for `count` tuples; False if one did not come, or there is no room for it."""
-        next_tuple, pending, collector = task.asks or task.user.next_tuple, task.pending, task.collector
+        next_tuple = task.ask if task.may_wait else task.asks or task.user.next_tuple
+        pending, collector = task.pending, task.collector
         trees, quarantine = pending.trees, pending.fate.quarantine
         held = quarantine.held
         limit = None if task.max_pending is None else task.max_pending - len(quarantine.waiting)

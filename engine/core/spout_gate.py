@@ -117,6 +117,10 @@ class BlockingSpoutTask(SpoutTask):
         return self.waiting
 
     @property
+    def own_emits(self) -> int:
+        return self.own.emitted
+
+    @property
     def emitted(self) -> int:
         return self.collector.emitted + self.taken
 

@@ -373,6 +373,69 @@ def test_in_local_mode_it_runs_in_turn_without_a_thread() -> None:
     assert report.acked == 5
 
 
+class Takes(Spout):
+    """Takes from a queue that never has more than what the test puts, and notes what it is told."""
+
+    outputs = ("value",)
+    blocking = True
+
+    def __init__(self, last_is_emitted: bool) -> None:
+        self.last_is_emitted = last_is_emitted
+        self.queue: Queue[Any] = Queue()
+        self.acked: list[Any] = []
+        self.failed: list[Any] = []
+        for value in (1, 2, END):
+            self.queue.put(value)
+
+    def open(self, conf: Mapping[str, Any], context: TopologyContext, collector: SpoutCollector) -> None:
+        self.collector = collector
+
+    def next_tuple(self) -> None:
+        if self.failed:
+            self.collector.emit((2,), self.failed.pop())
+            return
+        value = self.queue.get(timeout=DEADLINE_SECS)
+        if value is not END:
+            self.collector.emit((value,), value)
+        self.exhausted = value is END or (self.last_is_emitted and value == 2)
+
+    def ack(self, message_id: Any) -> None:
+        self.acked.append(message_id)
+
+    def fail(self, message_id: Any) -> None:
+        self.failed.append(message_id)
+
+
+@pytest.mark.parametrize("last_is_emitted", [False, True])
+def test_one_that_is_exhausted_is_not_asked_for_more_and_hears_of_its_acks(
+    rigs: list[Rig], last_is_emitted: bool
+) -> None:
+    spout = Takes(last_is_emitted)
+    rig = rig_of(rigs, chain(spout, Does(acks)))
+    until(rig, lambda: rig.core.quiet and all(task.finished for _, task in rig.core.spout_tasks.values()))
+    assert spout.acked == [1, 2]
+
+
+def test_but_one_that_is_told_of_a_failure_is(rigs: list[Rig]) -> None:
+    spout = Takes(last_is_emitted=True)
+
+    def fails_once(bolt: Does, tup: Any) -> None:
+        again = tup[0] in [row[0] for row in bolt.seen[:-1]]
+        (bolt.collector.fail if tup[0] == 2 and not again else bolt.collector.ack)(tup)
+
+    rig = rig_of(rigs, chain(spout, Does(fails_once)))
+    until(rig, lambda: rig.core.quiet and all(task.finished for _, task in rig.core.spout_tasks.values()))
+    assert spout.acked == [1, 2]
+
+
+@pytest.mark.parametrize("last_is_emitted", [False, True])
+def test_nor_is_it_where_spouts_run_in_turn(last_is_emitted: bool) -> None:
+    spout = Takes(last_is_emitted)
+    with LocalRunner(chain(spout, Does(acks)).build(), copy=lambda spec: spec.component) as runner:
+        assert runner.run(timeout_secs=10).acked == 2
+    assert spout.acked == [1, 2]
+
+
 def test_two_tasks_share_a_thread(rigs: list[Rig]) -> None:
     class Counts(Spout):
         outputs = ("value",)
