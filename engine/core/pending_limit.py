@@ -15,7 +15,8 @@ hundreds, acked at once, on a tick or by the thousand. No bolt is asked. The lim
 Measurements begin and end with acks, so bolts that ack in series do not blur them. They only count while the spout
 waits at its limit; one whose source is slower keeps it.
 
-Guarantees: the limit is from `LEAST` to `MOST`; above `PLAIN` only as far as `MOST_BYTES` of values may be open.
+Guarantees: the limit is from `LEAST` to `MOST`; above `PLAIN` only as far as `MOST_BYTES` of values may be open, and
+above `FIRST` only as far as `MOST_LONG_BYTES`.
 Decides only: the caller reads clock and counters. Thread: the worker's loop.
 """
 
@@ -27,8 +28,10 @@ FIRST = 64
 """The limit at first: quick bolts raise it to thousands within milliseconds, and it is soon processed by slow ones."""
 LEAST, MOST = 4, 65_536
 PLAIN = 2048
-"""The limit where order must not depend on time; any spout may have so many messages open, whatever their size."""
+"""The limit where order must not depend on time; any spout may have so many messages open, if they are not long."""
 MOST_BYTES = 64 << 20
+MOST_LONG_BYTES = 1 << 30
+"""A bolt that keeps long values until a tick takes as many as it gets, and has them in memory as the spout has."""
 GOAL_NS = 100_000_000
 """Time from emit to ack that is short enough at full speed. A message takes several turns of 4 ms, and where other
 programs keep a worker from its processor, the others go on with what is open: with 20 ms, word count lost a fifth of
@@ -134,7 +137,8 @@ class PendingLimit:
 
     @staticmethod
     def _cap(emit_bytes: int) -> int:
-        return max(PLAIN, min(MOST, MOST_BYTES // max(1, emit_bytes)))
+        size = max(1, emit_bytes)
+        return max(FIRST, min(PLAIN, MOST_LONG_BYTES // size), min(MOST, MOST_BYTES // size))
 
     def _judge(self, now_ns: int, rate: float, limited: bool, emit_bytes: int) -> None:
         """Draw the conclusion of one measurement. `rate`: acks per ns."""

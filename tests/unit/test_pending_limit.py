@@ -182,7 +182,7 @@ def test_a_source_that_is_slower_than_its_bolts_changes_nothing() -> None:
 
 def test_memory_is_bounded() -> None:
     """A bolt that acks nothing."""
-    for size_bytes, most in ((100, MOST), (1 << 13, 1 << 13), (MOST_BYTES, PLAIN)):
+    for size_bytes, most in ((100, MOST), (1 << 13, 1 << 13), (1 << 19, PLAIN), (1 << 22, 256), (1 << 25, FIRST)):
         run = Run(Holder(1000, 1 << 40))
         run.bytes = size_bytes
         run.go_on(2)
