@@ -37,6 +37,7 @@ STACK_DEPTH = 6
 ALLOWED_THREAD_OWNERS = ("py4j", "pyspark")  # packages: PySpark's gateway threads live as long as its Java machine
 ALLOWED_THREAD_NAMES = re.compile(r"^pytest_timeout ")  # if someone chooses its thread method
 ALLOWED_NATIVE_NAMES = re.compile(r"^jemalloc_bg_thd")  # pyarrow's allocator, from its first use on
+ALLOWED_SHARED_MEMORY = re.compile(r"^libpod")  # Podman's locks: they stay, and nobody holds them open
 ALLOWED_DESCRIPTORS = re.compile(r"^/dev/(null|u?random|tty|pts/\d+)$")  # opened once and kept by libraries
 
 
@@ -276,8 +277,10 @@ def _new_descriptors(before: Snapshot) -> list[str]:
 def _files(run_parent: Path | None) -> Iterator[Path]:
     for directory in (SHARED_MEMORY, run_parent):
         if directory is not None and directory.is_dir():
-            # The lock of the run directories' parent stays, by design: removing a lock file races with its next user.
-            yield from (path for path in directory.iterdir() if path.name != ".lock")
+            for path in directory.iterdir():
+                # The lock of the run directories' parent stays, by design: removing it races with its next user.
+                if path.name != ".lock" and not (directory == SHARED_MEMORY and ALLOWED_SHARED_MEMORY.match(path.name)):
+                    yield path
 
 
 def _is_foreign(path: Path, marker: RunMarker) -> bool:

@@ -195,6 +195,12 @@ def test_shared_memory_left_behind_is_named(marker: RunMarker, shared_memory: Pa
     assert str(found) == f"left behind: {left}"
 
 
+def test_locks_that_podman_leaves_there_are_not_ours(marker: RunMarker, shared_memory: Path) -> None:
+    before = Snapshot.take(marker)
+    (shared_memory / "libpod_lock").touch()
+    assert not find_leaks(before, NO_TIME_SECS)
+
+
 def test_shared_memory_in_use_by_others_is_not_ours(marker: RunMarker, shared_memory: Path) -> None:
     before = Snapshot.take(marker)
     path = shared_memory / "squall-test"
