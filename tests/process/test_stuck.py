@@ -20,7 +20,9 @@ def run_with(tmp_path: Path, how: str) -> RunReport:
     builder = TopologyBuilder()
     builder.set_spout("source", parts.Numbers(str(tmp_path), COUNT))
     builder.set_bolt("bolt", parts.Misbehaves(str(tmp_path), COUNT // 2, how)).shuffle_grouping("source")
-    config = Config(workers=2, worker_timeout_secs=1, message_timeout_secs=600)
+    # Who crashes is seen to be gone, however long that takes.
+    limit_secs = None if how == "segfault" else 1
+    config = Config(workers=2, worker_timeout_secs=limit_secs, message_timeout_secs=600)
     with LocalCluster(nodes=1, slots_per_node=2) as cluster:
         report = cluster.submit("stuck", builder.build(), config).wait_until_drained(timeout=90)
     assert report.acked == COUNT
@@ -90,13 +92,13 @@ def test_what_hangs_a_thread_every_time_is_a_dead_letter(
     """Also where its tree has timed out by the time that the thread is given up."""
     bolt = parts.Hangs(str(tmp_path), victim=VICTIM, times=1000)
     report = run_threads(
-        tmp_path, bolt, COUNT, workers, execute_timeout_secs=1, max_crashes=3, message_timeout_secs=message_timeout_secs
+        tmp_path, bolt, COUNT, workers, execute_timeout_secs=1, max_crashes=2, message_timeout_secs=message_timeout_secs
     )
     assert set(parts.notes(tmp_path, "acked")) == set(range(COUNT)) - {VICTIM}
     assert report.dead_letters == 1
     (dead,) = parts.notes(tmp_path, "dead")
     assert dead[:2] == [VICTIM, "hung"]
-    assert len(report.restarts) == 3
+    assert len(report.restarts) == 2
 
 
 def test_what_hangs_a_loop_every_time_is_a_dead_letter_though_its_tree_times_out_first(tmp_path: Path) -> None:
@@ -104,7 +106,7 @@ def test_what_hangs_a_loop_every_time_is_a_dead_letter_though_its_tree_times_out
     builder = TopologyBuilder()
     builder.set_spout("source", parts.Numbers(str(tmp_path), COUNT))
     builder.set_bolt("waits", parts.HangsLoop(str(tmp_path), victim=VICTIM, times=1000)).shuffle_grouping("source")
-    config = Config(workers=2, worker_timeout_secs=1, message_timeout_secs=0.7, max_crashes=3)
+    config = Config(workers=2, worker_timeout_secs=1, message_timeout_secs=0.7, max_crashes=2)
     with LocalCluster(nodes=1, slots_per_node=2) as cluster:
         report = cluster.submit("loop", builder.build(), config).wait_until_drained(timeout=90)
     assert set(parts.notes(tmp_path, "acked")) == set(range(COUNT)) - {VICTIM}
@@ -115,12 +117,12 @@ def test_what_hangs_a_loop_every_time_is_a_dead_letter_though_its_tree_times_out
 
 
 def test_a_worker_whose_bolt_is_slow_is_not_taken_for_hung(tmp_path: Path) -> None:
-    """A hundred tuples at 50 ms each: five times as long as a worker may go without progress."""
+    """Sixty tuples at 50 ms each: three times as long as a worker may go without progress."""
     builder = TopologyBuilder()
-    builder.set_spout("source", parts.Numbers(str(tmp_path), 100))
+    builder.set_spout("source", parts.Numbers(str(tmp_path), 60))
     builder.set_bolt("slow", parts.Slow(0.05)).shuffle_grouping("source")
     config = Config(workers=1, worker_timeout_secs=1, message_timeout_secs=600)
     with LocalCluster(nodes=1, slots_per_node=1) as cluster:
         report = cluster.submit("slow", builder.build(), config).wait_until_drained(timeout=90)
     assert report.restarts == []
-    assert report.acked == report.components["slow"].executed == 100
+    assert report.acked == report.components["slow"].executed == 60
