@@ -175,6 +175,8 @@ def measure_recovery(
             slot, life = victims[number], 2 + number // _WORKERS
             until(partial(_working_secs, job, slot, life), job, "the replacement at work")
             working_secs.append((_working_secs(job, slot, life) or 0.0) - killed_ns[-1] / 1e9)
+            if not batches:  # of batches, there may be nothing to replay
+                until(partial(_has_replayed, directory, killed_ns[-1]), job, "a replay")
         (directory / "enough").touch()
         report = job.wait_until_drained(timeout=120)
         lost = messages_lost(directory, cluster.run_dir, job.name, _WORKERS)
@@ -188,6 +190,10 @@ def _noted(file: Path, begin_ns: int, end_ns: int) -> list[float]:
     """The times in a file that lie between two others, in seconds from the first of these."""
     found = map(int, file.read_text().split()) if file.exists() else ()
     return sorted((at - begin_ns) / 1e9 for at in found if begin_ns < at < end_ns)
+
+
+def _has_replayed(directory: Path, since_ns: int) -> bool:
+    return bool(_noted(directory / "replays", since_ns, time.monotonic_ns()))
 
 
 def _pid(job: Job, slot: int) -> int:
