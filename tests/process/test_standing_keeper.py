@@ -138,7 +138,7 @@ def test_in_the_foreground_the_command_replaces_them(cluster: Standing) -> None:
         finally:
             process.kill()
             os.unlink(address)
-    assert process.returncode == 130
+    assert process.returncode == 130, err
     assert "nimbus was killed by SIGKILL" in err
     assert "supervisor-node-1 was killed by SIGKILL" in err
     assert "it is started again at once" in err
