@@ -3,8 +3,9 @@
 Guarantees
     * At most `max_in_flight` tuples of the executor are in `execute`; the next ones wait in its queue, so back-pressure
       works as for any bolt. It starts no tuple while a bolt that it feeds is full.
-    * Only the thread touches outbox, emitters and collectors. What coroutines emit, ack and fail is handed over to the
-      worker's loop at the end of the event loop's turn in which a tuple ends, or a few milliseconds after the emit.
+    * Only the thread touches outbox, emitters and collectors: what another one (`asyncio.to_thread`) emits, acks and
+      fails is done by it while that one waits. What coroutines emit, ack and fail is handed over to the worker's loop
+      at the end of the event loop's turn in which a tuple ends, or a few milliseconds after the emit.
     * The topology is not drained before every tuple has ended and its output is handed over.
     * A component that stops the loop, or cancels what runs on it, ends the worker.
     * A tuple that takes longer than `execute_timeout_secs` is cancelled and failed; `reset_timeout` gives it that time
@@ -19,7 +20,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import inspect
+import threading
 from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future
+from contextvars import ContextVar
 from functools import partial
 from typing import Any
 
@@ -29,7 +33,9 @@ from squall.engine.api.stream import TICK_STREAM
 from squall.engine.api.tuple import Run, Tuple
 from squall.engine.core.blocking import BlockingExecutor, Handover
 from squall.engine.core.executor import BoltExecutor, BoltTask, TaskCrashed
+from squall.engine.errors import ComponentError
 from squall.engine.flow.batch import Batch
+from squall.engine.flow.collectors import BoltPaths
 
 _LOOK_SECS = 0.005
 """Between two looks for output of coroutines that have not ended yet."""
@@ -37,6 +43,10 @@ _IDLE_LOOK_SECS = 0.05
 """The same while nothing is in `execute`: a coroutine that was left behind may emit still."""
 _TEARDOWN_SECS = 3.0
 """Longest time for `teardown`: shorter than the wait for the thread."""
+
+
+_doing: ContextVar[asyncio.Task[None] | None] = ContextVar("the execute in which this was begun", default=None)
+"""Tasks and threads (`asyncio.to_thread`) that a coroutine begins have it too."""
 
 
 class _Lot:
@@ -64,6 +74,10 @@ class AsyncExecutor(BlockingExecutor):
 
     def start(self) -> None:
         self.executor.outbox.pass_resets_to(self._reset)
+        for collector in self.executor.collectors.values():
+            collector.use(
+                BoltPaths(*map(self._on_loop, (collector.emit, collector.emit_direct, collector.ack, collector.fail)))
+            )
         self._thread.start()
 
     # ---- called by the worker's loop ----
@@ -101,7 +115,48 @@ class AsyncExecutor(BlockingExecutor):
         found = None if current is None else self._in_flight.get(current)
         return None if found is None else (found[0], found[1]._run)
 
+    # ---- any thread ----
+
+    def _on_loop(self, call: Callable[..., Any]) -> Callable[..., Any]:
+        """Make a function that calls `call` on the event loop, and returns or raises what it does."""
+        ident = threading.get_ident
+
+        def called(*arguments: Any, **named: Any) -> Any:
+            if ident() == self._thread.ident:
+                return call(*arguments, **named)
+            loop = self._loop
+            if loop is None:
+                raise ComponentError(
+                    f"{self._thread.name} uses its collector in a thread before its event loop runs; allowed: in "
+                    "execute, setup and what they begin"
+                )
+            answer: Future[Any] = Future()
+
+            def answers() -> None:
+                try:
+                    answer.set_result(call(*arguments, **named))
+                except BaseException as error:
+                    answer.set_exception(error)
+
+            loop.call_soon_threadsafe(answers)
+            return answer.result()
+
+        return called
+
+    def _reset(self, roots: Iterable[int]) -> None:
+        """Pass on a reset of a timeout, and give the tuple for which it is called its time anew."""
+        doing, loop = _doing.get(), self._loop
+        if doing is not None and loop is not None:
+            loop.call_soon_threadsafe(self._extend, doing)
+        super()._reset(roots)
+
     # ---- the thread ----
+
+    def _extend(self, doing: asyncio.Task[None]) -> None:
+        """Give a tuple that is still in `execute` its time anew."""
+        limit = self._limits.get(doing)
+        if limit is not None and self.execute_timeout_secs is not None and self._loop is not None:
+            limit.reschedule(self._loop.time() + self.execute_timeout_secs)
 
     def _run(self) -> None:
         try:
@@ -177,6 +232,7 @@ class AsyncExecutor(BlockingExecutor):
         me: Any = asyncio.current_task()
         limit = asyncio.timeout(self.execute_timeout_secs)
         self._limits[me] = limit
+        _doing.set(me)
         try:
             async with limit:
                 value = task.execute(tup)
@@ -263,11 +319,3 @@ class AsyncExecutor(BlockingExecutor):
             except TimeoutError as error:
                 first = self.executor.tasks[0]
                 self.end_error = TaskCrashed(first.component, first.task, "teardown", error)
-
-    def _reset(self, roots: Iterable[int]) -> None:
-        """Pass on a reset of a timeout, and give the tuple at hand its time anew."""
-        me: Any = asyncio.current_task()
-        limit = self._limits.get(me)
-        if limit is not None and self.execute_timeout_secs is not None and self._loop is not None:
-            limit.reschedule(self._loop.time() + self.execute_timeout_secs)
-        super()._reset(roots)

@@ -17,7 +17,7 @@ from squall.chaos.tapping import Tapping
 from squall.chaos.taps import tap
 from squall.engine.core.closing import close_tasks
 from squall.engine.core.executor import TaskCrashed, TaskHung
-from squall.engine.errors import TopologyError
+from squall.engine.errors import ComponentError, TopologyError
 from squall.scheduler.worker.executor_watch import ExecutorWatch
 from squall.testing import complete_topology
 from squall.testing.simulated import SimulatedCluster
@@ -253,7 +253,15 @@ def test_one_that_takes_too_long_is_cancelled_and_failed() -> None:
         close_tasks(lab.core)
 
 
-def test_a_reset_gives_it_its_time_anew() -> None:
+def beside(reset: Callable[[], None]) -> asyncio.Task[None]:
+    async def resets() -> None:
+        reset()
+
+    return asyncio.create_task(resets())
+
+
+@pytest.mark.parametrize("by", [asyncio.to_thread, beside, None])
+def test_a_reset_gives_it_its_time_anew(by: Callable[[Callable[[], None]], Any] | None) -> None:
     class Slow(AsyncBolt):
         def prepare(self, conf: Any, context: Any, collector: Any) -> None:
             self.collector = collector
@@ -262,7 +270,10 @@ def test_a_reset_gives_it_its_time_anew() -> None:
             begin = time.monotonic()
             while time.monotonic() < begin + 1.0:
                 await asyncio.sleep(0.01)
-                self.collector.reset_timeout(tup)
+                if by is None:
+                    self.collector.reset_timeout(tup)
+                else:
+                    await by(lambda: self.collector.reset_timeout(tup))
             self.collector.ack(tup)
 
     feeder = Feeder()
@@ -272,6 +283,53 @@ def test_a_reset_gives_it_its_time_anew() -> None:
         rig.settle()
         rig.settle_until(lambda: bool(feeder.acked or feeder.reasons))
         assert feeder.acked == [1]
+    finally:
+        close_tasks(rig.core)
+
+
+class NotesThreads(TaskHook):
+    def __init__(self) -> None:
+        self.threads: set[str] = set()
+
+    def emit(self, info: Any) -> None:
+        self.threads.add(threading.current_thread().name)
+
+    bolt_ack = emit
+
+
+class InThreads(AsyncBolt):
+    """Emits and acks in other threads; notes in which one that is done."""
+
+    outputs = ("value",)
+
+    def prepare(self, conf: Any, context: Any, collector: Any) -> None:
+        self.collector, self.notes = collector, NotesThreads()
+        self.refused: list[str] = []
+        context.add_hook(self.notes)
+
+    async def execute(self, tup: Any) -> None:
+        await asyncio.to_thread(self.work, tup)
+
+    def work(self, tup: Any) -> None:
+        self.collector.emit((tup[0],), anchors=tup)
+        try:
+            self.collector.emit((1, 2), anchors=tup)
+        except ComponentError as error:
+            self.refused.append(str(error))
+        self.collector.ack(tup)
+
+
+def test_what_other_threads_emit_and_ack_is_done_by_the_event_loop() -> None:
+    feeder, sink = Feeder(), Does(acks)
+    rig = Rig(chain(feeder, InThreads(), sink), threads=True)
+    try:
+        for number in range(50):
+            feeder.feed(number, id=number)
+        rig.settle_until(lambda: len(feeder.acked) == 50)
+        bolt: InThreads = rig.user("bolt-1")
+        assert bolt.notes.threads == {"bolt-1[2]"}
+        assert len(bolt.refused) == 50
+        assert sorted(row[0] for row in sink.seen) == list(range(50))
     finally:
         close_tasks(rig.core)
 
