@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 import click
 
 from squall.cli.checks import some_path
-from squall.cli.variables import OneText
+from squall.cli.variables import SECRETS, OneText
 from squall.engine.errors import UsageError
 
 C = TypeVar("C", bound=Callable[..., Any])
@@ -24,7 +24,7 @@ _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 def environment_options(command: C) -> C:
     """Add --env and --env-file."""
     env = click.option(
-        "--env", "variables", multiple=True, type=OneText(), metavar="NAME[=VALUE]",
+        "--env", SECRETS, multiple=True, type=OneText(), metavar="NAME[=VALUE]",
         help="A variable for the workers; without VALUE, as it is set here.",
     )
     files = click.option(

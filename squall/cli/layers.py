@@ -18,7 +18,7 @@ from click.core import ParameterSource
 from squall.cli import settings_file
 from squall.cli.settings import parse_settings, parse_value
 from squall.cli.settings_file import SettingsFile
-from squall.cli.variables import VARIABLES, variable_of
+from squall.cli.variables import SECRETS, VARIABLES, variable_of
 from squall.engine.api.config import SETTINGS, Config, canonical_name, check_setting
 from squall.engine.errors import ConfigError, UsageError
 
@@ -158,7 +158,7 @@ def options_in_force(context: click.Context) -> list[tuple[str, Any, str]]:
 
 def _shown(option: click.Option, value: Any) -> Any:
     """The value of an option; of variables only the names."""
-    if option.name != "variables":
+    if option.name != SECRETS:
         return value
     return [text.partition("=")[0] for text in (value.splitlines() if isinstance(value, str) else value)]
 

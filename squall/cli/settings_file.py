@@ -23,6 +23,7 @@ from typing import Any
 
 import click
 
+from squall.cli.variables import SECRETS
 from squall.engine.api.config import SETTINGS, canonical_name, check_setting
 from squall.engine.errors import ConfigError, UsageError
 
@@ -156,6 +157,8 @@ class _Reader:
                 read[str(option.name)] = self._value(option, value, command)
             except (click.BadParameter, UsageError) as error:
                 said = error.format_message() if isinstance(error, click.BadParameter) else str(error)
+                if option.name == SECRETS:
+                    said = f"option {option.opts[0]} is not as it must be; allowed: a list of texts"
                 self._mistake((*path, key), said[:1].lower() + said[1:].removesuffix("."))
             self.places[" ".join((*path, f"--{key.replace('_', '-')}"))] = (*self._table, *path, key)
         return read

@@ -8,6 +8,8 @@ from __future__ import annotations
 import click
 
 VARIABLES = "SQUALL_"
+SECRETS = "variables"
+"""The parameter of `--env`, whose values are quoted nowhere."""
 
 
 class OneText(click.types.StringParamType):

@@ -193,6 +193,18 @@ def test_every_command_warns_of_unknown_variables_but_not_of_those_that_have_a_r
         ]
 
 
+@pytest.mark.parametrize("text", [
+    "[submit]\nenv = 'TOKEN=geheim'", "[submit]\nenv = [['TOKEN=geheim']]", "[run]\nenv = { TOKEN = 'geheim' }",
+])
+def test_a_mistake_in_env_does_not_quote_its_value(
+    project: Path, capsys: pytest.CaptureFixture[str], text: str
+) -> None:
+    (project / "squall.toml").write_text(text)
+    said = refusal(capsys, "list")
+    assert "squall.toml:2: option --env is not as it must be; allowed: a list of texts" in said
+    assert "geheim" not in said
+
+
 def test_variables_with_mistakes_are_named(
     project: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
