@@ -5,6 +5,7 @@ Guarantees: a cluster that is not there is one UsageError, which says how to sta
 
 from __future__ import annotations
 
+import os
 import shlex
 import time
 from collections.abc import Callable
@@ -28,9 +29,14 @@ def cluster_path(directory: str | Path | None) -> Path:
 def open_cluster(directory: str | Path | None) -> RunDir:
     """Open the run directory of a cluster that is or was there."""
     path = cluster_path(directory)
-    if not path.exists():
+    if not path.exists() or _is_empty(path):
         raise UsageError(f"there is no cluster at {path}: {start_hint(directory)}")
     return RunDir.open(path)
+
+
+def _is_empty(path: Path) -> bool:
+    """Whether it is a directory for a cluster that was never started, such as a container's volume."""
+    return path.is_dir() and os.access(path, os.R_OK) and not any(path.iterdir())
 
 
 def start_hint(directory: str | Path | None) -> str:

@@ -34,6 +34,8 @@ def test_a_cluster_that_is_not_there(cluster: Standing) -> None:
     for arguments in (("list",), ("logs", "x"), ("down",)):
         assert cluster.refused(2, *arguments) == message
     assert not cluster.path.exists()
+    cluster.path.mkdir(mode=0o700)  # such as a container's volume before the first start
+    assert cluster.refused(2, "list") == message
 
 
 def test_the_default_directory_is_one_per_user() -> None:
