@@ -3,51 +3,49 @@
 Write spouts and bolts, connect them with a `TopologyBuilder`, and `run` the topology on worker processes; every record
 is processed at least once. See README.md for a tour.
 
-The parts that run clusters or read feeds, and ZeroMQ, are imported on first use: topology files and the pytest plugin
-do not need them.
+Each name is imported on first use: the pytest plugin needs none of them, topology files need neither clusters nor
+ZeroMQ, and the `squall` command must be able to take Ctrl-C before it has imported anything of length.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from squall.engine.api.async_component import AsyncBolt, AsyncSpout
-from squall.engine.api.builder import BoltDeclarer, Declarer, TopologyBuilder
-from squall.engine.api.collectors import BasicCollector, BatchCollector, BoltCollector, SpoutCollector
-from squall.engine.api.columns import ColumnBatch
-from squall.engine.api.component import BasicBolt, BatchBolt, BatchSpout, Bolt, CustomGrouping, Spout
-from squall.engine.api.config import Config
-from squall.engine.api.context import TopologyContext
-from squall.engine.api.emit import Emit
-from squall.engine.api.failure import Failure
-from squall.engine.api.functions import bolt, spout
-from squall.engine.api.hooks import (
-    BoltAckInfo,
-    BoltExecuteInfo,
-    BoltFailInfo,
-    EmitInfo,
-    SpoutAckInfo,
-    SpoutFailInfo,
-    TaskHook,
-)
-from squall.engine.api.prefix import AckedPrefix
-from squall.engine.api.replaying import ReplayingSpout
-from squall.engine.api.stream import Stream
-from squall.engine.api.topology import Topology
-from squall.engine.api.tuple import Tuple
-from squall.engine.errors import (
-    ClusterError,
-    ComponentError,
-    ConfigError,
-    FailedTuple,
-    ProtocolError,
-    SquallError,
-    TopologyError,
-    UsageError,
-)
-from squall.on_demand import on_demand
+from squall.on_demand import TYPE_CHECKING, on_demand
 
 if TYPE_CHECKING:
+    from squall.engine.api.async_component import AsyncBolt, AsyncSpout
+    from squall.engine.api.builder import BoltDeclarer, Declarer, TopologyBuilder
+    from squall.engine.api.collectors import BasicCollector, BatchCollector, BoltCollector, SpoutCollector
+    from squall.engine.api.columns import ColumnBatch
+    from squall.engine.api.component import BasicBolt, BatchBolt, BatchSpout, Bolt, CustomGrouping, Spout
+    from squall.engine.api.config import Config
+    from squall.engine.api.context import TopologyContext
+    from squall.engine.api.emit import Emit
+    from squall.engine.api.failure import Failure
+    from squall.engine.api.functions import bolt, spout
+    from squall.engine.api.hooks import (
+        BoltAckInfo,
+        BoltExecuteInfo,
+        BoltFailInfo,
+        EmitInfo,
+        SpoutAckInfo,
+        SpoutFailInfo,
+        TaskHook,
+    )
+    from squall.engine.api.prefix import AckedPrefix
+    from squall.engine.api.replaying import ReplayingSpout
+    from squall.engine.api.stream import Stream
+    from squall.engine.api.topology import Topology
+    from squall.engine.api.tuple import Tuple
+    from squall.engine.errors import (
+        ClusterError,
+        ComponentError,
+        ConfigError,
+        FailedTuple,
+        ProtocolError,
+        SquallError,
+        TopologyError,
+        UsageError,
+    )
     from squall.engine.report.run_report import RunReport
     from squall.pipeline.feed_spout import FeedSpout
     from squall.pipeline.live_spout import LiveSpout
@@ -57,13 +55,35 @@ if TYPE_CHECKING:
     from squall.scheduler.client.job import Job
     from squall.scheduler.cluster.local_cluster import LocalCluster, run
 
-_CLUSTER = "squall.scheduler.cluster.local_cluster"
-_ON_DEMAND = {
-    "Cluster": "squall.scheduler.client.cluster", "FeedSpout": "squall.pipeline.feed_spout",
-    "Job": "squall.scheduler.client.job", "LiveSpout": "squall.pipeline.live_spout", "LocalCluster": _CLUSTER,
-    "ParquetSink": "squall.pipeline.parquet_sink", "RunReport": "squall.engine.report.run_report",
-    "TailSpout": "squall.pipeline.tail_spout", "run": _CLUSTER,
+_HOMES = {
+    "engine.api.async_component": "AsyncBolt AsyncSpout",
+    "engine.api.builder": "BoltDeclarer Declarer TopologyBuilder",
+    "engine.api.collectors": "BasicCollector BatchCollector BoltCollector SpoutCollector",
+    "engine.api.columns": "ColumnBatch",
+    "engine.api.component": "BasicBolt BatchBolt BatchSpout Bolt CustomGrouping Spout",
+    "engine.api.config": "Config",
+    "engine.api.context": "TopologyContext",
+    "engine.api.emit": "Emit",
+    "engine.api.failure": "Failure",
+    "engine.api.functions": "bolt spout",
+    "engine.api.hooks": "BoltAckInfo BoltExecuteInfo BoltFailInfo EmitInfo SpoutAckInfo SpoutFailInfo TaskHook",
+    "engine.api.prefix": "AckedPrefix",
+    "engine.api.replaying": "ReplayingSpout",
+    "engine.api.stream": "Stream",
+    "engine.api.topology": "Topology",
+    "engine.api.tuple": "Tuple",
+    "engine.errors":
+        "ClusterError ComponentError ConfigError FailedTuple ProtocolError SquallError TopologyError UsageError",
+    "engine.report.run_report": "RunReport",
+    "pipeline.feed_spout": "FeedSpout",
+    "pipeline.live_spout": "LiveSpout",
+    "pipeline.parquet_sink": "ParquetSink",
+    "pipeline.tail_spout": "TailSpout",
+    "scheduler.client.cluster": "Cluster",
+    "scheduler.client.job": "Job",
+    "scheduler.cluster.local_cluster": "LocalCluster run",
 }
+_ON_DEMAND = {name: f"squall.{home}" for home, names in _HOMES.items() for name in names.split()}
 
 __version__ = "0.1.0"
 

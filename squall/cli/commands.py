@@ -90,7 +90,7 @@ def cli(context: click.Context, debug: bool, settings_path: str | None) -> None:
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Entry point of the console script."""
+    """Run the command that the arguments name, by default those of this process, and exit."""
     arguments = sys.argv[1:] if arguments is None else arguments
     # Names and prints may hold what this terminal cannot show: what was done is told all the same.
     if isinstance(sys.stdout, io.TextIOWrapper):

@@ -23,6 +23,27 @@ def test_what_is_not_needed_is_not_imported(statement: str) -> None:
     assert [name for name in names if name.startswith(HEAVY)] == []
 
 
+INTERRUPTED = """
+import os, signal, sys
+
+class Interrupts:
+    def find_spec(self, name, path=None, target=None):
+        if name == {name!r}:
+            os.kill(os.getpid(), signal.SIGINT)
+
+sys.meta_path.insert(0, Interrupts())
+from squall.cli import main
+main(["list"])
+"""
+
+
+@pytest.mark.parametrize("name", ["click", "squall.engine.errors", "squall.cli.topologies"])
+def test_ctrl_c_while_it_imports_is_one_line(name: str) -> None:
+    line = [sys.executable, "-c", INTERRUPTED.format(name=name)]
+    done = subprocess.run(line, capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "\ninterrupted\n")
+
+
 @pytest.mark.parametrize("name", COMMANDS)
 def test_every_command_is_at_home(name: str) -> None:
     command = cli.get_command(click.Context(cli), name)
