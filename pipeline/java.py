@@ -1,4 +1,4 @@
-"""Checks that the Java that Spark would start exists and is new enough, before Spark fails in its own words.
+"""Checks that the Java that Spark would start exists, is new enough and starts, before Spark fails in its own words.
 
 Guarantees that `check_java` returns a runnable Java of at least `MIN_JAVA_VERSION` or raises a UsageError that names
 what to install. Relies on the same rule as Spark's own launcher: `$JAVA_HOME/bin/java` if JAVA_HOME is set, else `java`
@@ -7,20 +7,30 @@ on the PATH.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import shutil
 import subprocess
+import threading
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from queue import Empty, Queue
+from typing import Any
 
-from squall.engine.errors import UsageError
+import psutil
+
+from squall.engine.errors import ClusterError, UsageError
 
 #: Class files of Spark 4 are Java 17's; an older JVM answers with UnsupportedClassVersionError.
 MIN_JAVA_VERSION = 17
 DEBIAN_PACKAGE = "openjdk-17-jre-headless"
 #: Longest wait for `java -version`: it takes 0.1 s, and Spark is no use on a JVM that is slower than this.
 VERSION_TIMEOUT_SECS = 20.0
+#: Longest wait for a JVM of Spark's to start, which takes seconds.
+LAUNCH_TIMEOUT_SECS = 120.0
 
 _INSTALL = f"install Java {MIN_JAVA_VERSION} or newer (Debian: apt-get install {DEBIAN_PACKAGE}) or set JAVA_HOME"
 _VERSION = re.compile(r'version "(?:1\.)?(\d+)')
@@ -66,10 +76,45 @@ def _read_version(path: Path) -> int:
             timeout=VERSION_TIMEOUT_SECS,
             check=False,
         )
-    except (OSError, subprocess.TimeoutExpired) as error:
+    except subprocess.TimeoutExpired as error:
+        raise UsageError(f"{path} -version has not answered within {VERSION_TIMEOUT_SECS:g} s: {_INSTALL}") from error
+    except OSError as error:
         raise UsageError(f"{path} does not run ({error}): {_INSTALL}") from error
     match = _VERSION.search(answer.stderr + answer.stdout)
     if match is None:
         said = (answer.stderr.strip().splitlines() or [f"exit status {answer.returncode}"])[-1]
         raise UsageError(f"{path} -version does not print a version ({said}): {_INSTALL}")
     return int(match[1])
+
+
+def launched(launch: Callable[[], Any]) -> Any:
+    """Call PySpark's launcher, which looks for Java's answer for ever: if Java hangs, or ends without one."""
+    answers: Queue[Callable[[], Any]] = Queue()
+
+    def run() -> None:
+        try:
+            gateway = launch()
+        except BaseException as error:
+            answers.put(partial(_raise, error))
+        else:
+            answers.put(lambda: gateway)
+
+    mine = psutil.Process()
+    others = set(mine.children())
+    threading.Thread(target=run, name="squall-launcher", daemon=True).start()
+    try:
+        return answers.get(timeout=LAUNCH_TIMEOUT_SECS)()
+    except Empty:
+        # A shell, and below it perhaps a Java; these processes are not known otherwise.
+        for child in set(mine.children()) - others:
+            for process in (child, *child.children(recursive=True)):
+                with contextlib.suppress(psutil.NoSuchProcess):
+                    process.kill()
+        raise ClusterError(
+            f"Spark did not start: {_find_java()} has not answered within {LAUNCH_TIMEOUT_SECS:g} s, though it "
+            "tells its version"
+        ) from None
+
+
+def _raise(error: BaseException) -> None:
+    raise error

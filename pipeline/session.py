@@ -22,14 +22,15 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from squall.engine.errors import UsageError
-from squall.pipeline.java import check_java
+from squall.pipeline.java import check_java, launched
 from squall.pipeline.spark_errors import one_line_errors
 
 if TYPE_CHECKING:
@@ -140,13 +141,12 @@ def _start(settings: Mapping[str, str], log: Path) -> tuple[SparkContext, subpro
     from pyspark import SparkConf, SparkContext
     from pyspark.java_gateway import launch_gateway
 
-    launch: Callable[..., Any] = launch_gateway
     conf = SparkConf(loadDefaults=False).setAll(list(settings.items()))
     if SparkContext._gateway is not None:
         return SparkContext(conf=conf), None
     with log.open("ab") as output:
         try:
-            gateway: Any = launch(conf, {"stdout": output, "stderr": output})
+            gateway: Any = launched(partial(launch_gateway, conf, {"stdout": output, "stderr": output}))
         except OSError as error:
             raise UsageError(f"Spark's launcher does not run ({error}); is SPARK_HOME right?") from error
     process: subprocess.Popen[bytes] | None = gateway.proc

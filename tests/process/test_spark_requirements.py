@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from squall.engine.errors import ClusterError, UsageError
 from squall.pipeline.java import Java, check_java
 from squall.pipeline.session import spark_session
 from squall.pipeline.spark_errors import one_line_errors
+from tests.process.cli import environment
 
 
 def java(directory: Path, script: str) -> Path:
@@ -60,6 +62,42 @@ def test_a_java_that_does_not_do(tmp_path: Path, script: str, complaint: str) ->
     java(tmp_path / "bin", script)
     with pytest.raises(UsageError, match=f"{complaint}.*install Java 17 or newer .*openjdk-17-jre-headless"):
         check_java()
+
+
+HANGS = "while :; do read line </dev/zero; done"
+"""Of the shell's own commands, so that a kill leaves nothing."""
+
+
+def test_a_java_that_does_not_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("squall.pipeline.java.VERSION_TIMEOUT_SECS", 0.1)
+    path = java(tmp_path / "bin", HANGS)
+    with pytest.raises(UsageError, match=rf"^{path} -version has not answered within 0\.1 s: install Java 17 or newer"):
+        check_java()
+
+
+STARTS = """
+from squall.engine.errors import ClusterError
+from squall.pipeline import java
+from squall.pipeline.session import spark_session
+java.LAUNCH_TIMEOUT_SECS = 0.5
+try:
+    with spark_session("hangs"):
+        pass
+except ClusterError as error:
+    print(error)
+"""
+
+
+def test_a_java_that_tells_its_version_and_hangs(tmp_path: Path) -> None:
+    """PySpark looks for its answer for ever."""
+    version = "echo 'openjdk version \"17.0.1\"' >&2"
+    path = java(tmp_path / "bin", f'if [ "$1" = -version ]; then {version}; exit; fi; {HANGS}')
+    result = subprocess.run(
+        [sys.executable, "-c", STARTS], env=environment(PATH=f"{tmp_path / 'bin'}:/usr/bin:/bin"), capture_output=True,
+        text=True, timeout=100,
+    )
+    said = f"Spark did not start: {path} has not answered within 0.5 s, though it tells its version\n"
+    assert (result.stdout, result.stderr) == (said, "")
 
 
 def test_no_java(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
