@@ -7,6 +7,7 @@
     INLET/<query>-<n>/*.parquet      a whole batch, until it is acked
     INLET/<query>-<n>/_planned       when Spark planned it
     INLET/_claims/*.claim            how far the spout's tasks are in it
+    INLET/_reader                    which spout reads, see `pipeline.inlet_reader`
     INLET/_acked/<query>             the number of the last batch of a query that is acked, and when Spark planned it
 
 Guarantees, whoever is killed whenever: a batch gets its name when it is whole, so a spout sees all of it or nothing; it
@@ -17,8 +18,8 @@ A query's id and a number do not name a batch for ever: who removes the `offsets
 where it cannot go on) keeps the id, and the numbers begin anew, with other rows. The time at which Spark planned a
 batch is in its checkpoint, so it stays the same for as long as the batch does.
 
-Relies on a query's batches being fed one after the other, and on one topology for an inlet. Imports no Spark. Thread:
-each object one.
+Relies on a query's batches being fed one after the other, and on `pipeline.inlet_reader` for one topology. Imports no
+Spark. Thread: each object one.
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ from pathlib import Path
 from squall.engine.errors import ClusterError, UsageError
 from squall.engine.foreign.text import repr_of
 from squall.pipeline.claims import Claims
+from squall.pipeline.inlet_reader import READER_NAME
 from squall.pipeline.shares import Claim
 from squall.pipeline.sources import Listed, ParquetDirectory
 
@@ -41,7 +43,7 @@ CLAIMS_NAME = "_claims"
 ACKED_NAME = "_acked"
 PLANNED_NAME = "_planned"
 _BATCH = re.compile(r"(?:_(?:tmp-[0-9a-f]{16}|old)-)?([0-9a-f-]{36})-(\d{10})")
-_OURS = frozenset({SCHEMA_NAME, CLAIMS_NAME, ACKED_NAME})
+_OURS = frozenset({SCHEMA_NAME, CLAIMS_NAME, ACKED_NAME, READER_NAME})
 
 
 class Inlet:

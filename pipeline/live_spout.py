@@ -8,12 +8,13 @@ Relies on `pipeline.inlet`. Thread: the task's.
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from squall.pipeline.claims import Claims
 from squall.pipeline.feed_spout import FeedSpout
 from squall.pipeline.inlet import Inlet, InletClaims, InletSource
+from squall.pipeline.inlet_reader import InletReader, ReaderName
 from squall.pipeline.sources import Source
 
 if TYPE_CHECKING:
@@ -35,6 +36,18 @@ class LiveSpout(FeedSpout):
         """As FeedSpout. UsageError if `inlet` is something else's directory, or its batches lack a column."""
         self._inlet = Inlet(inlet)
         super().__init__(inlet, fields, follow=True, with_origin=with_origin, range_rows=range_rows)
+
+    def start(self, conf: Mapping[str, Any], context: TopologyContext) -> None:
+        # A simulated topology has no state: it is all in this process.
+        state = f"process {os.getpid()}" if context.state_root is None else context.state_root
+        self._reader_lock = InletReader(
+            self._inlet.path, ReaderName(context.topology_name, context.component_id, state)
+        )
+        super().start(conf, context)
+
+    def close(self) -> None:
+        super().close()
+        self._reader_lock.close()
 
     def _open_source(self) -> Source:
         return InletSource(self._inlet.path, self._fields)

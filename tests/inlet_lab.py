@@ -1,12 +1,34 @@
-"""A simulated topology with a LiveSpout, whose bolt acks when the test says so."""
+"""Batches in an inlet, and a simulated topology with a LiveSpout, whose bolt acks when the test says so."""
 
 from __future__ import annotations
 
+import uuid
 from pathlib import Path
 from typing import Any
 
 from squall import Bolt, BoltCollector, Config, LiveSpout, TopologyBuilder, Tuple
+from squall.pipeline.inlet import Batch, Inlet
 from squall.testing.simulated import SimulatedCluster
+
+QUERY = str(uuid.UUID(int=7))
+OTHER = str(uuid.UUID(int=8))
+
+
+def put(path: Path, number: int, rows: range, query: str = QUERY) -> Batch:
+    """A batch of two files, as Spark writes them."""
+    import pyarrow
+    from pyarrow import parquet
+
+    batch = Batch(Inlet(path), query, number)
+    draft = batch.new_draft()
+    draft.mkdir()
+    half = len(rows) // 2
+    for index, part in enumerate((rows[:half], rows[half:], rows[:0])):
+        table = pyarrow.table({"n": pyarrow.array(list(part), "int64")})
+        parquet.write_table(table, draft / f"{index}.parquet")
+    (draft / "_SUCCESS").touch()
+    batch.publish(draft)
+    return batch
 
 
 class Keeps(Bolt):

@@ -74,7 +74,7 @@ def test_a_batch_is_committed_when_its_rows_are_acked(spark: SparkSession, sourc
         query.processAllAvailable()
     finally:
         query.stop()
-    assert sorted(path.name for path in inlet.iterdir()) == ["_acked", "_claims", "_schema"]
+    assert sorted(path.name for path in inlet.iterdir()) == ["_acked", "_claims", "_reader", "_schema"]
 
 
 def test_a_text_that_is_not_utf8_is_a_dead_letter_and_its_batch_is_committed(

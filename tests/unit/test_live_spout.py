@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import uuid
 from pathlib import Path
 
 import pytest
@@ -12,32 +11,15 @@ import pytest
 from squall import LiveSpout, UsageError
 from squall.engine.errors import ClusterError
 from squall.pipeline.inlet import Batch, Inlet, InletClaims, InletSource
-from tests.inlet_lab import Lab
+from tests.inlet_lab import OTHER, QUERY, Lab, put
 
 pyarrow = pytest.importorskip("pyarrow")
 parquet = pytest.importorskip("pyarrow.parquet")
-
-QUERY = str(uuid.UUID(int=7))
-OTHER = str(uuid.UUID(int=8))
 
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
     return tmp_path / "in let"
-
-
-def put(path: Path, number: int, rows: range, query: str = QUERY) -> Batch:
-    """A batch of two files, as Spark writes them."""
-    batch = Batch(Inlet(path), query, number)
-    draft = batch.new_draft()
-    draft.mkdir()
-    half = len(rows) // 2
-    for index, part in enumerate((rows[:half], rows[half:], rows[:0])):
-        table = pyarrow.table({"n": pyarrow.array(list(part), "int64")})
-        parquet.write_table(table, draft / f"{index}.parquet")
-    (draft / "_SUCCESS").touch()
-    batch.publish(draft)
-    return batch
 
 
 def finish(batch: Batch) -> None:
@@ -61,7 +43,7 @@ def test_a_batch_is_done_when_its_last_row_is_acked(path: Path) -> None:
         lab.go()
         assert batch.progress() == (30, 30)
         finish(batch)
-        assert sorted(os.listdir(path)) == ["_acked", "_claims"]
+        assert sorted(os.listdir(path)) == ["_acked", "_claims", "_reader"]
         assert os.listdir(path / "_claims") == [name for name in os.listdir(path / "_claims") if name.endswith(".new")]
         later = put(path, 1, range(30, 40))
         lab.go()
