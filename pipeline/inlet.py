@@ -114,8 +114,9 @@ class Batch:
             )
         if last is None and self.number and not self.path.exists():
             raise UsageError(
-                f"the query begins with batch {self.number}, and inlet {self.inlet.path} has none before it: its "
-                "checkpoint is of another inlet; give it one of its own, and feed each batch, an empty one too"
+                f"the query begins with batch {self.number}, and inlet {self.inlet.path} has had none of it before: "
+                "its checkpoint is of another inlet or sink, or the inlet was removed; begin with a new checkpoint "
+                "(whose first batch is 0), and feed each batch, an empty one too"
             )
 
     def _last_acked(self) -> tuple[int, int | None] | None:

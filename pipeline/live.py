@@ -20,7 +20,8 @@ from __future__ import annotations
 import logging
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from squall.engine.errors import ClusterError, UsageError
@@ -28,7 +29,7 @@ from squall.engine.foreign.text import repr_of
 from squall.pipeline.inlet import Batch, Inlet
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
 __all__ = ["feed"]
@@ -38,6 +39,7 @@ POLL_SECS = 0.02
 ALIVE_SECS = 0.5
 #: Time without an ack after which the log says so, each time.
 SAY_SECS = 30.0
+_TIMESTAMPS = "spark.sql.parquet.outputTimestampType"
 
 log = logging.getLogger(__name__)
 
@@ -66,13 +68,28 @@ def feed(inlet: str | os.PathLike[str], timeout_secs: float | None = None) -> Ca
         if not batch.path.exists():
             place.fix_columns(", ".join(f"{field.name} {field.dataType.simpleString()}" for field in frame.schema))
             draft = batch.new_draft()
-            frame.write.parquet(f"file://{draft}")
+            with _whole_timestamps(frame.sparkSession):
+                frame.write.parquet(f"file://{draft}")
             batch.publish(draft)
         _wait(batch, timeout_secs)
         batch.note_acked()
         batch.clear()
 
     return feed_batch
+
+
+@contextmanager
+def _whole_timestamps(spark: SparkSession) -> Iterator[None]:
+    """Have Spark write timestamps with their zone, unless it was told how: by default it writes INT96, an old form
+    without one. `spark` is the query's own session, a clone of the user's."""
+    if spark.conf.get(_TIMESTAMPS, None) is not None:
+        yield
+        return
+    spark.conf.set(_TIMESTAMPS, "TIMESTAMP_MICROS")
+    try:
+        yield
+    finally:
+        spark.conf.unset(_TIMESTAMPS)
 
 
 def _wait(batch: Batch, timeout_secs: float | None) -> None:

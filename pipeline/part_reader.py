@@ -47,7 +47,9 @@ class PartReader:
             from pyarrow import parquet
 
             self._file = parquet.ParquetFile(
-                feed / name, buffer_size=BUFFER_BYTES, page_checksum_verification=True
+                feed / name, buffer_size=BUFFER_BYTES, page_checksum_verification=True,
+                # The old form INT96 would come as a pandas.Timestamp, or as an error without pandas.
+                coerce_int96_timestamp_unit="us",
             )
         for group in range(self._file.num_row_groups):
             self._groups.append(self._groups[-1] + self._file.metadata.row_group(group).num_rows)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -106,6 +107,36 @@ def test_a_text_that_is_not_utf8_is_a_dead_letter_and_its_batch_is_committed(
     assert (checkpoint / "commits" / "0").exists()
 
 
+@pytest.mark.parametrize("form", [None, "INT96"])
+def test_a_timestamp_is_a_datetime_in_utc_unless_spark_was_told_otherwise(
+    spark: SparkSession, source: Path, tmp_path: Path, form: str | None
+) -> None:
+    setting, inlet, at = "spark.sql.parquet.outputTimestampType", tmp_path / "inlet", "2026-01-02 03:04:05.678901"
+    (source / "a.txt").write_text(at)
+    frame = spark.readStream.text(str(source)).selectExpr("CAST(value AS timestamp) AS at")
+    writer = frame.writeStream.foreachBatch(feed(inlet)).option("checkpointLocation", str(tmp_path / "checkpoint"))
+    if form is not None:
+        spark.conf.set(setting, form)
+    query = writer.start()
+    spark.conf.unset(setting)
+    try:
+        with Lab(inlet, "at") as lab:
+
+            def sees() -> bool:
+                lab.go()
+                return bool(lab.bolt.seen)
+
+            wait_for("the row", sees)
+            zone = datetime.UTC if form is None else None
+            assert lab.bolt.seen == [datetime.datetime.fromisoformat(at).replace(tzinfo=zone)]
+            assert type(lab.bolt.seen[0]) is datetime.datetime
+            lab.bolt.ack()
+            lab.go()
+            query.processAllAvailable()
+    finally:
+        query.stop()
+
+
 def test_a_time_that_is_none_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"feed has timeout_secs -1; allowed: "):
         feed(tmp_path / "inlet", -1)
@@ -175,7 +206,7 @@ def test_a_checkpoint_of_another_inlet_is_refused(spark: SparkSession, source: P
         query.stop()
         (source / "b.txt").write_text("")
         query = start(second)
-        with pytest.raises(Exception, match=r"begins with batch 1, and inlet .*second has none before it"):
+        with pytest.raises(Exception, match=r"begins with batch 1, and inlet .*second has had none"):
             query.processAllAvailable()
         # It goes on where it was.
         query = start(first)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import json
 import subprocess
 import sys
@@ -425,6 +426,18 @@ def test_a_value_that_python_cannot_hold_is_a_dead_letter(tmp_path: Path, root: 
         assert (message_id, values) == (("a.parquet", 1), (2**62,))
         said = "a.parquet has a value of timestamp[us] that Python cannot hold in row 1, column 'at': "
         assert said in failure.error
+
+
+def test_a_timestamp_of_the_old_form_is_a_datetime(tmp_path: Path, root: Path) -> None:
+    """INT96, as Spark writes it by default: in nanoseconds by its form, in microseconds by what is in it."""
+    feed, at = tmp_path / "feed", datetime.datetime(2026, 1, 2, 3, 4, 5, 678901)
+    feed.mkdir()
+    table = pyarrow.table({"at": pyarrow.array([at], pyarrow.timestamp("us"))})
+    parquet.write_table(table, feed / "a.parquet", use_deprecated_int96_timestamps=True)
+    with Lab(FeedSpout(feed, ["at"]), root) as lab:
+        lab.go()
+        assert lab.bolt.seen == [(at,)]
+        assert type(lab.bolt.seen[0][0]) is datetime.datetime
 
 
 @pytest.mark.parametrize("range_rows", [0, "x", 1.5, None])

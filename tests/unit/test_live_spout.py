@@ -174,7 +174,7 @@ def test_a_batch_under_the_number_of_another_one_is_refused(path: Path) -> None:
         return Batch(Inlet(path), query, number, planned_ms)
 
     at(0, 1000).check()
-    with pytest.raises(UsageError, match=r"begins with batch 1, and inlet .* has none before it: its checkpoint is of"):
+    with pytest.raises(UsageError, match=r"begins with batch 1, and inlet .* has had none of it before: its check"):
         at(1, 1000).check()
     draft = at(0, 1000).new_draft()
     draft.mkdir()
