@@ -157,6 +157,15 @@ class Manifest:
         for entry in partitions:
             if sum(file.rows for file in entry.files) != entry.rows:
                 raise ValueError(f"the files of partition {entry.partition} do not hold its {entry.rows} rows")
+        if (held := sum(entry.rows for entry in partitions)) != int(data["rows"]):
+            raise ValueError(f"its partitions hold {held} rows, and not its {data['rows']}")
+        seen: set[str] = set()
+        for name in (file.name for entry in partitions for file in entry.files):
+            if name in seen:
+                raise ValueError(f"it names {name!r} twice")
+            seen.add(name)
+        if not isinstance(data["fields"], list):
+            raise TypeError(f"its fields are {data['fields']!r:.80}, and no list")
         return cls(
             input=str(data["input"]),
             partitions=partitions,

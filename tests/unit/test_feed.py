@@ -116,6 +116,16 @@ def test_a_manifest_that_contradicts_itself_is_refused(feed: Path) -> None:
     write_manifest(feed, partitions=[{"partition": 0, "rows": 2, "files": [file]}])
     with pytest.raises(UsageError, match="the files of partition 0 do not hold its 2 rows"):
         Feed.open(feed)
+    # Nobody would miss the rows of a partition that is not there.
+    write_manifest(feed, partitions=[])
+    with pytest.raises(UsageError, match=rf"its partitions hold 0 rows, and not its {ROWS}"):
+        Feed.open(feed)
+    write_manifest(feed, rows=2, partitions=[{"partition": 0, "rows": 2, "files": [file, file]}])
+    with pytest.raises(UsageError, match=r"it names 'lines/a\.parquet' twice"):
+        Feed.open(feed)
+    write_manifest(feed, fields="text")
+    with pytest.raises(UsageError, match="its fields are 'text', and no list"):
+        Feed.open(feed)
 
 
 def test_damage_is_noticed(feed: Path) -> None:
