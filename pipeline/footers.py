@@ -13,6 +13,7 @@ from squall.engine.errors import UsageError
 from squall.pipeline.corpus import InputFile
 from squall.pipeline.nanoseconds import ADVICE, columns_of_nanoseconds
 from squall.pipeline.rules import near
+from squall.pipeline.unread_types import unread_column
 
 if TYPE_CHECKING:
     from pyspark.sql.types import DataType, StructType
@@ -39,6 +40,8 @@ def check_footers(format_: str, files: Sequence[InputFile]) -> None:
             raise UsageError(f"{file.location} is no {format_} file, or damaged: {reason}") from error
         if mistake := _mistake_in_names(format_, schema):
             raise UsageError(f"{file.location} has {mistake}")
+        if format_ == "parquet" and (unread := unread_column(schema)):
+            raise UsageError(f"{file.location} has {unread}")
         if nanos:
             raise UsageError(f"{file.location} has timestamps in nanoseconds in column {nanos[0]!r}; {ADVICE}")
         found = {field.name: str(field.type) for field in schema}

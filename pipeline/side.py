@@ -30,6 +30,7 @@ from squall.pipeline.result_tables import checked_result
 from squall.pipeline.results import ROW_TYPES
 from squall.pipeline.sources import SPARK_LOG_NAME, open_feed
 from squall.pipeline.spark_errors import data_errors
+from squall.pipeline.unread_types import unread_column
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, DataFrameReader, SparkSession
@@ -174,9 +175,12 @@ def _types(file: Path) -> tuple[dict[str, str], set[str]]:
         raise UsageError(f'this command needs pyarrow ({error}): pip install "squall[spark]"') from error
     try:
         footer = parquet.read_metadata(file)
-        types = {field.name: str(field.type) for field in footer.schema.to_arrow_schema()}
+        schema = footer.schema.to_arrow_schema()
     except (pyarrow.ArrowException, OSError) as error:
         raise UsageError(f"{file} is damaged: {message_of(error)}") from error
+    if unread := unread_column(schema):
+        raise UsageError(f"{file} has {unread}")
+    types = {field.name: str(field.type) for field in schema}
     nanos = columns_of_nanoseconds(footer)
     for name in nanos:
         if name not in types:
