@@ -37,8 +37,8 @@ from squall.scheduler.forking.module import ChildProcess
 
 END_PATIENCE_SECS = 10.0
 """Longest wait for a keeper to end when its cluster was told to: twice the workers' grace."""
-SUCCESSOR_PATIENCE_SECS = 5.0
-"""Longest wait for the next keeper's record: several times an interpreter's start on a busy machine."""
+SUCCESSOR_PATIENCE_SECS = 30.0
+"""Longest wait for the next keeper's record: a busy machine may take seconds to start an interpreter."""
 _END_MARGIN_SECS = 5.0
 """On top of the workers' grace, the longest wait for daemons to end: they take milliseconds on an idle machine."""
 _POLL_SECS = 0.05
