@@ -20,7 +20,7 @@ FILE = """
     import os
     import time
     from pathlib import Path
-    from squall import BasicBolt, TopologyBuilder, spout
+    from squall import Bolt, TopologyBuilder, spout
 
     @spout("n")
     def numbers(start):
@@ -29,19 +29,24 @@ FILE = """
             yield start
             start += 1
 
-    class Write(BasicBolt):
-        blocking = True
+    class Write(Bolt):
+        # It keeps what it gets, and its worker can be stopped meanwhile.
+        def prepare(self, conf, context, collector):
+            self.collector, self.kept = collector, []
 
-        def execute(self, tup, collector):
-            while Path(GATE).exists():
-                time.sleep(0.005)
-            with open(OUT, "a") as file:
-                print(VERSION, tup["n"], len(os.environ.get("TOKEN", "")), file=file)
+        def execute(self, tup):
+            if not tup.is_tick:
+                self.kept.append(tup)
+            while self.kept and not Path(GATE).exists():
+                kept = self.kept.pop(0)
+                with open(OUT, "a") as file:
+                    print(VERSION, kept["n"], len(os.environ.get("TOKEN", "")), file=file)
+                self.collector.ack(kept)
 
     def topology():
         builder = TopologyBuilder()
         builder.set_spout("numbers", numbers).set_config(max_spout_pending=5)
-        builder.set_bolt("write", Write()).shuffle_grouping("numbers")
+        builder.set_bolt("write", Write()).shuffle_grouping("numbers").set_config(tick_tuple_freq_secs=0.005)
         return builder.build()
 """
 
