@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Iterator, Sequence
+from functools import cache
 from itertools import chain, pairwise, repeat
 
 from squall.engine.api.columns import Columns
@@ -69,7 +70,7 @@ def _in_series(one: ChooseOne[int], n_targets: int) -> Spread:
 def _by_key(keys: Keys[int], positions: list[int]) -> Spread:
     of_all, text_hash = keys.of_all, keys.text_hash
     by_text = _by_text(keys.n_targets)
-    tables = [bytes(number == target for number in range(256)) for target in range(keys.n_targets)]
+    tables = _tables(keys.n_targets)
 
     def spread(rows: Columns) -> list[Share]:
         if len(positions) > 1:
@@ -86,6 +87,13 @@ def _by_key(keys: Keys[int], positions: list[int]) -> Spread:
         return _shares(bytes(of_all(values_of(column))), tables)
 
     return spread
+
+
+@cache
+def _tables(n_targets: int) -> list[bytes]:
+    """For each target: the bytes that turn its number into 1, and others into 0. One for all tasks that send: for 256
+    targets they have 64 KiB, and take as long to make as thousands of rows to spread."""
+    return [bytes(target) + b"\1" + bytes(255 - target) for target in range(n_targets)]
 
 
 def _by_text(n_targets: int) -> Callable[[Sequence[str]], bytes]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from typing import Any
 
 import pytest
@@ -10,7 +11,7 @@ from squall.engine.api.columns import Columns
 from squall.engine.api.stream import Stream
 from squall.engine.api.topology import FIELDS, Subscription
 from squall.engine.flow.groupings import Keys, TextHash, fields_chooser
-from squall.engine.flow.spread import make_spread
+from squall.engine.flow.spread import Spread, make_spread
 from squall.engine.foreign.columns import distinct
 from squall.engine.foreign.stable_hash import stable_hash
 
@@ -42,6 +43,20 @@ def by_row(values: list[Any], n_targets: int, text_hash: TextHash) -> list[list[
 @pytest.mark.parametrize("n_targets", [1, 2, 3, 4, 7, 64, 255, 256, 257])
 def test_texts_in_a_list(n_targets: int, text_hash: TextHash) -> None:
     assert by_batch(TEXTS, n_targets, text_hash) == by_row(TEXTS, n_targets, text_hash)
+
+
+def test_many_tasks_that_send_to_many_take_little_memory() -> None:
+    def spread_of_a_task() -> Spread:
+        keys = Keys(range(256), 256)
+        one = fields_chooser(SHAPE, ("value",), keys)
+        return make_spread(Subscription("spout", "default", FIELDS, ("value",)), SHAPE, one, None, keys)
+
+    spread_of_a_task()
+    tracemalloc.start()
+    spreads = [spread_of_a_task() for _ in range(100)]
+    held_bytes, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert held_bytes < 5000 * len(spreads)
 
 
 @pytest.mark.parametrize("kind", ["array", "chunked", "sliced", "dictionary", "view"])
