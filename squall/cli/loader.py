@@ -20,7 +20,7 @@ import traceback
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from types import CoroutineType, ModuleType
+from types import CoroutineType, FunctionType, ModuleType
 from typing import Any
 
 from squall.cli.early_exit import EarlyExit, ExitWatch
@@ -61,7 +61,11 @@ def _find(wanted: Target, place: _Place, module: ModuleType, arguments: list[str
         found = getattr(module, name, None)
     if found is None:
         candidates = [n for n, value in vars(module).items() if _as_topology(value) is not None]
-        hint = f"; it has {', '.join(candidates)}: use {label}:{candidates[0]}" if candidates else ""
+        functions = [n for n, value in vars(module).items() if isinstance_of(value, FunctionType)]
+        near = difflib.get_close_matches(name, functions, n=1)
+        hint = f"; did you mean {near[0]}?" if near else ""
+        if candidates:
+            hint = f"; it has {', '.join(candidates)}: use {label}:{candidates[0]}"
         raise UsageError(f"{label} defines no {name!r}; define a function {name}(args) or a Topology{hint}")
     if (topology := _as_topology(found)) is not None:
         if arguments:

@@ -93,6 +93,12 @@ def test_a_package_itself_may_hold_the_topology(project: Path) -> None:
     assert (spout_module(loaded), loaded.root) == ("shop.parts", project / "src")
 
 
+def test_a_function_of_a_near_name_is_suggested(project: Path) -> None:
+    (project / "app.py").write_text("def orders(args):\n    raise AssertionError\n")
+    with pytest.raises(UsageError, match=r"app.py defines no 'order'; .* or a Topology; did you mean orders\?"):
+        load_topology(f"{project}/app.py:order", [])
+
+
 @pytest.mark.parametrize(
     ("target", "said"),
     [
