@@ -69,7 +69,11 @@ class RunMarker:
 
     def _marks(self, pid: int) -> bool:
         with contextlib.suppress(OSError):  # it ended meanwhile, or is another user's
-            return self.value.encode() in Path(f"/proc/{pid}/environ").read_bytes() or any(
+            if self.value.encode() in Path(f"/proc/{pid}/environ").read_bytes():
+                return True
+            # Whoever was forked without an exec runs this very program: no other's descriptors, of a Java machine say,
+            # need to be looked at before and after every test.
+            return os.readlink(f"/proc/{pid}/exe") == os.readlink("/proc/self/exe") and any(
                 target.startswith(f"/memfd:{MARKER_VARIABLE}.{self.value}") for _, target in _descriptors(pid)
             )
         return False
