@@ -105,6 +105,7 @@ class NimbusClient:
         self._patience_secs = patience_secs
         self._on_away = on_away
         self._is_own = is_own
+        self._maker = os.getpid()
         self._has_met = False
         """Whether there was a Nimbus: then its end has a reason."""
         self._require_nimbus()
@@ -122,9 +123,18 @@ class NimbusClient:
         self.close()
 
     def close(self) -> None:
-        """Disconnect."""
-        with self._turn:
-            self._control.close(linger_secs=0.0)
+        """Disconnect. In a process forked from the one that has connected, nothing: its sockets are the other's."""
+        if os.getpid() == self._maker:
+            with self._turn:
+                self._control.close(linger_secs=0.0)
+
+    def _require_maker(self) -> None:
+        """Raise UsageError in a forked process, in which ZeroMQ's sockets do not work: it would wait in vain."""
+        if os.getpid() != self._maker:
+            raise UsageError(
+                f"this connection to the cluster in {self.run_dir.path} belongs to process {self._maker}, and this "
+                "process was forked from it; allowed here: Cluster.connect(dir)"
+            )
 
     # ---- topologies ----
 
@@ -295,6 +305,7 @@ class NimbusClient:
 
     def _ask(self, method: str, body: Wire, reply_type: type[W]) -> W:
         """Ask a question, again and again until the timeout: it changes nothing."""
+        self._require_maker()
         began = time.monotonic()
         while True:
             self._require_nimbus()
@@ -308,6 +319,7 @@ class NimbusClient:
 
     def _call(self, method: str, body: Wire, reply_type: type[W], *, repeats: bool = False) -> W:
         """Have something changed. `repeats`: whether it may be carried out twice."""
+        self._require_maker()
         began = time.monotonic()
         while True:
             self._require_nimbus()

@@ -13,6 +13,7 @@ Thread: any one of the program's.
 from __future__ import annotations
 
 import contextlib
+import os
 import sys
 import time
 from collections.abc import Callable
@@ -55,6 +56,7 @@ class LocalCluster(ClusterUse):
         """With a `keeper`, a process of its own, daemons that die are started again. A `starter` starts them
         sooner; its run directory is used."""
         check_cluster(nodes, slots_per_node, this_machine())
+        self._maker = os.getpid()
         self._anonymous = run_dir is None
         self._keeper: BoundKeeper | None = None
         if keeper:
@@ -115,7 +117,10 @@ class LocalCluster(ClusterUse):
             raise ClusterError("the cluster's keeper has ended, and no other has come")
 
     def close(self, grace_secs: float = _STOP_GRACE_SECS) -> None:
-        """Stop every worker (by force after `grace_secs`) and every daemon, and remove their files."""
+        """Stop every worker (by force after `grace_secs`) and every daemon, and remove their files. In a process that
+        was forked meanwhile, and leaves the `with` block by `sys.exit`, nothing."""
+        if os.getpid() != self._maker:
+            return
         if self._client is not None and self.run_dir.faults_in_force.exists():
             # Otherwise a worker that a fault has stopped would be waited for.
             with contextlib.suppress(ClusterError):

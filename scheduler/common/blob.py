@@ -29,7 +29,8 @@ _MAX_DEPTH = 4
 
 def dump(topology: Topology, by_value: ModuleType | None = None) -> bytes:
     """Pickle a topology; `by_value` is the module of the topology file, which workers cannot import."""
-    with _by_value(by_value):
+    # The program itself, in a process of multiprocessing that has imported it under this name.
+    with _by_value(by_value), _by_value(sys.modules.get("__mp_main__")):
         try:
             return bytes(cloudpickle.dumps(topology))
         except KeyboardInterrupt:
