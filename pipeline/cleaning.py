@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from squall.engine.errors import UsageError
+from squall.pipeline.column_names import folded
 from squall.pipeline.rules import Rule, RuleMistakes, Rules, near, plain_groups
 from squall.pipeline.spark_errors import mistake_of
 
@@ -89,7 +90,7 @@ class _Cleaner:
     def check_twin(self, new: str) -> None:
         """Spark would put the value of a new column into the one whose name differs in case, too."""
         for name in self.columns:
-            if name != new and name.casefold() == new.casefold():
+            if name != new and folded(name) == folded(new):
                 said = f"there is a column {name!r}, which is one with {new!r} to Spark"
                 raise UsageError(f"{said}; allowed: another name")
 
@@ -131,7 +132,7 @@ def _rename(cleaner: _Cleaner, rule: Rule) -> None:
         cleaner.check(old)
         if new in cleaner.columns:
             raise UsageError(f"there is a column {new!r} already")
-        if new.casefold() != old.casefold():
+        if folded(new) != folded(old):
             cleaner.check_twin(new)
         cleaner.frame = cleaner.frame.withColumnRenamed(old, new)
         cleaner.columns[cleaner.columns.index(old)] = new

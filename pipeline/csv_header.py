@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from squall.engine.foreign.text import repr_of
 from squall.engine.plural import plural
+from squall.pipeline.column_names import folded
 from squall.pipeline.records import PATTERN_CHARACTERS, options_to_infer
 
 if TYPE_CHECKING:
@@ -30,14 +31,14 @@ def header_mistake(
     row = spark.read.format("csv").options(**how).load(f"file://{path}").first()
     names = [name or "" for name in row] if row else []
     # As Spark compares them.
-    folded, wanted_folded = [name.casefold() for name in names], [name.casefold() for name in wanted]
+    folded, wanted_folded = [folded(name) for name in names], [folded(name) for name in wanted]
     if folded == wanted_folded:
         return None
     seen: dict[str, str] = {}
     for number, name in enumerate(names, 1):
         if not name:
             return f"{location} has no name for column {number}; allowed: a name for each ({_BY_PLACE})"
-        if (other := seen.setdefault(name.casefold(), name)) != name or names.count(name) > 1:
+        if (other := seen.setdefault(folded(name), name)) != name or names.count(name) > 1:
             return (
                 f"{location} has the columns {other!r} and {name!r}, which are one to Spark; allowed: names that "
                 f"differ in more than case ({_BY_PLACE})"

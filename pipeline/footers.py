@@ -10,6 +10,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from squall.engine.errors import UsageError
+from squall.pipeline.column_names import folded, twins_among, twins_told
 from squall.pipeline.corpus import InputFile
 from squall.pipeline.nanoseconds import ADVICE, columns_of_nanoseconds
 from squall.pipeline.rules import near
@@ -94,28 +95,11 @@ def _levels(fields: Iterable[Any], where: str) -> Iterator[tuple[list[Any], str]
                 yield from list(_levels([part], inner))[1:]
 
 
-def twins_among(names: Iterable[str]) -> tuple[str, str] | None:
-    """The first two names that Spark takes for one."""
-    seen: dict[str, str] = {}
-    for name in names:
-        if name.casefold() in seen:
-            return seen[name.casefold()], name
-        seen[name.casefold()] = name
-    return None
-
-
-def twins_told(first: str, second: str, where: str = "") -> str:
-    return (
-        f"the columns {first!r} and {second!r}{where}, which are one to Spark; allowed: names that differ in more than "
-        "case"
-    )
-
-
 def check_types(format_: str, wanted: StructType, there: StructType, location: str) -> None:
     """Refuse columns that a file does not have, or has with a type that cannot be read as the one that is wanted."""
-    types = {field.name.casefold(): field.dataType for field in there}
+    types = {folded(field.name): field.dataType for field in there}
     for field in wanted:
-        has = types.get(field.name.casefold())
+        has = types.get(folded(field.name))
         if has is None:
             lacks = f"which {location} does not have"
             raise UsageError(f"--schema names {field.name!r}, {lacks}{near(field.name, there.names)}")
@@ -136,9 +120,9 @@ def _fits(wanted: DataType, has: DataType, alike: Collection[set[str]]) -> bool:
         case MapType(), MapType():
             return _fits(wanted.keyType, has.keyType, alike) and _fits(wanted.valueType, has.valueType, alike)
         case StructType(), StructType():
-            types = {field.name.casefold(): field.dataType for field in has}
+            types = {folded(field.name): field.dataType for field in has}
             return all(
-                (type_ := types.get(field.name.casefold())) is not None and _fits(field.dataType, type_, alike)
+                (type_ := types.get(folded(field.name))) is not None and _fits(field.dataType, type_, alike)
                 for field in wanted
             )
         case DecimalType(), DecimalType():

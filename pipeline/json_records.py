@@ -14,17 +14,27 @@ from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
 
 from squall.pipeline.cleaning import FATE, INTERNAL, PATH, RAW, REFUSED, quoted
+from squall.pipeline.column_names import twins_among, twins_told
 from squall.pipeline.corpus import MAX_RAW_BYTES
-from squall.pipeline.footers import twins_among, twins_told
-from squall.pipeline.records import is_half_character, is_one_record, is_strict
+from squall.pipeline.json_numbers import (
+    all_texts,
+    has_fraction,
+    marked,
+    may_be_changed,
+    unmarked,
+    with_exact_texts,
+)
+from squall.pipeline.records import has_nameless_key, is_half_character, is_one_record, is_strict
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, DataFrameReader, SparkSession
+    from pyspark.sql import Column, DataFrame, DataFrameReader, SparkSession
     from pyspark.sql.types import DataType, StructType
 
-_CORRUPT, _RECORD = INTERNAL + "corrupt", INTERNAL + "record"
+_CORRUPT, _RECORD, _EXACT = (INTERNAL + name for name in ("corrupt", "record", "exact"))
 _MALFORMED = f"{REFUSED}malformed JSON"
 _NOT_UTF8 = f"{REFUSED}not UTF-8"
+_HALF = f"{REFUSED}half a character"
+_NAMELESS = f"{REFUSED}a key without a name"
 _OBJECTS = "array<map<string, string>>"
 _MARK = "\ufeff"
 _ANY_LENGTH = (1 << 31) - 1
@@ -34,45 +44,71 @@ _CASE = "spark.sql.caseSensitive"
 
 
 def json_lines(
-    spark: SparkSession, paths: list[str], known: StructType, options: Mapping[str, str], folders: Sequence[str]
+    spark: SparkSession, paths: list[str], known: StructType, options: Mapping[str, str], folders: Sequence[str],
+    *, is_inferred: bool,
 ) -> DataFrame:
-    """The rows of JSON with a record in each line, or an array of them, with path, fate and raw record."""
+    """The rows of JSON with a record in each line, or an array of them, with path, fate and raw record. `is_inferred`:
+    whether the columns are those of the files."""
     from pyspark.sql import functions as f
     from pyspark.sql.types import StringType, StructField, StructType
 
     lines = spark.read.options(**{**options, "wholetext": "false"}).text(paths).where(f.trim("value") != "")
     value = f.col("value")
-    flaw = f.when(~f.is_valid_utf8(value), f.lit(_NOT_UTF8))
-    if is_strict(options):
-        flaw = flaw.when(~is_one_record(value), f.lit(_MALFORMED))
-    flaw = flaw.when(is_half_character(value), f.lit(f"{REFUSED}half a character"))
-    # Its other elements would be records without their quotes, or none.
-    are_objects = f.from_json(value, _OBJECTS, options).isNotNull()
-    texts = f.transform(f.from_json(value, "array<string>", options), lambda text: f.coalesce(text, f.lit("null")))
-    many = f.when(flaw.isNull() & value.rlike(r"^\s*\[") & are_objects, texts)
     own = StructType([field for field in known if field.name not in folders])
     parsing = {**options, "mode": "PERMISSIVE", "columnNameOfCorruptRecord": _CORRUPT}
     named = [f.col(quoted(name)) for name in folders]
     lines = lines.select(
-        *named, f.col("_metadata.file_path").alias(PATH), flaw.alias(FATE),
-        f.explode(f.coalesce(many, f.array(value))).alias(RAW),
+        *named, f.col("_metadata.file_path").alias(PATH), _flaw_of_line(value, options, is_inferred).alias(FATE), value
     )
+    lines = lines.select(*named, PATH, FATE, f.explode(_records_of_line(value, options)).alias(RAW))
     into = StructType([*own, StructField(_CORRUPT, StringType())])
     parsed = lines.withColumn(_RECORD, f.from_json(RAW, into, parsing))
     record = f.col(_RECORD)
     is_malformed = record.isNull() | record.getField(_CORRUPT).isNotNull()
     fate = f.coalesce(FATE, f.when(is_malformed, f.lit(_MALFORMED)))
+    columns = {field.name: record.getField(field.name) for field in own}
+    changed = may_be_changed(record, own)
+    if changed is not None and is_strict(options):
+        exact = f.from_json(marked(f.col(RAW)), all_texts(own), parsing)
+        parsed = parsed.withColumn(_EXACT, f.when(has_fraction(f.col(RAW)) & changed, exact))
+        for field in own:
+            exactly = f.col(_EXACT).getField(field.name)
+            columns[field.name] = with_exact_texts(columns[field.name], exactly, field.dataType)
     return parsed.select(
-        *(record.getField(field.name).alias(field.name) for field in own), *named, PATH, fate.alias(FATE),
+        *(column.alias(name) for name, column in columns.items()), *named, PATH, fate.alias(FATE),
         f.when(fate.isNotNull(), f.col(RAW).cast("binary")).alias(RAW),
     )
 
 
+def _flaw_of_line(value: Column, options: Mapping[str, str], is_inferred: bool) -> Column:
+    """The fate of a line of which Spark's reader would lose something; null if there is nothing."""
+    from pyspark.sql import functions as f
+
+    flaw = f.when(~f.is_valid_utf8(value), f.lit(_NOT_UTF8))
+    if is_strict(options):
+        flaw = flaw.when(~is_one_record(value), f.lit(_MALFORMED))
+    flaw = flaw.when(is_half_character(value), f.lit(_HALF))
+    return flaw.when(has_nameless_key(value), f.lit(_NAMELESS)) if is_inferred else flaw
+
+
+def _records_of_line(value: Column, options: Mapping[str, str]) -> Column:
+    """The records of a line, in an array: itself, or the elements of an array of objects."""
+    from pyspark.sql import functions as f
+
+    # Its other elements would be records without their quotes, or none.
+    are_objects = f.from_json(value, _OBJECTS, options).isNotNull()
+    exact = f.when(has_fraction(value), marked(value)).otherwise(value) if is_strict(options) else value
+    texts = f.transform(
+        f.from_json(exact, "array<string>", options), lambda text: f.coalesce(unmarked(text), f.lit("null"))
+    )
+    return f.coalesce(f.when(f.col(FATE).isNull() & value.rlike(r"^\s*\[") & are_objects, texts), f.array(value))
+
+
 def flawed_documents(
-    spark: SparkSession, paths: list[str], known: StructType, options: Mapping[str, str]
+    spark: SparkSession, paths: list[str], known: StructType, options: Mapping[str, str], *, is_inferred: bool
 ) -> tuple[DataFrame, set[str]]:
-    """The files that are not one value each, as refused records, and their names. Of a second value in a file, Spark's
-    reader says nothing."""
+    """The files of which Spark's reader would lose something, such as a second value, as refused records, and their
+    names. `is_inferred`: whether the columns are those of the files."""
     from pyspark.sql import functions as f
 
     # A file may be as long as a JVM can hold: no regular expression sees it, unless it looks wrong.
@@ -82,6 +118,10 @@ def flawed_documents(
     flaw = f.when(~f.is_valid_utf8(value), f.lit(_NOT_UTF8))
     if is_strict(options):
         flaw = flaw.when(~(is_one | is_one_record(text)), f.lit(_MALFORMED))
+    escapes = f.contains(text, f.lit("\\ud")) | f.contains(text, f.lit("\\uD"))
+    flaw = flaw.when(escapes & is_half_character(text), f.lit(_HALF))
+    if is_inferred:
+        flaw = flaw.when(f.contains(text, f.lit('""')) & has_nameless_key(text), f.lit(_NAMELESS))
     # Spark tells UTF-16 and UTF-32 by their zeros.
     can_tell = f.substring(value, 1, _BEGIN).rlike(r"\S") & ~f.contains(value, f.lit("\0"))
     files = spark.read.text(paths, wholetext=True).withColumn(PATH, f.col("_metadata.file_path"))

@@ -14,6 +14,8 @@ from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
+from squall.pipeline.column_names import twins_among
+
 if TYPE_CHECKING:
     from pyspark.sql import Column
 
@@ -49,11 +51,7 @@ def twice_in_header(location: str) -> tuple[str, str] | None:
         opening = gzip.open if is_zipped else open
         with opening(location, "rt", encoding="utf-8-sig", errors="replace", newline="") as file:
             header: list[str] = next(filter(None, csv.reader(file)), [])
-        known: dict[str, str] = {}
-        for name in filter(None, header):
-            if name.lower() in known:
-                return known[name.lower()], name
-            known[name.lower()] = name
+        return twins_among(filter(None, header))
     return None
 
 
@@ -68,6 +66,11 @@ def is_half_character(line: Column) -> Column:
     from pyspark.sql import functions as f
 
     return f.regexp_replace(line, r"\\\\", "").rlike(_HALF)
+
+
+def has_nameless_key(line: Column) -> Column:
+    """Whether a text of JSON has the key "", of which Spark makes no column."""
+    return line.rlike(r'[{,]\s*""\s*:')
 
 
 def is_one_record(line: Column) -> Column:

@@ -19,10 +19,11 @@ from urllib.parse import unquote, urlsplit
 
 from squall.engine.errors import UsageError
 from squall.pipeline.cleaning import FATE, INTERNAL, LINE_NO, PATH, RAW, REFUSED, quoted
+from squall.pipeline.column_names import twins_among, twins_told
 from squall.pipeline.corpus import InputFile
 from squall.pipeline.csv_bytes import begins_with_mark, can_read, read_by_bytes, wide_coding
 from squall.pipeline.csv_header import header_mistake
-from squall.pipeline.footers import check_footers, check_types, twins_among, twins_told
+from squall.pipeline.footers import check_footers, check_types
 from squall.pipeline.json_records import flawed_documents, json_lines, twins_in
 from squall.pipeline.manifest import PLACE_COLUMNS
 from squall.pipeline.opened import is_compressed
@@ -94,9 +95,10 @@ def read_frame(
         known = _as_before(known, former_schema, is_given=schema is not None or format_ != "json")
     noted = known.json()
     if format_ == "json" and is_by_line(options):
-        frame = json_lines(spark, paths, known, options, folders)
+        frame = json_lines(spark, paths, known, options, folders, is_inferred=schema is None)
     elif format_ == "json" and is_utf8(options):
-        frame = _json_documents(spark, dict(zip(paths, files, strict=True)), known, options, folders)
+        by_path = dict(zip(paths, files, strict=True))
+        frame = _json_documents(spark, by_path, known, options, folders, is_inferred=schema is None)
     else:
         frame = _records(spark, format_, dict(zip(paths, files, strict=True)), known, options, folders)
     names = list(columns) or [name for name in known.names if name != _CORRUPT]
@@ -192,7 +194,7 @@ def _records(
 
 def _json_documents(
     spark: SparkSession, files: Mapping[str, InputFile], known: StructType, options: Mapping[str, str],
-    folders: Sequence[str],
+    folders: Sequence[str], *, is_inferred: bool,
 ) -> DataFrame:
     """The rows of files that are one value each, and those that are not as refused records. Longer files are not looked
     at: a JVM cannot hold them twice."""
@@ -202,7 +204,7 @@ def _json_documents(
     ]
     if not short:
         return _records(spark, "json", files, known, options, folders)
-    flawed, wrong = flawed_documents(spark, short, known, options)
+    flawed, wrong = flawed_documents(spark, short, known, options, is_inferred=is_inferred)
     good = {path: file for path, file in files.items() if file.location not in wrong}
     if not good:
         return flawed

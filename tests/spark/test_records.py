@@ -16,6 +16,7 @@ from click.testing import CliRunner
 from squall.cli.spark import prepare as prepare_command
 from squall.cli.verify import verify as verify_command
 from squall.engine.errors import UsageError
+from squall.pipeline.column_names import folded
 from squall.pipeline.prepare import prepare
 
 if TYPE_CHECKING:
@@ -206,6 +207,53 @@ def test_files_of_json_that_are_not_one_value_are_quarantined(spark: SparkSessio
         (source / f"{name}.json").unlink()
     with pytest.raises(UsageError, match=r"no good row: 4 files read, 4 lines quarantined \(3 malformed JSON, "):
         prepare(source, source.parent / "other", **how)
+
+
+EXACT = "a decimal(38,10), b string, m map<string, string>, s struct<n: string, l: array<string>>"
+
+
+@pytest.mark.parametrize("is_array", [False, True])
+def test_numbers_of_json_are_kept_as_they_stand(
+    spark: SparkSession, source: Path, feed: Path, is_array: bool
+) -> None:
+    """As Spark writes them, they have gone through a double: 12345678901234568, 0.1 and "Infinity"."""
+    records = [
+        '{"a": 12345678901234567.89, "b": 0.1000, "m": {"k": 1E5}}', '{"b": {"x": [1.10, "2.20 \\\\\\" 3.30"]}}',
+        '{"b": "4.50 \\"5.50", "s": {"n": 1e400, "l": [-1.50, "x", null]}}', '{"a": 1.5}',
+    ]
+    (source / "a.json").write_text(f"[{', '.join(records)}]" if is_array else "\n".join(records))
+    prepare(source, feed, format_="json", schema=EXACT)
+    rows = parquet.read_table(feed / "rows").select(["a", "b", "m", "s"]).to_pylist()
+    assert [row["a"] and str(row["a"]) for row in rows] == ["12345678901234567.8900000000", None, None, "1.5000000000"]
+    assert [row["b"] for row in rows] == ["0.1000", '{"x":[1.10,"2.20 \\\\\\" 3.30"]}', '4.50 "5.50', None]
+    assert (rows[0]["m"], rows[2]["s"]) == ([("k", "1E5")], {"n": "1e400", "l": ["-1.50", "x", None]})
+
+
+def test_a_key_of_json_without_a_name_is_not_lost(spark: SparkSession, source: Path, feed: Path) -> None:
+    lines = [b'{"a": 1, "b": "{\\"\\":"}', b'{"": 2, "a": 1}', b'{"a": 3, "s": {"x": 1, "" : 2}}']
+    (source / "a.json").write_bytes(b"\n".join(lines))
+    prepare(source, feed, format_="json")
+    assert (texts(feed, "a"), quarantined(feed)) == ([1], [("a key without a name", line) for line in lines[1:]])
+    # Who names the columns has left the others out.
+    assert prepare(source, source.parent / "named", format_="json", schema="a int").manifest.rows == 3
+    (source / "b.json").write_bytes(b'{"a": 4}')
+    how: dict[str, Any] = {"format_": "json", "options": {"multiLine": "true"}}
+    (source / "a.json").write_bytes(lines[1])
+    prepare(source, source.parent / "whole", **how)
+    assert quarantined(source.parent / "whole") == [("a key without a name", lines[1])]
+
+
+def test_half_a_character_in_a_file_of_json_is_quarantined(spark: SparkSession, source: Path, feed: Path) -> None:
+    (source / "a.json").write_bytes(half := b'{"a":\n"x \\ud800 y"}')
+    (source / "b.json").write_bytes(b'{"a":\n"\\ud83d\\ude00"}')
+    prepare(source, feed, format_="json", options={"multiLine": "true"})
+    assert (texts(feed, "a"), quarantined(feed)) == (["\U0001f600"], [("half a character", half)])
+
+
+def test_names_are_one_as_spark_compares_them(spark: SparkSession) -> None:
+    for first, second in ("aA", "k\u212a", "s\u017f", "\u03c3\u03c2", "\xb5\u03bc", "\u0131i", ("\xdf", "SS")):
+        without = spark.createDataFrame([(1,)], f"`{first}` int").drop(second)
+        assert (folded(first) == folded(second)) is (without.columns == []), (first, second)
 
 
 def test_parquet_with_a_text_that_is_not_utf8_is_quarantined(spark: SparkSession, source: Path, feed: Path) -> None:
