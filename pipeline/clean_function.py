@@ -24,6 +24,7 @@ from squall.engine.errors import ClusterError, UsageError
 from squall.engine.foreign.text import text_of_error, type_name
 from squall.pipeline.cleaning import FATE, LINE_NO, PATH, RAW, REFUSED, columns_of, quoted
 from squall.pipeline.rules import near
+from squall.pipeline.spark_errors import mistake_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -43,6 +44,13 @@ class CleanFunction:
 
     def __call__(self, frame: DataFrame) -> DataFrame:
         """The rows of a source frame after the function, with their fates."""
+        from pyspark.errors import (
+            AnalysisException,
+            ParseException,
+            PySparkAttributeError,
+            PySparkTypeError,
+            PySparkValueError,
+        )
         from pyspark.sql import DataFrame
         from pyspark.sql import functions as f
 
@@ -55,6 +63,9 @@ class CleanFunction:
                 raise ClusterError(f"{self.file}:{self.name} returned {type_name(cleaned)}; allowed: a DataFrame")
         except (ClusterError, UsageError):
             raise
+        except (AnalysisException, ParseException, PySparkAttributeError, PySparkTypeError, PySparkValueError) as error:
+            # What Spark finds wrong before it runs: names, types and SQL that do not fit.
+            raise UsageError(f"{_place(self.file, error)}: {mistake_of(error)}") from error
         except (Exception, SystemExit) as error:
             raise ClusterError(_told(self.file, error)) from error
         has = cleaned.columns
@@ -146,10 +157,14 @@ def _load(file: Path) -> ModuleType:
 
 
 def _told(file: Path, error: BaseException) -> str:
-    """The error in one line, with the innermost line of the user's file."""
+    """The error in one line, with its place."""
+    return f"{_place(file, error)}: {text_of_error(error)}"
+
+
+def _place(file: Path, error: BaseException) -> str:
+    """The innermost line of the user's file."""
     name = str(file.absolute())
     lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == name]
     if isinstance(error, SyntaxError) and error.filename == name:
         lines = [error.lineno]
-    where = f"{file}:{lines[-1]}" if lines else str(file)
-    return f"{where}: {text_of_error(error)}"
+    return f"{file}:{lines[-1]}" if lines else str(file)

@@ -14,8 +14,8 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from squall.engine.errors import UsageError
-from squall.pipeline.column_names import folded
-from squall.pipeline.rules import Rule, RuleMistakes, Rules, near, plain_groups
+from squall.pipeline.rule_columns import pass_columns
+from squall.pipeline.rules import Rule, RuleMistakes, Rules, plain_groups
 from squall.pipeline.spark_errors import mistake_of
 
 if TYPE_CHECKING:
@@ -37,6 +37,7 @@ def clean_by_rules(frame: DataFrame, rules: Rules) -> DataFrame:
     cleaner.frame = cleaner.frame.withColumn(_RECORD, f.struct(*(quoted(name) for name in cleaner.columns)))
     for rule in rules.steps:
         with cleaner.noted(rule):
+            pass_columns(rule, cleaner.columns)
             _STEPS[rule.kind](cleaner, rule)
     if cleaner.mistakes:
         raise RuleMistakes(cleaner.mistakes)
@@ -82,29 +83,13 @@ class _Cleaner:
         except PySparkException as error:
             self.mistakes.append(f"{self.rules.place(rule)}: {rule.kind}: {mistake_of(error)}")
 
-    def check(self, *names: str) -> None:
-        for name in names:
-            if name not in self.columns:
-                raise UsageError(f"there is no column {name!r}{near(name, self.columns)}")
-
-    def check_twin(self, new: str) -> None:
-        """Spark would put the value of a new column into the one whose name differs in case, too."""
-        for name in self.columns:
-            if name != new and folded(name) == folded(new):
-                said = f"there is a column {name!r}, which is one with {new!r} to Spark"
-                raise UsageError(f"{said}; allowed: another name")
-
     def put(self, values: dict[str, Column]) -> None:
         """Set columns of good rows."""
         from pyspark.sql import functions as f
 
-        for name in values:
-            self.check_twin(name)
         good = f.col(FATE).isNull()
-        changed = self.frame.withColumns({name: f.when(good, value) for name, value in values.items()})
         # Analysed by Spark, so a mistake shows here, at the rule that has it.
-        self.frame = changed
-        self.columns += [name for name in values if name not in self.columns]
+        self.frame = self.frame.withColumns({name: f.when(good, value) for name, value in values.items()})
 
     def end(self, rule: Rule, condition: Column, fate: str) -> None:
         """Give rows for which a condition holds a fate."""
@@ -120,7 +105,6 @@ class _Cleaner:
 def _extract(cleaner: _Cleaner, rule: Rule) -> None:
     from pyspark.sql import functions as f
 
-    cleaner.check(rule.source)
     regex, names = plain_groups(rule.value)
     text = f.col(quoted(rule.source)).cast("string")
     cleaner.refuse(rule, ~f.coalesce(text.rlike(regex), f.lit(False)), f"{rule.source} does not match")
@@ -129,19 +113,12 @@ def _extract(cleaner: _Cleaner, rule: Rule) -> None:
 
 def _rename(cleaner: _Cleaner, rule: Rule) -> None:
     for old, new in rule.value.items():
-        cleaner.check(old)
-        if new in cleaner.columns:
-            raise UsageError(f"there is a column {new!r} already")
-        if folded(new) != folded(old):
-            cleaner.check_twin(new)
         cleaner.frame = cleaner.frame.withColumnRenamed(old, new)
-        cleaner.columns[cleaner.columns.index(old)] = new
 
 
 def _trim(cleaner: _Cleaner, rule: Rule) -> None:
     from pyspark.sql import functions as f
 
-    cleaner.check(*rule.value)
     # Not only spaces: what Java's regular expressions know as white space.
     cleaner.put({name: f.regexp_replace(quoted(name), r"^\s+|\s+$", "") for name in rule.value})
 
@@ -150,7 +127,6 @@ def _cast(cleaner: _Cleaner, rule: Rule) -> None:
     from pyspark.sql import functions as f
 
     for name, kind in rule.value.items():
-        cleaner.check(name)
         value = f.expr(f"try_cast({quoted(name)} AS {kind})")
         cleaner.refuse(rule, f.col(quoted(name)).isNotNull() & value.isNull(), f"{name} is no {kind}")
         cleaner.put({name: value})
@@ -166,7 +142,6 @@ def _derive(cleaner: _Cleaner, rule: Rule) -> None:
 def _require(cleaner: _Cleaner, rule: Rule) -> None:
     from pyspark.sql import functions as f
 
-    cleaner.check(*rule.value)
     for name in rule.value:
         column = f.col(quoted(name))
         cleaner.refuse(rule, column.isNull() | (column.cast("string") == ""), f"{name} is missing")
@@ -176,7 +151,6 @@ def _match(cleaner: _Cleaner, rule: Rule) -> None:
     from pyspark.sql import functions as f
 
     for name, regex in rule.value.items():
-        cleaner.check(name)
         matches = f.col(quoted(name)).cast("string").rlike(plain_groups(regex)[0])
         cleaner.refuse(rule, ~matches, f"{name} does not match")
 
@@ -185,7 +159,6 @@ def _range(cleaner: _Cleaner, rule: Rule) -> None:
     from pyspark.sql import functions as f
 
     for name, (least, most) in rule.value.items():
-        cleaner.check(name)
         column = f.col(quoted(name))
         kind = cleaner.frame.schema[name].dataType.simpleString()
         if kind == "string":
@@ -203,7 +176,6 @@ def _one_of(cleaner: _Cleaner, rule: Rule) -> None:
     from pyspark.sql import functions as f
 
     for name, values in rule.value.items():
-        cleaner.check(name)
         is_one = f.col(quoted(name)).cast("string").isin(*values)
         cleaner.refuse(rule, ~is_one, f"{name} is none of {', '.join(values)}")
 
@@ -227,10 +199,7 @@ def _keep(cleaner: _Cleaner, rule: Rule) -> None:
 
 
 def _columns(cleaner: _Cleaner, rule: Rule) -> None:
-    cleaner.check(*rule.value)
-    gone = [name for name in cleaner.columns if name not in rule.value]
-    cleaner.frame = cleaner.frame.drop(*gone)
-    cleaner.columns = list(rule.value)
+    cleaner.frame = cleaner.frame.drop(*(name for name in columns_of(cleaner.frame) if name not in rule.value))
 
 
 _STEPS: dict[str, Callable[[_Cleaner, Rule], None]] = {

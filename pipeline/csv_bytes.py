@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
 _BYTES = "ISO-8859-1"
 _CORRUPT = INTERNAL + "corrupt"
+#: Of a file, in which its header is looked for: Spark refuses more columns than such a header has.
+_HEADER_BYTES = 1 << 20
 _MARKS = (codecs.BOM_UTF8, codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE, codecs.BOM_UTF32_BE)
 
 
@@ -54,6 +56,19 @@ def wide_coding(file: InputFile) -> str:
     if begin.startswith((codecs.BOM_UTF32_LE, codecs.BOM_UTF32_BE)):
         return "UTF-32"
     return "UTF-16" if begin.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) else ""
+
+
+def wrong_header(file: InputFile) -> bytes:
+    """The first line of a file, if it is not UTF-8: Spark would put one character for any wrong byte of a name. OSError
+    if it cannot be read."""
+    lines = first_bytes(file, _HEADER_BYTES).splitlines()
+    header = next(filter(None, lines), b"")
+    try:
+        # A character may be cut where the bytes end.
+        codecs.getincrementaldecoder("utf-8")().decode(header, final=len(lines) > 1)
+    except UnicodeDecodeError:
+        return header
+    return b""
 
 
 def read_by_bytes(reader: DataFrameReader, paths: list[str], known: StructType, folders: Sequence[str]) -> DataFrame:

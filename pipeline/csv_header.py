@@ -31,8 +31,8 @@ def header_mistake(
     row = spark.read.format("csv").options(**how).load(f"file://{path}").first()
     names = [name or "" for name in row] if row else []
     # As Spark compares them.
-    folded, wanted_folded = [folded(name) for name in names], [folded(name) for name in wanted]
-    if folded == wanted_folded:
+    lower, wanted_lower = [folded(name) for name in names], [folded(name) for name in wanted]
+    if lower == wanted_lower:
         return None
     seen: dict[str, str] = {}
     for number, name in enumerate(names, 1):
@@ -43,7 +43,7 @@ def header_mistake(
                 f"{location} has the columns {other!r} and {name!r}, which are one to Spark; allowed: names that "
                 f"differ in more than case ({_BY_PLACE})"
             )
-    pairs = zip(folded, wanted_folded, strict=False)
+    pairs = zip(lower, wanted_lower, strict=False)
     at = next((number for number, (name, other) in enumerate(pairs) if name != other), None)
     if at is None:
         differs = f"{plural(len(names), 'column')}, and {wanted_by} {len(wanted)}"

@@ -39,6 +39,8 @@ def follow(
                 progress(f"{error.what}; trying again")
                 seen = None
             else:
+                for line in made.nothing_of:
+                    progress(line)
                 if made.added_files:
                     progress(f"added {plural(made.added_rows, 'row')} of {plural(made.added_files, 'file')}")
                 last = made if last is None else replace(

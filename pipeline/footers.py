@@ -27,9 +27,9 @@ _ALIKE = ({"string", "binary"}, {"timestamp", "timestamp_ntz"})
 _DOUBLES = ("float", "tinyint", "smallint", "int")
 
 
-def check_footers(format_: str, files: Sequence[InputFile]) -> None:
+def check_footers(format_: str, files: Sequence[InputFile]) -> list[str]:
     """Refuse a Parquet or ORC file that is damaged, has another schema than the first, or columns that Spark cannot
-    read. Needs no Spark."""
+    read. The names of the columns. Needs no Spark."""
     import pyarrow
 
     first: dict[str, str] = {}
@@ -53,6 +53,7 @@ def check_footers(format_: str, files: Sequence[InputFile]) -> None:
                     f"the files differ in their schema: column {name!r} is {found.get(name, 'not there')} in "
                     f"{file.location}, and {first.get(name, 'not there')} in {files[0].location}"
                 )
+    return list(first)
 
 
 def _footer(format_: str, location: str) -> tuple[Any, list[str]]:

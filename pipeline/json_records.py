@@ -24,7 +24,7 @@ from squall.pipeline.json_numbers import (
     unmarked,
     with_exact_texts,
 )
-from squall.pipeline.records import has_nameless_key, is_half_character, is_one_record, is_strict
+from squall.pipeline.records import LINE, has_nameless_key, is_half_character, is_one_record, is_strict, lines_of
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, DataFrameReader, SparkSession
@@ -52,8 +52,9 @@ def json_lines(
     from pyspark.sql import functions as f
     from pyspark.sql.types import StringType, StructField, StructType
 
-    lines = spark.read.options(**{**options, "wholetext": "false"}).text(paths).where(f.trim("value") != "")
-    value = f.col("value")
+    reader = spark.read.options(**{**options, "wholetext": "false"})
+    lines = lines_of(reader, paths, [field for field in known if field.name in folders]).where(f.trim(LINE) != "")
+    value = f.col(LINE)
     own = StructType([field for field in known if field.name not in folders])
     parsing = {**options, "mode": "PERMISSIVE", "columnNameOfCorruptRecord": _CORRUPT}
     named = [f.col(quoted(name)) for name in folders]
@@ -69,7 +70,8 @@ def json_lines(
     columns = {field.name: record.getField(field.name) for field in own}
     changed = may_be_changed(record, own)
     if changed is not None and is_strict(options):
-        exact = f.from_json(marked(f.col(RAW)), all_texts(own), parsing)
+        in_texts = StructType([StructField(field.name, all_texts(field.dataType)) for field in own])
+        exact = f.from_json(marked(f.col(RAW)), in_texts, parsing)
         parsed = parsed.withColumn(_EXACT, f.when(has_fraction(f.col(RAW)) & changed, exact))
         for field in own:
             exactly = f.col(_EXACT).getField(field.name)
@@ -112,7 +114,7 @@ def flawed_documents(
     from pyspark.sql import functions as f
 
     # A file may be as long as a JVM can hold: no regular expression sees it, unless it looks wrong.
-    value = f.col("value")
+    value = f.col(LINE)
     text = f.when(f.startswith(value, f.lit(_MARK)), f.substring(value, 2, _ANY_LENGTH)).otherwise(value)
     is_one = f.coalesce(f.json_array_length(f.concat(f.lit("["), text, f.lit("]"))) == 1, f.lit(False))
     flaw = f.when(~f.is_valid_utf8(value), f.lit(_NOT_UTF8))
@@ -124,8 +126,8 @@ def flawed_documents(
         flaw = flaw.when(f.contains(text, f.lit('""')) & has_nameless_key(text), f.lit(_NAMELESS))
     # Spark tells UTF-16 and UTF-32 by their zeros.
     can_tell = f.substring(value, 1, _BEGIN).rlike(r"\S") & ~f.contains(value, f.lit("\0"))
-    files = spark.read.text(paths, wholetext=True).withColumn(PATH, f.col("_metadata.file_path"))
-    wrong = files.select(PATH, f.when(can_tell, flaw).alias(FATE), "value").where(f.col(FATE).isNotNull())
+    files = lines_of(spark.read.option("wholetext", "true"), paths).withColumn(PATH, f.col("_metadata.file_path"))
+    wrong = files.select(PATH, f.when(can_tell, flaw).alias(FATE), LINE).where(f.col(FATE).isNotNull())
     flawed = wrong.select(
         *(f.lit(None).cast(field.dataType).alias(field.name) for field in known), PATH, FATE,
         f.substring(value.cast("binary"), 1, MAX_RAW_BYTES).alias(RAW),

@@ -7,6 +7,7 @@ Runs in Spark's Python workers, in one pass, so nothing has to be kept or read t
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -108,6 +109,8 @@ class PartWriter:
         arrays = [pyarrow.array(values, one.type) for values, one in zip(columns, QUARANTINE_SCHEMA, strict=True)]
         self._quarantine.append(pyarrow.RecordBatch.from_arrays(arrays, schema=QUARANTINE_SCHEMA))
         self.written.reasons.update(reasons)
+        for path, reason in zip(paths, reasons, strict=True):
+            self.written.refused_of.setdefault(path, Counter())[reason] += 1
         for path, line_no, reason, _ in rows[: SHOWN - len(self.written.shown)]:
             self.written.shown.append(Refused(path, line_no, reason))
 

@@ -29,6 +29,7 @@ from pathlib import Path
 from squall.engine.errors import UsageError
 from squall.engine.plural import plural
 from squall.pipeline.corpus import Corpus, InputFile, find_files, without_open_line
+from squall.pipeline.csv_quotes import check_quotes, quoting
 from squall.pipeline.increment import Numbered, first_manifest, grown, places
 from squall.pipeline.inputs import (
     Change,
@@ -56,7 +57,7 @@ from squall.pipeline.recipe import Recipe, recipe_of
 from squall.pipeline.session import spark_session
 from squall.pipeline.spark_input import TEXT, check_files
 from squall.pipeline.staging import PROGRESS_NAME, clear_orphans, siblings, staged
-from squall.pipeline.written import Written
+from squall.pipeline.written import Written, nothing_of
 
 DEFAULT_PARTITIONS = 4
 #: Most partitions: each is a task and a file, so more are a mistake on one machine.
@@ -89,6 +90,8 @@ class Prepared:
     added_rows: int = 0
     vanished: tuple[str, ...] = ()
     """Files of the feed that are gone from the input; their rows stay."""
+    nothing_of: tuple[str, ...] = ()
+    """A line about each new file of which all rows were refused alike."""
     left_out: tuple[str, ...] = ()
     """Directories of the input that Squall wrote."""
 
@@ -182,15 +185,17 @@ def _add(
     for name in (ROWS_NAME, QUARANTINE_NAME, SOURCES_NAME, PROGRESS_NAME):
         (staging / name).mkdir()
     new = f"{len(change.new):,} {'new ' if base.increments else ''}{'file' if len(change.new) == 1 else 'files'}"
-    progress(f"found {new}, starting Spark")
     if not recipe.is_text:
-        check_files(recipe.format, change.new, recipe.options)
-    with ThreadPoolExecutor(1) as thread, spark_session("squall prepare") as spark:
+        names = check_files(recipe.format, corpus.root, change.new, recipe.options)
+        recipe.check_columns(names)
+    progress(f"found {new}, starting Spark")
+    with ThreadPoolExecutor(1) as thread:
         # Spark reads other files than text itself, so their checksums are computed meanwhile.
         checked = thread.submit(_sources_of, recipe, corpus.root, change.new)
-        progress(f"reading {new} into {plural(len(spots), 'partition')}")
-        with told_rows(lambda: rows_so_far(staging), progress):
-            base, written = run_job(spark, recipe, base, corpus.root, change.new, spots)
+        with spark_session("squall prepare") as spark:
+            progress(f"reading {new} into {plural(len(spots), 'partition')}")
+            with told_rows(lambda: rows_so_far(staging), progress):
+                base, written = run_job(spark, recipe, base, corpus.root, change.new, spots)
         sources = [*checked.result(), *(source for one in written for source in one.sources)]
     _check_unchanged(change.new)
     new_files = sum(not file.start_bytes for file in change.new)
@@ -200,24 +205,28 @@ def _add(
     _write_manifest(staging, manifest)
     return Prepared(
         feed, manifest, _first_refused(written), corpus.skipped_binary[:SHOWN], len(change.new),
-        manifest.increments[-1].rows, tuple(change.vanished), corpus.left_out,
+        manifest.increments[-1].rows, tuple(change.vanished), nothing_of(written, recipe.hint), corpus.left_out,
     )
 
 
 def _nothing_left(corpus: Corpus, recipe: Recipe, manifest: Manifest, read: str) -> str:
     what = "line of text" if recipe.is_plain else "good row"
     reasons = ", ".join(f"{count:,} {reason}" for reason, count in manifest.quarantine_reasons.items())
+    hint = recipe.hint if "malformed" in reasons else ""
     dropped = f", {plural(sum(manifest.dropped.values()), 'row')} dropped by rules" if manifest.dropped else ""
     return (
         f"input {corpus.root} has no {what}: {read} read, {plural(manifest.quarantined, 'line')} quarantined"
-        f"{f' ({reasons})' if reasons else ''}{dropped}{_skipped_note(corpus)}"
+        f"{f' ({reasons}{hint})' if reasons else ''}{dropped}{_skipped_note(corpus)}"
     )
 
 
-def _sources_of(recipe: Recipe, root: str, files: Iterable[InputFile]) -> list[SourceFile]:
-    """The files that no task of the job notes itself."""
+def _sources_of(recipe: Recipe, root: str, files: Sequence[InputFile]) -> list[SourceFile]:
+    """The files that no task of the job notes itself. UsageError if one has a quote that nothing closes."""
     if recipe.is_text:
         return []
+    if recipe.format == "csv" and (how := quoting(recipe.options)):
+        for file in files:
+            check_quotes(file, how)
     return [
         SourceFile(path_in(root, file), file.size_bytes, file.mtime_ns, sha256_of(file.location)) for file in files
     ]

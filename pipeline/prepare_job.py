@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from squall.engine.errors import UsageError
 from squall.pipeline.cleaning import FATE, INTERNALS, clean_by_rules, columns_of, quoted
 from squall.pipeline.corpus import InputFile
+from squall.pipeline.folders import folder_columns
 from squall.pipeline.increment import with_schema
 from squall.pipeline.manifest import Manifest
 from squall.pipeline.recipe import Recipe
@@ -73,7 +74,8 @@ def _write_rows(
 
     def told(trouble: InputTrouble) -> str:
         wanted_by = "--schema" if recipe.schema else "the feed" if base.increments else "another file"
-        why = why_refused(spark, recipe.format, trouble, recipe.options, source_schema, wanted_by)
+        folders = folder_columns(root, files)
+        why = why_refused(spark, recipe.format, trouble, recipe.options, source_schema, wanted_by, folders)
         return why or _told(root, trouble)
 
     with data_errors(told):

@@ -8,14 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from squall.engine.errors import UsageError
 from squall.engine.foreign.text import repr_of
 from squall.pipeline.manifest import Manifest
+from squall.pipeline.rule_columns import check_columns, column_mistakes
 from squall.pipeline.rules import Rules, load_rules
 from squall.pipeline.spark_input import TEXT, check_format
+from squall.pipeline.text_job import LINE_COLUMNS
 
 if TYPE_CHECKING:
     from squall.pipeline.clean_function import CleanFunction
@@ -43,6 +46,14 @@ class Recipe:
         """Whether rows are the lines as they are."""
         return self.is_text and self.rules is None and self.clean is None
 
+    @property
+    def hint(self) -> str:
+        """What to look at if all records are malformed: the options about how values are written."""
+        formats = [name for name in self.options if name.casefold().endswith("format")]
+        given = [f"--option {name}={self.options[name]}" for name in formats]
+        schema = ["--schema"] if self.schema else []
+        return f"; see {', '.join([*given, *schema])}" if given or schema else ""
+
     def to_dict(self) -> dict[str, Any]:
         """What a feed notes."""
         clean = self.clean and f"{self.clean.name} of {self.clean.sha256}"
@@ -55,6 +66,11 @@ class Recipe:
             "rules": self.rules and self.rules.sha256,
             "clean": clean,
         }
+
+    def check_columns(self, names: Sequence[str]) -> None:
+        """RuleMistakes if rules do not fit the columns of the source. `names`: empty if they are not known yet."""
+        if names and self.rules and not (self.clean or self.columns or self.schema):
+            check_columns(self.rules, names)
 
     def check_as_before(self, target: Path, former: Manifest, partitions: int | None) -> None:
         made = {"input": former.input, "partitions": len(former.partitions), **former.recipe}
@@ -77,7 +93,9 @@ def recipe_of(
 ) -> Recipe:
     """What a user asks for, checked as far as that goes without Spark."""
     check_format(format_, options, schema, columns)
-    loaded = load_rules(rules) if rules else None
+    known = LINE_COLUMNS if format_ == TEXT else tuple(columns)
+    check = partial(column_mistakes, names=known) if known and clean is None else None
+    loaded = (load_rules(rules, check) if check else load_rules(rules)) if rules else None
     function = None
     if clean is not None:
         from squall.pipeline.clean_function import load_clean_function

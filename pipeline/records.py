@@ -10,14 +10,15 @@ import csv
 import gzip
 import re
 import zlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from squall.pipeline.column_names import twins_among
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column
+    from pyspark.sql import Column, DataFrame, DataFrameReader
+    from pyspark.sql.types import StructField
 
 CSV_OPTIONS: Mapping[str, str] = {
     "header": "true",
@@ -36,6 +37,8 @@ PATTERN_CHARACTERS = re.compile(r"[\\*?{}\[\]]")
 """In a path, of which Spark makes a pattern."""
 #: What Spark puts in place of bytes that are not UTF-8.
 REPLACEMENT = "\ufffd"
+#: The column of a line, or of a whole file.
+LINE = "_squall_line"
 _NO_NUMBER = r"([:\[,]\s*)[-+]?(?:NaN|Infinity|INF)\b"
 _HALF = (
     r"\\u[dD][89abAB][0-9a-fA-F]{2}(?!\\u[dD][c-fC-F])"
@@ -66,6 +69,15 @@ def is_half_character(line: Column) -> Column:
     from pyspark.sql import functions as f
 
     return f.regexp_replace(line, r"\\\\", "").rlike(_HALF)
+
+
+def lines_of(reader: DataFrameReader, paths: Sequence[str], folders: Iterable[StructField] = ()) -> DataFrame:
+    """The lines of files in a column `LINE`, which no folder has the name of, and the columns of these folders."""
+    from pyspark.sql.types import StringType, StructField, StructType
+
+    named = reader.schema(StructType([StructField(LINE, StringType()), *folders]))
+    # Not `text`, which sets the option `wholetext` itself.
+    return named.format("text").load(list(paths))
 
 
 def has_nameless_key(line: Column) -> Column:

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import difflib
 import hashlib
+import math
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -47,6 +48,8 @@ KINDS = {
     "columns": "the columns that stay, in this order",
 }
 _WITH_REASON = ("extract", "cast", "require", "match", "range", "one_of", "refuse")
+#: Kinds that make, rename or leave out columns.
+_CHANGING = ("extract", "rename", "derive", "columns")
 _COLUMN_NAME = re.compile(r"[A-Za-z_]\w*")
 _GROUP_NAME = re.compile(r"\(\?P?<([A-Za-z_]\w*)>")
 
@@ -96,10 +99,12 @@ class _Draft:
     path: str
     steps: list[Rule] = field(default_factory=list)
     mistakes: list[tuple[int, str]] = field(default_factory=list)
+    unknown_from: float = math.inf
+    """The line of the first step with a mistake that may make columns."""
 
 
-def load_rules(path: Path) -> Rules:
-    """Read a file of rules. RuleMistakes names all that is wrong in it."""
+def load_rules(path: Path, check: Callable[[Iterable[Rule]], list[tuple[int, str]]] = lambda steps: []) -> Rules:
+    """Read a file of rules. RuleMistakes names all that is wrong in it. `check`: finds more, with lines."""
     draft = _Draft(str(path))
     data = b""
     try:
@@ -107,6 +112,7 @@ def load_rules(path: Path) -> Rules:
         _read(draft, read_nodes(data, "file of rules"))
     except UsageError as error:
         draft.mistakes.append((error.line if isinstance(error, LineError) else 0, str(error)))
+    draft.mistakes += check(step for step in draft.steps if step.line < draft.unknown_from)
     if draft.mistakes:
         found = sorted(draft.mistakes, key=lambda mistake: mistake[0])
         raise RuleMistakes(f"{path}:{line}: {text}" if line else f"{path}: {text}" for line, text in found)
@@ -162,10 +168,19 @@ def _read(draft: _Draft, node: Node | None) -> None:
         draft.mistakes.append((line, "rules is a list: one or more, each behind a dash"))
         return
     for item in steps.items:
+        before = len(draft.mistakes)
         if not isinstance(item, MappingNode):
             draft.mistakes.append((item.line, f"a rule is one of the keys {', '.join(KINDS)}, and its value"))
         else:
             _read_rule(draft, item)
+        if len(draft.mistakes) > before and not _keeps_columns(item):
+            draft.unknown_from = min(draft.unknown_from, item.line)
+
+
+def _keeps_columns(node: Node) -> bool:
+    """Whether a step has the columns that it was given, as far as its keys tell."""
+    kinds = [key for key in node.entries if key in KINDS] if isinstance(node, MappingNode) else []
+    return bool(kinds) and not any(kind in _CHANGING for kind in kinds)
 
 
 def _read_rule(draft: _Draft, node: MappingNode) -> None:

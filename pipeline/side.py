@@ -25,7 +25,15 @@ from squall.engine.foreign.text import message_of, repr_of
 from squall.pipeline.manifest import MANIFEST_NAME, check_content, load_manifest
 from squall.pipeline.nanoseconds import ADVICE, columns_of_nanoseconds
 from squall.pipeline.number_texts import with_number_texts
-from squall.pipeline.records import CSV_OPTIONS, is_half_character, is_one_record, options_to_infer, twice_in_header
+from squall.pipeline.records import (
+    CSV_OPTIONS,
+    LINE,
+    is_half_character,
+    is_one_record,
+    lines_of,
+    options_to_infer,
+    twice_in_header,
+)
 from squall.pipeline.result_tables import checked_result
 from squall.pipeline.results import ROW_TYPES
 from squall.pipeline.sources import SPARK_LOG_NAME, open_feed
@@ -228,8 +236,8 @@ def _check_text(reader: DataFrameReader, side: Side) -> None:
     of JSON that is not one record: Spark would read the first."""
     from pyspark.sql import functions as f
 
-    lines = reader.text(list(side.files))
-    value, path = f.col("value"), f.col("_metadata.file_path")
+    lines = lines_of(reader, side.files)
+    value, path = f.col(LINE), f.col("_metadata.file_path")
     checks = [(~f.is_valid_utf8(value), "is not UTF-8, in a line that begins with")]
     if side.kind == JSON:
         odd = (f.trim(value) != "") & (~is_one_record(value) | is_half_character(value))

@@ -8,36 +8,39 @@ from __future__ import annotations
 
 import difflib
 import json
-import os
 import re
 from collections.abc import Mapping, Sequence
 from functools import reduce
 from operator import or_
-from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
 
 from squall.engine.errors import UsageError
+from squall.engine.foreign.text import repr_of
 from squall.pipeline.cleaning import FATE, INTERNAL, LINE_NO, PATH, RAW, REFUSED, quoted
-from squall.pipeline.column_names import twins_among, twins_told
 from squall.pipeline.corpus import InputFile
-from squall.pipeline.csv_bytes import begins_with_mark, can_read, read_by_bytes, wide_coding
+from squall.pipeline.csv_bytes import begins_with_mark, can_read, read_by_bytes, wide_coding, wrong_header
 from squall.pipeline.csv_header import header_mistake
+from squall.pipeline.date_patterns import check_patterns
+from squall.pipeline.folders import check_hidden, folder_columns
 from squall.pipeline.footers import check_footers, check_types
+from squall.pipeline.given_schema import given_schema
 from squall.pipeline.json_records import flawed_documents, json_lines, twins_in
 from squall.pipeline.manifest import PLACE_COLUMNS
 from squall.pipeline.opened import is_compressed
 from squall.pipeline.reader_options import check_options
 from squall.pipeline.records import (
     CSV_OPTIONS,
+    LINE,
     PATTERN_CHARACTERS,
     REPLACEMENT,
     is_by_line,
     is_utf8,
+    lines_of,
     options_to_infer,
 )
 from squall.pipeline.rules import near
-from squall.pipeline.spark_errors import InputTrouble, mistake_of
+from squall.pipeline.spark_errors import InputTrouble
 from squall.pipeline.valid_text import is_valid_text
 
 if TYPE_CHECKING:
@@ -51,8 +54,6 @@ _WITH_RECORDS = ("csv", "json")
 _WITH_FOOTERS = ("parquet", "orc")
 """Formats whose files have a schema."""
 _CORRUPT = INTERNAL + "corrupt"
-_INTERVAL = re.compile(r"\binterval\b(?! (?:day|hour|minute|second))")
-"""The types of months, for which Arrow has none, in the text of a type."""
 #: Longest file of multi-line JSON that is searched for a second value.
 MAX_CHECKED_BYTES = 16 << 20
 _DEFAULTS: Mapping[str, Mapping[str, str]] = {"csv": CSV_OPTIONS}
@@ -81,13 +82,20 @@ def read_frame(
     one that the feed was made with, or nothing."""
     from pyspark.sql import functions as f
 
+    check_patterns(spark, options)
     options = _with_defaults(format_, options)
     # Spark takes paths for patterns. Its option not to (`__globPaths__`) reads the last of several files twice.
     paths = [f"file://{PATTERN_CHARACTERS.sub(_escaped, file.location)}" for file in files]
-    folders = _folder_columns(root, files)
+    folders = folder_columns(root, files)
+    if schema is not None:
+        known = given_schema(schema, format_)
+    else:
+        known = _schema(spark, format_, paths, options)
+        check_hidden(root, folders, known.names)
     if folders:
         options["basePath"] = f"file://{root}"
-    known = _schema(spark, format_, paths, options, schema)
+        if schema is None:
+            known = _with_folders(spark, paths, options, known, folders)
     if schema is not None and format_ in _WITH_FOOTERS:
         there = spark.read.format(format_).options(**options).load(paths[:1]).schema
         check_types(format_, known, there, files[0].location)
@@ -109,16 +117,27 @@ def read_frame(
     return frame.select(*(quoted(name) for name in names), PATH, f.lit(0).alias(LINE_NO), FATE, RAW), noted
 
 
+def _with_folders(
+    spark: SparkSession, paths: list[str], options: Mapping[str, str], known: StructType, folders: Sequence[str]
+) -> StructType:
+    """A schema with the columns of folders, of the types that Spark finds in their names."""
+    from pyspark.sql.types import StructType
+
+    named = spark.read.format(TEXT).option("basePath", options["basePath"]).load(paths).schema
+    return StructType([*known.fields, *(named[name] for name in folders)])
+
+
 def why_refused(
-    spark: SparkSession, format_: str, trouble: InputTrouble, options: Mapping[str, str], schema: str, wanted_by: str
+    spark: SparkSession, format_: str, trouble: InputTrouble, options: Mapping[str, str], schema: str, wanted_by: str,
+    folders: Sequence[str],
 ) -> str | None:
     """What is wrong with a file that Spark has refused, if it can be said better than Spark does. `schema`: as
-    `read_frame` has noted it; `wanted_by`: who has it."""
+    `read_frame` has noted it; `wanted_by`: who has it; `folders`: columns that no file has."""
     from pyspark.sql.types import StructType
 
     if format_ != "csv" or "CSV header" not in trouble.why or not trouble.file:
         return None
-    names = StructType.fromJson(json.loads(schema)).names
+    names = [name for name in StructType.fromJson(json.loads(schema)).names if name not in folders]
     return header_mistake(spark, trouble.file, _with_defaults(format_, options), names, f"{wanted_by} has")
 
 
@@ -127,21 +146,6 @@ def _with_defaults(format_: str, options: Mapping[str, str]) -> dict[str, str]:
     given = {name.casefold() for name in options}
     defaults = _DEFAULTS.get(format_, {})
     return {**{name: value for name, value in defaults.items() if name.casefold() not in given}, **options}
-
-
-def _folder_columns(root: str, files: Sequence[InputFile]) -> list[str]:
-    """The columns that are in the names of folders: day=2026-11-22/. UsageError if only some files have them."""
-    first: list[str] = []
-    for number, file in enumerate(files):
-        inside = PurePosixPath(os.path.relpath(file.location, root)).parent.parts
-        found = [part.partition("=")[0] for part in inside if "=" in part.strip("=")]
-        first = first if number else found
-        if found != first:
-            raise UsageError(
-                f"the folders of {root} do not agree: {file.location} is in folders of columns "
-                f"({', '.join(found) or 'none'}), {files[0].location} in others ({', '.join(first) or 'none'})"
-            )
-    return [unquote(name) for name in first]
 
 
 def _records(
@@ -228,7 +232,8 @@ def _with_corrupt(known: StructType) -> StructType:
 def _files_not_utf8(spark: SparkSession, paths: list[str]) -> list[str]:
     from pyspark.sql import functions as f
 
-    wrong = spark.read.text(paths).where(~f.is_valid_utf8("value")).select(f.col("_metadata.file_path").alias("path"))
+    lines = lines_of(spark.read, paths)
+    wrong = lines.where(~f.is_valid_utf8(LINE)).select(f.col("_metadata.file_path").alias("path"))
     return [row.path for row in wrong.distinct().collect()]
 
 
@@ -236,30 +241,16 @@ def _escaped(match: re.Match[str]) -> str:
     return "\\" + match[0]
 
 
-def _schema(
-    spark: SparkSession, format_: str, paths: list[str], options: Mapping[str, str], schema: str | None
-) -> StructType:
-    """The schema that is given, or else that of the files."""
-    from pyspark.errors import AnalysisException, PySparkException
+def _schema(spark: SparkSession, format_: str, paths: list[str], options: Mapping[str, str]) -> StructType:
+    """The schema of the files, without columns of folders."""
+    from pyspark.errors import AnalysisException
     from pyspark.sql.types import StructType
 
-    if schema is not None:
-        try:
-            found = StructType.fromDDL(schema)
-            if not isinstance(found, StructType) or not found.names:
-                raise UsageError(f"--schema is {schema!r}; allowed: columns, such as 'host string, status int'")
-            if twins := twins_among(found.names):
-                raise UsageError(f"--schema has {twins_told(*twins)}")
-            for field in found:
-                if _INTERVAL.search(field.dataType.simpleString()):
-                    why = "as an interval of months, which no feed can hold"
-                    raise UsageError(f"--schema has column {field.name!r} {why}")
-            return found
-        except PySparkException as error:
-            raise UsageError(f"--schema {schema!r} is no schema: {mistake_of(error)}") from error
     if format_ == "csv":
         options = options_to_infer(options, paths)
     reader = spark.read.format(format_).options(**options).option("columnNameOfCorruptRecord", _CORRUPT)
+    # Spark looks for no columns in the names of folders then.
+    reader = reader.option("recursiveFileLookup", "true")
     try:
         return StructType([field for field in reader.load(paths).schema if field.name != _CORRUPT])
     except AnalysisException as error:
@@ -288,24 +279,36 @@ def _as_before(found: StructType, former_schema: str, is_given: bool) -> StructT
     return former
 
 
-def check_files(format_: str, files: Sequence[InputFile], options: Mapping[str, str]) -> None:
-    """Refuse files that Spark cannot read as rows of one schema, as far as that shows without Spark."""
+def check_files(format_: str, root: str, files: Sequence[InputFile], options: Mapping[str, str]) -> list[str]:
+    """Refuse files that Spark cannot read as rows of one schema, as far as that shows without Spark. The names of their
+    columns, if only footers had to be read for them."""
     for file in files:
         if file.problem:
             raise UsageError(f"{file.location} {file.problem}")
         if format_ == "csv" and is_utf8(options):
-            _check_coding(file)
-    if format_ in _WITH_FOOTERS:
-        check_footers(format_, files)
+            _check_coding(file, options)
+    if format_ not in _WITH_FOOTERS:
+        return []
+    names, folders = check_footers(format_, files), folder_columns(root, files)
+    check_hidden(root, folders, names)
+    return [*names, *folders]
 
 
-def _check_coding(file: InputFile) -> None:
+def _check_coding(file: InputFile, options: Mapping[str, str]) -> None:
+    given = {name.casefold(): value.casefold() for name, value in options.items()}
+    by_name = given.get("header", "true") == "true" and given.get("enforceschema", "false") == "false"
     try:
         coding = wide_coding(file)
+        header = wrong_header(file) if by_name and not coding else b""
     except OSError as error:
         raise UsageError(f"cannot read {file.location}: {error.strerror}") from error
     if coding:
         raise UsageError(f"{file.location} begins as {coding} does; allowed: UTF-8, or --option encoding={coding}")
+    if header:
+        raise UsageError(
+            f"{file.location} has a header that is not UTF-8, {repr_of(header)}; allowed: UTF-8, or its encoding, such "
+            "as --option encoding=ISO-8859-1"
+        )
 
 
 def check_names(names: Sequence[str]) -> None:

@@ -104,6 +104,7 @@ def _write(root: str, place: Place, batches: Iterator[pyarrow.RecordBatch]) -> W
         good = batch if fates.null_count == batch.num_rows else batch.filter(fates.is_null())
         if good.num_rows:
             writer.add([good.column(name) for name in names])
+            writer.written.used.update(_name(root, path or "") for path in good.column(PATH).unique().to_pylist())
         if good.num_rows < batch.num_rows:
             _end(root, writer, batch.filter(fates.is_valid()).select(list(INTERNALS)).to_pylist())
     return writer.close() if writer else Written(place.partition)
@@ -116,6 +117,7 @@ def _end(root: str, writer: PartWriter, rows: list[dict[str, Any]]) -> None:
         kind, text = row[FATE][0], row[FATE][1:]
         if kind == DROPPED:
             writer.written.dropped[text] += 1
+            writer.written.used.add(_name(root, row[PATH] or ""))
         elif kind == SOURCE_FILE:
             writer.written.sources.append(pickle.loads(row[RAW]))
         else:

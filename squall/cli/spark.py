@@ -109,6 +109,7 @@ def prepare(
             **manifest,
             "feed": str(feed),
             "quarantine_shown": prepared.quarantine_shown,
+            "nothing_of": prepared.nothing_of,
             "skipped_shown": prepared.skipped_shown,
             "added_files": prepared.added_files,
             "added_rows": prepared.added_rows,
@@ -178,6 +179,8 @@ def _print_prepared(prepared: Prepared, elapsed_secs: float) -> None:
     reasons = "; ".join(f"{count:,} {plain(reason)}" for reason, count in manifest.quarantine_reasons.items())
     say(f"quarantined {manifest.quarantined:,}" + (f" ({reasons})" if reasons else ""))
     _print_names(prepared.quarantine_shown, manifest.quarantined, f"{plain(prepared.feed)}/quarantine")
+    for line in prepared.nothing_of[:SHOWN_NAMES]:
+        say(f"            {plain(line)}")
     if manifest.dropped:
         rules = "; ".join(f"{count:,} {plain(rule)}" for rule, count in manifest.dropped.items())
         say(f"dropped     {sum(manifest.dropped.values()):,} ({rules})")

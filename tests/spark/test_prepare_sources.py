@@ -209,6 +209,12 @@ def fails(rows):
 
 def nothing(rows):
     print(rows.columns)
+
+def misspells(rows):
+    return rows.selectExpr("lenght(text)")
+
+def breaks_off(rows):
+    return rows.where("text =")
 '''
 
 
@@ -228,8 +234,10 @@ def test_a_function_cleans_and_its_errors_come_first(
             prepare(source, tmp_path / "other", clean=f"{tmp_path}/clean.py:{function}")
         return str(found.value).removeprefix(str(tmp_path))
 
-    assert said("fails", ClusterError).startswith("/clean.py:15: ")
-    assert "no_such_column" in said("fails", ClusterError)
+    assert said("fails", UsageError).startswith("/clean.py:15: ")
+    assert "no_such_column" in said("fails", UsageError)
+    assert said("misspells", UsageError).startswith("/clean.py:21: Cannot resolve routine `lenght`")
+    assert said("breaks_off", UsageError) == "/clean.py:24: Syntax error at or near end of input."
     assert said("nothing", ClusterError) == "/clean.py:nothing returned NoneType; allowed: a DataFrame"
     assert said("cleen", UsageError).endswith("which is not there; did you mean 'clean'?")
     (source / "b.txt").write_text("x\n")
@@ -257,6 +265,48 @@ def test_wrong_options_are_refused_before_spark_starts(source: Path, tmp_path: P
     assert refused(clean="clean.py") == "--clean is 'clean.py'; allowed: FILE:FUNCTION, such as clean.py:clean"
     assert refused(clean="none.py:f") == "cannot read --clean none.py: No such file or directory"
     assert "has no csv file" in refused(format_="csv", pattern="*.txt")
+
+
+def test_columns_of_rules_are_checked_before_spark_starts(source: Path, tmp_path: Path, feed: Path) -> None:
+    """Without the `spark` fixture: nothing of this needs a Java machine."""
+    parquet.write_table(pyarrow.table({"id": [1], "name": ["x"]}), source / "a.parquet")
+    (rules := tmp_path / "rules.yaml").write_text("rules:\n- trim: nam\n- require: [id, text]\n")
+    for how in ({"format_": "parquet"}, {"format_": "csv", "columns": ["id", "name"]}):
+        with pytest.raises(RuleMistakes) as found:
+            prepare(source, feed, rules=rules, **how)
+        assert [mistake.removeprefix(f"{rules}:") for mistake in found.value.mistakes] == [
+            "2: trim: there is no column 'nam'; did you mean 'name'?",
+            "3: require: there is no column 'text'; allowed: id, name",
+        ]
+    (source / "a.txt").write_text("x\n")
+    rules.write_text("rules:\n- trim: txt\n- dorp: x\n")
+    with pytest.raises(RuleMistakes, match=r"no column 'txt'; did you mean 'text'\?; .*:3: rule 'dorp' is unknown"):
+        prepare(source, feed, pattern="*.txt", rules=rules)
+
+
+def test_a_file_of_which_nothing_is_good_is_named(spark: SparkSession, source: Path, feed: Path) -> None:
+    (source / "a.csv").write_text("id,day\n1,2020-01-02\n2,2020-01-03\n")
+    how: dict[str, Any] = {"format_": "csv", "schema": "id int, day date", "options": {"dateFormat": "dd/MM/yyyy"}}
+    hint = "malformed CSV; see --option dateFormat=dd/MM/yyyy, --schema)"
+    with pytest.raises(UsageError, match=re.escape(f"no good row: 1 file read, 2 lines quarantined (2 {hint}")):
+        prepare(source, feed, **how)
+    (source / "b.csv").write_text("id,day\n1,02/01/2020\nx,02/01/2020\n")
+    made = prepare(source, feed, **how)
+    assert made.nothing_of == (f"nothing of a.csv: all its 2 rows are quarantined ({hint}",)
+    how["options"] = {"timestampFormat": "YYYY-MM-dd"}
+    with pytest.raises(UsageError, match=r"^--option timestampFormat is 'YYYY-MM-dd', with which Spark reads no "):
+        prepare(source, tmp := source.parent / "other", **how)
+    assert not tmp.exists()
+
+
+def test_a_text_file_of_which_nothing_is_good_is_named(spark: SparkSession, source: Path, feed: Path) -> None:
+    (source / "a.txt").write_bytes(b"\xe9\n\xe8\n")
+    (source / "b.txt").write_bytes(b"\xe9\nb\n")
+    wanted = ("nothing of a.txt: all its 2 rows are quarantined (not UTF-8)",)
+    assert prepare(source, feed).nothing_of == wanted
+    (source.parent / "rules.yaml").write_text("rules:\n- drop: text = 'b'\n- trim: text\n")
+    (source / "c.txt").write_bytes(b"c\n")
+    assert prepare(source, source.parent / "other", rules=source.parent / "rules.yaml").nothing_of == wanted
 
 
 def command(*arguments: object) -> Result:

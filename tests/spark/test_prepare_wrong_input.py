@@ -154,6 +154,73 @@ def test_a_type_that_no_feed_can_hold_is_refused(spark: SparkSession, source: Pa
     assert said == "--schema has column 'i' as an interval of months, which no feed can hold"
 
 
+@pytest.mark.parametrize(
+    ("schema", "said"),
+    [
+        ("c char(3)", "as char(3), which Spark's readers do not check; allowed: string, and a rule that matches its "),
+        ("c varchar(9)", "as varchar(9), which Spark's readers do not check; allowed: string"),
+        ("c void", "as void, which no feed can hold; allowed: another type, such as string"),
+        ("c variant", "as variant, which no feed can hold"),
+        ("c map<string, int>", "as map<string,int>, which no value of CSV is; allowed: a simple type, such as string"),
+        ("c int NOT NULL", "NOT NULL, which Spark's readers do not check; allowed: the column without it, and a rule "),
+    ],
+)
+def test_a_type_that_readers_do_not_take_is_refused(
+    spark: SparkSession, source: Path, schema: str, said: str
+) -> None:
+    (source / "a.csv").write_text("n,c\n1,x\n")
+    assert refused(source, format_="csv", schema=f"n int, {schema}").startswith(f"--schema has column 'c' {said}")
+
+
+def test_a_quote_that_nothing_closes_is_told(spark: SparkSession, source: Path) -> None:
+    """Spark would read one record, whose last value is the rest of the file."""
+    (source / "a.csv").write_text('id,name\n1,"x\n2,y\n3,z\n')
+    said = refused(source, format_="csv", columns=["id"])
+    assert said.startswith("a.csv has a quote in line 2 that nothing closes; allowed: a closing quote, --option quote=")
+    made = prepare(source, source.parent / "feed", format_="csv", options={"multiLine": "false"})
+    assert made.manifest.rows == 3
+
+
+def test_a_header_in_another_encoding_is_told(spark: SparkSession, source: Path) -> None:
+    (source / "a.csv").write_bytes(b"id,caf\xe9\n1,\xe9\n")
+    said = refused(source, format_="csv")
+    assert said.startswith("a.csv has a header that is not UTF-8, b'id,caf\\xe9'; allowed: UTF-8, or its encoding")
+    made = prepare(source, source.parent / "feed", format_="csv", options={"encoding": "ISO-8859-1"})
+    assert list(made.manifest.schema) == ["id", "caf\xe9"]
+
+
+@pytest.mark.parametrize("format_", ["csv", "json", "parquet", "orc"])
+def test_a_folder_hides_no_column(spark: SparkSession, source: Path, format_: str) -> None:
+    (folder := source / "ID=1").mkdir()
+    match format_:
+        case "csv":
+            (folder / "a.csv").write_text("id,a\n7,2\n")
+        case "json":
+            (folder / "a.json").write_text('{"id": 7, "a": 2}\n')
+        case _:
+            write(folder / f"a.{format_}", pyarrow.table({"id": [7], "a": [2]}))
+    hides = "INPUT has folders of a column 'ID', which would hide column 'id' of the files in them; allowed: another"
+    assert refused(source, format_=format_).startswith(hides)
+
+
+@pytest.mark.parametrize("format_", ["csv", "json"])
+def test_a_folder_may_have_any_other_name(spark: SparkSession, source: Path, format_: str) -> None:
+    """Also that of the only column of text, as which files are searched for flaws."""
+    content = b"id,a\n7,\xff\n8,2\n" if format_ == "csv" else b'{"a": 2}\n{"a": "\xff"}'
+    for day in (1, 2):
+        (folder := source / f"day={day}" / "value=01").mkdir(parents=True)
+        (folder / f"a.{format_}").write_bytes(content)
+    how = {"schema": "a int, value string"} if format_ == "json" else {}
+    made = prepare(source, source.parent / "feed", format_=format_, **how)
+    assert (made.manifest.rows, made.manifest.quarantine_reasons) == (2, {"not UTF-8": 2})
+    values = parquet.read_table(source.parent / "feed" / "rows").column("value").to_pylist()
+    assert values == (["01", "01"] if format_ == "json" else [1, 1])
+    (source / "day=2" / "value=01" / f"a.{format_}").write_text("id,b\n7,2\n")
+    if format_ == "csv":
+        with pytest.raises(UsageError, match="has the name 'b' for column 2, and another file has 'a'; allowed: "):
+            prepare(source, source.parent / "other", format_=format_)
+
+
 @pytest.mark.parametrize("format_", ["parquet", "orc"])
 def test_a_wider_type_is_read(spark: SparkSession, source: Path, tmp_path: Path, format_: str) -> None:
     small = pyarrow.table({"I": pyarrow.array([1], pyarrow.int32()), "f": pyarrow.array([1.5], pyarrow.float32())})

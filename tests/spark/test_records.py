@@ -12,6 +12,7 @@ import pyarrow.orc
 import pyarrow.parquet as parquet
 import pytest
 from click.testing import CliRunner
+from pyspark.errors import AnalysisException
 
 from squall.cli.spark import prepare as prepare_command
 from squall.cli.verify import verify as verify_command
@@ -252,8 +253,11 @@ def test_half_a_character_in_a_file_of_json_is_quarantined(spark: SparkSession, 
 
 def test_names_are_one_as_spark_compares_them(spark: SparkSession) -> None:
     for first, second in ("aA", "k\u212a", "s\u017f", "\u03c3\u03c2", "\xb5\u03bc", "\u0131i", ("\xdf", "SS")):
-        without = spark.createDataFrame([(1,)], f"`{first}` int").drop(second)
-        assert (folded(first) == folded(second)) is (without.columns == []), (first, second)
+        try:
+            is_one = bool(spark.sql(f"SELECT `{second}` FROM VALUES (1) AS t(`{first}`)").columns)
+        except AnalysisException:
+            is_one = False
+        assert (folded(first) == folded(second)) is is_one, (first, second)
 
 
 def test_parquet_with_a_text_that_is_not_utf8_is_quarantined(spark: SparkSession, source: Path, feed: Path) -> None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
 import pytest
 
+from squall.pipeline.rule_columns import column_mistakes
 from squall.pipeline.rules import KINDS, RuleMistakes, Rules, load_rules, plain_groups
 
 GOOD = r"""
@@ -138,3 +140,38 @@ def test_what_is_no_file_of_rules_is_refused(tmp_path: Path, text: str, complain
 def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
     with pytest.raises(RuleMistakes, match=r"none\.yaml: cannot read it: No such file or directory"):
         load_rules(tmp_path / "none.yaml")
+
+
+def test_columns_are_checked_with_all_else_as_far_as_they_are_known(tmp_path: Path) -> None:
+    text = r"""
+rules:
+  - trim: txt
+  - trim: [text, text]
+  - extract: '(?<host>x)'
+    from: tex
+  - extract: '(?<host>x) (?<Path>y)'
+  - rename: {host: text}
+  - rename: {host: TEXT}
+  - rename: {host: name}
+  - derive: {Name: upper(name)}
+  - require: host
+  - columns: [name, text]
+  - cast: {line_no: int}
+  - derived: {n: 1}
+  - trim: n
+"""
+    (tmp_path / "rules.yaml").write_text(text)
+    with pytest.raises(RuleMistakes) as found:
+        load_rules(tmp_path / "rules.yaml", partial(column_mistakes, names=("path", "line_no", "text")))
+    assert [mistake.partition("rules.yaml:")[2] for mistake in found.value.mistakes] == [
+        "3: trim: there is no column 'txt'; did you mean 'text'?",
+        "4: trim: its value is a list of one or more different columns",
+        "5: extract: there is no column 'tex'; did you mean 'text'?",
+        "7: extract: there is a column 'path', which is one with 'Path' to Spark; allowed: another name",
+        "8: rename: there is a column 'text' already",
+        "9: rename: there is a column 'text', which is one with 'TEXT' to Spark; allowed: another name",
+        "11: derive: there is a column 'name', which is one with 'Name' to Spark; allowed: another name",
+        "12: require: there is no column 'host'; allowed: path, line_no, text, name, Path, Name",
+        "14: cast: there is no column 'line_no'; allowed: name, text",
+        "15: rule 'derived' is unknown; did you mean 'derive'?",
+    ]
