@@ -140,13 +140,16 @@ def sha256_of(path: str | Path, size_bytes: int | None = None) -> str:
         return ""
 
 
-def changed_since(file: InputFile) -> bool:
-    """Whether a file was written after it was found. One that only grew is not: what was found of it is still there."""
+def changed_since(file: InputFile, *, may_grow: bool) -> bool:
+    """Whether a file was written after it was found. `may_grow`: one that only grew is not, as what was found of it is
+    still there, and no more was read."""
     try:
         now = os.stat(file.location)
     except OSError:
         return True
-    return now.st_size < file.size_bytes or (now.st_size == file.size_bytes and now.st_mtime_ns != file.mtime_ns)
+    if may_grow and now.st_size > file.size_bytes:
+        return False
+    return (now.st_size, now.st_mtime_ns) != (file.size_bytes, file.mtime_ns)
 
 
 def load_sources(feed: Path, manifest: Manifest) -> dict[str, SourceFile]:

@@ -197,7 +197,7 @@ def _add(
             with told_rows(lambda: rows_so_far(staging), progress):
                 base, written = run_job(spark, recipe, base, corpus.root, change.new, spots)
         sources = [*checked.result(), *(source for one in written for source in one.sources)]
-    _check_unchanged(change.new)
+    _check_unchanged(change.new, may_grow=recipe.is_text)
     new_files = sum(not file.start_bytes for file in change.new)
     manifest = grown(base, written, _list_sources(staging, increment, sources), new_files, len(corpus.skipped_binary))
     if manifest.rows == 0:
@@ -232,9 +232,10 @@ def _sources_of(recipe: Recipe, root: str, files: Sequence[InputFile]) -> list[S
     ]
 
 
-def _check_unchanged(files: Iterable[InputFile]) -> None:
+def _check_unchanged(files: Iterable[InputFile], *, may_grow: bool) -> None:
+    """`may_grow`: whether no more is read of a file than what was found. Spark reads files to their end."""
     for file in files:
-        if not file.problem and changed_since(file):
+        if not file.problem and changed_since(file, may_grow=may_grow):
             raise ChangedMeanwhile(file.location)
 
 
