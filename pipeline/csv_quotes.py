@@ -1,4 +1,5 @@
-"""Finds a quote of CSV that nothing closes: Spark would take all that follows for one value, and say nothing.
+"""Finds a quote of CSV that nothing closes, and lines that end in two ways: Spark would take all that follows for one
+value, or leave a \\r in values, and say nothing.
 
 Guarantees that a value in quotes that goes on for several lines has its closing quote at its end, or that the lines are
 told. Relies on an encoding in which separators and quotes are single bytes. Reads the file once, a line at a time.
@@ -19,10 +20,9 @@ from squall.pipeline.opened import opened
 _LINE_BYTES = 64 << 20
 _ENCODINGS = ("utf-8", "iso-8859-1", "us-ascii")
 _ESCAPED = {r"\t": "\t", r"\r": "\r", r"\b": "\b", r"\f": "\f", r"\"": '"', r"\'": "'", r"\\": "\\", r"\u0000": "\0"}
-_ALLOWED = (
-    "allowed: a closing quote, --option quote= if quotes mean nothing, or --option multiLine=false if no value holds "
-    "the end of a line"
-)
+_NO_BREAKS = "--option multiLine=false if no value holds the end of a line"
+_CLOSE = f"allowed: a closing quote, --option quote= if quotes mean nothing, or {_NO_BREAKS}"
+_ONE_END = f"allowed: one end for all, or {_NO_BREAKS}"
 
 
 @dataclass(frozen=True)
@@ -68,39 +68,54 @@ def quoting(options: Mapping[str, str]) -> Quoting | None:
 
 
 def check_quotes(file: InputFile, how: Quoting) -> None:
-    """UsageError if a quote is not closed. What cannot be read is left for Spark to tell."""
+    """UsageError if a quote is not closed, or a line ends in another way than the first. What cannot be read is left
+    for Spark to tell."""
     try:
         with opened(file) as (stream, _):
             mistake = _mistake(stream, how)
     except OSError:
         return
     if mistake:
-        raise UsageError(f"{file.location} has {mistake}; {_ALLOWED}")
+        raise UsageError(f"{file.location} has {mistake}")
 
 
 def _mistake(stream: BinaryIO, how: Quoting) -> str | None:
     opened_at = line_no = 0
+    first_end = b""
     while line := stream.readline(_LINE_BYTES):
         line_no += 1
-        at = 0
         if opened_at:
             end = how.ends.match(line) if how.quote in line else None
             if end is None:
                 continue
-            at = end.end()
-            if how.is_strict and not how.follows.match(line, at):
+            if how.is_strict and not how.follows.match(line, end.end()):
                 after = f"the next one, in line {line_no}, is not at the end of a value"
-                return f"a quote in line {opened_at} that is not closed: {after}"
-            opened_at = 0
-        elif _is_closed(line, how):
-            continue
-        while begin := how.begins.search(line, at):
-            end = how.ends.match(line, begin.end())
-            if end is None:
-                opened_at = line_no
-                break
-            at = end.end()
-    return f"a quote in line {opened_at} that nothing closes" if opened_at else None
+                return f"a quote in line {opened_at} that is not closed: {after}; {_CLOSE}"
+            is_open = _is_open(line, end.end(), how)
+        else:
+            is_open = not _is_closed(line, how) and _is_open(line, 0, how)
+        opened_at = line_no if is_open else 0
+        if not is_open and (end_bytes := _end(line)):
+            first_end = first_end or end_bytes
+            if end_bytes != first_end:
+                kinds = "\\r\\n", "\\n"
+                this, others = kinds if end_bytes == b"\r\n" else kinds[::-1]
+                return f"a line {line_no} that ends in {this}, and others end in {others}; {_ONE_END}"
+    return f"a quote in line {opened_at} that nothing closes; {_CLOSE}" if opened_at else None
+
+
+def _is_open(line: bytes, at: int, how: Quoting) -> bool:
+    """Whether a value goes on in the next line. `at`: a place that is in no value in quotes."""
+    while begin := how.begins.search(line, at):
+        end = how.ends.match(line, begin.end())
+        if end is None:
+            return True
+        at = end.end()
+    return False
+
+
+def _end(line: bytes) -> bytes:
+    return b"\r\n" if line.endswith(b"\r\n") else line[-1:] if line.endswith(b"\n") else b""
 
 
 def _is_closed(line: bytes, how: Quoting) -> bool:

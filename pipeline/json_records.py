@@ -24,7 +24,15 @@ from squall.pipeline.json_numbers import (
     unmarked,
     with_exact_texts,
 )
-from squall.pipeline.records import LINE, has_nameless_key, is_half_character, is_one_record, is_strict, lines_of
+from squall.pipeline.records import (
+    LINE,
+    has_key_twice,
+    has_nameless_key,
+    is_half_character,
+    is_one_record,
+    is_strict,
+    lines_of,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, DataFrameReader, SparkSession
@@ -34,6 +42,7 @@ _CORRUPT, _RECORD, _EXACT = (INTERNAL + name for name in ("corrupt", "record", "
 _MALFORMED = f"{REFUSED}malformed JSON"
 _NOT_UTF8 = f"{REFUSED}not UTF-8"
 _HALF = f"{REFUSED}half a character"
+_TWICE = f"{REFUSED}a key twice in an object"
 _NAMELESS = f"{REFUSED}a key without a name"
 _OBJECTS = "array<map<string, string>>"
 _MARK = "\ufeff"
@@ -53,8 +62,9 @@ def json_lines(
     from pyspark.sql.types import StringType, StructField, StructType
 
     reader = spark.read.options(**{**options, "wholetext": "false"})
-    lines = lines_of(reader, paths, [field for field in known if field.name in folders]).where(f.trim(LINE) != "")
+    lines = lines_of(reader, paths, [field for field in known if field.name in folders])
     value = f.col(LINE)
+    lines = lines.withColumn(LINE, _without_mark(value)).where(f.trim(LINE) != "")
     own = StructType([field for field in known if field.name not in folders])
     parsing = {**options, "mode": "PERMISSIVE", "columnNameOfCorruptRecord": _CORRUPT}
     named = [f.col(quoted(name)) for name in folders]
@@ -82,6 +92,25 @@ def json_lines(
     )
 
 
+def schema_of_good_lines(
+    spark: SparkSession, reader: DataFrameReader, paths: list[str], options: Mapping[str, str]
+) -> StructType:
+    """The schema of files whose refused lines have columns of their own, such as one key twice. Spark's reader takes
+    such lines from Python alone."""
+    from pyspark.sql import functions as f
+
+    lines = lines_of(spark.read.options(**{**options, "wholetext": "false"}), paths)
+    good = lines.where(_flaw_of_line(f.col(LINE), options, is_inferred=True).isNull())
+    return reader.json(good.rdd.map(lambda row: str(row[0]))).schema
+
+
+def _without_mark(text: Column) -> Column:
+    """A text without the byte order mark with which a file may begin."""
+    from pyspark.sql import functions as f
+
+    return f.when(f.startswith(text, f.lit(_MARK)), f.substring(text, 2, _ANY_LENGTH)).otherwise(text)
+
+
 def _flaw_of_line(value: Column, options: Mapping[str, str], is_inferred: bool) -> Column:
     """The fate of a line of which Spark's reader would lose something; null if there is nothing."""
     from pyspark.sql import functions as f
@@ -90,6 +119,8 @@ def _flaw_of_line(value: Column, options: Mapping[str, str], is_inferred: bool) 
     if is_strict(options):
         flaw = flaw.when(~is_one_record(value), f.lit(_MALFORMED))
     flaw = flaw.when(is_half_character(value), f.lit(_HALF))
+    if is_strict(options):
+        flaw = flaw.when(has_key_twice(value), f.lit(_TWICE))
     return flaw.when(has_nameless_key(value), f.lit(_NAMELESS)) if is_inferred else flaw
 
 
@@ -115,13 +146,15 @@ def flawed_documents(
 
     # A file may be as long as a JVM can hold: no regular expression sees it, unless it looks wrong.
     value = f.col(LINE)
-    text = f.when(f.startswith(value, f.lit(_MARK)), f.substring(value, 2, _ANY_LENGTH)).otherwise(value)
+    text = _without_mark(value)
     is_one = f.coalesce(f.json_array_length(f.concat(f.lit("["), text, f.lit("]"))) == 1, f.lit(False))
     flaw = f.when(~f.is_valid_utf8(value), f.lit(_NOT_UTF8))
     if is_strict(options):
         flaw = flaw.when(~(is_one | is_one_record(text)), f.lit(_MALFORMED))
     escapes = f.contains(text, f.lit("\\ud")) | f.contains(text, f.lit("\\uD"))
     flaw = flaw.when(escapes & is_half_character(text), f.lit(_HALF))
+    if is_strict(options):
+        flaw = flaw.when(has_key_twice(text), f.lit(_TWICE))
     if is_inferred:
         flaw = flaw.when(f.contains(text, f.lit('""')) & has_nameless_key(text), f.lit(_NAMELESS))
     # Spark tells UTF-16 and UTF-32 by their zeros.

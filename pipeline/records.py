@@ -39,6 +39,8 @@ PATTERN_CHARACTERS = re.compile(r"[\\*?{}\[\]]")
 REPLACEMENT = "\ufffd"
 #: The column of a line, or of a whole file.
 LINE = "_squall_line"
+#: Longest record that fits into a value of Spark's type VARIANT, of 16 MiB, whatever is in it.
+MAX_TELLING_CHARS = 1 << 20
 _NO_NUMBER = r"([:\[,]\s*)[-+]?(?:NaN|Infinity|INF)\b"
 _HALF = (
     r"\\u[dD][89abAB][0-9a-fA-F]{2}(?!\\u[dD][c-fC-F])"
@@ -89,8 +91,23 @@ def is_one_record(line: Column) -> Column:
     """Whether a line of JSON holds one value and no more; of the rest Spark's reader says nothing."""
     from pyspark.sql import functions as f
 
+    return f.coalesce(f.json_array_length(_in_brackets(line)) == 1, f.lit(False))
+
+
+def has_key_twice(line: Column) -> Column:
+    """Whether a record of JSON has an object with two values of one key, of which Spark's reader takes the last. Of one
+    that is too long to tell, not."""
+    from pyspark.sql import functions as f
+
+    return (f.length(line) <= MAX_TELLING_CHARS) & f.try_parse_json(_in_brackets(line)).isNull()
+
+
+def _in_brackets(line: Column) -> Column:
+    """The values of a line in an array, in plain JSON."""
+    from pyspark.sql import functions as f
+
     plain = f.regexp_replace(f.regexp_replace(line, _NO_NUMBER, "$1 0"), r",\s*$", "")
-    return f.coalesce(f.json_array_length(f.concat(f.lit("["), plain, f.lit("]"))) == 1, f.lit(False))
+    return f.concat(f.lit("["), plain, f.lit("]"))
 
 
 def is_by_line(options: Mapping[str, str]) -> bool:

@@ -12,6 +12,7 @@ import re
 from collections.abc import Mapping, Sequence
 from functools import reduce
 from operator import or_
+from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
 
@@ -25,7 +26,7 @@ from squall.pipeline.date_patterns import check_patterns
 from squall.pipeline.folders import check_hidden, folder_columns
 from squall.pipeline.footers import check_footers, check_types
 from squall.pipeline.given_schema import given_schema
-from squall.pipeline.json_records import flawed_documents, json_lines, twins_in
+from squall.pipeline.json_records import flawed_documents, json_lines, schema_of_good_lines, twins_in
 from squall.pipeline.manifest import PLACE_COLUMNS
 from squall.pipeline.opened import is_compressed
 from squall.pipeline.reader_options import check_options
@@ -252,12 +253,19 @@ def _schema(spark: SparkSession, format_: str, paths: list[str], options: Mappin
     # Spark looks for no columns in the names of folders then.
     reader = reader.option("recursiveFileLookup", "true")
     try:
-        return StructType([field for field in reader.load(paths).schema if field.name != _CORRUPT])
+        found = reader.load(paths).schema
     except AnalysisException as error:
-        mistake = twins_in(spark, reader, paths) if error.getCondition() == "COLUMN_ALREADY_EXISTS" else None
-        if mistake is None:
+        if error.getCondition() != "COLUMN_ALREADY_EXISTS":
             raise
-        raise UsageError(mistake) from error
+        if mistake := twins_in(spark, reader, paths):
+            raise UsageError(mistake) from error
+        if format_ != "json" or not is_by_line(options):
+            raise
+        found = schema_of_good_lines(spark, reader, paths, options)
+    else:
+        if format_ == "json" and is_by_line(options) and REPLACEMENT in found.json():
+            found = schema_of_good_lines(spark, reader, paths, options)
+    return StructType([field for field in found if field.name != _CORRUPT])
 
 
 def _as_before(found: StructType, former_schema: str, is_given: bool) -> StructType:
@@ -285,6 +293,8 @@ def check_files(format_: str, root: str, files: Sequence[InputFile], options: Ma
     for file in files:
         if file.problem:
             raise UsageError(f"{file.location} {file.problem}")
+        if ":" in PurePosixPath(file.location).name:
+            raise UsageError(f"{file.location} has a colon in its name, with which Spark cannot read it; rename it")
         if format_ == "csv" and is_utf8(options):
             _check_coding(file, options)
     if format_ not in _WITH_FOOTERS:
@@ -301,7 +311,7 @@ def _check_coding(file: InputFile, options: Mapping[str, str]) -> None:
         coding = wide_coding(file)
         header = wrong_header(file) if by_name and not coding else b""
     except OSError as error:
-        raise UsageError(f"cannot read {file.location}: {error.strerror}") from error
+        raise UsageError(f"cannot read {file.location}: {error.strerror or error}") from error
     if coding:
         raise UsageError(f"{file.location} begins as {coding} does; allowed: UTF-8, or --option encoding={coding}")
     if header:

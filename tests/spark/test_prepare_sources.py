@@ -162,6 +162,8 @@ def test_each_row_has_the_fate_that_the_rules_give_it(
 def test_mistakes_about_columns_and_sql_are_named_with_their_lines(
     spark: SparkSession, source: Path, tmp_path: Path, feed: Path
 ) -> None:
+    # What a function returns is known to Spark alone; else columns are told before it starts.
+    (tmp_path / "clean.py").write_text("def clean(rows):\n    return rows\n")
     (tmp_path / "rules.yaml").write_text(
         "rules:\n- trim: txt\n- derive: {n: lenght(text)}\n- drop: 'text ='\n- cast: {line_no: nit}\n"
         "- keep: lin_no > 1\n- range: {text: [1, 2]}\n- range: {line_no: [x, 2]}\n- rename: {path: text}\n"
@@ -169,7 +171,7 @@ def test_mistakes_about_columns_and_sql_are_named_with_their_lines(
     )
     (source / "a.txt").write_text("text\n")
     with pytest.raises(RuleMistakes) as found:
-        prepare(source, feed, rules=tmp_path / "rules.yaml")
+        prepare(source, feed, rules=tmp_path / "rules.yaml", clean=f"{tmp_path}/clean.py:clean")
     said = [mistake.partition("rules.yaml:")[2] for mistake in found.value.mistakes]
     wanted = [
         "2: trim: there is no column 'txt'; did you mean 'text'?",

@@ -244,6 +244,26 @@ def test_a_key_of_json_without_a_name_is_not_lost(spark: SparkSession, source: P
     assert quarantined(source.parent / "whole") == [("a key without a name", lines[1])]
 
 
+@pytest.mark.parametrize("is_whole", [False, True])
+def test_a_key_of_json_that_is_there_twice_is_told(
+    spark: SparkSession, source: Path, feed: Path, is_whole: bool
+) -> None:
+    """Spark would take the last value, and say nothing of the first."""
+    good = [b'{"a": 1, "s": {"a": NaN}, "l": [{"a": 1}, {"a": 1}]}', b'{"a": 2, "t": "\\"a\\": 1, \\"a\\": 2"}']
+    twice = [b'{"a": 3, "b": 1, "a": 4}', b'{"a": 5, "l": [{"x": 1, "x": 1}]}']
+    for number, line in enumerate([*good[: 1 if is_whole else 2], *twice]):
+        (source / f"{number}.json").write_bytes(line)
+    prepare(source, feed, format_="json", schema="a int", options={"multiLine": str(is_whole).lower()})
+    assert texts(feed, "a") == ([1] if is_whole else [1, 2])
+    assert quarantined(feed) == [("a key twice in an object", line) for line in twice]
+
+
+def test_lines_of_json_may_begin_with_a_mark(spark: SparkSession, source: Path, feed: Path) -> None:
+    (source / "a.json").write_bytes(b'\xef\xbb\xbf{"a": 1}\n{"a": 2}\n')
+    prepare(source, feed, format_="json")
+    assert texts(feed, "a") == [1, 2]
+
+
 def test_half_a_character_in_a_file_of_json_is_quarantined(spark: SparkSession, source: Path, feed: Path) -> None:
     (source / "a.json").write_bytes(half := b'{"a":\n"x \\ud800 y"}')
     (source / "b.json").write_bytes(b'{"a":\n"\\ud83d\\ude00"}')

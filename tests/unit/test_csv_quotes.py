@@ -24,7 +24,7 @@ def said(tmp_path: Path, data: bytes, name: str = "a.csv", **options: str) -> st
     try:
         check_quotes(InputFile(name, str(path), len(data)), how)
     except UsageError as error:
-        return str(error).removeprefix(f"{path} has a quote in ").partition(";")[0]
+        return str(error).removeprefix(f"{path} has ").removeprefix("a quote in ").partition(";")[0]
     return ""
 
 
@@ -48,6 +48,19 @@ NOT_AT_END = "is not at the end of a value"
 def test_the_line_of_an_open_quote_is_told(tmp_path: Path, data: bytes, wanted: str) -> None:
     assert said(tmp_path, data) == wanted
     assert said(tmp_path, gzip.compress(data), "a.csv.gz") == wanted
+
+
+@pytest.mark.parametrize(
+    ("data", "wanted"),
+    [
+        (b"a,b\n1,x\r\n2,y\n", "a line 2 that ends in \\r\\n, and others end in \\n"),
+        (b"a\r\n1\n2\r\n", "a line 2 that ends in \\n, and others end in \\r\\n"),
+        (b'a\r\n"1\n2"\r\n3', ""),
+        (b'a\n"1\r\n2"\n3\r', ""),
+    ],
+)
+def test_lines_that_end_in_two_ways_are_told(tmp_path: Path, data: bytes, wanted: str) -> None:
+    assert said(tmp_path, data) == wanted
 
 
 def test_options_say_what_a_quote_is(tmp_path: Path) -> None:
