@@ -9,6 +9,7 @@ Thread: its owner's. The worker's loop has one outbox, each executor with a thre
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from itertools import chain
 from types import MappingProxyType
 from typing import Any
 
@@ -24,7 +25,9 @@ class Outbox:
     """Filled by emitters and executors, emptied by the worker core. No other code touches its content, except through
     `open_acks`."""
 
-    __slots__ = ("_acks", "_blocks", "_fails", "_here", "_masks", "_pool", "_reset", "_resets", "_there", "edges")
+    __slots__ = (
+        "_acks", "_blocks", "_fails", "_here", "_made", "_masks", "_pool", "_reset", "_resets", "_there", "edges",
+    )
 
     def __init__(self, edges: EdgeIds | None = None) -> None:
         self.edges = EdgeIds() if edges is None else edges
@@ -33,6 +36,8 @@ class Outbox:
         """Batches for tasks of this worker."""
         self._there: list[Batch] = []
         """Batches for other workers; they stay open until a parcel is made, so that they fill."""
+        self._made: dict[int, list[Batch]] | None = None
+        """Task -> the batches among these that it made as a whole; None until somebody asks again."""
         self._acks: dict[int, int] = {}
         """root -> XOR for its acker."""
         self._masks: dict[int, int] = {}
@@ -108,7 +113,10 @@ class Outbox:
         batches = self._there if instead_of.bits[instead_of.target] else self._here
         if instead_of.starts:
             batches[:] = [each.take() if each is instead_of else each for each in batches]
+            self._made = None
         batches.append(batch)
+        if self._made is not None:
+            self._made.setdefault(batch.source, []).append(batch)
 
     def ack_run(self, run: Run) -> None:
         """Ack a run whose last tuple is done: its edge goes to the acker together with its children's."""
@@ -232,11 +240,13 @@ class Outbox:
             return []
         taken = [batch.take() for batch in here]
         here.clear()
+        self._made = None
         return taken
 
     def take_there(self, wanted: Callable[[int], bool] | None = None) -> list[Batch]:
         """Take the batches for tasks of other workers: all, or those for wanted tasks."""
         there, taken = self._there, []
+        self._made = None
         if wanted is None:
             taken = [batch.take() for batch in there]
             there.clear()
@@ -255,8 +265,14 @@ class Outbox:
 
     def bytes_of(self, source: int) -> int:
         """Estimated memory of the batches that one task made as a whole."""
-        made = (batch for batches in (self._here, self._there) for batch in batches if not isinstance(batch, OpenBatch))
-        return sum(batch.bytes or batch.weigh() for batch in made if batch.source == source)
+        made = self._made
+        if made is None:
+            # With `--local` each execute asks, and all tasks of a turn have theirs in the outbox.
+            made = self._made = {}
+            for batch in chain(self._here, self._there):
+                if not isinstance(batch, OpenBatch):
+                    made.setdefault(batch.source, []).append(batch)
+        return sum(batch.bytes or batch.weigh() for batch in made.get(source, ()))
 
     @property
     def rows_there(self) -> int:
