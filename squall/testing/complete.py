@@ -16,6 +16,7 @@ from squall.engine.api.failure import TIMEOUT, Failure
 from squall.engine.api.stream import DEFAULT_STREAM
 from squall.engine.api.topology import ComponentSpec, Topology, check_topology
 from squall.engine.errors import ClusterError, SquallError, UsageError
+from squall.engine.foreign.identity import key_of
 from squall.testing.fixed_spout import FixedSpout
 from squall.testing.sharing import copy_sharing
 from squall.testing.simulated import SimulatedCluster
@@ -105,48 +106,60 @@ class _Ledger:
     """The messages that have failed and not been acked since."""
 
     def __init__(self) -> None:
-        self._failed: dict[tuple[str, Any], Failure] = {}
+        self._of_tasks: list[_Watched] = []
 
     def copy(self, spec: ComponentSpec) -> Any:
         """Copy a user object for one task; spouts get a watcher."""
         user = copy_sharing(spec)
-        return _Watched(user, spec.id, self._failed) if spec.is_spout else user
+        if not spec.is_spout:
+            return user
+        watched = _Watched(user, spec.id)
+        self._of_tasks.append(watched)
+        return watched
 
     def failures(self) -> list[tuple[str, Any, Failure]]:
-        return [(spout, message_id, failure) for (spout, message_id), failure in self._failed.items()]
+        return [
+            (watched._name, message_id, failure)
+            for watched in self._of_tasks
+            for message_id, failure in watched._failed.values()
+        ]
 
 
 class _Watched:
-    """Wraps a spout, and notes its acks and failures before they reach it."""
+    """Wraps the spout of one task, and notes its acks and failures before they reach it."""
 
-    def __init__(self, spout: Any, name: str, failed: dict[tuple[str, Any], Failure]) -> None:
+    def __init__(self, spout: Any, name: str) -> None:
         self._spout = spout
         self._name = name
-        self._failed = failed
+        self._failed: dict[Any, tuple[Any, Failure]] = {}
+        """Message ids, which are the task's own, and failures, by keys: an id may be any object."""
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._spout, name)
 
+    def _note(self, message_id: Any, failure: Failure) -> None:
+        self._failed[key_of(message_id)] = message_id, failure
+
     def ack(self, message_id: Any) -> None:
-        self._failed.pop((self._name, message_id), None)
+        self._failed.pop(key_of(message_id), None)
         self._spout.ack(message_id)
 
     def on_failure(self, message_id: Any, failure: Failure) -> None:
-        self._failed[self._name, message_id] = failure
+        self._note(message_id, failure)
         self._spout.on_failure(message_id, failure)
 
     def ack_batch(self, message_ids: list[Any]) -> None:
         for message_id in message_ids:
-            self._failed.pop((self._name, message_id), None)
+            self._failed.pop(key_of(message_id), None)
         self._spout.ack_batch(message_ids)
 
     def fail_batch(self, message_ids: list[Any], failures: list[Failure]) -> None:
         for message_id, failure in zip(message_ids, failures, strict=True):
-            self._failed[self._name, message_id] = failure
+            self._note(message_id, failure)
         self._spout.fail_batch(message_ids, failures)
 
     def on_dead_letter(self, message_id: Any, failure: Failure) -> None:
-        self._failed[self._name, message_id] = failure
+        self._note(message_id, failure)
         self._spout.on_dead_letter(message_id, failure)
 
 

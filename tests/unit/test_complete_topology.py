@@ -28,6 +28,7 @@ from squall import (
     Tuple,
     UsageError,
     run,
+    spout,
 )
 from squall.engine.core.executor import TaskCrashed
 from squall.testing import SimulatedCluster, TopologyFailed, complete_topology
@@ -201,6 +202,47 @@ class GivesUp(Spout):
 def test_a_message_that_its_spout_does_not_replay_has_failed(settings: dict[str, Any]) -> None:
     with pytest.raises(TopologyFailed, match="message 'only' of 'lines': failed"):
         complete_topology(word_count(GivesUp()), config=Config(**settings))
+
+
+class Listed(Finite):
+    """Its message ids are lists."""
+
+    def read(self) -> Iterator[tuple[Any, Any]]:
+        for message_id, values in super().read():
+            yield [message_id], values
+
+
+def test_message_ids_may_be_any_objects() -> None:
+    builder = TopologyBuilder()
+    builder.set_spout("lines", Listed())
+    builder.set_bolt("split", FailsOnce()).shuffle_grouping("lines")
+    assert complete_topology(builder.build())["split"] == [("a",), ("b",), ("fail once",)]
+
+
+class FailsAtFirst(Bolt):
+    """Fails the first tuple, and acks the others at the next tick."""
+
+    def prepare(self, conf: Mapping[str, Any], context: TopologyContext, collector: BoltCollector) -> None:
+        self.collector = collector
+        self.tuples: list[Tuple] = []
+
+    def execute(self, tup: Tuple) -> None:
+        if not tup.is_tick:
+            self.tuples.append(tup)
+            if len(self.tuples) == 1:
+                self.collector.fail(tup)
+        else:
+            while len(self.tuples) > 1:
+                self.collector.ack(self.tuples.pop())
+
+
+def test_an_ack_of_another_task_under_the_same_message_id_hides_no_failure() -> None:
+    builder = TopologyBuilder(Config(max_attempts=1))
+    builder.set_spout("numbers", spout("n")(lambda: [7]), parallelism=2)
+    fails = builder.set_bolt("fails", FailsAtFirst()).shuffle_grouping("numbers")
+    fails.set_config(tick_tuple_freq_secs=1)
+    with pytest.raises(TopologyFailed, match=r"message 0 of 'numbers': failed in fails\["):
+        complete_topology(builder.build())
 
 
 def test_an_exception_is_raised_as_it_is() -> None:
