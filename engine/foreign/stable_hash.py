@@ -69,6 +69,8 @@ def _of_unordered(values: Any, salt: int) -> int:
 
 
 def _of_time(value: datetime.datetime | datetime.time) -> int:
+    if value != value:
+        return stable_hash(None)  # NaT of pandas, which is a datetime without an offset
     # Equality looks at no fold, unless zones differ: then at the offset before a clock is set back, as `hash` does.
     value = value.replace(fold=0)
     offset = value.utcoffset()

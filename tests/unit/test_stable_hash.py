@@ -163,6 +163,13 @@ def test_a_time_of_numpy_has_one_hash_in_rows_and_batches(kind: str, unit: str) 
     assert [stable_hash(value) for value in column] == [stable_hash(value) for value in column.tolist()]
 
 
+def test_a_time_of_pandas_is_that_of_python_and_none_is_none() -> None:
+    pandas = pytest.importorskip("pandas")
+    assert stable_hash(pandas.Timestamp("2024-03-03")) == stable_hash(datetime.date(2024, 3, 3))
+    assert stable_hash(pandas.Timedelta(5, "s")) == stable_hash(datetime.timedelta(seconds=5))
+    assert stable_hash(pandas.NaT) == stable_hash(numpy.datetime64("NaT")) == stable_hash(None)
+
+
 def test_arrays_hash_by_content() -> None:
     assert stable_hash(array.array("i", [1, 2])) == stable_hash(array.array("q", [1, 2]))
     assert stable_hash(numpy.array([1, 2])) == stable_hash(numpy.array([1.0, 2.0]))
