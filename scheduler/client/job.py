@@ -165,13 +165,7 @@ class Job:
         deaths = self.state().restarts
         view = self.view()
         readings, idle = ([], False) if view is None else view.readings_and_idle()
-        restarts = [
-            Restart(
-                death.slot, death.reason, round(death.at_monotonic_secs - self._started, 6), death.ready_after_secs,
-                death.error, death.rss_bytes, _working_after(death, view),
-            )
-            for death in deaths
-        ]
+        restarts = [restart_of(death, _working_after(death, view), self._started) for death in deaths]
         return build_report(
             self.name, readings, until - self._started, restarts, drained or self.is_drained(),
             self._failures(), self._links(), self._metrics(), drained or self._idle or idle,
@@ -415,6 +409,16 @@ class Job:
 def moved(state: TopologyState, version: int) -> bool:
     """Whether the topology runs on a newer assignment than that version."""
     return state.assignment is not None and state.assignment.version > version
+
+
+def restart_of(death: RestartRecord, working_after: float | None, started: float) -> Restart:
+    """A death as the report tells it. On a busy machine a replacement may have worked before its supervisor took in
+    that it was ready: then it was ready by that time."""
+    ready_after = death.ready_after_secs
+    if ready_after is not None and working_after is not None:
+        ready_after = min(ready_after, working_after)
+    at = round(death.at_monotonic_secs - started, 6)
+    return Restart(death.slot, death.reason, at, ready_after, death.error, death.rss_bytes, working_after)
 
 
 def _working_after(death: RestartRecord, view: TopologyView | None) -> float | None:

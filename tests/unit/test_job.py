@@ -9,11 +9,12 @@ import pytest
 from squall.engine.api.config import Config
 from squall.ipc.board import READY, SLOT_QUIET, Board, BoardMissing
 from squall.ipc.rundir import RunDir
-from squall.scheduler.client.job import Job
+from squall.scheduler.client.job import Job, restart_of
 from squall.scheduler.common.messages import (
     Assignment,
     ComponentSummary,
     ExecutorRef,
+    RestartRecord,
     SlotRef,
     TopologyRecord,
     TopologyState,
@@ -96,3 +97,14 @@ def test_what_a_dead_worker_alone_knew_is_unknown_in_the_report_of_a_drained_top
     assert (report.untracked.unknown, report.untracked.unprocessed) == (397, 0)
     job.close()
     board.close()
+
+
+@pytest.mark.parametrize(
+    ("ready", "working", "told"),
+    [(0.02, 0.03, (0.02, 0.03)), (0.16, 0.14, (0.14, 0.14)), (0.02, None, (0.02, None)), (None, 0.1, (None, 0.1))],
+)
+def test_no_worker_is_at_work_before_it_is_ready(
+    ready: float | None, working: float | None, told: tuple[float | None, float | None]
+) -> None:
+    restart = restart_of(RestartRecord("n:1", 1, "killed", "", 105.5, ready), working, started=100.0)
+    assert (restart.at_secs, restart.ready_after_secs, restart.working_after_secs) == (5.5, *told)
