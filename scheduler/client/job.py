@@ -9,6 +9,7 @@ Process: any of the owner's. Thread: one per Job.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import random
@@ -96,7 +97,7 @@ class Job:
         except Gone:
             if self._last_state is None or self.ended is None or not self.record.remove_when_drained:
                 raise
-            self.removed = True
+            self.removed = self._drained = True
             return self._last_state
         while True:
             try:
@@ -129,8 +130,8 @@ class Job:
 
         Of a topology that is gone: "FINISHED" if it left by itself, else "KILLED".
         """
-        if self.removed and not self.record.remove_when_drained:
-            return KILLED
+        if self.removed:
+            return FINISHED if self.record.remove_when_drained and self._drained else KILLED
         status = self.state().topology.status
         return FINISHED if status == "ACTIVE" and self.is_drained() else status
 
@@ -232,7 +233,8 @@ class Job:
     def wait_until_drained(
         self, timeout: float | None = None, on_wait: Callable[[], bool | None] | None = None
     ) -> RunReport:
-        """Wait until all spouts are exhausted and nothing is pending; the report.
+        """Wait until all spouts are exhausted and nothing is pending; the report. If it was submitted with
+        `remove_when_drained`, also until it has left, so that its name is free.
 
         `on_wait` is called between looks; when it returns True the wait ends early. Raises ClusterError when `timeout`
         seconds pass first, or when the topology keeps dying without progress.
@@ -243,7 +245,14 @@ class Job:
             if on_wait is not None and on_wait():
                 break
             time.sleep(_NIMBUS_PAUSE_SECS)
-        return self._report(drained)
+        report = self._report(drained)
+        if drained and self.record.remove_when_drained and not self.removed:
+            self._remember()
+            self._drained = True  # whatever the board says of workers that have ended meanwhile
+            # One that leaves slowly has been processed all the same: who needs its name asks `await_removed`.
+            with contextlib.suppress(ClusterError):
+                self.await_removed(min(STOP_GRACE_SECS, max(0.0, deadline - time.monotonic())))
+        return report
 
     def await_drained(self, timeout: float | None = None, on_wait: Callable[[], bool | None] | None = None) -> bool:
         """Like `wait_until_drained`, but only tell whether it is drained: Nimbus may be stopped by a fault then."""
@@ -384,7 +393,7 @@ class Job:
     def await_removed(self, timeout_secs: float = STOP_GRACE_SECS) -> None:
         """Wait until the topology is gone, which was submitted to leave when it has finished."""
         self._client.await_removed(self.id, timeout_secs)
-        self.removed = True
+        self.removed = self._drained = True
 
     def _remember(self) -> None:
         """Keep state that can no longer be read once the topology is removed."""
