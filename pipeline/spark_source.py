@@ -16,8 +16,9 @@ plans for the whole query, others read. Rows that are in the files twice come tw
 
 from __future__ import annotations
 
+import difflib
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
 
 NAME = "squall"
 MAX_FILES = "maxFilesPerTrigger"
+OPTIONS = ("path", MAX_FILES)
 BATCH_ROWS = 8192
 #: Bytes of files that one task of Spark's reads: a task for each small file would cost more than its rows.
 TASK_BYTES = 16 << 20
@@ -63,6 +65,12 @@ class Files(InputPartition):
 
 class SquallDataSource(DataSource):
     """A directory of a ParquetSink. Options: `path`; `maxFilesPerTrigger`, for streams."""
+
+    def __init__(self, options: dict[str, str]) -> None:
+        """UsageError if there is another option, or a wrong value."""
+        super().__init__(options)
+        _check_options(options)
+        self._most_files = _max_files(options.get(MAX_FILES))
 
     @classmethod
     def name(cls) -> str:
@@ -87,7 +95,16 @@ class SquallDataSource(DataSource):
         return TableReader(self.path, schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
-        return StreamReader(self.path, schema, _max_files(self.options.get(MAX_FILES)))
+        return StreamReader(self.path, schema, self._most_files)
+
+
+def _check_options(options: Mapping[str, str]) -> None:
+    known = {name.casefold(): name for name in OPTIONS}
+    for name in options:
+        if name.casefold() not in known:
+            near = difflib.get_close_matches(name.casefold(), known, n=1)
+            hint = f"; did you mean {known[near[0]]}? Allowed" if near else "; allowed"
+            raise UsageError(f'format "squall" has no option {name}{hint}: {", ".join(OPTIONS)}')
 
 
 def _max_files(text: str | None) -> int | None:

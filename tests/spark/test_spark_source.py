@@ -206,6 +206,25 @@ def test_what_was_removed_or_replaced_is_not_passed_over(out: Path, tmp_path: Pa
         planner(out, maxFilesPerTrigger="many")
 
 
+def test_an_unknown_option_is_refused_by_its_name(squall: SparkSession, out: Path) -> None:
+    from pyspark.errors import PySparkException
+
+    write(out, [(1,), (2,)])
+    for name, said in {
+        "maxFilesPerTriger": "; did you mean maxFilesPerTrigger? Allowed: path, maxFilesPerTrigger",
+        "mergeSchema": "; allowed: path, maxFilesPerTrigger",
+    }.items():
+        with pytest.raises(UsageError, match=rf'^format "squall" has no option {name}{re.escape(said)}$'):
+            planner(out, **{name: "1"})
+        for reader in (squall.read, squall.readStream):
+            with pytest.raises(PySparkException, match=rf'(?i)format "squall" has no option {name}; '):
+                reader.format("squall").option(name, "1").load(str(out))
+    # Spark's options are the same in any case, and two directories are none.
+    assert numbers(squall.read.format("squall").option("MAXFILESPERTRIGGER", "1").load(str(out))) == [1, 2]
+    with pytest.raises(PySparkException, match="has no option paths; did you mean path"):
+        squall.read.format("squall").load([str(out), str(out)])
+
+
 def test_wrong_use_is_named(squall: SparkSession, out: Path) -> None:
     from pyspark.errors import PySparkException
 
