@@ -151,7 +151,9 @@ def _start(settings: Mapping[str, str], log: Path) -> tuple[SparkContext, subpro
             raise UsageError(f"Spark's launcher does not run ({error}); is SPARK_HOME right?") from error
     process: subprocess.Popen[bytes] | None = gateway.proc
     try:
-        return SparkContext(conf=conf, gateway=gateway), process
+        # Spark's errors ask the JVM for their text, so while it lives.
+        with one_line_errors(log):
+            return SparkContext(conf=conf, gateway=gateway), process
     except BaseException:
         _end_gateway(gateway, process)
         raise

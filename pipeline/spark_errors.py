@@ -151,7 +151,7 @@ def _fate() -> str:
 def _last_words(log: Path | None) -> str:
     """The last line of the JVM's log that names an error; empty if there is none."""
     words = [line.strip() for line in _log_of(log).splitlines() if _TROUBLE.search(line)]
-    return words[-1][:MAX_ERROR_CHARS] if words else ""
+    return _in_words(words[-1].removeprefix("Caused by: "))[:MAX_ERROR_CHARS] if words else ""
 
 
 def _log_of(log: Path | None) -> str:

@@ -142,3 +142,12 @@ def test_an_error_at_the_start_is_in_words(tmp_path: Path, logged: str, said: st
     text = "An error occurred while calling None.S.\n: java.lang.IllegalStateException: it has been stopped\n\tat x"
     with pytest.raises(ClusterError, match=said), one_line_errors(tmp_path / "log"):
         raise errors.PySparkException(text)
+
+
+def test_the_last_words_of_a_java_machine_name_no_class_of_java(tmp_path: Path) -> None:
+    protocol = pytest.importorskip("py4j.protocol")
+    log = tmp_path / "log"
+    log.write_text("INFO started\nCaused by: java.lang.IllegalArgumentException: Too large frame: 52\n\tat x.y\n")
+    said = "^Spark's JVM does not answer: Too large frame: 52$"
+    with pytest.raises(ClusterError, match=said), one_line_errors(log):
+        raise protocol.Py4JNetworkError("gone")

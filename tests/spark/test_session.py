@@ -65,6 +65,22 @@ def test_a_killed_java_machine_is_named_and_forgotten() -> None:
     assert (result.stdout, result.stderr) == (expected, "")
 
 
+NO_MASTER = """
+from squall.pipeline.session import spark_session
+from squall.engine.errors import ClusterError
+try:
+    with spark_session("none", "local[two]"):
+        pass
+except ClusterError as error:
+    print(error)
+"""
+
+
+def test_an_error_at_the_start_is_told_before_its_java_machine_ends() -> None:
+    result = subprocess.run([sys.executable, "-c", NO_MASTER], cwd=ROOT, capture_output=True, text=True, timeout=100)
+    assert (result.stdout, result.stderr) == ("Spark failed: Could not parse Master URL: 'local[two]'\n", "")
+
+
 def test_the_cause_of_an_error_in_a_task_is_one_line(spark: SparkSession) -> None:
     def fail(batches: object) -> object:
         raise ValueError("planted\nwith a second line")
