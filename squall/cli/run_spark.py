@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import socket
 import sys
 import tempfile
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
 #: Longest wait for a master to accept a connection; Spark itself would ask it for a minute.
 ANSWER_SECS = 5.0
 _MASTERS = "local, local[N], spark://HOST:PORT, yarn or k8s://..."
+#: With how many attempts of a task, as Spark has it: local[4,3].
+_LOCAL = re.compile(r"local(\[(\*|[1-9]\d*)(\s*,\s*[1-9]\d*)?\])?")
 
 
 @dataclass(frozen=True)
@@ -57,8 +60,7 @@ def spark_options(engine: str | None, given: Mapping[str, Any], others: Mapping[
 
 
 def _check_master(master: str) -> None:
-    kind = master.partition("[")[0]
-    if kind != "local" and not master.startswith(("spark://", "k8s://")) and master != "yarn":
+    if not _LOCAL.fullmatch(master) and not master.startswith(("spark://", "k8s://")) and master != "yarn":
         raise UsageError(f"--master is {master!r}; allowed: {_MASTERS}")
     if not master.startswith("spark://"):
         return

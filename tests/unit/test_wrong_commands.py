@@ -67,6 +67,8 @@ def refusal(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
         (("run", NAMES, "--on", "spark", "--workers", "2"), "--workers is not for --on spark"),
         (("run", NAMES, "--on", "spark", "--fault", "kill nimbus"), "--fault is not for --on spark"),
         (("run", NAMES, "--on", "spark", "--master", "moon"), "--master is 'moon'; allowed: local, local[N], spark://"),
+        (("run", NAMES, "--on", "spark", "--master", "local[0]"), "--master is 'local[0]'; allowed: local, local[N], "),
+        (("run", NAMES, "--on", "spark", "--master", "local[two]"), "--master is 'local[two]'; allowed: local, "),
         (("run", NAMES, "--on", "spark", "--master", "spark://h:0"), "--master is 'spark://h:0'; allowed: local, "),
         (("run", NAMES, "--on", "spark", "--master", "spark://127.0.0.1:1"), "--master spark://127.0.0.1:1 does not"),
         (("run", "examples/groupings.py", "--on", "spark"), "on Spark, 1 of 10 parts of this topology differ, such as"),
