@@ -24,7 +24,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from squall.engine.errors import ClusterError, UsageError
+from squall.engine.errors import ClusterError, SquallError, UsageError
 from squall.engine.foreign.text import repr_of
 from squall.pipeline.inlet import Batch, Inlet
 
@@ -57,6 +57,14 @@ def feed(inlet: str | os.PathLike[str], timeout_secs: float | None = None) -> Ca
     place = Inlet(inlet)
 
     def feed_batch(frame: DataFrame, number: int) -> None:
+        try:
+            feed_one(frame, number)
+        except SquallError as error:
+            # What Spark raises has it between two stacks.
+            log.error("%s", error)
+            raise
+
+    def feed_one(frame: DataFrame, number: int) -> None:
         query = frame.sparkSession.sparkContext.getLocalProperty("sql.streaming.queryId")
         if query is None:
             raise UsageError("feed was called outside of a query; allowed: frame.writeStream.foreachBatch(feed(INLET))")

@@ -40,7 +40,7 @@ def test_a_batch_is_committed_when_its_rows_are_acked(spark: SparkSession, sourc
     query = start()
     try:
         with Lab(inlet, "text") as lab:
-            wait_for("the rows of a batch", lambda: sees(lab, "a", "b", "c"))
+            wait_for("the rows of a batch", lambda: sees(lab, "a", "b", "c"), 120)
             lab.bolt.ack(2)
             lab.go()
             put("b.txt", "d")
@@ -191,7 +191,9 @@ def test_a_checkpoint_that_was_set_back_is_refused(
         assert not (checkpoint / "commits" / "0").exists()
 
 
-def test_a_checkpoint_of_another_inlet_is_refused(spark: SparkSession, source: Path, tmp_path: Path) -> None:
+def test_a_checkpoint_of_another_inlet_is_refused(
+    spark: SparkSession, source: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     checkpoint = tmp_path / "checkpoint"
 
     def start(inlet: Path) -> StreamingQuery:
@@ -208,6 +210,9 @@ def test_a_checkpoint_of_another_inlet_is_refused(spark: SparkSession, source: P
         query = start(second)
         with pytest.raises(Exception, match=r"begins with batch 1, and inlet .*second has had none"):
             query.processAllAvailable()
+        # Also in a line of its own: Spark has it between two stacks.
+        [said] = [record.getMessage() for record in caplog.records if record.name == "squall.pipeline.live"]
+        assert said.startswith("the query begins with batch 1, and inlet ")
         # It goes on where it was.
         query = start(first)
         query.processAllAvailable()
