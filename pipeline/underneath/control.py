@@ -25,6 +25,10 @@ BATCH_SECS = 2.0
 MOST_GROWTH = 8.0
 #: Undone batches that are listed in a report.
 MOST_RESTARTS = 1_000
+#: Batches that may be undone in a row with no message acked, given up or charged with it, as where a spout raises: what
+#: raises would do so for ever. Room for finding the guilty row of a batch of rows, where they are tried in groups.
+MOST_BARREN = 20
+_PROGRESS = ("acked", "dead_letters", "crashes")
 
 
 @dataclass(frozen=True)
@@ -56,6 +60,10 @@ class Control:
     close_errors: tuple[str, ...] = ()
     letters_bytes: int = 0
     """Size of the file of dead letters."""
+    barren: int = 0
+    """Batches in a row that were undone, and led nowhere."""
+    progress: int = 0
+    """Messages that were acked, given up or charged, as far as they are counted."""
 
 
 def doubts(layout: Layout, reports: Mapping[int, WorkerReport], rows: Mapping[tuple[int, int], int]) -> list[str]:
@@ -98,6 +106,9 @@ def after(
     names = layout.plan.worker_names
     raised = [(names[worker], text) for worker, report in sorted(reports.items()) for text in report.raised]
     undone = bool(raised)
+    progress = sum(
+        report.reading.counters[name] for report in reports.values() if report.is_spout for name in _PROGRESS
+    )
     slim = {worker: replace(report, letters=[], said="") for worker, report in reports.items()}
     counting = {
         worker: report for worker, report in slim.items() if not undone or report.is_spout or worker not in
@@ -109,7 +120,10 @@ def after(
         else replace(one, ready_after_secs=round(turn.clock_ns / 1e9 + took_secs - one.at_secs, 3))
         for one in control.restarts
     )
-    for name, text in raised[:20]:
+    first: dict[str, str] = {}
+    for name, text in raised:
+        first.setdefault(name, text)
+    for name, text in first.items():
         restarts += (Restart(name, f"batch {turn.number} undone", round(turn.clock_ns / 1e9, 3), None, text),)
     executed = {
         worker: report.reading.counters["executed"]
@@ -128,7 +142,16 @@ def after(
             *control.close_errors, *(error for report in reports.values() for error in report.close_errors)
         ),
         letters_bytes=control.letters_bytes,
+        barren=control.barren + 1 if undone and progress == control.progress else 0, progress=progress,
     )
+
+
+def leads_nowhere(control: Control) -> str:
+    """Why a run should not go on; empty if it should."""
+    if control.barren < MOST_BARREN:
+        return ""
+    last = control.restarts[-1].error
+    return f"makes no progress: {control.barren} batches in a row were undone, at last with: {last}"
 
 
 def _quota(quota: int, took_secs: float, spouts: Iterable[WorkerReport]) -> int:

@@ -13,8 +13,11 @@ Relies on the engine's worker core for everything that a tuple meets. Thread: it
 from __future__ import annotations
 
 import pickle
+import re
 import secrets
+import sys
 import time
+import traceback
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
@@ -150,11 +153,13 @@ _text_hashes = TextHashes()
 class Watched(Outbox):
     """An outbox that sees exceptions, of tuples that belong to no tree too."""
 
-    __slots__ = ("raised",)
+    __slots__ = ("places", "raised")
 
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
         self.raised: list[Failure] = []
+        self.places: list[str] = []
+        """Where in the user's code each of them was raised."""
 
     def fail_run(self, run: Run, failure: Failure) -> None:
         self._see(failure)
@@ -168,6 +173,20 @@ class Watched(Outbox):
         """Note an exception, once: it may fail all rows of a batch."""
         if failure.reason == EXCEPTION and not (self.raised and self.raised[-1] is failure):
             self.raised.append(failure)
+            self.places.append(place_of(sys.exception()))
+
+
+def place_of(error: BaseException | None) -> str:
+    """Where in the user's code an error was raised, in parentheses; empty if it was not there."""
+    place = ""
+    for frame, line in traceback.walk_tb(None if error is None else error.__traceback__):
+        code = frame.f_code
+        if not frame.f_globals.get("__name__", "").startswith("squall.") and not _LIBRARY.search(code.co_filename):
+            place = f" ({code.co_filename}, line {line}, in {code.co_name})"
+    return place
+
+
+_LIBRARY = re.compile(r"/(site-packages|dist-packages|python3\.\d+)/|^<frozen")
 
 
 class OneByOne(OpenMessages):
@@ -411,7 +430,7 @@ class Host:
         try:
             return call()
         except TaskCrashed as crash:
-            self._raised_in_call.append(str(crash))
+            self._raised_in_call.append(f"{crash}{place_of(crash.__cause__)}")
             return False
 
     def _emits(self) -> int:
@@ -426,7 +445,9 @@ class Host:
     def raised(self) -> list[str]:
         """Exceptions by which a worker of ours would end."""
         crashes = self._layout.config.on_error == "crash"
-        own = [str(failure) for failure in self.outbox.raised] if crashes else []
+        outbox = self.outbox
+        pairs = zip(outbox.raised, outbox.places, strict=True)
+        own = [f"{failure}{place}" for failure, place in pairs] if crashes else []
         return self._raised_in_call + own
 
     @property

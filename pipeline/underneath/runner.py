@@ -31,7 +31,7 @@ from squall.engine.errors import ClusterError, UsageError
 from squall.engine.report.run_report import RunReport
 from squall.pipeline.spark_errors import silent_task
 from squall.pipeline.underneath.checkpoint import Checkpoint
-from squall.pipeline.underneath.control import Control, after, doubts, letters_of, next_turn, report_of
+from squall.pipeline.underneath.control import Control, after, doubts, leads_nowhere, letters_of, next_turn, report_of
 from squall.pipeline.underneath.host import Fatal, Turn, WorkerReport
 from squall.pipeline.underneath.layout import Layout, lay_out
 from squall.pipeline.underneath.rows import PARCEL, REPORT, SCHEMA, STATE
@@ -219,8 +219,7 @@ class SparkRun:
             who = names[worker].removeprefix("spark:")
             for line in report.said.splitlines():
                 self.tell.said(who, line)
-            for component, task, text in report.errors[:MOST_ERRORS]:
-                self.tell.note(f"error reported by {component}[{task}]: {text}")
+            self._tell_errors(report)
             for text in report.left_out:
                 if (who, text) not in self._told_left_out:
                     self._told_left_out.add((who, text))
@@ -235,6 +234,17 @@ class SparkRun:
         self.tell.progress(now)
         if now.closed:
             self._done.set()
+        if why := leads_nowhere(now):
+            raise ClusterError(f"{self.name} {why}")
+
+    def _tell_errors(self, report: WorkerReport) -> None:
+        """Tell of what components reported: what each tuple raises once, and what undid the batch not here."""
+        times = Counter(report.errors)
+        for component, task, text in list(times)[:MOST_ERRORS]:
+            if not any(text in raised for raised in report.raised):
+                count = times[component, task, text]
+                often = f" ({count} times)" if count > 1 else ""
+                self.tell.note(f"error reported by {component}[{task}]: {text}{often}")
 
     def _tell_fatal(self, reports: dict[int, WorkerReport | Fatal]) -> None:
         for report in reports.values():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import queue
+import re
 import threading
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -31,7 +32,7 @@ from squall import (
     TopologyContext,
     Tuple,
 )
-from squall.pipeline.underneath.control import next_turn, report_of
+from squall.pipeline.underneath.control import leads_nowhere, next_turn, report_of
 from squall.testing import complete_topology
 from tests.unit.levels import Levels, Mixed
 
@@ -432,3 +433,40 @@ def test_what_prepare_makes_anew_is_left_out_and_told() -> None:
     told = {name.partition(" ")[0] for report in levels.reports.values() for name in report.left_out}
     assert told == {"total", "many", "lines", "sum", "queue", "waiting", "pool"}
     levels.run()
+
+
+class Raises(Lines):
+    def read(self) -> Iterator[tuple[Any, Any]]:
+        for number, record in enumerate(super().read()):
+            if number == 50:
+                raise OSError("the disk of read()")
+            yield record
+
+
+class NeverCounts(Count):
+    def execute(self, tup: Tuple, collector: BasicCollector) -> None:
+        raise ValueError("no word is good")
+
+
+@pytest.mark.parametrize(("spout", "bolt"), [(Raises(), Count()), (Lines(), NeverCounts())])
+def test_a_run_that_leads_nowhere_is_ended(spout: Lines, bolt: Count) -> None:
+    """A spout that raises, or a bolt while messages are replayed for ever, would do so in each batch."""
+    levels = Levels(words(spout, bolt), Config(max_crashes=None), batch_rows=60)
+    batches = 0
+    while not (why := leads_nowhere(levels.control)):
+        levels.batch()
+        batches += 1
+        assert batches < 50
+    place = r"\(.*/test_spark_levels\.py, line \d+, in (read|execute)\)$"
+    said = r"^makes no progress: 20 batches in a row were undone, at last with: .*(the disk of read|no word is good).*"
+    assert re.search(said + place, why)
+    # Of a batch and a worker one, though each tuple raised.
+    slots = Counter((one.slot, one.at_secs) for one in levels.control.restarts)
+    assert set(slots.values()) == {1}
+
+
+def test_a_bolt_that_raises_on_each_tuple_ends_with_dead_letters() -> None:
+    levels = Levels(words(Lines(), NeverCounts()), Config(max_crashes=3), batch_rows=500)
+    while not levels.control.closed:
+        assert not leads_nowhere(levels.batch())
+    assert report_of(levels.control, "test").dead_letters == len(WORDS)
