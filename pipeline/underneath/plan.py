@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass
 from types import CodeType, FunctionType
 from typing import Any
 
-from squall.engine.api.async_component import AsyncBolt
+from squall.engine.api.async_component import AsyncBolt, AsyncSpout
 from squall.engine.api.component import BasicBolt, Bolt, Spout
 from squall.engine.api.config import Config
 from squall.engine.api.replaying import ReplayingSpout
@@ -31,6 +31,7 @@ from squall.engine.api.topology import (
     Topology,
 )
 from squall.pipeline.feed_spout import FeedSpout
+from squall.pipeline.live_spout import LiveSpout
 from squall.pipeline.parquet_sink import ParquetSink
 from squall.pipeline.tail_spout import TailSpout
 
@@ -119,6 +120,16 @@ def loops(topology: Topology) -> set[tuple[str, str]]:
 
 def _spout(spec: ComponentSpec) -> Finding:
     spout: Any = spec.component
+    if isinstance(spout, AsyncSpout):
+        return Finding(
+            "spout", spec.id, REFUSED, "not at all", "an AsyncSpout emits when it likes, and a batch must end",
+            "derive it from ReplayingSpout, whose read() may yield None, or run it on Squall's own engine",
+        )
+    if isinstance(spout, LiveSpout):
+        return Finding(
+            "spout", spec.id, REFUSED, "not at all", "a LiveSpout never ends, and rows that are acked are gone",
+            "have the query write files, and give them to FeedSpout, or run it on Squall's own engine",
+        )
     if spout.blocking:
         return Finding(
             "spout", spec.id, REFUSED, "not at all", "blocking = True: a batch cannot end while next_tuple waits",

@@ -10,12 +10,14 @@ from typing import Any
 import pytest
 
 from squall import (
+    AsyncSpout,
     BasicBolt,
     BasicCollector,
     Bolt,
     Config,
     CustomGrouping,
     FeedSpout,
+    LiveSpout,
     ReplayingSpout,
     Spout,
     Stream,
@@ -127,6 +129,21 @@ def test_a_feed_is_exact_unless_it_is_followed(tmp_path: Path) -> None:
     assert plan.verdict == REFUSED
     plan = plan_topology(topology(lambda builder: None, TailSpout(tmp_path / "lines.txt")))
     assert plan.verdict == REFUSED
+
+
+class Coming(AsyncSpout):
+    outputs = ("n",)
+
+    async def run(self) -> None: ...
+
+
+def test_a_spout_that_never_ends_is_refused_with_what_to_do_about_it(tmp_path: Path) -> None:
+    live = LiveSpout(tmp_path / "inlet")
+    for spout, why in ((live, "a LiveSpout never ends"), (Coming(), "an AsyncSpout emits")):
+        finding = plan_topology(topology(lambda builder: None, spout)).findings[0]
+        assert finding.verdict == REFUSED
+        assert why in finding.why
+        assert "FeedSpout without follow" not in finding.to_do
 
 
 @pytest.mark.parametrize(
