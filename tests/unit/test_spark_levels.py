@@ -377,6 +377,10 @@ def numbers() -> Iterator[int]:
     yield from range(1000)
 
 
+POOLS: list[ThreadPoolExecutor] = []
+"""All that were made: of a run that ends by an error, nobody calls `cleanup`."""
+
+
 class Odd(BasicBolt):
     """`kind`: which of its attributes it changes."""
 
@@ -390,6 +394,7 @@ class Odd(BasicBolt):
         self.sum, self.queue = hashlib.sha256(), queue.SimpleQueue[int]()
         self.waiting = queue.Queue[int]()
         self.pool = ThreadPoolExecutor(1)
+        POOLS.append(self.pool)
         self.late: Any = None
 
     def execute(self, tup: Tuple, collector: BasicCollector) -> None:
@@ -425,6 +430,8 @@ def test_state_that_cannot_be_stored_is_an_error_and_not_lost(kind: str) -> None
             levels.run()
     finally:
         Odd.shared[:] = before
+        while POOLS:
+            POOLS.pop().shutdown()
 
 
 def test_what_prepare_makes_anew_is_left_out_and_told() -> None:
