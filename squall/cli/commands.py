@@ -18,6 +18,7 @@ import click
 from click.core import ParameterSource
 
 from squall import __version__
+from squall.cli.help_shown import HelpShown
 from squall.cli.lazy_group import Home, LazyGroup
 from squall.cli.output import note
 from squall.cli.variables import VARIABLES
@@ -104,6 +105,8 @@ def main(arguments: list[str] | None = None) -> None:
         code = 130
     except click.ClickException as error:
         code = _show(error)
+    except HelpShown:
+        code = 0
     except SquallError as error:
         _tell(error, arguments)
         code = EXIT_USAGE if isinstance(error, UsageError) else EXIT_FAILURE

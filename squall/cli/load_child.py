@@ -12,6 +12,7 @@ from typing import NoReturn
 
 import msgspec
 
+from squall.cli.help_shown import HelpShown
 from squall.cli.layers import Layers
 from squall.cli.load_limits import Loaded, LoadRequest, Refusal, limit_memory
 from squall.cli.loader import load_topology
@@ -31,7 +32,8 @@ def import_and_answer(answer: int) -> NoReturn:
         message = f"importing {os.fsdecode(request.target)} took more than {request.memory_bytes} bytes of memory"
         outcome = Refusal(message, traceback_of(error))
     except BaseException as error:  # users' code may raise anything, even while a component is pickled
-        outcome = Refusal(message_of(error, TRACEBACK_CHARACTERS), traceback_of(error))
+        is_help = type(error) is HelpShown
+        outcome = Refusal(message_of(error, TRACEBACK_CHARACTERS), traceback_of(error), is_help)
     with contextlib.suppress(OSError, ValueError, AttributeError):  # the file may have closed or replaced it
         sys.stdout.flush()
     with open(answer, "wb") as pipe:
@@ -49,8 +51,10 @@ def _encoded(outcome: Loaded | Refusal) -> bytes:
             told = ascii(error.object)[:200]
             message = f"{told} of the topology is no valid UTF-8, as everything sent to Nimbus must be"
             return msgspec.msgpack.encode(Refusal(message, ""))
-        texts = (text.encode(errors="backslashreplace").decode() for text in (outcome.message, outcome.traceback))
-        return msgspec.msgpack.encode(Refusal(*texts))
+        message, trace = (
+            text.encode(errors="backslashreplace").decode() for text in (outcome.message, outcome.traceback)
+        )
+        return msgspec.msgpack.encode(Refusal(message, trace, outcome.is_help))
 
 
 def _load(request: LoadRequest) -> Loaded:

@@ -18,6 +18,7 @@ from collections.abc import Mapping
 
 import msgspec
 
+from squall.cli.help_shown import HelpShown
 from squall.cli.layers import Layers
 from squall.cli.output import note
 from squall.engine.api.config import Config
@@ -58,6 +59,8 @@ class Refusal(Wire, frozen=True, tag=True):
 
     message: str
     traceback: str
+    is_help: bool = False
+    """Whether a topology function was asked for its help, and has shown it."""
 
 
 class Loaded(Wire, frozen=True, tag=True):
@@ -145,7 +148,7 @@ def _follow(
         raise UsageError(f"importing {target} {_ending(child)}; a topology file must run to its end")
     outcome = msgspec.msgpack.decode(bytes(received.data), type=Loaded | Refusal)
     if isinstance(outcome, Refusal):
-        error = UsageError(outcome.message)
+        error = (HelpShown if outcome.is_help else UsageError)(outcome.message)
         error.add_note(outcome.traceback)
         raise error
     return outcome.code, Config(**outcome.settings)

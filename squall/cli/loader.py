@@ -24,6 +24,7 @@ from types import CoroutineType, FunctionType, ModuleType
 from typing import Any
 
 from squall.cli.early_exit import EarlyExit, ExitWatch
+from squall.cli.help_shown import HelpShown, is_help
 from squall.cli.interrupts import NotedInterrupt
 from squall.cli.target import Target, read_target
 from squall.engine.api.config import Config
@@ -215,8 +216,13 @@ def _call(place: _Place, name: str, factory: Any, arguments: list[str]) -> Topol
     if not parameters and arguments:
         raise UsageError(f"{place.label}:{name} takes no arguments, but got {' '.join(arguments)}")
     given: tuple[Any, ...] = tuple(arguments) if spread else ((arguments,) if parameters else ())
-    with _told(place, f"{name}()"):
-        topology = factory(*given)
+    try:
+        with _told(place, f"{name}()"):
+            topology = factory(*given)
+    except UsageError as error:
+        if error.__cause__ is not None and is_help(error.__cause__, arguments):
+            raise HelpShown(str(error)) from error
+        raise
     found = _as_topology(topology)
     if found is None:
         if isinstance_of(topology, CoroutineType):

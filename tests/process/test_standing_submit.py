@@ -13,6 +13,7 @@ from typing import Any
 import psutil
 import pytest
 
+from squall.cli.help_shown import HelpShown
 from squall.cli.layers import Layers
 from squall.cli.load_limits import load_apart
 from squall.engine.errors import UsageError
@@ -90,6 +91,13 @@ def test_what_an_import_may_not_do(file: Path, text: str, message: str) -> None:
         load_apart(str(file), [], Layers({}, {}), time_secs=secs, memory_bytes=1 << 30)
     assert message in str(caught.value)
     assert time.monotonic() - began < 35
+
+
+def test_help_that_an_import_shows_is_no_mistake(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file.write_text("def topology(args):\n    print('usage: mine')\n    raise SystemExit(0)\n")
+    with pytest.raises(HelpShown):
+        load_apart(str(file), ["--help"], Layers({}, {}))
+    assert "usage: mine" in capsys.readouterr().err
 
 
 def test_arguments_and_paths_need_not_be_text(tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from squall import BasicBolt, Spout, TopologyBuilder
+from squall.cli.commands import main
 from squall.cli.interrupts import NotedInterrupt
 from squall.cli.loader import load_topology
 from squall.cli.output import say_json
@@ -245,3 +246,19 @@ def test_what_is_no_number_in_json_is_null() -> None:
 def test_every_command_prints_such_json(capsys: pytest.CaptureFixture[str]) -> None:
     say_json([float("nan")])
     assert json.loads(capsys.readouterr().out) == [None]
+
+
+@pytest.mark.parametrize(("arguments", "code"), [(["--help"], 0), (["--out", "x", "-h"], 0), (["--nope"], 2), ([], 2)])
+def test_help_of_a_topology_function_is_no_mistake(
+    file: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], code: int
+) -> None:
+    file.write_text(
+        "import argparse\ndef topology(args):\n    parser = argparse.ArgumentParser('mine')\n"
+        "    parser.add_argument('--out', required=True)\n    parser.parse_args(args)\n"
+    )
+    with pytest.raises(SystemExit) as ended:
+        main(["config", str(file), "--", *arguments])
+    told = capsys.readouterr()
+    assert ended.value.code == code
+    assert told.out.startswith("usage: mine") is (code == 0)
+    assert (told.err == "") is (code == 0)
