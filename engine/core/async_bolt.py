@@ -9,7 +9,8 @@ Guarantees
     * The topology is not drained before every tuple has ended and its output is handed over.
     * A component that stops the loop, or cancels what runs on it, ends the worker.
     * A tuple that takes longer than `execute_timeout_secs` is cancelled and failed; `reset_timeout` gives it that time
-      anew. If the loop itself stands still that long (a coroutine that blocks), the worker ends, as for blocking bolts.
+      anew. If it goes on all the same, or the loop itself stands still that long (a coroutine that blocks), the worker
+      ends, as for blocking bolts.
     * At an orderly end coroutines are cancelled, then `teardown` runs; their tuples are not acked.
 
 Thread: one for each executor, and the worker's loop.
@@ -20,6 +21,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import inspect
+import io
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future
@@ -32,7 +34,7 @@ from squall.engine.api.failure import HUNG
 from squall.engine.api.stream import TICK_STREAM
 from squall.engine.api.tuple import Run, Tuple
 from squall.engine.core.blocking import BlockingExecutor, Handover
-from squall.engine.core.executor import BoltExecutor, BoltTask, TaskCrashed
+from squall.engine.core.executor import BoltExecutor, BoltTask, TaskCrashed, TaskHung
 from squall.engine.errors import ComponentError
 from squall.engine.flow.batch import Batch
 from squall.engine.flow.collectors import BoltPaths
@@ -71,6 +73,7 @@ class AsyncExecutor(BlockingExecutor):
         self._limits: dict[asyncio.Task[None], asyncio.Timeout] = {}
         self._ended: list[Callable[[], None]] = []
         self._crash: TaskCrashed | None = None
+        self._look_again_at = 0.0
 
     def start(self) -> None:
         self.executor.outbox.pass_resets_to(self._reset)
@@ -155,7 +158,9 @@ class AsyncExecutor(BlockingExecutor):
     def _extend(self, doing: asyncio.Task[None]) -> None:
         """Give a tuple that is still in `execute` its time anew."""
         limit = self._limits.get(doing)
-        if limit is not None and self.execute_timeout_secs is not None and self._loop is not None:
+        if limit is None or limit.expired():
+            return
+        if self.execute_timeout_secs is not None and self._loop is not None:
             limit.reschedule(self._loop.time() + self.execute_timeout_secs)
 
     def _run(self) -> None:
@@ -291,7 +296,26 @@ class AsyncExecutor(BlockingExecutor):
         while True:
             await asyncio.sleep(_LOOK_SECS if self._in_flight else _IDLE_LOOK_SECS)
             self._calls += 1
+            self._look_for_hung()
             self._hand_over()
+
+    def _look_for_hung(self) -> None:
+        """End the worker, after failing its trees, if a tuple that was cancelled is still in `execute` after that time
+        once more: it keeps its place until then, and would for ever."""
+        secs, now = self.execute_timeout_secs, asyncio.get_running_loop().time()
+        if secs is None or now < self._look_again_at:
+            return
+        self._look_again_at = now + secs / 4
+        for begun, limit in self._limits.items():
+            ends = limit.when()
+            if ends is not None and now > ends + secs:
+                task, tup = self._in_flight[begun]
+                stack = io.StringIO()
+                begun.print_stack(file=stack)
+                hung = TaskHung(task.component, task.task, round(now - ends + secs, 1), secs, stack.getvalue())
+                self.executor.fail_plain(task, tup, self.executor.failure(task, HUNG, hung.error_text))
+                self._crash = hung
+                return
 
     def _hand_over(self) -> None:
         outbox = self.executor.outbox

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import sys
 import threading
 import time
@@ -251,6 +252,28 @@ def test_one_that_takes_too_long_is_cancelled_and_failed() -> None:
         assert lab.doors.waiting == {}
     finally:
         close_tasks(lab.core)
+
+
+def test_one_that_swallows_its_cancellation_ends_the_worker() -> None:
+    may_end = threading.Event()
+
+    class Stays(AsyncBolt):
+        async def execute(self, tup: Any) -> None:
+            while not may_end.is_set():
+                with contextlib.suppress(asyncio.CancelledError):
+                    await asyncio.sleep(0.01)
+
+    feeder = Feeder()
+    rig = Rig(chain(feeder, Stays()), threads=True, execute_timeout_secs=0.05, on_error="fail")
+    try:
+        feeder.feed(1, id=1)
+        with pytest.raises(TaskHung, match=r"bolt-1\[2\] hung in execute for .* s, execute_timeout_secs is 0.05"):
+            rig.settle_until(lambda: False)
+        rig.settle()
+        assert feeder.reasons == [(1, "hung")]
+    finally:
+        may_end.set()
+        close_tasks(rig.core)
 
 
 def beside(reset: Callable[[], None]) -> asyncio.Task[None]:
