@@ -37,7 +37,9 @@ STACK_DEPTH = 6
 ALLOWED_THREAD_OWNERS = ("py4j", "pyspark")  # packages: PySpark's gateway threads live as long as its Java machine
 ALLOWED_THREAD_NAMES = re.compile(r"^pytest_timeout ")  # if someone chooses its thread method
 ALLOWED_NATIVE_NAMES = re.compile(r"^jemalloc_bg_thd")  # pyarrow's allocator, from its first use on
-ALLOWED_SHARED_MEMORY = re.compile(r"^libpod")  # Podman's locks: they stay, and nobody holds them open
+# Locks of Podman, which stay though nobody holds them, and semaphores of Python programs that spawn: our tests fork,
+# and their semaphores have no names.
+ALLOWED_SHARED_MEMORY = re.compile(r"^(libpod|sem\.mp-)")
 ALLOWED_DESCRIPTORS = re.compile(r"^/dev/(null|u?random|tty|pts/\d+)$")  # opened once and kept by libraries
 
 

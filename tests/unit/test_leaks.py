@@ -195,9 +195,10 @@ def test_shared_memory_left_behind_is_named(marker: RunMarker, shared_memory: Pa
     assert str(found) == f"left behind: {left}"
 
 
-def test_locks_that_podman_leaves_there_are_not_ours(marker: RunMarker, shared_memory: Path) -> None:
+@pytest.mark.parametrize("name", ["libpod_lock", "sem.mp-8zc138i6"])
+def test_what_others_leave_there_is_not_ours(marker: RunMarker, shared_memory: Path, name: str) -> None:
     before = Snapshot.take(marker)
-    (shared_memory / "libpod_lock").touch()
+    (shared_memory / name).touch()
     assert not find_leaks(before, NO_TIME_SECS)
 
 
