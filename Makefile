@@ -46,9 +46,8 @@ test: ## Lint, types, the API reference, the wheel and every test that is not ma
 	$(BOOTSTRAP) install $(EXTRAS)
 	$(BIN)/ruff check .
 	.ci/link_packages.sh
-	$(BIN)/mypy
-	$(BIN)/python docs/reference.py
-	.ci/check_package.sh
+	@# Each takes most of a minute, and one core.
+	$(BIN)/mypy & types=$$!; $(BIN)/python docs/reference.py && .ci/check_package.sh; code=$$?; wait $$types && exit $$code
 	$(BOOTSTRAP) compile
 	$(call side_by_side,$(QUICK))
 	$(call side_by_side,--dist loadgroup $(SUITES))
