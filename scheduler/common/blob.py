@@ -17,6 +17,7 @@ from typing import Any
 
 import cloudpickle
 
+from squall.engine.api.of_function import OfFunction
 from squall.engine.api.topology import ComponentSpec, Topology
 from squall.engine.errors import ClusterError, UsageError
 from squall.engine.foreign.text import message_of, repr_of, text_of_error
@@ -88,7 +89,11 @@ def _explain(topology: Topology, error: BaseException) -> str:
     for spec in topology.components.values():
         culprit = _find(spec.component, spec.id, _MAX_DEPTH)
         if culprit is not None:
-            return f"component {spec.id!r} cannot be sent to a worker: {culprit}"
+            place = "the function, or in a class's " if isinstance(spec.component, OfFunction) else ""
+            return (
+                f"component {spec.id!r} cannot be sent to a worker: {culprit}; create it in {place}open() or prepare() "
+                "instead"
+            )
     return f"the topology cannot be sent to a worker: {text_of_error(error)}"
 
 
@@ -105,8 +110,7 @@ def _find(value: Any, name: str, depth: int) -> str | None:
                 if found is not None:
                     return found
         return (
-            f"{name} is a {type(value).__qualname__}, which cannot be pickled ({message_of(error)}); "
-            "create it in open() or prepare() instead"
+            f"{name} is a {type(value).__qualname__}, which cannot be pickled ({message_of(error)})"
         )
     return None
 

@@ -19,6 +19,7 @@ import pytest
 
 from squall.engine.api.builder import TopologyBuilder
 from squall.engine.api.component import BasicBolt, Spout
+from squall.engine.api.functions import bolt
 from squall.engine.api.topology import Topology
 from squall.engine.errors import ClusterError, UsageError
 from squall.scheduler.common import blob
@@ -114,6 +115,16 @@ def test_lock_deep_inside_is_named() -> None:
         "component 'keep' cannot be sent to a worker: keep.x.y is a lock, which cannot be pickled "
         "(cannot pickle '_thread.lock' object); create it in open() or prepare() instead"
     )
+
+
+def test_a_function_is_told_where_it_may_make_one() -> None:
+    lock = threading.Lock()
+
+    def locked(tup: Any) -> None:
+        with lock:
+            pass
+
+    assert refusal(bolt(locked)).endswith("; create it in the function, or in a class's open() or prepare() instead")
 
 
 @pytest.mark.parametrize(
