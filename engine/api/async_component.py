@@ -123,9 +123,11 @@ def _outside_of_loops(call: Callable[[], Any]) -> Any:
     try:
         asyncio.get_running_loop()
     except RuntimeError:
-        return call()
-    with ThreadPoolExecutor(1) as pool:
-        return pool.submit(call).result()
+        pass  # Not called here: that error would stand above the user's own in tracebacks.
+    else:
+        with ThreadPoolExecutor(1) as pool:
+            return pool.submit(call).result()
+    return call()
 
 
 def _called(component: Any, coroutine: Coroutine[Any, Any, Any]) -> Any:

@@ -485,6 +485,17 @@ def test_also_beside_the_loop_of_a_notebook() -> None:
     assert len(asyncio.run(cell())["double"]) == 5
 
 
+class Raises(Numbers):
+    async def next_tuple(self) -> None:
+        raise ValueError("of the spout")
+
+
+def test_the_traceback_of_an_exception_begins_with_it() -> None:
+    with pytest.raises(TaskCrashed, match="ValueError: of the spout") as crashed:
+        complete_topology(chain(Raises(), Double()).build())
+    assert "During handling" not in crashed.value.traceback_text
+
+
 def test_a_spout_that_waits_is_cancelled_at_its_end() -> None:
     entered = threading.Event()
     said: list[str] = []
