@@ -69,7 +69,8 @@ def _write_rows(
     fields = [name for name in columns if not (recipe.is_text and name in _PLACE_OF_LINE)]
     if not fields:
         raise UsageError("the rows have no column left; a feed needs one at least")
-    schema = {name: frame.schema[name].dataType.simpleString() for name in columns}
+    types = {field.name: field.dataType for field in frame.schema}
+    schema = {name: types[name].simpleString() for name in columns}
     grown = with_schema(base, schema, source_schema, fields)
 
     def told(trouble: InputTrouble) -> str:

@@ -10,8 +10,6 @@ import difflib
 import json
 import re
 from collections.abc import Mapping, Sequence
-from functools import reduce
-from operator import or_
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
@@ -110,8 +108,11 @@ def read_frame(
         frame = _json_documents(spark, by_path, known, options, folders, is_inferred=schema is None)
     else:
         frame = _records(spark, format_, dict(zip(paths, files, strict=True)), known, options, folders)
-    names = list(columns) or [name for name in known.names if name != _CORRUPT]
-    for name in names:
+    if not columns and not folders:
+        # All as they are: each name is a call to Java, and a file may have thousands.
+        return frame.drop(_CORRUPT).withColumn(LINE_NO, f.lit(0)), noted
+    names = list(columns) or known.names
+    for name in columns:
         if name not in known.names:
             lacks = f"which {files[0].location} does not have"
             raise UsageError(f"--columns names {name!r}, {lacks}{near(name, known.names)}")
@@ -164,7 +165,7 @@ def _records(
         reader = reader.option("mode", "PERMISSIVE").option("columnNameOfCorruptRecord", _CORRUPT)
         # A record is malformed whether or not a column of it is wanted.
         reader = reader.option("columnPruning", "false")
-        texts = [f.col(quoted(field.name)) for field in known if field.dataType.simpleString() == "string"]
+        texts = [quoted(field.name) for field in known if field.dataType.simpleString() == "string"]
         broken = _files_not_utf8(spark, paths) if texts and is_utf8(options) else []
         if broken and format_ == "csv" and can_read(options, known):
             wrong = {unquote(urlsplit(path).path) for path in broken}
@@ -182,7 +183,7 @@ def _records(
         fate = f.when(corrupt.isNotNull(), f.lit(f"{REFUSED}malformed {format_.upper()}"))
         if broken:
             # The reader has put the same character for any wrong byte.
-            has = reduce(or_, (f.coalesce(f.contains(text, f.lit(REPLACEMENT)), f.lit(False)) for text in texts))
+            has = f.expr(f"exists(array({', '.join(texts)}), text -> coalesce(contains(text, '{REPLACEMENT}'), false))")
             fate = fate.when(path.isin(broken) & has, f.lit(f"{REFUSED}not UTF-8"))
         # With columns of its own, as Spark refuses to read nothing but malformed records.
         raw = f.when(fate.isNotNull(), f.coalesce(f.encode(corrupt, "utf-8"), _as_json(known)))
@@ -221,7 +222,8 @@ def _as_json(known: StructType) -> Column:
     """A row that has no record in a file."""
     from pyspark.sql import functions as f
 
-    return f.encode(f.to_json(f.struct(*(quoted(name) for name in known.names))), "utf-8")
+    # One text, as each column of Python's is a call to Java.
+    return f.expr(f"encode(to_json(struct({', '.join(map(quoted, known.names))})), 'utf-8')")
 
 
 def _with_corrupt(known: StructType) -> StructType:

@@ -83,13 +83,12 @@ def write_frame(frame: DataFrame, root: str, places: Sequence[Place]) -> list[Wr
 
         context = TaskContext.get()
         place = places[context.partitionId() if context else 0]
-        outcome = pickle.dumps(_write(root, place, (batch.rename_columns(names) for batch in batches)))
+        rows = (pyarrow.RecordBatch.from_struct_array(batch.column(0)) for batch in batches)
+        outcome = pickle.dumps(_write(root, place, rows))
         yield pyarrow.RecordBatch.from_arrays([pyarrow.array([outcome])], ["outcome"])
 
-    names = frame.columns
-    # PySpark takes a dot in a name for a field of a struct here.
-    plain = frame.toDF(*(f"c{number}" for number in range(len(names))))
-    rows = plain.coalesce(len(places)).mapInArrow(write, "outcome binary").collect()
+    # As one column: PySpark takes a dot in a name for a field of a struct here, and asks Java for each column.
+    rows = frame.selectExpr("struct(*) AS record").coalesce(len(places)).mapInArrow(write, "outcome binary").collect()
     return [pickle.loads(row.outcome) for row in rows]
 
 
