@@ -169,12 +169,16 @@ def flawed_documents(
 
 
 def twins_in(spark: SparkSession, reader: DataFrameReader, paths: list[str]) -> str | None:
-    """Which columns of JSON are one to Spark, and where."""
+    """Which columns of JSON are one to Spark, and where; None if they have one name, twice in an object."""
+    from pyspark.errors import AnalysisException
     from pyspark.sql import functions as f
     from pyspark.sql.types import StringType, StructField, StructType
 
     with _telling_case(spark):
-        found = _twins(reader.load(paths).schema)
+        try:
+            found = _twins(reader.load(paths).schema)
+        except AnalysisException:
+            return None
         if found is None:
             return None
         named = reader.schema(StructType([StructField(found[1], StringType())])).load(paths)

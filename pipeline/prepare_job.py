@@ -6,6 +6,7 @@ Guarantees that mistakes in rules, columns and the cleaning function are told be
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
 _LINE_SCHEMA = {"path": "string", "line_no": "int", "text": "string"}
 #: Columns that say where a line is from: rows have them, spouts emit them only if asked.
 _PLACE_OF_LINE = LINE_COLUMNS[:2]
+#: What Spark says of CSV with more columns than its option allows.
+_TOO_WIDE = re.compile(r"Index (\d+) out of bounds for length \1")
 
 
 class Done(NamedTuple):
@@ -84,6 +87,9 @@ def _write_rows(
 
 
 def _told(root: str, trouble: InputTrouble) -> str:
+    if wide := _TOO_WIDE.fullmatch(trouble.why):
+        most = int(wide[1])
+        return f"{trouble.file or root} has more than {most:,} columns; allowed: so many, or --option maxColumns=NUMBER"
     return f"{trouble.file} cannot be read: {trouble.why}" if trouble.file else f"input {root}: {trouble.why}"
 
 

@@ -181,6 +181,12 @@ def test_a_quote_that_nothing_closes_is_told(spark: SparkSession, source: Path) 
     assert made.manifest.rows == 3
 
 
+def test_more_columns_than_are_allowed_are_told(spark: SparkSession, source: Path) -> None:
+    (source / "a.csv").write_text("a,b,c\n1,2,3\n")
+    said = refused(source, format_="csv", options={"maxColumns": "2"})
+    assert said == "a.csv has more than 2 columns; allowed: so many, or --option maxColumns=NUMBER"
+
+
 def test_a_header_in_another_encoding_is_told(spark: SparkSession, source: Path) -> None:
     (source / "a.csv").write_bytes(b"id,caf\xe9\n1,\xe9\n")
     said = refused(source, format_="csv")

@@ -258,6 +258,13 @@ def test_a_key_of_json_that_is_there_twice_is_told(
     assert quarantined(feed) == [("a key twice in an object", line) for line in twice]
 
 
+def test_a_key_that_is_there_twice_is_no_column_twice(spark: SparkSession, source: Path, feed: Path) -> None:
+    (source / "a.json").write_bytes(b'{"a": 1}\n{"a": 2, "a": 3, "b": 1}\n{"caf\xe9": 1}')
+    made = prepare(source, feed, format_="json")
+    assert (made.manifest.schema, texts(feed, "a")) == ({"a": "bigint"}, [1])
+    assert made.manifest.quarantine_reasons == {"a key twice in an object": 1, "not UTF-8": 1}
+
+
 def test_lines_of_json_may_begin_with_a_mark(spark: SparkSession, source: Path, feed: Path) -> None:
     (source / "a.json").write_bytes(b'\xef\xbb\xbf{"a": 1}\n{"a": 2}\n')
     prepare(source, feed, format_="json")
