@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from pyspark.sql import Column
-    from pyspark.sql.types import DataType, StructType
+    from pyspark.sql.types import DataType
 
 #: Characters that are none in any text: before a number, and in place of what is escaped.
 _MARK, _BACKSLASH, _QUOTE = "\ufdd1", "\ufdd2", "\ufdd3"
@@ -70,18 +70,29 @@ def all_texts(kind: DataType) -> DataType:
     return types.StringType()
 
 
-def may_be_changed(record: Column, schema: StructType) -> Column | None:
-    """Whether a text of a record may have been a number; None if it has no texts."""
-    from pyspark.sql.types import StringType
+def may_be_changed(value: Column, kind: DataType) -> Column | None:
+    """Whether a text in a value of this type may have been a number; None if its type holds no text."""
+    from pyspark.sql import functions as f
+    from pyspark.sql import types
 
-    found = []
-    for own in schema.fields:
-        value = record.getField(own.name)
-        if isinstance(own.dataType, StringType):
-            found.append(value.rlike(_DOUBLE))
-        elif _has_text(own.dataType):
-            found.append(value.isNotNull())
-    return reduce(or_, found) if found else None
+    if not _has_text(kind):
+        return None
+    match kind:
+        case types.ArrayType():
+            return f.coalesce(f.exists(value, lambda item: _may_be(item, kind.elementType)), f.lit(False))
+        case types.MapType():
+            items = f.map_values(value)
+            return f.coalesce(f.exists(items, lambda item: _may_be(item, kind.valueType)), f.lit(False))
+        case types.StructType():
+            return reduce(or_, (_may_be(value.getField(own.name), own.dataType) for own in kind.fields))
+    return f.coalesce(value.rlike(_DOUBLE), f.lit(False))
+
+
+def _may_be(value: Column, kind: DataType) -> Column:
+    from pyspark.sql import functions as f
+
+    found = may_be_changed(value, kind)
+    return f.lit(False) if found is None else found
 
 
 def with_exact_texts(value: Column, exact: Column, kind: DataType) -> Column:
