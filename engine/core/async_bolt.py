@@ -70,7 +70,8 @@ class AsyncExecutor(BlockingExecutor):
         self._loop: asyncio.AbstractEventLoop | None = None
         self._news = asyncio.Event()
         self._in_flight: dict[asyncio.Task[None], tuple[BoltTask, Tuple]] = {}
-        self._limits: dict[asyncio.Task[None], asyncio.Timeout] = {}
+        self.limits: dict[asyncio.Task[None], asyncio.Timeout] = {}
+        """The time limits of the tuples in `execute`."""
         self._ended: list[Callable[[], None]] = []
         self._crash: TaskCrashed | None = None
         self._look_again_at = 0.0
@@ -157,7 +158,7 @@ class AsyncExecutor(BlockingExecutor):
 
     def _extend(self, doing: asyncio.Task[None]) -> None:
         """Give a tuple that is still in `execute` its time anew."""
-        limit = self._limits.get(doing)
+        limit = self.limits.get(doing)
         if limit is None or limit.expired():
             return
         if self.execute_timeout_secs is not None and self._loop is not None:
@@ -236,7 +237,7 @@ class AsyncExecutor(BlockingExecutor):
         task, executor, begin_ns = lot.task, self.executor, self.executor.now_ns()
         me: Any = asyncio.current_task()
         limit = asyncio.timeout(self.execute_timeout_secs)
-        self._limits[me] = limit
+        self.limits[me] = limit
         _doing.set(me)
         try:
             async with limit:
@@ -257,7 +258,7 @@ class AsyncExecutor(BlockingExecutor):
             else:
                 self._refuse(task, tup, error)
         finally:
-            del self._limits[me]
+            del self.limits[me]
         self._count(lot, tup, executor.now_ns() - begin_ns)
 
     def _refuse(self, task: BoltTask, tup: Tuple, error: BaseException) -> None:
@@ -306,7 +307,7 @@ class AsyncExecutor(BlockingExecutor):
         if secs is None or now < self._look_again_at:
             return
         self._look_again_at = now + secs / 4
-        for begun, limit in self._limits.items():
+        for begun, limit in self.limits.items():
             ends = limit.when()
             if ends is not None and now > ends + secs:
                 task, tup = self._in_flight[begun]

@@ -288,24 +288,28 @@ def test_a_reset_gives_it_its_time_anew(by: Callable[[Callable[[], None]], Any] 
     class Slow(AsyncBolt):
         def prepare(self, conf: Any, context: Any, collector: Any) -> None:
             self.collector = collector
+            self.ends: list[Any] = []
 
         async def execute(self, tup: Any) -> None:
-            begin = time.monotonic()
-            while time.monotonic() < begin + 1.0:
-                await asyncio.sleep(0.01)
-                if by is None:
-                    self.collector.reset_timeout(tup)
-                else:
-                    await by(lambda: self.collector.reset_timeout(tup))
+            [limit] = executor.limits.values()
+            self.ends.append(limit.when())
+            if by is None:
+                self.collector.reset_timeout(tup)
+            else:
+                await by(lambda: self.collector.reset_timeout(tup))
+            await asyncio.sleep(0.01)
+            self.ends.append(limit.when())
             self.collector.ack(tup)
 
     feeder = Feeder()
-    rig = Rig(chain(feeder, Slow()), threads=True, execute_timeout_secs=0.5)
+    rig = Rig(chain(feeder, Slow()), threads=True, execute_timeout_secs=60)
+    executor: Any = rig.core.blocking[0]
     try:
         feeder.feed(1, id=1)
-        rig.settle()
         rig.settle_until(lambda: bool(feeder.acked or feeder.reasons))
         assert feeder.acked == [1]
+        before, after = rig.user("bolt-1").ends
+        assert after > before
     finally:
         close_tasks(rig.core)
 
