@@ -1,4 +1,4 @@
-"""Big buffers beside a frame: in the sender's arena, or inline where there is no room in it.
+"""Big buffers beside a frame: in the sender's arena, or inline where there is no room in it, or none for it.
 
 Guarantees: a buffer that was writable at the sender (a bytearray, an array) is writable at the receiver, unless the
 receiver's bolt takes views: then none is. A block is freed when its frame was processed or its receiver is gone; a lent
@@ -25,6 +25,7 @@ from squall.ipc.codec import Buffers
 from squall.ipc.loans import Loans
 
 _MOST_REMEMBERED = 64
+_PAUSE_BUFFERS = 100
 
 
 class _Descriptor(msgspec.Struct, array_like=True, frozen=True):
@@ -59,6 +60,8 @@ class Payloads:
         self._loans: Loans | None = None
         self.exhausted = False
         """On purpose: the arena takes nothing, as if it had no room."""
+        self._pause = 0
+        """Buffers until the system is asked again for what it has refused."""
         self._remembered: dict[int, tuple[Any, BlockRef, int]] = {}
         """Identity of an object that was put in lately -> the object, its block and digest."""
         self._reader = ArenaReader()
@@ -109,9 +112,9 @@ class Payloads:
         """Put a buffer in the arena, or find it there: its block and digest. None if there is no room."""
         if not self._arena_bytes or self.exhausted:
             return None
-        arena = self._arena
+        arena = self._made_arena()
         if arena is None:
-            arena = self._arena = Arena.create(self._arena_bytes)
+            return None
         value = raw.obj
         remembered = self._remembered.get(id(value))
         if remembered is not None and self._is_still(raw, *remembered):
@@ -132,6 +135,18 @@ class Payloads:
         self._remembered[id(value)] = value, ref, proof
         return ref, proof
 
+    def _made_arena(self) -> Arena | None:
+        """The arena. None while the system has no memory or descriptor for one, or forbids files of its size."""
+        if self._arena is None:
+            if self._pause:
+                self._pause -= 1
+                return None
+            try:
+                self._arena = Arena.create(self._arena_bytes)
+            except ClusterError:
+                self._pause = _PAUSE_BUFFERS
+        return self._arena
+
     def _is_still(self, raw: memoryview, value: Any, ref: BlockRef, proof: int) -> bool:
         """Whether an object's block is live and holds what the object holds now."""
         if raw.obj is not value or raw.nbytes != ref.length or self._arena is None or not self._arena.is_live(ref):
@@ -143,7 +158,13 @@ class Payloads:
     def _lend(self, ref: BlockRef, receiver: int, frame: int) -> tuple[int, int] | None:
         loans = self._loans
         if loans is None and self._arena is not None:
-            loans = self._loans = Loans(self._arena)
+            if self._pause:
+                self._pause -= 1
+                return None
+            try:
+                loans = self._loans = Loans(self._arena)
+            except ClusterError:
+                self._pause = _PAUSE_BUFFERS
         return None if loans is None else loans.lend(ref, receiver, frame)
 
     def forget_sent(self) -> None:
