@@ -14,11 +14,10 @@ from array import array
 from bisect import bisect_right, insort
 from collections.abc import Iterator, Sequence
 from itertools import compress
-from operator import not_
 
 from squall.engine.flow.blocks import WORD_BYTES, Block, Flags, column_of, flagged, words_of
 
-_NO_WORD = bytes(WORD_BYTES)
+_IS_ZERO = b"\1" + bytes(255)
 _MOST_ROTATIONS = 3
 
 
@@ -66,11 +65,10 @@ class TrackedBlock:
         if not self._xors:
             found: Sequence[int] = range(members) if self._left == members else list(self)
         else:
-            words = self._xors.to_bytes(WORD_BYTES * members, "little")
-            if _NO_WORD not in words:
+            done = _zero_words(self._xors, members) & int.from_bytes(self._open, "little")
+            if not done:
                 return ()
-            zero = compress(range(members), map(not_, memoryview(words).cast("Q")))
-            found = list(filter(self._open.__getitem__, zero))
+            found = flagged(done, members)
         self._leave(found)
         return found
 
@@ -182,3 +180,12 @@ class Blocks:
             tracked.age += 1
             if tracked.age >= _MOST_ROTATIONS:
                 self._drop(tracked)
+
+
+def _zero_words(column: int, count: int) -> Flags:
+    """Flag the 64-bit words of a column that are 0."""
+    # The lowest byte of each becomes the OR of all its bytes; what the next word adds to it stays above that byte.
+    for shift in (32, 16, 8):
+        column |= column >> shift
+    lowest = column.to_bytes(WORD_BYTES * count, "little")[::WORD_BYTES]
+    return int.from_bytes(lowest.translate(_IS_ZERO), "little")

@@ -49,6 +49,18 @@ def test_each_member_is_answered_when_its_own_edges_are(seed: int) -> None:
     assert sorted(answered) == sorted(set(range(BLOCK.members)) - given_up)
 
 
+@pytest.mark.parametrize("done", [[0], [999], [3, 4, 5], [7, 500, 998], list(range(0, 1000, 3)), list(range(1, 999))])
+def test_members_that_are_processed_are_found_among_many(done: list[int]) -> None:
+    block = Block(1 << 20, 1000)
+    words = [1 << member % 64 for member in range(block.members)]
+    for member in done:
+        words[member] = 0
+    tracked = TrackedBlock(block, column_of(words), 1, {})
+    assert list(tracked.finished()) == done
+    assert list(tracked.finished()) == []
+    assert len(tracked) == block.members - len(done)
+
+
 def test_open_messages_are_taken_out_once_each() -> None:
     rows = Columns((list(range(BLOCK.members)),), BLOCK.members)
     opened = OpenBlock(BLOCK, range(100, 100 + BLOCK.members), rows, "default", 0)
