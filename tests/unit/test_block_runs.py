@@ -147,6 +147,8 @@ def test_counts_and_ends_tell_the_same(form: str) -> None:
     some = single.where(b"\1\0\1")
     assert (list(some.ends), some.flags) == ([1, 1, 2], b"\1\0\1")
     assert list(RowCounts.unpack(some.packed()).counts) == [1, 0, 1]
+    long = RowCounts([0, 256, 255, 70_000])
+    assert long.flags == RowCounts.unpack(long.packed()).flags == b"\0\1\1\1"
 
 
 def test_a_column_of_ids_never_holds_zero() -> None:
