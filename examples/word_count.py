@@ -15,6 +15,8 @@ stores it before it acks, and recognises tuples that it has seen (word_count_by_
 * `count` writes its totals to its state directory, emits them anchored to the counted words, and only then acks those
   words. It remembers which words of which lines it has counted, of lines that may come again.
 * `sink` appends totals to RESULT before it acks. Totals only grow, so the largest is the count.
+
+RESULT is emptied first, but with `--keep`: give it to a run that may go on later (`--on spark --checkpoint DIR`).
 """
 
 from __future__ import annotations
@@ -243,8 +245,8 @@ def _write(fd: int, data: bytes) -> None:
         data = data[os.write(fd, data) :]
 
 
-def _fresh_result(out: str) -> str:
-    """Make an empty RESULT directory: remove an earlier run's files, refuse any others."""
+def _result(out: str, keep: bool) -> str:
+    """Make the RESULT directory: empty, or with what an earlier run wrote. Refuse one with anybody else's files."""
     path = Path(out)
     ours = {"counts", "ledger"}
     if path.exists() and not path.is_dir():
@@ -253,7 +255,7 @@ def _fresh_result(out: str) -> str:
     if others:
         raise UsageError(f"--out {out} holds {others[0]!r}, which is no result of word_count; choose another directory")
     for kind in ours:
-        for file in (path / kind).glob("part-*.jsonl"):
+        for file in () if keep else (path / kind).glob("part-*.jsonl"):
             file.unlink()
         (path / kind).mkdir(parents=True, exist_ok=True)
     return str(path.resolve())
@@ -265,12 +267,13 @@ def asked(args: list[str]) -> tuple[FeedSpout, str | None, int]:
     parser.add_argument("files", nargs="*", metavar="FILE", help="text files")
     parser.add_argument("--feed", help="a feed made by squall prepare, in place of files")
     parser.add_argument("--out", help="directory for counts and ledger (see squall verify)")
+    parser.add_argument("--keep", action="store_true", help="add to what --out holds: for a run that may go on")
     parser.add_argument("--parallelism", type=int, default=2, help="executors per component (default 2)")
     options = parser.parse_args(args)
     if bool(options.files) == bool(options.feed):
         raise UsageError("word_count.py needs text files or --feed FEED, one of them; e.g. -- README.md")
     lines = FeedSpout(options.feed or options.files, ("partition", "offset", "text"), with_origin=True)
-    return lines, _fresh_result(options.out) if options.out else None, options.parallelism
+    return lines, _result(options.out, options.keep) if options.out else None, options.parallelism
 
 
 def topology(args: list[str]) -> Topology:
