@@ -31,6 +31,7 @@ class Interrupts:
         if name == {name!r}:
             os.kill(os.getpid(), signal.SIGINT)
 
+signal.signal(signal.SIGINT, signal.default_int_handler)  # what starts tests in the background has them ignore it
 sys.meta_path.insert(0, Interrupts())
 from squall.cli import main
 main(["list"])
