@@ -21,6 +21,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from squall.engine.errors import ClusterError, UsageError
+from squall.engine.foreign.script import spec_of_script
 from squall.engine.foreign.text import text_of_error, type_name
 from squall.pipeline.cleaning import FATE, LINE_NO, PATH, RAW, REFUSED, columns_of, quoted
 from squall.pipeline.rules import near
@@ -127,7 +128,7 @@ def _function(file: Path, name: str) -> Callable[[DataFrame], Any]:
 def _load(file: Path) -> ModuleType:
     from pyspark import cloudpickle
 
-    spec = importlib.util.spec_from_file_location(file.stem, file.absolute())
+    spec = spec_of_script(file.stem, file.absolute())
     if spec is None or spec.loader is None:
         raise UsageError(f"--clean {file} is no Python file; allowed: a name that ends in .py")
     module = importlib.util.module_from_spec(spec)

@@ -30,6 +30,7 @@ from squall.cli.target import Target, read_target
 from squall.engine.api.config import Config
 from squall.engine.api.topology import Topology
 from squall.engine.errors import SquallError, UsageError
+from squall.engine.foreign.script import spec_of_script
 from squall.engine.foreign.text import TRACEBACK_CHARACTERS, isinstance_of, message_of, type_name
 from squall.scheduler.client.topology_code import INSTALLED
 from squall.scheduler.common.import_path import extend_import_path
@@ -86,7 +87,7 @@ def _import_script(wanted: Target) -> ModuleType:
     if module_name in sys.modules:
         # A topology file may have the name of a loaded module, such as a test or a library: keep both.
         module_name = f"squall_topology_{module_name}"
-    spec = importlib.util.spec_from_file_location(module_name, wanted.path)
+    spec = spec_of_script(module_name, wanted.path)
     if spec is None or spec.loader is None:
         raise UsageError(f"topology file {wanted.path} is not a Python file (.py)")
     module = importlib.util.module_from_spec(spec)

@@ -76,7 +76,7 @@ def test_a_cycle_that_emits_more_than_it_takes_ends_the_run_by_its_name() -> Non
     builder.set_bolt("loop", parts.Multiplies(1)).shuffle_grouping("source").shuffle_grouping("fork")
     builder.set_bolt("fork", parts.Multiplies(2)).shuffle_grouping("loop")
     why = r"cycle loop -> fork -> loop holds [\d.]+ MiB in its queues; allowed: 1 MiB; it emits more than it takes"
-    with pytest.raises(ClusterError, match=rf"makes no progress: .* at last with: loop\[\d\]: {why}"):
+    with pytest.raises(ClusterError, match=rf"makes no progress: .* at last with: {why}"):
         run(builder.build(), Config(workers=1, link_window_bytes=64 * 1024))
 
 

@@ -58,6 +58,17 @@ def refusal(file: Path, text: str, name: str = "") -> str:
     return str(refused.value)
 
 
+def test_what_stands_in_the_file_now_is_executed(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "dont_write_bytecode", False)
+    for text in ("old", "new"):
+        file.write_text(f"def topology():\n    raise ValueError('{text}')\n")
+        os.utime(file, (1e9, 1e9))  # within one second, and of one size
+        with pytest.raises(UsageError, match=f"raised ValueError: {text}"):
+            load_topology(str(file), [])
+    assert [path.name for path in file.parent.iterdir()] == [file.name]
+
+
+
 def test_an_exit_at_once_is_told_although_the_file_catches_it(file: Path) -> None:
     code = "import os\ntry:\n    os._exit(0)\nexcept BaseException:\n    pass\ntopology = None\n"
     assert f"{file}:3: importing {file} ended by os._exit(0);" in refusal(file, code)
