@@ -197,6 +197,8 @@ def test_keeper_and_nimbus_killed_together_both_come_back(cluster: Standing) -> 
     assert workers(cluster) == before
     # One that is told to end stays away, also under a keeper that is not its parent.
     cluster.supervisor("node-1").terminate()
+    # Not only until it is off the list, where a new Nimbus has none at first: `down` kills what is still ending.
+    wait_for("keeper and Nimbus alone", lambda: len(processes_of(cluster.run_dir)) == 2)
     wait_for("the node to leave", lambda: not cluster.json("status")["nodes"])
     assert cluster.json("down", "-w", "0")["killed"] == 0
 
