@@ -68,9 +68,9 @@ def test_word_count_keeps_the_ledger_of_a_killed_driver(tmp_path: Path) -> None:
     ended = squall(*command, timeout=DEADLINE_SECS)
     assert ended.returncode == 0, ended.stderr
     assert ended.stderr.startswith("going on after batch "), ended.stderr
-    rows = [json.loads(line) for file in result.glob("ledger/*.jsonl") for line in file.open()]
-    assert {(row["partition"], row["offset"]) for row in rows} == {(0, line * 27) for line in range(8000)}
-    totals = [json.loads(line) for file in result.glob("counts/*.jsonl") for line in file.open()]
+    rows = [json.loads(line) for file in result.glob("ledger/*.jsonl") for line in file.read_text().splitlines()]
+    assert {(row["partition"], row["offset"]) for row in rows} == {(0, line) for line in range(8000)}
+    totals = [json.loads(line) for file in result.glob("counts/*.jsonl") for line in file.read_text().splitlines()]
     totals.sort(key=lambda row: row["count"])
     assert {row["word"]: row["count"] for row in totals} == dict.fromkeys(text.read_text().split(), 8000)
 
