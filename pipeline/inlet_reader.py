@@ -17,13 +17,12 @@ import json
 import os
 import time
 import weakref
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
 from squall.engine.errors import UsageError
 from squall.engine.foreign.text import repr_of
+from squall.pipeline.folder_lock import locked
 
 READER_NAME = "_reader"
 #: Time in which a reader that ends is gone, or one that was killed is replaced.
@@ -67,7 +66,7 @@ class InletReader:
         until = time.monotonic() + WAIT_SECS
         while True:
             is_late = time.monotonic() >= until
-            with self._alone():
+            with locked(self._inlet):  # no other task looks at its own lock meanwhile
                 holder = self._holder()
                 lives = holder != self._name and not self._is_free()
                 if holder == self._name or (not lives and (is_late or not holder.may_come_back)):
@@ -86,20 +85,10 @@ class InletReader:
     def close(self) -> None:
         """Leave in order: the last one takes the name away."""
         if self.drop.alive:
-            with self._alone():
+            with locked(self._inlet):
                 if self._is_free():
                     self._write(b"")
                 self.drop()
-
-    @contextmanager
-    def _alone(self) -> Iterator[None]:
-        """Have no other task look at the lock meanwhile."""
-        folder = os.open(self._inlet, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            fcntl.flock(folder, fcntl.LOCK_EX)
-            yield
-        finally:
-            os.close(folder)
 
     def _is_free(self) -> bool:
         """Whether no other task holds the lock; then this one does."""

@@ -23,6 +23,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from squall.engine.errors import UsageError
+from squall.pipeline.folder_lock import locked
 from squall.pipeline.manifest import MANIFEST_NAME, QUARANTINE_NAME, ROWS_NAME, SOURCES_NAME
 
 #: Folder of a staging directory in which tasks tell how far they are.
@@ -85,20 +86,9 @@ def _check_target(target: Path) -> None:
         raise UsageError(f"feed {target} also holds {strangers[0]!r}, which prepare did not write; it is not changed")
 
 
-@contextmanager
-def _neighbourhood(target: Path) -> Iterator[None]:
-    """Lock the neighbourhood of `target`: one process at a time reads or changes it."""
-    parent = os.open(target.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        fcntl.flock(parent, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(parent)
-
-
 def _claim(target: Path) -> tuple[Path, int]:
     """Make a staging directory. Returns it and its lock's descriptor: a dead run's directory is not locked."""
-    with _neighbourhood(target):
+    with locked(target.parent):
         for leftover in siblings(target):
             _clear(leftover, target)
         _check_target(target)
@@ -126,7 +116,7 @@ def _clear(leftover: Path, target: Path) -> None:
 
 def _publish(staging: Path, target: Path, overwrite: bool) -> None:
     shutil.rmtree(staging / PROGRESS_NAME, ignore_errors=True)
-    with _neighbourhood(target):
+    with locked(target.parent):
         # Minutes may have passed since the first check.
         _check_target(target)
         try:
