@@ -45,7 +45,6 @@ test: ## Lint, types, the API reference, the wheel and every test that is not ma
 	$(BOOTSTRAP) java
 	$(BOOTSTRAP) install $(EXTRAS)
 	$(BIN)/ruff check .
-	.ci/link_packages.sh
 	@# Each takes most of a minute, and one core.
 	$(BIN)/mypy & types=$$!; $(BIN)/python docs/reference.py && .ci/check_package.sh; code=$$?; wait $$types && exit $$code
 	$(BOOTSTRAP) compile
@@ -77,7 +76,6 @@ lint: ## Style and likely bugs
 type: EXTRAS ?= all,dev
 type: ## Types, strictly
 	$(BOOTSTRAP) install $(EXTRAS)
-	.ci/link_packages.sh
 	$(BIN)/mypy
 
 docs: EXTRAS ?= all,dev
