@@ -23,7 +23,7 @@ quoted = '$(subst ','\'',$(1))'
 side_by_side = at=$$(mktemp -d -t u.XXX) && { $(BIN)/pytest -n 2 --basetemp=$$at -m "not slow" $(1); code=$$?; rm -rf "$$at"; exit $$code; }
 
 .DEFAULT_GOAL := help
-.PHONY: help install run test prove sim chaos lint type docs package bench bench-quick bench-storm clean
+.PHONY: help install run test again count prove sim chaos lint type docs package bench bench-quick bench-storm clean
 
 help: ## This list
 	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "make %-11s %s\n", $$1, $$2 }' Makefile
@@ -45,11 +45,24 @@ test: ## Lint, types, the API reference, the wheel and every test that is not ma
 	$(BOOTSTRAP) java
 	$(BOOTSTRAP) install $(EXTRAS)
 	$(BIN)/ruff check .
+	$(BIN)/python .ci/count_lines.py
 	@# Each takes most of a minute, and one core.
 	$(BIN)/mypy & types=$$!; $(BIN)/python docs/reference.py && .ci/check_package.sh; code=$$?; wait $$types && exit $$code
 	$(BOOTSTRAP) compile
 	$(call side_by_side,$(QUICK))
 	$(call side_by_side,--dist loadgroup $(SUITES))
+
+again: ROUNDS = 10
+again: EXTRAS ?= all,dev
+again: ## The tests ROUNDS times, every second time beside four busy processes: is any of them flaky? [ROUNDS=10]
+	$(BOOTSTRAP) java
+	$(BOOTSTRAP) install $(EXTRAS)
+	ROUNDS=$(ROUNDS) .ci/again.sh $(ARGS)
+
+count: EXTRAS ?= dev
+count: ## Lines of code by folder, and whether there are more than there may be
+	$(BOOTSTRAP) install $(EXTRAS)
+	$(BIN)/python .ci/count_lines.py
 
 prove: EXTRAS ?= test
 prove: ## Model check of the tracking: every schedule of small trees, a million random ones, negative controls [ARGS="--help"]
