@@ -23,9 +23,9 @@ import pdoc.render
 import squall
 from squall.engine.api.config import SETTINGS
 
-MODULES = ("squall", "squall.testing", "squall.pipeline.live")
+MODULES = ("squall", "squall.testing")
 """Those that people import from. Their names are defined in others, which have no pages."""
-_NO_OTHERS = r"!squall\.(?!testing$|pipeline$|pipeline\.live$)"
+_NO_OTHERS = r"!squall\.(?!testing$)"
 _SAID_ELSEWHERE = {"squall.testing.CRASH", "squall.testing.PAUSE"}
 """Constants that the page of `FixedSpout` explains; pdoc does not find the text of an imported one."""
 _HARMLESS = re.compile(r"for squall\.\w+Info\.__init__\.")

@@ -63,12 +63,8 @@ class Claims:
 
     def _path(self, claim: Claim) -> Path:
         # The name of a part may be too long for a file name, or hold a slash.
-        return self.directory / f"{self.digest(claim.part)}-{claim.start}{SUFFIX}"
-
-    @staticmethod
-    def digest(part: str) -> str:
-        """How the names of a part's claims begin."""
-        return hashlib.blake2b(part.encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
+        digest = hashlib.blake2b(claim.part.encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
+        return self.directory / f"{digest}-{claim.start}{SUFFIX}"
 
     @staticmethod
     def _read(path: Path) -> Claim:

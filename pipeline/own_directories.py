@@ -17,7 +17,6 @@ _STAGING = re.compile(r".+\.(tmp|old)-prepare-\d+")
 _MARKS = {
     FEED: {MANIFEST_NAME},
     "a result of word_count.py": {"ledger", "counts"},
-    "an inlet of LiveSpout": {"_claims", "_acked"},
     "a checkpoint of --on spark": {"topology.json", "control.pickle"},
     "a run directory": {"nimbus.db", "lock"},
 }

@@ -48,7 +48,6 @@ if TYPE_CHECKING:
     )
     from squall.engine.report.run_report import RunReport
     from squall.pipeline.feed_spout import FeedSpout
-    from squall.pipeline.live_spout import LiveSpout
     from squall.pipeline.parquet_sink import ParquetSink
     from squall.pipeline.tail_spout import TailSpout
     from squall.scheduler.client.cluster import Cluster
@@ -76,7 +75,6 @@ _HOMES = {
         "ClusterError ComponentError ConfigError FailedTuple ProtocolError SquallError TopologyError UsageError",
     "engine.report.run_report": "RunReport",
     "pipeline.feed_spout": "FeedSpout",
-    "pipeline.live_spout": "LiveSpout",
     "pipeline.parquet_sink": "ParquetSink",
     "pipeline.tail_spout": "TailSpout",
     "scheduler.client.cluster": "Cluster",
@@ -116,7 +114,6 @@ __all__ = [
     "Failure",
     "FeedSpout",
     "Job",
-    "LiveSpout",
     "LocalCluster",
     "ParquetSink",
     "ProtocolError",

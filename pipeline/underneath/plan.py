@@ -31,7 +31,6 @@ from squall.engine.api.topology import (
     Topology,
 )
 from squall.pipeline.feed_spout import FeedSpout
-from squall.pipeline.live_spout import LiveSpout
 from squall.pipeline.parquet_sink import ParquetSink
 from squall.pipeline.tail_spout import TailSpout
 
@@ -124,11 +123,6 @@ def _spout(spec: ComponentSpec) -> Finding:
         return Finding(
             "spout", spec.id, REFUSED, "not at all", "an AsyncSpout emits when it likes, and a batch must end",
             "derive it from ReplayingSpout, whose read() may yield None, or run it on Squall's own engine",
-        )
-    if isinstance(spout, LiveSpout):
-        return Finding(
-            "spout", spec.id, REFUSED, "not at all", "a LiveSpout never ends, and rows that are acked are gone",
-            "have the query write files, and give them to FeedSpout, or run it on Squall's own engine",
         )
     if spout.blocking:
         return Finding(

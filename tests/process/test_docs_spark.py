@@ -86,5 +86,5 @@ def test_wrong_feeds_are_named_in_one_line(program: Path, tmp_path: Path) -> Non
 def test_every_python_block_is_a_file() -> None:
     """Of which tests/spark runs those that need Spark."""
     found = re.findall(r"^```python\n# (.*)$", TEXT, re.MULTILINE)
-    assert found == ["tail.py", "read.py", "live_topology.py", "live.py"]
+    assert found == ["tail.py", "read.py", "stream.py"]
     assert TEXT.count("```python\n") == len(found)

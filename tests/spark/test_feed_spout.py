@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import re
+import signal
 from collections import Counter
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from squall import FeedSpout, TopologyBuilder
 from squall.pipeline.prepare import prepare
 from squall.pipeline.sources import open_feed
 from squall.testing import complete_topology
+from tests.process.cli import ROOT, start
+from tests.process.waiting import wait_for
+from tests.process.written import Written
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -56,3 +61,34 @@ def test_a_streaming_querys_files_are_read_and_new_ones_found(
     assert sum(part.rows for part in first) == 3
     assert [part.rows for part in follower.find() if part.rows] == [1]
     assert texts_of(FeedSpout(feed)) == Counter(["a", "b", "a", "c"])
+
+
+def test_a_query_feeds_a_running_topology_and_spark_reads_what_that_writes(spark: SparkSession, tmp_path: Path) -> None:
+    """The blocks of docs/spark.md, one after the other."""
+    page = (ROOT / "docs/spark.md").read_text().replace('"build/', f'"{tmp_path}/')  # Java's directory is another one
+    blocks = dict(re.findall(r"^```python\n# (\S+)\n(.*?)^```$", page, re.MULTILINE | re.DOTALL))
+    (tmp_path / "tail.py").write_text(blocks["tail.py"])
+    incoming, feed, out = tmp_path / "incoming", tmp_path / "feed", tmp_path / "out"
+    incoming.mkdir(parents=True)
+    names: dict[str, Any] = {"spark": spark}
+    exec(blocks["stream.py"], names)
+    queries = [names["query"]]
+    written = Written(out)
+    running = start("run", tmp_path / "tail.py", "--quiet", "--", feed, out)
+    try:
+        for texts in (["a", "b", "a"], ["c"]):
+            (incoming / f"{texts[0]}.txt").write_text("\n".join(texts))
+            wanted = len(written.texts) + len(texts)
+            wait_for("the rows of a file", lambda wanted=wanted: len(written.look()) >= wanted)
+        exec(blocks["read.py"], names)
+        queries.append(names["query"])
+        assert Counter(row.text for row in names["rows"].collect()) == Counter("aabc")
+        queries[-1].processAllAvailable()
+        assert spark.read.parquet(str(tmp_path / "copy")).count() == 4
+        running.send_signal(signal.SIGTERM)
+        _, said = running.communicate(timeout=60)
+        assert running.returncode == 0, said
+    finally:
+        running.kill()
+        for query in queries:
+            query.stop()

@@ -338,7 +338,6 @@ def test_a_line_without_its_end_waits(tmp_path: Path, data: bytes, start: int, s
         (("old/_feed.json", "old/rows/00001.parquet", "old/sources/00001.jsonl"), "a feed"),
         (("old.tmp-prepare-17/sources/00001.jsonl",), "a feed"),
         (("old/ledger/a.jsonl", "old/counts/a.jsonl"), "a result of word_count.py"),
-        (("old/_schema", "old/_claims/a.claim", "old/_acked/q"), "an inlet of LiveSpout"),
         (("old/topology.json", "old/control.pickle"), "a checkpoint of --on spark"),
         (("old/nimbus.db", "old/lock", "old/logs/nimbus.log"), "a run directory"),
     ],

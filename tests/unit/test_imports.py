@@ -77,11 +77,11 @@ WALL_CLOCK_ALLOWED = {
     "scheduler/nimbus/service.py": "when a topology was submitted, for its record",
 }
 
-# What a worker imports for a FeedSpout, a LiveSpout, a TailSpout or a ParquetSink.
+# What a worker imports for a FeedSpout, a TailSpout or a ParquetSink.
 READS_FEEDS = frozenset(
     f"pipeline/{name}.py"
     for name in (
-        "claims", "feed", "feed_spout", "generations", "inlet", "live_spout", "log_reader", "manifest",
+        "claims", "feed", "feed_spout", "generations", "log_reader", "manifest",
         "parquet_sink", "part_reader", "rotation", "shares", "sink_columns", "sink_dir", "sink_pace",
         "sink_table", "sources", "tail_spout", "text_source",
     )

@@ -15,14 +15,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pyspark.sql.datasource import InputPartition
-from pyspark.sql.types import StringType, StructField, StructType
 
 from squall import Config, ParquetSink, Spout, TopologyBuilder, TopologyError, UsageError
 from squall.engine.core.executor import TaskCrashed
 from squall.pipeline.part_reader import PartReader
 from squall.pipeline.sources import open_feed
-from squall.pipeline.spark_source import FileReader
 from squall.testing.simulated import SimulatedCluster
 
 pyarrow = pytest.importorskip("pyarrow")
@@ -136,9 +133,6 @@ def test_a_wrong_bit_in_a_file_is_no_other_value(out: Path) -> None:
 
     with pytest.raises(UsageError, match=r"is damaged: part-0000000000\.parquet: .*CRC"):
         list(PartReader(out, path.name, ["text"]).read(0, 2))
-    types = StructType([StructField("text", StringType())])
-    with pytest.raises(UsageError, match=r"is damaged: part-0000000000\.parquet: .*CRC"):
-        list(FileReader(out, types).read(InputPartition([0])))
 
 
 def test_a_source_that_waits_for_acks_is_not_kept_waiting_twice(out: Path) -> None:
